@@ -1,0 +1,1 @@
+"""Activations, by what a statistic is taken over."""

@@ -1,0 +1,1 @@
+"""Across samples: the statistic of a channel is taken over the batch."""

@@ -1,0 +1,172 @@
+"""Unified normalization: PowerNorm's place, with a window of batch statistics and a filter for outliers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from normkit import check, statistics
+from normkit.catalog import method
+from normkit.norm import Norm
+
+
+class _Step(NamedTuple):
+    v: Tensor
+    ratio: Tensor
+    skip: Tensor
+    at: Tensor
+    early: Tensor
+
+
+@method(
+    "unifiednorm",
+    paper="Unified Normalization for Accelerating and Stabilizing Transformers (Yang et al., 2022), arXiv 2208.01313",
+    shape="N T C",
+    over="N T",
+    inputs={"pad_mask?": "N T : bool"},
+    replaces=("layernorm",),
+    exempt={
+        "gradcheck": "training uses the authors' backward pass, which is not the derivative of the forward pass",
+        "higher-derivatives": "training uses the authors' backward pass, which has no derivative of its own",
+    },
+)
+class UnifiedNorm(Norm):
+    """Divide each feature by the geometric mean of its last few batches' mean squares.
+
+    For transformers whose normalization shall fold into the neighbouring linear at inference. With v the geometric mean
+    over a window of the batches' means of x², per feature,
+
+        y = weight * x / sqrt(v + eps) + bias
+
+    In evaluation v is ``running_var``, a running average of v. The backward pass smooths its own statistic over a window in
+    the same way. With ``outlier_filtration`` a batch whose statistics stick out of the window is not let into it.
+
+    Args:
+        channels: C, the size of the last axis.
+        window_size: batches in the window, or a pair (forward, backward).
+        warmup_iters: steps that use the batch's own statistic.
+        outlier_filtration: True for vision, False for text.
+        eps: added to v under the root.
+        momentum: share of the OLD value in the running averages.
+        sync: join the statistics over the processes of ``process_group``.
+        process_group: the processes to join, default all.
+
+    Input ``(N, T, C)`` or ``(N, C)``; ``pad_mask`` ``(N, T)`` is True at padding.
+
+    Unified Normalization for Accelerating and Stabilizing Transformers (Yang et al., 2022), arXiv 2208.01313.
+
+    A batch with NaN or infinity enters the running averages, as in torch's BatchNorm; ``outlier_filtration`` does not
+    recognize it.
+    """
+
+    running_var: Tensor
+    ema_gz: Tensor
+    iters: Tensor
+    buffer_x2: Tensor
+    buffer_gz: Tensor
+    skip_counter: Tensor
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        window_size: int | tuple[int, int] = 4,
+        warmup_iters: int = 4000,
+        outlier_filtration: bool = False,
+        eps: float = 1e-5,
+        momentum: float = 0.9,
+        sync: bool = False,
+        process_group=None,
+    ):
+        super().__init__()
+        self.channels = check.size(self, "channels", channels)
+        pair = (window_size, window_size) if isinstance(window_size, int) else tuple(window_size)
+        if len(pair) != 2:
+            raise ValueError(f"UnifiedNorm: window_size must be an integer or a pair, not {window_size!r}")
+        self.window = tuple(check.size(self, "window_size", w) for w in pair)
+        self.warmup_iters = check.size(self, "warmup_iters", warmup_iters, 0)
+        self.outlier_filtration = bool(outlier_filtration)
+        self.eps = check.eps(self, eps)
+        self.momentum = check.number(self, "momentum", momentum, 0, 1)
+        self.sync, self.process_group = sync, process_group
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+        self.register_buffer("running_var", torch.ones(channels))
+        self.register_buffer("ema_gz", torch.zeros(channels))
+        self.register_buffer("iters", torch.zeros(1, dtype=torch.int64))
+        self.register_buffer("buffer_x2", torch.zeros(self.window[0], channels))
+        self.register_buffer("buffer_gz", torch.zeros(self.window[1], channels))
+        self.register_buffer("skip_counter", torch.zeros(1, dtype=torch.int64))
+
+    def forward(self, x: Tensor, pad_mask: Tensor | None = None) -> Tensor:
+        """Normalize ``x``; in training move the windows and the running averages."""
+        check.features_last(self, x, self.channels)
+        if x.dim() not in (2, 3):
+            raise ValueError(f"UnifiedNorm: x must have shape (N, T, C) or (N, C), but its shape is {tuple(x.shape)}")
+        if pad_mask is not None:
+            check.mask(self, "pad_mask", pad_mask, (x.shape[0], x.shape[1] if x.dim() == 3 else 1), x)
+        exact = statistics.accurate(x)
+        if not self.training:
+            return (self.weight * exact * (self.running_var + self.eps).rsqrt() + self.bias).to(x.dtype)
+        with statistics.once(self):
+            step = self._step(exact, pad_mask)
+        return _UnifiedStep.apply(exact, self.weight, self.bias, self.buffer_gz, self.ema_gz, step, self).to(x.dtype)
+
+    @torch.no_grad()
+    def _step(self, x: Tensor, pad_mask: Tensor | None) -> _Step:
+        """Write this batch into the window, choose v, and move ``running_var``."""
+        valid = None if pad_mask is None else ~(pad_mask.unsqueeze(-1) if x.dim() == 3 else pad_mask)
+        x2 = statistics.mean_over(x.square(), range(x.dim() - 1), mask=valid, group=self.process_group, sync=self.sync)
+        width, window = self.window[0], self.buffer_x2
+        self.iters += 1
+        t = self.iters
+        at = torch.arange(width, device=x.device).unsqueeze(-1) == t % width
+        spread = window.sqrt().var() if window.numel() > 1 else window.new_zeros(())
+        window.copy_(torch.where(at, x2.to(window.dtype), window))
+        skip = torch.full_like(t, width <= 1, dtype=torch.bool)
+        if self.outlier_filtration:
+            sticks_out = (window.mean(0) - _geometric_mean(window) > spread * width).any()
+            outlier = (t >= self.warmup_iters) & sticks_out
+            window.copy_(torch.where(at & outlier, self.running_var, window))
+            self.skip_counter += outlier
+            skip = skip | outlier
+        early = (t <= width) | (t < self.warmup_iters) | skip
+        v = torch.where(early, x2, _geometric_mean(window).to(x2.dtype))
+        ratio = ((v + self.eps) / (self.running_var + self.eps)).sqrt()
+        settled = ~((t <= max(1000, self.warmup_iters)) | skip)
+        ratio = torch.where(settled, ratio.clamp(0.2, 5.0), 1.0)
+        self.running_var.copy_(self.momentum * self.running_var + (1 - self.momentum) * v)
+        back = self.window[1]
+        at_back = torch.arange(back, device=x.device).unsqueeze(-1) == t % back
+        return _Step(v, ratio, skip, at_back, (t <= back) | (t < self.warmup_iters) | skip)
+
+
+def _geometric_mean(window: Tensor) -> Tensor:
+    return window.log().mean(0).exp()
+
+
+class _UnifiedStep(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, buffer_gz, ema_gz, step, norm):
+        z = x * (step.v + norm.eps).rsqrt()
+        ctx.save_for_backward(z, weight, *step)
+        ctx.buffer_gz, ctx.ema_gz, ctx.norm = buffer_gz, ema_gz, norm
+        return z * weight + bias
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        (z, weight, *rest), norm, ema, window = ctx.saved_tensors, ctx.norm, ctx.ema_gz, ctx.buffer_gz
+        step = _Step(*rest)
+        tokens = tuple(range(grad.dim() - 1))
+        g = grad * weight * step.ratio
+        gz = statistics.mean_over(g * z, tokens, group=norm.process_group, sync=norm.sync).to(ema.dtype)
+        window.copy_(torch.where(step.at, torch.where(step.skip, ema, gz), window))
+        smoothed = torch.where(step.early, gz, window.mean(0))
+        ema.copy_(norm.momentum * ema + (1 - norm.momentum) * smoothed)
+        dx = (g - torch.where(step.skip, smoothed, ema) * z) * (step.v + norm.eps).rsqrt()
+        dweight, dbias = (grad * step.ratio * z).sum(tokens), grad.sum(tokens)
+        return dx, dweight.to(weight.dtype), dbias.to(weight.dtype), None, None, None, None

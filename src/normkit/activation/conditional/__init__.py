@@ -1,0 +1,1 @@
+"""Gain and shift come from elsewhere: a style, a map, a task."""

@@ -1,0 +1,1 @@
+"""Points, sets and graphs."""

@@ -1,0 +1,1 @@
+"""Within one image: statistics over space, groups of channels, or both."""

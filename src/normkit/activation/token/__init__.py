@@ -1,0 +1,1 @@
+"""One vector: the statistic of a token stays inside it, or there is none."""

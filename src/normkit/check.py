@@ -1,0 +1,119 @@
+"""Checks of what a user hands in. Each error names the argument, what came and what was wanted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def size(owner: object, name: str, value: Any, least: int = 1) -> int:
+    """Return ``value`` if it is an integer of at least ``least``: a width, a channel count, a number of steps."""
+    if isinstance(value, bool) or not isinstance(value, int | torch.SymInt):
+        raise TypeError(f"{_name(owner)}: {name} must be an integer, not {value!r}")
+    if value < least:
+        raise ValueError(f"{_name(owner)}: {name} must be at least {least}, not {value}")
+    return int(value)
+
+
+def number(
+    owner: object, name: str, value: Any, low: float = -math.inf, high: float = math.inf, *, open_low: bool = False
+) -> float:
+    """Return ``value`` as a float if it lies in [low, high], or in (low, high] with ``open_low``; NaN never does."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{_name(owner)}: {name} must be a number, not {value!r}")
+    if not (low < value if open_low else low <= value) or not value <= high:
+        bounds = f"{'(' if open_low else '['}{low}, {high}]"
+        raise ValueError(f"{_name(owner)}: {name} must lie in {bounds}, not {value}")
+    return float(value)
+
+
+def eps(owner: object, value: Any, name: str = "eps") -> float:
+    """Return a stabilizer: finite and not negative; 0 is honoured."""
+    value = number(owner, name, value, 0.0)
+    if math.isinf(value):
+        raise ValueError(f"{_name(owner)}: {name} must be finite, not {value}")
+    return value
+
+
+def choice(owner: object, name: str, value: Any, options: Sequence[Any]) -> Any:
+    """Return ``value`` if it is one of ``options``."""
+    if value not in options:
+        raise ValueError(f"{_name(owner)}: {name} must be one of {', '.join(map(repr, options))}, not {value!r}")
+    return value
+
+
+def divides(owner: object, name: str, groups: int, whole: str, total: int) -> None:
+    """Require that ``groups`` divides ``total``, and offer the nearest numbers that do."""
+    if total % groups:
+        divisors = sorted((d for d in range(1, total + 1) if total % d == 0), key=lambda d: abs(d - groups))[:3]
+        raise ValueError(
+            f"{_name(owner)}: {name}={groups} does not divide {whole}={total}; nearest that do: {sorted(divisors)}"
+        )
+
+
+def floating(owner: object, x: Any, name: str = "x") -> None:
+    """Require a floating-point tensor."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{_name(owner)}: {name} must be a tensor, not {type(x).__name__}")
+    if not x.is_floating_point():
+        raise TypeError(f"{_name(owner)}: {name} must be a floating-point tensor, not {x.dtype}")
+
+
+def features_last(owner: object, x: Any, width: int, name: str = "x") -> None:
+    """Require a floating-point tensor whose last axis has ``width`` entries."""
+    floating(owner, x, name)
+    if x.dim() == 0 or x.shape[-1] != width:
+        raise ValueError(f"{_name(owner)}: {name} must end in {width} features, but its shape is {tuple(x.shape)}")
+
+
+def channels_first(owner: object, x: Any, channels: int, least: int = 2, most: int | None = None, name: str = "x") -> None:
+    """Require a floating-point tensor of shape (N, channels, ...) with ``least`` to ``most`` axes."""
+    floating(owner, x, name)
+    if x.dim() < least or (most is not None and x.dim() > most) or x.shape[1] != channels:
+        axes = f"{least}" if most == least else f"{least} to {most}" if most else f"at least {least}"
+        raise ValueError(
+            f"{_name(owner)}: {name} must have {axes} axes and {channels} channels on axis 1, "
+            f"but its shape is {tuple(x.shape)}"
+        )
+
+
+def shape(owner: object, name: str, tensor: Any, wanted: Sequence[int | None], like: Tensor | None = None) -> None:
+    """Require a tensor of exactly ``wanted`` shape (None fits any size), on the device of ``like``."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{_name(owner)}: {name} must be a tensor, not {type(tensor).__name__}")
+    fits = tensor.dim() == len(wanted) and all(w is None or s == w for s, w in zip(tensor.shape, wanted, strict=True))
+    if not fits:
+        text = "(" + ", ".join("any" if w is None else str(w) for w in wanted) + ")"
+        raise ValueError(f"{_name(owner)}: {name} must have shape {text}, but its shape is {tuple(tensor.shape)}")
+    if like is not None and tensor.device != like.device:
+        raise ValueError(f"{_name(owner)}: {name} is on {tensor.device}, but x is on {like.device}")
+
+
+def mask(owner: object, name: str, tensor: Any, wanted: Sequence[int | None], like: Tensor) -> None:
+    """Require a boolean tensor of exactly ``wanted`` shape on the device of ``like``."""
+    shape(owner, name, tensor, wanted, like)
+    if tensor.dtype is not torch.bool:
+        raise TypeError(f"{_name(owner)}: {name} must be a boolean tensor, not {tensor.dtype}")
+
+
+def index(owner: object, name: str, tensor: Any, wanted: Sequence[int | None], below: int, like: Tensor) -> None:
+    """Require an int64 tensor of exactly ``wanted`` shape with entries in [0, below).
+
+    The entries are read only in eager mode: under a compiler the look-up itself reports an index out of range.
+    """
+    shape(owner, name, tensor, wanted, like)
+    if tensor.dtype is not torch.int64:
+        raise TypeError(f"{_name(owner)}: {name} must be an int64 tensor, not {tensor.dtype}")
+    if torch.compiler.is_compiling() or tensor.numel() == 0 or type(tensor) is not Tensor or tensor.is_meta:
+        return
+    low, high = int(tensor.min()), int(tensor.max())
+    if low < 0 or high >= below:
+        raise ValueError(f"{_name(owner)}: {name} must lie in 0 .. {below - 1}, but goes from {low} to {high}")
+
+
+def _name(owner: object) -> str:
+    return owner if isinstance(owner, str) else type(owner).__name__

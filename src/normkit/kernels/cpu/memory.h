@@ -1,0 +1,94 @@
+/* Threads and memory: sharing rows, fresh pages, stores that go past the cache. */
+#ifndef MEMORY_H
+#define MEMORY_H
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+#if defined(__AVX2__) || defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+enum { BLOCK = 1024 };                  /* entries handled at once: four arrays of floats stay in the first-level cache */
+enum { GRAIN = 32768 };                 /* below this many entries a second thread costs more than it brings (as in torch) */
+enum { MOST_CHUNKS = 64 };              /* partial sums of gain gradients; fixed, so that no result depends on the threads */
+#define HUGE_FROM ((size_t)4 << 20)     /* bytes from which huge pages pay for the system call */
+#define STREAM_FROM ((size_t)24 << 20)  /* bytes from which an output will not be found in the cache anyway */
+
+typedef void (*Work)(void *job, int64_t begin, int64_t end);
+
+/* Calls work on [0, count) in one piece per thread; `cost` is the number of entries behind it all. */
+static inline void share(Work work, void *job, int64_t count, int64_t cost)
+{
+#ifdef _OPENMP
+    if (cost > GRAIN && count > 1 && omp_get_max_threads() > 1 && !omp_in_parallel()) {
+#pragma omp parallel
+        {
+            int64_t thread = omp_get_thread_num(), threads = omp_get_num_threads();
+            work(job, count * thread / threads, count * (thread + 1) / threads);
+        }
+        return;
+    }
+#endif
+    work(job, 0, count);
+}
+
+/* Rows per partial sum: a function of the shape alone. */
+static inline int64_t chunk_rows(int64_t rows, int64_t dim)
+{
+    int64_t even = (rows + MOST_CHUNKS - 1) / MOST_CHUNKS, least = 1 + 16384 / dim;
+    return even > least ? even : least;
+}
+
+/* Asks for huge pages under a big output before it is first written: faults of 4 KB cost more than the arithmetic. */
+static inline void expect_writes(void *start, size_t bytes)
+{
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    const uintptr_t page = (uintptr_t)2 << 20;
+    uintptr_t begin = ((uintptr_t)start + page - 1) & ~(page - 1), end = ((uintptr_t)start + bytes) & ~(page - 1);
+    if (start && bytes >= HUGE_FROM && end > begin) madvise((void *)begin, end - begin, MADV_HUGEPAGE);
+#else
+    (void)start, (void)bytes;
+#endif
+}
+
+static inline void *scratch(size_t bytes) { return aligned_alloc(64, (bytes + 63) / 64 * 64 + 64); }
+
+/* Copies past the cache where the processor can. */
+static inline void stream(void *restrict to, const void *restrict from, size_t bytes)
+{
+#if defined(__AVX512F__)
+    if (((uintptr_t)to & 63) == 0) {
+        size_t i = 0;
+        for (; i + 64 <= bytes; i += 64)
+            _mm512_stream_si512((void *)((char *)to + i), _mm512_loadu_si512((const char *)from + i));
+        memcpy((char *)to + i, (const char *)from + i, bytes - i);
+        return;
+    }
+#elif defined(__AVX2__)
+    if (((uintptr_t)to & 31) == 0) {
+        size_t i = 0;
+        for (; i + 32 <= bytes; i += 32)
+            _mm256_stream_si256((void *)((char *)to + i), _mm256_loadu_si256((const void *)((const char *)from + i)));
+        memcpy((char *)to + i, (const char *)from + i, bytes - i);
+        return;
+    }
+#endif
+    memcpy(to, from, bytes);
+}
+
+/* Makes streamed stores visible to the other threads. */
+static inline void finish_stream(void)
+{
+#if defined(__AVX512F__) || defined(__AVX2__)
+    _mm_sfence();
+#endif
+}
+
+#endif

@@ -1,0 +1,44 @@
+/* What the library offers to Python: two templates, each with a forward and a backward.
+ *
+ * Nothing here knows of torch or Python: pointers, sizes and a plan. A plan says what is computed (the rule) and on which
+ * types; it is made once per rule and set of types, and kept by the caller.
+ * Every function returns 0, or 1 when memory for its scratch could not be had (nothing has been written then).
+ */
+#ifndef NORMKIT_H
+#define NORMKIT_H
+
+#include <stdint.h>
+
+enum { NONE = 0, F32 = 1, BF16 = 2, F16 = 3, F64 = 4 };                      /* element types; NONE: the tensor is absent */
+enum { SQUARE = 0, ABSOLUTE = 1, MAXIMUM = 2, ZERO_SUM = 3 };                /* what is taken over a row */
+enum { INSIDE = 0, OUTSIDE = 1, FLOOR = 2 };                                 /* where eps stands */
+enum { ERF = 0, TANH = 1, ISRU = 2, ARCTAN = 3, EXPSIGN = 4, SATURSIN = 5, ELN = 6 };
+
+typedef struct {
+    int32_t center, statistic, place, early;
+    int32_t x_type, weight_type, bias_type;
+    int32_t shared;                                                          /* one gain for the row, not one an entry */
+    int64_t dim, part;                                                       /* row length; entries in the statistic */
+    double eps, constant, offset;
+} RowPlan;
+
+typedef struct {
+    int32_t function;
+    int32_t x_type, alpha_type, shift_type, weight_type, bias_type;
+    int32_t by_row;                                                          /* channels first: gain of row i is gain[i % dim] */
+    int64_t dim, width;                                                      /* gains; entries of a row */
+    double scale;
+} PointPlan;
+
+typedef struct {
+    int (*row_forward)(const RowPlan *, int64_t rows, const void *x, const void *residual, const void *weight, const void *bias,
+                       void *total, void *y, void *stats);
+    int (*row_backward)(const RowPlan *, int64_t rows, const void *x, const void *grad, const void *grad_total, const void *weight,
+                        const void *stats, void *dx, void *dweight, void *dbias);
+    int (*point_forward)(const PointPlan *, int64_t rows, const void *x, const void *alpha, const void *shift, const void *weight,
+                         const void *bias, void *y);
+    int (*point_backward)(const PointPlan *, int64_t rows, const void *x, const void *grad, const void *alpha, const void *shift,
+                          const void *weight, void *dx, void *dalpha, void *dshift, void *dweight, void *dbias);
+} Kernels;
+
+#endif

@@ -1,0 +1,81 @@
+"""Inputs and modules that a card describes: what the contract tests, the benchmark and ``normkit show`` feed a method."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normkit.catalog import Card
+
+
+def build(card: Card, features: int = 8, **overrides: Any) -> nn.Module:
+    """Build a smallest instance: the feature count first, then the card's example arguments, then ``overrides``."""
+    arguments = {**card.example, **overrides}
+    first = next(iter(card.signature.parameters.values()), None)
+    takes_features = first is not None and first.default is first.empty and first.name not in arguments
+    return card.cls(*([features] if takes_features else []), **arguments)
+
+
+def sizes(features: int = 8, batch: int = 4) -> dict[str, int]:
+    """Sizes of the named axes; letters that are not here get small, distinct ones."""
+    return {"N": batch, "C": features, "B": batch, "T": 5, "L": 5, "H": 6, "W": 7, "F": 16, "S": 3, "K": 4, "P": 5}
+
+
+def shape_of(
+    layout: str, named: dict[str, int], leading: tuple[int, ...] = (3,), trailing: tuple[int, ...] = (6, 7)
+) -> tuple[int, ...]:
+    """Turn a layout such as ``"N C *"`` into a shape; ``2C`` and ``C-1`` are understood.
+
+    >>> shape_of("... C-1", {"C": 8}, leading=(2, 3))
+    (2, 3, 7)
+    """
+    shape: list[int] = []
+    for axis in layout.split():
+        if axis == "...":
+            shape += leading
+        elif axis in ("*", "+"):
+            shape += trailing
+        else:
+            times, name, less = re.fullmatch(r"(\d*)([A-Za-z_]*)(-\d+)?", axis).groups()  # type: ignore[union-attr]
+            shape.append(int(times or 1) * (named[name] if name else 1) + int(less or 0))
+    return tuple(shape)
+
+
+def tensor_of(spec: str, named: dict[str, int], generator: torch.Generator | None = None, **options: Any) -> Tensor:
+    """Draw a tensor for a layout with a kind, such as ``"N : index 3"``, ``"B T : bool"`` or ``"N : unit"``."""
+    layout, _, kind = (part.strip() for part in spec.partition(":"))
+    dtype = options.pop("dtype", torch.float32)
+    shape = shape_of(layout, named, **options)
+    if kind.startswith("index"):
+        return torch.randint(int(kind.split()[1]), shape, generator=generator)
+    if kind == "permutation":
+        return torch.randperm(shape[0], generator=generator)
+    if kind == "bool":
+        return torch.rand(shape, generator=generator) < 0.3
+    if kind == "mask":
+        return (torch.rand(shape, generator=generator) < 0.6).to(dtype)
+    if kind == "unit":
+        return torch.rand(shape, generator=generator, dtype=torch.float64).to(dtype)
+    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def inputs(
+    card: Card,
+    features: int = 8,
+    batch: int = 4,
+    *,
+    optional: bool = False,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+    leading: tuple[int, ...] | None = None,
+    trailing: tuple[int, ...] = (6, 7),
+) -> list[Tensor]:
+    """Draw the inputs of one call, the optional ones only with ``optional``."""
+    generator = torch.Generator().manual_seed(seed)
+    named = {**sizes(features, batch), **{k: v for k, v in card.example.items() if isinstance(v, int)}}
+    wanted = [card.shape] + [spec for name, spec in card.inputs.items() if optional or not name.endswith("?")]
+    leading = (batch,) if leading is None else leading
+    return [tensor_of(w, named, generator, dtype=dtype, leading=leading, trailing=trailing) for w in wanted]

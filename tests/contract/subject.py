@@ -1,0 +1,79 @@
+"""What the contract tests share: a method built small, with parameters that are not at rest, and inputs for it."""
+
+import copy
+
+import pytest
+import torch
+
+import normkit as nk
+from normkit import samples
+
+METHODS = nk.methods()
+SMALL = {"trailing": (3, 2)}
+
+
+def skip_if_exempt(name, line):
+    reason = nk.card(name).exempt.get(line)
+    if reason:
+        pytest.skip(f"{line}: {reason}")
+
+
+def build(name, features=8, dtype=torch.float64, train=True, **overrides):
+    """Build a method whose parameters were moved off their initial values, so that no gradient is zero by chance."""
+    torch.manual_seed(0)
+    module = samples.build(nk.card(name), features, **overrides).to(dtype).train(train)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.2 * torch.rand(parameter.shape, dtype=torch.float64).to(dtype))
+    return module
+
+
+def draw(name, features=8, batch=4, dtype=torch.float64, optional=True, seed=0, **shape):
+    return samples.inputs(nk.card(name), features, batch, optional=optional, dtype=dtype, seed=seed, **{**SMALL, **shape})
+
+
+def outputs(returned):
+    return [o for o in (returned if isinstance(returned, tuple | list) else (returned,)) if torch.is_tensor(o)]
+
+
+def batch_axis(layout):
+    """Where a layout keeps the samples, or None: a layout with ``...`` and no ``N`` keeps them first."""
+    axes = layout.split(":")[0].split()
+    if "..." in axes and "N" not in axes:
+        return 0
+    return axes.index("N") if "N" in axes else None
+
+
+def layouts(name, optional=True):
+    card = nk.card(name)
+    return [card.shape] + [spec for key, spec in card.inputs.items() if optional or not key.endswith("?")]
+
+
+def run(module, inputs, seed=0):
+    """Forward and backward with a fixed random gradient; return outputs, input gradients and parameter gradients."""
+    inputs = [i.detach().clone(memory_format=torch.preserve_format) for i in inputs]
+    inputs = [i.requires_grad_(i.is_floating_point()) for i in inputs]
+    module.zero_grad(set_to_none=True)
+    given = outputs(module(*inputs))
+    differentiable = [o for o in given if o.requires_grad]
+    generator = torch.Generator().manual_seed(seed)
+    sent = [torch.randn(o.shape, generator=generator, dtype=torch.float64).to(o.dtype) for o in differentiable]
+    if differentiable:
+        torch.autograd.backward(differentiable, sent)
+    return (
+        [o.detach() for o in given],
+        [i.grad for i in inputs if i.is_floating_point()],
+        {n: p.grad for n, p in module.named_parameters()},
+    )
+
+
+def state(module):
+    return {name: buffer.clone() for name, buffer in module.named_buffers()}
+
+
+def fresh(module):
+    return copy.deepcopy(module)
+
+
+def close(got, want, **tolerance):
+    torch.testing.assert_close(got, want, equal_nan=True, **tolerance)

@@ -1,0 +1,97 @@
+"""Contract, numbers: derivatives to the third order, half precision, mixed precision."""
+
+import pytest
+import subject
+import torch
+from subject import METHODS, build, draw, outputs, skip_if_exempt
+
+import normkit as nk
+from normkit import samples
+
+EPSILON = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
+
+
+def as_function(module, inputs):
+    """A function of everything that can be differentiated; every call starts from the same state."""
+    names = [n for n, p in module.named_parameters() if p.requires_grad]
+    moving = [i for i, x in enumerate(inputs) if x.is_floating_point()]
+
+    def call(*values):
+        given = list(inputs)
+        for where, value in zip(moving, values, strict=False):
+            given[where] = value
+        parameters = dict(zip(names, values[len(moving) :], strict=True))
+        returned = torch.func.functional_call(subject.fresh(module), parameters, tuple(given))
+        return tuple(o for o in outputs(returned) if o.is_floating_point())
+
+    parameters = dict(module.named_parameters())
+    values = [inputs[i] for i in moving] + [parameters[n].detach() for n in names]
+    return call, [v.clone().requires_grad_(True) for v in values]
+
+
+@pytest.mark.parametrize("train", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("name", METHODS)
+def test_the_gradient_is_the_derivative(name, train):
+    if train:
+        skip_if_exempt(name, "gradcheck")
+    module = build(name, 4, train=train)
+    call, values = as_function(module, draw(name, 4, 3))
+    assert torch.autograd.gradcheck(call, values, fast_mode=True, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_second_and_third_derivatives(name):
+    skip_if_exempt(name, "higher-derivatives")
+    module = build(name, 4)
+    call, values = as_function(module, draw(name, 4, 3))
+
+    def gradient(*values):
+        given = call(*values)
+        weighted = sum((o * torch.linspace(0.5, 1.5, o.numel(), dtype=o.dtype).view(o.shape)).sum() for o in given)
+        grads = torch.autograd.grad(weighted, values, create_graph=True, allow_unused=True, materialize_grads=True)
+        return tuple(grads)
+
+    assert torch.autograd.gradcheck(gradient, values, fast_mode=True, atol=1e-4, rtol=1e-2)
+    assert torch.autograd.gradgradcheck(gradient, values, fast_mode=True, atol=1e-4, rtol=1e-2)
+
+
+@pytest.mark.parametrize("mixed", [False, True], ids=["pure", "mixed"])
+@pytest.mark.parametrize("dtype", EPSILON, ids=str)
+@pytest.mark.parametrize("name", METHODS)
+def test_half_precision_stays_close_to_double(name, dtype, mixed):
+    skip_if_exempt(name, "half")
+    if mixed:
+        skip_if_exempt(name, "mixed")
+    module = build(name, 16, dtype=dtype)
+    exact = subject.fresh(module).double()
+    inputs = draw(name, 16, 4, dtype=dtype)
+    got, gradients, _ = subject.run(module.float() if mixed else module, inputs)
+    want, wanted, _ = subject.run(exact, [i.double() if i.is_floating_point() else i for i in inputs])
+    for a, b in zip(got, want, strict=True):
+        assert a.dtype == dtype
+        # the result is rounded once or twice, and the parameters' own rounding is shared: four units in the last place
+        # of the largest value leave room for one more rounding inside.
+        scale = b.abs().max().item()
+        subject.close(a.double(), b, rtol=4 * EPSILON[dtype], atol=4 * EPSILON[dtype] * scale)
+    for a, b in zip(gradients, wanted, strict=True):
+        assert a.dtype == dtype
+        scale = b.abs().max().item()
+        subject.close(a.double(), b, rtol=8 * EPSILON[dtype], atol=8 * EPSILON[dtype] * scale)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_double_stays_double(name):
+    module = build(name)
+    for output in outputs(module(*draw(name))):
+        assert not output.is_floating_point() or output.dtype == torch.float64
+
+
+@pytest.mark.parametrize("name", [n for n in METHODS if nk.card(n).peer])
+def test_equals_its_peer(name):
+    try:
+        peer = nk.card(name).peer(16).double()
+    except ImportError as error:
+        pytest.skip(str(error))
+    module = samples.build(nk.card(name), 16).double()
+    inputs = draw(name, 16, optional=False)
+    subject.close(outputs(module(*inputs)), outputs(peer(*inputs)))

@@ -1,0 +1,91 @@
+"""Contract, processes: two processes with unequal batches equal one process with the joined batch."""
+
+import pytest
+import subject
+import torch
+from subject import METHODS, build, draw
+
+import normkit as nk
+
+SHARES = (3, 1)
+STEPS = 2
+
+
+def spans_samples(name):
+    return "N" in nk.card(name).over.split()
+
+
+def synchronized(name):
+    return build(name, sync=True) if "sync" in nk.card(name).signature.parameters else build(name)
+
+
+def shard(name, inputs, rank):
+    """The rank's part of every input, cut along the axis of the samples."""
+    start = sum(SHARES[:rank])
+    cut = []
+    for layout, value in zip(subject.layouts(name), inputs, strict=True):
+        axis = subject.batch_axis(layout)
+        cut.append(value if axis is None else value.narrow(axis, start, SHARES[rank]))
+    return cut
+
+
+def work(rank, folder, names):
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=len(SHARES))
+    results = {}
+    for name in names:
+        module = synchronized(name)
+        steps = [subject.run(module, shard(name, draw(name, batch=4, seed=s), rank), seed=s) for s in range(STEPS)]
+        results[name] = (steps, subject.state(module))
+    torch.save(results, f"{folder}/rank{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("processes")
+    names = [n for n in METHODS if spans_samples(n) and "processes" not in nk.card(n).exempt]
+    torch.multiprocessing.spawn(work, args=(str(folder), names), nprocs=len(SHARES))
+    return [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(len(SHARES))]
+
+
+@pytest.mark.parametrize("name", [n for n in METHODS if spans_samples(n)])
+def test_two_processes_equal_one(name, shards):
+    subject.skip_if_exempt(name, "processes")
+    module = build(name)
+    axis = subject.batch_axis(nk.card(name).shape)
+    for step in range(STEPS):
+        inputs = draw(name, batch=4, seed=step)
+        got = [shards[rank][name][0][step] for rank in range(len(SHARES))]
+        want = joined_run(module, name, inputs, step)
+        for index, output in enumerate(want[0]):
+            subject.close(torch.cat([g[0][index] for g in got], axis), output)
+        subject.close(torch.cat([g[1][0] for g in got], axis), want[1][0])
+        for parameter, gradient in want[2].items():
+            if gradient is not None:
+                subject.close(sum(g[2][parameter] for g in got), gradient)
+    for rank in range(len(SHARES)):
+        subject.close(shards[rank][name][1], subject.state(module))
+
+
+def joined_run(module, name, inputs, seed):
+    """The joined batch, with the gradient that the shards sent, joined likewise."""
+    axis = subject.batch_axis(nk.card(name).shape)
+    inputs = [i.detach().clone().requires_grad_(i.is_floating_point()) for i in inputs]
+    module.zero_grad(set_to_none=True)
+    given = subject.outputs(module(*inputs))
+    generators = [torch.Generator().manual_seed(seed) for _ in SHARES]
+    sent = []
+    for output in given:
+        parts = []
+        for rank, share in enumerate(SHARES):
+            shape = list(output.shape)
+            shape[axis] = share
+            parts.append(torch.randn(shape, generator=generators[rank], dtype=torch.float64))
+        sent.append(torch.cat(parts, axis))
+    torch.autograd.backward(given, sent)
+    return (
+        [o.detach() for o in given],
+        [i.grad for i in inputs if i.is_floating_point()],
+        {n: p.grad for n, p in module.named_parameters()},
+    )

@@ -1,0 +1,137 @@
+"""Contract, state: saving, copying, meta device, running averages, checkpointing, gradients."""
+
+import io
+import pickle
+
+import pytest
+import subject
+import torch
+from subject import METHODS, build, draw, outputs, skip_if_exempt
+from torch.utils.checkpoint import checkpoint
+
+import normkit as nk
+from normkit import samples
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_state_dict_round_trip(name):
+    module, inputs = build(name), draw(name)
+    subject.run(module, inputs)
+    file = io.BytesIO()
+    torch.save(module.state_dict(), file)
+    file.seek(0)
+    other = samples.build(nk.card(name)).double()
+    other.load_state_dict(torch.load(file), strict=True)
+    module.eval(), other.eval()
+    subject.close(outputs(other(*inputs)), outputs(module(*inputs)), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("how", ["deepcopy", "pickle"])
+@pytest.mark.parametrize("name", METHODS)
+def test_copies_are_equal_and_apart(name, how):
+    if how == "pickle":
+        skip_if_exempt(name, "pickle")
+    module, inputs = build(name), draw(name)
+    subject.run(module, inputs)
+    module.zero_grad(set_to_none=True)
+    other = subject.fresh(module) if how == "deepcopy" else pickle.loads(pickle.dumps(module))
+    subject.close(outputs(other.eval()(*inputs)), outputs(module.eval()(*inputs)), rtol=0, atol=0)
+    own = {p.data_ptr() for p in module.parameters()}
+    assert own.isdisjoint(p.data_ptr() for p in other.parameters())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_meta_device_then_to_empty(name):
+    skip_if_exempt(name, "meta")
+    module = build(name, train=False)
+    ghost = samples.build(nk.card(name), device="meta", dtype=torch.float64)
+    assert all(t.is_meta for t in [*ghost.parameters(), *ghost.buffers()])
+    ghost.to_empty(device="cpu")
+    ghost.load_state_dict(module.state_dict())
+    inputs = draw(name)
+    subject.close(outputs(ghost.eval()(*inputs)), outputs(module(*inputs)), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_buffers_move_in_training_and_rest_in_evaluation(name):
+    module, inputs = build(name), draw(name)
+    running = [n for n, _ in module.named_buffers() if n.startswith("running")]
+    before = subject.state(module)
+    subject.run(module, inputs)
+    after = subject.state(module)
+    for buffer in running:
+        assert not torch.equal(before[buffer], after[buffer]), f"{buffer} does not move"
+    module.eval()
+    subject.run(module, draw(name, seed=1))
+    subject.close(subject.state(module), after, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("reentrant", [False, True], ids=["saved", "reentrant"])
+@pytest.mark.parametrize("name", METHODS)
+def test_checkpointing_changes_nothing(name, reentrant):
+    skip_if_exempt(name, "checkpoint")
+    plain = build(name)
+    checked = subject.fresh(plain)
+    for seed in (0, 1):
+        inputs = draw(name, seed=seed)
+        want = subject.run(plain, inputs)
+        wrapped = Checkpointed(checked, reentrant)
+        got = subject.run(wrapped, inputs)
+        subject.close(got[0], want[0], rtol=0, atol=0)
+        subject.close(got[1], want[1])
+        subject.close({n.removeprefix("module."): g for n, g in got[2].items()}, want[2])
+        subject.close(subject.state(checked), subject.state(plain), rtol=0, atol=0)
+
+
+class Checkpointed(torch.nn.Module):
+    def __init__(self, module, reentrant):
+        super().__init__()
+        self.module, self.reentrant = module, reentrant
+
+    def forward(self, *inputs):
+        return checkpoint(self.module, *inputs, use_reentrant=self.reentrant)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_parameter_receives_a_gradient(name):
+    skip_if_exempt(name, "gradients")
+    module = build(name)
+    _, _, gradients = subject.run(module, draw(name))
+    trained = {n for n, p in module.named_parameters() if p.requires_grad}
+    for parameter in trained:
+        gradient = gradients[parameter]
+        assert gradient is not None, f"{parameter} gets no gradient"
+        assert torch.isfinite(gradient).all()
+        assert gradient.abs().max() > 0, f"{parameter} always gets a zero gradient"
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_padding_changes_nothing(name):
+    masks = [k for k in nk.card(name).inputs if k.startswith("pad_mask")]
+    if not masks:
+        pytest.skip("takes no padding mask")
+    module = build(name)
+    x, padding = draw(name)
+    other = x.clone()
+    hidden = padding if x.shape[:2] == padding.shape else padding.T
+    other[hidden] = torch.nan_to_num(torch.tensor(float("inf"))).item() * torch.sign(other[hidden])
+    poisoned = subject.fresh(module)
+    a, b = module(x, padding), poisoned(other, padding)
+    subject.close(a[~hidden], b[~hidden], rtol=0, atol=0)
+    subject.close(subject.state(module), subject.state(poisoned), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_repr_can_be_read_back(name):
+    module = samples.build(nk.card(name))
+    arguments = module.arguments
+    plain = all(isinstance(v, int | float | str | bool | tuple | list | type(None)) for v in arguments.values())
+    assert plain, f"arguments hold more than plain values: {arguments}"
+    again = eval(repr(module).split("\n")[0] if "\n" not in repr(module) else head(repr(module)), {type(module).__name__: type(module)})
+    assert again.arguments == arguments
+
+
+def head(text):
+    """The arguments in the repr of a module that holds other modules: the line after the class name."""
+    name, rest = text.split("(", 1)
+    return f"{name}({rest.strip().splitlines()[0]})"

@@ -1,0 +1,111 @@
+"""Contract, transforms: compile, export, autocast, functorch."""
+
+import pytest
+import subject
+import torch
+from subject import METHODS, build, draw, outputs, skip_if_exempt
+from torch._dynamo.testing import CompileCounterWithBackend
+
+import normkit as nk
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("train", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("name", METHODS)
+def test_compiles_to_one_graph_for_all_batch_sizes(name, train):
+    skip_if_exempt(name, "compile")
+    counter = CompileCounterWithBackend("aot_eager")
+    plain = build(name, train=train)
+    twin = subject.fresh(plain)
+    compiled = torch.compile(twin, backend=counter, fullgraph=True)
+    for batch in (4, 6, 7, 9):
+        inputs = draw(name, batch=batch)
+        got, want = subject.run(compiled, inputs), subject.run(plain, inputs)
+        subject.close(got[:2], want[:2])
+        subject.close({n.removeprefix("_orig_mod."): g for n, g in got[2].items()}, want[2])
+        subject.close(subject.state(twin), subject.state(plain))
+    assert counter.frame_count <= 2, "a new batch size makes a new graph"
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_fifty_instances_of_eight_widths_share_graphs(name):
+    skip_if_exempt(name, "compile")
+    counter = CompileCounterWithBackend("eager")
+    widths = [4, 8, 12, 16, 20, 24, 28, 32]
+
+    @torch.compile(backend=counter, fullgraph=True)
+    def call(module, *inputs):
+        return module(*inputs)
+
+    for index in range(50):
+        width = widths[index % 8]
+        call(build(name, width, train=False), *draw(name, width))
+    assert counter.frame_count <= len(widths)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_exports(name):
+    skip_if_exempt(name, "export")
+    module, inputs = build(name, train=False), draw(name)
+    program = torch.export.export(module, tuple(inputs))
+    subject.close(outputs(program.module()(*inputs)), outputs(module(*inputs)))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_autocast_keeps_the_type_and_the_numbers(name):
+    module = build(name, dtype=torch.float32, train=False)
+    inputs = draw(name, dtype=torch.float32)
+    want = outputs(module(*inputs))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = outputs(module(*inputs))
+    for a, b in zip(got, want, strict=True):
+        assert a.dtype == b.dtype
+        # a layer with a matrix product or convolution inside runs it in bfloat16
+        subject.close(a, b, rtol=2**-5, atol=2**-5 * b.abs().max().item())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_vmap_equals_a_loop(name):
+    skip_if_exempt(name, "vmap")
+    module = build(name, train=False)
+    several = [torch.stack(same) for same in zip(*(draw(name, seed=s) for s in range(3)), strict=True)]
+    if any(not s.is_floating_point() for s in several):
+        several = [s if s.is_floating_point() else s[:1].expand_as(s) for s in several]
+    axes = tuple(0 if s.is_floating_point() else None for s in several)
+    given = [s if s.is_floating_point() else s[0] for s in several]
+    got = outputs(torch.func.vmap(module, in_dims=axes)(*given))
+    for index in range(3):
+        want = outputs(module(*(s[index] if a == 0 else s for s, a in zip(given, axes, strict=True))))
+        for a, b in zip(got, want, strict=True):
+            subject.close(a[index], b)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_functional_gradient_and_jvp(name):
+    skip_if_exempt(name, "vmap")
+    module = build(name, train=False)
+    x, *rest = draw(name)
+
+    def loss(x):
+        return sum((o.double() ** 2).sum() for o in outputs(module(x, *rest)))
+
+    variable = x.clone().requires_grad_(True)
+    (want,) = torch.autograd.grad(loss(variable), variable)
+    subject.close(torch.func.grad(loss)(x), want)
+    direction = torch.ones_like(x)
+    _, tangent = torch.func.jvp(loss, (x,), (direction,))
+    subject.close(tangent, (want * direction).sum())
+
+
+def test_the_list_of_contract_lines_is_used():
+    """Every line that a card can be exempt from is asked for by some test."""
+    import pathlib
+
+    text = "".join(p.read_text() for p in pathlib.Path(__file__).parents[1].rglob("*.py"))
+    assert [line for line in nk.catalog.CONTRACT if f'"{line}"' not in text] == []

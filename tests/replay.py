@@ -1,0 +1,84 @@
+"""Replay a golden: build the method, repeat its recorded steps, compare every number.
+
+A golden is ``goldens/METHOD/CASE.npz``: arrays of inputs, outputs, gradients and states, and a JSON text ``meta`` that says
+how to build the method and what to call. It is compared in the dtype that it was recorded in, with its own tolerances.
+"""
+
+import importlib.util
+import json
+import pathlib
+
+import numpy as np
+import torch
+
+import normkit as nk
+
+FOLDER = pathlib.Path(__file__).parent / "goldens"
+CASES = sorted(f"{p.parent.name}/{p.stem}" for p in FOLDER.glob("*/*.npz"))
+
+_spec = importlib.util.spec_from_file_location("golden_functions", FOLDER / "functions.py")
+_functions = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_functions)
+
+
+def tensor(array):
+    return torch.from_numpy(np.array(array))
+
+
+class Golden:
+    def __init__(self, case: str):
+        with np.load(FOLDER / f"{case}.npz", allow_pickle=False) as file:
+            self.arrays = {key: file[key] for key in file.files}
+        self.meta = json.loads(str(self.arrays.pop("meta")))
+        double = any(a.dtype == np.float64 for a in self.arrays.values())
+        self.dtype = torch.float64 if double else torch.float32
+
+    def part(self, prefix):
+        return {k[len(prefix) :]: tensor(v) for k, v in self.arrays.items() if k.startswith(prefix)}
+
+    def check(self, what, got, want):
+        assert got is not None, f"{what} is missing"
+        got = torch.as_tensor(got).detach().to(want.dtype).reshape(want.shape)
+        rtol, atol = self.meta.get("rtol", 1e-6), self.meta.get("atol", 1e-8)
+        torch.testing.assert_close(got, want, rtol=rtol, atol=atol, equal_nan=True, msg=lambda m: f"{what}: {m}")
+
+    def replay(self):
+        torch.manual_seed(self.meta.get("seed", 0))
+        module = self.build()
+        for index, step in enumerate(self.meta["steps"]):
+            self.replay_step(module, step, f"step{index}/")
+
+    def build(self):
+        name, args, kwargs = self.meta["name"], self.meta.get("args", []), self.meta.get("kwargs", {})
+        make = _functions.FUNCTIONS.get(name) or (lambda *a, **k: nk.create(name, *a, **k))
+        module = make(*args, **kwargs).to(self.dtype)
+        wanted, own = self.part("state/"), module.state_dict()
+        assert set(wanted) <= set(own), f"state_dict lacks {sorted(set(wanted) - set(own))}; it has {sorted(own)}"
+        module.load_state_dict({**own, **{k: v.reshape(own[k].shape) for k, v in wanted.items()}})
+        return module
+
+    def replay_step(self, module, step, at):
+        module.train(step.get("mode", "train") == "train")
+        module.zero_grad(set_to_none=True)
+        grads, inputs = self.part(f"{at}grad/"), self.part(f"{at}in/")
+        inputs = {name: inputs[name] for name in step["inputs"]}
+        for name in grads:
+            if name.startswith("in:"):
+                inputs[name[3:]].requires_grad_(True)
+        call = step.get("call", "__call__")
+        returned = module(*inputs.values()) if call == "__call__" else getattr(module, call)(*inputs.values())
+        returned = returned if isinstance(returned, tuple | list) else (returned,)
+        outputs = dict(zip(step["outputs"], returned, strict=False))
+        for name, want in self.part(f"{at}out/").items():
+            self.check(f"{at}output {name}", outputs.get(name), want)
+        sent = self.part(f"{at}gout/")
+        if sent:
+            torch.autograd.backward([outputs[n] for n in sent], [g.reshape(outputs[n].shape) for n, g in sent.items()])
+        parameters = dict(module.named_parameters())
+        for name, want in grads.items():
+            where = inputs[name[3:]] if name.startswith("in:") else parameters.get(name)
+            assert where is not None, f"{at}: no parameter {name}; there are {sorted(parameters)}"
+            self.check(f"{at}gradient {name}", where.grad, want)
+        after = module.state_dict()
+        for name, want in self.part(f"{at}state/").items():
+            self.check(f"{at}state {name}", after.get(name), want)
