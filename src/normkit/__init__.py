@@ -17,7 +17,8 @@ __all__ = ["Card", "Norm", "card", "catalog", "create", "methods", "ops", "stati
 
 def __getattr__(name: str):
     """Find a method's class by its Python name; method files are imported at the first look-up."""
-    found = None if name.startswith("_") else catalog.class_named(name)
+    # only a capital can begin a class: `from normkit import check` asks here first, and must not load the whole catalogue
+    found = catalog.class_named(name) if name[:1].isupper() else None
     if found is None:
         raise AttributeError(f"module 'normkit' has no attribute {name!r}")
     return found
