@@ -19,7 +19,7 @@ typedef struct {
     int32_t x_type, weight_type, bias_type;
     int32_t shared;                                                          /* one gain for the row, not one an entry */
     int64_t dim, part;                                                       /* row length; entries in the statistic */
-    double eps, constant, offset;
+    double eps, constant, offset, scale;                                     /* scale: the gain where there is no weight */
 } RowPlan;
 
 typedef struct {

@@ -1,0 +1,74 @@
+"""Builds the C kernels beside the package, or leaves them out where there is no compiler."""
+
+import os
+import platform
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+SOURCE = Path("src/normkit/kernels/cpu")
+LIBRARY = Path("normkit/kernels/cpu/libnormkit.so")
+COMMON = ["-O3", "-fPIC", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math"]
+AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mf16c", "-mprefer-vector-width=512"]
+SETS = {"baseline": []}
+if platform.machine().lower() in ("x86_64", "amd64"):
+    COMMON.append("-DNORMKIT_X86")
+    SETS |= {"avx2": ["-mavx2", "-mfma", "-mf16c"], "avx512": AVX512}
+
+
+def compile_library(target, *threads):
+    """Compiles every instruction set at once and puts the library in place by a rename: others may be using the old one."""
+    compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()
+    with tempfile.TemporaryDirectory() as room:
+        calls = [["-fvisibility=hidden", f"-DISA={name}", *flags, "kernels.c"] for name, flags in SETS.items()]
+        calls.append(["dispatch.c"])
+        objects = [f"{room}/{i}.o" for i in range(len(calls))]
+        running = [
+            subprocess.Popen([*compiler, *COMMON, *threads, "-c", *flags, SOURCE / source, "-o", out], stderr=subprocess.PIPE)
+            for (*flags, source), out in zip(calls, objects, strict=True)
+        ]
+        for process in running:
+            _, errors = process.communicate()
+            if process.returncode:
+                raise OSError(errors.decode(errors="replace").strip().splitlines()[0])
+        beside = target.with_name(f"{target.name}.{os.getpid()}")
+        subprocess.run([*compiler, "-shared", *threads, *objects, "-lm", "-o", beside], check=True, capture_output=True)
+        os.replace(beside, target)
+
+
+class BuildKernels(build_ext):
+    """A plain shared library, not a Python module: loaded with ctypes, found by its path."""
+
+    def get_ext_filename(self, fullname):
+        return str(Path(*fullname.split("."))) + ".so"
+
+    def build_extension(self, extension):
+        target = Path(self.get_ext_fullpath(extension.name))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            try:
+                compile_library(target, "-fopenmp")
+            except (OSError, subprocess.CalledProcessError):
+                compile_library(target)
+        except (OSError, subprocess.CalledProcessError) as error:
+            self.warn(f"normkit is built without its C kernels (all works, more slowly): {error}")
+
+    def copy_extensions_to_source(self):
+        """For an editable install; a build that was left out leaves nothing to copy."""
+        built, here = Path(self.build_lib, LIBRARY), Path("src", LIBRARY)
+        if built.exists():
+            beside = here.with_name(f"{here.name}.{os.getpid()}")
+            shutil.copy2(built, beside)
+            os.replace(beside, here)
+
+    def get_source_files(self):
+        return [str(path) for path in sorted(SOURCE.glob("*.[ch]"))]
+
+
+kernels = Extension("normkit.kernels.cpu.libnormkit", [str(SOURCE / "kernels.c")], optional=True)
+setup(ext_modules=[kernels], cmdclass={"build_ext": BuildKernels})

@@ -1,0 +1,138 @@
+"""The choice between kernel and formula, told as a reason.
+
+A refusal is not an error: the plain PyTorch formula runs instead, and is the definition. The checks stand in the order of their
+cost, since on eight rows of 768 the whole call may take no longer than torch's own, about five microseconds.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.utils._device import DeviceContext
+
+from normkit import kernels
+
+__all__ = ["address", "code", "dense", "differentiate", "library", "needs_grad", "refusal", "storage_order"]
+
+# Element types as the C code numbers them; 0 is an absent tensor.
+CODES = {torch.float32: 1, torch.bfloat16: 2, torch.float16: 3, torch.float64: 4}
+
+_PLAIN = (Tensor, torch.nn.Parameter)
+_is_tracing = torch._C._is_tracing
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_function_modes = torch._C._len_torch_function_stack
+_functorch_active = torch._C._are_functorch_transforms_active
+_library: kernels.Library | None = None
+_absent: str | None = "not looked for yet"
+
+
+def library() -> kernels.Library:
+    """The C kernels; to be asked for only after `refusal` has said None."""
+    if _library is None:
+        raise RuntimeError(f"the C kernels are not there: {_absent}")
+    return _library
+
+
+def refusal(x: Tensor, *others: Tensor | None) -> str | None:
+    """None if the C kernels take these tensors, else why the formula runs, in a user's words.
+
+    >>> refusal(torch.ones(2, 3, dtype=torch.complex64))
+    'no CPU kernel for torch.complex64'
+    """
+    if torch.compiler.is_compiling():
+        return "torch.compile is tracing"
+    if _absent is not None and (reason := _look()) is not None:
+        return reason
+    if (reason := _situation()) is not None:
+        return reason
+    if (reason := _tensor(x)) is not None:
+        return reason
+    for other in others:
+        if other is not None and (reason := _tensor(other)) is not None:
+            return reason
+    return None if x.numel() else "the input is empty"
+
+
+def _look() -> str | None:
+    """Loads the library, once."""
+    global _library, _absent
+    _library = kernels.cpu()
+    _absent = None if _library is not None else kernels.status().reason
+    return _absent
+
+
+def _situation() -> str | None:
+    """Whatever is around the call and must see torch operations, which a kernel would hide from it."""
+    if _dispatch_modes():
+        return "a TorchDispatchMode is active"
+    if _functorch_active():
+        return "a torch.func transform is active"
+    if _is_tracing():
+        return "torch.jit is tracing"
+    if forward_ad._current_level >= 0:
+        return "forward-mode differentiation is active"
+    if _function_modes() and not _only_device_contexts():
+        return "a TorchFunctionMode is active"
+    return None
+
+
+def _only_device_contexts() -> bool:
+    """`torch.set_default_device` is a function mode too, and no reason to refuse."""
+    modes = map(torch._C._get_function_stack_at, range(_function_modes()))
+    return all(isinstance(mode, DeviceContext) for mode in modes)
+
+
+def _tensor(x: Tensor) -> str | None:
+    if type(x) not in _PLAIN:
+        return f"{type(x).__name__} is a tensor subclass"
+    if not x.is_cpu:
+        return f"no CPU kernel for a tensor on {x.device.type}"
+    if x.dtype not in CODES:
+        return f"no CPU kernel for {x.dtype}"
+    if x.layout is not torch.strided:
+        return f"no CPU kernel for the layout {x.layout}"
+    if x.is_neg():
+        return "a negated view has no memory of its own"
+    return None
+
+
+def needs_grad(*tensors: Tensor | None) -> bool:
+    """Whether autograd is to hear of a call on these."""
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
+def dense(x: Tensor, like: Tensor) -> Tensor:
+    """`x` laid out exactly as `like`, copied only if it is not."""
+    if x.stride() == like.stride():
+        return x
+    return torch.empty_like(like, dtype=x.dtype).copy_(x)
+
+
+def storage_order(x: Tensor) -> list[int] | None:
+    """The axes in the order of memory if `x` fills its memory without gaps or overlaps, else None."""
+    order = sorted(range(x.ndim), key=x.stride, reverse=True)
+    return order if x.permute(order).is_contiguous() else None
+
+
+def differentiate(formula, tensors, rest, grad, wanted) -> tuple:
+    """Gradients of `formula(*tensors, *rest)` as autograd makes them, themselves differentiable where grad mode is on.
+
+    The tensors are taken as views: where one of them depends on another, the path between them is not this function's.
+    """
+    create = torch.is_grad_enabled()
+    with torch.enable_grad():
+        views = [t if t is None else t.view_as(t) if create else t.detach().requires_grad_() for t in tensors]
+        inputs = [view for view, want in zip(views, wanted, strict=False) if want and view is not None]
+        grads = iter(torch.autograd.grad(formula(*views, *rest), inputs, grad, create_graph=create, allow_unused=True))
+    return tuple(next(grads) if want and t is not None else None for t, want in zip(tensors, wanted, strict=False))
+
+
+def address(x: Tensor | None) -> int:
+    """Where a tensor's numbers are; 0 for an absent one."""
+    return 0 if x is None else x.data_ptr()
+
+
+def code(x: Tensor | None) -> int:
+    """A tensor's element type as the C code numbers it."""
+    return 0 if x is None else CODES[x.dtype]
