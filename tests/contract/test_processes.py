@@ -42,9 +42,10 @@ def work(rank, folder, names):
 
 
 @pytest.fixture(scope="module")
-def shards(tmp_path_factory):
+def shards(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("processes")
-    names = [n for n in METHODS if spans_samples(n) and "processes" not in nk.card(n).exempt]
+    asked = {item.callspec.params.get("name") for item in request.session.items if hasattr(item, "callspec")}
+    names = [n for n in METHODS if n in asked and spans_samples(n) and "processes" not in nk.card(n).exempt]
     torch.multiprocessing.spawn(work, args=(str(folder), names), nprocs=len(SHARES))
     return [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(len(SHARES))]
 
