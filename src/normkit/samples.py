@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -20,8 +21,9 @@ def build(card: Card, features: int = 8, **overrides: Any) -> nn.Module:
 
 
 def sizes(features: int = 8, batch: int = 4) -> dict[str, int]:
-    """Sizes of the named axes; letters that are not here get small, distinct ones."""
-    return {"N": batch, "C": features, "B": batch, "T": 5, "L": 5, "H": 6, "W": 7, "F": 16, "S": 3, "K": 4, "P": 5}
+    """Sizes of the named axes; a style or a map of its own size has ``Ls``, ``Hs Ws`` or ``h w``."""
+    named = {"N": batch, "C": features, "B": batch, "T": 5, "L": 5, "H": 6, "W": 7, "F": 16, "S": 3, "K": 4, "P": 5}
+    return {**named, "Ls": 7, "Hs": 4, "Ws": 5, "h": 9, "w": 5}
 
 
 def shape_of(
@@ -70,12 +72,14 @@ def inputs(
     optional: bool = False,
     seed: int = 0,
     dtype: torch.dtype = torch.float32,
+    named: Mapping[str, int] | None = None,
     leading: tuple[int, ...] | None = None,
     trailing: tuple[int, ...] = (6, 7),
 ) -> list[Tensor]:
-    """Draw the inputs of one call, the optional ones only with ``optional``."""
+    """Draw the inputs of one call, the optional ones only with ``optional``; ``named`` gives sizes of named axes."""
     generator = torch.Generator().manual_seed(seed)
-    named = {**sizes(features, batch), **{k: v for k, v in card.example.items() if isinstance(v, int)}}
+    examples = {k: v for k, v in card.example.items() if isinstance(v, int)}
+    sized = {**sizes(features, batch), **examples, **(named or {})}
     wanted = [card.shape] + [spec for name, spec in card.inputs.items() if optional or not name.endswith("?")]
     leading = (batch,) if leading is None else leading
-    return [tensor_of(w, named, generator, dtype=dtype, leading=leading, trailing=trailing) for w in wanted]
+    return [tensor_of(w, sized, generator, dtype=dtype, leading=leading, trailing=trailing) for w in wanted]
