@@ -93,6 +93,12 @@ def shape(owner: object, name: str, tensor: Any, wanted: Sequence[int | None], l
         raise ValueError(f"{_name(owner)}: {name} is on {tensor.device}, but x is on {like.device}")
 
 
+def values(owner: object, name: str, tensor: Any, wanted: Sequence[int | None], like: Tensor) -> None:
+    """Require a floating-point tensor of ``wanted`` shape on the device of ``like``: a style, a flow, a gain."""
+    floating(owner, tensor, name)
+    shape(owner, name, tensor, wanted, like)
+
+
 def mask(owner: object, name: str, tensor: Any, wanted: Sequence[int | None], like: Tensor) -> None:
     """Require a boolean tensor of exactly ``wanted`` shape on the device of ``like``."""
     shape(owner, name, tensor, wanted, like)
