@@ -49,6 +49,11 @@ def layouts(name, optional=True):
     return [card.shape] + [spec for key, spec in card.inputs.items() if optional or not key.endswith("?")]
 
 
+def gradient_source(seed):
+    """Random numbers for gradients; not the inputs' own, since a norm's gradient for its input itself is nearly zero."""
+    return torch.Generator().manual_seed(1000 + seed)
+
+
 def run(module, inputs, seed=0):
     """Forward and backward with a fixed random gradient; return outputs, input gradients and parameter gradients."""
     inputs = [i.detach().clone(memory_format=torch.preserve_format) for i in inputs]
@@ -56,7 +61,7 @@ def run(module, inputs, seed=0):
     module.zero_grad(set_to_none=True)
     given = outputs(module(*inputs))
     differentiable = [o for o in given if o.requires_grad]
-    generator = torch.Generator().manual_seed(seed)
+    generator = gradient_source(seed)
     sent = [torch.randn(o.shape, generator=generator, dtype=torch.float64).to(o.dtype) for o in differentiable]
     if differentiable:
         torch.autograd.backward(differentiable, sent)
@@ -65,6 +70,11 @@ def run(module, inputs, seed=0):
         [i.grad for i in inputs if i.is_floating_point()],
         {n: p.grad for n, p in module.named_parameters()},
     )
+
+
+def sent_seed(seed):
+    """The gradient sent back is drawn apart from the inputs: one along the input has no component left after a norm."""
+    return seed + 1000
 
 
 def state(module):

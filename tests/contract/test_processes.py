@@ -75,7 +75,7 @@ def joined_run(module, name, inputs, seed):
     inputs = [i.detach().clone().requires_grad_(i.is_floating_point()) for i in inputs]
     module.zero_grad(set_to_none=True)
     given = subject.outputs(module(*inputs))
-    generators = [torch.Generator().manual_seed(seed) for _ in SHARES]
+    generators = [subject.gradient_source(seed) for _ in SHARES]
     sent = []
     for output in given:
         parts = []
