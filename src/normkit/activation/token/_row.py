@@ -1,0 +1,52 @@
+"""What the norms of one vector share: a rule that the op applies, a gain, a shift, and the fused residual addition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from normkit import check, ops
+from normkit.norm import Norm
+
+
+class RowNorm(Norm):
+    """Normalize each vector by a statistic of its own; the numbers are :func:`normkit.ops.row_norm`'s.
+
+    ``dim`` is the size of the last axis, or the sizes of the trailing axes that are normalized together.
+    """
+
+    weight: nn.Parameter | None
+    bias: nn.Parameter | None
+
+    def __init__(self, dim: int | Sequence[int], rule: ops.Row, *, gain: float | None = 1.0, bias: bool = False):
+        super().__init__()
+        several = isinstance(dim, Sequence) and not isinstance(dim, str)
+        self.shape = tuple(check.size(self, "dim", d) for d in (dim if several else [dim]))  # type: ignore[union-attr]
+        if not self.shape:
+            raise ValueError(f"{type(self).__name__}: dim must name at least one axis, not {dim!r}")
+        self.rule = rule
+        weight = None if gain is None else nn.Parameter(torch.full(self.shape, gain))
+        self.register_parameter("weight", weight)
+        self.register_parameter("bias", nn.Parameter(torch.zeros(self.shape)) if bias else None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize ``x``, whose trailing axes have the sizes ``dim``."""
+        self._check(x)
+        return ops.row_norm(x, self.weight, self.bias, self.rule, self.shape)
+
+    def add_norm(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ``norm(x + residual)`` and ``x + residual`` in one pass over memory, forward and backward."""
+        self._check(x)
+        check.shape(self, "residual", residual, x.shape, x)
+        return ops.add_row_norm(x, residual, self.weight, self.bias, self.rule, self.shape)
+
+    def _check(self, x: Tensor) -> None:
+        if len(self.shape) == 1:
+            return check.features_last(self, x, self.shape[0])
+        check.floating(self, x)
+        if tuple(x.shape[-len(self.shape) :]) != self.shape:
+            raise ValueError(
+                f"{type(self).__name__}: x must end in axes of sizes {self.shape}, but its shape is {tuple(x.shape)}"
+            )
