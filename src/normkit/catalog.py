@@ -32,11 +32,13 @@ ROOMS = {
 
 CONTRACT = {
     "gradcheck": "gradients are the derivative of the forward pass",
+    "gradcheck-eval": "in evaluation too",
     "higher-derivatives": "second and third derivatives are right",
     "half": "bfloat16 and float16 stay close to float64",
     "mixed": "half inputs work with float32 parameters",
     "extremes": "zeros, constants, 1e-20, 6e4 and an offset of 1e4 give no NaN",
     "empty": "an empty batch passes through",
+    "one": "one sample with one position passes in evaluation",
     "compile": "one torch.compile graph, no recompile on a new batch size",
     "export": "torch.export gives the same numbers",
     "vmap": "torch.func.vmap and torch.func.grad work",
