@@ -1,0 +1,53 @@
+"""Cross-modal AdaIN: the token statistics of an image prompt, given to the text's attention output."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from normkit import check, statistics
+from normkit.catalog import method
+from normkit.norm import Norm
+
+
+@method(
+    "cross-modal-adain",
+    paper="StyleStudio: Text-Driven Style Transfer with Selective Control of Style Elements (Lei et al., 2024), "
+    "arXiv 2412.08503",
+    shape="N L C",
+    over="L",
+    inputs={"style": "N Ls C"},
+    invariant=("shift", "scale"),
+    exempt={"extremes": "the authors' layer has no eps: a channel that is constant over the tokens is 0 / 0"},
+)
+class CrossModalAdaIN(Norm):
+    """Give each feature of the content's tokens the mean and the standard deviation over the style's tokens.
+
+    For diffusion models with a text and an image prompt, in place of the sum of the two attention outputs. With m the
+    mean and s the unbiased standard deviation over tokens, per sample and feature,
+
+        y = (content - m(content)) / s(content) * s(style) + m(style)
+
+    There is no eps: a feature that is constant over the content's tokens gives NaN, as in the authors' code.
+
+    Args:
+        num_features: C.
+
+    Input content ``(N, L, C)``, the output of the text's cross-attention with its heads merged, and style ``(N, Ls,
+    C)``, that of the image prompt's.
+
+    StyleStudio: Text-Driven Style Transfer with Selective Control of Style Elements (Lei et al., 2024), arXiv
+    2412.08503.
+    """
+
+    def __init__(self, num_features: int):
+        super().__init__()
+        self.num_features = check.size(self, "num_features", num_features)
+
+    def forward(self, content: Tensor, style: Tensor) -> Tensor:
+        """Give ``content`` the token statistics of ``style``."""
+        check.values(self, "content", content, (None, None, self.num_features), content)
+        check.values(self, "style", style, (content.shape[0], None, self.num_features), content)
+        own, wanted = statistics.moments(content, (1,)), statistics.moments(style, (1,))
+        scale = statistics.root(wanted.unbiased()) / statistics.root(own.unbiased())
+        y = (statistics.accurate(content) - own.mean.unsqueeze(1)) * scale.unsqueeze(1) + wanted.mean.unsqueeze(1)
+        return y.to(content.dtype)
