@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from normkit import check
+
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
@@ -34,9 +36,20 @@ def accurate(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
+def root(square: Tensor) -> Tensor:
+    """Square root with a gradient of 0 at 0, where that of ``torch.sqrt`` is infinite: a deviation of values all equal.
+
+    >>> root(torch.tensor([0.0, 4.0]))
+    tensor([0., 2.])
+    """
+    positive = square > 0
+    return torch.where(positive, torch.where(positive, square, 1).sqrt(), square * 0)
+
+
 def sum_over(x: Tensor, axes: Sequence[int], mask: Tensor | None = None) -> Tensor:
     """Sum over ``axes``; where ``mask`` (broadcastable, boolean) is False a value does not count, not even NaN."""
-    return (x if mask is None else torch.where(mask, x, 0)).sum(dim=tuple(axes))
+    x = x if mask is None else torch.where(mask, x, 0)
+    return x.sum(dim=tuple(axes)) if axes else x
 
 
 def moments(
@@ -44,35 +57,42 @@ def moments(
 ) -> Moments:
     """Mean and biased variance of ``x`` over ``axes``, in two passes, joined over all processes with ``sync``.
 
+    The second pass also mends the first one's rounding, so that both are exact to the last digits at any offset.
+
     ``mask`` is True where a value counts. With ``sync`` each process takes part with the values that it has, be they none;
-    all get the same moments, and gradients flow back to every process' values.
+    all get the same moments, and gradients flow back to every process' values. Of no values at all they are 0.
 
     >>> moments(torch.tensor([[1.0, 2.0], [3.0, 6.0]]), (0,)).var
     tensor([1., 4.])
     """
     x = accurate(x)
     axes = [a % x.dim() for a in axes]
-    count = counted(x, axes, mask)
-    total = sum_over(x, axes, mask)
+    mean, count = _mean_and_count(x, axes, mask, group, sync)
+    centered = x - _keep(mean, axes)
+    # masked before the square: 0 times the derivative of a NaN's square would still be NaN
+    centered = centered if mask is None else torch.where(mask, centered, 0)
+    square, rest = sum_over(centered.square(), axes), sum_over(centered.detach(), axes)
     if sync:
-        total, count = sum_over_processes(total, group), sum_over_processes(count, group)
-    mean = total / count.clamp(min=1)
-    square = sum_over((x - _keep(mean, axes)).square(), axes, mask)
-    if sync:
-        square = sum_over_processes(square, group)
-    return Moments(mean, square / count.clamp(min=1), count)
+        square, rest = _sum_both_over_processes(square, rest, group)
+    square, rest = (total / count.clamp(min=1) for total in (square, rest.detach()))
+    return Moments(mean + rest, (square - rest.square()).clamp(min=0), count)
 
 
 def mean_over(
     x: Tensor, axes: Sequence[int], *, mask: Tensor | None = None, group: ProcessGroup | None = None, sync: bool = False
 ) -> Tensor:
     """Mean of ``x`` over ``axes``, with the mask and the processes of :func:`moments`."""
-    x = accurate(x)
-    axes = [a % x.dim() for a in axes]
+    return _mean_and_count(accurate(x), [a % x.dim() for a in axes], mask, group, sync)[0]
+
+
+def _mean_and_count(
+    x: Tensor, axes: Sequence[int], mask: Tensor | None, group: ProcessGroup | None, sync: bool
+) -> tuple[Tensor, Tensor]:
     total, count = sum_over(x, axes, mask), counted(x, axes, mask)
     if sync:
-        total, count = sum_over_processes(total, group), sum_over_processes(count, group)
-    return total / count.clamp(min=1)
+        total, count = _sum_both_over_processes(total, count, group)
+    count = count.detach()
+    return total / count.clamp(min=1), count
 
 
 def counted(x: Tensor, axes: Sequence[int], mask: Tensor | None = None) -> Tensor:
@@ -94,17 +114,23 @@ def _keep(value: Tensor, axes: Sequence[int]) -> Tensor:
 def merge(mean: Tensor, var: Tensor, count: Tensor, *, unbiased: bool = False) -> tuple[Tensor, Tensor]:
     """Join the moments of K shards: ``mean`` and biased ``var`` of shape (K, C), ``count`` of shape (K,) or (K, C).
 
-    Exact: the spread of the shards' means enters the variance. A shard with a count of 0 drops out. The result's variance is
-    biased, or divided by (N - 1) with ``unbiased``.
+    Exact: the spread of the shards' means enters the variance. A shard with a count of 0 drops out, whatever its moments are.
+    The result's variance is biased, or divided by (N - 1) with ``unbiased``, N the sum of the counts; a single value keeps
+    its biased variance of 0, and of no values at all both are 0. Half precision is joined, and given back, in float32.
 
     >>> merge(torch.tensor([[0.0], [2.0]]), torch.tensor([[0.0], [0.0]]), torch.tensor([1, 1]))
     (tensor([1.]), tensor([1.]))
     """
-    share = count.to(mean.dtype).reshape(count.shape + (1,) * (mean.dim() - count.dim()))
-    total = share.sum(0)
-    joined = (share * mean).sum(0) / total
-    square = (share * (var + (mean - joined).square())).sum(0)
-    return joined, square / (total - 1 if unbiased else total)
+    check.shape("merge", "var", var, mean.shape)
+    check.shape("merge", "count", count, mean.shape[: max(count.dim(), 1)])
+    mean, var = accurate(mean), accurate(var)
+    number = count.to(mean.dtype).reshape(count.shape + (1,) * (mean.dim() - count.dim()))
+    mean, var = (torch.where(number > 0, value, 0) for value in (mean, var))
+    total = number.sum(0)
+    joined = (number * mean).sum(0) / torch.where(total > 0, total, 1)
+    square = (number * (var + (mean - joined).square())).sum(0)
+    divisor = total - 1 if unbiased else total
+    return joined, square / torch.where(divisor > 0, divisor, 1)
 
 
 class _SumOverProcesses(torch.autograd.Function):
@@ -122,7 +148,7 @@ def _all_reduce(x: Tensor, group: ProcessGroup | None) -> Tensor:
     from torch.distributed import _functional_collectives as collectives
     from torch.distributed import group as groups
 
-    return collectives.all_reduce(x.contiguous(), "sum", group or groups.WORLD)
+    return collectives.wait_tensor(collectives.all_reduce(x.contiguous(), "sum", group or groups.WORLD))
 
 
 def sum_over_processes(x: Tensor, group: ProcessGroup | None = None) -> Tensor:
@@ -131,11 +157,37 @@ def sum_over_processes(x: Tensor, group: ProcessGroup | None = None) -> Tensor:
     Without torch.distributed running, or alone in the group, it is the identity, so that a model built for many processes
     runs unchanged on one.
     """
+    return x if processes(group) == 1 else _SumOverProcesses.apply(x, group)
+
+
+def processes(group: ProcessGroup | None = None) -> int:
+    """How many processes ``group`` (default: all) has; 1 where torch.distributed does not run."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return x
-    if torch.distributed.get_world_size(group) == 1:
-        return x
-    return _SumOverProcesses.apply(x, group)
+        return 1
+    return torch.distributed.get_world_size(group)
+
+
+def gather_over_processes(x: Tensor, group: ProcessGroup | None = None) -> Tensor:
+    """Stack the processes' ``x``, of one shape on all, in the order of their ranks: (processes, ...)."""
+    if processes(group) == 1:
+        return x.unsqueeze(0)
+    stacked = x.new_zeros(processes(group), *x.shape)
+    stacked[torch.distributed.get_rank(group)] = x
+    return sum_over_processes(stacked, group)
+
+
+def place(x: Tensor, group: ProcessGroup | None = None) -> tuple[int, int]:
+    """Where this process' samples start in the joined batch, which is in the order of the ranks, and how many that has."""
+    if processes(group) == 1:
+        return 0, x.shape[0]
+    counts = gather_over_processes(torch.tensor(x.shape[0], device=x.device), group).tolist()
+    return sum(counts[: torch.distributed.get_rank(group)]), sum(counts)
+
+
+def _sum_both_over_processes(a: Tensor, b: Tensor, group: ProcessGroup | None) -> tuple[Tensor, Tensor]:
+    """Add up two tensors in one message."""
+    joined = sum_over_processes(torch.cat([a.flatten(), b.flatten()]), group)
+    return joined[: a.numel()].view(a.shape), joined[a.numel() :].view(b.shape)
 
 
 def recomputing() -> bool:
@@ -145,9 +197,43 @@ def recomputing() -> bool:
 
 @torch.no_grad()
 def track(running: Tensor, value: Tensor, rate: float | Tensor) -> None:
-    """Move a running estimate in place: ``running += rate * (value - running)``, but not when a pass is recomputed."""
-    if not recomputing():
-        running.copy_(torch.lerp(running, value.detach().to(running.dtype), rate))
+    """Move a running estimate in place: ``running += rate * (value - running)``, but not when a pass is recomputed.
+
+    Inside :func:`averaging` the rate is that of a plain average, but for a rate of 0.
+    """
+    if recomputing():
+        return
+    old = accurate(running)
+    if _averaged is not None and torch.as_tensor(rate).any():
+        at = (running.data_ptr(), tuple(running.shape))
+        _averaged[at] = _averaged.get(at, 0) + 1
+        rate = 1 / _averaged[at]
+    if isinstance(rate, Tensor):
+        rate = rate.to(old.dtype)
+    running.copy_(torch.lerp(old, value.detach().to(old.dtype), rate))
+
+
+_averaged: dict[tuple[int, tuple[int, ...]], int] | None = None  # how often each estimate moved inside averaging()
+
+
+@contextlib.contextmanager
+def averaging() -> Iterator[None]:
+    """Let every running estimate that :func:`track` moves become the plain average of its values from here on.
+
+    >>> running = torch.zeros(1)
+    >>> with averaging():
+    ...     for value in (1.0, 2.0, 6.0):
+    ...         track(running, torch.tensor([value]), rate=0.1)
+    >>> running
+    tensor([3.])
+    """
+    global _averaged
+    before, _averaged = _averaged, {}
+    try:
+        with torch.compiler.set_stance("force_eager"):
+            yield
+    finally:
+        _averaged = before
 
 
 @contextlib.contextmanager
@@ -156,7 +242,7 @@ def once(module: nn.Module) -> Iterator[None]:
 
     A pass that is recomputed for checkpointing sees the buffers as they were before the module's last call and leaves them
     as they are after it; a pass that fails leaves them untouched. Holds for one call of the module between two backward
-    passes, which is what a checkpointed layer does.
+    passes, which is what a checkpointed layer does. What of a buffer enters the result must be a copy, since the buffer moves.
     """
     if torch.compiler.is_compiling():
         yield
