@@ -91,7 +91,7 @@ def test_double_stays_double(name):
 def test_equals_its_peer(name):
     try:
         peer = nk.card(name).peer(16).double()
-    except ImportError as error:
+    except (ImportError, RuntimeError) as error:  # a torchvision built for another torch fails with a RuntimeError
         pytest.skip(str(error))
     module = samples.build(nk.card(name), 16).double()
     inputs = draw(name, 16, optional=False)
