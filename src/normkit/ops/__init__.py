@@ -1,5 +1,19 @@
 """Pure functions: each one a formula in PyTorch, and the choice of a kernel that computes the same faster."""
 
+from normkit.ops.channel import (
+    affine,
+    batch_norm,
+    evonorm_s,
+    filter_response_norm,
+    global_response_norm,
+    group_norm,
+    instance_moments,
+    instance_norm,
+    layer_norm2d,
+    mean_over_space,
+    normalize_with,
+    threshold,
+)
 from normkit.ops.eager import refusal
 from normkit.ops.pointwise import derf, dyt, eln
 from normkit.ops.row import Row, add_layer_norm, add_rms_norm, add_row_norm, layer_norm, rms_norm, row_norm
@@ -9,11 +23,23 @@ __all__ = [
     "add_layer_norm",
     "add_rms_norm",
     "add_row_norm",
+    "affine",
+    "batch_norm",
     "derf",
     "dyt",
     "eln",
+    "evonorm_s",
+    "filter_response_norm",
+    "global_response_norm",
+    "group_norm",
+    "instance_moments",
+    "instance_norm",
     "layer_norm",
+    "layer_norm2d",
+    "mean_over_space",
+    "normalize_with",
     "refusal",
     "rms_norm",
     "row_norm",
+    "threshold",
 ]

@@ -1,7 +1,8 @@
 """Per-channel and per-group statistics of ``(N, C, *space)``: batch, group, instance, response and evolved norms.
 
-Every function takes per-channel parameters of shape (C,), any of which may be None, takes half precision in float32 and gives
-back the type and the memory format of ``x``. The formulas are the definition; a kernel computes the same numbers faster.
+Every function takes per-channel parameters of shape (C,), any of which may be None, takes half precision in float32
+and gives back the type and the memory format of ``x``. The formulas are the definition; a kernel computes the same
+numbers faster.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ def batch_norm(
 ) -> tuple[Tensor, Moments]:
     """Normalize each channel over samples and space; return the result and the moments it was done with.
 
-    The moments, joined over the processes of ``group`` with ``sync``, carry no gradient: they are for running averages.
+    The moments, joined over the processes of ``group`` with ``sync``, carry no gradient: they are for running
+    averages.
 
     >>> y, found = batch_norm(torch.tensor([[1.0], [3.0]]), eps=0.0)
     >>> y.flatten(), found.var
@@ -72,8 +74,8 @@ def global_response_norm(
 ) -> Tensor:
     """Scale each channel by its share of the sample's response: y = weight x Q + bias + x.
 
-    Q is the channel's L2 norm over space, divided by (the mean of these norms over the channels + ``eps``). The gradient of
-    a norm of 0 is 0.
+    Q is the channel's L2 norm over space, divided by (the mean of these norms over the channels + ``eps``). The
+    gradient of a norm of 0 is 0.
     """
     if channels_last:
         y = global_response_norm(x.movedim(-1, 1), weight, bias, eps=eps)
@@ -115,8 +117,8 @@ def evonorm_s(
 ) -> Tensor:
     """Swish over the deviation of the group: y = weight x sigmoid(slope x) / s + bias.
 
-    s² is the group's variance (its mean square without ``center``) plus ``eps``; a ``slope`` of None is 1. The groups are
-    those of :func:`group_norm`; x itself is not centered.
+    s² is the group's variance (its mean square without ``center``) plus ``eps``; a ``slope`` of None is 1. The groups
+    are those of :func:`group_norm`; x itself is not centered.
     """
     exact = accurate(x)
     if center:

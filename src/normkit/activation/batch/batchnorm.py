@@ -1,0 +1,84 @@
+"""Batch normalization."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from normkit import check, ops
+from normkit.activation.batch._running import RunningMoments
+from normkit.catalog import method
+
+
+@method(
+    "batchnorm",
+    paper="Batch Normalization: Accelerating Deep Network Training (Ioffe, Szegedy, 2015), arXiv 1502.03167",
+    shape="N C *",
+    over="N *",
+    replaces=("groupnorm", "instancenorm"),
+    invariant=("shift", "scale"),
+    peer=lambda features: nn.BatchNorm2d(features),
+)
+class BatchNorm(RunningMoments):
+    """Center each channel on the batch's mean and divide it by the batch's standard deviation.
+
+    For convolutional networks with batches of at least a dozen samples; folds into the neighbouring layer at
+    inference. One class for vectors, sequences, images and volumes. Per channel, over all n values of batch and
+    space,
+
+        y = weight * (x - mean) / sqrt(var + eps) + bias
+
+    with the biased variance. Evaluation uses the running moments, or the batch's own without ``track_running_stats``.
+    The running variance is the unbiased one, divided by n - 1.
+
+    Args:
+        num_features: C, the number of channels.
+        eps: added to the variance under the root.
+        momentum: share of the NEW batch in the running moments; None averages all batches alike.
+        affine: learn ``weight`` and ``bias``.
+        track_running_stats: keep running moments for evaluation.
+        sync: join the moments over the processes of ``process_group``, as SyncBatchNorm does.
+        process_group: the processes to join, default all.
+
+    Input ``(N, C)`` or ``(N, C, *space)`` with any number of axes. In training a channel needs more than one value.
+
+    Batch Normalization: Accelerating Deep Network Training (Ioffe, Szegedy, 2015), arXiv 1502.03167.
+
+    The state dictionary is that of torch.nn.BatchNorm1d, 2d and 3d. A batch with NaN or infinity enters the running
+    averages, as in torch's BatchNorm; an empty one leaves them as they are.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        sync: bool = False,
+        process_group=None,
+    ):
+        super().__init__()
+        self.num_features = check.size(self, "num_features", num_features)
+        self.eps = check.eps(self, eps)
+        self.momentum = None if momentum is None else check.number(self, "momentum", momentum, 0, 1)
+        self.affine, self.track_running_stats = bool(affine), bool(track_running_stats)
+        self.sync, self.process_group = sync, process_group
+        self.weight = nn.Parameter(torch.ones(num_features)) if affine else None
+        self.bias = nn.Parameter(torch.zeros(num_features)) if affine else None
+        self._keep_moments(num_features, track_running_stats)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize ``x``; in training move the running moments."""
+        check.channels_first(self, x, self.num_features)
+        if not self.training and self.running_mean is not None and self.running_var is not None:
+            return ops.normalize_with(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+        if self.training and not self.sync and x.numel() == self.num_features:
+            raise ValueError(f"BatchNorm: x of shape {tuple(x.shape)} has one value a channel; training needs more")
+        y, found = ops.batch_norm(
+            x, self.weight, self.bias, eps=self.eps, sync=self.sync and self.training, group=self.process_group
+        )
+        if self.training:
+            self._track(found)
+        return y

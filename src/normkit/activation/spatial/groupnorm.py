@@ -1,0 +1,60 @@
+"""Group normalization."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from normkit import check, ops
+from normkit.catalog import method
+from normkit.norm import Norm
+
+
+@method(
+    "groupnorm",
+    paper="Group Normalization (Wu, He, 2018), arXiv 1803.08494",
+    shape="N C *",
+    over="C/G *",
+    example={"num_groups": 2},
+    replaces=("batchnorm", "instancenorm"),
+    invariant=("shift", "scale"),
+    peer=lambda features: nn.GroupNorm(2, features),
+)
+class GroupNorm(Norm):
+    """Center groups of channels of each sample on their mean and divide them by their standard deviation.
+
+    For images when batches are small: no sample sees another. A group is a run of C / ``num_groups`` neighbouring
+    channels; with mean and biased variance over its channels and space,
+
+        y = weight * (x - mean) / sqrt(var + eps) + bias
+
+    ``num_groups`` of C is an instance norm, of 1 a layer norm over channels and space; weight and bias are per
+    channel.
+
+    Args:
+        num_features: C, the number of channels.
+        num_groups: number of groups, a divisor of C.
+        eps: added to the variance under the root.
+        affine: learn ``weight`` and ``bias``.
+
+    Input ``(N, C)`` or ``(N, C, *space)``.
+
+    Group Normalization (Wu, He, 2018), arXiv 1803.08494.
+
+    Differs from torch.nn.GroupNorm in: the channel count comes first.
+    """
+
+    def __init__(self, num_features: int, *, num_groups: int, eps: float = 1e-5, affine: bool = True):
+        super().__init__()
+        self.num_features = check.size(self, "num_features", num_features)
+        self.num_groups = check.size(self, "num_groups", num_groups)
+        check.divides(self, "num_groups", num_groups, "num_features", num_features)
+        self.eps = check.eps(self, eps)
+        self.affine = bool(affine)
+        self.weight = nn.Parameter(torch.ones(num_features)) if affine else None
+        self.bias = nn.Parameter(torch.zeros(num_features)) if affine else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize ``x``."""
+        check.channels_first(self, x, self.num_features)
+        return ops.group_norm(x, self.num_groups, self.weight, self.bias, eps=self.eps)

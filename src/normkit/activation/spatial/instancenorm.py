@@ -1,0 +1,88 @@
+"""Instance normalization."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from normkit import check, ops, statistics
+from normkit.activation.batch._running import RunningMoments
+from normkit.catalog import method
+
+
+@method(
+    "instancenorm",
+    paper="Instance Normalization: The Missing Ingredient for Fast Stylization (2016), arXiv 1607.08022",
+    shape="N C +",
+    over="*",
+    replaces=("batchnorm", "groupnorm"),
+    invariant=("shift", "scale"),
+    peer=lambda features: nn.InstanceNorm2d(features),
+)
+class InstanceNorm(RunningMoments):
+    """Center each channel of each sample on its mean and divide it by its standard deviation.
+
+    For stylization and generation, where an image's contrast shall not matter. With mean and biased variance over
+    space, per sample and channel,
+
+        y = weight * (x - mean) / sqrt(var + eps) + bias
+
+    With ``track_running_stats`` training averages the samples' means and unbiased variances into running ones, which
+    evaluation then uses for every sample; otherwise evaluation equals training.
+
+    Args:
+        num_features: C, the number of channels.
+        eps: added to the variance under the root.
+        momentum: share of the NEW batch in the running moments.
+        affine: learn ``weight`` and ``bias``.
+        track_running_stats: keep running moments for evaluation.
+        sync: average the tracked moments over the processes of ``process_group``; the output needs no other process.
+        process_group: the processes to join, default all.
+
+    Input ``(N, C, *space)`` with at least one axis of space. In training a channel needs more than one position.
+
+    Instance Normalization: The Missing Ingredient for Fast Stylization (Ulyanov et al., 2016), arXiv 1607.08022.
+
+    The state dictionary is that of torch.nn.InstanceNorm2d, where ``num_batches_tracked`` stays 0 too. A batch with
+    NaN or infinity enters the running averages, as in torch's.
+    """
+
+    momentum: float
+
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        sync: bool = False,
+        process_group=None,
+    ):
+        super().__init__()
+        self.num_features = check.size(self, "num_features", num_features)
+        self.eps = check.eps(self, eps)
+        self.momentum = check.number(self, "momentum", momentum, 0, 1)
+        self.affine, self.track_running_stats = bool(affine), bool(track_running_stats)
+        self.sync, self.process_group = sync, process_group
+        self.weight = nn.Parameter(torch.ones(num_features)) if affine else None
+        self.bias = nn.Parameter(torch.zeros(num_features)) if affine else None
+        self._keep_moments(num_features, track_running_stats)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize ``x``; in training move the running moments, if there are any."""
+        check.channels_first(self, x, self.num_features, 3)
+        mean, var = self.running_mean, self.running_var
+        if mean is not None and var is not None and not self.training:
+            return ops.normalize_with(x, mean, var, self.weight, self.bias, eps=self.eps)
+        if self.training and x.shape[2:].numel() == 1:
+            raise ValueError(f"InstanceNorm: x of shape {tuple(x.shape)} has one position; training needs more")
+        if mean is not None and var is not None:
+            self._average(mean, var, ops.instance_moments(x.detach()))
+        return ops.instance_norm(x, self.weight, self.bias, eps=self.eps)
+
+    def _average(self, mean: Tensor, var: Tensor, found: statistics.Moments) -> None:
+        joined = {"group": self.process_group, "sync": self.sync}
+        statistics.track(mean, statistics.mean_over(found.mean, (0,), **joined), self.momentum)
+        statistics.track(var, statistics.mean_over(found.unbiased(), (0,), **joined), self.momentum)

@@ -1,0 +1,60 @@
+"""Layer normalization over the channels of an image."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from normkit import check, ops
+from normkit.catalog import method
+from normkit.norm import Norm
+
+
+def _timm(features: int) -> nn.Module:
+    from timm.layers import LayerNorm2d as Peer
+
+    return Peer(features)
+
+
+@method(
+    "layernorm2d",
+    paper="Layer Normalization (2016), arXiv 1607.06450, in the form of ConvNeXt (2022), arXiv 2201.03545",
+    shape="N C H W",
+    over="C",
+    replaces=("batchnorm", "groupnorm"),
+    invariant=("shift", "scale"),
+    peer=_timm,
+)
+class LayerNorm2d(Norm):
+    """Center the channels at each pixel on their mean and divide them by their standard deviation.
+
+    For ConvNeXt and vision transformers that keep channels first. With mean and biased variance over the C channels
+    of one position,
+
+        y = weight * (x - mean) / sqrt(var + eps) + bias
+
+    which equals moving C last, a layer norm, and moving it back.
+
+    Args:
+        num_features: C, the number of channels.
+        eps: added to the variance under the root.
+        affine: learn ``weight`` and ``bias``.
+
+    Input ``(N, C, H, W)``, in either memory format.
+
+    Layer Normalization (Ba, Kiros, Hinton, 2016), arXiv 1607.06450, in the form of ConvNeXt (Liu et al., 2022),
+    arXiv 2201.03545.
+    """
+
+    def __init__(self, num_features: int, *, eps: float = 1e-6, affine: bool = True):
+        super().__init__()
+        self.num_features = check.size(self, "num_features", num_features)
+        self.eps = check.eps(self, eps)
+        self.affine = bool(affine)
+        self.weight = nn.Parameter(torch.ones(num_features)) if affine else None
+        self.bias = nn.Parameter(torch.zeros(num_features)) if affine else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize ``x``."""
+        check.channels_first(self, x, self.num_features, 4, 4)
+        return ops.layer_norm2d(x, self.weight, self.bias, eps=self.eps)

@@ -1,0 +1,46 @@
+"""The thresholded linear unit."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from normkit import check, ops
+from normkit.catalog import method
+from normkit.norm import Norm
+
+
+@method(
+    "tlu",
+    paper="Filter Response Normalization Layer (Singh, Krishnan, 2019), arXiv 1911.09737",
+    shape="N C *",
+    over="",
+    provenance="recalled from the paper, no authors' code",
+)
+class TLU(Norm):
+    """Cut each channel off at a learned threshold.
+
+    In place of ReLU after a norm that does not center, where zero is not the middle of the data:
+
+        y = max(x, tau)
+
+    which equals ReLU(x - tau) + tau. A tie splits the gradient in halves. tau may become negative; weight decay should
+    leave it out.
+
+    Args:
+        num_features: C, the number of channels.
+
+    Input ``(N, C)`` or ``(N, C, *space)``.
+
+    Filter Response Normalization Layer (Singh, Krishnan, 2019), arXiv 1911.09737; reconstructed.
+    """
+
+    def __init__(self, num_features: int):
+        super().__init__()
+        self.num_features = check.size(self, "num_features", num_features)
+        self.tau = nn.Parameter(torch.zeros(num_features))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Cut ``x`` off."""
+        check.channels_first(self, x, self.num_features)
+        return ops.threshold(x, self.tau)
