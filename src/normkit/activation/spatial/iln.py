@@ -1,0 +1,58 @@
+"""Instance-layer normalization."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from normkit import check
+from normkit.activation.spatial._instance_layer import instance_layer_norm
+from normkit.catalog import method
+from normkit.norm import Norm
+
+
+@method(
+    "iln",
+    paper="U-GAT-IT: Unsupervised Generative Attentional Networks with Adaptive Layer-Instance Normalization for "
+    "Image-to-Image Translation (Kim et al., 2019), arXiv 1907.10830",
+    shape="N C +",
+    over="C *",
+    replaces=("instancenorm", "groupnorm"),
+    invariant=("shift", "scale"),
+)
+class ILN(Norm):
+    """Mix instance and layer normalization, by a learned share per channel.
+
+    For decoders of image translation. With m_I, v_I over space, per sample and channel, and m_L, v_L over channels and
+    space together, per sample, both variances unbiased,
+
+        y = weight * (rho (x - m_I) / sqrt(v_I + eps) + (1 - rho) (x - m_L) / sqrt(v_L + eps)) + bias
+
+    rho starts at 0, the layer norm. Call :meth:`clip_rho` after each optimizer step; the forward pass does not clip.
+
+    Args:
+        num_features: C, the number of channels.
+        eps: added to both variances under the root.
+
+    Input ``(N, C, *space)`` with at least one axis of space; a single position has variance 0.
+
+    U-GAT-IT (Kim et al., 2019), arXiv 1907.10830: the layer of the decoder's upsampling part.
+    """
+
+    def __init__(self, num_features: int, *, eps: float = 1e-5):
+        super().__init__()
+        self.num_features = check.size(self, "num_features", num_features)
+        self.eps = check.eps(self, eps)
+        self.rho = nn.Parameter(torch.zeros(num_features))
+        self.weight = nn.Parameter(torch.ones(num_features))
+        self.bias = nn.Parameter(torch.zeros(num_features))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize ``x``."""
+        check.channels_first(self, x, self.num_features, 3)
+        return instance_layer_norm(x, self.rho, self.weight, self.bias, eps=self.eps)
+
+    @torch.no_grad()
+    def clip_rho(self) -> None:
+        """Bring rho back to [0, 1], in place; for the training loop, after every optimizer step."""
+        self.rho.clamp_(0, 1)
