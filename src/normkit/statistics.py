@@ -1,7 +1,7 @@
 """Moments, their merging across shards and processes, and running estimates.
 
-Every statistic that spans samples goes through this file, so that a mask, unequal shards on several processes, a recomputed
-forward pass and half precision are dealt with once.
+Every statistic that spans samples goes through this file, so that a mask, unequal shards on several processes, a
+recomputed forward pass and half precision are dealt with once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Moments(NamedTuple):
 
     mean: Tensor
     var: Tensor
-    count: Tensor
+    count: Tensor  # type: ignore[assignment]
 
     def unbiased(self) -> Tensor:
         """Return the variance divided by (count - 1); a single value keeps its biased variance of 0."""
@@ -59,8 +59,8 @@ def moments(
 
     The second pass also mends the first one's rounding, so that both are exact to the last digits at any offset.
 
-    ``mask`` is True where a value counts. With ``sync`` each process takes part with the values that it has, be they none;
-    all get the same moments, and gradients flow back to every process' values. Of no values at all they are 0.
+    ``mask`` is True where a value counts. With ``sync`` each process takes part with the values that it has, be they
+    none; all get the same moments, and gradients flow back to every process' values. Of no values at all they are 0.
 
     >>> moments(torch.tensor([[1.0, 2.0], [3.0, 6.0]]), (0,)).var
     tensor([1., 4.])
@@ -114,9 +114,9 @@ def _keep(value: Tensor, axes: Sequence[int]) -> Tensor:
 def merge(mean: Tensor, var: Tensor, count: Tensor, *, unbiased: bool = False) -> tuple[Tensor, Tensor]:
     """Join the moments of K shards: ``mean`` and biased ``var`` of shape (K, C), ``count`` of shape (K,) or (K, C).
 
-    Exact: the spread of the shards' means enters the variance. A shard with a count of 0 drops out, whatever its moments are.
-    The result's variance is biased, or divided by (N - 1) with ``unbiased``, N the sum of the counts; a single value keeps
-    its biased variance of 0, and of no values at all both are 0. Half precision is joined, and given back, in float32.
+    Exact: the spread of the shards' means enters the variance. A shard with a count of 0 drops out, whatever its
+    moments are. The result's variance is biased, or divided by (N - 1) with ``unbiased``, N the sum of the counts; one
+    value keeps its biased variance of 0, and of no values both are 0. Half precision gives float32.
 
     >>> merge(torch.tensor([[0.0], [2.0]]), torch.tensor([[0.0], [0.0]]), torch.tensor([1, 1]))
     (tensor([1.]), tensor([1.]))
@@ -148,14 +148,15 @@ def _all_reduce(x: Tensor, group: ProcessGroup | None) -> Tensor:
     from torch.distributed import _functional_collectives as collectives
     from torch.distributed import group as groups
 
-    return collectives.wait_tensor(collectives.all_reduce(x.contiguous(), "sum", group or groups.WORLD))
+    everyone = group or groups.WORLD
+    return collectives.wait_tensor(collectives.all_reduce(x.contiguous(), "sum", everyone))  # type: ignore[arg-type]
 
 
 def sum_over_processes(x: Tensor, group: ProcessGroup | None = None) -> Tensor:
     """Add up ``x`` over the processes of ``group`` (default: all); the gradient is added up likewise.
 
-    Without torch.distributed running, or alone in the group, it is the identity, so that a model built for many processes
-    runs unchanged on one.
+    Without torch.distributed running, or alone in the group, it is the identity, so that a model built for many
+    processes runs unchanged on one.
     """
     return x if processes(group) == 1 else _SumOverProcesses.apply(x, group)
 
@@ -177,7 +178,7 @@ def gather_over_processes(x: Tensor, group: ProcessGroup | None = None) -> Tenso
 
 
 def place(x: Tensor, group: ProcessGroup | None = None) -> tuple[int, int]:
-    """Where this process' samples start in the joined batch, which is in the order of the ranks, and how many that has."""
+    """Where this process' samples start in the joined batch, which is in the order of the ranks, and its size."""
     if processes(group) == 1:
         return 0, x.shape[0]
     counts = gather_over_processes(torch.tensor(x.shape[0], device=x.device), group).tolist()
@@ -240,9 +241,10 @@ def averaging() -> Iterator[None]:
 def once(module: nn.Module) -> Iterator[None]:
     """Run a training forward pass that reads the running state it moves, so that it counts once.
 
-    A pass that is recomputed for checkpointing sees the buffers as they were before the module's last call and leaves them
-    as they are after it; a pass that fails leaves them untouched. Holds for one call of the module between two backward
-    passes, which is what a checkpointed layer does. What of a buffer enters the result must be a copy, since the buffer moves.
+    A pass that is recomputed for checkpointing sees the buffers as they were before the module's last call and leaves
+    them as they are after it; a pass that fails leaves them untouched. Holds for one call of the module between two
+    backward passes, which is what a checkpointed layer does. What of a buffer enters the result must be a copy, since
+    the buffer moves.
     """
     if torch.compiler.is_compiling():
         yield
