@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from normkit.ops import channel
+from normkit import ops
 
 FLOOR = 1e-5  # fixed in the authors' code
 
@@ -33,7 +33,7 @@ def amplitude(z: Tensor) -> Tensor:
 def compose(phase: Tensor, amplitude: Tensor, weight: Tensor, bias: Tensor, like: Tensor) -> Tensor:
     """Transform ``amplitude * phase`` back, then scale and shift per channel, in the layout and type of ``like``."""
     y = _image(torch.complex(amplitude * phase.real, amplitude * phase.imag), like.shape)
-    return channel.affine(_in_layout_of(like, y), weight, bias).to(like.dtype)
+    return ops.affine(_in_layout_of(like, y), weight, bias).to(like.dtype)
 
 
 def _image(z: Tensor, shape: torch.Size) -> Tensor:

@@ -9,7 +9,7 @@ from normkit.statistics import accurate, moments
 
 
 def instance_layer_norm(x: Tensor, rho: Tensor, weight: Tensor, bias: Tensor, *, eps: float) -> Tensor:
-    """Normalize (N, C, *space) over space and over channels and space, mix with ``rho`` to 1 - ``rho``, scale and shift.
+    """Normalize (N, C, *space) over space and over channels and space, mix them by ``rho``, scale and shift.
 
     ``rho``, ``weight`` and ``bias`` have shape (C,) or (N, C). The mix is one affine per sample and channel of the
     values less their mean over space, which loses no digits to a large offset.

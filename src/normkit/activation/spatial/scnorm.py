@@ -5,11 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from normkit import check, statistics
+from normkit import check, ops, statistics
 from normkit.activation.spatial import _fourier
 from normkit.catalog import method
 from normkit.norm import Norm
-from normkit.ops import channel
 
 TEMPERATURE = 0.1  # fixed in the authors' code
 
@@ -65,7 +64,7 @@ class SCNorm(Norm):
     def _mix(self, x: Tensor) -> Tensor:
         exact = statistics.accurate(x)
         raw = _fourier.spectrum(exact)
-        normalized = _fourier.spectrum(channel.instance_norm(exact, eps=self.eps))
+        normalized = _fourier.spectrum(ops.instance_norm(exact, eps=self.eps))
         share = torch.softmax(self.gate.to(exact.dtype) / TEMPERATURE, 0)
         amplitude = share[0] * _fourier.amplitude(normalized) + share[1] * _fourier.amplitude(raw)
         return _fourier.compose(_fourier.phase(raw), amplitude, self.weight, self.bias, like=x)

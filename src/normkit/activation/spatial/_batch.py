@@ -1,0 +1,35 @@
+"""Moments of the batch in training, running ones in evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from normkit import check, statistics
+from normkit.activation.batch._running import RunningMoments
+
+
+class BatchMoments(RunningMoments):
+    """A norm with running moments that takes part of its statistics, or all, across the batch."""
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def _keep_batch_moments(self, num_features: int, momentum: float | None, sync: bool, process_group) -> None:
+        self.momentum = None if momentum is None else check.number(self, "momentum", momentum, 0, 1)
+        self.sync, self.process_group = sync, process_group
+        self._keep_moments(num_features, True)
+
+    def _moments(self, x: Tensor, axes: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Mean and biased variance to normalize with; in training the batch's, which move the running ones."""
+        if not self.training:
+            return statistics.accurate(self.running_mean), statistics.accurate(self.running_var)
+        if not self.sync and all(x.shape[axis] == 1 for axis in axes):
+            raise ValueError(
+                f"{type(self).__name__}: x has one value behind each statistic, over axes {tuple(axes)} of shape "
+                f"{tuple(x.shape)}; training needs more"
+            )
+        found = statistics.moments(x, axes, sync=self.sync, group=self.process_group)
+        self._track(found)
+        return found.mean, found.var
