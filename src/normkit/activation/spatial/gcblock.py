@@ -1,0 +1,111 @@
+"""Global context block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from normkit import check, ops, statistics
+from normkit.activation._layers import Linear
+from normkit.activation.token.layernorm import LayerNorm
+from normkit.catalog import method
+from normkit.norm import Norm
+
+
+@method(
+    "gcblock",
+    paper="GCNet: Non-local Networks Meet Squeeze-Excitation Networks and Beyond (Cao et al., 2019), arXiv 1904.11492",
+    shape="N C +",
+    over="*",
+    example={"ratio": 0.5},
+    exempt={"gradients": "mask.bias cancels in the softmax, so its gradient is zero"},
+)
+class GCBlock(Norm):
+    """Add to every position, or multiply it by, a layer-normalized summary of the whole image.
+
+    For convolutional networks that need a global view at little cost: a non-local block whose attention is the same
+    for every query. With the context of the raw x, per sample,
+
+        context = sum over positions of p x,   p = softmax over positions of mask(x)     ("att")
+        context = mean of x over positions                                               ("avg")
+        branch = expand(relu(layer_norm(reduce(context))))
+        y = x * sigmoid(mul branch) + add branch
+
+    with only the branches that ``fusion`` names, the multiplication always first. ``expand`` starts at 0: "add" alone
+    is the identity at the start, "mul" halves.
+
+    Args:
+        num_features: C, the number of channels.
+        ratio: share of C in the hidden width int(C * ratio), which must be at least 1.
+        pooling: "att" or "avg".
+        fusion: "add", "mul" or both.
+
+    Input ``(N, C, *space)`` with at least one axis of space.
+
+    GCNet (Cao et al., 2019), arXiv 1904.11492; Global Context Networks (2020), arXiv 2012.13375.
+
+    Differs from the authors' code in: the 1x1 convolutions of a vector are linear maps, with weights of two axes.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        ratio: float = 1 / 16,
+        pooling: str = "att",
+        fusion: Sequence[str] = ("add",),
+    ):
+        super().__init__()
+        self.num_features = check.size(self, "num_features", num_features)
+        hidden = int(num_features * check.number(self, "ratio", ratio, 0, open_low=True))
+        if hidden < 1:
+            raise ValueError(f"GCBlock: ratio={ratio} leaves no hidden channel of num_features={num_features}")
+        self.pooling = check.choice(self, "pooling", pooling, ("att", "avg"))
+        self.fusion = _names(self, fusion)
+        if pooling == "att":
+            self.mask = Linear(num_features, 1)
+            nn.init.kaiming_normal_(self.mask.weight, mode="fan_in")
+            nn.init.zeros_(self.mask.bias)
+        for name in self.fusion:
+            self._add_branch(name, hidden)
+
+    def _add_branch(self, name: str, hidden: int) -> None:
+        self.add_module(f"{name}_reduce", Linear(self.num_features, hidden))
+        self.add_module(f"{name}_norm", LayerNorm(hidden, eps=1e-5))
+        expand = Linear(hidden, self.num_features)
+        nn.init.zeros_(expand.weight)
+        nn.init.zeros_(expand.bias)
+        self.add_module(f"{name}_expand", expand)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Fuse ``x`` with its context."""
+        check.channels_first(self, x, self.num_features, 3)
+        exact = statistics.accurate(x)
+        context = self._context(exact.flatten(2))
+        y = exact
+        if "mul" in self.fusion:
+            y = ops.affine(y, torch.sigmoid(self._branch("mul", context)))
+        if "add" in self.fusion:
+            y = ops.affine(y, None, self._branch("add", context))
+        return y.to(x.dtype)
+
+    def _context(self, x: Tensor) -> Tensor:
+        if self.pooling == "avg":
+            return x.mean(-1)
+        attention = torch.softmax(self.mask(x.mT), 1)
+        return (x @ attention).squeeze(-1)
+
+    def _branch(self, name: str, context: Tensor) -> Tensor:
+        reduce, norm, expand = (self.get_submodule(f"{name}_{part}") for part in ("reduce", "norm", "expand"))
+        return expand(torch.relu(norm(reduce(context))))
+
+
+def _names(owner: object, fusion: Sequence[str]) -> tuple[str, ...]:
+    names = (fusion,) if isinstance(fusion, str) else tuple(fusion)
+    for name in names:
+        check.choice(owner, "fusion", name, ("add", "mul"))
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"GCBlock: fusion must name 'add', 'mul' or both, not {fusion!r}")
+    return names
