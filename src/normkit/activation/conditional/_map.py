@@ -89,3 +89,8 @@ def convolution(inputs: int, outputs: int, kernel_size: int) -> nn.Conv2d:
 def run(layer: nn.Conv2d | nn.Linear, x: Tensor) -> Tensor:
     """Call a layer on an input of another floating-point type: the layer computes in the type of its weight."""
     return layer(x.to(layer.weight.dtype))
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """A linear map in the type of x, for what must not lose digits to parameters in half precision."""
+    return F.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))

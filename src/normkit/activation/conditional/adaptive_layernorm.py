@@ -1,0 +1,60 @@
+"""adaLN: layer normalization whose gain and shift come from a condition."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from normkit import check, ops, statistics
+from normkit.activation.conditional._map import run
+from normkit.catalog import method
+from normkit.norm import Norm
+
+
+@method(
+    "adaptive-layernorm",
+    paper="Scalable Diffusion Models with Transformers (Peebles, Xie, 2022), arXiv 2212.09748",
+    shape="N L C",
+    over="C",
+    inputs={"condition": "N condition_features"},
+    example={"condition_features": 6},
+    invariant=("shift", "scale"),
+)
+class AdaptiveLayerNorm(Norm):
+    """Give each token zero mean and unit variance, then a gain and a shift made from the sample's condition.
+
+    The adaLN of DiT, in front of its last layer. With h the layer norm of x without gain and shift,
+
+        [shift, scale] = modulation(silu(condition)),        y = h * (1 + scale) + shift
+
+    the same for all tokens of a sample. ``modulation`` is a linear layer that starts at zero, so that the module starts
+    as a plain layer norm. The gates of adaLN-Zero belong to the block, not to the norm.
+
+    Args:
+        num_features: C.
+        condition_features: size of the condition, C by default.
+        eps: added to the biased variance under the root.
+
+    Input x ``(N, L, C)`` and condition ``(N, condition_features)``.
+
+    Scalable Diffusion Models with Transformers (Peebles, Xie, 2022), arXiv 2212.09748.
+    """
+
+    def __init__(self, num_features: int, *, condition_features: int | None = None, eps: float = 1e-6):
+        super().__init__()
+        self.num_features = check.size(self, "num_features", num_features)
+        condition_features = num_features if condition_features is None else condition_features
+        self.condition_features = check.size(self, "condition_features", condition_features)
+        self.rule = ops.Row(center=True, eps=check.eps(self, eps))
+        self.modulation = nn.Linear(condition_features, 2 * num_features)
+        nn.init.zeros_(self.modulation.weight)
+        nn.init.zeros_(self.modulation.bias)
+
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+        """Normalize ``x`` and modulate it with ``condition``."""
+        check.values(self, "x", x, (None, None, self.num_features), x)
+        check.values(self, "condition", condition, (x.shape[0], self.condition_features), x)
+        h = ops.row_norm(statistics.accurate(x), rule=self.rule)
+        shift, scale = run(self.modulation, F.silu(condition)).unsqueeze(1).chunk(2, dim=-1)
+        return torch.addcmul(shift.to(h.dtype), h, 1 + scale.to(h.dtype)).to(x.dtype)
