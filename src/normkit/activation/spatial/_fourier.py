@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from normkit import ops
+from normkit.activation.spatial._layout import in_layout_of
 
 FLOOR = 1e-5  # fixed in the authors' code
 
@@ -33,7 +34,7 @@ def amplitude(z: Tensor) -> Tensor:
 def compose(phase: Tensor, amplitude: Tensor, weight: Tensor, bias: Tensor, like: Tensor) -> Tensor:
     """Transform ``amplitude * phase`` back, then scale and shift per channel, in the layout and type of ``like``."""
     y = _image(torch.complex(amplitude * phase.real, amplitude * phase.imag), like.shape)
-    return ops.affine(_in_layout_of(like, y), weight, bias).to(like.dtype)
+    return ops.affine(in_layout_of(like, y), weight, bias).to(like.dtype)
 
 
 def _image(z: Tensor, shape: torch.Size) -> Tensor:
@@ -46,9 +47,3 @@ def _image(z: Tensor, shape: torch.Size) -> Tensor:
 def _lift(value: Tensor) -> Tensor:
     """Replace all that is nearer to 0 than the floor by the floor, a constant: no gradient passes there."""
     return torch.where(value.abs() < FLOOR, FLOOR, value)
-
-
-def _in_layout_of(x: Tensor, y: Tensor) -> Tensor:
-    """Lay ``y`` out with its channels last where ``x`` has them so."""
-    last = x.stride(1) == 1 and x.shape[1] > 1
-    return y.movedim(1, -1).contiguous().movedim(-1, 1) if last else y
