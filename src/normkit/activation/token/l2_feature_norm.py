@@ -12,8 +12,8 @@ from normkit.norm import Norm
 
 @method(
     "l2-feature-norm",
-    paper="Bi-directional Distribution Alignment for Transductive Zero-Shot Learning (Wang et al., 2023), arXiv
-    2303.08698", shape="... C",
+    paper="Bi-directional Distribution Alignment for Transductive Zero-Shot Learning (Wang, 2023), arXiv 2303.08698",
+    shape="... C",
     over="C",
     invariant=("scale",),
     exempt={"extremes": "a vector of zeros has no direction; the authors divide without an eps, and it gives NaN"},
