@@ -1,0 +1,289 @@
+"""What is raced: a method at a size, in a type, in a memory layout, forward or in training."""
+
+from __future__ import annotations
+
+import copy
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normkit import reference, samples
+from normkit.bench import cost, paths, timing
+from normkit.bench.timing import Entrant
+from normkit.catalog import Card
+
+TOKENS = ((256, 768), (4096, 768))
+IMAGES = ((32, 64, 56, 56),)
+PASSES = ("forward", "training")
+WEIGHED = ("normkit", "torch", "layer_norm", "eager")  # whose memory is measured too
+DTYPES = {
+    "float32": (torch.float32, torch.float32),
+    "bfloat16": (torch.bfloat16, torch.bfloat16),
+    "float16": (torch.float16, torch.float16),
+    "float64": (torch.float64, torch.float64),
+    "mixed": (torch.bfloat16, torch.float32),  # half input, float32 parameters: the state of mixed-precision training
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One race. ``dtype`` names types of input and parameters, ``strides`` the memory layout of the input."""
+
+    card: Card
+    size: tuple[int, ...]
+    dtype: str
+    strides: str
+    which: str
+
+    def __str__(self) -> str:
+        """Name the race as the progress line does."""
+        return " ".join([self.card.name, "x".join(map(str, self.size)), self.dtype, self.strides, self.which])
+
+    @property
+    def fitted(self) -> dict[str, Any]:
+        """What draws the input: see :func:`fit`."""
+        found = fit(self.card.shape, self.size)
+        if found is None:
+            raise ValueError(f"{self.card.name} takes ({self.card.shape}), which no input of size {self.size} is")
+        return found
+
+
+def sizes(text: str) -> list[tuple[int, ...]]:
+    """Read ``256x768,32x64x56x56``."""
+    for word in text.split(","):
+        if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)+", word):
+            raise ValueError(f"--sizes: {word!r} is no size such as 256x768 or 32x64x56x56")
+    return [tuple(map(int, word.split("x"))) for word in text.split(",")]
+
+
+def dtypes(text: str) -> list[str]:
+    """Read ``float32,mixed``."""
+    for word in text.split(","):
+        if word not in DTYPES:
+            raise ValueError(f"--dtypes: {word!r} is none of {', '.join(DTYPES)}")
+    return text.split(",")
+
+
+def cases(
+    cards: Sequence[Card], wanted: Sequence[tuple[int, ...]] | None, types: Sequence[str], passes: Sequence[str]
+) -> list[Case]:
+    """Return every race of the cards; a size that a card's layout cannot have is passed over."""
+    return [
+        Case(card, size, dtype, strides, which)
+        for card in cards
+        for size in (wanted or default_sizes(card))
+        if fit(card.shape, size) is not None
+        for dtype in types
+        for strides in (("contiguous", "channels-last") if is_image(card, size) else ("contiguous",))
+        for which in passes
+    ]
+
+
+def default_sizes(card: Card) -> tuple[tuple[int, ...], ...]:
+    """Return sizes of tokens, or of images where the layout keeps space after the channels."""
+    return TOKENS if fit(card.shape, TOKENS[0]) is not None and "*" not in card.shape else IMAGES
+
+
+def is_image(card: Card, size: tuple[int, ...]) -> bool:
+    """Whether the input has a channels-last memory layout beside the contiguous one."""
+    return len(size) == 4 and card.shape.split()[1:2] == ["C"]
+
+
+def fit(layout: str, size: tuple[int, ...]) -> dict[str, Any] | None:
+    """Return what :func:`normkit.samples.inputs` needs to draw an input of that size, or None if none has it.
+
+    >>> fit("... C", (256, 768))
+    {'named': {'C': 768}, 'leading': (256,), 'trailing': ()}
+    >>> fit("N C *", (32, 64, 56, 56))
+    {'named': {'N': 32, 'C': 64}, 'leading': (), 'trailing': (56, 56)}
+    >>> fit("T N C", (256, 768))
+    {'named': {'T': 32, 'N': 8, 'C': 768}, 'leading': (), 'trailing': ()}
+    """
+    axes = layout.split(":")[0].split()
+    if len(size) == 2 and len(axes) == 3 and not set(axes) & {"...", "*", "+"}:
+        batch = min(8, size[0])
+        size = (size[0] // batch, batch, size[1])
+    spare = len(size) - sum(axis not in ("...", "*", "+") for axis in axes)
+    if spare < ("+" in axes) or (spare > 0 and not set(axes) & {"...", "*", "+"}):
+        return None
+    found: dict[str, Any] = {"named": {}, "leading": (), "trailing": ()}
+    at = 0
+    for axis in axes:
+        if axis in ("...", "*", "+"):
+            found["leading" if axis == "..." else "trailing"] = size[at : at + spare]
+            at += spare
+        elif not _solve(axis, size[at], found["named"]):
+            return None
+        else:
+            at += 1
+    return found
+
+
+def _solve(axis: str, length: int, named: dict[str, int]) -> bool:
+    """Find the size of a named axis from ``2C`` or ``C-1`` having that length."""
+    times, name, less = re.fullmatch(r"(\d*)([A-Za-z_]*)(-\d+)?", axis).groups()  # type: ignore[union-attr]
+    whole, rest = divmod(length - int(less or 0), int(times or 1))
+    if rest or not name or named.setdefault(name, whole) != whole:
+        return not rest and not name and whole == 1
+    return True
+
+
+@dataclass(frozen=True)
+class Bout:
+    """A case made real: the module, its inputs, and the gradient that is sent back."""
+
+    module: nn.Module
+    inputs: list[Tensor]
+    sent: list[Tensor]
+    case: Case
+
+
+def make(case: Case) -> Bout:
+    """Build the module and draw the inputs."""
+    taken, kept = DTYPES[case.dtype]
+    fitted = case.fitted
+    features = fitted["named"].get("C", 8)
+    torch.manual_seed(0)
+    module = samples.build(case.card, features).to(kept).train(case.which == "training")
+    inputs = samples.inputs(case.card, features, fitted["named"].get("N", case.size[0]), dtype=taken, **fitted)
+    if case.strides == "channels-last":
+        inputs = [i.contiguous(memory_format=torch.channels_last) if i.dim() == 4 else i for i in inputs]
+    inputs = [i.requires_grad_(case.which == "training" and i.is_floating_point()) for i in inputs]
+    sent = [torch.randn_like(o) for o in _outputs(module(*inputs))]
+    return Bout(module, inputs, sent, case)
+
+
+def _outputs(returned: Any) -> list[Tensor]:
+    return [o for o in (returned if isinstance(returned, tuple | list) else (returned,)) if isinstance(o, Tensor)]
+
+
+def caller(bout: Bout, module: nn.Module | Callable[..., Any]) -> Callable[[], object]:
+    """Return the call to time: forward, or forward and all gradients."""
+    inputs = bout.inputs
+    if bout.case.which == "forward":
+        return lambda: module(*inputs)
+    learned = [p for p in module.parameters() if p.requires_grad] if isinstance(module, nn.Module) else []
+    wanted = [i for i in inputs if i.requires_grad] + learned
+
+    def train() -> object:
+        found = [(o, s) for o, s in zip(_outputs(module(*inputs)), bout.sent, strict=True) if o.requires_grad]
+        return torch.autograd.grad([o for o, _ in found], wanted, [s for _, s in found], allow_unused=True)
+
+    return train
+
+
+def entrants(bout: Bout, compile: bool) -> tuple[dict[str, Entrant], dict[str, str]]:
+    """Return who races, and why the others do not."""
+    there, absent = {"normkit": Entrant(caller(bout, bout.module))}, {}
+    there["eager"] = Entrant(caller(bout, copy.deepcopy(bout.module)), paths.formula_only)
+    for name, build in BUILDERS.items():
+        if name == "compiled" and not compile:
+            continue
+        try:
+            call = build(bout)
+            if call is not None:
+                _quietly(call)
+                there[name] = Entrant(call)
+        except Exception as error:  # another library's code may fail in any way: then it does not race
+            absent[name] = str(error).strip().split("\n")[0] or type(error).__name__
+    there["copy"] = Entrant(plain_copy(bout))
+    return there, absent
+
+
+def _quietly(call: Callable[[], object]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        call()
+
+
+def peer(bout: Bout) -> Callable[[], object] | None:
+    """Call PyTorch's own module for the same numbers."""
+    if bout.case.card.peer is None:
+        return None
+    module = bout.case.card.peer(bout.case.fitted["named"].get("C", 8))
+    return caller(bout, module.to(DTYPES[bout.case.dtype][1]).train(bout.module.training))
+
+
+def yardstick(bout: Bout) -> Callable[[], object] | None:
+    """Call torch's LayerNorm over the last axis, where features are last: what a method is weighed against in use."""
+    if not bout.case.card.shape.split(":")[0].rstrip().endswith("C") or len(bout.inputs) > 1:
+        return None
+    return caller(bout, nn.LayerNorm(bout.inputs[0].shape[-1]).to(DTYPES[bout.case.dtype][1]))
+
+
+def compiled(bout: Bout) -> Callable[[], object]:
+    """Call the method under torch.compile, which sees the formula."""
+    torch._dynamo.reset()
+    return caller(bout, torch.compile(copy.deepcopy(bout.module), dynamic=False))
+
+
+class Added(nn.Module):
+    """Add a residual, then normalize: at once where ``fused``, else in two steps. The sum is a result too."""
+
+    def __init__(self, module: nn.Module, fused: bool):
+        super().__init__()
+        self.module, self.fused = module, fused
+
+    def forward(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+        """Return norm and sum."""
+        if self.fused:
+            return self.module.add_norm(x, residual)  # type: ignore[operator]
+        total = x + residual
+        return self.module(total), total
+
+
+def added(bout: Bout, fused: bool) -> Callable[[], object] | None:
+    """Call the method with a residual addition before it, where it has one in the same pass."""
+    if not hasattr(bout.module, "add_norm"):
+        return None
+    residual = torch.randn_like(bout.inputs[0]).requires_grad_(bout.inputs[0].requires_grad)
+    both = replace(bout, inputs=[bout.inputs[0], residual], sent=[bout.sent[0], torch.randn_like(residual)])
+    return caller(both, Added(bout.module, fused))
+
+
+BUILDERS: dict[str, Callable[[Bout], Callable[[], object] | None]] = {
+    "torch": peer,
+    "layer_norm": yardstick,
+    "compiled": compiled,
+    "add_norm": partial(added, fused=True),
+    "add, norm": partial(added, fused=False),
+}
+
+
+def plain_copy(bout: Bout) -> Callable[[], object]:
+    """Return a copy of the first input into memory that is there already."""
+    x = bout.inputs[0].detach()
+    target = torch.empty_like(x).copy_(x)
+    return lambda: target.copy_(x)
+
+
+def run(case: Case, repeats: int, compile: bool) -> dict[str, Any]:
+    """Hold one race, and return all that was measured as plain values."""
+    bout = make(case)
+    with torch.no_grad() if case.which == "forward" else nullcontext():
+        there, absent = entrants(bout, compile)
+        path = paths.taken(there["normkit"].call)
+        times = timing.race(there, repeats)
+        peaks = {name: cost.peak_bytes(there[name]) for name in WEIGHED if name in there}
+    return {
+        "method": case.card.name,
+        "folder": reference.folder(case.card),
+        "size": "x".join(map(str, case.size)),
+        "dtype": case.dtype,
+        "strides": case.strides,
+        "pass": case.which,
+        "path": path,
+        "seconds": {name: time.median for name, time in times.items()},
+        "quartiles": {name: [time.low, time.high] for name, time in times.items()},
+        "copied_bytes": 2 * cost.bytes_of(bout.inputs[:1]),
+        "least_bytes": cost.least_bytes(bout.inputs, bout.sent, list(bout.module.parameters()), case.which),
+        "peak_bytes": peaks,
+        "absent": absent,
+    }

@@ -1,0 +1,147 @@
+"""Tables of what was measured."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from normkit import doctor
+
+LEGEND = (
+    "time: median of a call; training is the forward pass and all gradients.",
+    "torch, layer_norm, eager, compiled: their time over normkit's, above 1 where normkit is faster. They are",
+    "PyTorch's module for the same numbers, torch's LayerNorm, the formula in plain PyTorch and under torch.compile.",
+    "fused add: the time of a residual addition, then the norm, over the time of both in one call.",
+    "copy: the time over that of a plain copy of the input. limit: the share of the memory's speed, as measured by",
+    "that copy, at which the bytes that must move were moved; inputs that stay in a cache can exceed it.",
+    "memory: the most held at once, over LayerNorm's. -: does not exist, or did not race.",
+)
+
+
+def machine() -> dict[str, Any]:
+    """Return where and when: what each number must carry with it."""
+    kernels = doctor.cpu_kernels()["C kernels"]
+    return {**doctor.machine(), "C kernels": kernels, "date": datetime.date.today().isoformat()}
+
+
+def ratio(row: Mapping[str, Any], other: str) -> float | None:
+    """Return the time of another entrant over normkit's.
+
+    >>> ratio({"seconds": {"normkit": 2.0, "torch": 3.0}}, "torch")
+    1.5
+    """
+    seconds = row["seconds"]
+    return seconds[other] / seconds["normkit"] if other in seconds else None
+
+
+def over_copy(row: Mapping[str, Any]) -> float:
+    """Return normkit's time over that of a plain copy of the input."""
+    return row["seconds"]["normkit"] / row["seconds"]["copy"]
+
+
+def of_limit(row: Mapping[str, Any]) -> float:
+    """Return the share of the memory's speed that was reached.
+
+    >>> of_limit({"copied_bytes": 8, "least_bytes": 20, "seconds": {"copy": 2.0, "normkit": 10.0}})
+    0.5
+    """
+    bandwidth = row["copied_bytes"] / row["seconds"]["copy"]
+    return row["least_bytes"] / bandwidth / row["seconds"]["normkit"]
+
+
+def fused_gain(row: Mapping[str, Any]) -> float | None:
+    """Return the time of addition and norm apart over that of both at once."""
+    seconds = row["seconds"]
+    return seconds["add, norm"] / seconds["add_norm"] if "add_norm" in seconds and "add, norm" in seconds else None
+
+
+def memory(row: Mapping[str, Any]) -> float | None:
+    """Return the memory held at once over that of torch's LayerNorm."""
+    held = row["peak_bytes"]
+    return held["normkit"] / held["layer_norm"] if held.get("layer_norm") else None
+
+
+COLUMNS = {
+    "method": lambda row: row["method"],
+    "size": lambda row: row["size"] + (" cl" if row["strides"] == "channels-last" else ""),
+    "type": lambda row: row["dtype"],
+    "pass": lambda row: row["pass"],
+    "time": lambda row: duration(row["seconds"]["normkit"]),
+    "torch": lambda row: times(ratio(row, "torch")),
+    "layer_norm": lambda row: times(ratio(row, "layer_norm")),
+    "eager": lambda row: times(ratio(row, "eager")),
+    "compiled": lambda row: times(ratio(row, "compiled")),
+    "fused add": lambda row: times(fused_gain(row)),
+    "copy": lambda row: times(over_copy(row)),
+    "limit": lambda row: f"{of_limit(row):.0%}",
+    "memory": lambda row: times(memory(row)),
+    "path": lambda row: row["path"],
+}
+
+
+def duration(seconds: float) -> str:
+    """Write a time with three digits.
+
+    >>> duration(0.0000123), duration(0.0456)
+    ('12.3 µs', '45.6 ms')
+    """
+    value, unit = (seconds * 1e6, "µs") if seconds < 1e-3 else (seconds * 1e3, "ms")
+    return f"{value:.3g} {unit}" if value < 1000 else f"{value:.0f} {unit}"
+
+
+def times(value: float | None) -> str:
+    """Write a ratio, or a dash for none."""
+    return "-" if value is None else f"{value:.2f}"
+
+
+def cells(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Return the table with its head; columns in which nobody has a value are left out."""
+    table = [list(COLUMNS)] + [[write(row) for write in COLUMNS.values()] for row in rows]
+    kept = [i for i, column in enumerate(zip(*table, strict=True)) if set(column[1:]) != {"-"}]
+    return [[line[i] for i in kept] for line in table]
+
+
+def text(record: Mapping[str, Any]) -> str:
+    """Write the machine, the table and what the columns mean, for a terminal."""
+    table = cells(record["rows"])
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
+    return "\n".join([headline(record), "", *lines, "", *LEGEND, *remarks(record)])
+
+
+def markdown(record: Mapping[str, Any]) -> str:
+    """Write the same for a page."""
+    head, *body = cells(record["rows"])
+    lines = ["| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *body]]
+    return "\n".join([headline(record), "", *lines, "", *LEGEND, *remarks(record)])
+
+
+def headline(record: Mapping[str, Any]) -> str:
+    """Say in a line where this was measured."""
+    where = record["machine"]
+    return (
+        f"{where['processor']}, {where['threads']} threads, {where['system']}, torch {where['torch']}, "
+        f"normkit {where['normkit']}, C kernels {where['C kernels']}, {where['date']}"
+    )
+
+
+def remarks(record: Mapping[str, Any]) -> list[str]:
+    """Say what the import costs, who did not race and what failed."""
+    absent = {f"{name} did not race: {reason}" for row in record["rows"] for name, reason in row["absent"].items()}
+    failed = [f"{case} failed: {reason}" for case, reason in record["failed"].items()]
+    return [f"import normkit: {record['import_seconds'] * 1e3:.0f} ms after import torch.", *sorted(absent), *failed]
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Write one line a race, with the seconds of every entrant."""
+    names = list(dict.fromkeys(name for row in rows for name in row["seconds"]))
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    keys = ["method", "size", "strides", "dtype", "pass", "path", "least_bytes"]
+    writer.writerow([*keys, *(f"seconds: {name}" for name in names)])
+    for row in rows:
+        writer.writerow([*(row[key] for key in keys), *(row["seconds"].get(name, "") for name in names)])
+    return file.getvalue()

@@ -1,0 +1,63 @@
+"""Tell which versions are installed, which kernels run, and why the others do not."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+
+import torch
+
+import normkit
+from normkit import kernels
+
+
+def examine() -> dict[str, str | int]:
+    """Return label and finding, in the order that they are printed."""
+    return {**machine(), **cpu_kernels(), "compiler for torch.compile": compiler()}
+
+
+def machine() -> dict[str, str | int]:
+    """Return the versions and the processor: what a measurement must carry with it."""
+    return {
+        "normkit": normkit.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": importlib.metadata.version("numpy"),
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": processor(),
+        "vector width of torch": torch.backends.cpu.get_cpu_capability(),
+        "cores": os.cpu_count() or 1,
+        "threads": torch.get_num_threads(),
+        "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
+    }
+
+
+def processor() -> str:
+    """Return the processor's name as the system gives it."""
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        for line in information.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def cpu_kernels() -> dict[str, str]:
+    """Return what the C kernels say of themselves."""
+    status = kernels.status()
+    if not status.live:
+        return {"C kernels": f"off: {status.reason}", "C library": status.path}
+    pool = status.pool or "none: the kernels run on one thread"
+    return {"C kernels": f"on, {status.isa}", "C library": status.path, "thread pool": pool}
+
+
+def compiler() -> str:
+    """Return the compiler that torch.compile would call, or why there is none."""
+    from torch._inductor import cpp_builder, exc
+
+    try:
+        return cpp_builder.get_cpp_compiler()
+    except exc.InvalidCxxCompiler:
+        return "none found: torch.compile does not work here"

@@ -1,0 +1,252 @@
+"""What there is to say of a method, gathered from its card and docstring: ``normkit show`` and the site print it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import torch
+from torch import nn
+
+from normkit import samples
+from normkit.catalog import CONTRACT, Card
+
+AXES = {
+    "N": "samples",
+    "C": "channels or features",
+    "T": "time steps or tokens",
+    "L": "positions",
+    "H": "height",
+    "W": "width",
+    "B": "batch",
+    "...": "any leading axes",
+    "*": "any further axes",
+    "+": "one or more further axes",
+}
+PLACES = {"...": "leading index", "*": "position", "+": "position"}
+SECTION = re.compile(r"^(\w[\w ]*):$")
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A parameter of the constructor: its default as it is typed, or ``required``, and what it means."""
+
+    name: str
+    default: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of ``state_dict``: its shape in terms of C where it follows C."""
+
+    name: str
+    shape: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of the input, and whether one statistic spans it."""
+
+    name: str
+    meaning: str
+    spanned: bool
+
+
+def explanation(card: Card) -> str:
+    """Return the docstring below its first line, without the list of arguments."""
+    text = (inspect.getdoc(card.cls) or "").partition("\n")[2]
+    kept = [block for name, block in _blocks(text) if name != "Args"]
+    return "\n\n".join(block.strip("\n") for block in kept if block.strip()).strip("\n")
+
+
+def _blocks(text: str) -> Iterator[tuple[str, str]]:
+    """Cut a docstring into its sections; text outside of any has the empty name."""
+    name = ""
+    lines: list[str] = []
+    for line in text.split("\n"):
+        heading = SECTION.match(line)
+        ended = name and line and not line.startswith(" ")
+        if heading or ended:
+            yield name, "\n".join(lines)
+            name, lines = (heading[1], []) if heading else ("", [])
+            if heading:
+                continue
+        lines.append(line)
+    yield name, "\n".join(lines)
+
+
+def arguments(card: Card) -> list[Argument]:
+    """Return the constructor's parameters in order, each with what the docstring says of it."""
+    meanings = _meanings(card)
+    return [
+        Argument(name, "required" if p.default is p.empty else repr(p.default), meanings.get(name, ""))
+        for name, p in card.signature.parameters.items()
+        if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+    ]
+
+
+def _meanings(card: Card) -> dict[str, str]:
+    """Read the ``Args`` section, where a line may speak of several parameters: ``affine, bias: ...``."""
+    found = {"device": "where the parameters are made.", "dtype": "the type of the parameters."}
+    text = "\n".join(block for name, block in _blocks(inspect.getdoc(card.cls) or "") if name == "Args")
+    for names, meaning in re.findall(r"^    ([\w*`, ]+?): (.*(?:\n {5,}.*)*)", text, re.MULTILINE):
+        for name in re.split(r",\s*", names.replace("`", "").replace("*", "")):
+            found[name.strip()] = " ".join(meaning.split())
+    return found
+
+
+def axes(card: Card) -> list[Axis]:
+    """Return the axes of the first input in order, those of the statistic marked."""
+    spanned = set(card.over.split())
+    return [Axis(a, AXES.get(_letter(a), ""), a in spanned) for a in card.shape.split(":")[0].split()]
+
+
+def _letter(axis: str) -> str:
+    found = re.fullmatch(r"\d*([A-Z])(-\d+)?", axis)
+    return found[1] if found else axis
+
+
+def drawing(card: Card) -> str:
+    """Draw the axes in text, those that a statistic spans filled.
+
+    >>> import normkit as nk
+    >>> print(drawing(nk.card("powernorm")))
+      T     N     C
+    █████ █████ ░░░░░
+    """
+    names = [axis.name for axis in axes(card)]
+    width = max(5, *map(len, names))
+    boxes = [("█" if axis.spanned else "░") * width for axis in axes(card)]
+    return " ".join(name.center(width) for name in names).rstrip() + "\n" + " ".join(boxes)
+
+
+def statistic(card: Card) -> str:
+    """Say in words what a statistic is taken over.
+
+    >>> import normkit as nk
+    >>> statistic(nk.card("powernorm"))
+    'one statistic for each C, taken over T and N'
+    """
+    over = card.over.split()
+    if not over:
+        return "no statistic: every number is mapped by itself"
+    kept = [PLACES.get(axis.name, axis.name) for axis in axes(card) if not axis.spanned]
+    over = [PLACES.get(name, name) for name in over]
+    each = f"one statistic for each {_listed(kept)}, " if kept else "one statistic in all, "
+    return f"{each}taken over {_listed(over)}"
+
+
+def _listed(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]
+
+
+def legend(card: Card) -> list[str]:
+    """Say what the axis names stand for."""
+    return [f"{axis.name}: {axis.meaning}" for axis in axes(card) if axis.meaning]
+
+
+def inputs(card: Card) -> list[tuple[str, str, bool]]:
+    """Return name, layout and whether it may be left out, for every input of a call."""
+    first = next(iter(_call(card)), "x")
+    further = [(name.rstrip("?"), layout, name.endswith("?")) for name, layout in card.inputs.items()]
+    return [(first, card.shape, False), *further]
+
+
+def _call(card: Card) -> list[str]:
+    return list(inspect.signature(card.cls.forward).parameters)[1:]
+
+
+def state(card: Card) -> list[Entry]:
+    """Return the entries of ``state_dict``, found by building the method at three widths."""
+    built = _at_three_widths(card)
+    learned = {name for name, _ in built[0].named_parameters()}
+    shapes = [{name: tuple(value.shape) for name, value in module.state_dict().items()} for module in built]
+    return [
+        Entry(name, _shape([s.get(name, shapes[0][name]) for s in shapes]), "learned" if name in learned else "kept")
+        for name in shapes[0]
+    ]
+
+
+def _at_three_widths(card: Card) -> list[nn.Module]:
+    """Build at C = 8, 16 and 24, or where the example fits one width alone, three times at that."""
+    with torch.random.fork_rng(devices=[]):
+        try:
+            return [samples.build(card, width) for width in (8, 16, 24)]
+        except (ValueError, TypeError, RuntimeError):
+            return [samples.build(card)] * 3
+
+
+def _shape(seen: list[tuple[int, ...]]) -> str:
+    if len({len(shape) for shape in seen}) > 1:
+        return str(seen[0])
+    sizes = [_size(*along) for along in zip(*seen, strict=True)]
+    return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+
+
+def _size(at_8: int, at_16: int, at_24: int) -> str:
+    """Write a size as a multiple of C plus a rest, where three widths agree on that."""
+    slope = Fraction(at_16 - at_8, 8)
+    rest = at_8 - slope * 8
+    if at_24 != slope * 24 + rest or slope == 0:
+        return str(at_8) if slope == 0 and at_24 == at_8 else "C²" if at_8 == 64 and at_24 == 576 else "varies"
+    times = "" if slope.numerator == 1 else str(slope.numerator)
+    part = "" if slope.denominator == 1 else f"/{slope.denominator}"
+    return f"{times}C{part}" + (f"{int(rest):+d}" if rest else "")
+
+
+def usage(card: Card) -> str:
+    """Write the lines that build and call the method, as they are typed.
+
+    >>> import normkit as nk
+    >>> print(usage(nk.card("powernorm")))
+    import normkit as nk
+    <BLANKLINE>
+    norm = nk.PowerNorm(768)  # or nk.create("powernorm", 768)
+    y = norm(x)  # x: (T, N, C); optional: pad_mask (N, T)
+    """
+    given = _typed(card)
+    required = [name for name, _, optional in inputs(card) if not optional]
+    shapes = [f"{name}: {_tuple(layout)}" for name, layout, optional in inputs(card) if not optional]
+    spare = [f"{name} {_tuple(layout)}" for name, layout, optional in inputs(card) if optional]
+    note = ", ".join(shapes) + (f"; optional: {', '.join(spare)}" if spare else "")
+    named = ", ".join(filter(None, [f'"{card.name}"', given]))
+    made = f"norm = nk.{card.cls.__name__}({given})  # or nk.create({named})"
+    return f"import normkit as nk\n\n{made}\ny = norm({', '.join(required)})  # {note}"
+
+
+def _typed(card: Card) -> str:
+    first = next(iter(card.signature.parameters.values()), None)
+    width = ["768"] if first is not None and first.default is first.empty and first.name not in card.example else []
+    return ", ".join(width + [f"{key}={value!r}" for key, value in card.example.items()])
+
+
+def _tuple(layout: str) -> str:
+    return "(" + ", ".join(layout.split(":")[0].split()) + ")"
+
+
+def exemptions(card: Card) -> list[tuple[str, str]]:
+    """Return what the method does not keep of the contract, each with its reason."""
+    return [(CONTRACT[line], reason) for line, reason in card.exempt.items()]
+
+
+def rooms(cards: list[Card]) -> dict[str, list[Card]]:
+    """Group cards by their folder, ``room`` or ``room/group``."""
+    found: dict[str, list[Card]] = {}
+    for card in sorted(cards, key=folder):
+        found.setdefault(folder(card), []).append(card)
+    return found
+
+
+def folder(card: Card) -> str:
+    """Return the folder that a method's file lies in, below ``normkit``."""
+    return "/".join(filter(None, [card.room, card.group]))
+
+
+def meaning_of(folder: str, load: Callable[[str], object]) -> str:
+    """Return what a folder holds: the first line of its package's docstring."""
+    return (inspect.getdoc(load("normkit." + folder.replace("/", "."))) or "").partition("\n")[0]
