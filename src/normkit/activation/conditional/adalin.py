@@ -16,6 +16,7 @@ from normkit.catalog import method
     shape="N C +",
     over="C +",
     inputs={"gamma": "N C", "beta": "N C"},
+    invariant=("shift", "scale"),
 )
 class AdaLIN(LayerInstanceNorm):
     """Blend instance and layer normalization by a learned share per channel, then apply a style's gain and shift.

@@ -13,7 +13,8 @@ from normkit.norm import Norm
 
 @method(
     "fadain",
-    paper="TSIT: A Simple and Versatile Framework for Image-to-Image Translation (Jiang et al., 2020), 2007.12072",
+    paper="TSIT: A Simple and Versatile Framework for Image-to-Image Translation (Jiang et al., 2020), "
+    "arXiv 2007.12072",
     shape="N C H W",
     over="H W",
     inputs={"style": "N C Hs Ws", "content_mask?": "N 1 h w : mask", "style_mask?": "N 1 h w : mask"},

@@ -11,7 +11,8 @@ from normkit.catalog import method
 
 @method(
     "fade",
-    paper="TSIT: A Simple and Versatile Framework for Image-to-Image Translation (Jiang et al., 2020), 2007.12072",
+    paper="TSIT: A Simple and Versatile Framework for Image-to-Image Translation (Jiang et al., 2020), "
+    "arXiv 2007.12072",
     shape="N C H W",
     over="N H W",
     inputs={"feature": "N feature_channels H W"},

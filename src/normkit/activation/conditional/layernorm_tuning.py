@@ -19,6 +19,7 @@ from normkit.norm import Norm
     over="C",
     inputs={"task_ids": "B : index 3"},
     example={"num_tasks": 3},
+    invariant=("shift", "scale"),
     exempt={"gradients": "the keys are trained by key_similarity, not by the forward pass"},
 )
 class LayerNormTuning(Norm):

@@ -19,6 +19,7 @@ from normkit.norm import Norm
     over="C",
     inputs={"condition": "... condition_features"},
     example={"condition_features": 6},
+    invariant=("shift", "scale"),
 )
 class MotionLayerNorm(Norm):
     """Give each vector zero mean and unit variance, then a gain and a shift made from a condition.

@@ -76,9 +76,10 @@ class SAWN(FreeNorm):
         self._check(x, style, flow, mask)
         exact = statistics.accurate(x)
         own = _blocks(exact, torch.zeros_like(flow), self.kernel_size)
-        sampled = _blocks(statistics.accurate(style), flow, self.kernel_size)
+        sampled = _blocks(style.to(exact.dtype), flow, self.kernel_size)
         shift, gain = (self._warp(own, part) for part in sampled.chunk(2, dim=1))
         if mask is not None:
+            mask = mask.to(exact.dtype)
             gain = mask * gain + (1 - mask) * exact
         return (self._normalize(x) * gain + shift).to(x.dtype)
 
