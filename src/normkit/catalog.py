@@ -27,6 +27,7 @@ from torch import nn
 
 ROOMS = {
     "activation": "activations, by what a statistic is taken over",
+    "attention": "attention scores",
     "weight": "weights",
 }
 

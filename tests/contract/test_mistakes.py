@@ -32,7 +32,7 @@ def test_a_wrong_width_is_named(name):
         pytest.skip("takes any width")
     module = build(name, 8)
     message = fails(module, draw(name, 9), ValueError)
-    assert re.search(r"\b(x|grouped|content|anchors|message|condition|style)\b", message)
+    assert re.search(r"\b(x|q|grouped|content|anchors|message|condition|style)\b", message)
     assert re.search(r"\d", message)
 
 
@@ -40,7 +40,8 @@ def test_a_wrong_width_is_named(name):
 def test_integers_and_non_tensors_are_named(name):
     module = build(name)
     first, *rest = draw(name)
-    assert "int64" in fails(module, [first.long(), *rest], TypeError)
+    wrong = first.long() if first.is_floating_point() else first.double()
+    assert str(wrong.dtype).removeprefix("torch.") in fails(module, [wrong, *rest], TypeError)
     assert "list" in fails(module, [first.tolist(), *rest], TypeError)
 
 
@@ -86,7 +87,7 @@ def test_further_inputs_of_the_wrong_shape_are_named(name):
     given = draw(name)
     for position, key in enumerate(card.inputs, start=1):
         wrong = list(given)
-        wrong[position] = torch.cat([given[position]] * 2, dim=0)[..., None]
+        wrong[position] = torch.cat([torch.atleast_1d(given[position])] * 2, dim=0)[..., None]
         message = fails(module, wrong, (ValueError, TypeError))
         assert key.rstrip("?") in message, f"the message does not name {key}: {message}"
 

@@ -1,0 +1,1 @@
+"""Attention cores: what happens between queries, keys and values, called as ``core(q, k, v, mask=None)``."""
