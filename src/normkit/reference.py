@@ -27,6 +27,7 @@ AXES = {
     "+": "one or more further axes",
 }
 PLACES = {"...": "leading index", "*": "position", "+": "position"}
+FILL = {"whole": "█", "part": "▒", "none": "░"}
 SECTION = re.compile(r"^(\w[\w ]*):$")
 
 
@@ -50,11 +51,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of the input, and whether one statistic spans it."""
+    """An axis of the input, and how much of it one statistic spans: the whole, a part (``C/G``), or none."""
 
     name: str
     meaning: str
-    spanned: bool
+    spanned: str
 
 
 def explanation(card: Card) -> str:
@@ -101,9 +102,15 @@ def _meanings(card: Card) -> dict[str, str]:
 
 
 def axes(card: Card) -> list[Axis]:
-    """Return the axes of the first input in order, those of the statistic marked."""
-    spanned = set(card.over.split())
-    return [Axis(a, AXES.get(_letter(a), ""), a in spanned) for a in card.shape.split(":")[0].split()]
+    """Return the axes of the first input in order, each with how much of it a statistic spans."""
+    return [Axis(a, AXES.get(_letter(a), ""), _spanned(a, card.over)) for a in card.shape.split(":")[0].split()]
+
+
+def _spanned(axis: str, over: str) -> str:
+    names = over.replace("+", "*").split()
+    if axis.replace("+", "*") in names:
+        return "whole"
+    return "part" if any(name.startswith(f"{axis}/") for name in names) else "none"
 
 
 def _letter(axis: str) -> str:
@@ -112,7 +119,7 @@ def _letter(axis: str) -> str:
 
 
 def drawing(card: Card) -> str:
-    """Draw the axes in text, those that a statistic spans filled.
+    """Draw the axes in text, filled where a statistic spans them, half filled where it spans a part.
 
     >>> import normkit as nk
     >>> print(drawing(nk.card("powernorm")))
@@ -121,7 +128,7 @@ def drawing(card: Card) -> str:
     """
     names = [axis.name for axis in axes(card)]
     width = max(5, *map(len, names))
-    boxes = [("█" if axis.spanned else "░") * width for axis in axes(card)]
+    boxes = [FILL[axis.spanned] * width for axis in axes(card)]
     return " ".join(name.center(width) for name in names).rstrip() + "\n" + " ".join(boxes)
 
 
@@ -131,14 +138,26 @@ def statistic(card: Card) -> str:
     >>> import normkit as nk
     >>> statistic(nk.card("powernorm"))
     'one statistic for each C, taken over T and N'
+    >>> statistic(nk.card("groupnorm"))
+    'one statistic for each N and group of C, taken over the C of a group and all positions'
     """
-    over = card.over.split()
-    if not over:
+    if not card.over:
         return "no statistic: every number is mapped by itself"
-    kept = [PLACES.get(axis.name, axis.name) for axis in axes(card) if not axis.spanned]
-    over = [PLACES.get(name, name) for name in over]
+    found = axes(card)
+    over = [f"the {a.name} of a group" if a.spanned == "part" else _all(a.name) for a in found if a.spanned != "none"]
+    if not over:
+        return f"taken over {_listed(card.over.split())}"
+    kept = [f"group of {a.name}" if a.spanned == "part" else _one(a.name) for a in found if a.spanned != "whole"]
     each = f"one statistic for each {_listed(kept)}, " if kept else "one statistic in all, "
     return f"{each}taken over {_listed(over)}"
+
+
+def _one(axis: str) -> str:
+    return PLACES.get(axis, axis)
+
+
+def _all(axis: str) -> str:
+    return {"...": "all leading indices", "*": "all positions", "+": "all positions"}.get(axis, axis)
 
 
 def _listed(words: list[str]) -> str:

@@ -21,6 +21,8 @@ from normkit.catalog import Card
 
 TOKENS = ((256, 768), (4096, 768))
 IMAGES = ((32, 64, 56, 56),)
+MAPS = ((32, 64, 64, 64),)  # spectrograms, neighbourhoods of points
+LISTS = ((65536,),)
 PASSES = ("forward", "training")
 WEIGHED = ("normkit", "torch", "layer_norm", "eager")  # whose memory is measured too
 DTYPES = {
@@ -58,7 +60,7 @@ class Case:
 def sizes(text: str) -> list[tuple[int, ...]]:
     """Read ``256x768,32x64x56x56``."""
     for word in text.split(","):
-        if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)+", word):
+        if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", word):
             raise ValueError(f"--sizes: {word!r} is no size such as 256x768 or 32x64x56x56")
     return [tuple(map(int, word.split("x"))) for word in text.split(",")]
 
@@ -87,8 +89,10 @@ def cases(
 
 
 def default_sizes(card: Card) -> tuple[tuple[int, ...], ...]:
-    """Return sizes of tokens, or of images where the layout keeps space after the channels."""
-    return TOKENS if fit(card.shape, TOKENS[0]) is not None and "*" not in card.shape else IMAGES
+    """Return the first that fits of images, where space follows the channels, tokens, maps and lists."""
+    axes = card.shape.split(":")[0].split()
+    order = (IMAGES, TOKENS, LISTS) if axes[-1] in ("*", "+", "W") else (TOKENS, MAPS, LISTS)
+    return next((sizes for sizes in order if fit(card.shape, sizes[0]) is not None), ())
 
 
 def is_image(card: Card, size: tuple[int, ...]) -> bool:
@@ -107,6 +111,8 @@ def fit(layout: str, size: tuple[int, ...]) -> dict[str, Any] | None:
     {'named': {'T': 32, 'N': 8, 'C': 768}, 'leading': (), 'trailing': ()}
     """
     axes = layout.split(":")[0].split()
+    if "N" in axes and axes[-1] in ("*", "+"):
+        axes = axes[axes.index("N") :]  # an axis before the samples, such as time, keeps its small size
     if len(size) == 2 and len(axes) == 3 and not set(axes) & {"...", "*", "+"}:
         batch = min(8, size[0])
         size = (size[0] // batch, batch, size[1])

@@ -1,0 +1,240 @@
+"""The benchmark's arithmetic and its table, on made-up times and on one tiny race. No number here is a speed."""
+
+import csv
+import io
+import itertools
+import json
+
+import pytest
+import torch
+
+import normkit as nk
+from normkit import bench, cli
+from normkit.bench import cases, cost, paths, report, timing
+from normkit.bench.timing import Entrant
+
+
+class Clock:
+    """A clock that calls move by hand."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+    def call(self, seconds):
+        def move():
+            self.now += seconds
+
+        return move
+
+
+def test_a_race_gives_the_time_of_each_call():
+    clock = Clock()
+    found = timing.race({"a": Entrant(clock.call(2.0)), "b": Entrant(clock.call(3e-5))}, repeats=5, clock=clock)
+    assert found["a"].median == pytest.approx(2.0)
+    assert found["b"].low == pytest.approx(found["b"].high) == pytest.approx(3e-5)
+
+
+def test_entrants_take_turns():
+    clock, order = Clock(), []
+
+    def entrant(name):
+        def call():
+            order.append(name)
+            clock.now += 1.0
+
+        return Entrant(call)
+
+    timing.race({"a": entrant("a"), "b": entrant("b")}, repeats=3, clock=clock)
+    assert order[-6:] == ["a", "b"] * 3
+
+
+def test_the_median_does_not_see_one_slow_round():
+    clock, lengths = Clock(), itertools.chain([1.0] * 4, [1.0, 50.0, 1.0, 1.0, 1.0])
+
+    def call():
+        clock.now += next(lengths)
+
+    assert timing.race({"a": Entrant(call)}, repeats=5, clock=clock)["a"].median == 1.0
+
+
+def test_short_calls_are_repeated_until_the_clock_can_see_them():
+    clock, count = Clock(), [0]
+
+    def call():
+        count[0] += 1
+        clock.now += 1e-5
+
+    timing.race({"a": Entrant(call)}, repeats=1, clock=clock)
+    assert count[0] == timing.WARM_UP + 1 + 100
+
+
+ROW = {
+    "method": "some-norm",
+    "folder": "activation/token",
+    "size": "4x8",
+    "dtype": "float32",
+    "strides": "contiguous",
+    "pass": "forward",
+    "path": "C kernel, avx2",
+    "seconds": {"normkit": 2e-6, "torch": 3e-6, "eager": 8e-6, "copy": 1e-6, "add_norm": 2e-6, "add, norm": 5e-6},
+    "quartiles": {},
+    "copied_bytes": 256,
+    "least_bytes": 256,
+    "peak_bytes": {"normkit": 128, "layer_norm": 256},
+    "absent": {"compiled": "no compiler"},
+}
+
+
+def test_the_ratios_of_a_row():
+    assert report.ratio(ROW, "torch") == 1.5
+    assert report.ratio(ROW, "eager") == 4.0
+    assert report.ratio(ROW, "layer_norm") is None
+    assert report.over_copy(ROW) == 2.0
+    assert report.of_limit(ROW) == 0.5
+    assert report.fused_gain(ROW) == pytest.approx(2.5)
+    assert report.memory(ROW) == 0.5
+
+
+def test_the_table_shows_them_and_leaves_empty_columns_out():
+    head, line = report.cells([ROW])
+    shown = dict(zip(head, line, strict=True))
+    assert shown["time"] == "2 µs"
+    assert (shown["torch"], shown["eager"], shown["fused add"], shown["copy"]) == ("1.50", "4.00", "2.50", "2.00")
+    assert (shown["limit"], shown["memory"], shown["path"]) == ("50%", "0.50", "C kernel, avx2")
+    assert "compiled" not in shown
+
+
+@pytest.mark.parametrize(
+    "seconds, text", [(1.5e-8, "0.015 µs"), (9.994e-4, "999 µs"), (0.02, "20 ms"), (12.0, "12000 ms")]
+)
+def test_times_are_written_with_their_unit(seconds, text):
+    assert report.duration(seconds) == text
+
+
+def test_bytes_that_must_move():
+    x, w = torch.zeros(4, 8), torch.zeros(8)
+    assert cost.least_bytes([x], [x], [w], "forward") == 4 * (32 + 32 + 8)
+    assert cost.least_bytes([x], [x], [w], "training") == 4 * (32 * 5 + 8 * 3)
+
+
+def test_memory_is_the_most_held_at_once():
+    def call():
+        first = torch.ones(1000)
+        second = first + 1
+        del first
+        return second * 2
+
+    assert cost.peak_bytes(Entrant(call)) == pytest.approx(8000, rel=0.1)
+
+
+def test_sizes_and_types_are_read_or_refused():
+    assert cases.sizes("8x768,32x64x56x56") == [(8, 768), (32, 64, 56, 56)]
+    for wrong in ("8x", "0x4", "8*4", ""):
+        with pytest.raises(ValueError, match="no size"):
+            cases.sizes(wrong)
+    with pytest.raises(ValueError, match="none of float32"):
+        cases.dtypes("float31")
+
+
+@pytest.mark.parametrize(
+    "layout, size, shape",
+    [
+        ("... C", (4, 8), (4, 8)),
+        ("... C", (2, 3, 5, 8), (2, 3, 5, 8)),
+        ("... C-1", (4, 8), (4, 8)),
+        ("N C *", (4, 8), (4, 8)),
+        ("N C *", (2, 4, 5, 6), (2, 4, 5, 6)),
+        ("N C H W", (2, 4, 5, 6), (2, 4, 5, 6)),
+        ("T N C", (16, 8), (2, 8, 8)),
+        ("N 2C", (4, 8), (4, 8)),
+        ("N", (4,), (4,)),
+    ],
+)
+def test_a_layout_takes_the_size_asked_for(layout, size, shape):
+    fitted = cases.fit(layout, size)
+    assert nk.samples.shape_of(layout, fitted["named"], fitted["leading"], fitted["trailing"]) == shape
+
+
+@pytest.mark.parametrize("layout, size", [("N C +", (4, 8)), ("N C H W", (4, 8)), ("N 2C", (4, 7)), ("N C", (2, 3, 4))])
+def test_a_size_that_a_layout_cannot_have_is_passed_over(layout, size):
+    assert cases.fit(layout, size) is None
+
+
+@pytest.mark.parametrize("name", nk.methods(room="activation"))
+def test_every_activation_can_be_raced_as_its_card_says(name):
+    card = nk.card(name)
+    found = cases.cases([card], None, ["float32"], ["forward"])
+    assert found, f"no default size fits {card.shape}"
+    size = tuple(min(axis, 16) for axis in found[0].size)
+    case = cases.Case(card, size, "float32", "contiguous", "training")
+    assert cases.make(case).inputs[0].numel() > 0
+
+
+def test_the_path_is_told_and_the_formula_can_be_forced():
+    norm, x = nk.LayerNorm(8), torch.randn(4, 8)
+    taken = paths.taken(lambda: norm(x))
+    live = nk.kernels.status().live
+    assert taken.startswith("C kernel" if live else "formula: ")
+    with paths.formula_only():
+        assert paths.taken(lambda: norm(x)) == "formula: the formula is being timed"
+    assert paths.taken(lambda: norm(x)) == taken
+
+
+def test_a_tiny_race_from_the_command_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(cost, "import_seconds", lambda: 0.025)
+    files = {kind: tmp_path / f"bench.{kind}" for kind in ("json", "csv")}
+    words = ["bench", "layernorm", "groupnorm", "--sizes", "4x8", "--dtypes", "mixed", "--repeats", "2", "--no-compile"]
+    assert cli.main([*words, "--json", str(files["json"]), "--csv", str(files["csv"])]) == 0
+    out, progress = capsys.readouterr()
+    assert "[1/4] layernorm 4x8 mixed contiguous forward" in progress
+    assert "import normkit: 25 ms after import torch." in out
+    record = json.loads(files["json"].read_text())
+    assert [(row["method"], row["pass"]) for row in record["rows"]] == [
+        (name, which) for name in ("layernorm", "groupnorm") for which in ("forward", "training")
+    ]
+    assert record["failed"] == {}
+    assert {"normkit", "torch", "layer_norm", "eager", "add_norm", "add, norm", "copy"} == set(
+        record["rows"][0]["seconds"]
+    )
+    assert record["machine"]["torch"] == torch.__version__
+    table = list(csv.DictReader(io.StringIO(files["csv"].read_text())))
+    assert float(table[0]["seconds: normkit"]) == record["rows"][0]["seconds"]["normkit"]
+
+
+def test_a_method_that_cannot_run_is_told_and_the_rest_goes_on():
+    lined_up = cases.cases([nk.card("groupnorm"), nk.card("layernorm")], [(4, 7)], ["float32"], ["forward"])
+    record = {**bench.measure(lined_up, 1, False), "machine": report.machine()}
+    assert [row["method"] for row in record["rows"]] == ["layernorm"]
+    assert "groupnorm 4x7 float32 contiguous forward failed: GroupNorm" in report.text(record)
+
+
+def test_an_entrant_that_fails_does_not_race(monkeypatch):
+    def broken(bout):
+        raise RuntimeError("no compiler here\nand more")
+
+    monkeypatch.setitem(cases.BUILDERS, "compiled", broken)
+    case = cases.cases([nk.card("layernorm")], [(4, 8)], ["float32"], ["forward"])[0]
+    row = cases.run(case, 1, True)
+    assert row["absent"] == {"compiled": "no compiler here"}
+    assert "compiled" not in row["seconds"]
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--repeats", "0"], "--repeats must be at least 1, not 0"),
+        (["--sizes", "8x"], "'8x' is no size"),
+        (["--dtypes", "int8"], "'int8' is none of"),
+        (["layernom"], "did you mean 'layernorm'"),
+        (["--json", "nowhere/at/all.json"], "there is no folder"),
+        (["layernorm2d", "--sizes", "4x8"], "no method chosen"),
+    ],
+)
+def test_mistakes_are_one_line(words, message, capsys):
+    assert cli.main(["bench", *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1

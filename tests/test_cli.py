@@ -1,0 +1,142 @@
+"""The commands: what they print is read as a person would."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import normkit as nk
+from normkit import cli, doctor, kernels, reference
+
+
+def run(capsys, *words):
+    assert cli.main(words) == 0
+    return capsys.readouterr().out
+
+
+def test_list_has_a_line_for_every_method(capsys):
+    out = run(capsys, "list")
+    lines = {line.split()[0]: line for line in out.splitlines() if line.startswith("  ")}
+    assert sorted(lines) == nk.methods()
+    assert all(nk.card(name).summary in line for name, line in lines.items())
+    assert "activation/token: One vector" in out
+
+
+def test_list_is_narrowed_by_pattern_room_and_group(capsys):
+    out = run(capsys, "list", "*rmsnorm", "--group", "token")
+    assert "  rmsnorm " in out
+    assert "batchnorm" not in out
+    assert "  rmsnorm " in run(capsys, "list", "rms")
+    names = [card["name"] for card in json.loads(run(capsys, "list", "--room", "activation", "--json"))]
+    assert sorted(names) == nk.methods(room="activation")
+
+
+@pytest.mark.parametrize("name", nk.methods())
+def test_show_tells_everything_of_every_method(name, capsys):
+    card, out = nk.card(name), run(capsys, "show", name)
+    assert out.startswith(f"{name}: {card.summary}\n")
+    flat = " ".join(out.split())
+    for text in (card.paper, card.provenance, *card.exempt.values(), reference.statistic(card)):
+        assert " ".join(text.split()) in flat
+    for entry in nk.samples.build(card).state_dict():
+        assert f"  {entry} " in out
+    for argument in reference.arguments(card):
+        assert f"  {argument.name} " in out
+
+
+@pytest.mark.parametrize("name", nk.methods())
+def test_every_argument_is_explained(name):
+    bare = [argument.name for argument in reference.arguments(nk.card(name)) if not argument.meaning]
+    assert bare == [], "the docstring's Args section leaves them out"
+
+
+@pytest.mark.parametrize("name", nk.methods())
+def test_the_lines_of_code_that_show_prints_run(name):
+    card = nk.card(name)
+    code = reference.usage(card).rsplit("\n", 1)[0]
+    scope = {}
+    exec(code, scope)
+    assert type(scope["norm"]) is card.cls
+
+
+def test_state_is_told_in_terms_of_the_width():
+    shapes = {entry.name: (entry.shape, entry.kind) for entry in reference.state(nk.card("powernorm"))}
+    assert shapes["weight"] == ("(C,)", "learned")
+    assert shapes["running_phi"] == ("(C,)", "kept")
+    assert shapes["iters"] == ("(1,)", "kept")
+
+
+@pytest.mark.parametrize(
+    "sizes, text",
+    [
+        ((8, 16, 24), "C"),
+        ((16, 32, 48), "2C"),
+        ((4, 8, 12), "C/2"),
+        ((7, 15, 23), "C-1"),
+        ((3, 3, 3), "3"),
+        ((64, 256, 576), "C²"),
+    ],
+)
+def test_a_size_is_written_as_it_follows_the_width(sizes, text):
+    assert reference._size(*sizes) == text
+
+
+def test_show_as_json_holds_the_same(capsys):
+    shown = json.loads(run(capsys, "show", "rmsnorm", "--json"))
+    assert shown["class"] == "RMSNorm"
+    assert shown["arguments"]["eps"]["default"] == "1e-06"
+    assert shown["state"]["weight"] == {"shape": "(C,)", "kind": "learned"}
+
+
+def test_doctor_tells_versions_and_kernels(capsys):
+    found = json.loads(run(capsys, "doctor", "--json"))
+    assert found["torch"] == torch.__version__
+    assert found["normkit"] == nk.__version__
+    assert found["threads"] == torch.get_num_threads()
+    text = run(capsys, "doctor")
+    assert all(str(value) in text for value in found.values())
+
+
+def test_doctor_says_why_kernels_are_off(monkeypatch):
+    absent = kernels.Status(False, "NORMKIT_KERNELS=off is set", None, "libnormkit.so", None)
+    monkeypatch.setattr(kernels, "status", lambda: absent)
+    assert doctor.cpu_kernels()["C kernels"] == "off: NORMKIT_KERNELS=off is set"
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["show", "rmsnrm"], "did you mean 'rmsnorm'"),
+        (["list", "layernom"], "did you mean 'layernorm'"),
+        (["list", "zzz*"], "no method fits 'zzz*'"),
+        (["list", "--room", "attic"], "no room 'attic'"),
+        (["list", "--group", "tokens"], "no group 'tokens'"),
+    ],
+)
+def test_a_wrong_word_gets_one_line_and_status_2(words, message, capsys):
+    assert cli.main(words) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [[], ["shw"], ["show"], ["list", "--rom", "x"], ["bench", "--repeats", "many"]])
+def test_a_wrong_command_gets_one_line_and_status_2(words, capsys):
+    with pytest.raises(SystemExit) as left:
+        cli.main(words)
+    assert left.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_installed_command_answers():
+    out = subprocess.check_output([sys.executable, "-m", "normkit.cli", "list", "rmsnorm"], text=True)
+    assert "Divide each vector by its root mean square" in out
+
+
+def test_a_reader_who_leaves_early_sees_no_traceback():
+    command = f"{sys.executable} -m normkit.cli list | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""
