@@ -1,0 +1,28 @@
+"""Normalization of two regions, each by its own moments."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from normkit import statistics
+
+
+def region_norm(x: Tensor, foreground: Tensor, *, eps: float, sync: bool = False, group=None) -> Tensor:
+    """Normalize each channel of (N, C, H, W) apart inside and outside of ``foreground`` (N, 1, H, W), boolean.
+
+    The moments are those of the whole batch. A region of S of the T values per channel is normalized as the authors'
+    code does, (x - mean) / sqrt(var + eps T / S): the smaller the region, the larger eps.
+    """
+    inside = _normalize(x, foreground, eps, sync, group)
+    return torch.where(foreground, inside, _normalize(x, ~foreground, eps, sync, group))
+
+
+def _normalize(x: Tensor, region: Tensor, eps: float, sync: bool, group) -> Tensor:
+    mean, var, count = statistics.moments(x, (0, 2, 3), mask=region, sync=sync, group=group)
+    total = statistics.counted(x, (0, 2, 3))
+    if sync:
+        total = statistics.sum_over_processes(total, group)
+    share = count / total.clamp(min=1)
+    spread = torch.where(count > 0, var * share + eps, 1)  # no values, nothing to divide
+    return (x - mean[:, None, None]) * (share.sqrt() * spread.rsqrt())[:, None, None]
