@@ -16,13 +16,15 @@ class BatchMoments(RunningMoments):
     running_mean: Tensor
     running_var: Tensor
 
-    def _keep_batch_moments(self, num_features: int, momentum: float | None, sync: bool, process_group) -> None:
+    def _keep_batch_moments(
+        self, num_features: int, momentum: float | None, sync: bool, process_group, track: bool = True
+    ) -> None:
         self.momentum = None if momentum is None else check.number(self, "momentum", momentum, 0, 1)
         self.sync, self.process_group = sync, process_group
-        self._keep_moments(num_features, True)
+        self._keep_moments(num_features, track)
 
     def _moments(self, x: Tensor, axes: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Mean and biased variance to normalize with; in training the batch's, which move the running ones."""
+        """Mean and biased variance to normalize with, flat; in training the batch's, which move the running ones."""
         if not self.training:
             return statistics.accurate(self.running_mean), statistics.accurate(self.running_var)
         if not self.sync and all(x.shape[axis] == 1 for axis in axes):
@@ -31,5 +33,6 @@ class BatchMoments(RunningMoments):
                 f"{tuple(x.shape)}; training needs more"
             )
         found = statistics.moments(x, axes, sync=self.sync, group=self.process_group)
+        found = statistics.Moments(found.mean.flatten(), found.var.flatten(), found.count)
         self._track(found)
         return found.mean, found.var
