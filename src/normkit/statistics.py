@@ -196,6 +196,25 @@ def recomputing() -> bool:
     return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
+def snapshot(running: Tensor) -> Tensor:
+    """Copy a running estimate, in the accurate type, before it moves: for a training forward pass that reads it.
+
+    torch.compile may recompute in the backward pass what the forward pass made of a buffer, from a buffer that has
+    moved by then, and so give wrong gradients. The copy is an operator of its own, which it saves instead.
+    """
+    return accurate(_snapshot(running) if torch.compiler.is_compiling() else running.clone())
+
+
+@torch.library.custom_op("normkit::snapshot", mutates_args=())
+def _snapshot(running: Tensor) -> Tensor:
+    return running.clone()
+
+
+@_snapshot.register_fake
+def _(running):
+    return torch.empty_like(running)
+
+
 @torch.no_grad()
 def track(running: Tensor, value: Tensor, rate: float | Tensor) -> None:
     """Move a running estimate in place: ``running += rate * (value - running)``, but not when a pass is recomputed.
