@@ -1,0 +1,69 @@
+"""What the methods share that normalize channel by channel over batch and space."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from normkit import check, statistics
+from normkit.norm import Norm
+
+
+class Channelwise(Norm):
+    """A norm of ``(N, C, *space)`` with a gain and a shift per channel, and running estimates per channel.
+
+    ``momentum`` is the share of the new batch in the running estimates.
+    """
+
+    weight: nn.Parameter | None
+    bias: nn.Parameter | None
+
+    def __init__(self, num_features: int, eps: float, momentum: float, affine: bool, sync: bool, process_group):
+        super().__init__()
+        self.num_features = check.size(self, "num_features", num_features)
+        self.eps = check.eps(self, eps)
+        self.momentum = check.number(self, "momentum", momentum, 0, 1)
+        self.affine = bool(affine)
+        self.sync, self.process_group = bool(sync), process_group
+        self.register_parameter("weight", nn.Parameter(torch.ones(num_features)) if affine else None)
+        self.register_parameter("bias", nn.Parameter(torch.zeros(num_features)) if affine else None)
+
+    def _keep(self, **running: float) -> None:
+        """Register running estimates per channel, each with its initial value."""
+        for name, value in running.items():
+            self.register_buffer(name, torch.full((self.num_features,), float(value)))
+
+    def _moments(self, x: Tensor) -> statistics.Moments:
+        return statistics.moments(x, over(x), sync=self.sync, group=self.process_group)
+
+    def _mean(self, x: Tensor) -> Tensor:
+        return statistics.mean_over(x, over(x), sync=self.sync, group=self.process_group)
+
+    def _count(self, x: Tensor) -> Tensor:
+        count = statistics.counted(x, over(x))
+        return statistics.sum_over_processes(count, self.process_group) if self.sync else count
+
+    def _track(self, running: Tensor, value: Tensor, count: Tensor) -> None:
+        """Move a running estimate; a batch without values leaves it as it is."""
+        statistics.track(running, torch.where(count > 0, value.detach(), statistics.accurate(running)), self.momentum)
+
+    def _alone(self) -> bool:
+        """Whether the statistics are those of this process only."""
+        return not self.sync or statistics.processes(self.process_group) == 1
+
+    def _require_spread(self, x: Tensor) -> None:
+        """Require more than one value a channel, since a single one has no variance."""
+        if self._alone() and x.numel() == self.num_features:
+            raise ValueError(
+                f"{type(self).__name__}: x of shape {tuple(x.shape)} has one value a channel, which has no variance"
+            )
+
+
+def over(x: Tensor) -> list[int]:
+    """All axes but the channels'."""
+    return [axis for axis in range(x.dim()) if axis != 1]
+
+
+def along(value: Tensor, x: Tensor) -> Tensor:
+    """View numbers of shape (C,) or (N, C) so that they broadcast with ``x``."""
+    return value.reshape(value.shape + (1,) * (x.dim() - 2))
