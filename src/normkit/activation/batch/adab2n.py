@@ -1,0 +1,174 @@
+"""AdaB²N: batch normalization for continual learning, balanced over tasks."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from normkit import check, statistics
+from normkit.activation.batch._channelwise import Channelwise, along
+from normkit.catalog import method
+from normkit.ops import channel
+
+
+@method(
+    "adab2n",
+    paper="Overcoming Recency Bias of Normalization Statistics in Continual Learning (Lyu et al., 2023), "
+    "arXiv 2310.08855",
+    shape="N C *",
+    over="N *",
+    inputs={"task_ids?": "N : index 1"},
+    example={"num_tasks": 3},
+    replaces=("batchnorm",),
+    exempt={"gradients": "by the authors' definition ids, and so task_weight, have no effect during the first task"},
+)
+class AdaB2N(Channelwise):
+    """Normalize each channel by a mean over the batch that weighs the tasks, not the samples, with learned shares.
+
+    For continual learning with replay, where the running statistics forget old tasks. From the second task on, with
+    c[t] samples of task t in the batch, over all tasks t met so far,
+
+        p = a / sum(a),   a[t] = exp(task_weight[t]) + c[t],   w[i] = p[task[i]] / c[task[i]]
+        mean = sum of w[i] mean_space(x[i]),   var = sum of w[i] mean_space((x[i] - mean)²)
+        y = weight * (x - mean) / sqrt(var + eps) + bias
+
+    In the first task, and without ids, w[i] = 1 / N. The running moments, var as above and not unbiased, move at a
+    rate eta: ``momentum`` for a ``kappa`` of 1, 1 / step for 0, and in between momentum^kappa at first, then eta /
+    (eta + (1 - momentum)^kappa). The loss mean (mean - running_mean)² + mean (var - running_var)², with the moved
+    running values as constants, is for the model's loss, times a factor, from the second task on. Evaluation is batch
+    normalization.
+
+    Args:
+        num_features: C, the number of channels.
+        num_tasks: how many tasks there will be.
+        eps: added to the variance under the root.
+        momentum: the rate's base, a share of the NEW batch.
+        affine: learn ``weight`` and ``bias``.
+        kappa: from 0 (all batches weigh alike) to 1 (the rate is ``momentum``).
+        init_weight: initial value of ``task_weight``.
+        sync: join the statistics over the processes of ``process_group``.
+        process_group: the processes to join, default all.
+
+    Input ``(N, C)`` or ``(N, C, *space)``; ``task_ids`` int64 ``(N,)``, the task of each sample, 0 to ``cur_tasks``.
+    Call :meth:`end_task` after each task.
+
+    Overcoming Recency Bias of Normalization Statistics in Continual Learning: Balance and Adaptation (Lyu et al.,
+    2023), arXiv 2310.08855.
+
+    As in the authors' code, tasks that the batch lacks keep their share of p, so that the w[i] may add up to less
+    than 1. Differs from it in: the rate of the last step, ``last_eta``, is saved. A batch with NaN or infinity enters
+    the running moments, as in torch's BatchNorm; an empty one leaves them as they are.
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+    num_batches_tracked: Tensor
+    cur_tasks: Tensor
+    last_eta: Tensor
+    loss: Tensor | None
+
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        num_tasks: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = True,
+        kappa: float = 1.0,
+        init_weight: float = 0.0,
+        sync: bool = False,
+        process_group=None,
+    ):
+        super().__init__(num_features, eps, momentum, affine, sync, process_group)
+        self.num_tasks = check.size(self, "num_tasks", num_tasks)
+        self.kappa = check.number(self, "kappa", kappa, 0, 1)
+        init_weight = check.number(self, "init_weight", init_weight)
+        self.task_weight = nn.Parameter(torch.full((num_tasks,), init_weight))
+        self._keep(running_mean=0, running_var=1)
+        self.register_buffer("num_batches_tracked", torch.tensor(0))
+        self.register_buffer("cur_tasks", torch.tensor(0))
+        self.register_buffer("last_eta", torch.zeros(1))
+        self.loss = None
+
+    def forward(self, x: Tensor, task_ids: Tensor | None = None) -> Tensor:
+        """Normalize ``x``; in training move the running moments and leave the loss in ``self.loss``."""
+        return self.forward_with_loss(x, task_ids)[0]
+
+    def forward_with_loss(self, x: Tensor, task_ids: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return the result and the loss; the loss is 0 in evaluation."""
+        check.channels_first(self, x, self.num_features)
+        if task_ids is not None:
+            self._check_ids(task_ids, x)
+        if not self.training:
+            y = channel.normalize_with(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+            return y, statistics.accurate(x).new_zeros(())
+        given = statistics.accurate(x)
+        found = self._weighted_moments(given, self._sample_weights(given, task_ids))
+        with statistics.once(self):
+            self.loss = self._step(found)
+        y = channel.normalize_with(given, found.mean, found.var, self.weight, self.bias, eps=self.eps)
+        return y.to(x.dtype), self.loss
+
+    @torch.no_grad()
+    def end_task(self) -> None:
+        """Tell that the task is over and the next one begins."""
+        if self.cur_tasks + 1 >= self.num_tasks:
+            raise ValueError(f"AdaB2N: num_tasks={self.num_tasks}, and the last of them is under way")
+        self.cur_tasks += 1
+
+    def __getstate__(self):
+        # the loss is a part of the last step's graph, which neither pickle nor deepcopy takes
+        return {**self.__dict__, "loss": None}
+
+    def _check_ids(self, task_ids: Tensor, x: Tensor) -> None:
+        known = self.num_tasks
+        if not (torch.compiler.is_compiling() or self.cur_tasks.is_meta):
+            known = int(self.cur_tasks) + 1
+        check.index(self, "task_ids", task_ids, (x.shape[0],), known, x)
+
+    def _sample_weights(self, x: Tensor, task_ids: Tensor | None) -> Tensor:
+        """How much each sample counts, (N,)."""
+        total = self._sum(torch.full((), x.shape[0], dtype=x.dtype, device=x.device))
+        even = (1 / total.clamp(min=1)).expand(x.shape[0])
+        if task_ids is None:
+            return even
+        tasks = torch.arange(self.num_tasks, device=x.device)
+        count = self._sum((task_ids.unsqueeze(1) == tasks).to(x.dtype).sum(0))
+        a = torch.where(tasks <= self.cur_tasks, statistics.accurate(self.task_weight).to(x.dtype).exp() + count, 0)
+        balanced = (a / a.sum() / count.clamp(min=1))[task_ids]
+        return torch.where(self.cur_tasks > 0, balanced, even)
+
+    def _weighted_moments(self, x: Tensor, sample_weights: Tensor) -> statistics.Moments:
+        share = sample_weights.unsqueeze(1)
+        mean = self._sum((share * channel.mean_over_space(x).flatten(1)).sum(0))
+        centered = x - along(mean, x)
+        var = self._sum((share * channel.mean_over_space(centered.square()).flatten(1)).sum(0))
+        return statistics.Moments(mean, var, self._count(x))
+
+    def _sum(self, x: Tensor) -> Tensor:
+        return statistics.sum_over_processes(x, self.process_group) if self.sync else x
+
+    def _step(self, found: statistics.Moments) -> Tensor:
+        """Move the running state; return the distance of the batch's moments from it."""
+        self.num_batches_tracked.add_(1)
+        eta = self._rate()
+        eta = torch.where(found.count > 0, eta, 0)
+        return self._move(self.running_mean, found.mean, eta) + self._move(self.running_var, found.var, eta)
+
+    def _move(self, running: Tensor, value: Tensor, eta: Tensor) -> Tensor:
+        """Move a running estimate; return the mean square of ``value`` about it."""
+        moved = torch.lerp(statistics.snapshot(running).to(value.dtype), value.detach(), eta.to(value.dtype))
+        statistics.track(running, value, eta)
+        return (value - moved).square().mean()
+
+    def _rate(self) -> Tensor | float:
+        if self.kappa == 1:
+            return self.momentum
+        if self.kappa == 0:
+            return 1 / self.num_batches_tracked.to(self.last_eta.dtype)
+        last = statistics.snapshot(self.last_eta)
+        later = last / (last + (1 - self.momentum) ** self.kappa)
+        eta = torch.where(last > 0, later, self.momentum**self.kappa)
+        self.last_eta.copy_(eta)
+        return eta
