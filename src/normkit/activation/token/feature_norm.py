@@ -37,8 +37,8 @@ class FeatureNorm(Norm):
 
     Input ``(N, C)`` or ``(N, C, *space)``, normalized over all axes but the first. A sample of zeros stays zero.
 
-    Understanding the Role of Layer Normalization in Label-Skewed Federated Learning (Zhang, Beitollahi, Bie, Chen, 2024),
-    arXiv 2308.09565. In the authors' letters: "n" is scale 1, "v" the default, "s" centering, "nc12" scale 12.
+    Understanding the Role of Layer Normalization in Label-Skewed Federated Learning (Zhang, Beitollahi, Bie, Chen,
+    2024), arXiv 2308.09565. In the authors' letters: "n" is scale 1, "v" the default, "s" centering, "nc12" scale 12.
     """
 
     def __init__(self, num_features: int, *, scale: float | None = None, center: bool = False, eps: float = 1e-12):
