@@ -112,7 +112,7 @@ class OnlineNorm(Channelwise):
         with statistics.once(self), torch.no_grad():
             mean = channel.mean_over_space(given)
             centered = given - mean
-            step = self._step(mean.flatten(1), channel.mean_over_space(centered.square()).flatten(1))
+            step = self._step(mean.flatten(1), _mean_square(centered))
         y = _OnlineStep.apply(given, self.weight, self.bias, self.u, self.v, centered, step, self)
         return self._guard(y).to(x.dtype)
 
@@ -148,6 +148,12 @@ class OnlineNorm(Channelwise):
         return u, v, last_u, last_v
 
 
+def _mean_square(centered: Tensor) -> Tensor:
+    """The mean of x² over space, (N, C)."""
+    rows = centered.flatten(2) if centered.dim() > 2 else centered.unsqueeze(-1)
+    return torch.linalg.vector_norm(rows, dim=-1).square() / rows.shape[-1]
+
+
 class _OnlineStep(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias, u, v, centered, step, norm):
@@ -163,15 +169,17 @@ class _OnlineStep(torch.autograd.Function):
         (centered, weight, *rest), norm = ctx.saved_tensors, ctx.norm
         step, share, space = _Step(*rest), 1 - norm.backward_decay, math.prod(grad.shape[2:])
         total = statistics.sum_over(grad, range(2, grad.dim()))
-        along_h = statistics.sum_over(grad * centered, range(2, grad.dim())) * step.rstd + total * step.h
+        product = grad * centered
+        along_h = statistics.sum_over(product, range(2, grad.dim())) * step.rstd + total * step.h
         gain = step.rstd if weight is None else step.rstd * weight
         scale = 1.0 if weight is None else weight
         u, v, last_u, last_v = norm._control(scale * total / space, scale * along_h / space, step)
         ctx.u.copy_(last_u)
         ctx.v.copy_(last_v)
         pull = -share * v * step.rstd
-        dx = torch.addcmul(along(pull * step.h - share * u, grad), grad, along(gain, grad))
-        dx = dx.addcmul_(centered, along(pull * step.rstd, grad))
+        # into the product's memory: on a CPU fresh memory of this size costs more than the arithmetic
+        dx = torch.mul(grad, along(gain, grad), out=product)
+        dx.addcmul_(centered, along(pull * step.rstd, grad)).add_(along(pull * step.h - share * u, grad))
         if weight is None:
             return dx, None, None, None, None, None, None, None
         return dx, along_h.sum(0).to(weight.dtype), total.sum(0).to(weight.dtype), *[None] * 5
