@@ -36,6 +36,11 @@ def outputs(returned):
     return [o for o in (returned if isinstance(returned, tuple | list) else (returned,)) if torch.is_tensor(o)]
 
 
+def first_floating(inputs):
+    """Where the first floating-point input is: not always at 0, a graph's edges may come first."""
+    return next(i for i, value in enumerate(inputs) if value.is_floating_point())
+
+
 def batch_axis(layout):
     """Where a layout keeps the samples, or None: a layout with ``...`` and no ``N`` keeps them first."""
     axes = layout.split(":")[0].split()

@@ -90,10 +90,13 @@ def test_vmap_equals_a_loop(name):
 def test_functional_gradient_and_jvp(name):
     skip_if_exempt(name, "vmap")
     module = build(name, train=False)
-    x, *rest = draw(name)
+    inputs = draw(name)
+    first = subject.first_floating(inputs)
+    x = inputs[first]
 
     def loss(x):
-        return sum((o.double() ** 2).sum() for o in outputs(module(x, *rest)))
+        given = [*inputs[:first], x, *inputs[first + 1 :]]
+        return sum((o.double() ** 2).sum() for o in outputs(module(*given)))
 
     variable = x.clone().requires_grad_(True)
     (want,) = torch.autograd.grad(loss(variable), variable)
