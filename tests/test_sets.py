@@ -123,3 +123,84 @@ def test_the_scale_is_in_the_state_either_way():
         module = nk.create("msgnorm", learnable=learnable)
         assert list(module.state_dict()) == ["weight"]
         assert module.weight.requires_grad is learnable
+
+
+# sampled subgraphs
+
+
+def counts():
+    target = torch.tensor([0, 0, 1, 2, 3, 3])
+    edge_count = torch.tensor([2, 0, 4, 0, 5, 1])
+    node_count = torch.tensor([6, 2, 0, 30000, 3])
+    train, evaluate = torch.tensor([[1, 0, 1, 0, 0], [0, 1, 0, 0, 0]]).bool()
+    return target, edge_count, node_count, train, evaluate
+
+
+@pytest.mark.parametrize("subgraphs", [7, torch.tensor(7), torch.tensor([7.0], dtype=torch.float64)])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64], ids=str)
+def test_counts_of_zero_and_nodes_in_no_split(dtype, subgraphs):
+    torch.set_default_dtype(torch.float64)
+    try:
+        target, edge_count, node_count, train, evaluate = counts()
+        module = nk.create("graphsaint-norm", 5)
+        aggregator, loss = module(target, edge_count.to(dtype), node_count.to(dtype), subgraphs, train, evaluate)
+        close(aggregator, torch.tensor([3, 1e4, 0.5, 0.1, 6000, 1e4]))
+        close(loss, torch.tensor([7 / 6 / 2, 0, 7 / 0.1 / 2, 30000, 3]))
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_no_edges_and_no_training_nodes():
+    none = torch.zeros(5, dtype=torch.bool)
+    empty = torch.zeros(0)
+    aggregator, loss = nk.create("graphsaint-norm", 5)(empty.long(), empty, torch.arange(5.0), 3, none, none)
+    assert aggregator.shape == (0,)
+    close(loss, torch.tensor([0.1, 1, 2, 3, 4]))
+
+
+def test_aggregation_divides_by_the_degree_in_the_full_graph():
+    x = torch.arange(8.0, dtype=torch.float64).reshape(4, 2)
+    target, source = torch.tensor([0, 0, 1]), torch.tensor([1, 3, 0])
+    coefficient, degree = torch.tensor([2.0, 0.5, 3.0], dtype=torch.float64), torch.tensor([4, 2, 5, 0])
+    y = nk.create("graphsaint-norm", 9).aggregate(x, target, source, coefficient, degree)
+    want = torch.stack([(2 * x[1] + 0.5 * x[3]) / 4, 3 * x[0] / 2, x[2] * 0, x[3] * 0])
+    close(y, want)
+    half = nk.create("graphsaint-norm", 9).aggregate(x.half(), target, source, coefficient.float(), degree)
+    close(half, want.half())
+
+
+def test_the_subgraph_loss_is_a_sum():
+    losses, coefficient = torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0.5, 0.0, 2.0])
+    close(nk.create("graphsaint-norm", 9).weighted_loss(losses, coefficient), torch.tensor(8.5))
+
+
+def test_normalized_aggregation_is_unbiased():
+    """Over random subgraphs, the mean of the normalized aggregation is the full graph's; without it is not."""
+    generator = torch.Generator().manual_seed(0)
+    nodes, rounds = 12, 4000
+    adjacency = torch.rand(nodes, nodes, generator=generator, dtype=torch.float64) < 0.4
+    target, source = adjacency.nonzero(as_tuple=True)
+    degree, x = adjacency.sum(1), torch.randn(nodes, 3, generator=generator, dtype=torch.float64)
+    popular = torch.linspace(0.2, 0.9, nodes, dtype=torch.float64)
+    drawn = torch.rand(rounds, nodes, generator=generator, dtype=torch.float64) < popular
+    edges = drawn[:, target] & drawn[:, source]
+    module = nk.create("graphsaint-norm", nodes)
+    everyone, nobody = torch.ones(nodes, dtype=torch.bool), torch.zeros(nodes, dtype=torch.bool)
+    given = (target, edges.sum(0).double(), drawn.sum(0).double(), rounds, everyone, nobody)
+    aggregator, _ = module(*given)
+    full = module.aggregate(x, target, source, torch.ones(len(target)), degree)
+
+    def mean_over_subgraphs(coefficient):
+        sums = sum(module.aggregate(x, target[e], source[e], coefficient[e], degree) for e in edges)
+        return sums / drawn.sum(0).unsqueeze(-1)
+
+    close(mean_over_subgraphs(aggregator), full)
+    assert (mean_over_subgraphs(torch.ones(len(target))) - full).abs().max() > 0.1
+
+
+def test_an_edge_to_a_node_that_is_not_there_is_named():
+    target, edge_count, node_count, train, evaluate = counts()
+    with pytest.raises(ValueError, match=r"edge_target must lie in 0 .. 4"):
+        nk.create("graphsaint-norm", 5)(target + 2, edge_count, node_count, 7, train, evaluate)
+    with pytest.raises(TypeError, match="train_mask must be a boolean"):
+        nk.create("graphsaint-norm", 5)(target, edge_count, node_count, 7, train.long(), evaluate)
