@@ -28,6 +28,7 @@ AXES = {
 }
 PLACES = {"...": "leading index", "*": "position", "+": "position"}
 FILL = {"whole": "█", "part": "▒", "none": "░"}
+ROLE = re.compile(r":(?:class|func|meth|mod|attr):(?=`)")
 SECTION = re.compile(r"^(\w[\w ]*):$")
 
 
@@ -59,8 +60,8 @@ class Axis:
 
 
 def explanation(card: Card) -> str:
-    """Return the docstring below its first line, without the list of arguments."""
-    text = (inspect.getdoc(card.cls) or "").partition("\n")[2]
+    """Return the docstring below its first line, without the list of arguments and the roles before names."""
+    text = ROLE.sub("", (inspect.getdoc(card.cls) or "").partition("\n")[2])
     kept = [block for name, block in _blocks(text) if name != "Args"]
     return "\n\n".join(block.strip("\n") for block in kept if block.strip()).strip("\n")
 

@@ -1,0 +1,150 @@
+"""Pages of the methods, made from their cards and docstrings while the site is built; none of them is a file."""
+
+from __future__ import annotations
+
+import html
+import importlib
+import re
+from pathlib import Path
+
+import docstrings
+from mkdocs.structure.files import File
+
+import normkit as nk
+from normkit import reference
+from normkit.catalog import Card
+
+BOX, GAP, TOP = 64, 8, 24
+BENCH = re.compile(r"<!-- bench -->.*<!-- /bench -->", re.DOTALL)
+README = Path(__file__).parents[1] / "README.md"
+
+
+def cards() -> list[Card]:
+    """All cards, by folder."""
+    return [nk.card(name) for name in nk.methods()]
+
+
+def on_config(config):
+    """Add the methods to the table of contents."""
+    groups = [
+        {place: [{card.name: address(card)} for card in found]} for place, found in reference.rooms(cards()).items()
+    ]
+    if not any("Methods" in entry for entry in config.nav):
+        config.nav.insert(1, {"Methods": ["methods/index.md", *groups]})
+    return config
+
+
+def on_files(files, config):
+    """Add a page a method, and their index."""
+    files.append(File.generated(config, "methods/index.md", content=index()))
+    for card in cards():
+        files.append(File.generated(config, address(card), content=page(card)))
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Show the measurements of the README where a page has their mark."""
+    return BENCH.sub(lambda mark: BENCH.search(README.read_text())[0], markdown)
+
+
+def address(card: Card) -> str:
+    """Where the page of a method is."""
+    return f"methods/{reference.folder(card)}/{card.name}.md"
+
+
+def index() -> str:
+    """All methods by folder, a line each."""
+    parts = ["# Methods", f"{len(cards())} methods, each a file in the folder it is listed under."]
+    for place, found in reference.rooms(cards()).items():
+        parts.append(f"## {place}\n\n{reference.meaning_of(place, importlib.import_module)}")
+        rows = [
+            (f"[{c.name}]({address(c).removeprefix('methods/')})", escaped(c.summary), c.over or "none") for c in found
+        ]
+        parts.append(table(("method", "what it does", "statistic over"), rows))
+    return "\n\n".join(parts) + "\n"
+
+
+def page(card: Card) -> str:
+    """Everything about one method."""
+    arguments = [(f"`{a.name}`", f"`{a.default}`", escaped(a.meaning)) for a in reference.arguments(card)]
+    state = [(f"`{e.name}`", f"`{e.shape}`", e.kind) for e in reference.state(card)]
+    sections = [
+        ("", f"# {card.name}\n\n**{escaped(card.summary)}**"),
+        ("", f"`normkit.{card.cls.__name__}`, in `{reference.folder(card)}`"),
+        ("", f"```python\n{reference.usage(card)}\n```"),
+        ("", docstrings.fenced(reference.explanation(card))),
+        ("Axes", f"{svg(card)}\n\n{escaped(sentence(reference.statistic(card)))}\n\n{legend(card)}"),
+        ("Arguments", table(("argument", "default", "meaning"), arguments)),
+        ("State", table(("name", "shape", "kind"), state) if state else "None: nothing is learned, nothing is kept."),
+        ("Replaces", ", ".join(linked(name, card) for name in card.replaces)),
+        ("Unchanged by", ", ".join(card.invariant)),
+        ("Provenance", escaped(card.provenance)),
+        ("What it does not keep of the contract", table(("line", "reason"), exemptions(card)) if card.exempt else ""),
+        ("Paper", paper(card.paper)),
+    ]
+    return "\n\n".join((f"## {title}\n\n" if title else "") + body for title, body in sections if body) + "\n"
+
+
+def svg(card: Card) -> str:
+    """Draw a box an axis, filled where a statistic spans it, hatched where it spans a group of it."""
+    axes = reference.axes(card)
+    width = len(axes) * (BOX + GAP)
+    boxes = "".join(box(axis, number * (BOX + GAP)) for number, axis in enumerate(axes))
+    label = html.escape(reference.statistic(card), quote=True)
+    return f'<svg class="axes" role="img" aria-label="{label}" width="{width}" height="{TOP + BOX // 2}">{boxes}</svg>'
+
+
+def box(axis: reference.Axis, left: int) -> str:
+    """Draw one axis."""
+    name = f'<text x="{left + BOX // 2}" y="{TOP - 8}" text-anchor="middle">{html.escape(axis.name)}</text>'
+    return f'{name}<rect class="{axis.spanned}" x="{left}" y="{TOP}" width="{BOX}" height="{BOX // 2 - 2}"/>'
+
+
+def legend(card: Card) -> str:
+    """List what the axis names stand for, and the layouts of further inputs."""
+    further = [
+        f"`{name}`: `{layout}`{', may be left out' if spare else ''}" for name, layout, spare in reference.inputs(card)
+    ]
+    return "\n".join(
+        f"- {line}" for line in [*(f"`{line.replace(': ', '`: ', 1)}" for line in reference.legend(card)), *further]
+    )
+
+
+def sentence(text: str) -> str:
+    """Begin with a capital and end with a full stop."""
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def linked(name: str, card: Card) -> str:
+    """Link another method, if the catalogue has it."""
+    if name not in nk.methods():
+        return name
+    up = "../" * (reference.folder(card).count("/") + 1)
+    return f"[{name}]({up}{address(nk.card(name)).removeprefix('methods/')})"
+
+
+def paper(text: str) -> str:
+    """Link arXiv numbers and DOIs."""
+    text = re.sub(r"arXiv[: ](\d{4}\.\d{4,5})", r"[arXiv \1](https://arxiv.org/abs/\1)", text)
+    return re.sub(r"(?i)\bdoi[: ](10\.\S+?)(?=[,;)]|$|\s)", r"[doi \1](https://doi.org/\1)", text)
+
+
+def exemptions(card: Card) -> list[tuple[str, ...]]:
+    """Say what is not kept, and why, in cells of a table."""
+    return [(escaped(line), escaped(reason)) for line, reason in reference.exemptions(card)]
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """Write a table in Markdown."""
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def escaped(text: str) -> str:
+    """Keep Markdown from reading signs outside of code as its own."""
+    parts = re.split(r"(``.*?``|`[^`]*`)", text)
+    plain = [
+        re.sub(r"([*_|<>\[\]])", r"\\\1", part) if at % 2 == 0 else part.replace("|", "\\|")
+        for at, part in enumerate(parts)
+    ]
+    return "".join(plain)

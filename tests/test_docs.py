@@ -1,0 +1,166 @@
+"""What the README, the pages and the docstrings say can be typed."""
+
+import argparse
+import doctest
+import importlib
+import importlib.util
+import json
+import pathlib
+import pkgutil
+import re
+import shlex
+
+import pytest
+
+import normkit
+from normkit import catalog, cli
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAGES = sorted(
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks/README.md", *(ROOT / "docs").glob("*.md")]
+)
+MODULES = sorted(found.name for found in pkgutil.walk_packages(normkit.__path__, "normkit."))
+OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+def blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["normkit", *MODULES])
+def test_the_examples_of_the_docstrings(name):
+    assert doctest.testmod(importlib.import_module(name), optionflags=OPTIONS).failed == 0
+
+
+@pytest.fixture
+def own_catalogue(monkeypatch):
+    """A copy of the catalogue, so that a method entered by an example is forgotten."""
+    catalog.methods()
+    monkeypatch.setattr(catalog, "_cards", dict(catalog._cards))
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: p.name)
+def test_the_python_of_a_page_runs(page, own_catalogue):
+    scope = {}
+    for block in blocks(page, "python"):
+        exec(compile(block, str(page), "exec"), scope)
+
+
+def commands(page):
+    """Every simple command in the shell blocks of a page."""
+    lines = [line.partition("  #")[0].strip() for block in blocks(page, "bash") for line in block.splitlines()]
+    return [command.strip() for line in lines for command in line.split("&&") if command.strip()]
+
+
+ALL_COMMANDS = [(page.name, command) for page in PAGES for command in commands(page)]
+
+
+@pytest.mark.parametrize("page, command", ALL_COMMANDS)
+def test_the_commands_of_a_page_exist(page, command):
+    program, *words = shlex.split(command)
+    assert program in CHECKS, f"{program} is no program that the pages may ask for"
+    CHECKS[program](words)
+
+
+def check_normkit(words):
+    options = cli.parser().parse_args(words)
+    for name in [*getattr(options, "names", []), *([options.name] if hasattr(options, "name") else [])]:
+        catalog.card(name)
+
+
+def check_pip(words):
+    assert words[:3] == ["install", "-c", "constraints.txt"]
+    for extra in re.findall(r"\.\[(.*?)\]", " ".join(words)):
+        assert f"\n{extra} = [" in (ROOT / "pyproject.toml").read_text()
+
+
+def check_files(words):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("-n"), parser.add_argument("-k")
+    _, rest = parser.parse_known_args(words)
+    for word in rest:
+        assert (ROOT / word).exists(), f"there is no {word}"
+
+
+CHECKS = {
+    "normkit": check_normkit,
+    "pip": check_pip,
+    "pytest": check_files,
+    "python": check_files,
+    "ruff": lambda words: None,
+    "mypy": lambda words: None,
+    "mkdocs": lambda words: None,
+}
+
+
+def test_continuous_integration_runs_the_commands_of_the_readme():
+    script = (ROOT / ".ci/run").read_text()
+    installed, tested = commands(ROOT / "README.md")[2:4]
+    assert installed in script
+    assert tested in script
+
+
+def test_every_tested_version_is_exact():
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    assert all(re.fullmatch(r"[a-z0-9-]+==[\w.]+", line) for line in lines)
+    wanted = re.findall(
+        r"^(?:dependencies|test|docs) = \[(.*?)\]$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE
+    )
+    names = {re.match(r"[\w-]+", word).group() for line in wanted for word in re.findall(r'"(.*?)"', line)}
+    assert names <= {line.partition("==")[0] for line in lines}
+
+
+def test_the_table_of_the_readme_is_the_measurement_on_file():
+    table = load(ROOT / "benchmarks/table.py")
+    readme = table.README.read_text()
+    assert len(table.PLACE.findall(readme)) == 1
+    if table.RESULTS.exists():
+        assert readme == table.written(readme, json.loads(table.RESULTS.read_text()))
+    else:
+        assert "|" not in table.PLACE.search(readme)[0], "the README has a table without a measurement"
+
+
+def test_the_table_is_written_between_its_marks():
+    table = load(ROOT / "benchmarks/table.py")
+    row = {
+        "method": "a",
+        "size": "4x8",
+        "dtype": "float32",
+        "strides": "contiguous",
+        "pass": "forward",
+        "path": "C kernel",
+    }
+    numbers = {
+        "seconds": {"normkit": 2e-6, "copy": 1e-6},
+        "copied_bytes": 8,
+        "least_bytes": 8,
+        "peak_bytes": {},
+        "absent": {},
+    }
+    where = dict.fromkeys(("processor", "threads", "system", "torch", "normkit", "C kernels", "date"), "here")
+    record = {"machine": where, "rows": [{**row, **numbers}], "failed": {}, "import_seconds": 0.1}
+    text = table.written("above\n<!-- bench -->\nold\n<!-- /bench -->\nbelow\n", record)
+    assert text.startswith("above\n<!-- bench -->\nhere")
+    assert text.endswith("<!-- /bench -->\nbelow\n")
+    assert "| a | 4x8 | float32 | forward | 2 µs | 2.00 | 50% | C kernel |" in text
+    assert "old" not in text
+
+
+def test_the_site_has_a_page_for_every_method(monkeypatch):
+    pytest.importorskip("mkdocs")
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    assert doctest.testmod(importlib.import_module("docstrings")).failed == 0
+    generate = load(ROOT / "docs/generate.py")
+    index = generate.index()
+    for card in generate.cards():
+        assert generate.address(card).removeprefix("methods/") in index
+        page = generate.page(card)
+        assert page.startswith(f"# {card.name}\n")
+        assert page.count("<rect") == len(card.shape.split(":")[0].split())
