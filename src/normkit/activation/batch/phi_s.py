@@ -97,7 +97,9 @@ class PHIS(Norm):
             return torch.diag(1 / deviation), torch.diag(deviation)
         e, u = torch.linalg.eigh(covariance)
         largest = u.gather(0, u.abs().argmax(0, keepdim=True))
-        u, e = u * largest.sign(), e.clamp(min=0)
+        u = u * largest.sign()
+        # below this an eigenvalue is what rounding leaves of 0, of either sign
+        e = torch.where(e > e.max() * len(e) * torch.finfo(e.dtype).eps, e, 0)
         spread = e.mean().expand_as(e).sqrt() if self.method == "phi-s" else e.sqrt()
         rotation = self._rotation(u)
         return (rotation / spread) @ u.T, (u * spread) @ rotation.T
