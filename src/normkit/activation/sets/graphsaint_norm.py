@@ -87,7 +87,7 @@ class GraphSAINTNorm(Norm):
     def aggregate(
         self, x: Tensor, edge_target: Tensor, edge_source: Tensor, coefficient: Tensor, degree: Tensor
     ) -> Tensor:
-        """Average over each node's neighbours in a subgraph: y[v] = sum over edges into v, c[e] x[source] / degree[v].
+        """Sum c[e] x[source of e] over the edges e into each node of a subgraph, and divide by the degree.
 
         ``x`` (M, F) and the edges' ends (E,) are numbered inside the subgraph; ``coefficient`` (E,) are the subgraph's
         entries of the aggregator; ``degree`` (M,) is that in the FULL training graph. A node of degree 0 gets 0.
