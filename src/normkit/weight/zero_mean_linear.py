@@ -35,7 +35,7 @@ class ZeroMeanLinear(Norm):
         out_features: size of the output's last axis.
         bias: learn a bias.
 
-    Input ``(..., in_features)``, output ``(..., out_features)``. Parameters start, and are named, as in torch.nn.Linear.
+    Input ``(..., in_features)``, output ``(..., out_features)``. Parameters start as in torch.nn.Linear.
 
     Pre-RMSNorm and Pre-CRMSNorm Transformers (Jiang, Gu, Zhu, Pan, 2023), arXiv 2305.14858.
     """
