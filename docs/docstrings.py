@@ -10,16 +10,7 @@ EXAMPLE = re.compile(r"^( *)>>> .*(?:\n(?! *$).*)*", re.MULTILINE)
 
 
 def fenced(text: str) -> str:
-    """Put fences around every run of example lines, and drop the roles.
-
-    >>> print(fenced("See :func:`f`:\\n\\n>>> 1 + 1\\n2").replace("`", "'"))
-    See 'f':
-    <BLANKLINE>
-    '''pycon
-    >>> 1 + 1
-    2
-    '''
-    """
+    """Put fences around every run of example lines, and drop the roles."""
     code = EXAMPLE.sub(lambda found: f"{found[1]}```pycon\n{found[0]}\n{found[1]}```", text)
     return ROLE.sub("", code)
 
