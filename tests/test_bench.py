@@ -211,6 +211,21 @@ def test_a_method_that_cannot_run_is_told_and_the_rest_goes_on():
     assert "groupnorm 4x7 float32 contiguous forward failed: GroupNorm" in report.text(record)
 
 
+def test_what_was_measured_before_an_interruption_is_kept(monkeypatch, capsys):
+    lined_up = cases.cases([nk.card("layernorm")], [(4, 8)], ["float32", "float64", "mixed"], ["forward"])
+    ran = iter([cases.run(lined_up[0], 1, False), KeyboardInterrupt()])
+
+    def run(*arguments):
+        found = next(ran)
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    monkeypatch.setattr(cases, "run", run)
+    assert [row["dtype"] for row in bench.measure(lined_up, 1, False)["rows"]] == ["float32"]
+    assert "stopped" in capsys.readouterr().err
+
+
 def test_an_entrant_that_fails_does_not_race(monkeypatch):
     def broken(bout):
         raise RuntimeError("no compiler here\nand more")

@@ -1,5 +1,6 @@
 """The commands: what they print is read as a person would."""
 
+import importlib.metadata
 import json
 import subprocess
 import sys
@@ -93,7 +94,7 @@ def test_show_as_json_holds_the_same(capsys):
 def test_doctor_tells_versions_and_kernels(capsys):
     found = json.loads(run(capsys, "doctor", "--json"))
     assert found["torch"] == torch.__version__
-    assert found["normkit"] == nk.__version__
+    assert found["normkit"] == nk.__version__ == importlib.metadata.version("normkit")
     assert found["threads"] == torch.get_num_threads()
     text = run(capsys, "doctor")
     assert all(str(value) in text for value in found.values())

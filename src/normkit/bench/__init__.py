@@ -86,4 +86,7 @@ def measure(lined_up: list[Case], repeats: int, compile: bool) -> dict[str, Any]
             rows.append(cases.run(case, repeats, compile))
         except (ValueError, TypeError, RuntimeError) as error:
             failed[str(case)] = str(error).split("\n")[0]
+        except KeyboardInterrupt:
+            print("stopped; here is what was measured before", file=sys.stderr)
+            break
     return {"rows": rows, "failed": failed, "import_seconds": cost.import_seconds()}
