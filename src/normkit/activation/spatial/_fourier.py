@@ -22,7 +22,7 @@ def spectrum(x: Tensor) -> Tensor:
 def phase(z: Tensor) -> Tensor:
     """Unit complex numbers with the phase of ``z``; a real part under the floor counts as +1e-5."""
     real = _lift(z.real)
-    length = torch.hypot(real, z.imag)
+    length = (real.square() + z.imag.square()).sqrt()
     return torch.complex(real / length, z.imag / length)
 
 

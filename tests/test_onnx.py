@@ -1,0 +1,66 @@
+"""The evaluated methods of the activation room in ONNX: the same numbers from onnxruntime, for any batch size."""
+
+import pytest
+import torch
+
+import normkit as nk
+from normkit import samples
+
+pytest.importorskip("onnx", reason="needs onnx")
+pytest.importorskip("onnxscript", reason="needs onnxscript, torch's exporter")
+ort = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
+
+
+def build(card):
+    """A small module in evaluation, its parameters moved off their initial values."""
+    torch.manual_seed(0)
+    module = samples.build(card).eval()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.2 * torch.rand_like(parameter))
+    return module
+
+
+def batch_axes(card):
+    """Where each input keeps its samples: an axis named N, or the first of any leading ones."""
+    for layout in (card.shape, *card.inputs.values()):
+        axes = layout.split(":")[0].split()
+        yield axes.index("N") if "N" in axes else 0 if "..." in axes else None
+
+
+def session(module, inputs, axes):
+    free = tuple({} if axis is None else {axis: torch.export.Dim.DYNAMIC} for axis in axes)
+    program = torch.onnx.export(module, tuple(inputs), dynamo=True, dynamic_shapes=free, verbose=False)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    return ort.InferenceSession(program.model_proto.SerializeToString(), options)
+
+
+@pytest.mark.filterwarnings("ignore")  # the exporter's own, about itself
+@pytest.mark.parametrize("name", nk.methods(room="activation"))
+def test_gives_the_same_numbers(name):
+    card = nk.card(name)
+    if "onnx" in card.exempt:
+        pytest.skip(f"onnx: {card.exempt['onnx']}")
+    module, axes = build(card), list(batch_axes(card))
+    exported = session(module, samples.inputs(card, optional=True, trailing=(3, 2)), axes)
+    for batch in (4, 6) if axes[0] is not None else (4,):
+        inputs = samples.inputs(card, batch=batch, optional=True, seed=batch, trailing=(3, 2))
+        names = [i.name for i in exported.get_inputs()]
+        got = exported.run(None, {n: i.numpy() for n, i in zip(names, inputs, strict=True)})
+        want = module(*inputs)
+        for a, b in zip(got, want if isinstance(want, tuple) else (want,), strict=True):
+            scale = b.abs().max().item()
+            # float32 in another order of summation, and once more through a Fourier transform
+            torch.testing.assert_close(torch.from_numpy(a), b.detach(), rtol=1e-5, atol=1e-5 * scale)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_exempt_does_not_export():
+    """A reason that has become untrue is found out."""
+    for name in nk.methods(room="activation"):
+        card = nk.card(name)
+        if "onnx" in card.exempt:
+            module, inputs = build(card), samples.inputs(card, trailing=(3, 2))
+            with pytest.raises(torch.onnx.OnnxExporterError):
+                torch.onnx.export(module, tuple(inputs), dynamo=True, verbose=False)
