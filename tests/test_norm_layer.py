@@ -1,0 +1,104 @@
+"""Models of timm take a method as `norm_layer=`: built at every place of theirs, with its width, and trained a step."""
+
+import functools
+import inspect
+
+import pytest
+import torch
+
+import normkit as nk
+import tvstub  # noqa: F401
+
+timm = pytest.importorskip("timm", reason="needs timm", exc_type=ImportError)
+
+IMAGES = ("N C *", "N C +", "N C H W")
+TOKENS = ("... C", "N T C", "N L C")
+
+
+def methods(*layouts):
+    """The methods whose class a model can call with a channel count, and whose module with one tensor of a layout."""
+    return [name for name in nk.methods(room="activation") if nk.card(name).shape in layouts and alone(nk.card(name))]
+
+
+def alone(card):
+    first, *rest = card.signature.parameters.values()
+    width = first.kind is first.POSITIONAL_OR_KEYWORD and first.default is first.empty
+    return width and all(key.endswith("?") for key in card.inputs) and not any(needed(card, p) for p in rest)
+
+
+def needed(card, parameter):
+    return parameter.default is inspect.Parameter.empty and parameter.name not in card.example
+
+
+def layer(name):
+    card = nk.card(name)
+    return functools.partial(card.cls, **card.example) if card.example else card.cls
+
+
+def size(modules):
+    return sum(p.numel() for m in modules for p in m.parameters())
+
+
+def norms(model, kind):
+    return [m for m in model.modules() if isinstance(m, kind)]
+
+
+def takes(model_name, name, shape, **options):
+    """Build the model with the method and without, compare the places and the parameters, train a step, evaluate."""
+    torch.manual_seed(0)
+    make, kind = layer(name), nk.card(name).cls
+    model = timm.create_model(model_name, num_classes=3, norm_layer=make, **options)
+    plain = timm.create_model(model_name, num_classes=3, **options)
+    replaced = norms(plain, (torch.nn.BatchNorm2d, torch.nn.LayerNorm))
+    widths = [norm.weight.numel() for norm in replaced]
+    placed = [m for m in norms(model, kind) if m is not model]
+    assert len(placed) == len(replaced)
+    assert size(placed) == size(make(width) for width in widths)
+    assert size([model]) - size(placed) == size([plain]) - size(replaced)
+
+    x = torch.randn(shape)
+    loss = model(x).square().mean()
+    loss.backward()
+    assert torch.isfinite(loss)
+    for parameter in model.parameters():
+        assert parameter.grad is None or torch.isfinite(parameter.grad).all()
+    if "gradients" not in nk.card(name).exempt:
+        assert all(p.grad is not None for m in placed for p in m.parameters() if p.requires_grad)
+    assert torch.isfinite(model.eval()(x)).all()
+
+
+@pytest.mark.parametrize("name", methods(*IMAGES))
+def test_resnet(name):
+    takes("resnet18", name, (2, 3, 64, 64))
+
+
+@pytest.mark.parametrize("name", methods(*IMAGES))
+def test_convnext(name):
+    # with the last norm before the pooling: a single position has no spread
+    takes("test_convnext", name, (2, 3, 64, 64), conv_mlp=True, head_norm_first=True)
+
+
+@pytest.mark.parametrize("name", methods(*TOKENS))
+def test_vit(name):
+    takes("vit_tiny_patch16_224", name, (2, 3, 32, 32), img_size=32)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        functools.partial(nk.GroupNorm, num_groups=8),
+        functools.partial(nk.BatchNorm, eps=1e-3, momentum=0.01),
+        functools.partial(nk.InstanceNorm, affine=True),
+    ],
+    ids=lambda make: make.func.__name__,
+)
+def test_a_partial_keeps_its_arguments(make):
+    model = timm.create_model("resnet18", norm_layer=make)
+    for norm in norms(model, make.func):
+        assert {k: norm.arguments[k] for k in make.keywords} == make.keywords
+
+
+def test_the_methods_are_found():
+    assert {"batchnorm", "groupnorm", "layernorm2d", "frn", "evonorm-s0"} <= set(methods(*IMAGES))
+    assert {"layernorm", "rmsnorm", "dyt", "derf"} <= set(methods(*TOKENS))
+    assert "adain" not in methods(*IMAGES)
