@@ -1,0 +1,1 @@
+"""Changes to whole models: folding, merging, freezing, re-estimating. Import what is needed from its files."""

@@ -1,0 +1,98 @@
+"""Find the layers that take statistics over the batch, and estimate these statistics anew."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from normkit import statistics
+from normkit.catalog import Card
+
+
+def takes_batch_statistics(module: nn.Module) -> bool:
+    """Tell, by its class and never by its name in a model, whether a module normalizes over samples and keeps state.
+
+    That is torch's BatchNorm of every rank, SyncBatchNorm and their subclasses, and a method of the catalogue whose
+    card has ``N`` among the axes of its statistic, if it holds buffers.
+
+    >>> takes_batch_statistics(nn.BatchNorm2d(3)), takes_batch_statistics(nn.InstanceNorm2d(3))
+    (True, False)
+    """
+    card = getattr(type(module), "card", None)
+    over_samples = isinstance(card, Card) and "N" in card.over.split()
+    return isinstance(module, _BatchNorm) or (over_samples and next(module.buffers(), None) is not None)
+
+
+def batch_norms(model: nn.Module) -> dict[str, nn.Module]:
+    """Return the layers of ``model`` that take batch statistics, by name; a shared one under each of its names."""
+    return {name: m for name, m in model.named_modules(remove_duplicate=False) if takes_batch_statistics(m)}
+
+
+def feed(model: nn.Module, batch: Any) -> Any:
+    """Call the model on a batch: a tensor, a tuple whose first entry is the input, or keyword arguments."""
+    if isinstance(batch, Mapping):
+        return model(**batch)
+    return model(batch[0] if isinstance(batch, tuple | list) else batch)
+
+
+@torch.no_grad()
+def recalibrate(model: nn.Module, batches: Iterable[Any]) -> nn.Module:
+    """Estimate all batch statistics of ``model`` anew, from one pass over ``batches``, and leave it in eval.
+
+    The running estimates start afresh and become plain averages over the batches, all layers in the same pass, with the
+    model in train mode and without gradients. What a layer keeps besides (a task's number) stays. A pass that fails
+    leaves the statistics as they were.
+
+    >>> model = nn.Sequential(nn.BatchNorm1d(1))
+    >>> recalibrate(model, [torch.tensor([[0.0], [2.0]]), torch.tensor([[4.0], [6.0]])])[0].running_mean
+    tensor([3.])
+    """
+    layers = list(dict.fromkeys(batch_norms(model).values()))
+    before = [{name: buffer.clone() for name, buffer in layer.named_buffers()} for layer in layers]
+    momenta = {layer: layer.momentum for layer in layers if isinstance(layer, _BatchNorm)}
+    modes = {module: module.training for module in model.modules()}
+    remaining = iter(batches)
+    first = list(itertools.islice(remaining, 1))
+    if not layers or not first:
+        raise ValueError(f"recalibrate: there is no {'batch' if layers else 'layer with batch statistics'} to go by")
+    try:
+        for torchs in momenta:
+            torchs.momentum = None
+        model.train()
+        with statistics.averaging():
+            feed(model, first[0])
+            for layer, old in zip(layers, before, strict=True):
+                _start_afresh(layer, old)
+        with statistics.averaging():
+            for batch in itertools.chain(first, remaining):
+                feed(model, batch)
+    except BaseException:
+        for layer, old in zip(layers, before, strict=True):
+            _fill(layer, old)
+        for module, mode in modes.items():
+            module.training = mode
+        raise
+    finally:
+        for torchs, momentum in momenta.items():
+            torchs.momentum = momentum
+    return model.eval()
+
+
+def _start_afresh(layer: nn.Module, before: dict[str, Tensor]) -> None:
+    """Reset the buffers that a training pass has just moved; the others are settings."""
+    if isinstance(layer, _BatchNorm):
+        layer.reset_running_stats()
+        return
+    new = dict(type(layer)(**layer.arguments).named_buffers())  # type: ignore[arg-type]
+    moved = {name for name, buffer in layer.named_buffers() if not torch.equal(buffer, before[name])}
+    _fill(layer, {name: new[name] if name in moved else old for name, old in before.items()})
+
+
+def _fill(layer: nn.Module, values: dict[str, Tensor]) -> None:
+    for name, buffer in layer.named_buffers():
+        buffer.copy_(values[name])

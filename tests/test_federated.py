@@ -1,0 +1,228 @@
+"""FedBN, its aggregation, adaptive selection, and recalibration: torch's batch norms and the library's."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import normkit as nk
+from normkit import statistics
+from normkit.surgery.batch_statistics import batch_norms, recalibrate, takes_batch_statistics
+from normkit.surgery.federated import average, local_entries, pool
+from normkit.surgery.selection import select
+
+TORCHS = [lambda: nn.BatchNorm1d(4), lambda: nn.BatchNorm2d(4), lambda: nn.BatchNorm3d(4), lambda: nn.SyncBatchNorm(4)]
+OTHERS = [lambda: nn.InstanceNorm2d(4, track_running_stats=True), lambda: nn.LayerNorm(4), lambda: nn.Linear(4, 4)]
+BATCH = ["batchnorm", "powernorm", "unifiednorm", "l1-batchnorm", "ghost-batchnorm", "evonorm-b0", "repair"]
+
+
+def close(got, want, **tolerance):
+    torch.testing.assert_close(got, want, **tolerance)
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def network(norm=lambda: nn.BatchNorm1d(4)):
+    """A model whose norm's name does not tell what it is."""
+    return nn.ModuleDict({"body": nn.Linear(3, 4), "shortcut": norm(), "head": nn.Linear(4, 2)})
+
+
+@pytest.mark.parametrize("make", TORCHS)
+def test_torchs_batch_norms_are_found(make):
+    assert takes_batch_statistics(make())
+
+
+@pytest.mark.parametrize("name", BATCH)
+def test_the_librarys_batch_norms_are_found(name):
+    assert takes_batch_statistics(nk.create(name, 4))
+
+
+@pytest.mark.parametrize("make", OTHERS)
+def test_other_layers_are_not(make):
+    assert not takes_batch_statistics(make())
+
+
+@pytest.mark.parametrize("name", ["layernorm", "rmsnorm", "groupnorm", "instancenorm", "phi-s", "point-norm"])
+def test_the_librarys_other_methods_are_not(name):
+    example = {"num_groups": 2} if name == "groupnorm" else {}
+    assert not takes_batch_statistics(nk.create(name, 4, **example))
+
+
+def test_local_entries_are_those_of_the_class_not_of_the_name():
+    model = nn.Sequential(nn.Linear(3, 4), network(), network(lambda: nk.create("batchnorm", 4)), nn.LayerNorm(4))
+    own = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+    assert local_entries(model) == [f"{i}.shortcut.{entry}" for i in (1, 2) for entry in own]
+    assert local_entries(model, "statistics") == [f"{i}.shortcut.{entry}" for i in (1, 2) for entry in own[2:]]
+    assert local_entries(nn.BatchNorm1d(4)) == list(own)
+    with pytest.raises(ValueError, match="keep must be one of"):
+        local_entries(model, "none")
+
+
+def test_a_shared_norm_is_local_under_each_name():
+    norm = nn.BatchNorm1d(4, affine=False, track_running_stats=True)
+    model = nn.ModuleDict({"a": norm, "b": norm})
+    assert len(local_entries(model)) == 6
+
+
+def test_the_average_weighs_by_samples_and_leaves_local_entries():
+    models = [network().double() for _ in range(3)]
+    states = [m.state_dict() for m in models]
+    for k, state in enumerate(states):
+        state["shortcut.num_batches_tracked"].fill_(k)
+    local = local_entries(models[0])
+    server = average(states, [1, 2, 5], local)
+    assert set(server) == set(states[0]) - set(local)
+    want = (states[0]["body.weight"] + 2 * states[1]["body.weight"] + 5 * states[2]["body.weight"]) / 8
+    close(server["body.weight"], want)
+    close(average(states)["head.bias"], sum(s["head.bias"] for s in states) / 3)
+    whole = average(states, [1, 2, 5])
+    assert whole["shortcut.num_batches_tracked"] == 2  # 12 / 8, rounded to the nearest even
+    assert whole["shortcut.num_batches_tracked"].dtype == torch.int64
+    before = copy.deepcopy(models[0].shortcut.state_dict())
+    models[0].load_state_dict(server, strict=False)
+    close(dict(models[0].shortcut.state_dict()), dict(before), rtol=0, atol=0)
+    close(models[0].body.weight.data, want)
+
+
+def test_pooling_has_the_variance_between_clients():
+    models = [network().double() for _ in range(2)]
+    data = [draw(10, 4), draw(30, 4, seed=1) * 3 + 5]
+    for model, x in zip(models, data, strict=True):
+        found = statistics.moments(x, (0,))
+        model.shortcut.running_mean.copy_(found.mean)
+        model.shortcut.running_var.copy_(found.var)
+    pooled = pool([m.state_dict() for m in models], [10, 30])
+    joined = torch.cat(data)
+    close(pooled["shortcut.running_mean"], joined.mean(0))
+    close(pooled["shortcut.running_var"], joined.var(0, correction=0))
+    assert (average([m.state_dict() for m in models], [10, 30])["shortcut.running_var"] < joined.var(0) - 1).all()
+
+
+@pytest.mark.parametrize("samples", [[1, 2, 3], [0, 0], [-1, 2], []])
+def test_counts_that_do_not_fit_are_named(samples):
+    states = [network().state_dict() for _ in range(2)]
+    with pytest.raises(ValueError, match="samples must give each of the 2 states"):
+        average(states, samples)
+
+
+def test_states_that_differ_are_named():
+    a, b = network().state_dict(), network(lambda: nn.BatchNorm1d(5)).state_dict()
+    with pytest.raises(ValueError, match=r"differ in shortcut\.weight"):
+        average([a, b])
+
+
+# recalibration
+
+
+def batches(*sizes):
+    return [draw(n, 4, 3, seed=n) * n + n for n in sizes]
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: nn.BatchNorm1d(4), lambda: nk.create("batchnorm", 4), lambda: nk.create("repair", 4)]
+)
+def test_recalibrated_statistics_are_plain_averages_from_a_fresh_start(make):
+    norm = make().double()
+    norm.train()
+    norm(draw(5, 4, 3) * 100)
+    momentum = norm.momentum
+    model = nn.Sequential(nn.Identity(), norm)
+    assert recalibrate(model, iter(batches(5, 2, 8))) is model
+    close(norm.running_mean, torch.stack([b.mean((0, 2)) for b in batches(5, 2, 8)]).mean(0))
+    close(norm.running_var, torch.stack([b.var((0, 2)) for b in batches(5, 2, 8)]).mean(0))
+    assert norm.num_batches_tracked == 3
+    assert norm.momentum == momentum
+    assert not any(m.training for m in model.modules())
+
+
+def test_every_layer_of_the_catalogue_recalibrates_to_what_it_saw():
+    """Once more from the same data gives the same statistics, whatever they were."""
+    for name in BATCH:
+        x = draw(6, 5, 4) if nk.card(name).shape.endswith("C") else draw(6, 4, 5, 3)
+        first = nn.Sequential(nk.create(name, 4)).double()
+        second = copy.deepcopy(first).train()
+        for _ in range(3):
+            second(draw(*x.shape, seed=9) * 50)
+        for model in (first, second):
+            recalibrate(model, [x, x * 2])
+        close(dict(first[0].named_buffers()), dict(second[0].named_buffers()))
+
+
+def test_settings_stay_and_statistics_go():
+    norm = nk.create("adab2n", 4, num_tasks=3)
+    norm.next_task() if hasattr(norm, "next_task") else norm.cur_tasks.fill_(1)
+    task = norm.cur_tasks.clone()
+    norm.running_mean.fill_(float("nan"))
+    recalibrate(nn.Sequential(norm), [draw(6, 4, 3).float()])
+    assert torch.equal(norm.cur_tasks, task)
+    assert torch.isfinite(norm.running_mean).all()
+
+
+def test_a_failed_pass_leaves_everything():
+    model = nn.Sequential(nn.BatchNorm1d(4), nk.create("batchnorm", 4), nn.Dropout()).double()
+    model[2].eval()
+    model(draw(6, 4))
+    before = copy.deepcopy(model.state_dict())
+    for bad in ([draw(6, 4), draw(6, 5)], [draw(6, 5)], []):
+        with pytest.raises((ValueError, RuntimeError)):
+            recalibrate(model, bad)
+        close(dict(model.state_dict()), dict(before), rtol=0, atol=0)
+        assert [m.training for m in model] == [True, True, False]
+        assert model[0].momentum == 0.1
+
+
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: (x, 0), lambda x: [x], lambda x: {"input": x}])
+def test_batches_come_as_loaders_give_them(wrap):
+    model = nn.BatchNorm1d(4).double()
+    recalibrate(model, [wrap(draw(6, 4))])
+    close(model.running_mean, draw(6, 4).mean(0))
+
+
+# selection
+
+
+def pruned(keep, weights):
+    model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.BatchNorm1d(4), nn.Linear(4, 1)).double()
+    with torch.no_grad():
+        model[0].weight.copy_(weights * keep)
+        model[2].weight.fill_(1.0)
+        model[2].bias.zero_()
+    return model
+
+
+def test_selection_weighs_devices_and_uses_joined_statistics():
+    weights = torch.eye(4, dtype=torch.float64)
+    candidates = [pruned(torch.tensor(k, dtype=torch.float64), weights) for k in ([1, 0, 0, 0], [1, 1, 1, 1])]
+    data = [draw(12, 4), draw(20, 4, seed=1) * 2 + 3]
+    joined = torch.cat(data)
+    targets = [((x - joined.mean(0)) / joined.std(0, correction=0)).sum(-1, keepdim=True) for x in data]
+    devices = [[(data[0], targets[0])], [(data[1][:10], targets[1][:10]), (data[1][10:], targets[1][10:])]]
+
+    def loss(model, batch):
+        return (model(batch[0]) - batch[1]).square().mean()
+
+    found = select(candidates, devices, loss)
+    assert found.best == 1
+    # by hand: statistics of each device averaged over its batches, joined by samples, then the loss over all samples
+    for candidate, got in zip(candidates, found.losses, strict=True):
+        hidden = [[candidate[0](x) for x, _ in device] for device in devices]
+        mean = torch.stack([torch.stack([h.mean(0) for h in d]).mean(0) for d in hidden])
+        var = torch.stack([torch.stack([h.var(0) for h in d]).mean(0) for d in hidden])
+        mean, var = statistics.merge(mean, var, torch.tensor([12, 20]))
+        close(candidate[1].running_mean, mean)
+        close(candidate[1].running_var, var)
+        y = torch.cat([(h - mean) / (var + 1e-5).sqrt() for d in hidden for h in d]).sum(-1, keepdim=True)
+        close(torch.tensor(got, dtype=torch.float64), (y - torch.cat(targets)).square().mean().detach())
+    assert not candidates[0].training
+
+
+def test_selection_needs_batches_on_every_device():
+    with pytest.raises(ValueError, match="every device"):
+        select([network()], [[draw(2, 3)], []], lambda model, batch: 0)
+
+
+def test_layers_are_found_in_a_model():
+    assert list(batch_norms(nn.Sequential(nn.ReLU(), nn.BatchNorm1d(2)))) == ["1"]
