@@ -21,21 +21,27 @@ if platform.machine().lower() in ("x86_64", "amd64"):
     SETS |= {"avx2": ["-mavx2", "-mfma", "-mf16c"], "avx512": AVX512}
 
 
+def first_error(text):
+    lines = text.strip().splitlines() or ["the compiler failed"]
+    return next((line for line in lines if "error" in line), lines[0])
+
+
 def compile_library(target, *threads):
-    """Compiles every instruction set at once and puts the library in place by a rename: others may be using the old one."""
+    """Compiles every instruction set at once; renames the result into place, as others may be using the old one."""
     compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()
     with tempfile.TemporaryDirectory() as room:
         calls = [["-fvisibility=hidden", f"-DISA={name}", *flags, "kernels.c"] for name, flags in SETS.items()]
         calls.append(["dispatch.c"])
         objects = [f"{room}/{i}.o" for i in range(len(calls))]
+        start = [*compiler, *COMMON, *threads, "-c"]
         running = [
-            subprocess.Popen([*compiler, *COMMON, *threads, "-c", *flags, SOURCE / source, "-o", out], stderr=subprocess.PIPE)
+            subprocess.Popen([*start, *flags, SOURCE / source, "-o", out], stderr=subprocess.PIPE)
             for (*flags, source), out in zip(calls, objects, strict=True)
         ]
-        for process in running:
-            _, errors = process.communicate()
+        errors = [process.communicate()[1].decode(errors="replace") for process in running]
+        for process, text in zip(running, errors, strict=True):
             if process.returncode:
-                raise OSError(errors.decode(errors="replace").strip().splitlines()[0])
+                raise OSError(first_error(text))
         beside = target.with_name(f"{target.name}.{os.getpid()}")
         subprocess.run([*compiler, "-shared", *threads, *objects, "-lm", "-o", beside], check=True, capture_output=True)
         os.replace(beside, target)

@@ -18,7 +18,6 @@ from pathlib import Path
 __all__ = ["Status", "cpu", "status"]
 
 LIBRARY = Path(__file__).with_name("cpu") / "libnormkit.so"
-_POINTERS = {"row_forward": 7, "row_backward": 8, "point_forward": 6, "point_backward": 10}
 
 
 @dataclass(frozen=True)
@@ -37,11 +36,16 @@ class Library:
 
     def __init__(self, path: Path):
         self._handle = ctypes.CDLL(str(path))
-        for name, pointers in _POINTERS.items():
-            setattr(self, name, self._function(name, [ctypes.c_void_p, ctypes.c_int64] + [ctypes.c_void_p] * pointers))
+        self.row_forward = self._kernel("row_forward", 7)
+        self.row_backward = self._kernel("row_backward", 8)
+        self.point_forward = self._kernel("point_forward", 6)
+        self.point_backward = self._kernel("point_backward", 10)
         self.isa = self._function("isa", [], ctypes.c_char_p)
         self.threaded = self._function("threaded", [])
         self.use = self._function("use", [ctypes.c_char_p])
+
+    def _kernel(self, name: str, addresses: int):
+        return self._function(name, [ctypes.c_void_p, ctypes.c_int64] + [ctypes.c_void_p] * addresses)
 
     def _function(self, name: str, arguments: list, result=ctypes.c_int):
         function = getattr(self._handle, f"normkit_{name}")

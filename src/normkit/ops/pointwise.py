@@ -2,8 +2,8 @@
 
     y = f(alpha * x + shift) * weight + bias,   or for ELN   y = sqrt(dim) * x / sqrt(beta + x^2) * weight + bias
 
-alpha, shift and beta are one number for the layer, weight and bias one number a feature. Features are the last axis, or with
-`channels_last=False` the second.
+alpha, shift and beta are one number for the layer, weight and bias one number a feature. Features are the last axis, or
+with `channels_last=False` the second.
 
 >>> dyt(torch.tensor([[-1e9, 0.0, 1e9]]), torch.tensor([0.5]))
 tensor([[-1.,  0.,  1.]])
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -40,7 +41,7 @@ def _arctan(u: Tensor) -> Tensor:
     return (2 / math.pi) * torch.atan(u)
 
 
-FUNCTIONS = {
+FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "erf": torch.erf,
     "tanh": torch.tanh,
     "isru": _isru,
@@ -55,8 +56,8 @@ class _Plan(ctypes.Structure):
     """PointPlan of `kernels/cpu/normkit.h`."""
 
     _fields_ = [
-        *((name, ctypes.c_int32) for name in ("function", "x_type", "alpha_type", "shift_type", "weight_type", "bias_type")),
-        ("by_row", ctypes.c_int32),
+        *((name, ctypes.c_int32) for name in ("function", "x_type", "alpha_type", "shift_type")),
+        *((name, ctypes.c_int32) for name in ("weight_type", "bias_type", "by_row")),
         *((name, ctypes.c_int64) for name in ("dim", "width")),
         ("scale", ctypes.c_double),
     ]
@@ -128,7 +129,8 @@ def _axis(name: str, x: Tensor, scalars, vectors, channels_last: bool) -> int:
     if not x.is_floating_point():
         raise TypeError(f"{name}: x is {x.dtype}; a floating-point tensor is wanted")
     if x.ndim < (1 if channels_last else 2):
-        raise ValueError(f"{name}: x is {tuple(x.shape)}; it must have {'a feature axis' if channels_last else 'at least two axes'}")
+        wanted = "a feature axis" if channels_last else "at least two axes"
+        raise ValueError(f"{name}: x is {tuple(x.shape)}; it must have {wanted}")
     axis = x.ndim - 1 if channels_last else 1
     dim = x.size(axis)
     for tensor in vectors:
@@ -141,13 +143,17 @@ def _axis(name: str, x: Tensor, scalars, vectors, channels_last: bool) -> int:
 
 
 def _layout(x: Tensor, axis: int) -> tuple[int, int, int] | None:
-    """(by row, features, entries a row) of x's memory, or None if it must be copied first."""
-    dim = x.size(axis)
-    if x.is_contiguous():
-        width = math.prod(x.shape[axis + 1 :]) if axis < x.ndim - 1 else 1
-        return (0, dim, dim) if width == 1 else (1, dim, width)
+    """(by row, features, entries a row) of x's memory, or None if it has gaps and must be copied first.
+
+    Whatever the order of the axes in memory, those after the features make a row, on which the gain is one number.
+    """
+    if axis == x.ndim - 1 and x.is_contiguous():
+        return 0, x.size(axis), x.size(axis)
     order = eager.storage_order(x)
-    return (0, dim, dim) if order is not None and order[-1] == axis else None
+    if order is None:
+        return None
+    width = math.prod(x.size(other) for other in order[order.index(axis) + 1 :])
+    return (0, x.size(axis), x.size(axis)) if width == 1 else (1, x.size(axis), width)
 
 
 def _plan_for(x, alpha, shift, weight, bias, function, layout) -> _Plan:
@@ -213,7 +219,7 @@ class _Pointwise(torch.autograd.Function):
         x, *parameters = ctx.saved_tensors
         function, axis, plan = ctx.about
         needs = ctx.needs_input_grad
-        if torch.is_grad_enabled() or eager.refusal(grad, x) is not None:
+        if torch.is_grad_enabled() or eager.refusal(grad) is not None:
             grads = eager.differentiate(pointwise_formula, (x, *parameters), (function, axis), grad, needs)
         else:
             grads = _backward(x, grad, parameters, plan, needs[1:5])

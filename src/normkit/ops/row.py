@@ -12,8 +12,8 @@ tensor([[0.6000, 0.8000]])
 >>> row_norm(x, rule=Row(center=True, statistic="absolute", eps=0.0))
 tensor([[-1.,  1.]])
 
-The formula below is the definition. The C kernel computes the same in one pass over memory, and is taken when `eager.refusal` has
-nothing to say against it.
+The formula below is the definition. The C kernel computes the same in one pass over memory, and is taken when
+`eager.refusal` has nothing to say against it.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Row:
 
     def reciprocal(self, z: Tensor, axes: tuple[int, ...]) -> Tensor:
         """r, one number a row, as a formula in PyTorch."""
-        dim = math.prod(z.shape[axis] for axis in axes)
+        dim = math.prod([z.shape[axis] for axis in axes])
         if self.statistic == "absolute":
             return 1 / (self.constant * z.abs().mean(axes, keepdim=True) + self.eps)
         if self.statistic == "maximum":
@@ -190,7 +190,7 @@ def add_row_norm(
     """
     count, dim = _vector("add_row_norm", x, weight, bias, rule, shape)
     if x.shape != residual.shape:
-        raise ValueError(f"add_row_norm: residual is {tuple(residual.shape)}; it must have the shape of x, {tuple(x.shape)}")
+        raise ValueError(f"add_row_norm: residual is {tuple(residual.shape)}; it must be as x, {tuple(x.shape)}")
     if eager.refusal(x, weight, bias, residual) is not None or x.dtype != residual.dtype:
         return _add_formula(x, residual, weight, bias, rule, count)
     if not x.is_contiguous():
@@ -210,13 +210,22 @@ def _add_formula(x, residual, weight, bias, rule, count):
 
 def _vector(name: str, x: Tensor, weight: Tensor | None, bias: Tensor | None, rule: Row, shape) -> tuple[int, int]:
     """How many trailing axes a vector has, and how many entries; an error if the tensors do not fit together."""
+    plain = shape is None and rule.part is None and x.ndim > 0 and x.is_floating_point()
+    if plain and (weight is None or weight.ndim == 1):
+        dim = x.size(-1)  # the common case, at the least cost
+        if (weight is None or weight.size(0) == dim) and (bias is None or (bias.ndim == 1 and bias.size(0) == dim)):
+            return 1, dim
+    return _checked_vector(name, x, weight, bias, rule, shape)
+
+
+def _checked_vector(name, x, weight, bias, rule, shape) -> tuple[int, int]:
     if not x.is_floating_point():
         raise TypeError(f"{name}: x is {x.dtype}; a floating-point tensor is wanted")
     if shape is None:
         shape = _shape(x, weight, bias)
     count, dim = len(shape), math.prod(shape)
     if count == 0 or count > x.ndim or (x.size(-1) != dim if count == 1 else x.shape[-count:] != tuple(shape)):
-        raise ValueError(f"{name}: x is {tuple(x.shape)}; its last axes must be {tuple(shape)}, the shape of what is normalized")
+        raise ValueError(f"{name}: x is {tuple(x.shape)}; its last axes must be {tuple(shape)}, what is normalized")
     if weight is not None and weight.numel() not in (1, dim):
         raise ValueError(f"{name}: weight is {tuple(weight.shape)}; it must be {tuple(shape)} or a single number")
     if bias is not None and bias.numel() != dim:
@@ -250,7 +259,15 @@ def _arrange(x: Tensor, count: int):
 def _forward(x, weight, bias, plan, stats=None) -> Tensor:
     y = torch.empty_like(x)
     if eager.library().row_forward(
-        plan.address, x.numel() // plan.dim, x.data_ptr(), 0, address(weight), address(bias), 0, y.data_ptr(), address(stats)
+        plan.address,
+        x.numel() // plan.dim,
+        x.data_ptr(),
+        0,
+        address(weight),
+        address(bias),
+        0,
+        y.data_ptr(),
+        address(stats),
     ):
         raise MemoryError("row_norm: no memory for the kernel's scratch")
     return y
@@ -316,7 +333,7 @@ class _RowNorm(torch.autograd.Function):
         x, weight, bias, stats = ctx.saved_tensors
         rule, count, plan = ctx.about
         needs = ctx.needs_input_grad
-        if torch.is_grad_enabled() or eager.refusal(grad, x) is not None:
+        if torch.is_grad_enabled() or eager.refusal(grad) is not None:
             grads = eager.differentiate(row_formula, (x, weight, bias), (rule, count), grad, needs)
         else:
             grads = _backward(x, grad, None, weight, bias, stats, plan, needs[1:3])
@@ -343,7 +360,7 @@ class _AddRowNorm(torch.autograd.Function):
         total, weight, bias, stats = ctx.saved_tensors
         rule, count, plan = ctx.about
         needs = ctx.needs_input_grad
-        if torch.is_grad_enabled() or eager.refusal(grad, total, grad_total) is not None:
+        if torch.is_grad_enabled() or eager.refusal(grad, grad_total) is not None:
             wanted = (needs[0] or needs[1], *needs[2:4])
             dx, dweight, dbias = eager.differentiate(row_formula, (total, weight, bias), (rule, count), grad, wanted)
             dx = dx if grad_total is None or dx is None else dx + grad_total
@@ -362,12 +379,14 @@ def rms_norm(x: Tensor, shape, weight: Tensor | None = None, eps: float = 1e-6) 
     return row_norm(x, weight, None, _rms_rule(eps), tuple(shape))
 
 
-def add_layer_norm(x: Tensor, residual: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5):
+def add_layer_norm(
+    x: Tensor, residual: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> tuple[Tensor, Tensor]:
     """`(layer_norm(x + residual), x + residual)` in one pass, over the axes of weight, or the last."""
     return add_row_norm(x, residual, weight, bias, _layer_rule(eps))
 
 
-def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor | None = None, eps: float = 1e-6):
+def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor | None = None, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
     """`(rms_norm(x + residual), x + residual)` in one pass, over the axes of weight, or the last."""
     return add_row_norm(x, residual, weight, None, _rms_rule(eps))
 

@@ -98,4 +98,16 @@ static inline void put_element(int type, void *array, int64_t i, double value)
     }
 }
 
+/* The same for n numbers from index i on. */
+static inline void put_elements(int type, void *array, int64_t i, const double *values, int64_t n)
+{
+    uint16_t *half = (uint16_t *)array + i;
+    switch (type) {
+    case F32: for (int64_t k = 0; k < n; k++) ((float *)array)[i + k] = (float)values[k]; break;
+    case F64: for (int64_t k = 0; k < n; k++) ((double *)array)[i + k] = values[k]; break;
+    case BF16: for (int64_t k = 0; k < n; k++) half[k] = to_bf16((float)values[k]); break;
+    default: for (int64_t k = 0; k < n; k++) half[k] = to_f16((float)values[k]);
+    }
+}
+
 #endif

@@ -4,41 +4,72 @@
 #include "convert.h"
 #include "maths.h"
 
+enum { SUM, SQUARES, MAGNITUDES };       /* what of z is added up */
+
+#if defined(__AVX512F__)
+#define WIDTH 64
+#elif defined(__AVX2__)
+#define WIDTH 32
+#else
+#define WIDTH 16
+#endif
+#define INLINE static inline __attribute__((always_inline))
 #define JOIN(a, b) a##_##b
 #define PASTE(a, b) JOIN(a, b)
 
+#define ELEM_TYPE 1
 #define ELEM float
 #define REAL float
 #define REAL_TYPE F32
+#define REAL_BITS int32_t
+#define REAL_TYPE_IS_FLOAT 1
 #define ELEM_IS_REAL 1
 #define FABS fabsf
 #define T(name) PASTE(name, f32)
+#include "block.h"
+#include "vector.h"
 #include "row.h"
 #include "pointwise.h"
 #undef ELEM
 #undef T
 #undef ELEM_IS_REAL
 #define ELEM_IS_REAL 0
+#undef ELEM_TYPE
+#define ELEM_TYPE 2
 #define ELEM uint16_t
 #define T(name) PASTE(name, bf16)
+#include "block.h"
+#include "vector.h"
 #include "row.h"
 #include "pointwise.h"
 #undef T
+#undef ELEM_TYPE
+#define ELEM_TYPE 3
 #define T(name) PASTE(name, f16)
+#include "block.h"
+#include "vector.h"
 #include "row.h"
 #include "pointwise.h"
 #undef ELEM
 #undef REAL
 #undef REAL_TYPE
+#undef REAL_BITS
+#undef REAL_TYPE_IS_FLOAT
 #undef ELEM_IS_REAL
 #undef FABS
 #undef T
+#undef ELEM_TYPE
+#define ELEM_TYPE 4
 #define ELEM double
 #define REAL double
 #define REAL_TYPE F64
+#define REAL_BITS int64_t
+#define REAL_TYPE_IS_FLOAT 0
 #define ELEM_IS_REAL 1
 #define FABS fabs
 #define T(name) PASTE(name, f64)
+#include "block.h"
+#include "vector.h"
 #include "row.h"
 
 static int row_forward(const RowPlan *plan, int64_t rows, const void *x, const void *residual, const void *weight, const void *bias,

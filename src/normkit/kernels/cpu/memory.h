@@ -60,28 +60,25 @@ static inline void expect_writes(void *start, size_t bytes)
 
 static inline void *scratch(size_t bytes) { return aligned_alloc(64, (bytes + 63) / 64 * 64 + 64); }
 
-/* Copies past the cache where the processor can. */
+/* Copies past the cache where the processor can: whole vectors at aligned places, the rest as usual. */
 static inline void stream(void *restrict to, const void *restrict from, size_t bytes)
 {
+    size_t i = 0;
 #if defined(__AVX512F__)
-    if (((uintptr_t)to & 63) == 0) {
-        size_t i = 0;
+    if (((uintptr_t)to & 63) == 0)
         for (; i + 64 <= bytes; i += 64)
             _mm512_stream_si512((void *)((char *)to + i), _mm512_loadu_si512((const char *)from + i));
-        memcpy((char *)to + i, (const char *)from + i, bytes - i);
-        return;
-    }
-#elif defined(__AVX2__)
-    if (((uintptr_t)to & 31) == 0) {
-        size_t i = 0;
+#endif
+#if defined(__AVX2__)
+    if (((uintptr_t)to & 31) == 0)
         for (; i + 32 <= bytes; i += 32)
             _mm256_stream_si256((void *)((char *)to + i), _mm256_loadu_si256((const void *)((const char *)from + i)));
-        memcpy((char *)to + i, (const char *)from + i, bytes - i);
-        return;
-    }
 #endif
-    memcpy(to, from, bytes);
+    if (i < bytes) memcpy((char *)to + i, (const char *)from + i, bytes - i);
 }
+
+/* Starts loading memory that the next row will read, so that it comes while this one is computed; past the end nothing happens. */
+static inline void fetch(const void *from) { __builtin_prefetch(from); }
 
 /* Makes streamed stores visible to the other threads. */
 static inline void finish_stream(void)

@@ -86,7 +86,7 @@ static void T(point_forward_rows)(void *job, int64_t begin, int64_t end)
 #pragma omp simd
                 for (int i = 0; i < (int)n; i++) o[i] = f[i] * gain + bias;
             } else {
-                T(affine)(f, 0, gain, j->gain ? j->gain + at : 0, j->bias ? j->bias + at : 0, o, n);
+                T(affine)(f, gain, j->gain ? j->gain + at : 0, j->bias ? j->bias + at : 0, o, n);
             }
             T(store)(j->out + row * p->width + at, o, n, j->streaming);
         }

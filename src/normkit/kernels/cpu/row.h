@@ -25,105 +25,57 @@ typedef struct {
 
 typedef struct { REAL mean; double raw, r; } T(RowState);
 
-#if ELEM_IS_REAL
-static inline const REAL *T(read)(const ELEM *from, REAL *room, int n) { (void)room, (void)n; return from; }
-static inline void T(round)(REAL *block, int n) { (void)block, (void)n; }
-#else
-static inline const REAL *T(read)(const ELEM *from, REAL *room, int n) { T(widen)(from, room, n); return room; }
-static inline void T(round)(REAL *block, int n) { ELEM half[BLOCK]; T(narrow)(block, half, n); T(widen)(half, block, n); }
-#endif
-
-/* Where a block of results is made: in place if it is stored as it is, else in `room`. */
-static inline REAL *T(place)(ELEM *to, REAL *room, int streaming)
+/* A sum over a row of z, its square or its magnitude. Four sums run side by side, so that none waits for the last addition. */
+INLINE V T(term)(const ELEM *x, V mean, int term, int n)
 {
-#if ELEM_IS_REAL
-    return streaming ? room : to;
-#else
-    (void)to, (void)streaming;
-    return room;
-#endif
+    V z = GET(x, n) - mean;
+    if (n < LANES) z = T(select)(T(first)(n), z, (V){0});
+    return term == SUM ? z : term == SQUARES ? z * z : T(magnitude)(z);
 }
 
-static inline void T(store)(ELEM *to, const REAL *block, int n, int streaming)
-{
-#if ELEM_IS_REAL
-    if (streaming) stream(to, block, n * sizeof(ELEM));
-#else
-    ELEM half[BLOCK] __attribute__((aligned(64)));
-    T(narrow)(block, streaming ? half : to, n);
-    if (streaming) stream(to, half, n * sizeof(ELEM));
-#endif
-}
-
-#define EACH_BLOCK(dim) for (int64_t at = 0, n = 0; n = (dim) - at < BLOCK ? (dim) - at : BLOCK, at < (dim); at += BLOCK)
-#define ROOM(name) REAL name[BLOCK] __attribute__((aligned(64)))
-
-/* Adds term(i), i < n, to `sum`, in four streams so that one addition need not wait for the last. */
-#define ADD_UP(sum, n, term)                                                                                         \
-    do {                                                                                                             \
-        REAL s0 = 0, s1 = 0, s2 = 0, s3 = 0;                                                                         \
-        int q = (int)(n) / 64 * 16, rest = 4 * q, end = (int)(n);                                                    \
-        _Pragma("omp simd reduction(+ : s0, s1, s2, s3)") for (int i = 0; i < q; i++)                                \
-            s0 += term(i), s1 += term(i + q), s2 += term(i + 2 * q), s3 += term(i + 3 * q);                          \
-        _Pragma("omp simd reduction(+ : s0)") for (int i = rest; i < end; i++) s0 += term(i);                        \
-        (sum) += (double)(s0 + s1) + (double)(s2 + s3);                                                              \
-    } while (0)
-
-static double T(sum)(const ELEM *x, int64_t dim)
+INLINE double T(add_up_term)(const ELEM *x, int64_t dim, REAL mean, int term)
 {
     double sum = 0;
-    ROOM(room);
-    EACH_BLOCK(dim) {
-        const REAL *b = T(read)(x + at, room, n);
-#define TERM(i) b[i]
-        ADD_UP(sum, n, TERM);
-#undef TERM
+    V m = T(all)(mean);
+    for (int64_t at = 0; at < dim;) {
+        int64_t end = dim - at < BLOCK ? dim : at + BLOCK;
+        V a = {0}, b = {0}, c = {0}, d = {0};
+        for (; at + 4 * LANES <= end; at += 4 * LANES) {
+            a += T(term)(x + at, m, term, LANES);
+            b += T(term)(x + at + LANES, m, term, LANES);
+            c += T(term)(x + at + 2 * LANES, m, term, LANES);
+            d += T(term)(x + at + 3 * LANES, m, term, LANES);
+        }
+        for (; at + LANES <= end; at += LANES) a += T(term)(x + at, m, term, LANES);
+        if (at < end) b += T(term)(x + at, m, term, (int)(end - at)), at = end;
+        sum += T(across)((a + b) + (c + d));
     }
     return sum;
 }
 
-static double T(sum_of_squares)(const ELEM *x, int64_t dim, REAL mean)
+static double T(add_up)(const ELEM *x, int64_t dim, REAL mean, int term)
 {
-    double sum = 0;
-    ROOM(room);
-    EACH_BLOCK(dim) {
-        const REAL *b = T(read)(x + at, room, n);
-#define TERM(i) (b[i] - mean) * (b[i] - mean)
-        ADD_UP(sum, n, TERM);
-#undef TERM
-    }
-    return sum;
-}
-
-static double T(sum_of_magnitudes)(const ELEM *x, int64_t dim, REAL mean)
-{
-    double sum = 0;
-    ROOM(room);
-    EACH_BLOCK(dim) {
-        const REAL *b = T(read)(x + at, room, n);
-#define TERM(i) FABS(b[i] - mean)
-        ADD_UP(sum, n, TERM);
-#undef TERM
-    }
-    return sum;
+    if (term == SUM) return T(add_up_term)(x, dim, mean, SUM);
+    if (term == SQUARES) return T(add_up_term)(x, dim, mean, SQUARES);
+    return T(add_up_term)(x, dim, mean, MAGNITUDES);
 }
 
 /* The largest magnitude; a NaN anywhere is the result, which a comparison alone would lose. */
+INLINE V T(larger)(V most, V a) { return T(select)((M)(a > most) | (M)(a != a), a, most); }
+
 static double T(largest)(const ELEM *x, int64_t dim, REAL mean)
 {
-    REAL most = 0;
-    int nans = 0;
-    ROOM(room);
-    EACH_BLOCK(dim) {
-        const REAL *b = T(read)(x + at, room, n);
-#pragma omp simd reduction(max : most) reduction(+ : nans)
-        for (int i = 0; i < (int)n; i++) {
-            REAL z = FABS(b[i] - mean);
-            most = z > most ? z : most;
-            nans += z != z;
-        }
+    V a = {0}, b = {0}, m = T(all)(mean);
+    int64_t at = 0;
+    for (; at + 2 * LANES <= dim; at += 2 * LANES) {
+        a = T(larger)(a, T(term)(x + at, m, MAGNITUDES, LANES));
+        b = T(larger)(b, T(term)(x + at + LANES, m, MAGNITUDES, LANES));
     }
-    return nans ? NAN : most;
+    for (; at < dim; at += LANES) a = T(larger)(a, T(term)(x + at, m, MAGNITUDES, dim - at < LANES ? (int)(dim - at) : LANES));
+    a = T(larger)(a, b);
+    REAL most = a[0];
+    for (int i = 1; i < LANES; i++) most = a[i] > most || a[i] != a[i] ? a[i] : most;
+    return most;
 }
 
 /* r, from the raw statistic. */
@@ -140,13 +92,13 @@ static double T(reciprocal)(const RowPlan *p, double raw)
 static T(RowState) T(measure)(const RowPlan *p, const ELEM *x)
 {
     T(RowState) s = {0, 0, 0};
-    double sum = p->center || p->statistic == ZERO_SUM ? T(sum)(x, p->dim) : 0;
+    double sum = p->center || p->statistic == ZERO_SUM ? T(add_up)(x, p->dim, 0, SUM) : 0;
     if (p->center) s.mean = (REAL)(sum / p->dim);
     switch (p->statistic) {
-    case ABSOLUTE: s.raw = T(sum_of_magnitudes)(x, p->dim, s.mean); break;
+    case ABSOLUTE: s.raw = T(add_up)(x, p->dim, s.mean, MAGNITUDES); break;
     case MAXIMUM: s.raw = T(largest)(x, p->dim, s.mean); break;
-    case ZERO_SUM: s.raw = T(sum_of_squares)(x, p->dim, 0) + sum * sum, s.mean = (REAL)sum; break;
-    default: s.raw = T(sum_of_squares)(x, p->part, s.mean);
+    case ZERO_SUM: s.raw = T(add_up)(x, p->dim, 0, SQUARES) + sum * sum, s.mean = (REAL)sum; break;
+    default: s.raw = T(add_up)(x, p->part, s.mean, SQUARES);
     }
     s.r = T(reciprocal)(p, s.raw);
     return s;
@@ -170,57 +122,50 @@ static T(RowState) T(recall)(const T(RowJob) *j, int64_t row)
 /* total = x + residual, rounded as it is stored. */
 static void T(add_row)(const ELEM *x, const ELEM *residual, ELEM *total, int64_t dim)
 {
-    ROOM(room_a); ROOM(room_b); ROOM(room_o);
-    EACH_BLOCK(dim) {
-        const REAL *a = T(read)(x + at, room_a, n), *b = T(read)(residual + at, room_b, n);
-        REAL *o = T(place)(total + at, room_o, 0);
-#pragma omp simd
-        for (int i = 0; i < (int)n; i++) o[i] = a[i] + b[i];
-        T(store)(total + at, o, n, 0);
+    int64_t at = 0;
+    for (; at + LANES <= dim; at += LANES) {
+        fetch(x + dim + at), fetch(residual + dim + at);
+        T(save)(total + at, T(load)(x + at) + T(load)(residual + at));
     }
+    int n = (int)(dim - at);
+    if (n) T(save_some)(total + at, T(load_some)(x + at, n) + T(load_some)(residual + at, n), n);
 }
 
-/* o = (b - mean) * r * gain + bias; either may be absent. */
-static inline void T(affine)(const REAL *b, REAL mean, REAL r, const REAL *gain, const REAL *bias, REAL *o, int n)
+/* y of up to LANES entries. `gained` and `biased` are constants where this is called, so the loop has no branches. */
+INLINE void T(write)(const T(RowJob) *j, const ELEM *x, ELEM *y, int64_t at, V mean, V r, int gained, int biased, int early, int n)
 {
-    if (gain && bias) {
-#pragma omp simd
-        for (int i = 0; i < n; i++) o[i] = (b[i] - mean) * r * gain[i] + bias[i];
-    } else if (gain) {
-#pragma omp simd
-        for (int i = 0; i < n; i++) o[i] = (b[i] - mean) * r * gain[i];
-    } else if (bias) {
-#pragma omp simd
-        for (int i = 0; i < n; i++) o[i] = (b[i] - mean) * r + bias[i];
-    } else {
-#pragma omp simd
-        for (int i = 0; i < n; i++) o[i] = (b[i] - mean) * r;
+    V v = (GET(x + at, n) - mean) * r;
+    if (early) {
+        ELEM half[LANES];
+        T(save)(half, v);
+        v = T(load)(half) * j->shared;
     }
+    if (gained) v *= GET_REAL(j->gain + at, n);
+    if (biased) v += GET_REAL(j->bias + at, n);
+    if (n < LANES) T(save_some)(y + at, v, n);
+    else if (j->streaming) T(save_past)(y + at, v);
+    else T(save)(y + at, v);
 }
 
-/* The same, with n rounded to the element type before the gain. */
-static void T(affine_early)(const REAL *b, REAL mean, REAL r, REAL shared, const REAL *gain, const REAL *bias, REAL *o, int n)
+INLINE void T(write_all)(const T(RowJob) *j, const ELEM *x, ELEM *y, T(RowState) s, int gained, int biased, int early)
 {
-    T(affine)(b, mean, r, 0, 0, o, n);
-    T(round)(o, n);
-#pragma omp simd
-    for (int i = 0; i < n; i++) o[i] *= shared;
-    T(affine)(o, 0, 1, gain, bias, o, n);
+    int64_t dim = j->plan->dim, at = 0;
+    V mean = T(all)(j->plan->center ? s.mean : 0), r = T(all)((REAL)s.r * (early ? 1 : j->shared));
+    for (; at + LANES <= dim; at += LANES) {
+        if (!j->residual) fetch(x + dim + at);
+        T(write)(j, x, y, at, mean, r, gained, biased, early, LANES);
+    }
+    if (at < dim) T(write)(j, x, y, at, mean, r, gained, biased, early, (int)(dim - at));
 }
 
 static void T(write_row)(const T(RowJob) *j, const ELEM *x, ELEM *y, T(RowState) s)
 {
-    const RowPlan *p = j->plan;
-    REAL mean = p->center ? s.mean : 0, r = (REAL)s.r;
-    ROOM(room); ROOM(room_o);
-    EACH_BLOCK(p->dim) {
-        const REAL *b = T(read)(x + at, room, n);
-        const REAL *gain = j->gain ? j->gain + at : 0, *bias = j->bias ? j->bias + at : 0;
-        REAL *o = T(place)(y + at, room_o, j->streaming);
-        if (p->early) T(affine_early)(b, mean, r, j->shared, gain, bias, o, n);
-        else T(affine)(b, mean, r * j->shared, gain, bias, o, n);
-        T(store)(y + at, o, n, j->streaming);
-    }
+    int kind = 2 * (j->gain != 0) + (j->bias != 0);
+    if (j->plan->early) T(write_all)(j, x, y, s, j->gain != 0, j->bias != 0, 1);
+    else if (kind == 3) T(write_all)(j, x, y, s, 1, 1, 0);
+    else if (kind == 2) T(write_all)(j, x, y, s, 1, 0, 0);
+    else if (kind == 1) T(write_all)(j, x, y, s, 0, 1, 0);
+    else T(write_all)(j, x, y, s, 0, 0, 0);
 }
 
 static void T(forward_rows)(void *job, int64_t begin, int64_t end)
@@ -243,63 +188,60 @@ static void T(forward_rows)(void *job, int64_t begin, int64_t end)
 /* Sums of a row that its gradient needs: of h, of h * n, of t, and how many entries tie for the maximum. */
 typedef struct { double h, hn, t, ties; } T(RowSums);
 
-/* t, how each entry moves the statistic, for all statistics but SQUARE, where it is n. */
-static void T(direction)(const RowPlan *p, T(RowState) s, const REAL *b, REAL *t, int n)
+/* t, how an entry moves the statistic; for SQUARE that is n itself. */
+INLINE V T(direction)(int statistic, V z, V n, V r, V sum, V most)
 {
-    REAL mean = p->center ? s.mean : 0, sum = s.mean, r = (REAL)s.r, most = (REAL)s.raw;
-    if (p->statistic == ZERO_SUM) {
-#pragma omp simd
-        for (int i = 0; i < n; i++) t[i] = (b[i] + sum) * r;
-    } else {
-        REAL least = p->statistic == MAXIMUM ? most : 0;
-#pragma omp simd
-        for (int i = 0; i < n; i++) {
-            REAL z = b[i] - mean;
-            t[i] = FABS(z) >= least ? (REAL)((z > 0) - (z < 0)) : 0;
-        }
+    if (statistic == SQUARE) return n;
+    if (statistic == ZERO_SUM) return (z + sum) * r;
+    V sign = T(select)((M)(z > 0), T(all)(1), (V){0}) - T(select)((M)(z < 0), T(all)(1), (V){0});
+    return statistic == MAXIMUM ? T(select)((M)(T(magnitude)(z) >= most), sign, (V){0}) : sign;
+}
+
+/* What the passes over a row have in common. */
+typedef struct { V mean, r, sum, most; } T(RowVectors);
+
+static T(RowVectors) T(spread_state)(const RowPlan *p, T(RowState) s)
+{
+    REAL zero = 0;
+    return (T(RowVectors)){T(all)(p->center ? s.mean : zero), T(all)((REAL)s.r), T(all)(s.mean), T(all)((REAL)s.raw)};
+}
+
+typedef struct { V h, hn, t, ties; } T(Sums);
+
+INLINE void T(gather_some)(const T(RowJob) *j, const ELEM *x, const ELEM *grad, int64_t at, const T(RowVectors) *s, T(Sums) *sums,
+                           int statistic, int centered, int gained, int n)
+{
+    V h = GET(grad + at, n), z = GET(x + at, n) - s->mean;
+    if (n < LANES) z = T(select)(T(first)(n), z, (V){0});
+    V v = z * s->r;
+    if (gained) h *= GET_REAL(j->gain + at, n);
+    sums->hn += h * v;
+    if (centered) sums->h += h;
+    if (statistic == ABSOLUTE || statistic == MAXIMUM) {
+        V t = T(direction)(statistic, z, v, s->r, s->sum, s->most);
+        sums->t += t;
+        sums->ties += T(magnitude)(t);
     }
 }
 
-static T(RowSums) T(gather)(const T(RowJob) *j, const ELEM *x, const ELEM *grad, T(RowState) s)
+INLINE T(RowSums) T(gather)(const T(RowJob) *j, const ELEM *x, const ELEM *grad, T(RowVectors) s, int statistic, int centered, int gained)
 {
-    const RowPlan *p = j->plan;
-    T(RowSums) sums = {0, 0, 0, 0};
-    REAL mean = p->center ? s.mean : 0, r = (REAL)s.r;
-    ROOM(room_x); ROOM(room_g); ROOM(t);
-    EACH_BLOCK(p->dim) {
-        const REAL *b = T(read)(x + at, room_x, n), *g = T(read)(grad + at, room_g, n);
-        const REAL *gain = j->gain ? j->gain + at : 0;
-#define N(i) (b[i] - mean) * r
-        if (j->gain && p->center) {
-#define TERM(i) g[i] * gain[i]
-            ADD_UP(sums.h, n, TERM);
-#undef TERM
-        } else if (p->center) {
-#define TERM(i) g[i]
-            ADD_UP(sums.h, n, TERM);
-#undef TERM
+    int64_t dim = j->plan->dim;
+    T(RowSums) total = {0, 0, 0, 0};
+    for (int64_t at = 0; at < dim;) {
+        int64_t end = dim - at < BLOCK ? dim : at + BLOCK;
+        T(Sums) a = {{0}, {0}, {0}, {0}}, b = a;
+        for (; at + 2 * LANES <= end; at += 2 * LANES) {
+            T(gather_some)(j, x, grad, at, &s, &a, statistic, centered, gained, LANES);
+            T(gather_some)(j, x, grad, at + LANES, &s, &b, statistic, centered, gained, LANES);
         }
-        if (j->gain) {
-#define TERM(i) g[i] * gain[i] * (N(i))
-            ADD_UP(sums.hn, n, TERM);
-#undef TERM
-        } else {
-#define TERM(i) g[i] * (N(i))
-            ADD_UP(sums.hn, n, TERM);
-#undef TERM
-        }
-#undef N
-        if (p->statistic == ABSOLUTE || p->statistic == MAXIMUM) {
-            T(direction)(p, s, b, t, n);
-#define TERM(i) t[i]
-            ADD_UP(sums.t, n, TERM);
-#undef TERM
-#define TERM(i) FABS(t[i])
-            ADD_UP(sums.ties, n, TERM);
-#undef TERM
-        }
+        for (; at + LANES <= end; at += LANES) T(gather_some)(j, x, grad, at, &s, &a, statistic, centered, gained, LANES);
+        if (at < end) T(gather_some)(j, x, grad, at, &s, &b, statistic, centered, gained, (int)(end - at)), at = end;
+        total.hn += T(across)(a.hn + b.hn);
+        if (centered) total.h += T(across)(a.h + b.h);
+        if (statistic == ABSOLUTE || statistic == MAXIMUM) total.t += T(across)(a.t + b.t), total.ties += T(across)(a.ties + b.ties);
     }
-    return sums;
+    return total;
 }
 
 /* The factor of t in dx / r; zero where the statistic does not move r (a row of zeros under a root, a norm below its floor). */
@@ -317,80 +259,72 @@ static double T(pull)(const RowPlan *p, T(RowState) s, T(RowSums) sums)
     return root < p->eps ? 0 : sums.hn / (s.r * root);
 }
 
-/* dx for one block, and the block's share of the gain's and the bias's gradient. */
-static inline void T(spread)(const REAL *b, const REAL *g, const REAL *gain, const REAL *t, const REAL *more, REAL mean, REAL r,
-                             REAL shared, REAL pull, REAL shift, REAL *o, REAL *dgain, REAL *dbias, int n)
+/* A row's gradients on their way: dx = r * (h - pull * t - shift), and the shares in those of gain and bias. */
+typedef struct {
+    const ELEM *x, *grad, *more;
+    ELEM *dx;
+    REAL *dgain, *dbias;
+    V pull, shift;
+} T(RowFlow);
+
+INLINE void T(flow_some)(const T(RowJob) *j, const T(RowFlow) *f, int64_t at, const T(RowVectors) *s, int statistic, int gained,
+                         int dgain, int dbias, int pulled, int n)
 {
-#define N(i) (b[i] - mean) * r
-#define DX(h, t) r * ((h) - pull * (t) - shift)
-    if (t) {
-        for (int i = 0; i < n; i++) o[i] = DX(g[i] * shared * (gain ? gain[i] : 1), t[i]);
-    } else if (gain && dgain && dbias) {
-#pragma omp simd
-        for (int i = 0; i < n; i++) {
-            REAL v = N(i);
-            dgain[i] += g[i] * v;
-            dbias[i] += g[i];
-            o[i] = DX(g[i] * gain[i], v);
-        }
-        dgain = dbias = 0;
-    } else if (gain && dgain) {
-#pragma omp simd
-        for (int i = 0; i < n; i++) {
-            REAL v = N(i);
-            dgain[i] += g[i] * v;
-            o[i] = DX(g[i] * gain[i], v);
-        }
-        dgain = 0;
-    } else if (gain) {
-#pragma omp simd
-        for (int i = 0; i < n; i++) o[i] = DX(g[i] * gain[i], N(i));
-    } else {
-#pragma omp simd
-        for (int i = 0; i < n; i++) o[i] = DX(g[i] * shared, N(i));
+    V g = GET(f->grad + at, n), z = GET(f->x + at, n) - s->mean, v = z * s->r, h = g * j->shared;
+    if (gained) h = g * GET_REAL(j->gain + at, n);
+    if (dgain) PUT_REAL(f->dgain + at, GET_REAL(f->dgain + at, n) + g * v, n);
+    if (dbias) PUT_REAL(f->dbias + at, GET_REAL(f->dbias + at, n) + g, n);
+    V d = h - f->shift;
+    if (pulled) d -= f->pull * T(direction)(statistic, z, v, s->r, s->sum, s->most);
+    d *= s->r;
+    if (f->more) d += GET(f->more + at, n);
+    if (n < LANES) T(save_some)(f->dx + at, d, n);
+    else if (j->streaming) T(save_past)(f->dx + at, d);
+    else T(save)(f->dx + at, d);
+}
+
+INLINE void T(flow)(const T(RowJob) *j, const T(RowFlow) *f, const T(RowVectors) *s, int statistic, int gained, int dgain, int dbias)
+{
+    int64_t dim = j->plan->dim, part = j->plan->part, at = 0;
+    for (; at + LANES <= part; at += LANES) {
+        fetch(f->x + dim + at), fetch(f->grad + dim + at);
+        T(flow_some)(j, f, at, s, statistic, gained, dgain, dbias, 1, LANES);
     }
-    if (dgain) {
-#pragma omp simd
-        for (int i = 0; i < n; i++) dgain[i] += g[i] * (N(i));
-    }
-    if (dbias) {
-#pragma omp simd
-        for (int i = 0; i < n; i++) dbias[i] += g[i];
-    }
-    if (more) {
-#pragma omp simd
-        for (int i = 0; i < n; i++) o[i] += more[i];
-    }
-#undef DX
-#undef N
+    if (at < part) T(flow_some)(j, f, at, s, statistic, gained, dgain, dbias, 1, (int)(part - at)), at = part;
+    for (; at + LANES <= dim; at += LANES) T(flow_some)(j, f, at, s, statistic, gained, dgain, dbias, 0, LANES);
+    if (at < dim) T(flow_some)(j, f, at, s, statistic, gained, dgain, dbias, 0, (int)(dim - at));
+}
+
+/* Both passes over a row for a statistic known to the compiler. */
+INLINE void T(backward_as)(const T(RowJob) *j, T(RowFlow) *f, T(RowState) state, double *dshared, int statistic)
+{
+    const RowPlan *p = j->plan;
+    T(RowVectors) s = T(spread_state)(p, state);
+    T(RowSums) sums;
+    if (!j->gain) sums = T(gather)(j, f->x, f->grad, s, statistic, 1, 0);
+    else if (p->center) sums = T(gather)(j, f->x, f->grad, s, statistic, 1, 1);
+    else sums = T(gather)(j, f->x, f->grad, s, statistic, 0, 1);
+    if (dshared) *dshared += sums.hn;
+    sums.h *= j->shared, sums.hn *= j->shared;
+    double pull = T(pull)(p, state, sums);
+    f->pull = T(all)((REAL)pull);
+    f->shift = T(all)(p->center ? (REAL)((sums.h - pull * sums.t) / p->dim) : 0);
+    if (!j->gain && !f->dbias) T(flow)(j, f, &s, statistic, 0, 0, 0);
+    else if (j->gain && f->dgain && f->dbias) T(flow)(j, f, &s, statistic, 1, 1, 1);
+    else if (j->gain && f->dgain) T(flow)(j, f, &s, statistic, 1, 1, 0);
+    else T(flow)(j, f, &s, statistic, j->gain != 0, f->dgain != 0, f->dbias != 0);
 }
 
 static void T(backward_row)(const T(RowJob) *j, int64_t row, REAL *dgain, REAL *dbias, double *dshared)
 {
-    const RowPlan *p = j->plan;
-    int64_t dim = p->dim;
-    const ELEM *x = j->x + row * dim, *grad = j->grad + row * dim;
-    T(RowState) s = T(recall)(j, row);
-    T(RowSums) sums = T(gather)(j, x, grad, s);
-    if (dshared) *dshared += sums.hn;
-    sums.h *= j->shared, sums.hn *= j->shared;
-    double pull = T(pull)(p, s, sums), shift = p->center ? (sums.h - pull * sums.t) / dim : 0;
-    REAL mean = p->center ? s.mean : 0, r = (REAL)s.r;
-    ROOM(room_x); ROOM(room_g); ROOM(room_m); ROOM(room_o); ROOM(room_t);
-    EACH_BLOCK(dim) {
-        const REAL *b = T(read)(x + at, room_x, n), *g = T(read)(grad + at, room_g, n);
-        const REAL *more = j->grad_total ? T(read)(j->grad_total + row * dim + at, room_m, n) : 0, *t = 0;
-        REAL *o = T(place)(j->out + row * dim + at, room_o, j->streaming);
-        if (p->statistic != SQUARE) T(direction)(p, s, b, room_t, n), t = room_t;
-        int64_t moved = t ? n : p->part - at < 0 ? 0 : p->part - at < n ? p->part - at : n;
-        const REAL *gain = j->gain ? j->gain + at : 0;
-        REAL *dw = dgain ? dgain + at : 0, *db = dbias ? dbias + at : 0;
-        if (moved)
-            T(spread)(b, g, gain, t, more, mean, r, j->shared, (REAL)pull, (REAL)shift, o, dw, db, moved);
-        if (moved < n)
-            T(spread)(b + moved, g + moved, gain ? gain + moved : 0, t, more ? more + moved : 0, mean, r, j->shared, 0, (REAL)shift,
-                      o + moved, dw ? dw + moved : 0, db ? db + moved : 0, n - moved);
-        T(store)(j->out + row * dim + at, o, n, j->streaming);
+    int64_t start = row * j->plan->dim;
+    T(RowFlow) f = {j->x + start, j->grad + start, j->grad_total ? j->grad_total + start : 0, j->out + start, dgain, dbias, {0}, {0}};
+    T(RowState) state = T(recall)(j, row);
+    switch (j->plan->statistic) {
+    case ABSOLUTE: T(backward_as)(j, &f, state, dshared, ABSOLUTE); break;
+    case MAXIMUM: T(backward_as)(j, &f, state, dshared, MAXIMUM); break;
+    case ZERO_SUM: T(backward_as)(j, &f, state, dshared, ZERO_SUM); break;
+    default: T(backward_as)(j, &f, state, dshared, SQUARE);
     }
 }
 
@@ -412,30 +346,6 @@ static void T(backward_chunks)(void *job, int64_t begin, int64_t end)
     if (j->streaming) finish_stream();
 }
 
-/* Adds up the chunks' partial sums, in order, into a gradient of any type. */
-static void T(add_partials)(const REAL *partial, int64_t chunks, int64_t dim, int type, void *out)
-{
-    double sums[BLOCK];
-    EACH_BLOCK(dim) {
-        for (int i = 0; i < (int)n; i++) sums[i] = 0;
-        for (int64_t c = 0; c < chunks; c++) {
-            const REAL *row = partial + c * dim + at;
-#pragma omp simd
-            for (int i = 0; i < (int)n; i++) sums[i] += row[i];
-        }
-        for (int i = 0; i < (int)n; i++) put_element(type, out, at + i, sums[i]);
-    }
-}
-
-/* Weight or bias in the arithmetic's type, the offset added: the tensor itself where that is what it is. */
-static const REAL *T(as_real)(int type, const void *from, int64_t n, double offset, REAL **room)
-{
-    if (!from || (type == REAL_TYPE && offset == 0)) return from;
-    for (int64_t i = 0; i < n; i++) (*room)[i] = (REAL)(offset + element(type, from, i));
-    *room += n;
-    return *room - n;
-}
-
 static int T(row_forward)(const RowPlan *p, int64_t rows, const void *x, const void *residual, const void *weight, const void *bias,
                           void *total, void *y, void *stats)
 {
@@ -445,7 +355,7 @@ static int T(row_forward)(const RowPlan *p, int64_t rows, const void *x, const v
     T(RowJob) job = {.plan = p, .rows = rows, .x = x, .residual = residual, .total = total, .out = y, .stats = stats,
                      .shared = weight ? 1 : (REAL)p->scale};
     job.stat_size = p->center || p->statistic == ZERO_SUM ? 2 : 1;
-    job.streaming = bytes >= STREAM_FROM;
+    job.streaming = bytes >= STREAM_FROM && T(can_stream)(y, p->dim);
     if (weight && p->shared) job.shared = (REAL)(p->offset + element(p->weight_type, weight, 0));
     else job.gain = T(as_real)(p->weight_type, weight, p->dim, p->offset, &next);
     job.bias = T(as_real)(p->bias_type, bias, p->dim, 0, &next);
@@ -469,7 +379,7 @@ static int T(row_backward)(const RowPlan *p, int64_t rows, const void *x, const 
     T(RowJob) job = {.plan = p, .rows = rows, .chunk = chunk, .x = x, .grad = grad, .grad_total = grad_total, .out = dx,
                      .stats = (REAL *)stats, .shared = weight ? 1 : (REAL)p->scale};
     job.stat_size = p->center || p->statistic == ZERO_SUM ? 2 : 1;
-    job.streaming = bytes >= STREAM_FROM;
+    job.streaming = bytes >= STREAM_FROM && T(can_stream)(dx, p->dim);
     if (weight && p->shared) job.shared = (REAL)(p->offset + element(p->weight_type, weight, 0));
     else job.gain = T(as_real)(p->weight_type, weight, dim, p->offset, &next);
     if (gain_sums) job.dgain = next, next += chunks * dim;

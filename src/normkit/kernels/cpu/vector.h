@@ -1,0 +1,131 @@
+/* Vectors: as many numbers of the arithmetic's type as one register holds, to and from an element type. Once per type.
+ *
+ * GCC's and Clang's vector extension, so that one source serves every width. Functions ending in `_some` move n < LANES numbers.
+ */
+
+#ifndef LANES
+#define LANES ((int)(WIDTH / sizeof(REAL)))
+#define V T(Vector)
+#define M T(Mask)
+#endif
+
+typedef REAL V __attribute__((vector_size(WIDTH)));
+typedef REAL_BITS M __attribute__((vector_size(WIDTH)));
+
+static inline V T(all)(REAL value) { return value - (V){0}; }
+static inline V T(select)(M mask, V a, V b) { return (V)(((M)a & mask) | ((M)b & ~mask)); }
+static inline V T(magnitude)(V a) { return (V)((M)a & ~(M)(T(all)((REAL)-0.0))); }
+
+static inline V T(load_real)(const REAL *from) { V v; memcpy(&v, from, sizeof v); return v; }
+static inline void T(save_real)(REAL *to, V v) { memcpy(to, &v, sizeof v); }
+
+#if ELEM_TYPE == 2
+typedef uint16_t T(Halves) __attribute__((vector_size(WIDTH / 2)));
+typedef uint32_t T(Words) __attribute__((vector_size(WIDTH)));
+#endif
+
+static inline V T(load)(const ELEM *from)
+{
+#if ELEM_IS_REAL
+    return T(load_real)(from);
+#elif ELEM_TYPE == 2 && WIDTH == 64
+    return (V)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)from)), 16);
+#elif ELEM_TYPE == 2 && WIDTH == 32
+    return (V)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)from)), 16);
+#elif ELEM_TYPE == 2
+    T(Halves) halves;
+    memcpy(&halves, from, sizeof halves);
+    return (V)(__builtin_convertvector(halves, T(Words)) << 16);
+#else
+    REAL wide[LANES] __attribute__((aligned(WIDTH)));
+    T(widen)(from, wide, LANES);
+    return T(load_real)(wide);
+#endif
+}
+
+static inline void T(save)(ELEM *to, V v)
+{
+#if ELEM_IS_REAL
+    T(save_real)(to, v);
+#elif ELEM_TYPE == 2 && WIDTH == 64
+    __m512i bits = (__m512i)v, odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, odd), _mm512_set1_epi32(0x7fff)), 16);
+    __mmask16 nan = _mm512_cmp_ps_mask((__m512)v, (__m512)v, _CMP_UNORD_Q);
+    _mm256_storeu_si256((void *)to, _mm512_cvtepi32_epi16(_mm512_mask_set1_epi32(rounded, nan, 0x7fc0)));
+#elif ELEM_TYPE == 2
+    T(Words) bits = (T(Words))v, rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16, nan = (T(Words))(v != v);
+    T(Halves) halves = __builtin_convertvector((rounded & ~nan) | (0x7fc0 & nan), T(Halves));
+    memcpy(to, &halves, sizeof halves);
+#else
+    T(narrow)((const REAL *)&v, to, LANES);
+#endif
+}
+
+static inline V T(load_some)(const ELEM *from, int n)
+{
+    ELEM padded[LANES] = {0};
+    for (int i = 0; i < n; i++) padded[i] = from[i];
+    return T(load)(padded);
+}
+
+static inline void T(save_some)(ELEM *to, V v, int n)
+{
+    ELEM padded[LANES];
+    T(save)(padded, v);
+    for (int i = 0; i < n; i++) to[i] = padded[i];
+}
+
+static inline V T(load_real_some)(const REAL *from, int n)
+{
+    REAL padded[LANES] = {0};
+    for (int i = 0; i < n; i++) padded[i] = from[i];
+    return T(load_real)(padded);
+}
+
+static inline void T(save_real_some)(REAL *to, V v, int n)
+{
+    for (int i = 0; i < n; i++) to[i] = v[i];
+}
+
+/* The first n lanes. */
+static inline M T(first)(int n)
+{
+    M mask;
+    for (int i = 0; i < LANES; i++) mask[i] = i < n ? -1 : 0;
+    return mask;
+}
+
+/* A store past the cache; `can_stream` says where it may be used. */
+static inline void T(save_past)(ELEM *to, V v)
+{
+#if ELEM_IS_REAL
+    V *past = &v;
+#else
+    ELEM past[LANES] __attribute__((aligned(WIDTH)));
+    T(save)(past, v);
+#endif
+    stream(to, past, LANES * sizeof(ELEM));
+}
+
+static inline int T(can_stream)(const void *to, int64_t dim)
+{
+    size_t unit = LANES * sizeof(ELEM);
+    return (uintptr_t)to % unit == 0 && dim * sizeof(ELEM) % unit == 0;
+}
+
+static inline double T(across)(V v)
+{
+#if WIDTH == 64 && REAL_TYPE_IS_FLOAT
+    return _mm512_reduce_add_ps((__m512)v);
+#else
+    double sum = 0;
+    for (int i = 0; i < LANES; i++) sum += v[i];
+    return sum;
+#endif
+}
+
+#ifndef GET
+#define GET(p, n) ((n) == LANES ? T(load)(p) : T(load_some)(p, n))
+#define GET_REAL(p, n) ((n) == LANES ? T(load_real)(p) : T(load_real_some)(p, n))
+#define PUT_REAL(p, v, n) ((n) == LANES ? T(save_real)(p, v) : T(save_real_some)(p, v, n))
+#endif
