@@ -89,7 +89,7 @@ def svg(card: Card) -> str:
     """Draw a box an axis, filled where a statistic spans it, hatched where it spans a group of it."""
     axes = reference.axes(card)
     width = len(axes) * (BOX + GAP)
-    boxes = "".join(box(axis, number * (BOX + GAP)) for number, axis in enumerate(axes))
+    boxes = "".join(box(axis, 1 + number * (BOX + GAP)) for number, axis in enumerate(axes))
     label = html.escape(reference.statistic(card), quote=True)
     return f'<svg class="axes" role="img" aria-label="{label}" width="{width}" height="{TOP + BOX // 2}">{boxes}</svg>'
 
@@ -103,7 +103,8 @@ def box(axis: reference.Axis, left: int) -> str:
 def legend(card: Card) -> str:
     """List what the axis names stand for, and the layouts of further inputs."""
     further = [
-        f"`{name}`: `{layout}`{', may be left out' if spare else ''}" for name, layout, spare in reference.inputs(card)
+        f"`{name}` is laid out `{layout}`{', and may be left out' if spare else ''}"
+        for name, layout, spare in reference.inputs(card)
     ]
     return "\n".join(
         f"- {line}" for line in [*(f"`{line.replace(': ', '`: ', 1)}" for line in reference.legend(card)), *further]

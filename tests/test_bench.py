@@ -60,6 +60,12 @@ def test_the_median_does_not_see_one_slow_round():
     assert timing.race({"a": Entrant(call)}, repeats=5, clock=clock)["a"].median == 1.0
 
 
+def test_a_long_race_ends_early():
+    clock = Clock()
+    assert timing.race({"a": Entrant(clock.call(1.0))}, repeats=50, clock=clock)["a"].rounds == timing.FEWEST
+    assert timing.race({"a": Entrant(clock.call(1e-3))}, repeats=50, clock=clock)["a"].rounds == 50
+
+
 def test_short_calls_are_repeated_until_the_clock_can_see_them():
     clock, count = Clock(), [0]
 

@@ -30,7 +30,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--group", metavar="GROUP", help="all methods of a group (default: token)")
     command.add_argument("--sizes", metavar="LIST", help="shapes of the input, such as 256x768,4096x768 or 32x64x56x56")
     command.add_argument("--dtypes", metavar="LIST", default="float32,bfloat16", help=", ".join(cases.DTYPES))
-    command.add_argument("--repeats", type=int, default=15, metavar="N", help="rounds of each race (default: 15)")
+    command.add_argument(
+        "--repeats", type=int, default=15, metavar="N", help="rounds of each race, fewer if slow (default: 15)"
+    )
     command.add_argument("--forward", action="store_true", help="the forward pass only")
     command.add_argument("--no-compile", action="store_true", help="leave out torch.compile, the slowest to prepare")
     command.add_argument("--markdown", action="store_true", help="print the table in Markdown")

@@ -287,6 +287,7 @@ def run(case: Case, repeats: int, compile: bool) -> dict[str, Any]:
         "pass": case.which,
         "path": path,
         "seconds": {name: time.median for name, time in times.items()},
+        "rounds": times["normkit"].rounds,
         "quartiles": {name: [time.low, time.high] for name, time in times.items()},
         "copied_bytes": 2 * cost.bytes_of(bout.inputs[:1]),
         "least_bytes": cost.least_bytes(bout.inputs, bout.sent, list(bout.module.parameters()), case.which),

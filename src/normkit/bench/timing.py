@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 SHORTEST = 1e-3  # seconds: the clock and the loop are lost in a sample of this length
+LONGEST = 2.0  # seconds of a race: after it the rounds end early, once there are FEWEST
+FEWEST = 5
 WARM_UP = 3  # calls: the first compiles, the second allocates, the third is like all others
 
 
@@ -23,18 +25,19 @@ class Entrant:
 
 @dataclass(frozen=True)
 class Time:
-    """Seconds a call takes: the median of the rounds, and its quartiles."""
+    """Seconds a call takes: the median of the rounds, its quartiles, and the number of rounds."""
 
     median: float
     low: float
     high: float
+    rounds: int
 
 
 Clock = Callable[[], float]
 
 
 def race(entrants: Mapping[str, Entrant], repeats: int, clock: Clock = time.perf_counter) -> dict[str, Time]:
-    """Time all entrants in turn, ``repeats`` rounds; short calls are repeated within a round.
+    """Time all entrants in turn, ``repeats`` rounds, fewer if they take long; short calls are repeated within a round.
 
     >>> found = race({"a": Entrant(lambda: sum(range(100))), "b": Entrant(lambda: None)}, repeats=3)
     >>> found["a"].median > found["b"].median > 0
@@ -43,7 +46,10 @@ def race(entrants: Mapping[str, Entrant], repeats: int, clock: Clock = time.perf
     counts = {name: _count(entrant, clock) for name, entrant in entrants.items()}
     samples: dict[str, list[float]] = {name: [] for name in entrants}
     with _collector_off():
-        for _ in range(repeats):
+        start = clock()
+        for done in range(repeats):
+            if done >= FEWEST and clock() - start > LONGEST:
+                break
             for name, entrant in entrants.items():
                 samples[name].append(_sample(entrant, counts[name], clock))
     return {name: _summary(seen) for name, seen in samples.items()}
@@ -81,6 +87,6 @@ def _collector_off() -> Iterator[None]:
 
 def _summary(seen: list[float]) -> Time:
     if len(seen) == 1:
-        return Time(seen[0], seen[0], seen[0])
+        return Time(seen[0], seen[0], seen[0], 1)
     low, median, high = statistics.quantiles(seen, n=4, method="inclusive")
-    return Time(median, low, high)
+    return Time(median, low, high, len(seen))
