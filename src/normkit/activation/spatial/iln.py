@@ -6,9 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check
-from normkit.activation.spatial._instance_layer import instance_layer_norm
+from normkit.activation._layer_instance import LayerInstanceNorm
 from normkit.catalog import method
-from normkit.norm import Norm
 
 
 @method(
@@ -20,7 +19,7 @@ from normkit.norm import Norm
     replaces=("instancenorm", "groupnorm"),
     invariant=("shift", "scale"),
 )
-class ILN(Norm):
+class ILN(LayerInstanceNorm):
     """Mix instance and layer normalization, by a learned share per channel.
 
     For decoders of image translation. With m_I, v_I over space, per sample and channel, and m_L, v_L over channels and
@@ -40,19 +39,11 @@ class ILN(Norm):
     """
 
     def __init__(self, num_features: int, *, eps: float = 1e-5):
-        super().__init__()
-        self.num_features = check.size(self, "num_features", num_features)
-        self.eps = check.eps(self, eps)
-        self.rho = nn.Parameter(torch.zeros(num_features))
+        super().__init__(num_features, eps, rho=0.0)
         self.weight = nn.Parameter(torch.ones(num_features))
         self.bias = nn.Parameter(torch.zeros(num_features))
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``."""
         check.channels_first(self, x, self.num_features, 3)
-        return instance_layer_norm(x, self.rho, self.weight, self.bias, eps=self.eps)
-
-    @torch.no_grad()
-    def clip_rho(self) -> None:
-        """Bring rho back to [0, 1], in place; for the training loop, after every optimizer step."""
-        self.rho.clamp_(0, 1)
+        return self._blend(x, self.weight, self.bias)
