@@ -157,6 +157,7 @@ def test_sizes_and_types_are_read_or_refused():
         ("T N C", (16, 8), (2, 8, 8)),
         ("N 2C", (4, 8), (4, 8)),
         ("N", (4,), (4,)),
+        ("... 3 H W", (2, 3, 5, 6), (2, 3, 5, 6)),
     ],
 )
 def test_a_layout_takes_the_size_asked_for(layout, size, shape):
@@ -164,7 +165,10 @@ def test_a_layout_takes_the_size_asked_for(layout, size, shape):
     assert nk.samples.shape_of(layout, fitted["named"], fitted["leading"], fitted["trailing"]) == shape
 
 
-@pytest.mark.parametrize("layout, size", [("N C +", (4, 8)), ("N C H W", (4, 8)), ("N 2C", (4, 7)), ("N C", (2, 3, 4))])
+@pytest.mark.parametrize(
+    "layout, size",
+    [("N C +", (4, 8)), ("N C H W", (4, 8)), ("N 2C", (4, 7)), ("N C", (2, 3, 4)), ("... 3 H W", (2, 4, 5, 6))],
+)
 def test_a_size_that_a_layout_cannot_have_is_passed_over(layout, size):
     assert cases.fit(layout, size) is None
 

@@ -92,7 +92,18 @@ def default_sizes(card: Card) -> tuple[tuple[int, ...], ...]:
     """Return the first that fits of images, where space follows the channels, tokens, maps and lists."""
     axes = card.shape.split(":")[0].split()
     order = (IMAGES, TOKENS, LISTS) if axes[-1] in ("*", "+", "W") else (TOKENS, MAPS, LISTS)
-    return next((sizes for sizes in order if fit(card.shape, sizes[0]) is not None), ())
+    fixed = [tuple(_with_fixed(axes, size) for size in sizes) for sizes in order]
+    return next((sizes for sizes in fixed if fit(card.shape, sizes[0]) is not None), ())
+
+
+def _with_fixed(axes: Sequence[str], size: tuple[int, ...]) -> tuple[int, ...]:
+    """Put in the sizes that a layout fixes by a number, such as the 3 of colours; counted from the last axis.
+
+    >>> _with_fixed(["...", "3", "H", "W"], (32, 64, 56, 56))
+    (32, 3, 56, 56)
+    """
+    own = {-place: int(axis) for place, axis in enumerate(reversed(axes), 1) if axis.isdigit()}
+    return tuple(own.get(place - len(size), length) for place, length in enumerate(size))
 
 
 def is_image(card: Card, size: tuple[int, ...]) -> bool:
