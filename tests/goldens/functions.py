@@ -5,6 +5,7 @@ from collections.abc import Callable
 from torch import nn
 
 from normkit import statistics
+from normkit.surgery.fold import fold_batchnorm
 
 
 class Call(nn.Module):
@@ -20,5 +21,6 @@ class Call(nn.Module):
 
 
 FUNCTIONS: dict[str, Callable[..., nn.Module]] = {
+    "fold-batchnorm": lambda layer, **fixed: Call(fold_batchnorm, layer=layer, **fixed),
     "merge-statistics": lambda **fixed: Call(statistics.merge, **fixed),
 }

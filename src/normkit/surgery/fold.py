@@ -1,0 +1,289 @@
+"""Fold batch normalization into the linear or convolution next to it: the same numbers, one layer less."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional
+
+from normkit import check, samples
+from normkit.norm import Norm
+from normkit.surgery.batch_statistics import takes_batch_statistics
+
+KINDS: dict[type[nn.Module], str] = {
+    nn.Linear: "linear",
+    nn.Conv1d: "conv",
+    nn.Conv2d: "conv",
+    nn.Conv3d: "conv",
+    nn.ConvTranspose1d: "conv-transpose",
+    nn.ConvTranspose2d: "conv-transpose",
+    nn.ConvTranspose3d: "conv-transpose",
+}
+TORCHS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
+
+def fold_batchnorm(
+    weight: Tensor,
+    bias: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    gain: Tensor,
+    shift: Tensor,
+    *,
+    layer: str = "linear",
+    groups: int = 1,
+    position: str = "after",
+    eps: float = 1e-5,
+) -> tuple[Tensor, Tensor]:
+    """Return the weight and bias of one layer that does what a layer and a batchnorm in evaluation do.
+
+    The batchnorm is a z + c per channel, a = gain / sqrt(running_var + eps), c = shift - running_mean a. Pass zeros
+    for a missing bias, ones and zeros for a batchnorm without gain and shift. Differentiable in everything.
+
+    Args:
+        weight: as torch keeps it: (O, I) linear, (O, I/G, *k) conv, (I, O/G, *k) conv-transpose.
+        bias: (O,).
+        running_mean, running_var, gain, shift: per channel.
+        layer: ``"linear"``, ``"conv"`` of any rank, or ``"conv-transpose"``.
+        groups: G of a convolution.
+        position: ``"after"``, the batchnorm reads the layer, exact for every stride, dilation and padding; or
+            ``"before"``, the layer reads the batchnorm, linear and conv only, and for a conv exact only where padding
+            commutes with the batchnorm: none, or one that repeats values.
+        eps: added to the variance under the root.
+    """
+    check.choice("fold_batchnorm", "layer", layer, ("linear", "conv", "conv-transpose"))
+    check.choice("fold_batchnorm", "position", position, ("after", "before"))
+    if layer == "conv-transpose" and position == "before":
+        raise ValueError("fold_batchnorm: with position='before' a conv-transpose would need a bias for each position")
+    outputs = weight.shape[1] * groups if layer == "conv-transpose" else weight.shape[0]
+    channels = outputs if position == "after" else weight.shape[1] * groups
+    check.shape("fold_batchnorm", "bias", bias, (outputs,))
+    norm = {"running_mean": running_mean, "running_var": running_var, "gain": gain, "shift": shift}
+    for name, value in norm.items():
+        check.shape("fold_batchnorm", name, value, (channels,))
+    scale = gain / (running_var + check.eps("fold_batchnorm", eps)).sqrt()
+    offset = shift - running_mean * scale
+    if position == "after":
+        return _scale_outputs(weight, scale, layer, groups), scale * bias + offset
+    inputs = weight.shape[1]
+    taps = weight.flatten(2).sum(-1) if weight.dim() > 2 else weight
+    own = torch.arange(outputs, device=weight.device).unsqueeze(1) // (outputs // groups) * inputs
+    read = own + torch.arange(inputs, device=weight.device)
+    along = (outputs, inputs) + (1,) * (weight.dim() - 2)
+    return weight * scale[read].view(along), bias + (taps * offset[read]).sum(1)
+
+
+def _scale_outputs(weight: Tensor, scale: Tensor, layer: str, groups: int) -> Tensor:
+    """Multiply each output channel of a weight."""
+    if layer != "conv-transpose":
+        return weight * scale.view(-1, *[1] * (weight.dim() - 1))
+    grouped = weight.unflatten(0, (groups, -1))
+    return (grouped * scale.view(groups, 1, -1, *[1] * (weight.dim() - 2))).flatten(0, 1)
+
+
+@torch.no_grad()
+def scale_and_shift(norm: nn.Module) -> tuple[Tensor, Tensor]:
+    """Return a and c, in float64, of a norm that is a z + c per channel in evaluation, or raise ValueError.
+
+    torch's own classes are read; every other one, of the library or derived from torch's, is asked: what it makes of
+    zeros, of ones and of random numbers. So an activation inside, or a statistic of the batch, is found out.
+
+    >>> scale_and_shift(nn.BatchNorm1d(1, eps=0.0).eval())
+    (tensor([1.], dtype=torch.float64), tensor([0.], dtype=torch.float64))
+    """
+    if not takes_batch_statistics(norm):
+        raise ValueError(f"scale_and_shift: {type(norm).__name__} is no layer with batch statistics")
+    if norm.training:
+        raise ValueError("scale_and_shift: the norm is in train mode; fold in evaluation only")
+    own: Any = norm
+    if type(norm) in TORCHS and own.running_var is not None:
+        scale = (own.running_var.double() + own.eps).rsqrt() * (1 if own.weight is None else own.weight.double())
+        return scale, (0 if own.bias is None else own.bias.double()) - own.running_mean.double() * scale
+    return _probe(norm)
+
+
+def _probe(norm: Any) -> tuple[Tensor, Tensor]:
+    name, exact, layout = type(norm).__name__, copy.deepcopy(norm).double(), _layout(norm)
+    channels = getattr(norm, "num_features", None) or next(iter(norm.arguments.values()))
+    shape = samples.shape_of(layout, samples.sizes(channels), trailing=(2, 3))
+    axis = layout.split().index("C")
+    random = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    random = random.to(next((t.device for t in [*exact.buffers(), *exact.parameters()]), random.device))
+    try:
+        zeros, ones, moved = (exact(x).movedim(axis, -1) for x in (random * 0, random * 0 + 1, random))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"scale_and_shift: {name} does not take one input of shape {shape}: {error}") from error
+    shift = zeros.flatten(0, -2)[0]
+    scale = ones.flatten(0, -2)[0] - shift
+    if not _same(moved, scale * random.movedim(axis, -1) + shift, 1e-9):
+        raise ValueError(f"scale_and_shift: {name} is not a scale and a shift of each channel in evaluation")
+    return scale, shift
+
+
+def _same(got: Tensor, wanted: Tensor, tolerance: float) -> bool:
+    """Tell whether two results agree relative to the largest number; NaN never does."""
+    largest = wanted.abs().max() if wanted.numel() else 0
+    return got.shape == wanted.shape and bool(((got - wanted).abs() <= tolerance * largest).all())
+
+
+def _layout(norm: nn.Module) -> str:
+    if isinstance(norm, Norm):
+        return norm.card.shape
+    axes = next((rank for rank, kind in enumerate(TORCHS[:3], 1) if isinstance(norm, kind)), 2)
+    return "N C " + {1: "", 2: "H W", 3: "H W L"}[axes]
+
+
+class ConstantPad(nn.Module):
+    """Pad each channel with a value of its own, where a convolution in front of which a norm stood pads with zeros.
+
+    With the norm a z + c folded into the convolution, padding z with -c / a is what padding a z + c with 0 was.
+
+    Args:
+        padding: as torch.nn.functional.pad takes it, the last axis first.
+        values: per channel, (C,).
+    """
+
+    values: Tensor
+
+    def __init__(self, padding: list[int], values: Tensor):
+        super().__init__()
+        self.padding = list(padding)
+        self.register_buffer("values", values)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Pad ``x`` (N, C, *space)."""
+        border = 1 - functional.pad(torch.ones_like(x[:1, :1]), self.padding)
+        along = self.values.to(x.dtype).view(-1, *[1] * (x.dim() - 2))
+        return functional.pad(x, self.padding) + border * along
+
+
+@torch.no_grad()
+def fold_pair(layer: nn.Module, norm: nn.Module, position: str = "after") -> nn.Module:
+    """Return a new layer that does what ``layer`` and ``norm``, one after the other, do in evaluation.
+
+    Computed in float64 and rounded once; the result shares no parameter with its origin and always has a bias. In front
+    of a convolution that pads with zeros the result is a :class:`ConstantPad` and the convolution without padding. In
+    front of a linear that reads flattened images each channel's numbers are repeated. Raises ValueError, with the
+    reason, where the two cannot be one: a layer that is no plain linear or convolution (a subclass, a
+    parametrization, a hook), a norm that is no scale and shift, widths that do not fit, a conv-transpose behind the
+    norm.
+    """
+    kind = KINDS.get(type(layer))
+    if kind is None or layer._forward_hooks or layer._forward_pre_hooks:
+        raise ValueError(f"fold_pair: {type(layer).__name__} is no plain linear or convolution, or has a hook")
+    scale, offset = scale_and_shift(norm)
+    new: Any = copy.deepcopy(layer)
+    weight = new.weight.double()
+    groups = getattr(layer, "groups", 1)
+    outputs = weight.shape[1] * groups if kind == "conv-transpose" else weight.shape[0]
+    channels = outputs if position == "after" else weight.shape[1] * groups
+    if position == "before" and kind == "linear" and channels % len(scale) == 0:
+        scale, offset = (v.repeat_interleave(channels // len(scale)) for v in (scale, offset))
+    if len(scale) != channels:
+        raise ValueError(
+            f"fold_pair: the norm has {len(scale)} channels, the layer {channels} {position} which it stands"
+        )
+    bias = weight.new_zeros(outputs) if new.bias is None else new.bias.double()
+    moments = (torch.zeros_like(scale), torch.ones_like(scale), scale, offset)
+    weight, bias = fold_batchnorm(weight, bias, *moments, layer=kind, groups=groups, position=position, eps=0.0)
+    new.weight, new.bias = (nn.Parameter(v.to(new.weight.dtype)) for v in (weight, bias))
+    padding = list(getattr(layer, "_reversed_padding_repeated_twice", []))
+    if position == "after" or not any(padding) or new.padding_mode != "zeros":
+        return new
+    if (scale == 0).any():
+        raise ValueError("fold_pair: a gain of 0 in front of a convolution that pads with zeros cannot be padded for")
+    new.padding, new._reversed_padding_repeated_twice = (0,) * (weight.dim() - 2), [0] * len(padding)
+    return nn.Sequential(ConstantPad(padding, (-offset / scale).to(new.weight.dtype)), new)
+
+
+class Folded(NamedTuple):
+    """A model without the batch norms that could be folded, their names, and for each one that stayed the reason."""
+
+    model: fx.GraphModule
+    folded: list[str]
+    kept: dict[str, str]
+
+
+@torch.no_grad()
+def fold(model: nn.Module, *inputs: Any, tolerance: float = 1e-9) -> Folded:
+    """Fold every batch norm of a model in evaluation into the linear or convolution next to it, where that is exact.
+
+    The model is traced with torch.fx, so that what counts is who reads whom; ``model`` itself stays as it is. A norm
+    goes into the layer that it reads if nobody else reads that layer, else into the only layer that reads it. Each
+    fold is proven on ``inputs`` before it is done: in float64 the new layer must give what the two gave, to
+    ``tolerance``.
+    """
+    if model.training:
+        raise ValueError("fold: the model is in train mode; call model.eval() first")
+    graph_module = fx.GraphModule(copy.deepcopy(model), graph := _Tracer().trace(model))
+    values = fx.Interpreter(graph_module, garbage_collect_values=False)
+    values.run(*inputs)
+    folded, kept = [], {}
+    calls = [node for node in graph.nodes if node.op == "call_module"]
+    norms = [node for node in calls if takes_batch_statistics(graph_module.get_submodule(node.target))]
+    for node in sorted(norms, key=lambda n: not _is_layer(graph_module, n.args[0])):
+        try:
+            _fold_node(graph_module, node, values.env, tolerance)
+            folded.append(node.target)
+        except ValueError as error:
+            kept[node.target] = str(error)
+    graph_module.delete_all_unused_submodules()
+    graph_module.recompile()
+    return Folded(graph_module, folded, kept)
+
+
+class _Tracer(fx.Tracer):
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        own = isinstance(m, Norm) or takes_batch_statistics(m)
+        return own or super().is_leaf_module(m, module_qualified_name)
+
+
+def _fold_node(model: fx.GraphModule, node: fx.Node, values: dict[fx.Node, Any], tolerance: float) -> None:
+    """Fold one norm, the call ``node``, or raise the reason why not."""
+    norm = model.get_submodule(str(node.target))
+    _called_once(model, node)
+    neighbour, position, reason = _neighbour(model, node)
+    if neighbour is None:
+        raise ValueError(reason)
+    _called_once(model, neighbour)
+    layer = model.get_submodule(str(neighbour.target))
+    first, last = (neighbour, node) if position == "after" else (node, neighbour)
+    given = values[first.args[0]].double()  # type: ignore[index]
+    new = fold_pair(layer, norm, position)
+    layer, norm = (copy.deepcopy(module).double() for module in (layer, norm))
+    proof = fold_pair(layer, norm, position)(given)
+    wanted = norm(layer(given)) if position == "after" else layer(norm(given))
+    if not _same(proof, wanted, tolerance):
+        raise ValueError(f"folded into {neighbour.target} it gave other numbers on the inputs")
+    model.set_submodule(str(neighbour.target), new)
+    values[neighbour] = values[last]
+    node.replace_all_uses_with(node.args[0])  # type: ignore[arg-type]
+    model.graph.erase_node(node)
+
+
+def _neighbour(model: fx.GraphModule, node: fx.Node) -> tuple[fx.Node | None, str, str]:
+    """Return the layer to fold into and whether the norm is after or before it, or the reason why there is none."""
+    source: Any = node.args[0]
+    readers = list(node.users)
+    if _is_layer(model, source):
+        if len(source.users) == 1:
+            return source, "after", ""
+        return None, "", f"{source.target}, which it reads, is read elsewhere too"
+    if len(readers) == 1 and _is_layer(model, readers[0]) and readers[0].args == (node,):
+        return readers[0], "before", ""
+    return None, "", "it neither reads a linear or convolution nor is read by one alone"
+
+
+def _is_layer(model: fx.GraphModule, node: Any) -> bool:
+    called = isinstance(node, fx.Node) and node.op == "call_module"
+    return called and type(model.get_submodule(str(node.target))) in KINDS
+
+
+def _called_once(model: fx.GraphModule, node: fx.Node) -> None:
+    module = model.get_submodule(str(node.target))
+    calls = [n for n in model.graph.nodes if n.op == "call_module" and model.get_submodule(str(n.target)) is module]
+    if len(calls) > 1:
+        raise ValueError(f"{node.target} is called {len(calls)} times")

@@ -1,0 +1,158 @@
+"""Merge aligned networks by averaging them, and repair what that does to the variance of their activations."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from normkit.activation.batch.repair import Repair
+from normkit.surgery.batch_statistics import batch_norms, recalibrate
+from normkit.surgery.fold import KINDS, fold_pair
+
+
+class Goal(NamedTuple):
+    """The mean and standard deviation that each channel of a layer shall have, (C,)."""
+
+    mean: Tensor
+    std: Tensor
+
+
+@torch.no_grad()
+def interpolate(models: Sequence[nn.Module], weights: Sequence[float] | None = None) -> nn.Module:
+    """Average every entry of the state of aligned networks, with their ``weights``, or all alike.
+
+    >>> a, b = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
+    >>> _ = a.weight.data.fill_(1.0), b.weight.data.fill_(5.0)
+    >>> interpolate([a, b], [0.75, 0.25]).weight.item()
+    2.0
+    """
+    weights = _weights("interpolate", models, weights)
+    states = [model.state_dict() for model in models]
+    merged = copy.deepcopy(models[0])
+    for name, entry in merged.state_dict().items():
+        mixed = torch.stack([w * s[name].double() for w, s in zip(weights, states, strict=True)]).sum(0)
+        entry.copy_(mixed)
+    return merged
+
+
+@torch.no_grad()
+def measure(model: nn.Module, layers: Sequence[str], batches: Iterable[Any]) -> dict[str, Goal]:
+    """Return mean and standard deviation of each layer's output channels over ``batches``.
+
+    Both are averaged batch by batch; the deviation is the root of the average unbiased variance, without eps. The model
+    is passed the data once, in train mode, as a copy, so that its own statistics stay.
+    """
+    probed = copy.deepcopy(model)
+    probes = {name: _Probe(probed.get_submodule(name)) for name in layers}
+    for name, probe in probes.items():
+        probed.set_submodule(name, probe)
+    recalibrate(probed, batches)
+    return {name: probe.goal() for name, probe in probes.items()}
+
+
+class _Probe(nn.Module):
+    """A layer whose output is measured and passed on as it is."""
+
+    def __init__(self, layer: nn.Module):
+        super().__init__()
+        self.layer, self.norm = layer, _repair_for(layer)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Call the layer."""
+        y = self.layer(x)
+        self.norm(y)
+        return y
+
+    def goal(self) -> Goal:
+        """Return what was measured."""
+        found: Any = self.norm
+        return Goal(found.running_mean.clone(), found.running_var.sqrt())
+
+
+def _repair_for(layer: nn.Module, **options: Any) -> Repair:
+    channels = layer.out_features if isinstance(layer, nn.Linear) else layer.out_channels
+    return Repair(channels, **options).to(layer.weight)  # type: ignore[arg-type]
+
+
+def merge(
+    models: Sequence[nn.Module],
+    batches: Sequence[Any],
+    weights: Sequence[float] | None = None,
+    *,
+    layers: Sequence[str] | None = None,
+    variant: str | None = "repair",
+    average: bool = False,
+    factor: float = 1.0,
+    eps: float = 1e-5,
+    folded: bool = True,
+) -> nn.Module:
+    """Average aligned networks, then give the activations of the average the statistics of its parents.
+
+    In this order: the states are averaged; the chosen layers' outputs are measured in every parent; a ``repair`` layer
+    with the averaged means and standard deviations (not variances) as goals is put after each in the average; all
+    batch statistics, the network's own and the new layers', are estimated anew in one pass over the data; the new
+    layers are folded away.
+
+    Args:
+        models: networks of one architecture, already aligned by permutation.
+        batches: training data, gone over once for each parent and once for the result.
+        weights: share of each network; all alike without.
+        layers: names of the layers to treat; every convolution without. The paper treats, of a ResNet, the two
+            convolutions inside each block only.
+        variant: ``"repair"``, ``"rescale"``, ``"reshift"``, or None: only the network's own batch statistics are
+            estimated anew, which with batch norms is what matters, by the paper.
+        average: replace each layer's goal deviations by their mean over the channels, and its goal means m by
+            sign(m) * mean(abs(m)).
+        factor: multiplies all goals.
+        eps: of the ``repair`` layers.
+        folded: fold the ``repair`` layers into the layers before them; else they stay.
+
+    Rethinking Model Re-Basin and Linear Mode Connectivity (Qu, Horvath, 2024), arXiv 2402.05966, after REPAIR:
+    REnormalizing Permuted Activations for Interpolation Repair (Jordan et al., 2022), arXiv 2211.08403.
+    """
+    weights = _weights("merge", models, weights)
+    merged = interpolate(models, weights)
+    if variant is None:
+        return recalibrate(merged, batches) if batch_norms(merged) else merged.eval()
+    layers = _layers(merged, layers)
+    parents = [measure(model, layers, batches) for model in models]
+    repairs = {name: _repair_for(merged.get_submodule(name), variant=variant, eps=eps) for name in layers}
+    for name, norm in repairs.items():
+        goal = _goal([p[name] for p in parents], weights, average, factor)
+        norm.weight.data.copy_(goal.std)
+        norm.bias.data.copy_(goal.mean)
+        merged.set_submodule(name, nn.Sequential(merged.get_submodule(name), norm))
+    recalibrate(merged, batches)
+    for name, norm in repairs.items() if folded else ():
+        layer = merged.get_submodule(f"{name}.0")
+        merged.set_submodule(name, fold_pair(layer, norm))
+    return merged
+
+
+def _weights(owner: str, models: Sequence[nn.Module], weights: Sequence[float] | None) -> list[float]:
+    if not models or (weights is not None and len(weights) != len(models)):
+        raise ValueError(f"{owner}: weights must give each of the {len(models)} models a share; it is {weights!r}")
+    return [1 / len(models)] * len(models) if weights is None else list(weights)
+
+
+def _layers(model: nn.Module, layers: Sequence[str] | None) -> list[str]:
+    if layers is None:
+        layers = [name for name, module in model.named_modules() if KINDS.get(type(module), "linear") != "linear"]
+    if not layers:
+        raise ValueError("merge: the model has no convolution; name the layers to repair, such as layers=['hidden']")
+    for name in layers:
+        kind = type(model.get_submodule(name))
+        if kind not in KINDS:
+            raise ValueError(f"merge: layers names {name}, a {kind.__name__}; only plain linears and convolutions fold")
+    return list(layers)
+
+
+def _goal(parents: list[Goal], weights: Sequence[float], average: bool, factor: float) -> Goal:
+    mean, std = (sum(w * part for w, part in zip(weights, parts, strict=True)) for parts in zip(*parents, strict=True))
+    if average:
+        mean, std = mean.sign() * mean.abs().mean(), std.mean().expand_as(std)
+    return Goal(factor * mean, factor * std)

@@ -1,0 +1,165 @@
+"""REPAIR: the layer's variants, and the procedure on merged networks."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import normkit as nk
+from normkit.activation.batch.repair import Repair
+from normkit.surgery.repair import interpolate, measure, merge
+
+
+def close(got, want, **tolerance):
+    torch.testing.assert_close(got, want, **tolerance)
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("variant", ["repair", "rescale", "reshift"])
+@pytest.mark.parametrize("shape", [(6, 3), (4, 3, 5), (2, 3, 4, 2)], ids=str)
+def test_the_layer_follows_its_equations(variant, shape):
+    module = Repair(3, variant=variant, eps=0.1).double()
+    module.weight.data, module.bias.data = draw(3, seed=8), draw(3, seed=9)
+    weight, bias = module.weight.detach(), module.bias.detach()
+    found = []
+
+    def formula(values, mean, var):
+        return {
+            "repair": weight * (values - mean) / (var + 0.1).sqrt() + bias,
+            "rescale": weight * values / (var + 0.1).sqrt(),
+            "reshift": values - mean + bias,
+        }[variant]
+
+    for seed in range(3):
+        x = draw(*shape, seed=seed) * (1 + seed) + seed
+        values = x.movedim(1, -1)
+        flat = values.reshape(-1, 3)
+        found.append((flat.mean(0), flat.var(0)))
+        close(
+            module(x).movedim(1, -1), formula(values, flat.mean(0), flat.var(0, correction=int(variant == "rescale")))
+        )
+    mean, var = (torch.stack(part).mean(0) for part in zip(*found, strict=True))
+    if variant != "rescale":
+        close(module.running_mean, mean)
+    if variant != "reshift":
+        close(module.running_var, var)
+    close(module.eval()(x).movedim(1, -1), formula(values, mean, var))
+
+
+def test_one_value_a_channel_is_refused():
+    with pytest.raises(ValueError, match="one value a channel"):
+        nk.create("repair", 3)(torch.randn(1, 3))
+
+
+def networks(norm=nn.Identity):
+    models = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        models.append(
+            nn.Sequential(
+                nn.Conv2d(2, 5, 3, padding=1),
+                norm(5) if norm is not nn.Identity else norm(),
+                nn.ReLU(),
+                nn.Conv2d(5, 4, 3),
+                nn.ReLU(),
+                nn.Flatten(),
+                nn.Linear(64, 3),
+            ).double()
+        )
+    return models
+
+
+def batches():
+    return [draw(n, 2, 6, 6, seed=n) + 0.5 for n in (16, 8, 12)]
+
+
+def test_interpolation_averages_every_entry():
+    a, b = networks(nn.BatchNorm2d)
+    a(batches()[0]), b(batches()[1]), b(batches()[1])
+    mid = interpolate([a, b], [0.25, 0.75])
+    close(mid[0].weight, 0.25 * a[0].weight + 0.75 * b[0].weight)
+    close(mid[1].running_var, 0.25 * a[1].running_var + 0.75 * b[1].running_var)
+    assert mid[1].num_batches_tracked.dtype == torch.int64
+    close(interpolate([a, b])[6].bias, (a[6].bias + b[6].bias) / 2)
+
+
+def test_measuring_averages_over_batches_and_changes_nothing():
+    model = networks(nn.BatchNorm2d)[0]
+    before = copy.deepcopy(model.state_dict())
+    found = measure(model, ["0"], batches())
+    outputs = [model[0](b).detach() for b in batches()]
+    close(found["0"].mean, torch.stack([o.mean((0, 2, 3)) for o in outputs]).mean(0))
+    close(found["0"].std, torch.stack([o.var((0, 2, 3)) for o in outputs]).mean(0).sqrt())
+    close(dict(model.state_dict()), dict(before), rtol=0, atol=0)
+    assert model.training
+
+
+@pytest.mark.parametrize("variant", ["repair", "rescale", "reshift"])
+def test_the_merged_network_meets_its_goals(variant):
+    models, data = networks(), [torch.cat(batches())]
+    parents = [measure(m, ["0"], data)["0"] for m in models]
+    found = measure(merge(models, data, [0.3, 0.7], layers=["0"], variant=variant, eps=0.0), ["0"], data)["0"]
+    mean, std = (0.3 * p + 0.7 * q for p, q in zip(*parents, strict=True))
+    if variant != "rescale":
+        close(found.mean, mean)
+    if variant != "reshift":
+        close(found.std, std)
+
+
+def test_the_repairing_layers_are_folded_away():
+    merged = merge(networks(), batches())
+    assert not any(isinstance(m, Repair) for m in merged.modules())
+    assert not merged.training
+
+
+def test_folding_changes_no_number():
+    plain, folded = (merge(networks(nn.BatchNorm2d), batches(), folded=f) for f in (False, True))
+    assert sum(isinstance(m, Repair) for m in plain.modules()) == 2
+    x = draw(5, 2, 6, 6, seed=77)
+    close(folded(x), plain(x))
+
+
+def test_collapsed_variance_comes_back():
+    """Between two unrelated networks the variance falls by half; repaired it does not."""
+    models, data = networks(), batches()
+    parents = [measure(m, ["0", "3"], data)["3"].std for m in models]
+    goal = (parents[0] + parents[1]) / 2
+    plain = measure(interpolate(models), ["3"], data)["3"].std
+    repaired = measure(merge(models, data), ["3"], data)["3"].std
+    assert (plain / goal).mean() < 0.75
+    close(repaired, goal, rtol=0.02, atol=0)
+
+
+def test_average_and_factor_change_the_goals():
+    models, data = networks(), batches()
+    parents = [measure(m, ["0"], data)["0"] for m in models]
+    mean, std = ((p + q) / 2 for p, q in zip(*parents, strict=True))
+    merged = merge(models, data, layers=["0"], average=True, factor=2.0, folded=False)
+    close(merged[0][1].weight.data, (2 * std.mean()).expand(5))
+    close(merged[0][1].bias.data, 2 * mean.sign() * mean.abs().mean())
+
+
+def test_without_a_variant_only_the_networks_own_statistics_are_renewed():
+    models, data = networks(nn.BatchNorm2d), batches()
+    merged = merge(models, data, variant=None)
+    outputs = [merged[0](b).detach() for b in data]
+    close(merged[1].running_mean, torch.stack([o.mean((0, 2, 3)) for o in outputs]).mean(0))
+    close(merged[0].weight, (models[0][0].weight + models[1][0].weight) / 2)
+
+
+def test_linear_networks_name_their_layers():
+    models = [nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).double() for _ in range(2)]
+    data = [draw(20, 3)]
+    with pytest.raises(ValueError, match="name the layers"):
+        merge(models, data)
+    with pytest.raises(ValueError, match="1, a ReLU"):
+        merge(models, data, layers=["1"])
+    with pytest.raises(ValueError, match="weights must give each of the 2"):
+        merge(models, data, [1.0], layers=["0"])
+    merged = merge(models, data, layers=["0"])
+    goal = sum(measure(m, ["0"], data)["0"].std for m in models) / 2
+    close(measure(merged, ["0"], data)["0"].std, goal, rtol=0.05, atol=0)
