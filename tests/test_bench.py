@@ -14,6 +14,11 @@ from normkit.bench import cases, cost, paths, report, timing
 from normkit.bench.timing import Entrant
 
 
+@pytest.fixture(autouse=True)
+def _no_fresh_processes(monkeypatch):
+    monkeypatch.setattr(cost, "import_seconds", lambda: 0.025)
+
+
 class Clock:
     """A clock that calls move by hand."""
 
@@ -193,8 +198,7 @@ def test_the_path_is_told_and_the_formula_can_be_forced():
     assert paths.taken(lambda: norm(x)) == taken
 
 
-def test_a_tiny_race_from_the_command_line(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(cost, "import_seconds", lambda: 0.025)
+def test_a_tiny_race_from_the_command_line(tmp_path, capsys):
     files = {kind: tmp_path / f"bench.{kind}" for kind in ("json", "csv")}
     words = ["bench", "layernorm", "groupnorm", "--sizes", "4x8", "--dtypes", "mixed", "--repeats", "2", "--no-compile"]
     assert cli.main([*words, "--json", str(files["json"]), "--csv", str(files["csv"])]) == 0

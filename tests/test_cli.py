@@ -57,7 +57,7 @@ def test_every_argument_is_explained(name):
 def test_the_lines_of_code_that_show_prints_run(name):
     card = nk.card(name)
     code = reference.usage(card).rsplit("\n", 1)[0]
-    scope = {}
+    scope = {name: make(768) for name, make in card.example.items() if callable(make)}  # the user's own modules
     exec(code, scope)
     assert type(scope["norm"]) is card.cls
 
