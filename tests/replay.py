@@ -51,11 +51,18 @@ class Golden:
     def build(self):
         name, args, kwargs = self.meta["name"], self.meta.get("args", []), self.meta.get("kwargs", {})
         make = _functions.FUNCTIONS.get(name) or (lambda *a, **k: nk.create(name, *a, **k))
-        module = make(*args, **kwargs).to(self.dtype)
+        module = make(*args, **kwargs, **self.sublayers()).to(self.dtype)
         wanted, own = self.part("state/"), module.state_dict()
         assert set(wanted) <= set(own), f"state_dict lacks {sorted(set(wanted) - set(own))}; it has {sorted(own)}"
         module.load_state_dict({**own, **{k: v.reshape(own[k].shape) for k, v in wanted.items()}})
         return module
+
+    def sublayers(self):
+        """The linear maps that a block was recorded around."""
+        if self.meta["kind"] != "block":
+            return {}
+        weights = {name: self.arrays[f"state/{name}.weight"] for name in ("attention", "feedforward")}
+        return {name: torch.nn.Linear(w.shape[1], w.shape[0], bias=False) for name, w in weights.items()}
 
     def replay_step(self, module, step, at):
         module.train(step.get("mode", "train") == "train")

@@ -235,14 +235,21 @@ def usage(card: Card) -> str:
     spare = [f"{name} {_tuple(layout)}" for name, layout, optional in inputs(card) if optional]
     note = ", ".join(shapes) + (f"; optional: {', '.join(spare)}" if spare else "")
     named = ", ".join(filter(None, [f'"{card.name}"', given]))
-    made = f"norm = nk.{card.cls.__name__}({given})  # or nk.create({named})"
-    return f"import normkit as nk\n\n{made}\ny = norm({', '.join(required)})  # {note}"
+    made = f"norm = nk.{card.cls.__name__}({given})" + ("\n" if len(given) > 30 else "  ") + f"# or nk.create({named})"
+    imports = "import torch\n\nimport normkit as nk" if "torch." in given else "import normkit as nk"
+    return f"{imports}\n\n{made}\ny = norm({', '.join(required)})  # {note}"
 
 
 def _typed(card: Card) -> str:
-    first = next(iter(card.signature.parameters.values()), None)
-    width = ["768"] if first is not None and first.default is first.empty and first.name not in card.example else []
-    return ", ".join(width + [f"{key}={value!r}" for key, value in card.example.items()])
+    width = samples.width_argument(card)
+    given = [] if width is None else ["dim=768" if width.kind is width.KEYWORD_ONLY else "768"]
+    shown = [f"{key}={_module(value) if callable(value) else repr(value)}" for key, value in card.example.items()]
+    return ", ".join(given + shown)
+
+
+def _module(build: Callable[[int], object]) -> str:
+    """An example that is a function stands for a module of the user's, one of torch's."""
+    return f"torch.nn.{build(768)!r}"
 
 
 def _tuple(layout: str) -> str:

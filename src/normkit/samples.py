@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -13,11 +14,31 @@ from normkit.catalog import Card
 
 
 def build(card: Card, features: int = 8, **overrides: Any) -> nn.Module:
-    """Build a smallest instance: the feature count first, then the card's example arguments, then ``overrides``."""
-    arguments = {**card.example, **overrides}
-    first = next(iter(card.signature.parameters.values()), None)
-    takes_features = first is not None and first.default is first.empty and first.name not in arguments
-    return card.cls(*([features] if takes_features else []), **arguments)
+    """Build a smallest instance: the feature count, the card's example arguments, and ``overrides``."""
+    args, kwargs = given(card, features, **overrides)
+    return card.cls(*args, **kwargs)
+
+
+def given(card: Card, features: int = 8, **overrides: Any) -> tuple[tuple[int, ...], dict[str, Any]]:
+    """The arguments that build a smallest instance."""
+    with torch.device(overrides.get("device") or torch.get_default_device()):
+        arguments = {**example(card, features), **overrides}
+    width = width_argument(card)
+    if width is None or width.name in overrides:
+        return (), arguments
+    return ((), {width.name: features, **arguments}) if width.kind is width.KEYWORD_ONLY else ((features,), arguments)
+
+
+def example(card: Card, features: int) -> dict[str, Any]:
+    """The card's example arguments; a function among them is called with the feature count, and makes a module."""
+    return {key: value(features) if callable(value) else value for key, value in card.example.items()}
+
+
+def width_argument(card: Card) -> inspect.Parameter | None:
+    """The argument that takes the feature count and must be given: the first one or a keyword ``dim``; else None."""
+    takes = list(card.signature.parameters.values())
+    wanted = [p for p in takes if p.name == "dim" and p.kind is p.KEYWORD_ONLY] + takes[:1]
+    return next((p for p in wanted if p.default is p.empty and p.name not in card.example), None)
 
 
 def sizes(features: int = 8, batch: int = 4) -> dict[str, int]:
