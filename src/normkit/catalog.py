@@ -28,6 +28,7 @@ from torch import nn
 ROOMS = {
     "activation": "activations, by what a statistic is taken over",
     "attention": "attention scores",
+    "residual": "the residual stream",
     "weight": "weights",
 }
 
@@ -169,6 +170,9 @@ def _take_device_and_dtype(cls: type[nn.Module]) -> None:
 
 def _plain_values(signature: inspect.Signature, bound: inspect.BoundArguments) -> dict[str, Any]:
     values = dict(list(bound.arguments.items())[1:])
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            values.update(values.pop(parameter.name))
     return {key: value for key, value in values.items() if not isinstance(value, nn.Module | torch.Tensor)}
 
 

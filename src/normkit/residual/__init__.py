@@ -1,0 +1,1 @@
+"""The residual stream: placements of norms and scales around sublayers, and a reference transformer made of them."""

@@ -1,0 +1,287 @@
+"""The two sublayers of a transformer layer: attention around a core of the attention room, and the feedforward."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from normkit import catalog, check
+from normkit.activation._layers import Linear
+from normkit.attention._core import AttentionCore
+from normkit.residual._stream import NormName, unit
+from normkit.residual.placements import make_norm
+
+LinearName = str | Callable[..., nn.Module]
+Turns = tuple[Tensor, Tensor]  # cosine and sine of each position's angles, (T, head_dim / 2)
+
+
+class KeysValues:
+    """The keys and values of one layer's past, (B, kv_heads, S, head_dim) each."""
+
+    def __init__(self) -> None:
+        self.keys: Tensor | None = None
+        self.values: Tensor | None = None
+
+    def __len__(self) -> int:
+        return 0 if self.keys is None else self.keys.shape[2]
+
+    def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Append new positions; return all."""
+        if self.keys is not None and self.values is not None:
+            keys, values = torch.cat([self.keys, keys], 2), torch.cat([self.values, values], 2)
+        self.keys, self.values = keys, values
+        return keys, values
+
+
+def turns(positions: Tensor, head_dim: int, base: float = 10000.0) -> Turns:
+    """Cosine and sine of the rotary angles, position * base^(-2i / head_dim), in float32."""
+    order = torch.arange(0, head_dim, 2, device=positions.device).float()
+    angles = positions.float()[:, None] * (1.0 / base ** (order / head_dim))
+    return angles.cos(), angles.sin()
+
+
+def rotate(x: Tensor, angles: Turns, style: str) -> Tensor:
+    """Turn pairs of features (..., T, head_dim): (i, i + head_dim / 2) in ``"halves"``, (2i, 2i + 1) in ``"pairs"``."""
+    cos, sin = (a.to(x.dtype) for a in angles)
+    if style == "halves":
+        a, b = x.chunk(2, -1)
+        return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+    a, b = x[..., ::2], x[..., 1::2]
+    return torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)
+
+
+def make_linear(owner: object, linear: LinearName, inputs: int, outputs: int, bias: bool) -> nn.Module:
+    """Build a linear map: torch's, a method of the catalogue by name (``"sdd-linear"``), or by a function."""
+    if not isinstance(linear, str):
+        return linear(inputs, outputs, bias=bias)
+    if linear == "linear":
+        return Linear(inputs, outputs, bias=bias)
+    takes = catalog.card(linear).signature.parameters
+    if list(takes)[:2] != ["in_features", "out_features"]:
+        raise ValueError(f"{type(owner).__name__}: linear={linear!r} is no linear map; use 'linear' or 'sdd-linear'")
+    return catalog.create(linear, inputs, outputs, bias=bias)
+
+
+def make_core(
+    owner: object, name: str, head_dim: int, heads: int, causal: bool, options: Mapping[str, Any]
+) -> nn.Module:
+    """Build an attention core by name, or say which cores would do."""
+    cores = {
+        n: catalog.card(n) for n in catalog.methods(room="attention") if issubclass(catalog.card(n).cls, AttentionCore)
+    }
+    check.choice(owner, "core", name, tuple(cores))
+    takes = cores[name].signature.parameters
+    if causal and "causal" not in takes:
+        able = ", ".join(n for n, card in cores.items() if "causal" in card.signature.parameters)
+        raise ValueError(
+            f"{type(owner).__name__}: core {name!r} has no causal form; set causal=False, or use one of {able}"
+        )
+    for option in options:
+        if option not in takes:
+            able = ", ".join(n for n, card in cores.items() if option in card.signature.parameters)
+            raise ValueError(
+                f"{type(owner).__name__}: core {name!r} takes no {option!r}, which was asked for; "
+                f"{'those that do: ' + able if able else 'it takes ' + ', '.join(takes)}"
+            )
+    given = {"heads": heads, **({"causal": True} if causal else {}), **options}
+    return catalog.create(name, head_dim, **given)
+
+
+class Attention(nn.Module):
+    """Project to queries, keys and values, head by head let the core mix them, and project back.
+
+        q, k, v = x Wqᵀ, x Wkᵀ, x Wvᵀ        cut into heads; with fewer key heads, neighbouring queries share one
+        q, k, v = query_norm(q), key_norm(k), value_norm(v)        where there are such norms, over each head's features
+        A(x) = join(core(rotate(q), rotate(k), v)) Woᵀ
+
+    Args:
+        dim: features of the stream.
+        heads: how many heads; without ``head_dim`` it must divide dim.
+        kv_heads: how many heads keys and values have; it must divide heads.
+        head_dim: features of a head, dim / heads by default.
+        causal: position t sees positions s <= t.
+        core, core_options: a method of the attention room by name, and its further arguments.
+        norms: which of query, key and value are normalized. norm: by which norm. norm_over: each ``"head"`` by
+            itself, or the full ``"width"`` before it is cut.
+        head_scale: a learned number multiplies each head's slice of the result.
+        window: how many positions back a query sees, itself included; None for all.
+        rotary: ``"halves"`` or ``"pairs"``: which features the rotary embedding turns together.
+        bias, linear: the projections have a bias; are of another kind than torch's.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        kv_heads: int | None = None,
+        head_dim: int | None = None,
+        causal: bool = True,
+        core: str = "softmax",
+        core_options: Mapping[str, Any] | None = None,
+        norms: tuple[str, ...] = (),
+        norm: NormName = "layernorm",
+        norm_over: str = "head",
+        head_scale: bool = False,
+        window: int | None = None,
+        rotary: str = "halves",
+        bias: bool = False,
+        output_bias: bool | None = None,
+        linear: LinearName = "linear",
+    ):
+        super().__init__()
+        self.heads = check.size(self, "heads", heads)
+        self.kv_heads = self.heads if kv_heads is None else check.size(self, "kv_heads", kv_heads)
+        check.divides(self, "kv_heads", self.kv_heads, "heads", self.heads)
+        if head_dim is None:
+            check.divides(self, "heads", self.heads, "dim", dim)
+        self.head_dim = dim // self.heads if head_dim is None else check.size(self, "head_dim", head_dim)
+        self.window = None if window is None else check.size(self, "window", window)
+        self.rotary = check.choice(self, "rotary", rotary, ("halves", "pairs"))
+        self.norm_over = check.choice(self, "norm_over", norm_over, ("head", "width"))
+        widths = {
+            "query": self.heads * self.head_dim,
+            "key": self.kv_heads * self.head_dim,
+            "value": self.kv_heads * self.head_dim,
+        }
+        for name, width in widths.items():
+            self.add_module(name, make_linear(self, linear, dim, width, bias))
+        self.output = make_linear(self, linear, widths["query"], dim, bias if output_bias is None else output_bias)
+        self.norms = tuple(norms)
+        for name in norms:
+            self.add_module(
+                f"{name}_norm", make_norm(self, norm, self.head_dim if norm_over == "head" else widths[name])
+            )
+        self.head_scale = nn.Parameter(torch.ones(self.heads)) if head_scale else None
+        self.causal = bool(causal)
+        rule = self.causal and self.window is None  # with a window, the mask says what is earlier
+        self.core = make_core(self, core, self.head_dim, self.heads, rule, core_options or {})
+        self.masks = "mask" in inspect.signature(self.core.forward).parameters
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        cache: KeysValues | None = None,
+        angles: Turns | None = None,
+        sphere: Tensor | None = None,
+    ) -> Tensor:
+        """Attend from every position of ``x`` (B, T, dim) to those it sees, of ``cache`` also.
+
+        ``mask`` is True where a key is seen, (B, S) or what broadcasts to (B, heads, T, S). ``angles`` turn queries
+        and keys. With ``sphere`` (heads, head_dim) they then get unit length and are multiplied by it.
+        """
+        q, k, v = (self._heads(name, x) for name in ("query", "key", "value"))
+        if angles is not None:
+            q, k = rotate(q, angles, self.rotary), rotate(k, angles, self.rotary)
+        if sphere is not None:
+            q, k = (unit(z) * sphere[:, None].to(z.dtype) for z in (q, k))
+        past = 0 if cache is None else len(cache)
+        k, v = (k, v) if cache is None else cache.extend(k, v)
+        y = self._attend(q, self._shared(k), self._shared(v), mask, past)
+        return self._scaled(self.output(y.transpose(1, 2).flatten(2)))
+
+    def _heads(self, name: str, x: Tensor) -> Tensor:
+        """Project, normalize and cut: (B, heads, T, head_dim)."""
+        z = getattr(self, name)(x)
+        norm = getattr(self, f"{name}_norm") if name in self.norms else None
+        z = norm(z) if norm is not None and self.norm_over == "width" else z
+        z = z.unflatten(-1, (-1, self.head_dim))
+        z = norm(z) if norm is not None and self.norm_over == "head" else z
+        return z.transpose(1, 2)
+
+    def _shared(self, z: Tensor) -> Tensor:
+        """Give each key and value head to its group of queries."""
+        groups = self.heads // self.kv_heads
+        return z if groups == 1 else z.repeat_interleave(groups, 1)
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, past: int) -> Tensor:
+        core = self.core
+        mask = None if mask is None else self._checked(mask, q, k)
+        if self.window is not None or (self.causal and past):
+            seen = self._visible(q, k, past)
+            mask = seen if mask is None else mask & seen
+        if self.causal and past:
+            # a core counts its causal rule from the first query, which with a past is not the first position
+            core = copy.copy(core)
+            core.causal = False  # type: ignore[assignment]
+        if mask is None:
+            return core(q, k, v)
+        if not self.masks:
+            raise ValueError(
+                f"Attention: core {type(core).__name__} takes no mask, so neither a mask, a window nor a cache"
+            )
+        return core(q, k, v, mask=mask)
+
+    def _visible(self, q: Tensor, k: Tensor, past: int) -> Tensor:
+        at = torch.arange(past, past + q.shape[2], device=q.device)[:, None]
+        key = torch.arange(k.shape[2], device=q.device)
+        seen = key <= at if self.causal else torch.ones_like(key <= at)
+        return seen if self.window is None else seen & (at - key < self.window) & (key - at < self.window)
+
+    def _checked(self, mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        """The mask as the core wants it."""
+        if isinstance(mask, Tensor) and mask.dim() == 2:
+            check.mask(self, "mask", mask, (q.shape[0], k.shape[2]), q)
+            return mask[:, None, None, :]
+        return mask
+
+    def _scaled(self, y: Tensor) -> Tensor:
+        if self.head_scale is None:
+            return y
+        return (y.unflatten(-1, (self.heads, -1)) * self.head_scale[:, None].to(y.dtype)).flatten(-2)
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
+    "silu": F.silu,
+    "relu_squared": lambda x: F.relu(x).square(),
+}
+GATES: dict[str, Callable[[Tensor], Tensor]] = {
+    "swiglu": F.silu,
+    "geglu": F.gelu,
+    "geglu_tanh": partial(F.gelu, approximate="tanh"),
+}
+
+
+class FeedForward(nn.Module):
+    """Widen, activate, narrow: F(x) = down(act(up(x))), position by position.
+
+    With a gate (``"swiglu"``, ``"geglu"``), ``up`` has 2 * hidden rows, first u, then the gate, and act is act(gate)
+    * u.
+
+    Args:
+        dim, hidden: features of the stream, and in between.
+        activation: a name; an unknown one gets the list.
+        bias, linear: the linears have a bias; are of another kind than torch's.
+    """
+
+    def __init__(
+        self, dim: int, hidden: int, *, activation: str = "gelu", bias: bool = False, linear: LinearName = "linear"
+    ):
+        super().__init__()
+        hidden = check.size(self, "hidden", hidden)
+        self.activation = check.choice(self, "activation", activation, (*ACTIVATIONS, *GATES))
+        self.up = make_linear(self, linear, dim, hidden * (2 if activation in GATES else 1), bias)
+        self.down = make_linear(self, linear, hidden, dim, bias)
+
+    def forward(self, x: Tensor, before: Callable | None = None, after: Callable | None = None) -> Tensor:
+        """Map ``x``; ``before`` and ``after`` act on the hidden features before and after the activation."""
+        h = self.up(x)
+        h = self._activate(h if before is None else before(h))
+        return self.down(h if after is None else after(h))
+
+    def _activate(self, h: Tensor) -> Tensor:
+        if self.activation in ACTIVATIONS:
+            return ACTIVATIONS[self.activation](h)
+        u, gate = h.chunk(2, -1)
+        return GATES[self.activation](gate) * u

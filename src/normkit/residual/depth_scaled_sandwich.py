@@ -1,0 +1,61 @@
+"""Depth-scaled sandwich norm: peri-norm whose output gains start small in deep models."""
+
+from __future__ import annotations
+
+from normkit.catalog import method
+from normkit.residual._stream import SUBLAYERS, Block, NormName, Sublayer
+
+
+@method(
+    "depth-scaled-sandwich",
+    paper="Pangu Ultra: Pushing the Limits of Dense Large Language Models on Ascend NPUs (2025), arXiv 2504.07866",
+    shape="... C",
+    over="C",
+    example={**SUBLAYERS, "depth": 4},
+    exempt={"extremes": "in float16 the gains of two norms of a zero vector, 1000 each, overflow"},
+    provenance="no code was published; the two constants are as cited, not re-read in the paper",
+)
+class DepthScaledSandwich(Block):
+    """Normalize what each sublayer reads and writes; the written share starts at a constant over the root of the depth.
+
+    For very deep transformers (94 layers in the paper) without loss spikes; goes with all weights drawn with standard
+    deviation sqrt(1 / (2 dim depth)), which the transformer layer of this placement does.
+
+        x <- x + attention_output_norm(A(attention_norm(x)))
+        x <- x + feedforward_output_norm(F(feedforward_norm(x)))
+
+    Args:
+        dim: features of the stream.
+        layer: where the block stands in the model; not used.
+        depth: how many layers the model has.
+        norm: a norm of the catalogue by name, or a function of the width.
+        attention_constant, feedforward_constant: the output norms' gains start at these over sqrt(depth), and are then
+            learned freely.
+        attention, feedforward: the sublayers A and F, maps of (..., dim) to itself; their parameters stay the caller's.
+
+    Pangu Ultra: Pushing the Limits of Dense Large Language Models on Ascend NPUs (2025), arXiv 2504.07866.
+    """
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        layer: int = 0,
+        depth: int,
+        norm: NormName = "rmsnorm",
+        attention_constant: float = 0.283,
+        feedforward_constant: float = 0.432,
+        attention: Sublayer,
+        feedforward: Sublayer,
+    ):
+        super().__init__(
+            "depth-scaled-sandwich",
+            dim,
+            layer,
+            depth,
+            norm,
+            attention,
+            feedforward,
+            attention_constant=attention_constant,
+            feedforward_constant=feedforward_constant,
+        )

@@ -1,0 +1,48 @@
+"""Peri-norm: a norm before and a norm after each sublayer, inside the branch."""
+
+from __future__ import annotations
+
+from normkit.catalog import method
+from normkit.residual._stream import SUBLAYERS, Block, NormName, Sublayer
+
+
+@method(
+    "peri-norm",
+    paper="Peri-LN: Revisiting Layer Normalization in the Transformer Architecture "
+    "(Kim et al., 2025), arXiv 2502.02732",
+    shape="... C",
+    over="C",
+    example={**SUBLAYERS},
+    exempt={"extremes": "in float16 the gains of two norms of a zero vector, 1000 each, overflow"},
+    provenance="the paper's authors published no code; the wiring is checked with a third party's sandwich norm",
+)
+class PeriNorm(Block):
+    """Normalize what each sublayer reads and what it writes, and leave the stream alone.
+
+    The wiring of Gemma 2 and 3, and CogView's sandwich: the hidden states' variance grows linearly with depth, and a
+    sublayer's scale cannot reach the stream. A whole model also normalizes the embedding's output and the last hidden
+    state.
+
+        x <- x + attention_output_norm(A(attention_norm(x)))
+        x <- x + feedforward_output_norm(F(feedforward_norm(x)))
+
+    Args:
+        dim: features of the stream.
+        layer, depth: where the block stands in the model; not used.
+        norm: a norm of the catalogue by name, or a function of the width.
+        attention, feedforward: the sublayers A and F, maps of (..., dim) to itself; their parameters stay the caller's.
+
+    Peri-LN: Revisiting Layer Normalization in the Transformer Architecture (Kim et al., 2025), arXiv 2502.02732.
+    """
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        layer: int = 0,
+        depth: int = 1,
+        norm: NormName = "rmsnorm",
+        attention: Sublayer,
+        feedforward: Sublayer,
+    ):
+        super().__init__("peri-norm", dim, layer, depth, norm, attention, feedforward)

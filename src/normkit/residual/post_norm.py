@@ -1,0 +1,45 @@
+"""Post-norm: the stream itself is normalized after every sublayer."""
+
+from __future__ import annotations
+
+from normkit.catalog import method
+from normkit.residual._stream import SUBLAYERS, Block, NormName, Sublayer
+
+
+@method(
+    "post-norm",
+    paper="Attention Is All You Need (Vaswani et al., 2017), arXiv 1706.03762",
+    shape="... C",
+    over="C",
+    example={**SUBLAYERS},
+    exempt={"extremes": "in float16 a sum of 6e4 with its sublayer overflows before it is normalized"},
+)
+class PostNorm(Block):
+    """Normalize the stream after each sublayer has been added to it.
+
+    The wiring of the first transformer and BERT: the norm stands on the main branch, which rescales the identity path
+    at every sublayer; early layers' gradients shrink with depth, and training needs warm-up. No final norm is needed.
+
+        x <- attention_norm(x + A(x))
+        x <- feedforward_norm(x + F(x))
+
+    Args:
+        dim: features of the stream.
+        layer, depth: where the block stands in the model; not used.
+        norm: a norm of the catalogue by name, or a function of the width.
+        attention, feedforward: the sublayers A and F, maps of (..., dim) to itself; their parameters stay the caller's.
+
+    Attention Is All You Need (Vaswani et al., 2017), arXiv 1706.03762.
+    """
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        layer: int = 0,
+        depth: int = 1,
+        norm: NormName = "layernorm",
+        attention: Sublayer,
+        feedforward: Sublayer,
+    ):
+        super().__init__("post-norm", dim, layer, depth, norm, attention, feedforward)

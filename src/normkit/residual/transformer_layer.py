@@ -1,0 +1,219 @@
+"""The transformer layer in which placement, norm and attention core are three independent names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normkit import check
+from normkit.catalog import method
+from normkit.residual._attention import Attention, FeedForward, KeysValues, LinearName, Turns
+from normkit.residual._stream import NormName, Stream
+from normkit.residual.placements import make_norm
+from normkit.statistics import accurate
+
+
+@method(
+    "transformer-layer",
+    paper="Attention Is All You Need (Vaswani et al., 2017), arXiv 1706.03762",
+    shape="B T C",
+    over="C",
+    inputs={"mask?": "B T : bool"},
+    example={"placement": "pre-norm", "heads": 2, "hidden": 12},
+    exempt={
+        "higher-derivatives": "torch's fused attention has none; torch.nn.attention.sdpa_kernel(SDPBackend.MATH) does"
+    },
+)
+class TransformerLayer(Stream):
+    """Let positions read each other, then think by themselves, on a residual stream wired by a placement's name.
+
+    The frame in which placements, norms and attention cores are compared; any combination that makes sense works. The
+    placement (:data:`normkit.residual.placements.WIRINGS`) says where norms and scales stand and how the matrices
+    start; with pre-norm, for example,
+
+        x <- x + A(attention_norm(x))        A(x) = join(softmax(q kᵀ / sqrt(head_dim)) v) Woᵀ
+        x <- x + F(feedforward_norm(x))      F(x) = down(act(up(x)))
+
+    Args:
+        placement: ``"pre-norm"``, ``"post-norm"``, ``"peri-norm"``, ``"res-post-norm"``, ``"depth-scaled-sandwich"``,
+            ``"deepnorm"``, ``"layernorm-scaling"``, ``"mix-ln"``, ``"qk-norm"``, ``"hybridnorm"``, ``"hybridnorm*"``,
+            ``"normformer"``, ``"residual-scaling"``, ``"skipinit"``, ``"fixup-residual"``, ``"ngpt"``.
+        dim: features of the stream.
+        heads, kv_heads, head_dim: heads of the queries; of keys and values (default: as many); features of a head
+            (default: dim / heads).
+        hidden: features inside the feedforward.
+        layer, depth: where the layer stands in the model, from 0; how many there are.
+        norm: a norm of the catalogue by name, or a function of the width.
+        activation: ``"gelu"`` (exact), ``"gelu_tanh"``, ``"relu"``, ``"silu"``, ``"relu_squared"``, or gated:
+            ``"swiglu"``, ``"geglu"``, ``"geglu_tanh"``.
+        causal: position t sees positions s <= t.
+        core, core_options: a method of the attention room by name, and its further arguments.
+        query_key_norm: also normalize queries and keys, over each ``"head"`` or the full ``"width"``.
+        window: how many positions back a query sees; None for all.
+        rotary: ``"halves"`` or ``"pairs"``: which features are turned together, where ``angles`` are given.
+        bias: the linears have biases: True, False, or ``"attention"``, ``"feedforward"``.
+        linear: another kind of linear map by name, ``"sdd-linear"``, or a function of (inputs, outputs, bias=...).
+        **options: the placement's own: ``alpha`` (deepnorm, mix-ln), ``scaling`` (residual-scaling), ``scale_residual``
+            (normformer), ``base_scale`` (ngpt), ``attention_constant``, ``feedforward_constant``
+            (depth-scaled-sandwich).
+
+    ``layer(x, mask=None, cache=None, angles=None)``: x (B, T, dim). The mask is True where a key is seen, (B, S) or
+        what
+    broadcasts to (B, heads, T, S). A cache (:class:`KeysValues`) holds the past and is extended; angles turn q and k.
+
+    Attention Is All You Need (Vaswani et al., 2017), arXiv 1706.03762; the placements' papers stand on their own pages.
+    Fixup (arXiv 1901.09321), HybridNorm (2503.04598), NormFormer (2110.09456), nGPT (2410.01131) and query-key norm
+    (2302.05442) have no block of their own, since they reach inside the sublayers.
+
+    Differs from the papers in: NormFormer's head scales multiply slices of the projected output, as in its authors'
+    code. nGPT's lengths have a floor of 1e-12.
+    """
+
+    def __init__(
+        self,
+        *,
+        placement: str,
+        dim: int,
+        heads: int,
+        hidden: int,
+        layer: int = 0,
+        depth: int = 1,
+        norm: NormName = "layernorm",
+        activation: str = "gelu",
+        causal: bool = True,
+        kv_heads: int | None = None,
+        head_dim: int | None = None,
+        core: str = "softmax",
+        core_options: Mapping[str, Any] | None = None,
+        query_key_norm: str | None = None,
+        window: int | None = None,
+        rotary: str = "halves",
+        bias: bool | str = False,
+        linear: LinearName = "linear",
+        **options: Any,
+    ):
+        super().__init__(placement, dim, layer, depth, options)
+        wiring = self.wiring
+        self.inside = wiring.hidden
+        check.choice(self, "query_key_norm", query_key_norm, (None, "head", "width"))
+        check.choice(self, "bias", bias, (False, True, "attention", "feedforward"))
+        core_options = dict(core_options or {})
+        if wiring.hidden == "scale":
+            core_options |= self._sphere_scale(heads, kv_heads, head_dim)
+        self.attention = Attention(
+            dim,
+            heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            causal=causal,
+            core=core,
+            core_options=core_options,
+            norms=wiring.head_norms or (("query", "key") if query_key_norm else ()),
+            norm=norm,
+            norm_over=query_key_norm or "head",
+            head_scale=wiring.head_scale,
+            window=window,
+            rotary=rotary,
+            bias=bias in (True, "attention"),
+            linear=linear,
+        )
+        activation = wiring.activation or activation
+        self.feedforward = FeedForward(
+            dim, hidden, activation=activation, bias=bias in (True, "feedforward"), linear=linear
+        )
+        for name, branch in wiring.branches(self.place).items():
+            self.wire(name, branch, norm)
+        self._wire_hidden(norm, hidden)
+        self._start()
+
+    def _sphere_scale(self, heads: int, kv_heads: int | None, head_dim: int | None) -> dict[str, float]:
+        """Queries and keys of unit length want their product multiplied by the root of the head's size."""
+        if kv_heads not in (None, heads):
+            raise ValueError(
+                f"TransformerLayer: placement 'ngpt' scales each query with its key; "
+                f"kv_heads must be {heads}, not {kv_heads}"
+            )
+        if head_dim is None:
+            check.divides(self, "heads", check.size(self, "heads", heads), "dim", self.dim)
+        return {"scale": math.sqrt(self.dim // heads if head_dim is None else head_dim)}
+
+    def _wire_hidden(self, norm: NormName, hidden: int) -> None:
+        """Register what acts inside attention and feedforward."""
+        if self.inside == "norm":
+            self.feedforward_hidden_norm = make_norm(self, norm, hidden)
+        elif self.inside == "shift":
+            self.feedforward_hidden_shift = nn.Parameter(torch.zeros(1))
+            self.feedforward_output_shift = nn.Parameter(torch.zeros(1))
+        elif self.inside == "scale":
+            self.qk_scale = nn.Parameter(torch.full((self.attention.heads * self.attention.head_dim,), self.base_scale))
+            self.uv_scale = nn.Parameter(torch.ones(2 * hidden))
+
+    def _start(self) -> None:
+        """Let the matrices start as the placement wants them."""
+        init = self.wiring.init
+        if init is not None:
+            for matrices in self._matrices():
+                init(matrices, self.place)
+        self.normalize_weights()
+
+    def _matrices(self) -> list[dict[str, nn.Parameter]]:
+        """The matrices of both sublayers by name, in the order that data meets them."""
+        parts = ((self.attention, ("query", "key", "value", "output")), (self.feedforward, ("up", "down")))
+        return [{f"{name}.weight": getattr(part, name).weight for name in names} for part, names in parts]
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        cache: KeysValues | None = None,
+        angles: Turns | None = None,
+    ) -> Tensor:
+        """Pass ``x`` (B, T, dim) through attention and feedforward."""
+        check.features_last(self, x, self.dim)
+        check.shape(self, "x", x, (None, None, self.dim))
+        x, y = self.connect("attention", x, None, lambda h: self.attention(h, mask, cache, angles, self._sphere()))
+        x, y = self.connect("feedforward", x, y, lambda h: self.feedforward(h, self._before, self._after))
+        return x if y is None else x + y
+
+    def _sphere(self) -> Tensor | None:
+        """What queries and keys of unit length are multiplied by, (heads, head_dim)."""
+        if self.inside != "scale":
+            return None
+        return (self.qk_scale / self.base_scale).view(self.attention.heads, self.attention.head_dim)
+
+    def _before(self, h: Tensor) -> Tensor:
+        """Act on the hidden features before the activation."""
+        if self.inside == "shift":
+            return h - self.feedforward_hidden_shift.to(h.dtype)
+        return h * (self.uv_scale * math.sqrt(self.dim)).to(h.dtype) if self.inside == "scale" else h
+
+    def _after(self, h: Tensor) -> Tensor:
+        """Act on the hidden features after the activation."""
+        if self.inside == "norm":
+            return self.feedforward_hidden_norm(h)
+        return h - self.feedforward_output_shift.to(h.dtype) if self.inside == "shift" else h
+
+    @torch.no_grad()
+    def normalize_weights(self) -> None:
+        """Bring the matrices back to the unit sphere, where the placement wants that (nGPT); else do nothing.
+
+        Rows of query, key, value and up, columns of output and down: the axis of the stream. To be called after every
+        optimizer step, on the module itself (``model.module`` of DDP) or on parameters sharded by FSDP2.
+        """
+        if self.branches["attention"].sphere:
+            for matrices in self._matrices():
+                *inner, last = matrices.values()
+                for matrix in inner:
+                    to_sphere(matrix, 1)
+                to_sphere(last, 0)
+
+
+@torch.no_grad()
+def to_sphere(matrix: Tensor, axis: int) -> None:
+    """Divide a matrix in place by its lengths along ``axis``; a zero vector stays."""
+    dtype = accurate(matrix.new_empty(0)).dtype
+    matrix.div_(torch.linalg.vector_norm(matrix, dim=axis, keepdim=True, dtype=dtype).clamp_min(1e-12).to(matrix.dtype))
