@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import normkit as nk
-from normkit import statistics
+from normkit import samples, statistics
 from normkit.surgery.batch_statistics import batch_norms, recalibrate, takes_batch_statistics
 from normkit.surgery.federated import average, local_entries, pool
 from normkit.surgery.selection import select
@@ -59,6 +59,12 @@ def test_local_entries_are_those_of_the_class_not_of_the_name():
     assert local_entries(nn.BatchNorm1d(4)) == list(own)
     with pytest.raises(ValueError, match="keep must be one of"):
         local_entries(model, "none")
+
+
+def test_of_a_block_only_the_norms_inside_are_local():
+    block = samples.build(nk.card("broadcast-residual"))
+    assert all("norm" in entry for entry in local_entries(block))
+    assert local_entries(block)
 
 
 def test_a_shared_norm_is_local_under_each_name():

@@ -18,14 +18,14 @@ def takes_batch_statistics(module: nn.Module) -> bool:
     """Tell, by its class and never by its name in a model, whether a module normalizes over samples and keeps state.
 
     That is torch's BatchNorm of every rank, SyncBatchNorm and their subclasses, and a method of the catalogue whose
-    card has ``N`` among the axes of its statistic, if it holds buffers.
+    card has ``N`` among the axes of its statistic, if it holds buffers itself: of a block, the norms inside count.
 
     >>> takes_batch_statistics(nn.BatchNorm2d(3)), takes_batch_statistics(nn.InstanceNorm2d(3))
     (True, False)
     """
     card = getattr(type(module), "card", None)
     over_samples = isinstance(card, Card) and "N" in card.over.split()
-    return isinstance(module, _BatchNorm) or (over_samples and next(module.buffers(), None) is not None)
+    return isinstance(module, _BatchNorm) or (over_samples and next(module.buffers(recurse=False), None) is not None)
 
 
 def batch_norms(model: nn.Module) -> dict[str, nn.Module]:
