@@ -178,6 +178,14 @@ def test_a_size_that_a_layout_cannot_have_is_passed_over(layout, size):
     assert cases.fit(layout, size) is None
 
 
+def test_images_are_timed_in_both_memory_layouts():
+    strides = {
+        name: [case.strides for case in cases.cases([nk.card(name)], [(2, 4, 5, 6)], ["float32"], ["forward"])]
+        for name in ("groupnorm", "layernorm")
+    }
+    assert strides == {"groupnorm": ["contiguous", "channels-last"], "layernorm": ["contiguous"]}
+
+
 @pytest.mark.parametrize("name", nk.methods(room="activation"))
 def test_every_activation_can_be_raced_as_its_card_says(name):
     card = nk.card(name)

@@ -108,7 +108,8 @@ def _with_fixed(axes: Sequence[str], size: tuple[int, ...]) -> tuple[int, ...]:
 
 def is_image(card: Card, size: tuple[int, ...]) -> bool:
     """Whether the input has a channels-last memory layout beside the contiguous one."""
-    return len(size) == 4 and card.shape.split()[1:2] == ["C"]
+    axes = card.shape.split(":")[0].split()
+    return len(size) == 4 and len(axes) > 2 and axes[1] == "C"
 
 
 def fit(layout: str, size: tuple[int, ...]) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime
 import io
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,7 +25,8 @@ LEGEND = (
 def machine() -> dict[str, Any]:
     """Return where and when: what each number must carry with it."""
     kernels = doctor.cpu_kernels()["C kernels"]
-    return {**doctor.machine(), "C kernels": kernels, "date": datetime.date.today().isoformat()}
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    return {**doctor.machine(), "C kernels": kernels, "date": datetime.date.today().isoformat(), "load": load}
 
 
 def ratio(row: Mapping[str, Any], other: str) -> float | None:
@@ -130,10 +132,25 @@ def headline(record: Mapping[str, Any]) -> str:
 
 
 def remarks(record: Mapping[str, Any]) -> list[str]:
-    """Say what the import costs, who did not race and what failed."""
+    """Say what the import costs, who did not race, what failed, and whether the machine was busy."""
     absent = {f"{name} did not race: {reason}" for row in record["rows"] for name, reason in row["absent"].items()}
     failed = [f"{case} failed: {reason}" for case, reason in record["failed"].items()]
-    return [f"import normkit: {record['import_seconds'] * 1e3:.0f} ms after import torch.", *sorted(absent), *failed]
+    imported = f"import normkit: {record['import_seconds'] * 1e3:.0f} ms after import torch."
+    return [imported, *busy(record["machine"]), *sorted(absent), *failed]
+
+
+def busy(where: Mapping[str, Any]) -> list[str]:
+    """Warn of a machine that had other work when the benchmark began.
+
+    >>> busy({"load": 3.0, "cores": 2})
+    ['The machine was busy when this began (load 3.0 on 2 cores): these times are not to be trusted.']
+    >>> busy({"load": 0.2, "cores": 2})
+    []
+    """
+    if where["load"] <= where["cores"] / 2:
+        return []
+    load = f"load {where['load']:.1f} on {where['cores']} cores"
+    return [f"The machine was busy when this began ({load}): these times are not to be trusted."]
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
