@@ -46,6 +46,7 @@ CONTRACT = {
     "vmap": "torch.func.vmap and torch.func.grad work",
     "checkpoint": "activation checkpointing changes nothing",
     "gradients": "every parameter receives a gradient",
+    "rest": "running averages stand still in evaluation",
     "processes": "two processes with unequal batches equal one with the joined batch",
     "onnx": "the evaluated module exports to ONNX with the same numbers",
     "pickle": "the module survives pickle and deepcopy",
