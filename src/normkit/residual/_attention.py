@@ -90,8 +90,8 @@ def make_core(
                 f"{type(owner).__name__}: core {name!r} takes no {option!r}, which was asked for; "
                 f"{'those that do: ' + able if able else 'it takes ' + ', '.join(takes)}"
             )
-    given = {"heads": heads, **({"causal": True} if causal else {}), **options}
-    return catalog.create(name, head_dim, **given)
+    form = {"causal": causal} if "causal" in takes else {}
+    return catalog.create(name, head_dim, heads=heads, **form, **options)
 
 
 class Attention(nn.Module):
