@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 
-from normkit import check
+from normkit import catalog, check
 from normkit.norm import Norm
+
+FUSED = {"higher-derivatives": "torch's fused attention has none; torch.nn.attention.sdpa_kernel(SDPBackend.MATH) does"}
 
 
 class AttentionCore(Norm):
     """A map of queries, keys and values, head by head; projections, dropout and the joining of heads are its owner's.
 
-    Shapes: ``q`` (N, heads, T, head_dim), ``k`` and ``v`` (N, heads, S, head_dim). ``mask`` is boolean and broadcasts to
-    (N, heads, T, S); True means that the query may see the key. A query that sees no key gets the zero vector.
+    Shapes: ``q`` (N, heads, T, head_dim), ``k`` and ``v`` (N, heads, S, head_dim). ``mask`` is boolean and broadcasts
+    to (N, heads, T, S); True means that the query may see the key. A query that sees no key gets the zero vector.
+
+    ``forms`` holds the values of ``causal`` that the core's mathematics allows; another one is refused.
     """
+
+    forms: ClassVar[tuple[bool, ...]] = (False, True)
 
     def __init__(self, head_dim: int, heads: int, causal: bool = False):
         super().__init__()
         self.head_dim = check.size(self, "head_dim", head_dim)
         self.heads = check.size(self, "heads", heads)
-        self.causal = bool(causal)
+        self.causal = self._form(bool(causal))
+
+    def _form(self, causal: bool) -> bool:
+        if causal not in self.forms:
+            cards = [catalog.card(name) for name in catalog.methods(room="attention")]
+            names = [card.name for card in cards if causal in getattr(card.cls, "forms", ())]
+            form = f"{'a causal' if causal else 'a non-causal'} form"
+            raise ValueError(
+                f"{type(self).__name__}: causal must be {not causal}; cores with {form}: {', '.join(names)}"
+            )
+        return causal
 
     def _check(self, q: Tensor, k: Tensor, v: Tensor, *, same_length: bool = False, free_value: bool = False) -> None:
         """Require q, k, v of the core's shapes; ``free_value`` allows v its own feature count."""
@@ -37,26 +55,28 @@ class AttentionCore(Norm):
 
     def _check_mask(self, mask: Tensor | None, q: Tensor, k: Tensor) -> None:
         """Require a boolean mask that broadcasts to (N, heads, T, S)."""
+        self._check_seen("mask", mask, "(N, heads, T, S)", (*q.shape[:3], k.shape[2]), q)
+
+    def _check_seen(self, name: str, mask: Tensor | None, axes: str, wanted: tuple[int, ...], q: Tensor) -> None:
         if mask is None:
             return
         if not isinstance(mask, Tensor) or mask.dtype is not torch.bool:
             got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
-            raise TypeError(f"{type(self).__name__}: mask must be a boolean tensor, True where a key is seen, not {got}")
-        wanted = (*q.shape[:3], k.shape[2])
+            raise TypeError(f"{type(self).__name__}: {name} must be a boolean tensor, True for what is seen, not {got}")
         fits = mask.dim() <= 4 and all(
             have in (1, want) for have, want in zip(reversed(mask.shape), reversed(wanted), strict=False)
         )
         if not fits:
+            size = tuple(mask.shape)
             raise ValueError(
-                f"{type(self).__name__}: mask must broadcast to (N, heads, T, S) = {wanted}, "
-                f"but its shape is {tuple(mask.shape)}"
+                f"{type(self).__name__}: {name} must broadcast to {axes} = {wanted}, but its shape is {size}"
             )
         if mask.device != q.device:
-            raise ValueError(f"{type(self).__name__}: mask is on {mask.device}, but q is on {q.device}")
+            raise ValueError(f"{type(self).__name__}: {name} is on {mask.device}, but q is on {q.device}")
 
 
 def visible(mask: Tensor | None, causal: bool, length: int, keys: int, device: torch.device) -> Tensor | None:
-    """Join a mask and the causal rule (query i sees keys j <= i, both counted from the first); None means that all is seen."""
+    """Join a mask and the causal rule (query i sees keys j <= i, both counted from the first); None is all seen."""
     if not causal:
         return mask
     earlier = torch.ones(length, keys, dtype=torch.bool, device=device).tril()
@@ -68,7 +88,7 @@ def softmax_attention(
 ) -> Tensor:
     """Softmax attention on torch's fused kernels; a query that sees no key gets zero and sends no gradient.
 
-    The fused kernels know no forward-mode derivative, so the formula runs under ``torch.func`` and forward-mode autograd.
+    The fused kernels know no forward-mode derivative, so the formula runs under ``torch.func`` and forward mode.
 
     >>> softmax_attention(torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 2, 2), torch.tensor([[[[1.0, 0.0], [3.0, 0.0]]]]))
     tensor([[[[2., 0.]]]])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from normkit import check
-from normkit.attention._core import AttentionCore, softmax_attention
+from normkit.attention._core import FUSED, AttentionCore, softmax_attention
 from normkit.catalog import method
 
 
@@ -16,7 +16,7 @@ from normkit.catalog import method
     over="S",
     inputs={"k": "N heads S C", "v": "N heads S C", "mask?": "N heads T S : bool"},
     example={"heads": 2},
-    exempt={"higher-derivatives": "torch's fused attention has none; torch.nn.attention.sdpa_kernel(SDPBackend.MATH) does"},
+    exempt=FUSED,
 )
 class Softmax(AttentionCore):
     """Turn each query's scores into probabilities over the keys it sees, and average the values by them.
@@ -28,13 +28,13 @@ class Softmax(AttentionCore):
     Args:
         head_dim: features of a head of q and k.
         heads: number of heads.
-        causal: query i sees keys j <= i, counted from the first of each also where their numbers differ; a key-value cache
-            needs an explicit mask.
+        causal: query i sees keys j <= i, counted from the first of each also where their numbers differ; a key-value
+            cache needs an explicit mask.
         scale: replaces 1 / sqrt(head_dim).
 
     ``core(q, k, v, mask=None)``: q (N, heads, T, head_dim), k and v (N, heads, S, head_dim); v may have another feature
-    count, which the result then has. The mask is True where a query may see a key, and broadcasts to (N, heads, T, S); a
-    query that sees none gets the zero vector and sends no gradient.
+    count, which the result then has. The mask is True where a query may see a key, and broadcasts to (N, heads, T, S);
+    a query that sees none gets the zero vector and sends no gradient.
 
     Attention Is All You Need (Vaswani et al., 2017), arXiv 1706.03762.
     """
