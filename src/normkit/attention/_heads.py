@@ -1,0 +1,40 @@
+"""Norms of queries, keys and values, head by head, as parts of a core."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from normkit import ops
+
+NORMS = ("layernorm", "rmsnorm")
+
+
+class HeadNorm(nn.Module):
+    """Layer norm or RMS norm over the last axis, with one gain for all heads, or with ``heads`` one for each.
+
+    Layer norm has a shift too. One pass over memory where there is a kernel; half precision is worked out in float32
+    and, where heads share the gain, rounded once, after it.
+    """
+
+    weight: nn.Parameter
+    bias: nn.Parameter | None
+
+    def __init__(self, kind: str, features: int, eps: float, heads: int | None = None):
+        super().__init__()
+        shape = (features,) if heads is None else (heads, features)
+        self.rule = ops.Row(center=kind == "layernorm", eps=eps)
+        self.weight = nn.Parameter(torch.ones(shape))
+        self.register_parameter("bias", nn.Parameter(torch.zeros(shape)) if self.rule.center else None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize (N, heads, T, features)."""
+        if self.weight.dim() == 1:
+            return ops.row_norm(x, self.weight, self.bias, self.rule)
+        y = ops.row_norm(x, rule=self.rule) * self.weight.unsqueeze(1).to(x.dtype)
+        return y if self.bias is None else y + self.bias.unsqueeze(1).to(x.dtype)
+
+    def extra_repr(self) -> str:
+        """Show what is normalized, and how."""
+        kind = NORMS[0] if self.rule.center else NORMS[1]
+        return f"{kind!r}, {tuple(self.weight.shape)}, eps={self.rule.eps}"
