@@ -1,0 +1,88 @@
+"""RNoPE: rotary positions in a window, and every few layers none at all."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from normkit import check
+from normkit.attention._core import FUSED, AttentionCore, softmax_attention
+from normkit.attention._window import window_attention
+from normkit.catalog import method
+from normkit.ops.rope import rotate, turns
+from normkit.statistics import accurate
+
+
+@method(
+    "rnope",
+    paper="Rope to Nope and Back Again: A New Hybrid Attention Strategy (Yang et al., 2025), arXiv 2501.18795",
+    shape="N heads T C",
+    over="S",
+    inputs={"k": "N heads T C", "v": "N heads T C", "mask?": "N heads T T : bool"},
+    example={"heads": 2, "layer": 0, "window": 3},
+    replaces=("softmax",),
+    provenance="the paper's equations and the layout of the released models; no training code",
+    exempt=FUSED,
+)
+class RNoPE(AttentionCore):
+    """Attend with rotary positions to a window, or, in the last layer of each period, without positions to all.
+
+    For long contexts: the windowed layers see order, the full ones retrieve from any distance. One core serves one
+    layer,
+
+        (layer + 1) % period == 0:   y_t = softmax(q_t k_jᵀ / sqrt(head_dim)) v_j             over j <= t
+        else:                        the same of rope(q), rope(k),                             over t - window < j <= t
+
+    where rope turns neighbouring pairs (2i, 2i + 1) by ``t * rope_base^(-2i / head_dim)``. A windowed layer costs as
+    much as its window is wide.
+
+    Args:
+        head_dim: features of a head; even in a windowed layer.
+        heads: number of heads.
+        layer: index of the layer, from 0.
+        period: each period ends with a full layer; 1 makes all of them full.
+        window: keys that a query sees in a windowed layer, its own included.
+        rope_base: base of the rotary embedding.
+        causal: True; there is no other form.
+
+    ``core(q, k, v, mask=None)``: all (N, heads, T, head_dim). ``core.full`` tells which kind of layer it is.
+
+    Rope to Nope and Back Again: A New Hybrid Attention Strategy (Yang et al., 2025), arXiv 2501.18795, there RNoPE-SWA;
+    from its equations and the layout of the released models, since there is no training code.
+    """
+
+    forms = (True,)
+
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        heads: int,
+        layer: int,
+        period: int = 4,
+        window: int = 4096,
+        rope_base: float = 10000.0,
+        causal: bool = True,
+    ):
+        super().__init__(head_dim, heads, causal)
+        period = check.size(self, "period", period)
+        self.full = (check.size(self, "layer", layer, 0) + 1) % period == 0
+        self.window = check.size(self, "window", window)
+        self.rope_base = check.number(self, "rope_base", rope_base, 0, open_low=True)
+        if not self.full and head_dim % 2:
+            raise ValueError(f"RNoPE: head_dim must be even for a rotary embedding, not {head_dim}")
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Attend."""
+        self._check(q, k, v, same_length=True, free_value=True)
+        self._check_mask(mask, q, k)
+        if self.full:
+            return softmax_attention(q, k, v, mask, causal=True)
+        q, k = self._rotate(q), self._rotate(k)
+        return window_attention(q, k, v, self.window, mask, scale=4 * self.head_dim**-0.5)
+
+    def _rotate(self, x: Tensor) -> Tensor:
+        """Turn by position and halve, which is exact: 6e4 in float16 could overflow by turning."""
+        positions = torch.arange(x.shape[2], device=x.device)
+        cos, sin = turns(positions, self.head_dim, self.rope_base, accurate(x.new_empty(0)).dtype)
+        return rotate(x, (cos / 2, sin / 2), "pairs")
