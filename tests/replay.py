@@ -1,7 +1,8 @@
 """Replay a golden: build the method, repeat its recorded steps, compare every number.
 
-A golden is ``goldens/METHOD/CASE.npz``: arrays of inputs, outputs, gradients and states, and a JSON text ``meta`` that says
-how to build the method and what to call. It is compared in the dtype that it was recorded in, with its own tolerances.
+A golden is ``goldens/METHOD/CASE.npz``: arrays of inputs, outputs, gradients and states, and a JSON text ``meta``
+that says how to build the method and what to call. It is compared in the dtype that it was recorded in, with its own
+tolerances.
 """
 
 import importlib.util

@@ -1,9 +1,9 @@
 """Every method gives the numbers of its authors' code."""
 
 import pytest
-import replay
 
 import normkit as nk
+import replay
 
 WRONG: dict[str, str] = {}  # case -> why the recording, worked out in float64 from the equations, is wrong
 

@@ -1,10 +1,10 @@
 """Every normalization method of deep learning in one place: verified, fast, swappable in one line.
 
-    >>> import normkit as nk
-    >>> norm = nk.RMSNorm(768)                 # a plain module
-    >>> norm = nk.create("derf", 768)          # the same catalogue by name, as a config does
-    >>> "powernorm" in nk.methods(room="activation")
-    True
+>>> import normkit as nk
+>>> norm = nk.RMSNorm(768)                 # a plain module
+>>> norm = nk.create("derf", 768)          # the same catalogue by name, as a config does
+>>> "powernorm" in nk.methods(room="activation")
+True
 """
 
 from normkit import catalog, ops, statistics
@@ -17,7 +17,7 @@ __all__ = ["Card", "Norm", "card", "catalog", "create", "methods", "ops", "stati
 
 def __getattr__(name: str):
     """Find a method's class by its Python name; method files are imported at the first look-up."""
-    # only a capital can begin a class: `from normkit import check` asks here first, and must not load the whole catalogue
+    # only a capital can begin a class: `from normkit import check` asks here first, and must not load the catalogue
     found = catalog.class_named(name) if name[:1].isupper() else None
     if found is None:
         raise AttributeError(f"module 'normkit' has no attribute {name!r}")

@@ -1,7 +1,7 @@
 """The catalogue: one card a method, and the way from a name to a module.
 
-A method's file carries one decorator, :func:`method`. Everything that lists, builds, documents, tests or times methods reads
-the cards collected here; nothing else keeps a list.
+A method's file carries one decorator, :func:`method`. Everything that lists, builds, documents, tests or times
+methods reads the cards collected here; nothing else keeps a list.
 
     >>> import normkit as nk
     >>> nk.create("rmsnorm", 8)
@@ -60,11 +60,12 @@ _cards: dict[str, Card] = {}
 class Card:
     """What the library knows of a method besides its mathematics.
 
-    ``shape`` is the layout of the first input, written as axis names: ``C`` is the feature count, ``...`` any leading axes,
-    ``*`` any number of trailing axes, ``+`` at least one. ``over`` names the axes that a statistic is taken over; it is empty
-    where there is no statistic. ``inputs`` lays out the further inputs in the same way, with a kind after a colon
-    (``"N : index 3"``, ``"B T : bool"``); a name that ends in ``?`` may be left out. ``peer`` builds, from a feature count,
-    another library's module for the same numbers: what the benchmark races and a test compares with.
+    ``shape`` is the layout of the first input, written as axis names: ``C`` is the feature count, ``...`` any leading
+    axes, ``*`` any number of trailing axes, ``+`` at least one. ``over`` names the axes that a statistic is taken
+    over; it is empty where there is no statistic. ``inputs`` lays out the further inputs in the same way, with a kind
+    after a colon (``"N : index 3"``, ``"B T : bool"``); a name that ends in ``?`` may be left out. ``peer`` builds,
+    from a feature count, another library's module for the same numbers: what the benchmark races and a test compares
+    with.
     """
 
     name: str
@@ -121,12 +122,14 @@ def method(
 ) -> Callable[[Method], Method]:
     """Enter a class into the catalogue under ``name``; see :class:`Card` for the fields.
 
-    ``example`` holds the keyword arguments that a smallest instance needs, ``exempt`` the lines of the contract that the
-    method cannot keep, each with its reason. The class also learns to take ``device`` and ``dtype``, as torch's modules do.
+    ``example`` holds the keyword arguments that a smallest instance needs, ``exempt`` the lines of the contract that
+    the method cannot keep, each with its reason. The class also learns to take ``device`` and ``dtype``, as torch's
+    modules do.
     """
     unknown = set(exempt or {}) - set(CONTRACT)
     if unknown:
-        raise ValueError(f"{name}: exempt names no line of the contract: {sorted(unknown)}; the lines are {sorted(CONTRACT)}")
+        lines = f"the lines are {sorted(CONTRACT)}"
+        raise ValueError(f"{name}: exempt names no line of the contract: {sorted(unknown)}; {lines}")
 
     def enter(cls: Method) -> Method:
         if name in _cards and _cards[name].cls.__qualname__ != cls.__qualname__:

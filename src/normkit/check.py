@@ -70,7 +70,9 @@ def features_last(owner: object, x: Any, width: int, name: str = "x") -> None:
         raise ValueError(f"{_name(owner)}: {name} must end in {width} features, but its shape is {tuple(x.shape)}")
 
 
-def channels_first(owner: object, x: Any, channels: int, least: int = 2, most: int | None = None, name: str = "x") -> None:
+def channels_first(
+    owner: object, x: Any, channels: int, least: int = 2, most: int | None = None, name: str = "x"
+) -> None:
     """Require a floating-point tensor of shape (N, channels, ...) with ``least`` to ``most`` axes."""
     floating(owner, x, name)
     if x.dim() < least or (most is not None and x.dim() > most) or x.shape[1] != channels:

@@ -12,8 +12,8 @@ from normkit.catalog import Card
 class Norm(nn.Module):
     """The base of the catalogue's modules.
 
-    ``arguments`` are the values that the module was built with; ``repr`` prints them all, so that a dialect (where eps sits,
-    what the gain is added to) can be read off a printed model.
+    ``arguments`` are the values that the module was built with; ``repr`` prints them all, so that a dialect (where
+    eps sits, what the gain is added to) can be read off a printed model.
     """
 
     card: ClassVar[Card]

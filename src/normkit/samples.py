@@ -1,4 +1,4 @@
-"""Inputs and modules that a card describes: what the contract tests, the benchmark and ``normkit show`` feed a method."""
+"""Inputs and modules that a card describes: what the tests, the benchmark and ``normkit show`` feed a method."""
 
 from __future__ import annotations
 

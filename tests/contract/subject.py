@@ -29,7 +29,8 @@ def build(name, features=8, dtype=torch.float64, train=True, **overrides):
 
 
 def draw(name, features=8, batch=4, dtype=torch.float64, optional=True, seed=0, **shape):
-    return samples.inputs(nk.card(name), features, batch, optional=optional, dtype=dtype, seed=seed, **{**SMALL, **shape})
+    options = {**SMALL, "optional": optional, "dtype": dtype, "seed": seed, **shape}
+    return samples.inputs(nk.card(name), features, batch, **options)
 
 
 def outputs(returned):
@@ -55,7 +56,7 @@ def layouts(name, optional=True):
 
 
 def gradient_source(seed):
-    """Random numbers for gradients; not the inputs' own, since a norm's gradient for its input itself is nearly zero."""
+    """Random numbers for gradients; not the inputs' own: a norm's gradient for its input itself is nearly zero."""
     return torch.Generator().manual_seed(1000 + seed)
 
 

@@ -29,14 +29,14 @@ GROUP_EPS = 1e-5  # fixed in the authors' code; the eps argument does not reach 
 class PowerNorm(Norm):
     """Divide each feature by a running root mean square over all tokens of the batch.
 
-    For transformers whose normalization shall fold away at inference. With phi the mean of x² over all tokens that are not
-    padding, per feature,
+    For transformers whose normalization shall fold away at inference. With phi the mean of x² over all tokens that
+    are not padding, per feature,
 
         y = weight * x / sqrt(phi + eps) + bias
 
-    where phi is the batch's during the first ``warmup_iters`` steps and the running one afterwards and in evaluation. The
-    backward pass replaces the derivative of phi by a running average of the gradient's projection, ``ema_gz``. Before all
-    this, each of ``group_num`` groups of features is divided by its own root mean square.
+    where phi is the batch's during the first ``warmup_iters`` steps and the running one afterwards and in evaluation.
+    The backward pass replaces the derivative of phi by a running average of the gradient's projection, ``ema_gz``.
+    Before all this, each of ``group_num`` groups of features is divided by its own root mean square.
 
     Args:
         num_features: C, the size of the last axis.

@@ -41,8 +41,9 @@ class UnifiedNorm(Norm):
 
         y = weight * x / sqrt(v + eps) + bias
 
-    In evaluation v is ``running_var``, a running average of v. The backward pass smooths its own statistic over a window in
-    the same way. With ``outlier_filtration`` a batch whose statistics stick out of the window is not let into it.
+    In evaluation v is ``running_var``, a running average of v. The backward pass smooths its own statistic over a
+    window in the same way. With ``outlier_filtration`` a batch whose statistics stick out of the window is not let
+    into it.
 
     Args:
         channels: C, the size of the last axis.

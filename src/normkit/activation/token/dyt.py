@@ -25,8 +25,8 @@ class DyT(PointwiseNorm):
 
     Args:
         dim: number of features.
-        alpha: where the layer's one slope starts: 0.5 for vision, diffusion, speech and DNA; language models take less the
-            wider they are, and more in attention than elsewhere (width 4096: 0.8 and 0.2).
+        alpha: where the layer's one slope starts: 0.5 for vision, diffusion, speech and DNA; language models take
+            less the wider they are, and more in attention than elsewhere (width 4096: 0.8 and 0.2).
         bias: learn a shift; language models go without.
         channels_last: features on the last axis, or on the second: ``(N, dim, *space)``.
 

@@ -17,8 +17,8 @@ from normkit.catalog import method
 class FixNorm(RowNorm):
     """Give every word vector the same fixed length, so that rare words do not lose by short vectors.
 
-    For embedding tables, tied to the output or not; the table stays the caller's and its gradient is tangential. Over the
-    last axis,
+    For embedding tables, tied to the output or not; the table stays the caller's and its gradient is tangential. Over
+    the last axis,
 
         y = scale * w / max(||w||, eps)
 
@@ -27,8 +27,8 @@ class FixNorm(RowNorm):
         scale: the length.
         eps: the least length that is divided by; 0 is honoured.
 
-    Used in Transformers without Tears (2019), arXiv 1910.05895; from Improving Lexical Choice in Neural Machine Translation
-    (Nguyen and Chiang, 2018), arXiv 1710.01329.
+    Used in Transformers without Tears (2019), arXiv 1910.05895; from Improving Lexical Choice in Neural Machine
+    Translation (Nguyen and Chiang, 2018), arXiv 1710.01329.
     """
 
     def __init__(self, dim: int, *, scale: float = 1.0, eps: float = 1e-12):

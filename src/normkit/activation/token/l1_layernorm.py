@@ -18,8 +18,8 @@ from normkit.catalog import method
 class L1LayerNorm(RowNorm):
     """Centre each vector and divide by its mean absolute deviation: no square, no root.
 
-    For quantized training, where squares overflow and the smoother loss surface helps. Over the last axis, with mu the mean
-    and s = mean(|x - mu|),
+    For quantized training, where squares overflow and the smoother loss surface helps. Over the last axis, with mu
+    the mean and s = mean(|x - mu|),
 
         y = (x - mu) / (constant * s + eps) * weight + bias
 
@@ -28,8 +28,8 @@ class L1LayerNorm(RowNorm):
         eps: added to the deviation; 0 is honoured.
         constant: 1 in the paper; sqrt(pi / 2) makes s the standard deviation of Gaussian data.
 
-    Towards Accurate and Efficient Sub-8-Bit Integer Training (Guo et al., 2024), arXiv 2411.10948; the batch form goes back
-    to arXiv 1802.09769 and 1803.01814.
+    Towards Accurate and Efficient Sub-8-Bit Integer Training (Guo et al., 2024), arXiv 2411.10948; the batch form
+    goes back to arXiv 1802.09769 and 1803.01814.
 
     Differs from the paper in: its integer quantizers are not part of the module.
     """

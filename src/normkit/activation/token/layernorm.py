@@ -23,8 +23,8 @@ from normkit.catalog import method
 class LayerNorm(RowNorm):
     """Give each vector zero mean and unit variance, then a learned gain and shift.
 
-    The norm of transformers, independent of the batch. Over the trailing axes ``dim``, with mu the mean and v the biased
-    variance,
+    The norm of transformers, independent of the batch. Over the trailing axes ``dim``, with mu the mean and v the
+    biased variance,
 
         y = (x - mu) / sqrt(v + eps) * weight + bias
 

@@ -28,8 +28,8 @@ from normkit.norm import Norm
 class PrenormalizedLayerNorm(Norm):
     """LayerNorm computed in the input's own precision without overflow.
 
-    For hardware that has float16 only. Dividing the centred input by its mean absolute deviation changes nothing in exact
-    arithmetic, and afterwards squares stay small. Over the last axis, with z = x - mean(x) and a = mean(|z|),
+    For hardware that has float16 only. Dividing the centred input by its mean absolute deviation changes nothing in
+    exact arithmetic, and afterwards squares stay small. Over the last axis, with z = x - mean(x) and a = mean(|z|),
 
         u = z / (a + eps),   y = u / sqrt(mean(u²) + eps) * weight + bias
 
@@ -41,8 +41,8 @@ class PrenormalizedLayerNorm(Norm):
 
     Conformer-Based Speech Recognition on Extreme Edge-Computing Devices (Xu et al., 2023), arXiv 2312.10359.
 
-    Differs from the other methods in: half-precision inputs are NOT computed in float32; that is its point. Where eps sits
-    is this project's choice: the paper's appendix could not be read.
+    Differs from the other methods in: half-precision inputs are NOT computed in float32; that is its point. Where eps
+    sits is this project's choice: the paper's appendix could not be read.
     """
 
     def __init__(self, dim: int, *, eps: float = 1e-5):
