@@ -78,11 +78,6 @@ def run(module, inputs, seed=0):
     )
 
 
-def sent_seed(seed):
-    """The gradient sent back is drawn apart from the inputs: one along the input has no component left after a norm."""
-    return seed + 1000
-
-
 def state(module):
     return {name: buffer.clone() for name, buffer in module.named_buffers()}
 
