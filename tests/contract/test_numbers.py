@@ -75,6 +75,9 @@ def test_half_precision_stays_close_to_double(name, dtype, mixed):
         scale = b.abs().max().item()
         subject.close(a.double(), b, rtol=4 * EPSILON[dtype], atol=4 * EPSILON[dtype] * scale)
     for a, b in zip(gradients, wanted, strict=True):
+        if b is None:  # an input that is not looked at, such as keys that are the queries
+            assert a is None
+            continue
         assert a.dtype == dtype
         scale = b.abs().max().item()
         subject.close(a.double(), b, rtol=8 * EPSILON[dtype], atol=8 * EPSILON[dtype] * scale)
