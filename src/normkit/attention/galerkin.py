@@ -1,0 +1,111 @@
+"""Galerkin attention: linear attention whose keys and values are normalized instead of its scores."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from normkit import check, statistics
+from normkit.attention._linear import LinearCore, accurate, count, full_precision, hide, inverse
+from normkit.catalog import method
+
+
+@method(
+    "galerkin",
+    paper="Choose a Transformer: Fourier or Galerkin (Cao, 2021), arXiv 2105.14995",
+    shape="N heads T C",
+    over="C",
+    inputs={"k": "N heads T C", "v": "N heads T C", "pos": "N T 2", "mask?": "N 1 1 T : bool"},
+    example={"heads": 2, "pos_dim": 2},
+)
+class Galerkin(LinearCore):
+    """Normalize keys and values head by head, and multiply the queries by their averaged product.
+
+    For operator learning: the tokens are the points of a mesh, and the cost is linear in their number. With ^ for the
+    norm,
+
+        y = q (k^ᵀ v^ / T)
+
+    The full layer starts its projections at ``1e-4 * xavier_uniform + 1e-2 * identity`` with biases of 0, which the
+    paper finds to matter, and has no layer norm before the attention.
+
+    Args:
+        head_dim: features of a head.
+        heads: number of heads; each has its own gain and bias.
+        norm: ``"layer"``, over the features of a token; ``"instance"``, over the tokens, for each feature; or None.
+        eps: added to the variance, under the root.
+        pos_dim: number of coordinates of a token, put before the features of q, k^ and v^; 0 for none.
+        causal: False; the sum over all tokens has no causal form.
+
+    ``core(q, k, v, pos=None, mask=None)``: q, k, v (N, heads, T, head_dim), ``pos`` (N, T, pos_dim) where ``pos_dim``
+    is not 0; the result has head_dim + pos_dim features. ``mask`` broadcasts to (N, heads, 1, T) and is False at
+    padding, which then enters neither the sum nor T.
+
+    Choose a Transformer: Fourier or Galerkin (Cao, 2021), arXiv 2105.14995.
+
+    Differs from the authors' code in: no dropout on the small matrix (theirs drops half of it, in evaluation too).
+    """
+
+    forms = (False,)
+
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        heads: int,
+        norm: str | None = "layer",
+        eps: float = 1e-5,
+        pos_dim: int = 0,
+        causal: bool = False,
+    ):
+        super().__init__(head_dim, heads, causal)
+        self.norm = check.choice(self, "norm", norm, ("layer", "instance", None))
+        self.eps = check.eps(self, eps)
+        self.pos_dim = check.size(self, "pos_dim", pos_dim, 0)
+        if norm is not None:
+            self.key_norm = _HeadNorm(head_dim, heads, norm, self.eps)
+            self.value_norm = _HeadNorm(head_dim, heads, norm, self.eps)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, pos: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        """Attend."""
+        self._check(q, k, v, same_length=True)
+        self._check_pos(pos, q)
+        seen = self._seen(mask, q, k)
+        dtype = q.dtype
+        q, k, v = accurate(q, k, v)
+        if self.norm is not None:
+            k, v = self.key_norm(hide(k, seen), seen), self.value_norm(hide(v, seen), seen)
+        if pos is not None:
+            there = statistics.accurate(pos).to(q.dtype).unsqueeze(1).expand(-1, self.heads, -1, -1)
+            q, k, v = (torch.cat([there, x], -1) for x in (q, k, v))
+        with full_precision(q):
+            product = hide(k, seen).mT @ hide(v, seen) / count(seen, k)
+            return (q @ product).to(dtype)
+
+    def _check_pos(self, pos: Tensor | None, q: Tensor) -> None:
+        if self.pos_dim == 0:
+            if pos is not None:
+                raise ValueError("Galerkin: pos is given, but pos_dim is 0; a mask goes by its name, mask=")
+        elif pos is None:
+            raise ValueError(f"Galerkin: pos is missing; with pos_dim={self.pos_dim} it must be (N, T, {self.pos_dim})")
+        else:
+            check.values(self, "pos", pos, (q.shape[0], q.shape[2], self.pos_dim), like=q)
+
+
+class _HeadNorm(nn.Module):
+    """Normalize (N, heads, T, head_dim) over the features or the tokens, with a gain and a bias a head."""
+
+    def __init__(self, head_dim: int, heads: int, norm: str, eps: float):
+        super().__init__()
+        self.axis = -1 if norm == "layer" else -2
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(heads, head_dim))
+        self.bias = nn.Parameter(torch.zeros(heads, head_dim))
+
+    def forward(self, x: Tensor, seen: Tensor | None) -> Tensor:
+        seen = seen if self.axis == -2 else None
+        mean, var, _ = statistics.moments(x, (self.axis,), mask=seen)
+        centered = x - mean.unsqueeze(self.axis)
+        scale = inverse(statistics.root(var.unsqueeze(self.axis) + self.eps))
+        weight, bias = (p.to(x.dtype).unsqueeze(-2) for p in (self.weight, self.bias))
+        return centered * scale * weight + bias
