@@ -1,0 +1,105 @@
+"""Norm-aware linear attention: a feature map that keeps how sharp a long query is."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from normkit import check, statistics
+from normkit.attention._linear import LinearCore, accurate, count, full_precision, grid, hide, inverse
+from normkit.catalog import method
+
+
+@method(
+    "norm-aware-linear",
+    paper="NaLaFormer: Norm-Aware Linear Attention for Transformer Models (Meng et al., 2025), arXiv 2506.21137",
+    shape="N heads T C",
+    over="C",
+    inputs={"k": "N heads T C", "v": "N heads T C", "mask?": "N 1 1 T : bool"},
+    example={"heads": 2},
+)
+class NormAwareLinear(LinearCore):
+    """Raise the direction of each query to a power that grows with its length, so that long queries attend sharply.
+
+    Linear attention loses the query's length, which in softmax attention is a temperature. With u = q / |q| and
+    p = 3 (0.5 + tanh |q|), between 1.5 and 4.5,
+
+        f(q) = [relu(u)^p, relu(-u)^p],    g(k) = [relu(k)³, relu(-k)³]
+        y_i  = f'(q_i) (mean_j g'(k_j)ᵀ v_j) / (f(q_i) · mean_j g(k_j) + eps)
+
+    f' and g' are f and g, or with ``size`` their rotation by the token's place on the grid, each half for itself: the
+    first half of its pairs of features by the row, the second by the column.
+
+    Args:
+        head_dim: features of a head; divisible by 4 with ``size``.
+        heads: number of heads.
+        size: (H, W) of the token grid, read row by row, T = H * W; None for no rotary embedding.
+        eps: added to the denominator.
+        causal: False; there is no causal form.
+
+    ``core(q, k, v, mask=None)``: all (N, heads, T, head_dim). ``mask`` broadcasts to (N, heads, 1, T), False at
+    padding.
+
+    NaLaFormer: Norm-Aware Linear Attention for Transformer Models (Meng et al., 2025), arXiv 2506.21137.
+
+    Differs from the paper, as the authors' code does, in: directions are split into positive and negative parts instead
+    of sines and cosines, and keys are cubed. Differs from the authors' code in: a query of zeros gives the zero vector,
+    not NaN.
+    """
+
+    forms = (False,)
+
+    def __init__(
+        self, head_dim: int, *, heads: int, size: tuple[int, int] | None = None, eps: float = 1e-6, causal: bool = False
+    ):
+        super().__init__(head_dim, heads, causal)
+        self.size = None if size is None else grid(self, size)
+        if size is not None and head_dim % 4:
+            raise ValueError(f"NormAwareLinear: head_dim must be divisible by 4 with size={self.size}, not {head_dim}")
+        self.eps = check.eps(self, eps)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Attend."""
+        self._check(q, k, v, same_length=True)
+        if self.size is not None:
+            check.shape(self, "q", q, (*q.shape[:2], self.size[0] * self.size[1], self.head_dim))
+        seen = self._seen(mask, q, k)
+        dtype = q.dtype
+        q, k, v = accurate(q, k, v)
+        k, v, tokens = hide(k, seen), hide(v, seen), count(seen, k)
+        q, k = _directions(q), torch.cat([k.relu(), (-k).relu()], -1).pow(3)
+        with full_precision(q):
+            total = (q * (k.sum(-2, keepdim=True) / tokens)).sum(-1, keepdim=True) + self.eps
+            if self.size is not None:
+                q, k = self._rotate(q), self._rotate(k)
+            return (q @ (k.mT @ v / tokens) * inverse(total)).to(dtype)
+
+    def _rotate(self, x: Tensor) -> Tensor:
+        """Turn the pairs (2i, 2i + 1) of both halves by row and column."""
+        assert self.size is not None
+        height, width = self.size
+        pairs = self.head_dim // 4
+        rates = 10000.0 ** -torch.linspace(0, 1, pairs, device=x.device, dtype=x.dtype)
+        rows, columns = (torch.arange(n, device=x.device, dtype=x.dtype)[:, None] * rates for n in self.size)
+        rows = rows[:, None].expand(height, width, pairs)
+        angles = torch.cat([rows, columns.expand(height, width, pairs)], -1).flatten(0, 1).repeat(1, 2)
+        a, b = x.unflatten(-1, (-1, 2)).unbind(-1)
+        cos, sin = angles.cos(), angles.sin()
+        return torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)
+
+
+def _directions(q: Tensor) -> Tensor:
+    """The positive and the negative part of q / |q|, to the power that |q| gives."""
+    largest = q.detach().abs().amax(-1, keepdim=True)
+    largest = torch.where(largest > 0, largest, 1)  # no square of a tiny or huge query leaves the range of the type
+    scaled = q / largest
+    norm = statistics.root(scaled.square().sum(-1, keepdim=True))
+    power = 3 * (0.5 + torch.tanh(norm * largest))
+    direction = scaled * inverse(norm)
+    return torch.cat([_power(direction, power), _power(-direction, power)], -1)
+
+
+def _power(x: Tensor, power: Tensor) -> Tensor:
+    """relu(x)^power; where x is not positive all derivatives are 0, of ``torch.pow`` some are NaN."""
+    positive = x > 0
+    return torch.where(positive, (torch.where(positive, x, 1).log() * power).exp(), 0)
