@@ -1,0 +1,110 @@
+"""Polynormer: global linear attention of a graph, multiplied with its input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from normkit import check, statistics
+from normkit.attention._linear import feature_norm, full_precision, inverse
+from normkit.catalog import method
+from normkit.norm import Norm
+
+
+@method(
+    "polynormer",
+    paper="Polynormer: Polynomial-Expressive Graph Transformer in Linear Time (Deng et al., 2024), arXiv 2403.01232",
+    shape="N C",
+    over="N",
+)
+class Polynormer(Norm):
+    """Let every node attend to all nodes in linear time, and multiply what it gets with a linear map of itself.
+
+    Each layer doubles the polynomial degree of the features. For i < layers, with k = sigmoid(key(x)), q = k or
+    sigmoid(query(x)), v = value(x), per head,
+
+        a = q (kᵀ v) / (q · sum over the nodes of k)
+        x <- relu(output(LayerNorm(a) * (hidden(x) + b)))
+
+    b is ``sigmoid(beta_i)``, or ``beta_i`` where it is given. One ``output`` serves all layers. Channel c belongs to
+    head c mod heads.
+
+    Args:
+        channels: heads times the features of a head.
+        heads: number of heads, a divisor of ``channels``.
+        layers: number of layers.
+        beta: first value of ``beta`` (layers, channels); if negative it starts at 0, under a sigmoid. The authors draw
+            it from Xavier's normal distribution before training.
+        shared: let queries be the keys.
+        sync: join the sums over the nodes of all processes, where one graph is spread over several.
+        process_group: the processes to join, default all.
+        eps: of the LayerNorm, added to the variance.
+
+    ``module(x)``: x (nodes, channels), one graph. Dropout after each layer is the caller's; so is the local part, a
+    graph attention that the authors train first.
+
+    Polynormer: Polynomial-Expressive Graph Transformer in Linear Time (Deng et al., 2024), arXiv 2403.01232.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        heads: int = 1,
+        layers: int = 2,
+        beta: float = -1,
+        shared: bool = True,
+        eps: float = 1e-5,
+        sync: bool = False,
+        process_group=None,
+    ):
+        super().__init__()
+        self.channels = check.size(self, "channels", channels)
+        self.heads = check.size(self, "heads", heads)
+        check.divides(self, "heads", heads, "channels", channels)
+        check.size(self, "layers", layers)
+        self.bounded = check.number(self, "beta", beta) < 0
+        self.eps = check.eps(self, eps)
+        self.sync, self.process_group = bool(sync), process_group
+        self.beta = nn.Parameter(torch.full((layers, channels), 0.0 if self.bounded else float(beta)))
+        self.layers = nn.ModuleList(_Layer(channels, shared, self.eps) for _ in range(layers))
+        self.output = nn.Linear(channels, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run all layers on the nodes of one graph."""
+        check.floating(self, x)
+        check.shape(self, "x", x, (None, self.channels))
+        beta = self.beta.sigmoid() if self.bounded else self.beta
+        y = statistics.accurate(x)
+        with full_precision(x):
+            for layer, gate in zip(self.layers, beta, strict=True):
+                attended = layer.attend(y, self.heads, self._sum)  # type: ignore[operator]
+                y = _map(self.output, attended * (_map(layer.hidden, y) + gate.to(y.dtype))).relu()  # type: ignore
+        return y.to(x.dtype)
+
+    def _sum(self, x: Tensor) -> Tensor:
+        return statistics.sum_over_processes(x, self.process_group) if self.sync else x
+
+
+class _Layer(nn.Module):
+    def __init__(self, channels: int, shared: bool, eps: float):
+        super().__init__()
+        self.hidden, self.key, self.value = (nn.Linear(channels, channels) for _ in range(3))
+        self.query = None if shared else nn.Linear(channels, channels)
+        self.norm = nn.LayerNorm(channels, eps)
+
+    def attend(self, x: Tensor, heads: int, join: Callable[[Tensor], Tensor]) -> Tensor:
+        """Average the values of all nodes by products of sigmoids, and normalize the result."""
+        k, v = _map(self.key, x).sigmoid(), _map(self.value, x)
+        q = k if self.query is None else _map(self.query, x).sigmoid()
+        q, k, v = (part.unflatten(-1, (-1, heads)).permute(2, 0, 1) for part in (q, k, v))
+        total = (q * join(k.sum(-2, keepdim=True))).sum(-1, keepdim=True)
+        y = (q @ join(k.mT @ v) * inverse(total)).permute(1, 2, 0).flatten(-2)
+        return feature_norm(y, self.norm.weight, self.norm.bias, self.norm.eps)
+
+
+def _map(layer: nn.Linear, x: Tensor) -> Tensor:
+    return F.linear(x, layer.weight.to(x.dtype), layer.bias.to(x.dtype))
