@@ -103,9 +103,17 @@ def softmax_attention(
     return y.to(q.dtype)
 
 
-def softmax_formula(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None = None, scale: float | None = None) -> Tensor:
+def softmax_formula(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    seen: Tensor | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+) -> Tensor:
     """The definition of softmax attention; every derivative exists."""
     scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+    scores = scores if softcap is None else softcap * torch.tanh(scores / softcap)
     if seen is None:
         return torch.softmax(scores, -1) @ v
     blind = ~seen.any(-1, keepdim=True)
