@@ -7,6 +7,8 @@
 True
 """
 
+import importlib
+
 from normkit import catalog, ops, statistics
 from normkit.catalog import Card, card, create, methods
 from normkit.norm import Norm
@@ -14,9 +16,21 @@ from normkit.norm import Norm
 __version__ = "0.1.0"
 __all__ = ["Card", "Norm", "card", "catalog", "create", "methods", "ops", "statistics"]
 
+# what is no method of the catalogue: name -> the module that it is imported from at the first look-up
+_LATER = {
+    "Decoder": "normkit.residual.transformer",
+    "Encoder": "normkit.residual.transformer",
+    "Placement": "normkit.residual._stream",
+    "deepnorm_constants": "normkit.residual.deepnorm",
+    "preset": "normkit.residual.presets",
+    "projection_fraction": "normkit.residual.factorized_layernorm",
+}
+
 
 def __getattr__(name: str):
     """Find a method's class by its Python name; method files are imported at the first look-up."""
+    if name in _LATER:
+        return getattr(importlib.import_module(_LATER[name]), name)
     # only a capital can begin a class: `from normkit import check` asks here first, and must not load the catalogue
     found = catalog.class_named(name) if name[:1].isupper() else None
     if found is None:
@@ -25,4 +39,4 @@ def __getattr__(name: str):
 
 
 def __dir__():
-    return sorted([*globals(), *catalog.class_names()])
+    return sorted([*globals(), *_LATER, *catalog.class_names()])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -69,27 +70,33 @@ def make_linear(owner: object, linear: LinearName, inputs: int, outputs: int, bi
     return catalog.create(linear, inputs, outputs, bias=bias)
 
 
+def cores() -> dict[str, catalog.Card]:
+    """The attention cores that go with queries, keys and values alone, by name."""
+    cards = [catalog.card(name) for name in catalog.methods(room="attention")]
+    return {card.name: card for card in cards if issubclass(card.cls, AttentionCore) and not _further_inputs(card)}
+
+
+def _further_inputs(card: catalog.Card) -> list[str]:
+    takes = list(inspect.signature(card.cls.forward).parameters.values())[4:]  # after self, q, k, v
+    return [p.name for p in takes if p.default is p.empty]
+
+
+def masks_pairs(card: catalog.Card) -> bool:
+    """Whether a core takes a mask of single pairs of a query and a key, which windows and caches need."""
+    return card.inputs.get("mask?", "").split(":")[0].split() == ["N", "heads", "T", "S"]
+
+
 def make_core(
     owner: object, name: str, head_dim: int, heads: int, causal: bool, options: Mapping[str, Any]
 ) -> nn.Module:
     """Build an attention core by name, or say which cores would do."""
-    cores = {
-        n: catalog.card(n) for n in catalog.methods(room="attention") if issubclass(catalog.card(n).cls, AttentionCore)
-    }
-    check.choice(owner, "core", name, tuple(cores))
-    takes = cores[name].signature.parameters
-    if causal and "causal" not in takes:
-        able = ", ".join(n for n, card in cores.items() if "causal" in card.signature.parameters)
-        raise ValueError(
-            f"{type(owner).__name__}: core {name!r} has no causal form; set causal=False, or use one of {able}"
-        )
+    known = cores()
+    takes = known[check.choice(owner, "core", name, tuple(known))].signature.parameters
     for option in options:
         if option not in takes:
-            able = ", ".join(n for n, card in cores.items() if option in card.signature.parameters)
-            raise ValueError(
-                f"{type(owner).__name__}: core {name!r} takes no {option!r}, which was asked for; "
-                f"{'those that do: ' + able if able else 'it takes ' + ', '.join(takes)}"
-            )
+            able = [n for n, card in known.items() if option in card.signature.parameters]
+            way = f"those that do: {', '.join(able)}" if able else f"it takes {', '.join(takes)}"
+            raise ValueError(f"{type(owner).__name__}: core {name!r} takes no {option!r}, which is wanted; {way}")
     form = {"causal": causal} if "causal" in takes else {}
     return catalog.create(name, head_dim, heads=heads, **form, **options)
 
@@ -154,15 +161,14 @@ class Attention(nn.Module):
         for name, width in widths.items():
             self.add_module(name, make_linear(self, linear, dim, width, bias))
         self.output = make_linear(self, linear, widths["query"], dim, bias if output_bias is None else output_bias)
+        self.cut = self._cut(core)
         self.norms = tuple(norms)
         for name in norms:
-            self.add_module(
-                f"{name}_norm", make_norm(self, norm, self.head_dim if norm_over == "head" else widths[name])
-            )
+            self.add_module(f"{name}_norm", make_norm(self, norm, (self.cut if norm_over == "head" else widths)[name]))
         self.head_scale = nn.Parameter(torch.ones(self.heads)) if head_scale else None
         self.causal = bool(causal)
         rule = self.causal and self.window is None  # with a window, the mask says what is earlier
-        self.core = make_core(self, core, self.head_dim, self.heads, rule, core_options or {})
+        self.core = make_core(self, core, self.cut["query"], self.heads, rule, core_options or {})
         self.masks = "mask" in inspect.signature(self.core.forward).parameters
 
     def forward(
@@ -188,24 +194,34 @@ class Attention(nn.Module):
         y = self._attend(q, self._shared(k), self._shared(v), mask, past)
         return self._scaled(self.output(y.transpose(1, 2).flatten(2)))
 
+    def _cut(self, core: str) -> dict[str, int]:
+        """Features of a head of each; a core may want queries and keys in more, smaller heads, as differential does."""
+        known = cores()
+        times = re.search(r"(\d*)heads", known[check.choice(self, "core", core, tuple(known))].shape)
+        parts = int(times[1] or 1) if times else 1
+        if self.head_dim % parts:
+            raise ValueError(f"Attention: core {core!r} needs a head_dim that {parts} divides, not {self.head_dim}")
+        return {"query": self.head_dim // parts, "key": self.head_dim // parts, "value": self.head_dim}
+
     def _heads(self, name: str, x: Tensor) -> Tensor:
         """Project, normalize and cut: (B, heads, T, head_dim)."""
         z = getattr(self, name)(x)
         norm = getattr(self, f"{name}_norm") if name in self.norms else None
         z = norm(z) if norm is not None and self.norm_over == "width" else z
-        z = z.unflatten(-1, (-1, self.head_dim))
+        z = z.unflatten(-1, (-1, self.cut[name]))
         z = norm(z) if norm is not None and self.norm_over == "head" else z
         return z.transpose(1, 2)
 
     def _shared(self, z: Tensor) -> Tensor:
         """Give each key and value head to its group of queries."""
         groups = self.heads // self.kv_heads
-        return z if groups == 1 else z.repeat_interleave(groups, 1)
+        return z if groups == 1 else z.unflatten(1, (self.kv_heads, -1)).repeat_interleave(groups, 1).flatten(1, 2)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, past: int) -> Tensor:
         core = self.core
         mask = None if mask is None else self._checked(mask, q, k)
         if self.window is not None or (self.causal and past):
+            self._require_pairs()
             seen = self._visible(q, k, past)
             mask = seen if mask is None else mask & seen
         if self.causal and past:
@@ -219,6 +235,12 @@ class Attention(nn.Module):
                 f"Attention: core {type(core).__name__} takes no mask, so neither a mask, a window nor a cache"
             )
         return core(q, k, v, mask=mask)
+
+    def _require_pairs(self) -> None:
+        name = cast(AttentionCore, self.core).card.name
+        able = [n for n, card in cores().items() if masks_pairs(card)]
+        if name not in able:
+            raise ValueError(f"Attention: core {name!r} takes no window and no cache; those that do: {', '.join(able)}")
 
     def _visible(self, q: Tensor, k: Tensor, past: int) -> Tensor:
         at = torch.arange(past, past + q.shape[2], device=q.device)[:, None]

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check
+from normkit.attention._core import FUSED
 from normkit.catalog import method
-from normkit.residual._attention import Attention, FeedForward, KeysValues, LinearName, Turns
+from normkit.residual._attention import Attention, FeedForward, KeysValues, LinearName, Turns, cores
 from normkit.residual._stream import NormName, Stream
 from normkit.residual.placements import make_norm
 from normkit.statistics import accurate
@@ -24,9 +25,7 @@ from normkit.statistics import accurate
     over="C",
     inputs={"mask?": "B T : bool"},
     example={"placement": "pre-norm", "heads": 2, "hidden": 12},
-    exempt={
-        "higher-derivatives": "torch's fused attention has none; torch.nn.attention.sdpa_kernel(SDPBackend.MATH) does"
-    },
+    exempt=FUSED,
 )
 class TransformerLayer(Stream):
     """Let positions read each other, then think by themselves, on a residual stream wired by a placement's name.
@@ -101,7 +100,7 @@ class TransformerLayer(Stream):
         self.inside = wiring.hidden
         check.choice(self, "query_key_norm", query_key_norm, (None, "head", "width"))
         check.choice(self, "bias", bias, (False, True, "attention", "feedforward"))
-        core_options = dict(core_options or {})
+        core_options = self._place_for(core) | dict(core_options or {})
         if wiring.hidden == "scale":
             core_options |= self._sphere_scale(heads, kv_heads, head_dim)
         self.attention = Attention(
@@ -129,6 +128,12 @@ class TransformerLayer(Stream):
             self.wire(name, branch, norm)
         self._wire_hidden(norm, hidden)
         self._start()
+
+    def _place_for(self, core: str) -> dict[str, int]:
+        """What a core wants to know of the layer's place; ``depth`` is a layer's index there."""
+        known = {"layer": self.place.layer, "depth": self.place.layer, "layers": self.place.depth}
+        card = cores().get(core)
+        return {name: value for name, value in known.items() if card is not None and name in card.signature.parameters}
 
     def _sphere_scale(self, heads: int, kv_heads: int | None, head_dim: int | None) -> dict[str, float]:
         """Queries and keys of unit length want their product multiplied by the root of the head's size."""

@@ -1,0 +1,258 @@
+"""A reference transformer: embeddings, layers on a residual stream, logits; placement, norm and core are names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from normkit import check
+from normkit.residual._attention import KeysValues, Turns, turns
+from normkit.residual._stream import NormName
+from normkit.residual.placements import base_scale, make_norm
+from normkit.residual.transformer_layer import TransformerLayer, to_sphere
+
+Cache = list[KeysValues]  # one for each layer
+Window = int | None | Sequence[int | None]
+
+
+class Transformer(nn.Module):
+    """Embed, pass through the layers, normalize: what :class:`Encoder` and :class:`Decoder` share.
+
+    Args:
+        vocab: how many tokens there are; None where the input is features already, (B, T, dim).
+        dim, depth, heads: features of the stream, layers, heads of a layer.
+        hidden: features inside the feedforward, 4 * dim by default.
+        placement, norm: where norms stand, by name; which norm, by name or as a function of the width.
+        positions: ``"rope"``, ``"learned"`` or None.
+        length: the most positions; needed for learned ones.
+        rotary_base: the base of the rotary angles.
+        window: how many positions back a query sees, None for all; several are dealt out to the layers in turn.
+        scale_embedding: multiply embeddings by sqrt(dim).
+        embedding_norm, final_norm: normalize before the first, after the last layer; None leaves it to the placement.
+        std: all matrices start normal with it, biases zero; None leaves the linears as torch starts them.
+        scale_outputs: with ``std``, the last matrix of each sublayer starts smaller, by sqrt(2 depth).
+        **layer: further arguments of :class:`TransformerLayer`, the placement's options among them.
+
+    State: ``embedding.weight`` (vocab, dim), ``positions.weight`` (length, dim), ``embedding_norm``, ``layers.I``,
+        ``norm``.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab: int | None,
+        dim: int,
+        depth: int,
+        heads: int,
+        hidden: int | None = None,
+        placement: str = "pre-norm",
+        norm: NormName = "layernorm",
+        positions: str | None = "rope",
+        length: int | None = None,
+        rotary_base: float = 10000.0,
+        window: Window = None,
+        scale_embedding: bool = False,
+        embedding_norm: bool | None = None,
+        final_norm: bool | None = None,
+        std: float | None = None,
+        scale_outputs: bool = False,
+        **layer: Any,
+    ):
+        super().__init__()
+        self.dim, self.length = check.size(self, "dim", dim), length
+        self.rotary_base = check.number(self, "rotary_base", rotary_base, 0.0, open_low=True)
+        self.embedding_scale = math.sqrt(dim) if scale_embedding else 1.0
+        windows = [window] if window is None or isinstance(window, int) else list(window)
+        shared: dict[str, Any] = {
+            "placement": placement,
+            "dim": dim,
+            "heads": heads,
+            "hidden": 4 * dim if hidden is None else hidden,
+        }
+        self.layers = nn.ModuleList(
+            TransformerLayer(**shared, layer=i, depth=depth, norm=norm, window=windows[i % len(windows)], **layer)
+            for i in range(check.size(self, "depth", depth))
+        )
+        last = self.layer(-1)
+        self.rope = check.choice(self, "positions", positions, ("rope", "learned", None)) == "rope"
+        self.embedding = None if vocab is None else nn.Embedding(check.size(self, "vocab", vocab), dim)
+        self.positions = nn.Embedding(self._length(), dim) if positions == "learned" else None
+        before = last.wiring.embedding_norm if embedding_norm is None else embedding_norm
+        after = last.wiring.final_norm if final_norm is None else final_norm
+        self.embedding_norm = make_norm(self, norm, dim) if before else None
+        self.norm = make_norm(self, norm, dim) if after else None
+        self._start(std, scale_outputs)
+
+    def layer(self, index: int) -> TransformerLayer:
+        """Return a layer by its number."""
+        return cast(TransformerLayer, self.layers[index])
+
+    def _length(self) -> int:
+        if self.length is None:
+            raise ValueError(
+                f"{type(self).__name__}: positions='learned' need a length, the most positions there can be"
+            )
+        return check.size(self, "length", self.length)
+
+    @torch.no_grad()
+    def _start(self, std: float | None, scale_outputs: bool) -> None:
+        """Draw the embeddings, and the matrices if asked to."""
+        for table in (self.embedding, self.positions):
+            if table is not None:
+                nn.init.normal_(table.weight, std=0.02 if std is None else std)
+        if std is None:
+            return
+        std = check.number(self, "std", std, 0.0)
+        if self.layer(-1).wiring.init is not None:
+            name = self.layer(-1).placement
+            raise ValueError(
+                f"{type(self).__name__}: placement {name!r} starts its matrices by a rule; std must be None"
+            )
+        for name, parameter in self.layers.named_parameters():
+            if parameter.dim() > 1:
+                last = scale_outputs and name.endswith(("output.weight", "down.weight"))
+                nn.init.normal_(parameter, std=std / math.sqrt(2 * len(self.layers)) if last else std)
+            elif name.endswith("bias") and "norm" not in name:
+                nn.init.zeros_(parameter)
+
+    def encode(self, inputs: Tensor, mask: Tensor | None = None, cache: Cache | None = None) -> Tensor:
+        """Map tokens (B, T), or features (B, T, dim), to the last hidden state (B, T, dim)."""
+        past = 0 if cache is None else len(cache[0])
+        positions = self._positions(self._checked(inputs), past)
+        x = inputs if self.embedding is None else self.embedding(inputs) * self.embedding_scale
+        x = x if self.positions is None else x + self.positions(positions)
+        x = x if self.embedding_norm is None else self.embedding_norm(x)
+        angles = self._angles(positions)
+        for index, layer in enumerate(self.layers):
+            x = layer(x, mask, None if cache is None else cache[index], angles)
+        return x if self.norm is None else self.norm(x)
+
+    def _checked(self, inputs: Tensor) -> Tensor:
+        if self.embedding is None:
+            check.features_last(self, inputs, self.dim, "inputs")
+            check.shape(self, "inputs", inputs, (None, None, self.dim))
+        else:
+            check.index(self, "inputs", inputs, (None, None), self.embedding.num_embeddings, self.embedding.weight)
+        return inputs
+
+    def _positions(self, inputs: Tensor, past: int) -> Tensor:
+        end = past + inputs.shape[1]
+        if self.length is not None and end > self.length:
+            raise ValueError(f"{type(self).__name__}: inputs end at position {end}, but length={self.length}")
+        return torch.arange(past, end, device=inputs.device)
+
+    def _angles(self, positions: Tensor) -> Turns | None:
+        return turns(positions, self.layer(0).attention.cut["query"], self.rotary_base) if self.rope else None
+
+    @torch.no_grad()
+    def normalize_weights(self) -> None:
+        """Bring matrices and embeddings back to the unit sphere where the placement wants that (nGPT); else do nothing.
+
+        To be called once before training and after every optimizer step; under DDP and FSDP2 too.
+        """
+        for layer in self.layers:
+            layer.normalize_weights()  # type: ignore[operator]
+        if self.layer(0).branches["attention"].sphere:
+            for table in self._tables():
+                to_sphere(table, 1)
+
+    def _tables(self) -> list[Tensor]:
+        return [] if self.embedding is None else [self.embedding.weight]
+
+
+class Encoder(Transformer):
+    """Let every position read every other: tokens (B, T) to hidden states (B, T, dim), as BERT or a ViT does.
+
+        >>> model = Encoder(vocab=11, dim=8, depth=2, heads=2, placement="post-norm")
+        >>> model(torch.zeros(3, 5, dtype=torch.int64)).shape
+        torch.Size([3, 5, 8])
+
+    Args: see :class:`Transformer`; with ``vocab=None`` the input is features (B, T, dim), such as an image's patches.
+    """
+
+    def __init__(self, *, vocab: int | None, dim: int, depth: int, heads: int, **arguments: Any):
+        super().__init__(vocab=vocab, dim=dim, depth=depth, heads=heads, **{"causal": False, **arguments})
+        self.normalize_weights()
+
+    def forward(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Encode ``inputs``; ``mask`` (B, T) is True where a position may be read."""
+        return self.encode(inputs, mask)
+
+
+class Decoder(Transformer):
+    """Predict each next token from those before it: tokens (B, T) to logits (B, T, vocab), as GPT or Llama does.
+
+        >>> model = Decoder(vocab=11, dim=8, depth=2, heads=2, placement="peri-norm", norm="rmsnorm")
+        activation="swiglu") >>> model(torch.zeros(3, 5, dtype=torch.int64)).shape
+        torch.Size([3, 5, 11])
+
+    Args: those of :class:`Transformer`, and
+        tied: the embedding's table gives the logits too; else ``head.weight`` (vocab, dim) does.
+        logit_softcap: logits z become softcap * tanh(z / softcap).
+
+    In nGPT the logits are multiplied by ``logit_scale`` (vocab,), which starts at 1, stored as base_scale.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab: int,
+        dim: int,
+        depth: int,
+        heads: int,
+        tied: bool = True,
+        logit_softcap: float | None = None,
+        **arguments: Any,
+    ):
+        super().__init__(vocab=check.size(self, "vocab", vocab), dim=dim, depth=depth, heads=heads, **arguments)
+        self.head = None if tied else nn.Linear(dim, vocab, bias=False)
+        if self.head is not None:
+            nn.init.normal_(self.head.weight, std=0.02)
+        cap = logit_softcap
+        self.logit_softcap = None if cap is None else check.number(self, "logit_softcap", cap, 0.0, open_low=True)
+        self.logit_scale, self.base_scale = None, 1.0
+        if self.layer(0).branches["attention"].sphere:
+            self.base_scale = base_scale(self.layer(0).place)
+            self.logit_scale = nn.Parameter(torch.full((vocab,), self.base_scale))
+        self.normalize_weights()
+
+    def forward(self, inputs: Tensor, mask: Tensor | None = None, cache: Cache | None = None) -> Tensor:
+        """Return the logits of the token after each position.
+
+        ``mask`` (B, S) is True where a position may be read. With a ``cache`` (:meth:`empty_cache`) the inputs go on
+        where it ends, and are added to it.
+        """
+        x = self.encode(inputs, mask, cache)
+        logits = F.linear(x, self._tables()[-1].to(x.dtype))
+        if self.logit_scale is not None:
+            logits = logits * (self.logit_scale / self.base_scale).to(logits.dtype)
+        cap = self.logit_softcap
+        return logits if cap is None else cap * torch.tanh(logits / cap)
+
+    def _tables(self) -> list[Tensor]:
+        return super()._tables() + ([] if self.head is None else [self.head.weight])
+
+    def empty_cache(self) -> Cache:
+        """Return a cache of keys and values for :meth:`forward`."""
+        return [KeysValues() for _ in self.layers]
+
+    @torch.no_grad()
+    def generate(
+        self, inputs: Tensor, count: int, *, temperature: float = 1.0, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Continue tokens (B, T) by ``count`` drawn ones, the likeliest where ``temperature`` is 0: (B, T + count)."""
+        check.number(self, "temperature", temperature, 0.0)
+        cache, new = self.empty_cache(), inputs
+        for _ in range(check.size(self, "count", count, least=0)):
+            logits = self(new, cache=cache)[:, -1]
+            if temperature:
+                new = torch.multinomial(torch.softmax(logits.float() / temperature, -1), 1, generator=generator)
+            else:
+                new = logits.argmax(-1, keepdim=True)
+            inputs = torch.cat([inputs, new], 1)
+        return inputs

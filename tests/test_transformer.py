@@ -1,0 +1,334 @@
+"""The reference transformer: equal to `transformers` with shared weights, with a cache, in every combination."""
+
+import importlib
+import itertools
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import normkit as nk
+from normkit.residual._attention import cores, masks_pairs, rotate, turns
+from normkit.residual.placements import WIRINGS
+
+TINY = {"vocab": 17, "dim": 16, "depth": 3, "heads": 4, "hidden": 24}
+TOKENS = torch.randint(17, (2, 9), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def transformers():
+    try:
+        importlib.import_module("torchvision")
+    except (ImportError, RuntimeError):  # one built for another torch; transformers would stumble over it
+        sys.modules["torchvision"] = None
+    yield pytest.importorskip("transformers", reason="transformers is not installed")
+    if sys.modules.get("torchvision", 0) is None:
+        del sys.modules["torchvision"]
+
+
+def linear(theirs, transpose=False):
+    found = {"weight": theirs.weight.mT if transpose else theirs.weight}
+    return found | ({"bias": theirs.bias} if theirs.bias is not None else {})
+
+
+def attention_of(theirs):
+    names = {
+        "query": "q_proj",
+        "key": "k_proj",
+        "value": "v_proj",
+        "output": "o_proj",
+        "query_norm": "q_norm",
+        "key_norm": "k_norm",
+    }
+    return {own: linear_or_norm(getattr(theirs, name)) for own, name in names.items() if hasattr(theirs, name)}
+
+
+def linear_or_norm(theirs):
+    return linear(theirs) if isinstance(theirs, nn.Linear) else {"weight": theirs.weight}
+
+
+def gated(theirs):
+    up = torch.cat([theirs.up_proj.weight, theirs.gate_proj.weight])
+    return {"up": {"weight": up}, "down": linear(theirs.down_proj)}
+
+
+def flat(tree, prefix=""):
+    """Join nested names: {"a": {"b": t}} to {"a.b": t}."""
+    found = {}
+    for name, value in tree.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value.detach()}
+    return found
+
+
+def gpt2_state(theirs):
+    layers = {}
+    for index, block in enumerate(theirs.transformer.h):
+        weight, bias = block.attn.c_attn.weight.mT.chunk(3), block.attn.c_attn.bias.chunk(3)
+        attention = {
+            n: {"weight": w, "bias": b} for n, w, b in zip(("query", "key", "value"), weight, bias, strict=True)
+        }
+        layers[str(index)] = {
+            "attention": attention | {"output": linear(block.attn.c_proj, transpose=True)},
+            "feedforward": {
+                "up": linear(block.mlp.c_fc, transpose=True),
+                "down": linear(block.mlp.c_proj, transpose=True),
+            },
+            "attention_norm": linear(block.ln_1),
+            "feedforward_norm": linear(block.ln_2),
+        }
+    body = theirs.transformer
+    return {
+        "embedding": linear_or_norm(body.wte),
+        "positions": linear_or_norm(body.wpe),
+        "layers": layers,
+        "norm": linear(body.ln_f),
+    }
+
+
+def state_of(theirs, norms):
+    layers = {}
+    for index, block in enumerate(theirs.model.layers):
+        own = {name: {"weight": getattr(block, their).weight} for name, their in norms.items()}
+        layers[str(index)] = {"attention": attention_of(block.self_attn), "feedforward": gated(block.mlp), **own}
+    found = {
+        "embedding": linear_or_norm(theirs.model.embed_tokens),
+        "layers": layers,
+        "norm": linear_or_norm(theirs.model.norm),
+    }
+    return found if theirs.config.tie_word_embeddings else found | {"head": linear(theirs.lm_head)}
+
+
+COMMON = {
+    "vocab_size": 17,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+}
+CASES = {
+    "gpt2": (
+        "GPT2",
+        {"vocab_size": 17, "n_embd": 16, "n_inner": 24, "n_layer": 3, "n_head": 4, "n_positions": 32},
+        {"length": 32},
+        gpt2_state,
+    ),
+    "llama": (
+        "Llama",
+        COMMON | {"num_key_value_heads": 2},
+        {"kv_heads": 2},
+        lambda m: state_of(m, {"attention_norm": "input_layernorm", "feedforward_norm": "post_attention_layernorm"}),
+    ),
+    "gemma2": (
+        "Gemma2",
+        COMMON
+        | {"num_key_value_heads": 2, "head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 4}
+        | {"attn_implementation": "eager"},
+        {"kv_heads": 2, "head_dim": 8, "window": (4, None)},
+        lambda m: state_of(
+            m,
+            {
+                "attention_norm": "input_layernorm",
+                "attention_output_norm": "post_attention_layernorm",
+                "feedforward_norm": "pre_feedforward_layernorm",
+                "feedforward_output_norm": "post_feedforward_layernorm",
+            },
+        ),
+    ),
+    "olmo2": (
+        "Olmo2",
+        COMMON | {"num_key_value_heads": 2, "rms_norm_eps": 1e-6},
+        {"kv_heads": 2, "rotary_base": 10000.0},
+        lambda m: state_of(
+            m,
+            {
+                "attention_output_norm": "post_attention_layernorm",
+                "feedforward_output_norm": "post_feedforward_layernorm",
+            },
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_preset_equals_the_model_of_transformers(name, transformers):
+    family, config, changes, state = CASES[name]
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{family}Config")(**config, pad_token_id=None, bos_token_id=None, eos_token_id=None)
+    theirs = getattr(transformers, f"{family}{'LMHeadModel' if name == 'gpt2' else 'ForCausalLM'}")(config).eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():  # gains and biases too, and scores large enough to be capped
+            parameter.add_(0.3 * torch.randn(parameter.shape))
+    own = nk.preset(name, **TINY, **changes)
+    own.load_state_dict(flat(state(theirs)), strict=True)
+    want = theirs(TOKENS).logits
+    # float32 through three layers, in another order of sums
+    torch.testing.assert_close(own(TOKENS), want, rtol=1e-4, atol=1e-5 * want.abs().max().item())
+    assert want.std() > 0.1
+
+
+def decoder(placement, **changes):
+    torch.manual_seed(1)
+    model = nk.Decoder(**{**TINY, "placement": placement, **changes}).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+@pytest.mark.parametrize("placement", WIRINGS)
+def test_the_cache_gives_the_numbers_of_the_full_pass(placement):
+    model = decoder(placement, window=(4, None), core="softmax")
+    want = model(TOKENS)
+    cache = model.empty_cache()
+    got = [model(part, cache=cache) for part in TOKENS.split([4, 1, 3, 1], dim=1)]
+    torch.testing.assert_close(torch.cat(got, 1), want)
+
+
+@pytest.mark.parametrize("positions", ["rope", "learned", None])
+def test_generation_continues_as_the_full_pass_would(positions):
+    model = decoder("pre-norm", positions=positions, length=32, kv_heads=2)
+    tokens = model.generate(TOKENS, 5, temperature=0)
+    for end in range(9, 14):
+        torch.testing.assert_close(tokens[:, end], model(tokens[:, :end])[:, -1].argmax(-1))
+
+
+@pytest.mark.parametrize("placement", WIRINGS)
+def test_a_decoder_sees_nothing_of_the_future(placement):
+    model = decoder(placement)
+    other = TOKENS.clone()
+    other[:, 5:] = (other[:, 5:] + 1) % 17
+    torch.testing.assert_close(model(other)[:, :5], model(TOKENS)[:, :5])
+    assert not torch.allclose(model(other)[:, 5:], model(TOKENS)[:, 5:])
+
+
+@pytest.mark.parametrize("placement", WIRINGS)
+def test_an_encoder_sees_all_but_what_is_masked(placement):
+    torch.manual_seed(0)
+    model = nk.Encoder(**TINY, placement=placement).double()
+    mask = torch.ones(2, 9, dtype=torch.bool)
+    mask[:, 6:] = False
+    torch.testing.assert_close(model(TOKENS, mask)[:, :6], model(TOKENS[:, :6]))
+
+
+NORMS = ("layernorm", "rmsnorm", "dyt", "scalenorm")
+SQUARE = {"heads": 2, "hidden": 12}
+
+
+@pytest.mark.parametrize("placement, norm", list(itertools.product(WIRINGS, NORMS)))
+def test_any_norm_goes_with_any_placement(placement, norm):
+    layer = nk.TransformerLayer(placement=placement, dim=8, norm=norm, **SQUARE).double()
+    x = torch.randn(2, 5, 8, dtype=torch.float64, requires_grad=True)
+    layer(x).square().sum().backward()
+    assert torch.isfinite(x.grad).all()
+    assert x.grad.abs().max() > 0
+
+
+CAUSAL = sorted(name for name, card in cores().items() if True in card.cls.forms)
+NEEDS = {"qk-norm": {"length": 8}}
+
+
+@pytest.mark.parametrize("core", CAUSAL)
+@pytest.mark.parametrize("placement", ["pre-norm", "hybridnorm", "normformer"])
+def test_other_cores_go_with_any_placement(placement, core):
+    layer = nk.TransformerLayer(placement=placement, dim=8, core=core, core_options=NEEDS.get(core), **SQUARE).double()
+    x = torch.randn(2, 5, 8, dtype=torch.float64)
+    y = layer(x)
+    assert y.isfinite().all()
+    other = x.clone()
+    other[:, 3:] += 1
+    torch.testing.assert_close(layer(other)[:, :3], y[:, :3])
+    assert not torch.allclose(layer(other)[:, 3:], y[:, 3:])
+
+
+def test_the_cache_goes_with_the_cores_that_can():
+    for core in CAUSAL:
+        model = decoder("pre-norm", core=core, core_options=NEEDS.get(core), kv_heads=2)
+        cache = model.empty_cache()
+        first = model(TOKENS[:, :5], cache=cache)
+        if masks_pairs(cores()[core]):
+            torch.testing.assert_close(torch.cat([first, model(TOKENS[:, 5:], cache=cache)], 1), model(TOKENS))
+        else:
+            with pytest.raises(ValueError, match=r"no cache; those that do: .*softmax"):
+                model(TOKENS[:, 5:], cache=cache)
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ({"placement": "mid-norm"}, ["placement", "'pre-norm'"]),
+        ({"heads": 3}, ["heads=3", "dim=8"]),
+        ({"kv_heads": 4}, ["kv_heads=4", "heads=2"]),
+        ({"layer": 2, "depth": 2}, ["layer=2", "depth=2"]),
+        ({"norm": "batchnorm"}, ["batchnorm", "rmsnorm"]),
+        ({"norm": "rmsnrm"}, ["rmsnrm", "rmsnorm"]),
+        ({"core": "soft"}, ["core", "'softmax'"]),
+        ({"core": "galerkin"}, ["causal", "softmax"]),
+        ({"core_options": {"temper": 1}}, ["temper", "softmax"]),
+        ({"activation": "gluu"}, ["activation", "'swiglu'"]),
+        ({"placement": "ngpt", "kv_heads": 1}, ["kv_heads", "ngpt"]),
+        ({"placement": "ngpt", "core": "galerkin", "causal": False}, ["galerkin", "scale", "softmax"]),
+        ({"placement": "pre-norm", "alpha": 1.0}, ["alpha", "no options"]),
+        ({"placement": "deepnorm", "beta": 1.0}, ["beta", "alpha"]),
+        ({"placement": "mix-ln", "alpha": 2.0}, ["alpha"]),
+        ({"linear": "rmsnorm"}, ["linear", "sdd-linear"]),
+        ({"bias": "both"}, ["bias"]),
+        ({"window": 0}, ["window"]),
+    ],
+)
+def test_a_wrong_combination_says_what_would_do(arguments, words):
+    with pytest.raises((ValueError, TypeError)) as caught:
+        nk.TransformerLayer(**{"placement": "pre-norm", "dim": 8, **SQUARE, **arguments})
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_mistakes_of_a_model_are_named():
+    with pytest.raises(ValueError, match="length"):
+        nk.Decoder(**TINY, positions="learned")
+    model = nk.Decoder(**TINY, positions="learned", length=8)
+    with pytest.raises(ValueError, match="length=8"):
+        model(TOKENS)
+    with pytest.raises(ValueError, match=r"0 \.\. 16"):
+        model(TOKENS[:, :3] + 17)
+    with pytest.raises(TypeError, match="int64"):
+        model(TOKENS[:, :3].int())
+    with pytest.raises(ValueError, match="by a rule"):
+        nk.Decoder(**TINY, placement="deepnorm", std=0.02)
+    with pytest.raises(ValueError, match="'gpt2'"):
+        nk.preset("gpt5")
+
+
+def test_all_linear_maps_can_be_of_another_kind():
+    model = nk.Decoder(**TINY, placement="post-norm", linear="sdd-linear")
+    assert sum(type(m).__name__ == "SDDLinear" for m in model.modules()) == 6 * TINY["depth"]
+    assert model(TOKENS).isfinite().all()
+
+
+@pytest.mark.parametrize("style", ["halves", "pairs"])
+def test_rotary_scores_depend_on_the_distance_alone(style):
+    q, k = torch.randn(2, 8, dtype=torch.float64)
+    at = torch.arange(12)
+    angles = tuple(a.double() for a in turns(at, 8))
+    scores = rotate(q.expand(12, 8), angles, style) @ rotate(k.expand(12, 8), angles, style).mT
+    for distance in range(-11, 12):
+        same = scores.diagonal(distance)
+        torch.testing.assert_close(same, same[:1].expand_as(same), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(scores[0, 0], q @ k)
+    assert scores.std() > 0.01
+
+
+def test_presets_start_as_told():
+    model = nk.preset("gpt2", vocab=50, dim=64, depth=4, heads=4, hidden=256, length=16)
+    layer = model.layers[1]
+    assert layer.attention.query.bias.abs().max() == 0
+    torch.testing.assert_close(layer.feedforward.up.weight.std().item(), 0.02, rtol=0.05, atol=0)
+    torch.testing.assert_close(layer.feedforward.down.weight.std().item(), 0.02 / 8**0.5, rtol=0.05, atol=0)
+    with torch.device("meta"):
+        sizes = {
+            name: sum(p.numel() for p in nk.preset(name).parameters()) for name in ("gpt2", "llama", "gemma2", "olmo2")
+        }
+    assert sizes["gpt2"] == 124_439_808
+    assert sizes["llama"] == 6_738_415_616
+    assert sizes["gemma2"] == 2_614_341_888
+    assert sizes["olmo2"] == 7_298_617_344
