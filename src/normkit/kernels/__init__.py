@@ -40,6 +40,8 @@ class Library:
         self.row_backward = self._kernel("row_backward", 8)
         self.point_forward = self._kernel("point_forward", 6)
         self.point_backward = self._kernel("point_backward", 10)
+        self.channel_forward = self._kernel("channel_forward", 6)
+        self.channel_backward = self._kernel("channel_backward", 11)
         self.isa = self._function("isa", [], ctypes.c_char_p)
         self.threaded = self._function("threaded", [])
         self.use = self._function("use", [ctypes.c_char_p])

@@ -1,16 +1,40 @@
 """Per-channel and per-group statistics of ``(N, C, *space)``: batch, group, instance, response and evolved norms.
 
 Every function takes per-channel parameters of shape (C,), any of which may be None, takes half precision in float32
-and gives back the type and the memory format of ``x``. The formulas are the definition; a kernel computes the same
-numbers faster.
+and gives back the type and the memory format of ``x``. The formulas are the definition; the C kernel computes the
+same numbers faster, in either memory format, and is taken when `eager.refusal` has nothing to say against it.
 """
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
-from normkit.statistics import Moments, accurate, moments
+from normkit.ops import eager
+from normkit.ops.eager import address
+from normkit.ops.row import layer_norm
+from normkit.statistics import Moments, accurate, moments, processes
+
+# What a statistic is and what is done to the normalized values, as the C code numbers them.
+GIVEN, DEVIATION, RESPONSE, SHARE, POSITION = range(5)
+AFFINE, THRESHOLD, SWISH = range(3)
+
+
+class _Rule(NamedTuple):
+    """What a norm is: its formula of (x, weight, bias, extra, eps, rule), and the same in the kernel's terms."""
+
+    formula: Callable[..., Tensor]
+    statistic: int
+    activation: int = AFFINE
+    groups: int = 0  # statistics of a sample; 0 for one a channel
+    over_samples: bool = False
+    eps: float = 0.0
+    given: tuple[Tensor, Tensor] | None = None
 
 
 def batch_norm(
@@ -24,37 +48,41 @@ def batch_norm(
 ) -> tuple[Tensor, Moments]:
     """Normalize each channel over samples and space; return the result and the moments it was done with.
 
-    The moments, joined over the processes of ``group`` with ``sync``, carry no gradient: they are for running
-    averages.
+    The moments, joined over the processes of ``group`` with ``sync``, carry no gradient: they are for running averages.
 
     >>> y, found = batch_norm(torch.tensor([[1.0], [3.0]]), eps=0.0)
     >>> y.flatten(), found.var
     (tensor([-1.,  1.]), tensor([1.]))
     """
-    found = moments(x, [0, *_space(x)], sync=sync, group=group)
-    return normalize_with(x, found.mean, found.var, weight, bias, eps=eps), Moments(*(f.detach() for f in found))
+    rule = _Rule(_batch_formula, DEVIATION, over_samples=True, eps=eps)
+    if (sync and processes(group) > 1) or _refusal(x, weight, bias) is not None:
+        found = moments(x, [0, *_space(x)], sync=sync, group=group)
+        y = _normalize(x, found.mean, found.var, weight, bias, eps)
+        return y, Moments(*(f.detach() for f in found))
+    y, both = _run(rule, x, weight, bias)
+    mean, var = both.to(accurate(x[:0]).dtype).view(2, -1)
+    return y, Moments(mean, var, mean.new_tensor(x.numel() // x.shape[1]))
 
 
 def normalize_with(
     x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5
 ) -> Tensor:
     """Normalize with given moments, of shape (C,) or (N, C): y = weight (x - mean) / sqrt(var + eps) + bias."""
-    y = (accurate(x) - _along(mean, x)) * _along((accurate(var) + eps).rsqrt(), x)
-    return affine(y, weight, bias).to(x.dtype)
+    if mean.dim() > 1 or _refusal(x, weight, bias, mean, var) is not None or eager.needs_grad(mean, var):
+        return _normalize(x, mean, var, weight, bias, eps)
+    return _run(_Rule(_given_formula, GIVEN, over_samples=True, eps=eps, given=(mean, var)), x, weight, bias)[0]
 
 
 def group_norm(
     x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5
 ) -> Tensor:
     """Normalize each run of C / ``num_groups`` neighbouring channels of each sample, over these channels and space."""
-    mean, var = _group_moments(x, num_groups)
-    return normalize_with(x, mean, var, weight, bias, eps=eps)
+    return _choose(_Rule(_group_formula, DEVIATION, groups=num_groups, eps=eps), x, weight, bias)
 
 
 def instance_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5) -> Tensor:
     """Normalize each channel of each sample over space."""
-    found = instance_moments(x)
-    return normalize_with(x, found.mean, found.var, weight, bias, eps=eps)
+    return _choose(_Rule(_instance_formula, DEVIATION, eps=eps), x, weight, bias)
 
 
 def instance_moments(x: Tensor) -> Moments:
@@ -64,13 +92,19 @@ def instance_moments(x: Tensor) -> Moments:
 
 def layer_norm2d(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-6) -> Tensor:
     """Normalize the vector of channels at each position."""
-    found = moments(x, (1,))
-    h = (accurate(x) - found.mean.unsqueeze(1)) * (found.var + eps).rsqrt().unsqueeze(1)
-    return affine(h, weight, bias).to(x.dtype)
+    rule = _Rule(_position_formula, POSITION, eps=eps)
+    if _refusal(x, weight, bias) is None and not x.is_contiguous() and x.movedim(1, -1).is_contiguous():
+        return layer_norm(x.movedim(1, -1), x.shape[1:2], weight, bias, eps).movedim(-1, 1)
+    return _choose(rule, x, weight, bias)
 
 
 def global_response_norm(
-    x: Tensor, weight: Tensor, bias: Tensor, *, eps: float = 1e-6, channels_last: bool = False
+    x: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    eps: float = 1e-6,
+    channels_last: bool = False,
 ) -> Tensor:
     """Scale each channel by its share of the sample's response: y = weight x Q + bias + x.
 
@@ -78,12 +112,8 @@ def global_response_norm(
     gradient of a norm of 0 is 0.
     """
     if channels_last:
-        y = global_response_norm(x.movedim(-1, 1), weight, bias, eps=eps)
-        return y.movedim(1, -1)
-    exact = accurate(x)
-    length = torch.linalg.vector_norm(exact.flatten(2) if x.dim() > 2 else exact.unsqueeze(-1), dim=-1)
-    share = _along(length / (length.mean(1, keepdim=True) + eps), x)
-    return (affine(exact * share, weight, bias) + exact).to(x.dtype)
+        return global_response_norm(x.movedim(-1, 1), weight, bias, eps=eps).movedim(1, -1)
+    return _choose(_Rule(_share_formula, SHARE, eps=eps), x, weight, bias)
 
 
 def filter_response_norm(
@@ -95,9 +125,10 @@ def filter_response_norm(
     eps: float | Tensor = 1e-6,
 ) -> Tensor:
     """Divide each channel of each sample by its root mean square over space; with ``tau``, max(y, tau) follows."""
-    exact = accurate(x)
-    y = affine(exact * (mean_over_space(exact.square()) + eps).rsqrt(), weight, bias)
-    return threshold(y, tau).to(x.dtype)
+    learned = eps if isinstance(eps, Tensor) else None
+    fixed = 0.0 if isinstance(eps, Tensor) else eps
+    rule = _Rule(_response_formula, RESPONSE, AFFINE if tau is None else THRESHOLD, eps=fixed)
+    return _choose(rule, x, weight, bias, tau, learned)
 
 
 def threshold(x: Tensor, tau: Tensor | None) -> Tensor:
@@ -120,14 +151,8 @@ def evonorm_s(
     s² is the group's variance (its mean square without ``center``) plus ``eps``; a ``slope`` of None is 1. The groups
     are those of :func:`group_norm`; x itself is not centered.
     """
-    exact = accurate(x)
-    if center:
-        spread = _group_moments(x, num_groups)[1]
-    else:
-        square = exact.unflatten(1, (num_groups, -1)).square()
-        spread = _per_channel(square.mean(tuple(range(2, square.dim()))), x)
-    gate = torch.sigmoid(exact if slope is None else exact * _along(slope, x))
-    return affine(exact * gate * _along((spread + eps).rsqrt(), x), weight, bias).to(x.dtype)
+    rule = _Rule(_swish_formula, DEVIATION if center else RESPONSE, SWISH, num_groups, eps=eps)
+    return _choose(rule, x, weight, bias, slope)
 
 
 def affine(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
@@ -140,6 +165,64 @@ def affine(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None) 
 def mean_over_space(x: Tensor) -> Tensor:
     """Mean over the axes after the channels, which are kept as 1; the tensor itself where there are none."""
     return x.mean(tuple(_space(x)), keepdim=True) if x.dim() > 2 else x
+
+
+# The formulas.
+
+
+def _normalize(x, mean, var, weight, bias, eps) -> Tensor:
+    y = (accurate(x) - _along(mean, x)) * _along((accurate(var) + eps).rsqrt(), x)
+    return affine(y, weight, bias).to(x.dtype)
+
+
+def _batch_formula(x, weight, bias, extra, eps, rule) -> Tensor:
+    found = moments(x, [0, *_space(x)])
+    return _normalize(x, found.mean, found.var, weight, bias, eps)
+
+
+def _given_formula(x, weight, bias, extra, eps, rule) -> Tensor:
+    mean, var = rule.given
+    return _normalize(x, mean, var, weight, bias, eps)
+
+
+def _group_formula(x, weight, bias, extra, eps, rule) -> Tensor:
+    mean, var = _group_moments(x, rule.groups)
+    return _normalize(x, mean, var, weight, bias, eps)
+
+
+def _instance_formula(x, weight, bias, extra, eps, rule) -> Tensor:
+    found = instance_moments(x)
+    return _normalize(x, found.mean, found.var, weight, bias, eps)
+
+
+def _position_formula(x, weight, bias, extra, eps, rule) -> Tensor:
+    found = moments(x, (1,))
+    h = (accurate(x) - found.mean.unsqueeze(1)) * (found.var + eps).rsqrt().unsqueeze(1)
+    return affine(h, weight, bias).to(x.dtype)
+
+
+def _share_formula(x, weight, bias, extra, eps, rule) -> Tensor:
+    exact = accurate(x)
+    length = torch.linalg.vector_norm(exact.flatten(2) if x.dim() > 2 else exact.unsqueeze(-1), dim=-1)
+    share = _along(length / (length.mean(1, keepdim=True) + eps), x)
+    return (affine(exact * share, weight, bias) + exact).to(x.dtype)
+
+
+def _response_formula(x, weight, bias, tau, eps, rule) -> Tensor:
+    exact = accurate(x)
+    y = affine(exact * (mean_over_space(exact.square()) + eps).rsqrt(), weight, bias)
+    return threshold(y, tau).to(x.dtype)
+
+
+def _swish_formula(x, weight, bias, slope, eps, rule) -> Tensor:
+    exact = accurate(x)
+    if rule.statistic == DEVIATION:
+        spread = _group_moments(x, rule.groups)[1]
+    else:
+        square = exact.unflatten(1, (rule.groups, -1)).square()
+        spread = _per_channel(square.mean(tuple(range(2, square.dim()))), x)
+    gate = torch.sigmoid(exact if slope is None else exact * _along(slope, x))
+    return affine(exact * gate * _along((spread + eps).rsqrt(), x), weight, bias).to(x.dtype)
 
 
 def _space(x: Tensor) -> range:
@@ -160,3 +243,125 @@ def _group_moments(x: Tensor, num_groups: int) -> tuple[Tensor, Tensor]:
 def _per_channel(value: Tensor, x: Tensor) -> Tensor:
     """Repeat numbers per group, (N, G), to numbers per channel, (N, C)."""
     return value.unsqueeze(-1).expand(-1, -1, x.shape[1] // value.shape[1]).flatten(1)
+
+
+# The kernel.
+
+
+class _Plan(ctypes.Structure):
+    """ChannelPlan of `kernels/cpu/normkit.h`."""
+
+    _fields_ = [
+        *((name, ctypes.c_int32) for name in ("statistic", "activation", "over_samples", "last")),
+        *((name, ctypes.c_int32) for name in ("x_type", "weight_type", "bias_type", "extra_type")),
+        *((name, ctypes.c_int64) for name in ("channels", "groups", "space")),
+        ("eps", ctypes.c_double),
+    ]
+
+
+class _Layout(NamedTuple):
+    """The plan, the samples that the kernel sees, and how many statistics it takes."""
+
+    plan: int
+    samples: int
+    units: int
+
+
+@lru_cache(maxsize=512)
+def _plan(*values) -> tuple[int, _Plan]:
+    plan = _Plan(*values)
+    return ctypes.addressof(plan), plan
+
+
+def _lay_out(rule: _Rule, x: Tensor, parameters: tuple[Tensor | None, ...], learned: Tensor | None) -> _Layout:
+    """Describe a dense ``x`` to the kernel; channels last, a statistic over samples is one sample with all of space."""
+    samples, channels = x.shape[0], x.shape[1]
+    space = x.numel() // (samples * channels)
+    last, over_samples = space == 1 or not x.is_contiguous(), rule.over_samples
+    if last and over_samples:
+        samples, space, over_samples = 1, space * samples, False
+    groups = rule.groups or channels
+    units = groups if over_samples else samples * groups
+    if rule.statistic == POSITION:
+        units = samples * space
+    eps = rule.eps if learned is None else float(learned)
+    kinds = (rule.statistic, rule.activation, over_samples, last, *map(eager.code, (x, *parameters)))
+    return _Layout(_plan(*kinds, channels, groups, space, eps)[0], samples, units)
+
+
+def _refusal(x: Tensor, *parameters: Tensor | None) -> str | None:
+    """None if the kernel takes these tensors; parameters are one number a channel, or a single one."""
+    if (reason := eager.refusal(x, *parameters)) is not None:
+        return reason
+    for parameter in parameters:
+        if parameter is not None and (parameter.numel() not in (1, x.shape[1]) or not parameter.is_contiguous()):
+            return f"a parameter has shape {tuple(parameter.shape)} and strides {parameter.stride()}"
+    return None
+
+
+def _choose(rule: _Rule, x: Tensor, weight, bias, extra=None, learned: Tensor | None = None) -> Tensor:
+    """The kernel or the formula."""
+    if _refusal(x, weight, bias, extra, learned) is not None:
+        return rule.formula(x, weight, bias, extra, rule.eps if learned is None else learned, rule)
+    return _run(rule, x, weight, bias, extra, learned)[0]
+
+
+def _run(rule: _Rule, x: Tensor, weight, bias, extra=None, learned: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The kernel's result and its statistics: per unit the means, then the variances, in float64."""
+    if not (x.is_contiguous() or (x.movedim(1, -1).is_contiguous() and rule.statistic != POSITION)):
+        x = x.contiguous()
+    if eager.needs_grad(x, weight, bias, extra, learned):
+        return _Channel.apply(x, weight, bias, extra, learned, rule)
+    return _forward(rule, x, weight, bias, extra, learned)
+
+
+def _forward(rule: _Rule, x, weight, bias, extra, learned) -> tuple[Tensor, Tensor]:
+    plan, samples, units = _lay_out(rule, x, (weight, bias, extra), learned)
+    y = torch.empty_like(x)
+    both = torch.zeros(2 * units, dtype=torch.float64) if rule.given is None else torch.cat(rule.given).double()
+    if eager.library().channel_forward(plan, samples, *map(address, (x, weight, bias, extra, both, y))):
+        raise MemoryError("channel norm: no memory for the kernel's scratch")
+    return y, both
+
+
+def _backward(rule: _Rule, x, weight, bias, extra, learned, both, grad, wanted) -> tuple[Tensor | None, ...]:
+    """Gradients of x, weight, bias, extra and the learned eps; those not wanted are None."""
+    plan, samples, _ = _lay_out(rule, x, (weight, bias, extra), learned)
+    made = [torch.empty_like(t) if want else None for t, want in zip((x, weight, bias, extra), wanted, strict=False)]
+    deps = torch.empty((), dtype=torch.float64) if wanted[4] else None
+    grad = eager.dense(grad, x)
+    if eager.library().channel_backward(
+        plan, samples, *map(address, (x, grad, weight, bias, extra, both, *made, deps))
+    ):
+        raise MemoryError("channel norm: no memory for the kernel's scratch")
+    return (*made, None if deps is None else deps.to(learned.dtype).view(learned.shape))
+
+
+class _Channel(torch.autograd.Function):
+    """Keeps x and two numbers a statistic; higher derivatives are those of the formula."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, extra, learned, rule):
+        y, both = _forward(rule, x, weight, bias, extra, learned)
+        ctx.save_for_backward(x, weight, bias, extra, learned, both)
+        ctx.mark_non_differentiable(both)
+        ctx.set_materialize_grads(False)
+        ctx.rule = rule
+        return y, both
+
+    @staticmethod
+    def backward(ctx, grad, _):
+        x, weight, bias, extra, learned, both = ctx.saved_tensors
+        tensors = x, weight, bias, extra, learned
+        rule, wanted = ctx.rule, ctx.needs_input_grad
+        if grad is None:
+            return (None,) * 6
+        if torch.is_grad_enabled() or eager.refusal(grad, x) is not None:
+            if rule.given is not None:
+                rule = rule._replace(given=tuple(both.to(accurate(grad[:0]).dtype).view(2, -1)))
+            return (*eager.differentiate(_with_eps, tensors, (rule,), grad, wanted), None)
+        return (*_backward(rule, x, weight, bias, extra, learned, both, grad, wanted), None)
+
+
+def _with_eps(x, weight, bias, extra, learned, rule: _Rule) -> Tensor:
+    return rule.formula(x, weight, bias, extra, rule.eps if learned is None else learned, rule)

@@ -73,3 +73,16 @@ int normkit_point_backward(const PointPlan *plan, int64_t rows, const void *x, c
 {
     return chosen->point_backward(plan, rows, x, grad, alpha, shift, weight, dx, dalpha, dshift, dweight, dbias);
 }
+
+int normkit_channel_forward(const ChannelPlan *plan, int64_t samples, const void *x, const void *weight, const void *bias,
+                            const void *extra, void *moments, void *y)
+{
+    return chosen->channel_forward(plan, samples, x, weight, bias, extra, moments, y);
+}
+
+int normkit_channel_backward(const ChannelPlan *plan, int64_t samples, const void *x, const void *grad, const void *weight,
+                             const void *bias, const void *extra, const void *moments, void *dx, void *dweight, void *dbias,
+                             void *dextra, void *deps)
+{
+    return chosen->channel_backward(plan, samples, x, grad, weight, bias, extra, moments, dx, dweight, dbias, dextra, deps);
+}

@@ -30,6 +30,7 @@ enum { SUM, SQUARES, MAGNITUDES };       /* what of z is added up */
 #include "vector.h"
 #include "row.h"
 #include "pointwise.h"
+#include "channel.h"
 #undef ELEM
 #undef T
 #undef ELEM_IS_REAL
@@ -42,6 +43,7 @@ enum { SUM, SQUARES, MAGNITUDES };       /* what of z is added up */
 #include "vector.h"
 #include "row.h"
 #include "pointwise.h"
+#include "channel.h"
 #undef T
 #undef ELEM_TYPE
 #define ELEM_TYPE 3
@@ -50,6 +52,7 @@ enum { SUM, SQUARES, MAGNITUDES };       /* what of z is added up */
 #include "vector.h"
 #include "row.h"
 #include "pointwise.h"
+#include "channel.h"
 #undef ELEM
 #undef REAL
 #undef REAL_TYPE
@@ -71,6 +74,7 @@ enum { SUM, SQUARES, MAGNITUDES };       /* what of z is added up */
 #include "block.h"
 #include "vector.h"
 #include "row.h"
+#include "channel.h"
 
 static int row_forward(const RowPlan *plan, int64_t rows, const void *x, const void *residual, const void *weight, const void *bias,
                        void *total, void *y, void *stats)
@@ -114,4 +118,31 @@ static int point_backward(const PointPlan *plan, int64_t rows, const void *x, co
     }
 }
 
-const Kernels PASTE(normkit, ISA) = {row_forward, row_backward, point_forward, point_backward};
+static int channel_forward(const ChannelPlan *plan, int64_t samples, const void *x, const void *weight, const void *bias,
+                           const void *extra, void *moments, void *y)
+{
+    switch (plan->x_type) {
+    case F32: return channel_forward_f32(plan, samples, x, weight, bias, extra, moments, y);
+    case BF16: return channel_forward_bf16(plan, samples, x, weight, bias, extra, moments, y);
+    case F16: return channel_forward_f16(plan, samples, x, weight, bias, extra, moments, y);
+    default: return channel_forward_f64(plan, samples, x, weight, bias, extra, moments, y);
+    }
+}
+
+static int channel_backward(const ChannelPlan *plan, int64_t samples, const void *x, const void *grad, const void *weight,
+                            const void *bias, const void *extra, const void *moments, void *dx, void *dweight, void *dbias,
+                            void *dextra, void *deps)
+{
+    switch (plan->x_type) {
+    case F32:
+        return channel_backward_f32(plan, samples, x, grad, weight, bias, extra, moments, dx, dweight, dbias, dextra, deps);
+    case BF16:
+        return channel_backward_bf16(plan, samples, x, grad, weight, bias, extra, moments, dx, dweight, dbias, dextra, deps);
+    case F16:
+        return channel_backward_f16(plan, samples, x, grad, weight, bias, extra, moments, dx, dweight, dbias, dextra, deps);
+    default:
+        return channel_backward_f64(plan, samples, x, grad, weight, bias, extra, moments, dx, dweight, dbias, dextra, deps);
+    }
+}
+
+const Kernels PASTE(normkit, ISA) = {row_forward, row_backward, point_forward, point_backward, channel_forward, channel_backward};

@@ -30,6 +30,20 @@ typedef struct {
     double scale;
 } PointPlan;
 
+/* Channels of (N, C, *space): what a statistic is, and what is done to the normalized values. */
+enum { GIVEN = 0, DEVIATION = 1, RESPONSE = 2, SHARE = 3, POSITION = 4 };
+/* none; about the mean; about 0; a length over the mean length; over the channels of a position, see position.h */
+enum { AFFINE = 0, THRESHOLD = 1, SWISH = 2 };                                   /* see channel.h */
+
+typedef struct {
+    int32_t statistic, activation;
+    int32_t over_samples;                                                    /* a unit is a channel of all samples, not of one */
+    int32_t last;                                                            /* channels last in memory */
+    int32_t x_type, weight_type, bias_type, extra_type;                      /* extra: the threshold, or the swish's slope */
+    int64_t channels, groups, space;                                         /* groups: units of a sample, or of all */
+    double eps;
+} ChannelPlan;
+
 typedef struct {
     int (*row_forward)(const RowPlan *, int64_t rows, const void *x, const void *residual, const void *weight, const void *bias,
                        void *total, void *y, void *stats);
@@ -39,6 +53,11 @@ typedef struct {
                          const void *bias, void *y);
     int (*point_backward)(const PointPlan *, int64_t rows, const void *x, const void *grad, const void *alpha, const void *shift,
                           const void *weight, void *dx, void *dalpha, void *dshift, void *dweight, void *dbias);
+    int (*channel_forward)(const ChannelPlan *, int64_t samples, const void *x, const void *weight, const void *bias,
+                           const void *extra, void *moments, void *y);
+    int (*channel_backward)(const ChannelPlan *, int64_t samples, const void *x, const void *grad, const void *weight,
+                            const void *bias, const void *extra, const void *moments, void *dx, void *dweight, void *dbias,
+                            void *dextra, void *deps);
 } Kernels;
 
 #endif

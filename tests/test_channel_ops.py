@@ -1,0 +1,154 @@
+"""The channel operations: the kernel against the formula and against equations worked out in float64."""
+
+import pytest
+import torch
+
+from normkit import ops
+from normkit.ops import eager
+
+SHAPES = [(4, 24, 9, 7), (2, 24, 40, 33), (1, 24, 3, 3), (3, 24, 1100), (2, 72, 5, 5), (3, 12, 2, 2, 3), (70, 6, 1, 2)]
+LIVE = eager.refusal(torch.ones(2, 2)) is None
+needs_kernels = pytest.mark.skipif(not LIVE, reason="the C kernels are not built")
+
+
+def fixed(x, weight, bias):
+    channels = torch.arange(x.shape[1], dtype=weight.dtype)
+    return ops.normalize_with(x, channels / 9 - 1, channels / 5 + 0.1, weight, bias)
+
+
+OPERATIONS = {
+    "batch": (lambda x, w, b: ops.batch_norm(x, w, b)[0], 2),
+    "fixed": (fixed, 2),
+    "group": (lambda x, w, b: ops.group_norm(x, 3, w, b), 2),
+    "instance": (ops.instance_norm, 2),
+    "layer2d": (ops.layer_norm2d, 2),
+    "share": (ops.global_response_norm, 2),
+    "response": (ops.filter_response_norm, 2),
+    "threshold": (ops.filter_response_norm, 3),
+    "learned": (lambda x, w, b, t, e: ops.filter_response_norm(x, w, b, t, eps=e.abs()), 4),
+    "swish": (lambda x, w, b, v: ops.evonorm_s(x, 3, w, b, v), 3),
+    "silu": (lambda x, w, b: ops.evonorm_s(x, 3, w, b, center=False), 2),
+}
+
+
+def draw(shape, count, dtype=torch.float64, last=False, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    channels = shape[1]
+    x, grad = (torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for _ in range(2))
+    parameters = [torch.rand(channels, generator=generator, dtype=torch.float64) + 0.5]
+    parameters += [torch.randn(channels, generator=generator, dtype=torch.float64) for _ in range(2)]
+    parameters.append(torch.tensor([0.3], dtype=torch.float64))
+    return (x.movedim(1, -1).contiguous().movedim(-1, 1) if last else x), parameters[:count], grad
+
+
+def run(operation, x, parameters, grad):
+    x = x.detach().clone(memory_format=torch.preserve_format).requires_grad_()
+    parameters = [p.detach().clone().requires_grad_() for p in parameters]
+    y = operation(x, *parameters)
+    y.backward(grad)
+    return [y.detach(), x.grad, *(p.grad for p in parameters)]
+
+
+def by_formula(monkeypatch, *arguments):
+    with monkeypatch.context() as patch:
+        patch.setattr(eager, "refusal", lambda *tensors: "the formula is asked for")
+        return run(*arguments)
+
+
+@needs_kernels
+@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_the_kernel_gives_the_formulas_numbers(name, shape, last, monkeypatch):
+    operation, count = OPERATIONS[name]
+    x, parameters, grad = draw(shape, count, last=last)
+    got, want = run(operation, x, parameters, grad), by_formula(monkeypatch, operation, x, parameters, grad)
+    for a, b in zip(got, want, strict=True):
+        assert a.stride() == b.stride()
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+
+
+@needs_kernels
+@pytest.mark.parametrize("isa", [b"baseline", b"avx2", b"avx512"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_instruction_set_and_type(name, last, dtype, isa, monkeypatch):
+    library, kept = eager.library(), eager.library().isa()
+    if not library.use(isa):
+        pytest.skip("this processor lacks the instruction set")
+    try:
+        operation, count = OPERATIONS[name]
+        x, parameters, grad = draw((3, 24, 9, 7), count, dtype, last)
+        got = run(operation, x, [p.float() for p in parameters], grad)
+    finally:
+        library.use(kept)
+    want = by_formula(monkeypatch, operation, x.double(), parameters, grad.double())
+    for a, b in zip(got, want, strict=True):
+        # one rounding to the type, and float32 sums of a few hundred terms that may cancel
+        unit = max(2 * torch.finfo(a.dtype).eps, 2e-5)
+        torch.testing.assert_close(a.double(), b, rtol=unit, atol=unit * b.abs().max().item())
+
+
+OFFSET = [(name, last) for name in ("batch", "group", "instance") for last in (False, True)]
+
+
+@needs_kernels
+@pytest.mark.parametrize("name,last", [*OFFSET, ("layer2d", False)])  # channels last, layer2d is a row norm
+def test_an_offset_costs_no_digits(name, last):
+    operation, count = OPERATIONS[name]
+    x, parameters, _ = draw((3, 24, 40, 33), count, last=last)
+    x = (x + 1e4).float()
+    want = operation(x.double(), *parameters)
+    got = operation(x, *(p.float() for p in parameters))
+    # x itself is exact here: both see the float32 values; the mean's rounding must not show
+    torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
+
+
+@needs_kernels
+@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_results_do_not_depend_on_threads(name, last):
+    operation, count = OPERATIONS[name]
+    x, parameters, grad = draw((3, 24, 40, 33), count, torch.float32, last)
+    parameters = [p.float() for p in parameters]
+    threads = torch.get_num_threads()
+    try:
+        results = []
+        for number in (1, 2, 3):
+            torch.set_num_threads(number)
+            results.append(run(operation, x, parameters, grad))
+    finally:
+        torch.set_num_threads(threads)
+    for other in results[1:]:
+        for a, b in zip(other, results[0], strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_bad_value_spoils_what_it_spoils_in_the_formula(name, last, value, monkeypatch):
+    operation, count = OPERATIONS[name]
+    x, parameters, grad = draw((3, 24, 5, 6), count, torch.float32, last)
+    x[1, 2, 3, 4] = value
+    parameters = [p.float() for p in parameters]
+    got, want = run(operation, x, parameters, grad), by_formula(monkeypatch, operation, x, parameters, grad)
+    assert torch.equal(got[0].isfinite(), want[0].isfinite())
+
+
+def test_a_silent_channel_has_a_zero_gradient_through_its_length():
+    x, parameters, grad = draw((2, 6, 3, 4), 2)
+    x[0, 1] = 0
+    _, dx, *_ = run(ops.global_response_norm, x, parameters, grad)
+    torch.testing.assert_close(dx[0, 1], grad[0, 1])
+
+
+def test_batch_norm_gives_its_moments():
+    x = torch.randn(5, 3, 4, 6, generator=torch.Generator().manual_seed(0))
+    _, found = ops.batch_norm(x)
+    values = x.double().movedim(1, 0).flatten(1)
+    torch.testing.assert_close(found.mean.double(), values.mean(1), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(found.unbiased().double(), values.var(1), rtol=1e-6, atol=1e-6)
+    assert not found.mean.requires_grad
+    assert found.count == 5 * 4 * 6
