@@ -29,18 +29,33 @@ static inline void T(store)(ELEM *to, const REAL *block, int n, int streaming)
 }
 
 #define EACH_BLOCK(dim) for (int64_t at = 0, n = 0; n = (dim) - at < BLOCK ? (dim) - at : BLOCK, at < (dim); at += BLOCK)
-#define ROOM(name) REAL name[BLOCK] __attribute__((aligned(64)))
+/* The odd size keeps the arrays of one function from falling on the same places of the cache. */
+#define ROOM(name) REAL name[BLOCK + 16] __attribute__((aligned(64)))
 
-/* Adds term(i), i < n, to `sum`, in four streams so that one addition need not wait for the last. */
-#define ADD_UP(sum, n, term)                                                                                         \
-    do {                                                                                                             \
-        REAL s0 = 0, s1 = 0, s2 = 0, s3 = 0;                                                                         \
-        int q = (int)(n) / 64 * 16, rest = 4 * q, end = (int)(n);                                                    \
-        _Pragma("omp simd reduction(+ : s0, s1, s2, s3)") for (int i = 0; i < q; i++)                                \
-            s0 += term(i), s1 += term(i + q), s2 += term(i + 2 * q), s3 += term(i + 3 * q);                          \
-        _Pragma("omp simd reduction(+ : s0)") for (int i = rest; i < end; i++) s0 += term(i);                        \
-        (sum) += (double)(s0 + s1) + (double)(s2 + s3);                                                              \
-    } while (0)
+/* The dot product of two arrays; three sums run side by side, so that none waits for the last addition. */
+static double T(dot)(const REAL *restrict a, const REAL *restrict b, int n)
+{
+    V s = {0}, t = {0}, u = {0};
+    int i = 0;
+    for (; i + 3 * LANES <= n; i += 3 * LANES) {
+        s += T(load_real)(a + i) * T(load_real)(b + i);
+        t += T(load_real)(a + i + LANES) * T(load_real)(b + i + LANES);
+        u += T(load_real)(a + i + 2 * LANES) * T(load_real)(b + i + 2 * LANES);
+    }
+    for (; i + LANES <= n; i += LANES) s += T(load_real)(a + i) * T(load_real)(b + i);
+    if (i < n) t += T(load_real_some)(a + i, n - i) * T(load_real_some)(b + i, n - i);
+    return T(across)(s + t + u);
+}
+
+static double T(total)(const REAL *a, int n)
+{
+    V s = {0}, t = {0};
+    int i = 0;
+    for (; i + 2 * LANES <= n; i += 2 * LANES) s += T(load_real)(a + i), t += T(load_real)(a + i + LANES);
+    if (i + LANES <= n) s += T(load_real)(a + i), i += LANES;
+    if (i < n) t += T(load_real_some)(a + i, n - i);
+    return T(across)(s + t);
+}
 
 /* o = b * r * gain + bias; either may be absent. */
 static inline void T(affine)(const REAL *b, REAL r, const REAL *gain, const REAL *bias, REAL *o, int n)

@@ -17,64 +17,62 @@ enum { SUM, SQUARES, MAGNITUDES };       /* what of z is added up */
 #define JOIN(a, b) a##_##b
 #define PASTE(a, b) JOIN(a, b)
 
-#define ELEM_TYPE 1
-#define ELEM float
+/* The templates need, of a type: ELEM as it lies in memory (ELEM_TYPE its number), REAL for the arithmetic, T to name things. */
 #define REAL float
-#define REAL_TYPE F32
 #define REAL_BITS int32_t
+#define REAL_TYPE F32
 #define REAL_TYPE_IS_FLOAT 1
+
+#define ELEM float
+#define ELEM_TYPE 1
 #define ELEM_IS_REAL 1
-#define FABS fabsf
 #define T(name) PASTE(name, f32)
-#include "block.h"
 #include "vector.h"
+#include "block.h"
 #include "row.h"
 #include "pointwise.h"
-#include "channel.h"
 #undef ELEM
-#undef T
-#undef ELEM_IS_REAL
-#define ELEM_IS_REAL 0
 #undef ELEM_TYPE
-#define ELEM_TYPE 2
+#undef ELEM_IS_REAL
+#undef T
+
 #define ELEM uint16_t
+#define ELEM_TYPE 2
+#define ELEM_IS_REAL 0
 #define T(name) PASTE(name, bf16)
-#include "block.h"
 #include "vector.h"
+#include "block.h"
 #include "row.h"
 #include "pointwise.h"
-#include "channel.h"
-#undef T
 #undef ELEM_TYPE
+#undef T
+
 #define ELEM_TYPE 3
 #define T(name) PASTE(name, f16)
-#include "block.h"
 #include "vector.h"
+#include "block.h"
 #include "row.h"
 #include "pointwise.h"
-#include "channel.h"
 #undef ELEM
-#undef REAL
-#undef REAL_TYPE
-#undef REAL_BITS
-#undef REAL_TYPE_IS_FLOAT
-#undef ELEM_IS_REAL
-#undef FABS
-#undef T
 #undef ELEM_TYPE
-#define ELEM_TYPE 4
-#define ELEM double
+#undef ELEM_IS_REAL
+#undef T
+#undef REAL
+#undef REAL_BITS
+#undef REAL_TYPE
+#undef REAL_TYPE_IS_FLOAT
+
 #define REAL double
-#define REAL_TYPE F64
 #define REAL_BITS int64_t
+#define REAL_TYPE F64
 #define REAL_TYPE_IS_FLOAT 0
+#define ELEM double
+#define ELEM_TYPE 4
 #define ELEM_IS_REAL 1
-#define FABS fabs
 #define T(name) PASTE(name, f64)
-#include "block.h"
 #include "vector.h"
+#include "block.h"
 #include "row.h"
-#include "channel.h"
 
 static int row_forward(const RowPlan *plan, int64_t rows, const void *x, const void *residual, const void *weight, const void *bias,
                        void *total, void *y, void *stats)
@@ -118,31 +116,4 @@ static int point_backward(const PointPlan *plan, int64_t rows, const void *x, co
     }
 }
 
-static int channel_forward(const ChannelPlan *plan, int64_t samples, const void *x, const void *weight, const void *bias,
-                           const void *extra, void *moments, void *y)
-{
-    switch (plan->x_type) {
-    case F32: return channel_forward_f32(plan, samples, x, weight, bias, extra, moments, y);
-    case BF16: return channel_forward_bf16(plan, samples, x, weight, bias, extra, moments, y);
-    case F16: return channel_forward_f16(plan, samples, x, weight, bias, extra, moments, y);
-    default: return channel_forward_f64(plan, samples, x, weight, bias, extra, moments, y);
-    }
-}
-
-static int channel_backward(const ChannelPlan *plan, int64_t samples, const void *x, const void *grad, const void *weight,
-                            const void *bias, const void *extra, const void *moments, void *dx, void *dweight, void *dbias,
-                            void *dextra, void *deps)
-{
-    switch (plan->x_type) {
-    case F32:
-        return channel_backward_f32(plan, samples, x, grad, weight, bias, extra, moments, dx, dweight, dbias, dextra, deps);
-    case BF16:
-        return channel_backward_bf16(plan, samples, x, grad, weight, bias, extra, moments, dx, dweight, dbias, dextra, deps);
-    case F16:
-        return channel_backward_f16(plan, samples, x, grad, weight, bias, extra, moments, dx, dweight, dbias, dextra, deps);
-    default:
-        return channel_backward_f64(plan, samples, x, grad, weight, bias, extra, moments, dx, dweight, dbias, dextra, deps);
-    }
-}
-
-const Kernels PASTE(normkit, ISA) = {row_forward, row_backward, point_forward, point_backward, channel_forward, channel_backward};
+const Kernels PASTE(normkit, ISA) = {row_forward, row_backward, point_forward, point_backward};

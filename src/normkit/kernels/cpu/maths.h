@@ -1,7 +1,7 @@
 /* Float functions that the compiler can vectorize: no branches, no calls, at most about two units in the last place.
  *
  * NaN in gives NaN out, infinities give the limits, odd functions are odd to the bit. The coefficients are minimax fits made
- * for this file (Lawson's iteration in float64); `benchmarks` holds no copy, the tests measure the error of the result.
+ * for this file (Lawson's iteration in float64); the tests measure the error of every function.
  */
 #ifndef MATHS_H
 #define MATHS_H

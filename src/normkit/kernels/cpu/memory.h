@@ -15,7 +15,8 @@
 #include <immintrin.h>
 #endif
 
-enum { BLOCK = 1024 };                  /* entries handled at once: four arrays of floats stay in the first-level cache */
+enum { BLOCK = 512 };                   /* entries handled at once where loops share arrays: all of them in first-level cache */
+enum { STRETCH = 1024 };                /* entries added up in the arithmetic's type, before a double takes the sum */
 enum { GRAIN = 32768 };                 /* below this many entries a second thread costs more than it brings (as in torch) */
 enum { MOST_CHUNKS = 64 };              /* partial sums of gain gradients; fixed, so that no result depends on the threads */
 #define HUGE_FROM ((size_t)4 << 20)     /* bytes from which huge pages pay for the system call */

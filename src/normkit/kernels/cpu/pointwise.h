@@ -103,43 +103,27 @@ static void T(point_block)(const T(PointJob) *j, const float *b, const float *g,
     ROOM(f); ROOM(d);
     T(values_and_slopes)(j->plan->function, b, j->alpha, j->shift, f, d, n);
     float alpha = j->alpha, scale = j->scale;
-    if (dgain) {
+    if (dgain && dbias) {
+#pragma omp simd
+        for (int i = 0; i < n; i++) dgain[i] += scale * (g[i] * f[i]), dbias[i] += g[i];
+    } else if (dgain) {
 #pragma omp simd
         for (int i = 0; i < n; i++) dgain[i] += scale * (g[i] * f[i]);
-    }
-    if (dbias) {
+    } else if (dbias) {
 #pragma omp simd
         for (int i = 0; i < n; i++) dbias[i] += g[i];
     }
-    if (j->plan->by_row && j->dgain) {
-#define TERM(i) g[i] * f[i]
-        ADD_UP(sums->gain, n, TERM);
-#undef TERM
-    }
-    if (j->plan->by_row && j->dbias) {
-#define TERM(i) g[i]
-        ADD_UP(sums->bias, n, TERM);
-#undef TERM
-    }
+    if (j->plan->by_row && j->dgain) sums->gain += T(dot)(g, f, n);
+    if (j->plan->by_row && j->dbias) sums->bias += T(total)(g, n);
     if (gain) {
 #pragma omp simd
-        for (int i = 0; i < n; i++) d[i] *= g[i] * gain[i] * factor;
+        for (int i = 0; i < n; i++) d[i] *= g[i] * gain[i] * factor, o[i] = d[i] * alpha;
     } else {
 #pragma omp simd
-        for (int i = 0; i < n; i++) d[i] *= g[i] * factor;
+        for (int i = 0; i < n; i++) d[i] *= g[i] * factor, o[i] = d[i] * alpha;
     }
-    if (j->dalpha) {
-#define TERM(i) d[i] * b[i]
-        ADD_UP(sums->alpha, n, TERM);
-#undef TERM
-    }
-    if (j->dshift) {
-#define TERM(i) d[i]
-        ADD_UP(sums->shift, n, TERM);
-#undef TERM
-    }
-#pragma omp simd
-    for (int i = 0; i < n; i++) o[i] = d[i] * alpha;
+    if (j->dalpha) sums->alpha += T(dot)(d, b, n);
+    if (j->dshift) sums->shift += T(total)(d, n);
 }
 
 static void T(point_backward_row)(const T(PointJob) *j, int64_t row, float *dgain, float *dbias, T(PointSums) *sums)

@@ -6,8 +6,8 @@
  * with pull = dot(h, n) / (how much of r the statistic makes), shift = the mean of the rest (only when centered). All of it is in
  * units of n, so that rows of 1e-20 or 6e4 are as safe as rows of 1.
  *
- * ELEM is the type in memory, REAL that of the arithmetic, T(name) the name for this type. Sums run in REAL over a block and in
- * double over blocks, so a long row costs no accuracy.
+ * ELEM is the type in memory, REAL that of the arithmetic, T(name) the name for this type. Sums run in REAL over a stretch and in
+ * double over stretches, so a long row costs no accuracy.
  */
 
 typedef struct {
@@ -38,7 +38,7 @@ INLINE double T(add_up_term)(const ELEM *x, int64_t dim, REAL mean, int term)
     double sum = 0;
     V m = T(all)(mean);
     for (int64_t at = 0; at < dim;) {
-        int64_t end = dim - at < BLOCK ? dim : at + BLOCK;
+        int64_t end = dim - at < STRETCH ? dim : at + STRETCH;
         V a = {0}, b = {0}, c = {0}, d = {0};
         for (; at + 4 * LANES <= end; at += 4 * LANES) {
             a += T(term)(x + at, m, term, LANES);
@@ -229,7 +229,7 @@ INLINE T(RowSums) T(gather)(const T(RowJob) *j, const ELEM *x, const ELEM *grad,
     int64_t dim = j->plan->dim;
     T(RowSums) total = {0, 0, 0, 0};
     for (int64_t at = 0; at < dim;) {
-        int64_t end = dim - at < BLOCK ? dim : at + BLOCK;
+        int64_t end = dim - at < STRETCH ? dim : at + STRETCH;
         T(Sums) a = {{0}, {0}, {0}, {0}}, b = a;
         for (; at + 2 * LANES <= end; at += 2 * LANES) {
             T(gather_some)(j, x, grad, at, &s, &a, statistic, centered, gained, LANES);
