@@ -98,6 +98,7 @@ def softmax_attention(
     if mask is None:
         y = F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
     else:
+        mask = mask[(None,) * (q.dim() - mask.dim())]  # the fused kernels refuse three axes
         seen = visible(mask, causal, q.shape[2], k.shape[2], q.device)
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=scale)
     return y.to(q.dtype)
