@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check, statistics
-from normkit.attention._linear import LinearCore, accurate, count, full_precision, hide, inverse
+from normkit.attention._coordinates import CoordinateCore
+from normkit.attention._linear import accurate, count, full_precision, hide, inverse
 from normkit.catalog import method
 
 
@@ -18,7 +19,7 @@ from normkit.catalog import method
     inputs={"k": "N heads T C", "v": "N heads T C", "pos": "N T 2", "mask?": "N 1 1 T : bool"},
     example={"heads": 2, "pos_dim": 2},
 )
-class Galerkin(LinearCore):
+class Galerkin(CoordinateCore):
     """Normalize keys and values head by head, and multiply the queries by their averaged product.
 
     For operator learning: the tokens are the points of a mesh, and the cost is linear in their number. With ^ for the
@@ -58,10 +59,9 @@ class Galerkin(LinearCore):
         pos_dim: int = 0,
         causal: bool = False,
     ):
-        super().__init__(head_dim, heads, causal)
+        super().__init__(head_dim, heads, causal, pos_dim)
         self.norm = check.choice(self, "norm", norm, ("layer", "instance", None))
         self.eps = check.eps(self, eps)
-        self.pos_dim = check.size(self, "pos_dim", pos_dim, 0)
         if norm is not None:
             self.key_norm = _HeadNorm(head_dim, heads, norm, self.eps)
             self.value_norm = _HeadNorm(head_dim, heads, norm, self.eps)
@@ -75,21 +75,10 @@ class Galerkin(LinearCore):
         q, k, v = accurate(q, k, v)
         if self.norm is not None:
             k, v = self.key_norm(hide(k, seen), seen), self.value_norm(hide(v, seen), seen)
-        if pos is not None:
-            there = statistics.accurate(pos).to(q.dtype).unsqueeze(1).expand(-1, self.heads, -1, -1)
-            q, k, v = (torch.cat([there, x], -1) for x in (q, k, v))
+        q, k, v = self._joined(pos, q, k, v)
         with full_precision(q):
             product = hide(k, seen).mT @ hide(v, seen) / count(seen, k)
             return (q @ product).to(dtype)
-
-    def _check_pos(self, pos: Tensor | None, q: Tensor) -> None:
-        if self.pos_dim == 0:
-            if pos is not None:
-                raise ValueError("Galerkin: pos is given, but pos_dim is 0; a mask goes by its name, mask=")
-        elif pos is None:
-            raise ValueError(f"Galerkin: pos is missing; with pos_dim={self.pos_dim} it must be (N, T, {self.pos_dim})")
-        else:
-            check.values(self, "pos", pos, (q.shape[0], q.shape[2], self.pos_dim), like=q)
 
 
 class _HeadNorm(nn.Module):

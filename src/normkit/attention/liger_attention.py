@@ -13,6 +13,7 @@ from normkit.attention._core import softmax_formula
 from normkit.attention._linear import LinearCore, accurate, full_precision, hide
 from normkit.attention._scan import advance, gated_scan
 from normkit.catalog import method
+from normkit.ops.rope import rotate, turns
 
 
 class Memory(NamedTuple):
@@ -106,10 +107,7 @@ class LigerAttention(LinearCore):
     def _rotate(self, x: Tensor, time: Tensor) -> Tensor:
         if self.rope_base is None:
             return x
-        half = self.head_dim // 2
-        angle = time * self.rope_base ** (-torch.arange(half, device=x.device, dtype=x.dtype) / half)
-        a, b = x.split(half, -1)
-        return torch.cat([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()], -1)
+        return rotate(x, turns(time.squeeze(-1), self.head_dim, self.rope_base, x.dtype))
 
     def step(self, q: Tensor, k: Tensor, v: Tensor, state: Memory | None = None) -> tuple[Tensor, Memory]:
         """Take one token: return its result and the state for the next."""
