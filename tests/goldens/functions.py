@@ -1,26 +1,44 @@
-"""Goldens that record a plain calculation, no method of the catalogue: name -> factory of a module that does the call."""
+"""Goldens of a plain calculation, no method of the catalogue: name -> factory of a module that does the call."""
 
 from collections.abc import Callable
+from functools import partial
 
 from torch import nn
 
 from normkit import statistics
+from normkit.attention import entropy, expressivity, separation
 from normkit.surgery.fold import fold_batchnorm
 
 
 class Call(nn.Module):
-    """A function as a module, its keyword arguments fixed."""
+    """A function as a module, its keyword arguments fixed; ``named`` functions can be called as its methods."""
 
-    def __init__(self, function: Callable, **fixed):
+    def __init__(self, function: Callable, named: dict[str, Callable] | None = None, **fixed):
         super().__init__()
         self.function, self.fixed = function, fixed
+        for name, other in (named or {}).items():
+            setattr(self, name, other)
 
     def forward(self, *inputs):
         """Call the function."""
         return self.function(*inputs, **self.fixed)
 
 
+def separate(top: int, temperature: float = 1.0, step: float = 1e-3) -> nn.Module:
+    """The measures of separation, with one set of arguments for all."""
+    named = {
+        "sensitivity": partial(separation.sensitivity, temperature=temperature, step=step),
+        "jacobian_norm": partial(separation.jacobian_norm, temperature=temperature),
+    }
+    return Call(separation.separation, named, top=top)
+
+
+BOUNDS = {"lower_bound": entropy.entropy_lower_bound, "spectral_bound": entropy.spectral_bound}
+
 FUNCTIONS: dict[str, Callable[..., nn.Module]] = {
+    "attention-entropy": lambda **fixed: Call(entropy.attention_entropy, BOUNDS, **fixed),
+    "attention-separation": separate,
     "fold-batchnorm": lambda layer, **fixed: Call(fold_batchnorm, layer=layer, **fixed),
     "merge-statistics": lambda **fixed: Call(statistics.merge, **fixed),
+    "unselectable-keys": lambda **fixed: Call(expressivity.unselectable_keys, **fixed),
 }
