@@ -1,4 +1,4 @@
-"""The command line: ``normkit list``, ``show``, ``bench`` and ``doctor``."""
+"""The command line: ``normkit compare``, ``report``, ``list``, ``show``, ``bench`` and ``doctor``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 
 from normkit import catalog, doctor, reference
 from normkit.catalog import Card
+from normkit.lab import cli as lab
 
 WIDTH = 100
 
@@ -61,6 +62,7 @@ def parser() -> Parser:
     )
     examining.add_argument("--json", action="store_true", help="print the findings as JSON")
     examining.set_defaults(run=run_doctor)
+    lab.add_commands(commands)
     return top
 
 

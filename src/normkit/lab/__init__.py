@@ -1,0 +1,6 @@
+"""The lab: train variants of a model side by side, and tell what differs.
+
+Four parts, each read by itself: :mod:`.tasks` is data and a model to build, :mod:`.loop` trains one run, :mod:`.runs`
+says what to run next, and the report is made from the logs alone. Everything beyond torch comes with
+``pip install normkit[lab]``.
+"""

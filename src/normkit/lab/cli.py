@@ -1,0 +1,308 @@
+"""Train variants of a model side by side, and rank them: ``normkit compare`` and ``normkit report``.
+
+Without arguments: layernorm, rmsnorm, dyt and derf in a small decoder on CPython's documentation, on a CPU, offline.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from normkit.lab.plan import Plan, Settings, Variant
+
+NORMS = ["layernorm", "rmsnorm", "dyt", "derf"]
+WHERE = "normkit-report"
+NEEDED = {"accelerate": "accelerate", "rich": "rich", "scipy": "scipy", "plotly": "plotly"}
+
+
+def add_commands(commands: Any) -> None:
+    """Add ``compare`` and ``report`` to the commands of ``normkit``."""
+    comparing = commands.add_parser(
+        "compare",
+        help="train variants of a model side by side",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_arguments(comparing)
+    comparing.set_defaults(run=run_compare)
+    reporting = commands.add_parser(
+        "report", help="make the report of a comparison again", description="Make the report again from the logs alone."
+    )
+    reporting.add_argument("folder", nargs="?", default=WHERE, metavar="DIR", help=f"the comparison's folder ({WHERE})")
+    reporting.set_defaults(run=run_report)
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Describe what ``compare`` takes."""
+    what = command.add_argument_group("what is compared")
+    what.add_argument(
+        "--norm",
+        nargs="+",
+        metavar="NAME",
+        help=f"norms of the catalogue ({' '.join(NORMS)}); "
+        "arguments follow a colon: groupnorm:num_groups=4; 'original' leaves a model as it is",
+    )
+    what.add_argument("--placement", nargs="+", metavar="NAME", help="placements (pre-norm)")
+    what.add_argument("--attention", nargs="+", metavar="NAME", help="attention cores (softmax)")
+    what.add_argument("--optimizer", nargs="+", metavar="NAME", help="optimizers (adamw)")
+    what.add_argument("--variants", metavar="FILE", help="a YAML file instead: lists to cross, or 'variants', a list")
+    what.add_argument("--baseline", metavar="NAME", help="the variant that others are tested against (the first)")
+    on = command.add_argument_group("on what")
+    on.add_argument(
+        "--model",
+        default="decoder",
+        metavar="MODEL",
+        help="decoder, vit, resnet, each with sizes: "
+        "decoder:dim=128,depth=6; hf:PATH_OR_NAME, timm:NAME, module:factory (decoder)",
+    )
+    on.add_argument(
+        "--data",
+        metavar="DATA",
+        help="python-docs, digits, a text file, a folder of text or of images, "
+        "hf:NAME, module:iterable (what suits the model)",
+    )
+    on.add_argument("--batch", type=int, metavar="N", help="sequences or images of a batch (16; images 64)")
+    on.add_argument("--length", type=int, default=64, metavar="N", help="tokens of a sequence (64)")
+    how = command.add_argument_group("how it is trained")
+    how.add_argument("--steps", type=int, metavar="N", help="steps of a run (150)")
+    how.add_argument("--seconds", type=float, metavar="S", help="instead of steps: seconds of training of a run")
+    how.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each variant, from 1 (3)")
+    how.add_argument("--lr", nargs="+", type=float, metavar="X", help="learning rates to search; one: no search")
+    how.add_argument(
+        "--trials",
+        type=int,
+        default=3,
+        metavar="N",
+        help="trials of each variant's search, half a run each, from the optimizer's usual rate (3); 1: no search",
+    )
+    how.add_argument("--warmup", type=float, default=0.1, metavar="X", help="share of a run with a growing rate (0.1)")
+    how.add_argument("--clip", type=float, default=1.0, metavar="X", help="greatest gradient norm; 0: any (1)")
+    how.add_argument("--weight-decay", type=float, default=0.1, metavar="X", help="for matrices (0.1)")
+    where = command.add_argument_group("where")
+    where.add_argument(
+        "--engine",
+        default="local",
+        choices=("local", "ray"),
+        help="processes here, or Ray (local); under torchrun, its processes share each run",
+    )
+    where.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="(auto)")
+    where.add_argument("--precision", default="no", choices=("no", "bf16", "fp16"), help="mixed precision (no)")
+    where.add_argument("--sharded", action="store_true", help="under torchrun: FSDP2 instead of DDP")
+    where.add_argument("--workers", type=int, metavar="N", help="runs side by side (one a core or GPU)")
+    where.add_argument("--threads", type=int, metavar="N", help="threads of a run (the cores shared out)")
+    where.add_argument("--out", default=WHERE, metavar="DIR", help=f"folder for logs and report ({WHERE})")
+    where.add_argument("--fresh", action="store_true", help="delete the comparison that is there, and begin again")
+    where.add_argument("--retry", action="store_true", help="run those again that crashed")
+
+
+def run_compare(options: argparse.Namespace) -> int:
+    """Train, go on where an earlier call stopped, and report."""
+    require_packages()
+    from normkit.lab import engines, runs
+
+    plan = planned(options)
+    largest = runs.check(plan)
+    first = int(os.environ.get("RANK", "0")) == 0
+    with locked(options.out, first):
+        folder = runs.open_folder(plan, options.out, ["normkit", *sys.argv[1:]], options.fresh and first)
+        runs.require_space(folder, largest, plan.settings.workers)
+        results = runs.ended(folder, options.retry)
+        try:
+            train(plan, folder, results, engines.make(plan.settings, options.out), first)
+        except KeyboardInterrupt:
+            print(f"\nstopped; the same command goes on from {options.out}", file=sys.stderr)
+            return 130
+        except OSError as error:
+            raise ValueError(f"{error}; the same command goes on once this is mended") from error
+        return reported(folder.root) if first else 0
+
+
+def train(plan: Plan, folder: Any, results: dict, engine: Any, shown: bool) -> None:
+    """Carry out the schedule, shown on the terminal by the first process."""
+    from normkit.lab import runs
+    from normkit.lab.screen import Screen
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    screen = Screen(plan, folder, dict(results))
+    if not shown:
+        runs.conduct(plan, engine, results, lambda run, result: None)
+        return
+    screen.introduce()
+    with screen.live():
+        runs.conduct(plan, engine, results, screen.seen)
+
+
+def locked(root: str, first: bool) -> Any:
+    """Keep a second comparison out of the folder."""
+    from contextlib import nullcontext
+
+    from filelock import FileLock, Timeout
+
+    if not first:
+        return nullcontext()
+    try:
+        Path(root).mkdir(parents=True, exist_ok=True)
+        return FileLock(Path(root) / ".lock", timeout=0).acquire()
+    except Timeout:
+        raise ValueError(f"another normkit compare is at work in {root}; name another folder with --out") from None
+    except OSError as error:
+        raise ValueError(f"{root} cannot be written: {error.strerror}; name another folder with --out") from error
+
+
+def planned(options: argparse.Namespace) -> Plan:
+    """Turn the arguments into a plan."""
+    from normkit.lab.plan import Plan
+
+    variants = chosen(options)
+    names = [v.name for v in variants]
+    baseline = options.baseline or names[0]
+    if baseline not in names:
+        raise ValueError(f"--baseline {baseline!r} is none of the variants: {', '.join(names)}")
+    return Plan(settled(options, len(variants)), variants, baseline)
+
+
+def chosen(options: argparse.Namespace) -> tuple[Variant, ...]:
+    """Return the variants that were asked for, names checked."""
+    from normkit import catalog
+    from normkit.lab import plan, tasks
+    from normkit.residual.placements import wiring_of
+
+    own = options.model.split(":")[0] not in tasks.BUILT_IN
+    given = {key: getattr(options, key) for key in plan.CHOICES if getattr(options, key)}
+    if options.variants and given:
+        raise ValueError(f"--variants and --{next(iter(given))} exclude each other")
+    if options.variants and not Path(options.variants).is_file():
+        raise ValueError(f"--variants: there is no file {options.variants!r}")
+    norms = given.pop("norm", ["original", *NORMS[:3]] if own else NORMS)
+    found = plan.read_variants(Path(options.variants)) if options.variants else plan.cross(norm=norms, **given)
+    for variant in found:
+        if variant.norm != "original":
+            catalog.card(plan.named_arguments(variant.norm)[0])
+        catalog.card(plan.named_arguments(variant.attention)[0])
+        wiring_of("normkit compare", plan.named_arguments(variant.placement)[0])
+        tasks.optimizer_for(variant.optimizer)
+    return found
+
+
+def settled(options: argparse.Namespace, variants: int) -> Settings:
+    """Return the settings, with what was left open decided."""
+    from normkit.lab import data, tasks
+    from normkit.lab.plan import Settings
+
+    if options.steps and options.seconds:
+        raise ValueError("--steps and --seconds exclude each other")
+    for name, least in (
+        ("steps", 1),
+        ("seconds", 0),
+        ("batch", 1),
+        ("length", 1),
+        ("seeds", 1),
+        ("trials", 1),
+        ("clip", 0),
+        ("weight_decay", 0),
+        ("workers", 1),
+        ("threads", 1),
+    ):
+        given = getattr(options, name)
+        if given is not None and not given >= least:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least {least}, not {given}")
+    if not 0 <= options.warmup < 1:
+        raise ValueError(f"--warmup is a share of the run, from 0 to below 1, not {options.warmup}")
+    if options.lr and not all(lr > 0 for lr in options.lr):
+        raise ValueError(f"--lr must be above 0, not {min(options.lr)}")
+    source = options.data or tasks.default_data(options.model)
+    steps = None if options.seconds else options.steps or 150
+    every = max(1, (steps or 100) // 40)
+    device = device_for(options.device)
+    workers, threads = places(options, device, variants)
+    return Settings(
+        model=options.model,
+        data=source,
+        steps=steps,
+        seconds=options.seconds,
+        batch=options.batch or (64 if data.kind_of(source) == "images" else 16),
+        length=options.length,
+        seeds=options.seeds,
+        lrs=tuple(options.lr) if options.lr else None,
+        trials=options.trials,
+        warmup=options.warmup,
+        clip=options.clip,
+        weight_decay=options.weight_decay,
+        device=device,
+        precision=options.precision,
+        engine=options.engine,
+        workers=workers,
+        threads=threads,
+        sharded=options.sharded,
+        log_every=every,
+        eval_every=5 * every,
+        probe_every=5 * every,
+    )
+
+
+def device_for(wanted: str) -> str:
+    """Return the device, or say that there is no GPU."""
+    import torch
+
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise ValueError("--device cuda: torch sees no GPU here; leave it out, or give --device cpu")
+    return wanted if wanted != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def places(options: argparse.Namespace, device: str, variants: int) -> tuple[int, int]:
+    """Return how many runs go on side by side, and the threads of each.
+
+    On a CPU, one run a core: small models gain little from a second thread. A resumed comparison keeps its
+    threads, since the last digits of a sum depend on them. Under torchrun, no workers: its processes share each run.
+    """
+    import torch
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    spread = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if options.sharded and not spread:
+        raise ValueError(
+            "--sharded spreads a model over processes; start them with: torchrun --nproc-per-node 2 -m normkit.cli ..."
+        )
+    room = torch.cuda.device_count() if device == "cuda" else cores
+    workers = options.workers or max(1, min(room, variants * options.seeds))
+    there = Path(options.out) / "plan.json"
+    kept = json.loads(there.read_text())["settings"]["threads"] if there.is_file() and not options.fresh else None
+    threads = options.threads or kept or max(1, cores // (int(os.environ["WORLD_SIZE"]) if spread else workers))
+    return (0 if spread else workers), threads
+
+
+def require_packages() -> None:
+    """Name what is not installed."""
+    missing = [package for module, package in NEEDED.items() if importlib.util.find_spec(module) is None]
+    if missing:
+        raise ValueError(f"{', '.join(missing)} not installed; pip install 'normkit[lab]' brings all that is needed")
+
+
+def run_report(options: argparse.Namespace) -> int:
+    """Make the report again."""
+    require_packages()
+    if not (Path(options.folder) / "plan.json").is_file():
+        raise ValueError(f"{options.folder} holds no comparison: there is no plan.json; 'normkit compare' makes one")
+    return reported(Path(options.folder))
+
+
+def reported(folder: Path) -> int:
+    """Write the report, print the ranked table."""
+    from rich.console import Console
+
+    from normkit.lab import report
+
+    rows = report.summary(folder)
+    console = Console(highlight=False)
+    console.print(report.rich_table(rows) if console.is_terminal else report.table(rows), soft_wrap=True)
+    for sentence in report.answer(rows):
+        console.print(sentence, markup=False)
+    console.print(f"report: {report.write(folder)}", markup=False, soft_wrap=True)
+    return 0

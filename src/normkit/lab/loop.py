@@ -1,0 +1,351 @@
+"""The training of one run: plain, on Accelerate.
+
+The same function trains in a worker of the local engine, in a task of Ray, and in every process that torchrun starts.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import resource
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normkit.lab import files, tasks
+from normkit.lab.models import spheres
+from normkit.lab.plan import Settings, Variant, safe
+from normkit.lab.probe import Probe, blocks
+
+BLOWN_UP = 3.0  # a validation loss of so many times its start counts as diverged, as NaN does
+LEAST_RATE = 0.1  # where the cosine ends, as a share of the learning rate
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training: a variant with a learning rate and a seed, for the search of the rate or for the result."""
+
+    variant: Variant
+    lr: float
+    seed: int
+    phase: str
+    steps: int | None = None
+    seconds: float | None = None
+
+    @property
+    def name(self) -> str:
+        """What its files are called."""
+        return f"{safe(self.variant.name)}--lr{self.lr:.6g}--seed{self.seed}"
+
+
+def train(run: Run, settings: Settings, root: str, stop: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+    """Train ``run``, from its checkpoint if there is one; return the last line of its log.
+
+    Whatever goes wrong inside is that line's ``error``, so that other runs go on; a full disk is the exception.
+    """
+    from filelock import FileLock
+
+    folder = files.Folder(root)
+    path = folder.log(run.name)
+    torch.set_num_threads(settings.threads)
+    accelerator = make_accelerator(settings)
+    main = accelerator.is_main_process
+    with FileLock(folder.checkpoints / f"{run.name}.lock") if main else nullcontext():
+        try:
+            return Training(run, settings, folder, accelerator).train(stop)
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            lines = traceback.format_exc()
+            written = files.Log(path if main else None)
+            return written.write("end", status="crashed", error=f"{type(error).__name__}: {error}", traceback=lines)
+
+
+def make_accelerator(settings: Settings) -> Any:
+    """Let Accelerate find the device and the other processes."""
+    from accelerate import Accelerator
+
+    return Accelerator(cpu=settings.device == "cpu", mixed_precision=settings.precision)
+
+
+def sharded(model: nn.Module, device: torch.device, precision: str) -> nn.Module:
+    """Spread a model's weights over all processes, block by block, with FSDP2.
+
+    Done by hand, since Accelerate's own way needs GPUs, and tests of it should not.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    mesh = init_device_mesh(device.type, (torch.distributed.get_world_size(),))
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16 if precision == "bf16" else None)
+    model.to(device)
+    for _, block in blocks(model):
+        fully_shard(block, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+    return model
+
+
+class Training:
+    """A run while it lasts: the model, its optimizer, its log, and the time spent."""
+
+    def __init__(self, run: Run, settings: Settings, folder: files.Folder, accelerator: Any):
+        self.run, self.settings, self.folder, self.accelerator = run, settings, folder, accelerator
+        reset_peak()
+        self.task = tasks.load(settings)
+        model = self.task.build(run.variant, run.seed)
+        self.parameters = sum(p.numel() for p in model.parameters())
+        self.probe = Probe(model)
+        self.on_the_sphere = spheres(model)
+        self._prepare(model)
+        self.validation = [self._mine(batch) for batch in self.task.data.validation()]
+        torch.manual_seed(run.seed)
+        self.step, self.elapsed, self.tokens, self.first_step = 0, 0.0, 0, 0.0
+        self.start = self.best = self.last = math.inf
+        self.reading: int | None = None
+
+    def _prepare(self, model: nn.Module) -> None:
+        if self.settings.sharded:
+            self.model = sharded(model, self.accelerator.device, self.settings.precision)
+        else:
+            self.model = self.accelerator.prepare(model)
+        run, decay = self.run, self.settings.weight_decay
+        self.optimizer = tasks.make_optimizer(run.variant.optimizer, self.model, run.lr, decay)
+        if self.settings.precision == "fp16":
+            self.optimizer = self.accelerator.prepare(self.optimizer)  # which brings the loss scaling
+
+    def train(self, stop: Callable[[], bool]) -> dict[str, Any]:
+        """Step until the end, a stop or divergence."""
+        self._resume()
+        if self.step == 0:
+            self._begin()
+        saved, patience = time.monotonic(), self.settings.checkpoint_seconds
+        status = "done"
+        while status == "done" and self.share < 1:
+            self._train_step()
+            status = self._look()
+            if status == "done" and stop():
+                status = "interrupted"
+            at_a_log_line = self.step % self.settings.log_every == 0
+            if status == "interrupted" or (at_a_log_line and self._agreed(time.monotonic() - saved) > patience):
+                self._save()
+                saved = time.monotonic()
+        return self._end(status)
+
+    @property
+    def share(self) -> float:
+        """How much of the run is done."""
+        if self.run.steps is not None:
+            return self.step / self.run.steps
+        return self._agreed(self.elapsed) / (self.run.seconds or 1)
+
+    def _agreed(self, value: float) -> float:
+        """The first process's value, since clocks differ."""
+        if self.accelerator.num_processes == 1:
+            return value
+        from accelerate.utils import broadcast
+
+        return broadcast(torch.tensor(float(value), device=self.accelerator.device)).item()
+
+    def rate(self) -> float:
+        """The learning rate of the next step: a linear warm-up, then a cosine."""
+        share, warmup = self.share, self.settings.warmup
+        first = 1 / self.run.steps if self.run.steps else 0.01
+        if share < warmup:
+            return self.run.lr * min(1.0, (share + first) / warmup)
+        fall = 0.5 * (1 + math.cos(math.pi * min(1.0, (share - warmup) / max(1 - warmup, 1e-9))))
+        return self.run.lr * (LEAST_RATE + (1 - LEAST_RATE) * fall)
+
+    def _train_step(self) -> None:
+        began = time.perf_counter()
+        batch = self.task.data.train(self.run.seed, self.step + 1)
+        rate = self.rate()
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.step += 1
+        probed = self.step % self.settings.probe_every == 0 or self.step == 1
+        with self.probe if probed else nullcontext():
+            self.loss = self.task.loss(self.model, self._mine(batch))
+            self.accelerator.backward(self.loss)
+        self.reading = self.step if probed else self.reading
+        self.gradient = self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.clip or math.inf)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        for module in self.on_the_sphere:
+            module.normalize_weights()  # type: ignore[operator]
+        self.tokens += self.task.size(batch)
+        spent = time.perf_counter() - began
+        self.first_step = self.first_step or spent
+        self.elapsed += spent
+
+    def _mine(self, batch: Any) -> Any:
+        """This process's rows of a batch, on its device."""
+        from accelerate.utils import send_to_device
+
+        first, count = self.accelerator.process_index, self.accelerator.num_processes
+        return send_to_device(_rows(batch, first, count) if count > 1 else batch, self.accelerator.device)
+
+    def _look(self) -> str:
+        """Log what is due, and tell whether the run has diverged; between such steps the device is not waited for."""
+        last = self.run.steps == self.step if self.run.steps else self.share >= 1
+        if not last and self.step % self.settings.log_every and self.step % self.settings.eval_every:
+            return "done"
+        loss, gradient = self._mean(self.loss.detach()), float(_whole(self.gradient))
+        finite = math.isfinite(loss) and math.isfinite(gradient)
+        self.log.write("step", step=self.step, loss=_plain(loss), gradient_norm=_plain(gradient), **self._spent())
+        self._write_reading()
+        if finite and (last or self.step % self.settings.eval_every == 0):
+            finite = self._evaluate() < BLOWN_UP * max(self.start, 1e-3)
+        return "done" if finite else "diverged"
+
+    def _write_reading(self) -> None:
+        if self.reading is not None:
+            self.log.write("probe", step=self.reading, layers=_plain(self.probe.read()))
+            self.reading = None
+
+    def _spent(self) -> dict[str, float]:
+        return {"seconds": round(self.elapsed, 4), "tokens": self.tokens}
+
+    def _mean(self, value: Tensor) -> float:
+        """The mean over processes."""
+        return float(self.accelerator.reduce(value, "mean"))
+
+    @torch.no_grad()
+    def _evaluate(self) -> float:
+        self.model.eval()
+        found = {"loss": self._over_validation(self.task.loss)}
+        if self.task.accuracy is not None:
+            found["metric"] = self._over_validation(self.task.accuracy)
+        self.model.train()
+        self.log.write("eval", step=self.step, **_plain(found))
+        self.last = found["loss"]
+        self.best = min(self.best, self.last) if math.isfinite(self.last) else self.best
+        return self.last if math.isfinite(self.last) else math.inf
+
+    def _over_validation(self, measure: Callable[[nn.Module, Any], Tensor]) -> float:
+        with self.accelerator.autocast():
+            return self._mean(torch.stack([measure(self.model, batch) for batch in self.validation]).float().mean())
+
+    def _begin(self) -> None:
+        run = self.run
+        facts = {"variant": run.variant.name, "lr": run.lr, "seed": run.seed, "phase": run.phase}
+        self.log.write("start", **facts, steps=run.steps, parameters=self.parameters, time=time.time())
+        self.start = self._evaluate()
+
+    def _resume(self) -> None:
+        """Take up the checkpoint, and drop what the log says beyond it."""
+        state = files.load(self.folder.checkpoint(self.run.name))
+        if state is not None:
+            set_state(self.model, self.optimizer, state["training"], self.accelerator.num_processes > 1)
+            files.set_chances(state["chances"])
+            for name, value in state["progress"].items():
+                setattr(self, name, value)
+        path = self.folder.log(self.run.name)
+        self.log = files.Log.resumed(path, self.step) if self.accelerator.is_main_process else files.Log(None)
+
+    def _save(self) -> None:
+        self._write_reading()
+        progress = {n: getattr(self, n) for n in ("step", "elapsed", "tokens", "first_step", "start", "best", "last")}
+        training = get_state(self.model, self.optimizer, self.accelerator.num_processes > 1)
+        if self.accelerator.is_main_process:
+            self.log.settle()
+            state = {"training": training, "chances": files.chances(), "progress": progress}
+            files.save(self.folder.checkpoint(self.run.name), state)
+
+    def _end(self, status: str) -> dict[str, Any]:
+        speed = (
+            self.tokens / self.elapsed
+            if self.step < 2
+            else (self.tokens * (self.step - 1) / self.step / max(self.elapsed - self.first_step, 1e-9))
+        )
+        found = {
+            "status": status,
+            "final_loss": _plain(self.last),
+            "best_loss": _plain(self.best),
+            "seconds": round(self.elapsed, 4),
+            "steps": self.step,
+            "tokens_per_second": round(speed, 1),
+            "peak_memory": peak_memory(self.accelerator.device),
+            "error": None,
+        }
+        written = self.log.write("end", **found)
+        self.log.settle()
+        self.log.close()
+        if status != "interrupted" and self.accelerator.is_main_process:
+            self.folder.checkpoint(self.run.name).unlink(missing_ok=True)
+        return written
+
+
+def _rows(batch: Any, first: int, count: int) -> Any:
+    if isinstance(batch, Tensor):
+        return batch[first::count]
+    if isinstance(batch, dict):
+        return {key: _rows(value, first, count) for key, value in batch.items()}
+    return type(batch)(_rows(part, first, count) for part in batch) if isinstance(batch, tuple | list) else batch
+
+
+def _plain(value: Any) -> Any:
+    """Turn what JSON has no word for, NaN and infinity, into None."""
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_plain(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _whole(x: Any) -> Any:
+    return x.full_tensor() if hasattr(x, "full_tensor") else x
+
+
+def get_state(model: nn.Module, optimizer: Any, spread: bool) -> Any:
+    """Return the state of model and optimizer; where it is spread over processes, joined."""
+    if not spread:
+        return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
+
+    plain = getattr(optimizer, "optimizer", optimizer)
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    found = get_state_dict(model, plain, options=options)
+    return dict(zip(("model", "optimizer"), found, strict=True))
+
+
+def set_state(model: nn.Module, optimizer: Any, state: Any, spread: bool) -> None:
+    """Put back what :func:`get_state` returned."""
+    if not spread:
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        return
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_state_dict
+
+    plain = getattr(optimizer, "optimizer", optimizer)
+    options = StateDictOptions(full_state_dict=True)
+    set_state_dict(model, plain, model_state_dict=state["model"], optim_state_dict=state["optimizer"], options=options)
+
+
+def reset_peak() -> None:
+    """Begin to count the peak of memory anew, where that can be done."""
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_memory(device: torch.device) -> int:
+    """Return the most memory that training took: of the GPU, or of the whole process on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    for line in _process_status():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _process_status() -> Iterator[str]:
+    path = Path("/proc/self/status")
+    yield from path.read_text().splitlines() if path.is_file() else ()

@@ -1,0 +1,193 @@
+"""The schedule: what to run next, given what has ended.
+
+Each variant first gets the same small search of its learning rate, with a seed of its own (0) and a part of a run's
+length; then the best rate is trained in full with every seed, seed by seed, so that a comparison cut short is still a
+fair one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from normkit.lab import tasks
+from normkit.lab.engines import Engine
+from normkit.lab.files import Folder, read
+from normkit.lab.loop import Run
+from normkit.lab.plan import Plan, Variant, differences, environment, replace_file
+
+Results = dict[str, dict[str, Any]]
+FACTOR = 3.0  # between neighbouring learning rates of a search
+SEARCH_SEED = 0
+SPACE = 64 * 2**20  # bytes that must be free beside the checkpoints
+
+
+def ready(plan: Plan, results: Mapping[str, Mapping[str, Any]]) -> list[Run]:
+    """Return the runs that could start now, in order, those that have ended left out."""
+    trials = [run for variant in plan.variants for run in search(plan, variant, results)]
+    rates = {variant.name: best_rate(plan, variant, results) for variant in plan.variants}
+    finals = [
+        Run(variant, rate, seed, "final", plan.settings.steps, plan.settings.seconds)
+        for seed in range(1, plan.settings.seeds + 1)
+        for variant in plan.variants
+        if (rate := rates[variant.name]) is not None
+    ]
+    return [run for run in trials + finals if run.name not in results]
+
+
+def search(plan: Plan, variant: Variant, results: Mapping[str, Mapping[str, Any]]) -> list[Run]:
+    """Return the trials of a variant's search that can be named now, ended ones too."""
+    settings = plan.settings
+    steps = None if settings.steps is None else max(1, round(settings.steps * settings.search))
+    seconds = None if settings.seconds is None else settings.seconds * settings.search
+
+    def trial(lr: float) -> Run:
+        return Run(variant, lr, SEARCH_SEED, "search", steps, seconds)
+
+    if settings.lrs is not None:
+        return [trial(lr) for lr in settings.lrs] if len(settings.lrs) > 1 else []
+    if settings.trials <= 1:
+        return []
+    rates = first_rates(tasks.usual_rate(variant.optimizer), settings.trials)
+    while len(rates) < settings.trials:
+        losses = {lr: loss_of(results.get(trial(lr).name)) for lr in rates}
+        if None in losses.values():
+            break
+        rates.append(next_rate(losses))  # type: ignore[arg-type]
+    return [trial(lr) for lr in rates]
+
+
+def first_rates(usual: float, trials: int) -> list[float]:
+    """Begin with the usual rate and its neighbours.
+
+    >>> first_rates(0.003, 3)
+    [0.001, 0.003, 0.009]
+    """
+    return sorted(round_rate(usual * FACTOR**power) for power in (0, 1, -1)[:trials])
+
+
+def next_rate(losses: Mapping[float, float]) -> float:
+    """Go on beyond the best rate if it is at an end, else between it and its better neighbour.
+
+    >>> next_rate({0.001: 3.0, 0.003: 2.5, 0.009: 2.4})
+    0.027
+    """
+    rates = sorted(losses)
+    at = rates.index(min(rates, key=lambda lr: losses[lr]))
+    if at == len(rates) - 1:
+        return round_rate(rates[at] * FACTOR)
+    if at == 0:
+        return round_rate(rates[0] / FACTOR)
+    neighbour = min(rates[at - 1], rates[at + 1], key=lambda lr: losses[lr])
+    return round_rate(math.sqrt(rates[at] * neighbour))
+
+
+def round_rate(lr: float) -> float:
+    """Round to what a file's name shows."""
+    return float(f"{lr:.6g}")
+
+
+def loss_of(result: Mapping[str, Any] | None) -> float | None:
+    """Return the final loss of a run, infinity if it diverged or crashed, None if it has not ended."""
+    if result is None:
+        return None
+    loss = result.get("final_loss")
+    return loss if result["status"] == "done" and loss is not None else math.inf
+
+
+def best_rate(plan: Plan, variant: Variant, results: Mapping[str, Mapping[str, Any]]) -> float | None:
+    """Return the learning rate for a variant's full runs; None while the search lasts, or if all failed."""
+    settings = plan.settings
+    trials = search(plan, variant, results)
+    if not trials:
+        return round_rate(settings.lrs[0] if settings.lrs else tasks.usual_rate(variant.optimizer))
+    losses = {run.lr: loss_of(results.get(run.name)) for run in trials}
+    wanted = len(settings.lrs) if settings.lrs else settings.trials
+    if None in losses.values() or len(losses) < wanted:
+        return None
+    best = min(losses, key=lambda lr: losses[lr])  # type: ignore[arg-type,return-value]
+    return best if math.isfinite(losses[best]) else None  # type: ignore[arg-type]
+
+
+def steps_in_all(plan: Plan) -> float:
+    """Return how many full runs' worth of training a comparison is: its budget."""
+    settings = plan.settings
+    trials = len(settings.lrs) if settings.lrs is not None else settings.trials
+    return len(plan.variants) * (settings.seeds + (trials * settings.search if trials > 1 else 0))
+
+
+def ended(folder: Folder, retry: bool = False) -> Results:
+    """Read from the logs what has ended; interrupted runs have not, and with ``retry`` crashed ones have not either."""
+    found = {}
+    for path in folder.runs.glob("*.jsonl"):
+        events = read(path)
+        last = events[-1] if events else {}
+        again = ("interrupted", "crashed") if retry else ("interrupted",)
+        if last.get("event") == "end" and last["status"] not in again:
+            found[path.stem] = last
+    return found
+
+
+def open_folder(plan: Plan, root: str, command: list[str], fresh: bool = False) -> Folder:
+    """Make the folder of a comparison, or find it again: what is there must be the same comparison."""
+    folder = Folder(root)
+    if fresh:
+        clear(folder)
+    if folder.plan.is_file():
+        there = json.loads(folder.plan.read_text())
+        changed = differences(there, plan.described())
+        if changed:
+            raise ValueError(
+                f"{root} holds another comparison ({'; '.join(changed)}); name another folder with --out, "
+                "or give --fresh to delete what is there"
+            )
+        return folder
+    try:
+        folder.create()
+        content = {**plan.described(), "command": command, "environment": environment()}
+        replace_file(folder.plan, json.dumps(content, indent=2) + "\n")
+    except OSError as error:
+        raise ValueError(f"{root} cannot be written: {error.strerror}; name another folder with --out") from error
+    return folder
+
+
+def clear(folder: Folder) -> None:
+    """Delete what a comparison has written, and nothing else."""
+    for path in [folder.plan, *folder.runs.glob("*.jsonl"), *folder.checkpoints.glob("*")]:
+        path.unlink(missing_ok=True)
+
+
+def require_space(folder: Folder, parameters: int, workers: int) -> None:
+    """Require room for the checkpoints of all runs that go on at once: weights and two moments, twice while written."""
+    need = SPACE + 2 * 3 * 4 * parameters * max(1, workers)
+    free = shutil.disk_usage(folder.root).free
+    if free < need:
+        raise ValueError(
+            f"{folder.root} has {free / 2**20:.0f} MB free; logs and checkpoints need {need / 2**20:.0f} MB"
+        )
+
+
+def check(plan: Plan) -> int:
+    """Build every variant and pass one batch through it; return the parameters of the largest."""
+    task = tasks.load(plan.settings)
+    return max(tasks.check_variant(task, variant, plan.settings) for variant in plan.variants)
+
+
+def conduct(plan: Plan, engine: Engine, results: Results, seen: Callable[[Run, dict | None], None]) -> Results:
+    """Run everything; ``seen`` is told of each run that starts, and with its result of each that ends."""
+    try:
+        while True:
+            running = {run.name for run in engine.active.values()}
+            for run in [r for r in ready(plan, results) if r.name not in running][: engine.free]:
+                seen(run, None)
+                engine.start(run)
+            if not engine.active:
+                return results
+            for run, result in engine.wait():
+                seen(run, result)
+                results[run.name] = result
+    finally:
+        engine.close()

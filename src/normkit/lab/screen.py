@@ -1,0 +1,152 @@
+"""What the terminal shows while runs go on: a bar for each, read from the logs, whichever engine writes them."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from normkit.lab import runs
+from normkit.lab.files import Folder
+from normkit.lab.loop import Run
+from normkit.lab.plan import Plan
+
+PAINTS = {"done": "green", "diverged": "red", "crashed": "red", "interrupted": "yellow"}
+
+
+class Screen:
+    """Follows a comparison; on a terminal it is drawn over and over, elsewhere each run that ends gives a line."""
+
+    def __init__(self, plan: Plan, folder: Folder, results: runs.Results):
+        from rich.console import Console
+
+        self.plan, self.folder = plan, folder
+        self.console = Console(file=sys.stderr, highlight=False)
+        self.active: dict[str, tuple[Run, int, dict[str, Any]]] = {}
+        self.results = results
+        self.began, self.before = time.monotonic(), self._done()
+
+    def introduce(self) -> None:
+        """Say what is going to be trained, and with which budget."""
+        plan, settings = self.plan, self.plan.settings
+        length = f"{settings.steps} steps" if settings.steps else f"{settings.seconds:g} s"
+        trials = len(settings.lrs) if settings.lrs is not None else settings.trials
+        searched = f"{trials} learning rates tried for {settings.search:.0%} of that, " if trials > 1 else "no search, "
+        self.console.print(
+            f"{len(plan.variants)} variants of {settings.model} on {settings.data}: {length} a run, {searched}"
+            f"{settings.seeds} seeds; {max(1, settings.workers)} side by side on {settings.device}"
+        )
+        if self.results:
+            self.console.print(f"{len(self.results)} runs had ended before; going on with the others")
+
+    @contextmanager
+    def live(self) -> Iterator[Screen]:
+        """Draw until left."""
+        from rich.live import Live
+
+        if not self.console.is_terminal:
+            yield self
+            return
+        with Live(get_renderable=self.drawn, console=self.console, refresh_per_second=4):
+            yield self
+
+    def seen(self, run: Run, result: dict[str, Any] | None) -> None:
+        """Take note of a run that starts, or of the result of one that ends."""
+        if result is None:
+            self.active[run.name] = (run, 0, {})
+            return
+        self.active.pop(run.name, None)
+        if result["status"] != "interrupted":
+            self.results[run.name] = result
+        self.console.print(told(run, result), soft_wrap=True)
+
+    def drawn(self) -> Any:
+        """Return the picture of this moment."""
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table.grid(padding=(0, 2))
+        for run, event in [self._read(name) for name in list(self.active)]:
+            share = share_of(run, event)
+            loss = f"loss {event['loss']:.4f}" if event.get("loss") is not None else "starting"
+            speed = event["tokens"] / event["seconds"] if event.get("seconds") else 0
+            bar = ProgressBar(total=1.0, completed=share, width=28)
+            table.add_row(*titled(run), bar, f"{share:4.0%}", loss, f"{speed:,.0f} tokens/s" if speed else "")
+        return Group(table, Text(self._summary(), style="dim"))
+
+    def _read(self, name: str) -> tuple[Run, dict[str, Any]]:
+        """Return the newest step of a run, reading only what was added to its log."""
+        run, place, event = self.active[name]
+        path = self.folder.log(name)
+        if path.is_file():
+            size = path.stat().st_size
+            # a log that is resumed is shorter than it was
+            with path.open() as file:
+                file.seek(place if place <= size else 0)
+                lines = file.read()
+            added = [e for e in parsed(lines) if e["event"] == "step"]
+            place = size - len(lines.rpartition("\n")[2])
+            event = added[-1] if added else event
+            if name in self.active:
+                self.active[name] = (run, place, event)
+        return run, event
+
+    def _done(self) -> float:
+        """How many full runs' worth of training is done."""
+        return sum(self._worth(name) for name in self.results)
+
+    def _worth(self, name: str) -> float:
+        return self.plan.settings.search if name.endswith(f"--seed{runs.SEARCH_SEED}") else 1.0
+
+    def _summary(self) -> str:
+        going = sum(share_of(run, e) * self._worth(run.name) for run, _, e in list(self.active.values()))
+        done, whole = self._done() + going, runs.steps_in_all(self.plan)
+        spent = time.monotonic() - self.began
+        new = done - self.before
+        left = clock(spent / new * max(0.0, whole - done)) if new > 0.02 * whole else "?"
+        return f"{done / whole:4.0%} of all, {clock(spent)} spent, about {left} left"
+
+
+def parsed(lines: str) -> list[dict[str, Any]]:
+    """Read the whole lines of a piece of a log."""
+    return [json.loads(line) for line in lines.split("\n")[:-1] if line.endswith("}")]
+
+
+def share_of(run: Run, event: dict[str, Any]) -> float:
+    """How much of a run its newest line says is done."""
+    if not event:
+        return 0.0
+    return min(1.0, event["step"] / run.steps if run.steps else event["seconds"] / (run.seconds or 1))
+
+
+def titled(run: Run) -> tuple[str, str]:
+    """Name a run in words."""
+    return run.variant.name, f"lr {run.lr:g}, " + ("search" if run.phase == "search" else f"seed {run.seed}")
+
+
+def told(run: Run, result: dict[str, Any]) -> str:
+    """Tell in a line how a run ended."""
+    from rich.markup import escape
+
+    name, which = titled(run)
+    status = result["status"]
+    more = str(result.get("error") or "")
+    if status == "done":
+        more = "loss {final_loss:.4f}  {tokens_per_second:,.0f} tokens/s  {seconds:.1f} s".format(**result)
+    return f"{escape(name):24} {which:20} [{PAINTS[status]}]{status}[/] {escape(more)}"
+
+
+def clock(seconds: float) -> str:
+    """Write a duration.
+
+    >>> clock(75)
+    '1:15'
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,353 @@
+"""Tasks: data, a model to build for a variant, and the loss.
+
+>>> from normkit.lab.plan import Settings, Variant
+>>> task = load(Settings(length=8, batch=2))
+>>> model = task.build(Variant("rmsnorm", norm="rmsnorm"), seed=1)
+>>> task.loss(model, task.data.train(1, 1)).shape
+torch.Size([])
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from normkit import catalog
+from normkit.lab import data, models
+from normkit.lab.data import Data
+from normkit.lab.plan import Settings, Variant, named_arguments
+from normkit.lab.swap import maker, swap
+
+BUILT_IN = {
+    "decoder": {"dim": 64, "depth": 4, "heads": 4},
+    "vit": {"dim": 48, "depth": 4, "heads": 4, "patch": 2},
+    "resnet": {"dim": 16, "depth": 1},
+}
+TEXT_MODELS = {"decoder": models.decoder}
+IMAGE_MODELS = {"vit": models.vit, "resnet": models.resnet}
+DEFAULT_DATA = {"decoder": "python-docs", "vit": "digits", "resnet": "digits"}
+
+
+@dataclass
+class Task:
+    """What is trained: batches, a model to build, the loss of a batch, its size, and how often a model is right."""
+
+    data: Data
+    build: Callable[[Variant, int], nn.Module]
+    loss: Callable[[nn.Module, Any], Tensor]
+    size: Callable[[Any], int]
+    accuracy: Callable[[nn.Module, Any], Tensor] | None = None
+
+
+@functools.lru_cache(maxsize=1)
+def load(settings: Settings) -> Task:
+    """Read the data and prepare to build the model that ``settings`` name."""
+    name, arguments = (
+        named_arguments(settings.model) if settings.model.split(":")[0] in BUILT_IN else (settings.model, {})
+    )
+    if name in BUILT_IN:
+        return _built_in(name, arguments, settings)
+    source, _, rest = name.partition(":")
+    if source == "timm" and rest:
+        return _timm(rest, settings)
+    if source == "hf" and rest:
+        return _hugging_face(rest, settings)
+    if rest:
+        return _own(name, settings)
+    raise ValueError(
+        f"no model {name!r}; models are {', '.join(map(repr, BUILT_IN))}, "
+        "'hf:PATH_OR_NAME', 'timm:NAME' and 'module:factory'"
+    )
+
+
+def _built_in(name: str, arguments: dict[str, Any], settings: Settings) -> Task:
+    for argument in arguments:
+        if argument not in BUILT_IN[name]:
+            raise ValueError(f"model {name!r} has no {argument!r}; it has {', '.join(BUILT_IN[name])}")
+    sizes: dict[str, Any] = {**BUILT_IN[name], **arguments}
+    if name in TEXT_MODELS:
+        build_text = TEXT_MODELS[name]
+        return next_token(_bytes(settings), lambda v, seed: _from_seed(build_text, v, seed, settings.length, sizes))
+    pictures, build = _images(settings, None), IMAGE_MODELS[name]
+    return image_class(pictures, lambda v, seed: _from_seed(build, v, seed, pictures, sizes))
+
+
+def _from_seed(build: Callable[..., nn.Module], variant: Variant, seed: int, *given: Any) -> nn.Module:
+    if build is models.resnet:
+        _require_norm_alone("resnet", variant)
+    torch.manual_seed(seed)
+    return build(variant, seed, *given)
+
+
+def _require_norm_alone(model: str, variant: Variant) -> None:
+    for choice in ("placement", "attention"):
+        if getattr(variant, choice) != getattr(Variant, choice):
+            raise ValueError(f"model {model!r} has its own {choice}; only 'decoder' and 'vit' take another")
+
+
+def _timm(name: str, settings: Settings) -> Task:
+    timm = library("timm")
+    if not timm.is_model(name):
+        near = ", ".join(timm.list_models(f"*{name.split('_')[0].rstrip('0123456789')}*")[:5])
+        raise ValueError(f"timm has no model {name!r}; nearest: {near or 'see timm.list_models()'}")
+    pictures = _images(settings, 32)
+
+    def make() -> nn.Module:
+        arguments: dict[str, Any] = {"num_classes": pictures.classes, "in_chans": pictures.shape[0]}
+        try:
+            return timm.create_model(name, img_size=pictures.shape[-1], **arguments)
+        except TypeError:  # convolutional networks take any size, and no argument for it
+            return timm.create_model(name, **arguments)
+
+    return image_class(pictures, lambda v, seed: _swapped(make, f"timm:{name}", v, seed))
+
+
+def library(name: str) -> Any:
+    """Import a package that only some models need."""
+    try:
+        return importlib.import_module(name)
+    except (ImportError, RuntimeError) as error:  # torchvision, below timm, raises a RuntimeError for a foreign torch
+        raise ValueError(f"{name} is needed for this model, but cannot be imported: {error}") from error
+
+
+def _swapped(make: Callable[[], nn.Module], name: str, variant: Variant, seed: int) -> nn.Module:
+    """Build from the seed, then exchange the norms, so that all else starts the same."""
+    _require_norm_alone(name, variant)
+    torch.manual_seed(seed)
+    made = make()
+    swap(made, variant.norm)
+    return made
+
+
+def _hugging_face(name: str, settings: Settings) -> Task:
+    transformers = library("transformers")
+    try:
+        config = transformers.AutoConfig.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"model 'hf:{name}' cannot be loaded: {error}") from error
+    auto, kind = _head(transformers, config, name)
+
+    def build(variant: Variant, seed: int) -> nn.Module:
+        return _swapped(lambda: auto.from_config(config), f"hf:{name}", variant, seed)
+
+    if kind == "image":
+        size = getattr(config, "image_size", 32)
+        pictures = _images(settings, size, getattr(config, "num_channels", 3))
+        config.num_labels = pictures.classes
+        return image_class(pictures, build)
+    tokens, mask = _tokenized(transformers, name, config, settings)
+    return next_token(tokens, build) if kind == "next" else masked_token(tokens, build, mask)
+
+
+def _head(transformers: Any, config: Any, name: str) -> tuple[Any, str]:
+    """Return the auto class and the kind of a model: by its architecture's name, else by what its config can build."""
+    kinds = {
+        "CausalLM": (transformers.AutoModelForCausalLM, "next"),
+        "LMHeadModel": (transformers.AutoModelForCausalLM, "next"),
+        "MaskedLM": (transformers.AutoModelForMaskedLM, "masked"),
+        "ImageClassification": (transformers.AutoModelForImageClassification, "image"),
+    }
+    stored = (getattr(config, "architectures", None) or [""])[0]
+    for ending, found in kinds.items():
+        if stored.endswith(ending):
+            return found
+    for auto, kind in kinds.values():
+        if type(config) in auto._model_mapping:
+            return auto, kind
+    raise ValueError(f"model 'hf:{name}' is no causal or masked language model and no image classifier")
+
+
+def _tokenized(transformers: Any, name: str, config: Any, settings: Settings) -> tuple[data.Tokens, int]:
+    """Cut text with the model's own tokenizer, or into bytes where it has none; also tell the masking token."""
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+    except Exception:  # which one depends on what is missing
+        tokenizer = None
+    if tokenizer is None or not len(tokenizer):
+        if config.vocab_size < 256:
+            raise ValueError(
+                f"model 'hf:{name}' has no tokenizer, and its vocabulary of {config.vocab_size} is too small for bytes"
+            )
+        return _bytes(settings), config.vocab_size - 1
+    tokens = torch.tensor(tokenizer(_text(settings), add_special_tokens=False, verbose=False)["input_ids"])
+    mask = tokenizer.mask_token_id
+    return _tokens(tokens, settings), config.vocab_size - 1 if mask is None else mask
+
+
+def _own(name: str, settings: Settings) -> Task:
+    factory = data.resolve(name, "model")
+    takes_norm = "norm" in inspect.signature(factory).parameters
+
+    def build(variant: Variant, seed: int) -> nn.Module:
+        if not takes_norm:
+            return _swapped(factory, name, variant, seed)
+        _require_norm_alone(name, variant)
+        torch.manual_seed(seed)
+        return factory(norm=maker(variant.norm))
+
+    kind = data.kind_of(settings.data)
+    if kind == "batches":
+        return own_batches(data.batches_of(settings.data, settings.eval_batches), build)
+    return image_class(_images(settings, None), build) if kind == "images" else next_token(_bytes(settings), build)
+
+
+def _text(settings: Settings) -> str:
+    if data.kind_of(settings.data) not in ("text", "either"):
+        raise ValueError(f"model {settings.model!r} learns from text, which data {settings.data!r} is not")
+    return data.text_of(settings.data)
+
+
+def _bytes(settings: Settings) -> data.Tokens:
+    return _tokens(torch.frombuffer(bytearray(_text(settings).encode()), dtype=torch.uint8).long(), settings)
+
+
+def _tokens(tokens: Tensor, settings: Settings) -> data.Tokens:
+    return data.Tokens(tokens, settings.batch, settings.length, settings.eval_batches, settings.data)
+
+
+def _images(settings: Settings, size: int | None, channels: int | None = None) -> data.Images:
+    if data.kind_of(settings.data) not in ("images", "either"):
+        raise ValueError(f"model {settings.model!r} learns from images, which data {settings.data!r} is not")
+    images, labels = data.images_of(settings.data, size)
+    if channels not in (None, images.shape[1]):
+        images = images.mean(1, keepdim=True).expand(-1, channels, -1, -1)
+    return data.Images(images, labels, settings.batch, settings.data)
+
+
+def scores(output: Any) -> Tensor:
+    """Take the scores from what a model returns: Hugging Face wraps them."""
+    return output.logits if hasattr(output, "logits") else output
+
+
+def next_token(tokens: data.Tokens, build: Callable[[Variant, int], nn.Module]) -> Task:
+    """Predict every token from those before it."""
+
+    def loss(model: nn.Module, batch: Tensor) -> Tensor:
+        found = scores(model(batch[:, :-1]))
+        return F.cross_entropy(found.flatten(0, 1), batch[:, 1:].flatten())
+
+    return Task(tokens, build, loss, lambda batch: batch[:, 1:].numel())
+
+
+def masked_token(
+    tokens: data.Tokens, build: Callable[[Variant, int], nn.Module], mask: int, share: float = 0.15
+) -> Task:
+    """Predict tokens that are hidden; which ones follows from the batch alone."""
+
+    def loss(model: nn.Module, batch: Tensor) -> Tensor:
+        chance = torch.rand(batch.shape, generator=data.generator(int(batch.sum()))).to(batch.device)
+        hidden = chance < share
+        found = scores(model(torch.where(hidden, mask, batch)))
+        return F.cross_entropy(found.flatten(0, 1), torch.where(hidden, batch, -100).flatten())
+
+    return Task(tokens, build, loss, lambda batch: batch.numel())
+
+
+def image_class(images: data.Images, build: Callable[[Variant, int], nn.Module]) -> Task:
+    """Tell what an image shows."""
+
+    def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        return F.cross_entropy(scores(model(batch[0])), batch[1])
+
+    def accuracy(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        return (scores(model(batch[0])).argmax(-1) == batch[1]).float().mean()
+
+    return Task(images, build, loss, lambda batch: len(batch[1]), accuracy)
+
+
+def own_batches(batches: data.Batches, build: Callable[[Variant, int], nn.Module]) -> Task:
+    """Train on a user's batches.
+
+    A mapping goes to the model as keywords, and the model gives the loss; of a pair, the second is what the model
+    should give: classes if it is integers, else numbers; a tensor of integers is a row of tokens.
+    """
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        if isinstance(batch, dict):
+            return model(**batch).loss
+        inputs, wanted = (batch[:, :-1], batch[:, 1:]) if isinstance(batch, Tensor) else batch
+        found = scores(model(inputs))
+        if wanted.is_floating_point():
+            return F.mse_loss(found, wanted)
+        return F.cross_entropy(found.flatten(0, wanted.dim() - 1), wanted.flatten())
+
+    return Task(batches, build, loss, _own_size)
+
+
+def _own_size(batch: Any) -> int:
+    first = next(iter(batch.values())) if isinstance(batch, dict) else batch
+    return first[:, 1:].numel() if isinstance(first, Tensor) and first.dim() == 2 else len(first[0])
+
+
+def optimizer_for(name: str) -> tuple[Callable[..., torch.optim.Optimizer], dict[str, Any]]:
+    """Find an optimizer: a method of the room ``gradient``, or a class of ``torch.optim``; case does not matter."""
+    plain, arguments = named_arguments(name)
+    if "gradient" in catalog.ROOMS and plain in catalog.methods(room="gradient"):
+        return catalog.card(plain).cls, arguments  # type: ignore[return-value]
+    known = {
+        n.lower(): c
+        for n, c in vars(torch.optim).items()
+        if inspect.isclass(c) and issubclass(c, torch.optim.Optimizer)
+    }
+    known.pop("optimizer", None)
+    if plain.lower() not in known:
+        raise ValueError(f"no optimizer {plain!r}; torch has {', '.join(known)}")
+    return known[plain.lower()], arguments
+
+
+USUAL_RATE = {"adamw": 3e-3, "adam": 3e-3, "sgd": 0.1}
+USUAL_ARGUMENTS = {"sgd": {"momentum": 0.9}}
+
+
+def usual_rate(name: str) -> float:
+    """Return the learning rate that a search begins with: for small models, or the optimizer's own default."""
+    plain, arguments = named_arguments(name)
+    default = inspect.signature(optimizer_for(name)[0]).parameters["lr"].default
+    return float(arguments.get("lr", USUAL_RATE.get(plain.lower(), default)))
+
+
+def make_optimizer(name: str, model: nn.Module, lr: float, weight_decay: float) -> torch.optim.Optimizer:
+    """Build an optimizer; weight decay, where it has such, is for matrices alone."""
+    build, given = optimizer_for(name)
+    weights = [p for p in model.parameters() if p.requires_grad]
+    takes = inspect.signature(build).parameters
+    arguments: dict[str, Any] = {**USUAL_ARGUMENTS.get(named_arguments(name)[0].lower(), {}), **given, "lr": lr}
+    if "weight_decay" not in takes or "weight_decay" in arguments:
+        return build(weights, **arguments)
+    groups = [
+        {"params": [p for p in weights if p.dim() > 1], "weight_decay": weight_decay},
+        {"params": [p for p in weights if p.dim() <= 1], "weight_decay": 0.0},
+    ]
+    return build([group for group in groups if group["params"]], **arguments)
+
+
+def check_variant(task: Task, variant: Variant, settings: Settings) -> int:
+    """Pass one batch through a variant, there and back, to find a misfit before training; return its parameters."""
+    try:
+        model = task.build(variant, 1)
+        batch = task.data.train(1, 1)
+        make_optimizer(variant.optimizer, model, 0.0, settings.weight_decay)
+        task.loss(model, batch).backward()
+    except Exception as error:
+        raise ValueError(f"variant {variant.name!r} does not fit: {error}") from error
+    return sum(p.numel() for p in model.parameters())
+
+
+def default_data(model: str) -> str:
+    """Return the data that a model is trained on where none is named."""
+    name, _, rest = model.partition(":")
+    if name in DEFAULT_DATA:
+        return DEFAULT_DATA[name]
+    if name == "timm":
+        return "digits"
+    local = Path(rest) / "config.json"
+    return "digits" if local.is_file() and "ImageClassification" in local.read_text() else "python-docs"

@@ -1,0 +1,43 @@
+"""Small settings, and logs without what differs from run to run."""
+
+import json
+
+from normkit.lab.files import Folder, read
+from normkit.lab.loop import Run, train
+from normkit.lab.plan import Settings, Variant
+
+TINY = "decoder:dim=16,depth=2,heads=2"
+CLOCKS = ("time", "seconds", "tokens_per_second", "peak_memory")
+
+
+def settings(**given):
+    small = {"model": TINY, "length": 16, "batch": 4, "steps": 12, "log_every": 2, "eval_every": 4, "probe_every": 3}
+    return Settings(**{**small, "eval_batches": 2, **given})
+
+
+def run(norm="rmsnorm", lr=0.01, seed=1, steps=12, **variant):
+    return Run(Variant(variant.pop("name", norm), norm=norm, **variant), lr, seed, "final", steps)
+
+
+def trained(root, one, *, stop=lambda: False, **given):
+    """Train; return the events of the log, without clocks."""
+    folder = Folder(root)
+    folder.create()
+    train(one, settings(**given), str(root), stop)
+    return numbers(folder.log(one.name))
+
+
+def numbers(path):
+    return [{k: v for k, v in event.items() if k not in CLOCKS} for event in read(path)]
+
+
+def all_numbers(root):
+    return {path.name: numbers(path) for path in sorted(Folder(root).runs.glob("*.jsonl"))}
+
+
+def losses(events, kind="step"):
+    return [event["loss"] for event in events if event["event"] == kind]
+
+
+def plan_of(root):
+    return json.loads((root / "plan.json").read_text())

@@ -1,0 +1,112 @@
+"""The schedule: the same small search for each variant, then all seeds at its best rate."""
+
+import dataclasses
+import json
+
+import pytest
+
+from normkit.lab import runs
+from normkit.lab.plan import Plan, Settings, Variant, cross, read_variants
+
+
+def plan(**settings):
+    return Plan(Settings(**{"steps": 10, **settings}), (Variant("a"), Variant("b", norm="rmsnorm")), "a")
+
+
+def done(loss):
+    return {"status": "done", "final_loss": loss}
+
+
+def played(comparison, outcome):
+    """Carry a schedule through without training."""
+    results, order = {}, []
+    while waiting := runs.ready(comparison, results):
+        order.append(waiting[0])
+        results[waiting[0].name] = outcome(waiting[0])
+    return order
+
+
+def test_each_variant_gets_the_same_search_and_its_own_best_rate():
+    best = {"a": 0.001, "b": 0.009}
+    order = played(plan(), lambda run: done(abs(run.lr - best[run.variant.name])))
+    trials = [r for r in order if r.phase == "search"]
+    assert [(r.variant.name, r.lr) for r in trials] == [(v, lr) for v in "ab" for lr in (0.001, 0.003, 0.009)]
+    assert {(r.seed, r.steps) for r in trials} == {(0, 5)}
+    finals = [(r.variant.name, r.lr, r.seed) for r in order if r.phase == "final"]
+    assert sorted(finals) == [("a", 0.001, s) for s in (1, 2, 3)] + [("b", 0.009, s) for s in (1, 2, 3)]
+    assert finals[-1][2] == 3
+    assert len(trials) * 0.5 + len(finals) == runs.steps_in_all(plan())
+
+
+def test_a_longer_search_goes_where_the_loss_falls():
+    rising = played(plan(trials=5, seeds=1), lambda run: done(1 / run.lr))
+    assert [r.lr for r in rising if r.variant.name == "a"] == [0.001, 0.003, 0.009, 0.027, 0.081, 0.081]
+    inner = played(plan(trials=4, seeds=1), lambda run: done(abs(run.lr - 0.004)))
+    assert [r.lr for r in inner if r.variant.name == "a"][3] == pytest.approx((0.001 * 0.003) ** 0.5, rel=1e-4)
+
+
+def test_one_rate_needs_no_search():
+    assert {(r.lr, r.phase) for r in played(plan(lrs=(0.01,)), lambda run: done(1.0))} == {(0.01, "final")}
+
+
+def test_a_variant_that_fails_at_every_rate_gets_no_seeds_and_the_others_do():
+    order = played(plan(), lambda run: {"status": "diverged"} if run.variant.name == "a" else done(1.0))
+    assert [r.phase for r in order if r.variant.name == "a"] == ["search"] * 3
+    assert [r.phase for r in order if r.variant.name == "b"] == ["search"] * 3 + ["final"] * 3
+
+
+def test_a_rate_that_diverges_is_not_chosen():
+    order = played(plan(), lambda run: {"status": "crashed"} if run.lr == 0.009 else done(-run.lr))
+    assert {r.lr for r in order if r.phase == "final"} == {0.003}
+
+
+def test_the_folder_is_found_again_only_for_the_same_comparison(tmp_path):
+    runs.open_folder(plan(), tmp_path, ["normkit", "compare"])
+    runs.open_folder(plan(workers=7, engine="ray"), tmp_path, [])
+    with pytest.raises(ValueError, match=r"another comparison \(steps: 10 there, 11 here\).*--out.*--fresh"):
+        runs.open_folder(plan(steps=11), tmp_path, [])
+    written = json.loads((tmp_path / "plan.json").read_text())
+    assert written["command"] == ["normkit", "compare"]
+    assert written["variants"][1] == dataclasses.asdict(Variant("b", norm="rmsnorm"))
+
+
+def test_fresh_deletes_what_a_comparison_wrote_and_nothing_else(tmp_path):
+    runs.open_folder(plan(), tmp_path, [])
+    (tmp_path / "runs" / "a--lr1--seed1.jsonl").write_text("{}")
+    (tmp_path / "mine.txt").write_text("keep")
+    runs.open_folder(plan(steps=11), tmp_path, [], fresh=True)
+    assert not list((tmp_path / "runs").iterdir())
+    assert (tmp_path / "mine.txt").read_text() == "keep"
+
+
+def test_interrupted_runs_have_not_ended_and_crashed_ones_may_be_tried_again(tmp_path):
+    folder = runs.open_folder(plan(), tmp_path, [])
+    for status in ("done", "interrupted", "crashed"):
+        folder.log(status).write_text(json.dumps({"event": "end", "status": status}) + "\n")
+    folder.log("cut").write_text('{"event": "start"}\n{"event": "st')
+    assert set(runs.ended(folder)) == {"done", "crashed"}
+    assert set(runs.ended(folder, retry=True)) == {"done"}
+
+
+def test_variants_are_read_from_yaml(tmp_path):
+    path = tmp_path / "v.yaml"
+    path.write_text("variants:\n  - {name: twin, norm: rmsnorm}\n  - {norm: dyt, placement: peri-norm}\n  - derf\n")
+    assert [(v.name, v.norm) for v in read_variants(path)] == [
+        ("twin", "rmsnorm"),
+        ("dyt+peri-norm", "dyt"),
+        ("derf", "derf"),
+    ]
+    path.write_text("norm: [layernorm, dyt]\nplacement: post-norm\n")
+    assert [(v.name, v.placement) for v in read_variants(path)] == [("layernorm", "post-norm"), ("dyt", "post-norm")]
+    path.write_text("variants: [{norm: dyt, speed: 3}]")
+    with pytest.raises(ValueError, match="speed"):
+        read_variants(path)
+    path.write_text("variants: [dyt, dyt]")
+    with pytest.raises(ValueError, match="two variants have the name 'dyt'"):
+        read_variants(path)
+
+
+def test_crosses_are_named_by_what_varies():
+    assert [v.name for v in cross(norm=["dyt"], optimizer=["adamw", "sgd"])] == ["adamw", "sgd"]
+    with pytest.raises(ValueError, match="a variant has no speed"):
+        cross(speed=["1"])
