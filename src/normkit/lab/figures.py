@@ -1,0 +1,357 @@
+"""The report's pictures, as the plain data and layout that plotly.js draws.
+
+A colour is written ``var(--name)``, with an opacity after it where wanted: the page's style sheet knows the colours,
+light and dark. ``meta`` is a variant's place in the plan, by which the page's legend shows and hides it.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from normkit.lab.history import UNFINISHED, Comparison, Run, number, points
+from normkit.lab.ranking import DIVERGED, DONE, time_at
+
+Figure = dict[str, Any]
+Curve = list[tuple[float, float]]
+Curves = Sequence[tuple[Run, Sequence[tuple[float, float]]]]
+Found = Mapping[str, Curves]
+Merged = list[tuple[float, tuple[float, float, float]]]
+Range = tuple[float, float] | None
+
+COLOURS = 7  # in the page's style sheet, beside the baseline's
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "pentagon", "hexagram")
+MOST_POINTS, FEW_POINTS, MOST_TICKS = 150, 12, 12
+SPAN = "Mean over seeds, and a band that spans them; a seed that diverged is a thin line to a cross."
+SETTLED = 0.1  # the share of a run after which its loss sets the range of the axis
+
+
+def pictures(comparison: Comparison) -> list[dict[str, Any]]:
+    """Return title, caption and figure of every picture for which something was logged."""
+    held_out = "held-out loss" if comparison.held_out else "training loss"
+    drawn = [
+        ("Held-out loss", SPAN, curves(comparison, "evals")),
+        (
+            f"Difference from {comparison.baseline}",
+            f"The {held_out} minus that of {comparison.baseline} with the same seed; mean, and a band that spans them.",
+            differences(comparison),
+        ),
+        ("Training loss", f"{SPAN} A long run is averaged bin by bin.", curves(comparison)),
+        ("Time against loss", f"The {held_out} after so many seconds of training.", times(comparison)),
+        ("Learning-rate sensitivity", _search_caption(comparison), rates(comparison)),
+        (
+            "Gradient norm",
+            "Of all parameters, before clipping; mean over seeds.",
+            curves(comparison, key="gradient_norm"),
+        ),
+        *(
+            (f"{what.capitalize()} by depth, {when} of training", caption, depths(comparison, what, index))
+            for what, caption in (
+                ("gradient", "Length of the gradient of a block's parameters; mean and span over seeds."),
+                ("activation", "Root mean square of a block's output; mean and span over seeds."),
+            )
+            for when, index in (("start", 0), ("end", -1))
+        ),
+    ]
+    return [{"title": t, "caption": c, "figure": f} for t, c, f in drawn if f["data"]]
+
+
+def style(comparison: Comparison, variant: str) -> dict[str, Any]:
+    """Return a variant's colour, dash and symbol; the baseline has the colour of the text."""
+    place = comparison.variants.index(variant)
+    others = [name for name in comparison.variants if name != comparison.baseline]
+    if variant == comparison.baseline:
+        return {"place": place, "colour": "var(--ink)", "dash": "solid", "symbol": "circle-open"}
+    turn = others.index(variant)
+    dash = DASHES[(turn + turn // COLOURS) % len(DASHES)]
+    return {"place": place, "colour": f"var(--c{turn % COLOURS})", "dash": dash, "symbol": SYMBOLS[turn % len(SYMBOLS)]}
+
+
+def curves(comparison: Comparison, which: str = "steps", key: str = "loss") -> Figure:
+    """Draw a logged number against the steps."""
+    found = {
+        name: [(run, points(getattr(run, which), key)) for run in comparison.final_runs(name)]
+        for name in comparison.variants
+    }
+    figure = _lines(comparison, found, "step", key.replace("_", " "), limits(found) if key == "loss" else None)
+    if key != "loss":
+        figure["layout"]["yaxis"] |= _norms_axis(figure["data"])
+    return figure
+
+
+def differences(comparison: Comparison) -> Figure:
+    """Draw how far the loss of a seed lies from the baseline's of the same seed, where both have come through."""
+    sound = {name: [run for run in comparison.final_runs(name) if _sound(run)] for name in comparison.variants}
+    baseline = {run.seed: dict(run.curve) for run in sound[comparison.baseline]}
+    found = {
+        name: [(run, _minus(run.curve, baseline[run.seed])) for run in runs if run.seed in baseline]
+        for name, runs in sound.items()
+        if name != comparison.baseline
+    }
+    figure = _lines(comparison, found, "step", f"loss minus {comparison.baseline}'s", _symmetric(found))
+    figure["layout"]["yaxis"] |= {"zeroline": True, "zerolinecolor": "var(--ink)", "zerolinewidth": 1.5}
+    return figure
+
+
+def times(comparison: Comparison) -> Figure:
+    """Draw the loss against the seconds of training, the mean of the seeds at every step."""
+    found = {name: [(run, run.curve) for run in comparison.final_runs(name)] for name in comparison.variants}
+    figure = _lines(comparison, found, "seconds", "loss", limits(found))
+    clocks = {}
+    for name, runs in found.items():
+        stamped = _merge([[(step, time_at(run, step)) for step, _ in curve] for run, curve in runs])
+        clocks[name] = {step: mean for step, (mean, _, _) in stamped}
+    for trace in figure["data"]:
+        trace["x"] = [clocks[trace["name"]][step] for step in trace["x"]]
+    return figure
+
+
+def rates(comparison: Comparison) -> Figure:
+    """Draw the final loss against the learning rate: the search, and a star at the rate then trained in full."""
+    data, seen = [], []
+    for name in comparison.variants:
+        runs = comparison.search_runs(name) or comparison.final_runs(name)
+        tried = _grouped((run.lr, run.final()) for run in runs if run.status == DONE)
+        line = [(lr, statistics.fmean(losses)) for lr, losses in sorted(tried.items())]
+        failed = sorted({run.lr for run in runs if run.status == DIVERGED} - tried.keys())
+        seen += [loss for _, loss in line]
+        data.append((name, line, failed))
+    top = _loss_top(seen)
+    traces = [trace for name, line, failed in data for trace in _rate_traces(comparison, name, line, failed, top)]
+    ticks = sorted({run.lr for run in comparison.runs})
+    named = {"type": "log", "tickvals": ticks, "ticktext": [f"{lr:g}" for lr in ticks]}
+    reach = _around(min(seen, default=0.0), top)
+    return _figure(traces, "learning rate", "loss", named, {"range": list(reach)} if reach else {})
+
+
+def depths(comparison: Comparison, what: str, index: int) -> Figure:
+    """Draw a probed norm by depth, at the first or the last probe of every seed."""
+    data = []
+    for name in comparison.variants:
+        probes = [
+            (run, run.probes[index]["layers"]) for run in comparison.final_runs(name) if run.probes and _sound(run)
+        ]
+        labels = {layer["depth"]: layer.get("name", "") for _, layers in probes for layer in layers}
+        for trace in _bundle(comparison, name, [(run, _by_depth(layers, what)) for run, layers in probes]):
+            data.append(
+                {**trace, "text": [labels[depth] for depth in trace["x"]], "hovertemplate": "%{y:.4g} · %{text}"}
+            )
+    deepest = max((depth for trace in data for depth in trace["x"]), default=0)
+    whole = {"dtick": max(1, math.ceil(deepest / MOST_TICKS))}
+    return _figure(data, "depth (block)", f"{what} norm", whole, _norms_axis(data))
+
+
+def limits(found: Found) -> Range:
+    """Return an axis range that a huge first loss, or one variant far off, does not squash.
+
+    From the lowest point to the highest one after the first tenth of a run; but no higher than four times as far
+    above the lowest point as the variants commonly lie there.
+    """
+    sound = [curve for curves in found.values() for run, curve in curves if curve and run.status != DIVERGED]
+    settled = [
+        _settled(curve) for curve in sound or [curve for curves in found.values() for _, curve in curves if curve]
+    ]
+    if not settled:
+        return None
+    low = min(loss for curve in settled for loss in curve)
+    return _around(low, low + _common([max(curve) - low for curve in settled]))
+
+
+def _symmetric(found: Found) -> Range:
+    settled = [_settled(curve) for curves in found.values() for _, curve in curves if curve]
+    reach = _common([max(map(abs, curve)) for curve in settled]) if settled else 0.0
+    return _around(-reach, reach)
+
+
+def _common(highest: Sequence[float]) -> float:
+    """Return the greatest of some heights, or four times the common one if that is less."""
+    return min(max(highest), 4 * statistics.median(highest))
+
+
+def _around(low: float, high: float) -> Range:
+    margin = 0.05 * (high - low)
+    return (low - margin, high + margin) if high > low else None
+
+
+def _settled(curve: Sequence[tuple[float, float]]) -> list[float]:
+    begin = curve[0][0] + SETTLED * (curve[-1][0] - curve[0][0])
+    return [value for at, value in curve if at >= begin]
+
+
+def _sound(run: Run) -> bool:
+    return run.status in (DONE, UNFINISHED)
+
+
+def _minus(curve: Sequence[tuple[float, float]], baseline: dict[float, float]) -> Curve:
+    return [(step, loss - baseline[step]) for step, loss in curve if step in baseline]
+
+
+def _lines(comparison: Comparison, found: Found, x: str, y: str, reach: Range) -> Figure:
+    """Draw every variant's curves; what diverged ends at a cross no higher than the axis."""
+    top = reach[1] if reach else math.inf
+    data = [trace for name, curves in found.items() for trace in _bundle(comparison, name, curves, top)]
+    return _figure(data, x, y, {}, {"range": list(reach)} if reach else {})
+
+
+def _bundle(comparison: Comparison, variant: str, found: Curves, top: float = math.inf) -> list[Figure]:
+    """Return a variant's traces: the band of the seeds that came through, their mean, and each that diverged."""
+    thinned = [(run, _thinned(curve)) for run, curve in found if curve]
+    merged = _merge([curve for run, curve in thinned if run.status != DIVERGED])
+    diverged = [curve for run, curve in thinned if run.status == DIVERGED]
+    drawn = [_ended(comparison, variant, curve, top) for curve in diverged]
+    return [*_band_and_mean(comparison, variant, merged), *drawn] if merged else drawn
+
+
+def _band_and_mean(comparison: Comparison, variant: str, merged: Merged) -> list[Figure]:
+    look = style(comparison, variant)
+    x = [at for at, _ in merged]
+    mean, low, high = ([values[i] for _, values in merged] for i in range(3))
+    band = {
+        **_common_to(variant, look),
+        "x": x + x[::-1],
+        "y": high + low[::-1],
+        "fill": "toself",
+        "mode": "lines",
+        "fillcolor": f"{look['colour']} 0.14",
+        "line": {"width": 0},
+        "hoverinfo": "skip",
+    }
+    line = {
+        **_common_to(variant, look),
+        "x": x,
+        "y": mean,
+        "mode": "lines+markers" if len(x) <= FEW_POINTS else "lines",
+        "line": {"color": look["colour"], "dash": look["dash"], "width": 2.2},
+        "marker": {"color": look["colour"], "symbol": look["symbol"], "size": 7},
+        "hovertemplate": "%{y:.4g}",
+    }
+    return [line] if low == high else [band, line]
+
+
+def _ended(comparison: Comparison, variant: str, curve: Sequence[tuple[float, float]], top: float) -> Figure:
+    """Return a thin line that ends at a cross."""
+    look = style(comparison, variant)
+    last = len(curve) - 1
+    return {
+        **_common_to(variant, look),
+        "x": [at for at, _ in curve],
+        "y": [*(value for _, value in curve[:-1]), min(curve[-1][1], top)],
+        "mode": "lines+markers",
+        "line": {"color": look["colour"], "dash": look["dash"], "width": 1},
+        "marker": _cross(look, [0] * last + [11]),
+        "hovertemplate": "%{y:.4g}, diverged",
+        "cliponaxis": False,
+    }
+
+
+def _common_to(variant: str, look: dict[str, Any]) -> Figure:
+    return {"type": "scatter", "name": variant, "meta": look["place"], "showlegend": False}
+
+
+def _cross(look: dict[str, Any], size: Any = 11) -> dict[str, Any]:
+    edge = {"width": 2.5, "color": look["colour"]}
+    return {"color": look["colour"], "symbol": "x-thin", "size": size, "opacity": 1, "line": edge}
+
+
+def _rate_traces(
+    comparison: Comparison, variant: str, line: Curve, failed: Sequence[float], top: float
+) -> list[Figure]:
+    look = style(comparison, variant)
+    chosen = {run.lr for run in comparison.final_runs(variant)}
+    star = [lr in chosen for lr, _ in line]
+    marker = {
+        "color": look["colour"],
+        "symbol": ["star" if yes else look["symbol"] for yes in star],
+        "size": [15 if yes else 8 for yes in star],
+        "opacity": 1,
+    }
+    tried = {
+        **_common_to(variant, look),
+        "x": [lr for lr, _ in line],
+        "y": [loss for _, loss in line],
+        "mode": "lines+markers",
+        "line": {"color": look["colour"], "dash": look["dash"], "width": 2.2},
+        "marker": marker,
+        "hovertemplate": "%{y:.4g}",
+    }
+    crosses = {
+        **_common_to(variant, look),
+        "x": list(failed),
+        "y": [top] * len(failed),
+        "mode": "markers",
+        "marker": _cross(look),
+        "hovertemplate": "diverged",
+    }
+    return [*([tried] if line else []), *([crosses] if failed else [])]
+
+
+def _search_caption(comparison: Comparison) -> str:
+    share = number(comparison.settings.get("search"))
+    length = f", each {share:.0%} of a full run" if 0 < share < 1 else ""
+    return f"Final loss of the search's trials{length}; a star: then trained in full; a cross at the top: diverged."
+
+
+def _loss_top(losses: Sequence[float]) -> float:
+    """Return a height that shows the losses, but not one that lies far off the common ones."""
+    if not losses:
+        return 1.0
+    low = min(losses)
+    return low + _common([loss - low for loss in losses]) or 1.0
+
+
+def _by_depth(layers: Sequence[dict[str, Any]], what: str) -> Curve:
+    return [(layer["depth"], value) for layer in layers if math.isfinite(value := number(layer.get(what)))]
+
+
+def _merge(curves: Iterable[Sequence[tuple[float, float]]]) -> Merged:
+    """Return (place, (mean, lowest, highest)) over the curves that have that place."""
+    by_place = _grouped(point for curve in curves for point in curve)
+    return [(at, (statistics.fmean(v), min(v), max(v))) for at, v in sorted(by_place.items())]
+
+
+def _grouped(pairs: Iterable[tuple[float, float]]) -> dict[float, list[float]]:
+    found: dict[float, list[float]] = defaultdict(list)
+    for key, value in pairs:
+        found[key].append(value)
+    return found
+
+
+def _thinned(curve: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
+    """Average bins of a long curve, so that at most :data:`MOST_POINTS` remain; a bin stands at its last step."""
+    size = math.ceil(len(curve) / MOST_POINTS)
+    bins = [curve[i : i + size] for i in range(0, len(curve), size or 1)]
+    return [(part[-1][0], statistics.fmean(value for _, value in part)) for part in bins]
+
+
+def _norms_axis(data: Sequence[Figure]) -> Figure:
+    """Return an axis for norms: from 0, or logarithmic where they span a power of ten and more."""
+    values = [value for trace in data for value in trace["y"] if value > 0]
+    if not values or max(values) < 10 * min(values):
+        return {"rangemode": "tozero"}
+    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    steps = (1, 2, 5) if high - low <= 3 else (1,)
+    powers = range(low, high + 1, math.ceil((high - low) / MOST_TICKS))
+    ticks = [step * 10.0**power for power in powers for step in steps]
+    return {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
+
+
+def _figure(data: list[Figure], x: str, y: str, across: Figure, up: Figure) -> Figure:
+    """Return a figure; ``across`` and ``up`` are what its axes have beside the common."""
+    axis = {"gridcolor": "var(--grid)", "linecolor": "var(--line)", "zeroline": False, "automargin": True}
+    return {
+        "data": data,
+        "layout": {
+            "xaxis": {**axis, "title": {"text": x, "standoff": 8}, **across},
+            "yaxis": {**axis, "title": {"text": y, "standoff": 8}, **up},
+            "font": {"family": "system-ui, sans-serif", "size": 12, "color": "var(--ink)"},
+            "paper_bgcolor": "var(--card)",
+            "plot_bgcolor": "var(--card)",
+            "hoverlabel": {"bgcolor": "var(--card)", "font": {"color": "var(--ink)"}},
+            "hovermode": "x unified",
+            "margin": {"l": 8, "r": 14, "t": 8, "b": 8},
+        },
+    }

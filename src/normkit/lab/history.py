@@ -1,0 +1,196 @@
+"""A comparison as its logs tell it: ``plan.json`` and ``runs/*.jsonl``, whole or not.
+
+A killed run has no end and may have a torn last line; what can be read is kept, and a note says what could not.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from normkit.lab.plan import safe
+
+UNFINISHED = "unfinished"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run.
+
+    steps, evals, probes: what was logged, one mapping a logged step, in order of the steps.
+    end: the last line of a run that came to an end, else empty.
+    """
+
+    name: str
+    variant: str
+    lr: float
+    seed: int
+    phase: str
+    parameters: int | None = None
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    evals: list[dict[str, Any]] = field(default_factory=list)
+    probes: list[dict[str, Any]] = field(default_factory=list)
+    end: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def status(self) -> str:
+        """Tell how the run ended: done, diverged, crashed, or unfinished where it can be resumed."""
+        said = self.end.get("status", UNFINISHED)
+        return UNFINISHED if said == "interrupted" else said
+
+    @property
+    def curve(self) -> list[tuple[int, float]]:
+        """Return (step, held-out loss), or where nothing was held out (step, training loss)."""
+        return points(self.evals) or points(self.steps)
+
+    @property
+    def last_step(self) -> int | None:
+        """Return the last logged step."""
+        return max((entry["step"] for entry in [*self.steps, *self.evals]), default=None)
+
+    def final(self, which: str = "final_loss") -> float:
+        """Return the final loss, or another number of the run's end; NaN where there is none."""
+        return number(self.end.get(which))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The plan, the runs that have begun, and notes on what could not be read."""
+
+    folder: Path
+    plan: Mapping[str, Any]
+    runs: list[Run]
+    notes: list[str]
+
+    @property
+    def baseline(self) -> str:
+        """Return the name of the variant that the others are compared with."""
+        return self.plan["baseline"]
+
+    @property
+    def variants(self) -> list[str]:
+        """Return the names of the variants in the plan's order."""
+        return [variant["name"] for variant in self.plan["variants"]]
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Return what all variants have in common."""
+        return self.plan.get("settings", {})
+
+    @property
+    def seeds(self) -> int:
+        """Return how many seeds are planned."""
+        planned = self.settings.get("seeds", 0)
+        return planned if isinstance(planned, int) else len(planned)
+
+    @property
+    def held_out(self) -> bool:
+        """Tell whether the losses are of data that was not trained on."""
+        return any(run.evals for run in self.runs)
+
+    def final_runs(self, variant: str) -> list[Run]:
+        """Return the runs of a variant that count, by seed; those of the learning-rate search do not."""
+        return sorted(self._of(variant, "final"), key=lambda run: run.seed)
+
+    def search_runs(self, variant: str) -> list[Run]:
+        """Return the runs of a variant's learning-rate search, by rate."""
+        return sorted(self._of(variant, "search"), key=lambda run: run.lr)
+
+    def _of(self, variant: str, phase: str) -> list[Run]:
+        return [run for run in self.runs if run.variant == variant and run.phase == phase]
+
+
+def load(folder: str | Path) -> Comparison:
+    """Read a comparison's folder; a folder without a plan is a ValueError, everything else that is amiss a note."""
+    folder = Path(folder)
+    plan = _plan(folder)
+    notes: list[str] = []
+    known = {variant["name"] for variant in plan["variants"]}
+    paths = sorted((folder / "runs").glob("*.jsonl"))
+    found = [run for path in paths if (run := _run(path, known, notes)) is not None]
+    strangers = sorted({run.variant for run in found} - known)
+    notes += [f"the plan has no variant {name!r}; its runs are left out" for name in strangers]
+    return Comparison(folder, plan, [run for run in found if run.variant in known], notes)
+
+
+def points(entries: Iterable[Mapping[str, Any]], key: str = "loss") -> list[tuple[int, float]]:
+    """Return (step, value) of the entries whose value is a finite number."""
+    return [(entry["step"], value) for entry in entries if math.isfinite(value := number(entry.get(key)))]
+
+
+def number(value: Any) -> float:
+    """Return a number as a float, and NaN for anything else.
+
+    >>> number(2), number(None)
+    (2.0, nan)
+    """
+    return float(value) if isinstance(value, int | float) else math.nan
+
+
+def _plan(folder: Path) -> dict[str, Any]:
+    path = folder / "plan.json"
+    if not path.is_file():
+        raise ValueError(f"{folder}: there is no plan.json; wanted a folder that 'normkit compare' has written")
+    try:
+        plan = json.loads(path.read_text(encoding="utf-8"))
+        names = [variant["name"] for variant in plan["variants"]]
+        baseline = plan["baseline"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: this is no plan of a comparison ({type(error).__name__}: {error})") from None
+    if baseline not in names:
+        raise ValueError(f"{path}: the baseline {baseline!r} is not among the variants {', '.join(names)}")
+    return plan
+
+
+def _run(path: Path, variants: Iterable[str], notes: list[str]) -> Run | None:
+    events, broken = _events(path)
+    if broken:
+        notes.append(f"{path.name}: {broken} line{'s' * (broken > 1)} could not be read")
+    start = _start(path, events, variants)
+    if start is None:
+        notes.append(f"{path.name}: the run has not begun")
+        return None
+    end = events[-1] if events[-1]["event"] == "end" else {}
+    logged = (_by_step(events, kind) for kind in ("step", "eval", "probe"))
+    facts = start["variant"], number(start["lr"]), start["seed"], start.get("phase", "final"), start.get("parameters")
+    return Run(path.stem, *facts, *logged, end)
+
+
+def _start(path: Path, events: list[dict[str, Any]], variants: Iterable[str]) -> dict[str, Any] | None:
+    """Return a run's first line; where the run crashed before it, what the file's name tells."""
+    from normkit.lab.runs import SEARCH_SEED
+
+    starts = [e for e in events if e["event"] == "start" and {"variant", "lr", "seed"} <= e.keys()]
+    if starts or not events:
+        return starts[-1] if starts else None
+    name, _, rest = path.stem.rpartition("--lr")
+    lr, _, seed = rest.partition("--seed")
+    variant = next((v for v in variants if safe(v) == name), None)
+    if variant is None or not seed.isdigit():
+        return None
+    phase = "search" if int(seed) == SEARCH_SEED else "final"
+    return {"variant": variant, "lr": float(lr), "seed": int(seed), "phase": phase}
+
+
+def _events(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """Read the lines that are whole, and count the others."""
+    events, broken = [], 0
+    for line in filter(str.strip, path.read_text(encoding="utf-8", errors="replace").split("\n")):
+        try:
+            event = json.loads(line)
+            event["event"]
+        except (ValueError, KeyError, TypeError):
+            broken += 1
+        else:
+            events.append(event)
+    return events, broken
+
+
+def _by_step(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    """Return the entries of a kind; of a step that was logged again after a resume, the later."""
+    found = {e["step"]: e for e in events if e["event"] == kind and isinstance(e.get("step"), int)}
+    return [found[step] for step in sorted(found)]

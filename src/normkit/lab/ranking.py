@@ -1,0 +1,188 @@
+"""The ranked table: one row a variant, whatever became of it."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from normkit.lab import findings
+from normkit.lab.findings import Finding, Interval
+from normkit.lab.history import UNFINISHED, Comparison, Run, number, points
+
+DONE, DIVERGED, CRASHED, WAITING = "done", "diverged", "crashed", "not started"
+ORDER = (DONE, UNFINISHED, WAITING, DIVERGED, CRASHED)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of a variant.
+
+    rank: the place among the variants that have finished seeds and none that failed, by the mean difference of the
+        final loss from the baseline's over the seeds that both have finished; else None.
+    status: done, unfinished, not started, or the worst that befell a seed: diverged, crashed.
+    happened: in words, what went wrong or is still missing; empty for a variant of which all is done.
+    final, best: the final and the lowest loss over the finished seeds; metric: the last one logged.
+    finding: against the baseline; None for the baseline itself and where a seed failed or none is finished.
+    steps_to_baseline, seconds_to_baseline: how long it took to the baseline's final loss of the same seed, the mean
+        over seeds; None if a seed did not get there.
+    """
+
+    variant: str
+    is_baseline: bool
+    rank: int | None
+    status: str
+    happened: str
+    seeds: int
+    planned: int
+    lr: float | None
+    parameters: int | None
+    final: Interval
+    best: Interval
+    metric: float | None
+    finding: Finding | None
+    steps_to_baseline: float | None
+    seconds_to_baseline: float | None
+    seconds: float | None
+    tokens_per_second: float | None
+    peak_memory: float | None
+
+
+def rank(comparison: Comparison) -> list[Row]:
+    """Return the rows, the best first, then what is unfinished, then what failed."""
+    statuses = {name: status(comparison, name) for name in comparison.variants}
+    sound = [name for name in comparison.variants if statuses[name] in (DONE, UNFINISHED)]
+    losses = {name: _losses(comparison.final_runs(name)) for name in sound}
+    losses = {name: found for name, found in losses.items() if found}
+    told = findings.findings(losses, comparison.baseline) if comparison.baseline in losses else {}
+    places = sorted(losses, key=lambda name: _lead(losses[name], losses.get(comparison.baseline, {})))
+    rows = [
+        _row(comparison, name, statuses[name], places.index(name) + 1 if name in places else None, told.get(name))
+        for name in comparison.variants
+    ]
+    return sorted(rows, key=lambda row: (row.rank or math.inf, ORDER.index(row.status)))
+
+
+def status(comparison: Comparison, variant: str) -> str:
+    """Tell what became of a variant: the worst of its seeds, or of its search where that left nothing to train."""
+    runs = comparison.final_runs(variant)
+    searched = comparison.search_runs(variant)
+    if not runs and searched and all(run.status in (DIVERGED, CRASHED) for run in searched):
+        runs = searched
+    if not runs:
+        return UNFINISHED if searched else WAITING
+    worst = max((run.status for run in runs), key=ORDER.index)
+    return UNFINISHED if worst == DONE and len(runs) < comparison.seeds else worst
+
+
+def _row(comparison: Comparison, name: str, state: str, place: int | None, found: Finding | None) -> Row:
+    runs = comparison.final_runs(name)
+    done = [run for run in runs if run.status == DONE]
+    steps, seconds = _reach(done, {run.seed: run for run in comparison.final_runs(comparison.baseline)})
+    return Row(
+        variant=name,
+        is_baseline=name == comparison.baseline,
+        rank=place,
+        status=state,
+        happened=happened(comparison, name, state),
+        seeds=len(done),
+        planned=comparison.seeds,
+        lr=runs[0].lr if runs else None,
+        parameters=next((run.parameters for run in runs), None),
+        final=findings.interval(_losses(runs).values()),
+        best=findings.interval(_finite(run.final("best_loss") for run in done)),
+        metric=_over(statistics.fmean, (number(run.evals[-1].get("metric")) for run in done if run.evals)),
+        finding=found,
+        steps_to_baseline=steps,
+        seconds_to_baseline=seconds,
+        seconds=_over(statistics.fmean, (run.final("seconds") for run in done)),
+        tokens_per_second=_over(statistics.median, (run.final("tokens_per_second") for run in done)),
+        peak_memory=_over(max, (run.final("peak_memory") for run in runs)),
+    )
+
+
+def happened(comparison: Comparison, variant: str, state: str) -> str:
+    """Say what went wrong, or what is missing; nothing of a variant of which all is done."""
+    runs = comparison.final_runs(variant)
+    if state == DONE:
+        return ""
+    if state == WAITING:
+        return "not started"
+    if state == UNFINISHED:
+        done = sum(run.status == DONE for run in runs)
+        return f"unfinished: {done} of {comparison.seeds} seeds" if runs else "unfinished: in the learning-rate search"
+    failed = [run for run in runs or comparison.search_runs(variant) if run.status == state]
+    where = f"in {len(failed)} of {len(runs)} seeds" if runs else "at every learning rate tried"
+    return f"{state} {where}{_why(failed)}"
+
+
+def _why(failed: Sequence[Run]) -> str:
+    errors = Counter(str(run.end["error"]).strip() for run in failed if run.end.get("error"))
+    if errors:
+        return f": {errors.most_common(1)[0][0]}"
+    steps = [run.last_step for run in failed if run.last_step is not None]
+    return f", first at step {min(steps)}" if steps else ""
+
+
+def _losses(runs: Iterable[Run]) -> dict[int, float]:
+    """Return the final losses of the finished runs by seed."""
+    found = {run.seed: run.final() for run in runs if run.status == DONE}
+    return {seed: loss for seed, loss in found.items() if math.isfinite(loss)}
+
+
+def _lead(losses: dict[int, float], baseline: dict[int, float]) -> float:
+    """Return the mean difference from the baseline over the seeds in common; without any, that of the means."""
+    shared = losses.keys() & baseline.keys()
+    if shared:
+        return statistics.fmean(losses[seed] - baseline[seed] for seed in shared)
+    return statistics.fmean(losses.values()) - (statistics.fmean(baseline.values()) if baseline else 0)
+
+
+def _reach(runs: Sequence[Run], baseline: dict[int, Run]) -> tuple[float | None, float | None]:
+    """Return the mean number of steps and seconds to the baseline's last loss of the same seed."""
+    steps, seconds = [], []
+    for run in runs:
+        other = baseline.get(run.seed)
+        if other is None or other.status != DONE or not other.curve:
+            continue
+        step = crossing(run.curve, other.curve[-1][1])
+        if step is None:
+            return None, None
+        steps.append(step)
+        seconds.append(time_at(run, step))
+    return (statistics.fmean(steps), _over(statistics.fmean, seconds)) if steps else (None, None)
+
+
+def crossing(curve: Sequence[tuple[int, float]], level: float) -> float | None:
+    """Return the step at which a curve first comes down to a level, on the line between its points; None if never.
+
+    >>> crossing([(0, 4.0), (10, 2.0), (20, 1.0)], 3.0)
+    5.0
+    """
+    before: tuple[int, float] | None = None
+    for step, loss in curve:
+        if loss <= level:
+            if before is None or before[1] == loss:
+                return float(step)
+            return before[0] + (step - before[0]) * (before[1] - level) / (before[1] - loss)
+        before = (step, loss)
+    return None
+
+
+def time_at(run: Run, step: float) -> float:
+    """Return the training time at a step, on the line between logged ones; NaN where no time was logged."""
+    import numpy as np
+
+    logged = points(run.steps, "seconds")
+    return float(np.interp(step, *zip((0, 0.0), *logged, strict=True))) if logged else math.nan
+
+
+def _finite(values: Iterable[float]) -> list[float]:
+    return [value for value in values if math.isfinite(value)]
+
+
+def _over(reduce: Callable[[list[float]], float], values: Iterable[float]) -> float | None:
+    found = _finite(values)
+    return reduce(found) if found else None

@@ -1,0 +1,334 @@
+"""The report tells what the logs say: whole logs, torn ones, and those of runs that failed."""
+
+import json
+import math
+import re
+import shutil
+import subprocess
+
+import pytest
+import synthetic_logs
+
+from normkit.lab import figures, report
+from normkit.lab.findings import BETTER, FEW, SAME, WORSE
+
+for package in ("scipy", "plotly", "rich", "jinja2"):
+    pytest.importorskip(package)
+
+GAINS = {"layernorm": 0.0, "rmsnorm": 0.0, "dyt": -0.3, "derf": 0.3}
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return synthetic_logs.comparison(tmp_path_factory.mktemp("whole"), GAINS, seeds=5)
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """Everything that can happen: a finding, divergence, a crash, an unfinished run and one that is not begun."""
+    folder = tmp_path_factory.mktemp("mixed")
+    gains = {"layernorm": 0.0, "derf": 0.3, "post-norm": 0.0, "<b>crashed</b>": 0.0, "slow": 0.0, "later": 0.0}
+    synthetic_logs.comparison(folder, gains, seeds=4, statuses={("post-norm", seed): "diverged" for seed in (1, 3)})
+    for path in [*folder.glob("runs/later*"), *folder.glob("runs/slow*seed[1-4]*"), *folder.glob("runs/_b_crashed*")]:
+        path.unlink()
+    for seed in range(1, 5):
+        crash = {
+            "event": "end",
+            "status": "crashed",
+            "error": "ValueError: no such </script> shape",
+            "traceback": "in f",
+        }
+        (folder / "runs" / f"_b_crashed_b_--lr0.003--seed{seed}.jsonl").write_text(json.dumps(crash) + "\n")
+    torn = synthetic_logs.write_run(folder, synthetic_logs.run("slow", 1, status="unfinished", until=90))
+    torn.write_text(torn.read_text()[:-20])
+    return folder
+
+
+def row_of(folder, variant):
+    return next(row for row in report.summary(folder) if row.variant == variant)
+
+
+def test_the_ranking_is_by_loss_and_says_what_was_found(whole):
+    rows = report.summary(whole)
+    assert [row.variant for row in rows] == [
+        "derf",
+        *sorted(("layernorm", "rmsnorm"), key=[r.variant for r in rows].index),
+        "dyt",
+    ]
+    assert [row.rank for row in rows] == [1, 2, 3, 4]
+    words = {row.variant: row.finding.word for row in rows if row.finding}
+    assert words == {"derf": BETTER, "dyt": WORSE, "rmsnorm": SAME}
+    assert {row.status for row in rows} == {"done"}
+
+
+def test_the_numbers_of_a_row_are_those_of_the_logs(whole):
+    ends = [json.loads(path.read_text().splitlines()[-1]) for path in sorted(whole.glob("runs/derf*seed[1-5].jsonl"))]
+    row = row_of(whole, "derf")
+    assert row.final.mean == pytest.approx(sum(end["final_loss"] for end in ends) / 5)
+    assert row.best.mean == pytest.approx(sum(end["best_loss"] for end in ends) / 5)
+    assert (row.seeds, row.planned, row.lr, row.parameters) == (5, 5, 0.003, 812_000)
+    assert (row.peak_memory, row.tokens_per_second) == (412 * 2**20, ends[0]["tokens_per_second"])
+
+
+def test_identical_variants_under_two_names_differ_in_no_repetition(tmp_path):
+    """The same numbers under two names, as the lab gives on a CPU: 20 comparisons, none with a finding."""
+    for repetition in range(20):
+        folder = tmp_path / str(repetition)
+        synthetic_logs.write_plan(folder, variants=("one", "other"), seeds=3)
+        for seed in range(1, 4):
+            events = synthetic_logs.run("one", seed + 10 * repetition, every=100)
+            for name in ("one", "other"):
+                synthetic_logs.write_run(folder, [{**events[0], "variant": name, "seed": seed}, *events[1:]])
+        assert row_of(folder, "other").finding.word == SAME
+
+
+def test_steps_to_the_baselines_loss(tmp_path):
+    synthetic_logs.write_plan(tmp_path, variants=("base", "fast", "never"), seeds=1)
+    final = {"base": [4.0, 3.0, 2.0], "fast": [4.0, 1.0, 0.5], "never": [4.0, 3.5, 3.0]}
+    for name, losses in final.items():
+        events = [{"event": "start", "variant": name, "lr": 0.1, "seed": 1, "phase": "final"}]
+        for step, loss in zip((0, 10, 20), losses, strict=True):
+            events.append({"event": "step", "step": step, "loss": loss, "seconds": step / 2})
+            events.append({"event": "eval", "step": step, "loss": loss})
+        end = {"event": "end", "status": "done", "final_loss": losses[-1], "best_loss": min(losses)}
+        synthetic_logs.write_run(tmp_path, [*events, end])
+    found = {row.variant: (row.steps_to_baseline, row.seconds_to_baseline) for row in report.summary(tmp_path)}
+    assert found == {"base": (20, 10), "fast": (pytest.approx(20 / 3), pytest.approx(10 / 3)), "never": (None, None)}
+
+
+def test_what_failed_is_listed_with_what_happened(mixed):
+    rows = {row.variant: row for row in report.summary(mixed)}
+    assert list(rows) == ["derf", "layernorm", "slow", "later", "post-norm", "<b>crashed</b>"]
+    assert rows["post-norm"].status == "diverged"
+    assert rows["post-norm"].happened == "diverged in 2 of 4 seeds, first at step 94"
+    assert rows["<b>crashed</b>"].happened == "crashed in 4 of 4 seeds: ValueError: no such </script> shape"
+    assert rows["slow"].happened == "unfinished: 0 of 4 seeds"
+    assert rows["later"].happened == "not started"
+    assert [rows[name].finding for name in ("post-norm", "<b>crashed</b>", "slow", "later")] == [None] * 4
+
+
+def test_the_survivors_of_divergence_do_not_win(tmp_path):
+    """The seeds that came through are far better than the baseline; the variant still failed."""
+    gains = {"layernorm": 0.0, "risky": 0.5}
+    synthetic_logs.comparison(tmp_path, gains, seeds=5, statuses={("risky", 2): "diverged"})
+    row = row_of(tmp_path, "risky")
+    assert (row.status, row.finding, row.rank) == ("diverged", None, None)
+
+
+def test_a_search_in_which_every_rate_diverged(tmp_path):
+    synthetic_logs.comparison(tmp_path, {"layernorm": 0.0, "post": 0.0}, seeds=3)
+    for path in tmp_path.glob("runs/post*"):
+        path.unlink()
+    for lr in (0.001, 0.003):
+        events = synthetic_logs.run("post", 0, lr=lr, phase="search", status="diverged")
+        synthetic_logs.write_run(tmp_path, events)
+    assert row_of(tmp_path, "post").happened.startswith("diverged at every learning rate tried")
+
+
+def test_a_baseline_that_diverged_is_compared_with_nothing(tmp_path):
+    statuses = {("layernorm", seed): "diverged" for seed in (1, 2, 3)}
+    synthetic_logs.comparison(tmp_path, {"layernorm": 0.0, "rmsnorm": 0.1}, statuses=statuses)
+    rows = report.summary(tmp_path)
+    assert {row.variant: row.finding for row in rows} == {"layernorm": None, "rmsnorm": None}
+    assert "nothing can be told" in report.answer(rows)[0]
+    report.write(tmp_path)
+
+
+def test_two_seeds_are_too_few_to_tell(tmp_path):
+    synthetic_logs.comparison(tmp_path, {"layernorm": 0.0, "derf": 0.5}, seeds=2)
+    assert row_of(tmp_path, "derf").finding.word == FEW
+
+
+def test_a_comparison_cut_short_is_ranked_over_the_seeds_in_common(tmp_path):
+    """The worse variant has finished a lucky seed only; its own mean would put it first."""
+    synthetic_logs.write_plan(tmp_path, variants=("layernorm", "worse"), seeds=2)
+    for variant, seed, loss in (("layernorm", 1, 1.0), ("layernorm", 2, 9.0), ("worse", 1, 1.5)):
+        start = {"event": "start", "variant": variant, "lr": 0.1, "seed": seed, "phase": "final"}
+        end = {"event": "end", "status": "done", "final_loss": loss, "best_loss": loss}
+        synthetic_logs.write_run(tmp_path, [start, end])
+    assert [row.variant for row in report.summary(tmp_path)] == ["layernorm", "worse"]
+
+
+def test_a_step_logged_twice_counts_once_as_last_logged(tmp_path):
+    synthetic_logs.write_plan(tmp_path, variants=("layernorm",), seeds=1)
+    start = {"event": "start", "variant": "layernorm", "lr": 0.1, "seed": 1, "phase": "final"}
+    steps = [{"event": "step", "step": step, "loss": loss} for step, loss in ((5, 3.0), (10, 2.0), (10, 2.5))]
+    synthetic_logs.write_run(tmp_path, [start, *steps])
+    assert report.load(tmp_path).runs[0].curve == [(5, 3.0), (10, 2.5)]
+
+
+def test_torn_and_foreign_lines_are_noted(mixed):
+    assert report.load(mixed).notes == ["slow--lr0.003--seed1.jsonl: 1 line could not be read"]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "\n", "\0\0\0", "[1]\n", '{"event": "step", "step": 1, "loss": 2}\n', '{"event": "st']
+)
+def test_a_log_without_a_beginning_is_noted(tmp_path, content):
+    synthetic_logs.comparison(tmp_path, {"layernorm": 0.0}, seeds=1)
+    (tmp_path / "runs" / "strange.jsonl").write_text(content)
+    assert report.load(tmp_path).notes[-1] == "strange.jsonl: the run has not begun"
+    report.write(tmp_path)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 60, 500, 3000])
+def test_a_log_cut_anywhere_is_reported(tmp_path, cut):
+    synthetic_logs.comparison(tmp_path, {"layernorm": 0.0, "derf": 0.1}, seeds=2)
+    path = tmp_path / "runs" / "derf--lr0.003--seed2.jsonl"
+    path.write_text(path.read_text()[:cut])
+    assert row_of(tmp_path, "derf").happened == "unfinished: 1 of 2 seeds"
+    assert report.table(report.summary(tmp_path))
+    report.write(tmp_path)
+
+
+def test_a_plan_without_runs_is_reported(tmp_path):
+    synthetic_logs.write_plan(tmp_path)
+    assert {row.happened for row in report.summary(tmp_path)} == {"not started"}
+    assert "Not finished: layernorm, rmsnorm" in report.write(tmp_path).read_text()
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        (None, "there is no plan.json"),
+        ("{", "no plan"),
+        ('{"variants": [{"name": "a"}], "baseline": "b"}', "'b'"),
+        ("[]", "no plan"),
+    ],
+)
+def test_a_folder_without_a_plan_is_refused(tmp_path, plan, said):
+    if plan is not None:
+        (tmp_path / "plan.json").write_text(plan)
+    with pytest.raises(ValueError, match=said) as refused:
+        report.load(tmp_path)
+    assert str(tmp_path) in str(refused.value)
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_the_text_table_fits_its_width_and_cuts_no_number(mixed, width):
+    text = report.table(report.summary(mixed), width=width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    assert text.count("412 MiB") == 3 * (width >= 100)
+    for said in ("derf", "layernorm", "post-norm", "crashed", "slow", "later", "±", "diverged in 2"):
+        assert said in text
+
+
+def test_the_answer_in_sentences(whole, mixed):
+    told = "\n".join(report.answer(report.summary(whole)))
+    assert re.search(r"^derf is better than layernorm: its final loss is 0\.\d{3} ± 0\.\d{3} below \(p ", told)
+    assert "dyt is worse than layernorm" in told
+    assert "No difference from layernorm was found for rmsnorm." in told
+    assert "Not finished: slow, later; the same command goes on from here." in report.answer(report.summary(mixed))
+
+
+def test_a_rate_at_the_edge_of_the_search_is_noted(tmp_path):
+    synthetic_logs.comparison(tmp_path, {"layernorm": 0.0, "rmsnorm": 0.0}, seeds=1)
+    (tmp_path / "runs" / "rmsnorm--lr0.009--seed0.jsonl").unlink()
+    assert (
+        "The highest learning rate tried, 0.003, was the best for rmsnorm: a better"
+        in report.write(tmp_path).read_text()
+    )
+
+
+def test_classifiers_show_their_accuracy(tmp_path):
+    synthetic_logs.comparison(tmp_path, {"batchnorm": 0.0}, seeds=1)
+    path = tmp_path / "runs" / "batchnorm--lr0.003--seed1.jsonl"
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    synthetic_logs.write_run(tmp_path, [{**e, "metric": 0.912} if e["event"] == "eval" else e for e in events])
+    assert "91.2%" in report.write(tmp_path).read_text()
+
+
+def test_an_axis_shows_the_end_rather_than_the_first_steps(whole):
+    low, high = figures.curves(report.load(whole))["layout"]["yaxis"]["range"]
+    assert 1 < low < 2.5 < high < 6  # the first logged loss is above 6
+
+
+def test_a_variant_far_off_does_not_squash_the_others(whole):
+    run = report.load(whole).runs[0]
+    near, far = [(step, 3.0 - step / 100) for step in range(100)], [(step, 500.0) for step in range(100)]
+    low, high = figures.limits({"a": [(run, near)], "b": [(run, near)], "c": [(run, far)]})
+    assert (low, high) == (pytest.approx(2.01, abs=0.3), pytest.approx(2.01 + 4 * 0.89, abs=0.3))
+
+
+def test_a_long_run_is_thinned(tmp_path):
+    synthetic_logs.comparison(tmp_path, {"layernorm": 0.0}, seeds=1)
+    synthetic_logs.write_run(tmp_path, synthetic_logs.run("layernorm", 1, steps=4000, every=1))
+    figure = figures.curves(report.load(tmp_path))
+    assert max(len(trace["x"]) for trace in figure["data"]) <= figures.MOST_POINTS
+    assert figure["data"][-1]["x"][-1] == 4000
+
+
+def test_plotly_knows_every_word_of_the_pictures(whole, mixed):
+    graph_objects = pytest.importorskip("plotly.graph_objects")
+    for folder in (whole, mixed):
+        for picture in figures.pictures(report.load(folder)):
+            painted = re.sub(r'"var\(--\w+\)( [\d.]+)?"', '"#123456"', json.dumps(picture["figure"]))
+            graph_objects.Figure(json.loads(painted))
+
+
+def test_every_variant_is_drawn_alike_everywhere_and_unlike_the_others():
+    names = tuple(f"v{i}" for i in range(30))
+    comparison = report.Comparison(None, synthetic_logs.plan(variants=names), [], [])
+    looks = [(look["colour"], look["dash"]) for look in (figures.style(comparison, name) for name in names)]
+    assert len(set(looks)) == len(looks)
+
+
+def test_the_page_has_every_setting_and_the_command(whole):
+    page = report.write(whole).read_text()
+    assert "normkit compare --norm layernorm rmsnorm dyt derf --out &#39;my report&#39;" in page
+    for key in json.loads((whole / "plan.json").read_text())["settings"]:
+        assert f"<dt>{key}</dt>" in page
+
+
+def test_what_a_user_named_is_text_and_not_markup(mixed):
+    page = report.write(mixed).read_text()
+    assert "<b>crashed" not in page
+    assert "&lt;b&gt;crashed&lt;/b&gt;" in page
+    assert page.count("</script>") == page.count("<script")
+
+
+def test_the_report_is_replaced_whole(whole):
+    report.write(whole)
+    assert report.write(whole) == whole / "index.html"
+    assert sorted(path.name for path in whole.iterdir()) == ["index.html", "plan.json", "runs"]
+
+
+def opened(page, profile):
+    """Return the page's elements as Chromium has made them, and what it complained of."""
+    quiet = ["--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update"]
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-sync", *quiet, "--enable-logging=stderr"]
+    command = [
+        BROWSER,
+        *options,
+        f"--user-data-dir={profile}",
+        "--virtual-time-budget=5000",
+        "--dump-dom",
+        page.as_uri(),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
+def test_a_browser_draws_every_picture_and_asks_the_network_for_nothing(mixed, tmp_path):
+    """The page forbids itself requests, so one that is tried shows as a complaint, as an error in a script does."""
+    pictures = figures.pictures(report.load(mixed))
+    elements, complaints = opened(report.write(mixed), tmp_path)
+    assert complaints == []
+    assert elements.count('class="plot js-plotly-plot"') == len(pictures) == 10
+    drawn = sum(bool(trace["x"]) for picture in pictures for trace in picture["figure"]["data"])
+    assert elements.count('<g class="trace scatter') == drawn
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
+def test_a_request_would_have_been_seen(tmp_path):
+    synthetic_logs.write_plan(tmp_path)
+    page = report.write(tmp_path)
+    page.write_text(page.read_text().replace("</main>", '<img src="https://example.invalid/a.png"></main>'))
+    assert any("Content Security Policy" in line for line in opened(page, tmp_path / "profile")[1])
+
+
+def test_numbers_that_are_none_leave_gaps():
+    assert json.loads(report._json([1.0, math.nan, math.inf, "</script>"])) == [1.0, None, None, "</script>"]
