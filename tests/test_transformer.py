@@ -286,6 +286,8 @@ def test_a_wrong_combination_says_what_would_do(arguments, words):
 def test_mistakes_of_a_model_are_named():
     with pytest.raises(ValueError, match="length"):
         nk.Decoder(**TINY, positions="learned")
+    with pytest.raises(ValueError, match="head_dim=3 is odd"):
+        nk.Decoder(**{**TINY, "dim": 12})
     model = nk.Decoder(**TINY, positions="learned", length=8)
     with pytest.raises(ValueError, match="length=8"):
         model(TOKENS)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, cast
 
 import torch
@@ -70,6 +70,7 @@ def make_linear(owner: object, linear: LinearName, inputs: int, outputs: int, bi
     return catalog.create(linear, inputs, outputs, bias=bias)
 
 
+@functools.cache
 def cores() -> dict[str, catalog.Card]:
     """The attention cores that go with queries, keys and values alone, by name."""
     cards = [catalog.card(name) for name in catalog.methods(room="attention")]
@@ -263,7 +264,7 @@ class Attention(nn.Module):
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
-    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "gelu_tanh": functools.partial(F.gelu, approximate="tanh"),
     "relu": F.relu,
     "silu": F.silu,
     "relu_squared": lambda x: F.relu(x).square(),
@@ -271,7 +272,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 GATES: dict[str, Callable[[Tensor], Tensor]] = {
     "swiglu": F.silu,
     "geglu": F.gelu,
-    "geglu_tanh": partial(F.gelu, approximate="tanh"),
+    "geglu_tanh": functools.partial(F.gelu, approximate="tanh"),
 }
 
 

@@ -80,6 +80,8 @@ class Transformer(nn.Module):
         )
         last = self.layer(-1)
         self.rope = check.choice(self, "positions", positions, ("rope", "learned", None)) == "rope"
+        if self.rope and self._turned() % 2:
+            raise ValueError(f"{type(self).__name__}: rotary positions turn pairs; head_dim={self._turned()} is odd")
         self.embedding = None if vocab is None else nn.Embedding(check.size(self, "vocab", vocab), dim)
         self.positions = nn.Embedding(self._length(), dim) if positions == "learned" else None
         before = last.wiring.embedding_norm if embedding_norm is None else embedding_norm
@@ -147,7 +149,11 @@ class Transformer(nn.Module):
         return torch.arange(past, end, device=inputs.device)
 
     def _angles(self, positions: Tensor) -> Turns | None:
-        return turns(positions, self.layer(0).attention.cut["query"], self.rotary_base) if self.rope else None
+        return turns(positions, self._turned(), self.rotary_base) if self.rope else None
+
+    def _turned(self) -> int:
+        """How many features of a query's head the positions turn: all."""
+        return self.layer(0).attention.cut["query"]
 
     @torch.no_grad()
     def normalize_weights(self) -> None:

@@ -1,0 +1,355 @@
+"""Placements beyond the contract: one sublayer alone, depth, processes, watching; the single methods of the room."""
+
+import functools
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import normkit as nk
+from normkit.residual.placements import WIRINGS
+
+DOUBLE = torch.float64
+ALONE = [name for name, wiring in WIRINGS.items() if not wiring.needs_a_layer]
+
+
+def randn(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=DOUBLE)
+
+
+def shaken(module):
+    """The module with its parameters moved off their start."""
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return module
+
+
+# one sublayer
+
+
+def equations(name, p, x, f, layer, depth):
+    """The specs' equations for one sublayer, written apart from the table."""
+    norm = p.norm if hasattr(p, "norm") else None
+    return {
+        "pre-norm": lambda: x + f(norm(x)),
+        "post-norm": lambda: norm(x + f(x)),
+        "res-post-norm": lambda: x + p.output_norm(f(x)),
+        "peri-norm": lambda: x + p.output_norm(f(norm(x))),
+        "depth-scaled-sandwich": lambda: x + p.output_norm(f(norm(x))),
+        "deepnorm": lambda: norm((2 * depth) ** 0.25 * x + f(x)),
+        "layernorm-scaling": lambda: x + f(norm(x) / math.sqrt(layer + 1)),
+        "mix-ln": lambda: norm(x + f(x)) if layer < depth // 4 else x + f(norm(x)),
+        "residual-scaling": lambda: x + f(x) / (2 * depth),
+        "skipinit": lambda: x + p.scale * f(x),
+        "fixup-residual": lambda: x + p.scale * f(x - p.shift),
+    }[name]()
+
+
+@pytest.mark.parametrize("layer", [0, 1, 7])
+@pytest.mark.parametrize("name", [*ALONE, "fixup-residual"])
+def test_a_placement_goes_around_one_sublayer(name, layer):
+    torch.manual_seed(0)
+    around = shaken(nk.Placement(name, 6, layer=layer, depth=8).double())
+    sublayer = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 6)).double()
+    x = randn(2, 3, 6)
+    torch.testing.assert_close(around(x, sublayer), equations(name, around, x, sublayer, layer, 8))
+
+
+def test_a_placement_goes_around_a_block_of_a_cnn():
+    around = nk.Placement("peri-norm", 4, norm=nn.BatchNorm2d).double()
+    convolution = nn.Conv2d(4, 4, 3, padding=1).double()
+    x = randn(2, 4, 5, 5)
+    plain = nn.BatchNorm2d(4).double()
+    torch.testing.assert_close(around(x, convolution), x + plain(convolution(plain(x))))
+    assert sorted(around.state_dict())[:2] == ["norm.bias", "norm.num_batches_tracked"]
+    grouped = nk.Placement("pre-norm", 4, norm=functools.partial(nn.GroupNorm, 2)).double()
+    torch.testing.assert_close(grouped(x, convolution), x + convolution(nn.functional.group_norm(x, 2)))
+
+
+def test_a_placement_starts_a_sublayer():
+    branch = nn.Sequential(nn.Conv2d(4, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3))
+    first, middle, last = (branch[i].weight for i in (0, 2, 4))
+    nk.Placement("fixup-residual", 4, depth=8).initialize(branch)
+    assert last.abs().max() == 0
+    bound = math.sqrt(6 / (4 * 9 + 4 * 9)) * 16 ** (-1 / 4)  # Xavier's, times N^(-1/(2m-2)), N = 16 branches, m = 3
+    for weight in (first, middle):
+        assert 0.9 * bound < weight.abs().max() <= bound
+    matrix = nk.Placement("deepnorm", 64, depth=8).initialize(nn.Linear(64, 64)).weight
+    torch.testing.assert_close(matrix.std().item(), 64**-0.5 * 64**-0.25, rtol=0.05, atol=0)
+
+
+def test_a_placement_that_reaches_inside_is_refused_alone():
+    with pytest.raises(ValueError, match=r"TransformerLayer.*pre-norm"):
+        nk.Placement("normformer", 4)
+
+
+def test_a_sublayer_that_changes_the_shape_is_named():
+    with pytest.raises(ValueError, match=r"sublayer.*\(2, 4\).*\(2, 5\)"):
+        nk.Placement("pre-norm", 4)(torch.zeros(2, 4), nn.Linear(4, 5))
+    block = nk.PreNorm(dim=4, attention=nn.Linear(4, 5), feedforward=nn.Identity())
+    with pytest.raises(ValueError, match="attention"):
+        block(torch.zeros(2, 4))
+    with pytest.raises(TypeError, match="feedforward"):
+        nk.PreNorm(dim=4, attention=nn.Identity(), feedforward=3)
+
+
+def test_further_arguments_go_to_attention():
+    class Scaled(nn.Module):
+        def forward(self, x, by):
+            return x * by
+
+    block = nk.SkipInit(dim=4, attention=Scaled(), feedforward=nn.Identity())
+    nn.init.ones_(block.attention_scale)
+    torch.testing.assert_close(block(torch.ones(2, 4), by=3.0), torch.full((2, 4), 4.0))
+
+
+def test_a_watched_norm_is_called_as_a_module():
+    block = nk.PreNorm(dim=4, attention=nn.Linear(4, 4), feedforward=nn.Linear(4, 4))
+    x = torch.randn(3, 4)
+    want, seen = block(x), []
+    block.feedforward_norm.register_forward_hook(lambda module, inputs, output: seen.append(output))
+    torch.testing.assert_close(block(x), want)
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("name", ["pre-norm", "post-norm", "peri-norm"])
+def test_a_dialect_of_a_norm_is_a_function_of_the_width(name):
+    gemma = functools.partial(nk.RMSNorm, offset=1.0)
+    layer = nk.TransformerLayer(placement=name, dim=8, heads=2, hidden=12, norm=gemma).double()
+    plain = nk.TransformerLayer(placement=name, dim=8, heads=2, hidden=12, norm="rmsnorm").double()
+    plain.load_state_dict({k: v + 1 if "norm" in k else v for k, v in layer.state_dict().items()})
+    x = randn(2, 3, 8)
+    torch.testing.assert_close(layer(x), plain(x))
+
+
+def test_gains_start_small_whatever_the_dialect():
+    for norm, offset in (("layernorm", 0.0), (functools.partial(nk.RMSNorm, offset=1.0), 1.0)):
+        block = nk.DepthScaledSandwich(dim=4, depth=16, norm=norm, attention=nn.Identity(), feedforward=nn.Identity())
+        torch.testing.assert_close(block.attention_output_norm.weight + offset, torch.full((4,), 0.283 / 4))
+        torch.testing.assert_close(block.feedforward_output_norm.weight + offset, torch.full((4,), 0.432 / 4))
+
+
+def test_deepnorm_constants_of_every_stack():
+    (alpha, beta), none = nk.deepnorm_constants(12)
+    assert none is None
+    assert (alpha, beta) == pytest.approx((24**0.25, 96**-0.25))
+    encoder, decoder = nk.deepnorm_constants(18, 6)
+    assert encoder == pytest.approx((0.81 * (18**4 * 6) ** (1 / 16), 0.87 * (18**4 * 6) ** (-1 / 16)))
+    assert decoder == pytest.approx((18**0.25, 72**-0.25))
+    with pytest.raises(ValueError, match="decoder_layers"):
+        nk.deepnorm_constants(1, -1)
+
+
+def test_the_matrices_start_by_the_placement():
+    sizes = {"dim": 64, "heads": 4, "hidden": 256, "depth": 8}
+    deep = nk.TransformerLayer(placement="deepnorm", **sizes)
+    torch.testing.assert_close(deep.attention.query.weight.std().item(), 1 / 8, rtol=0.05, atol=0)
+    torch.testing.assert_close(deep.attention.output.weight.std().item(), 1 / 8 * 64**-0.25, rtol=0.05, atol=0)
+    torch.testing.assert_close(deep.feedforward.up.weight.std().item(), 160**-0.5 * 64**-0.25, rtol=0.05, atol=0)
+    fixup = nk.TransformerLayer(placement="fixup-residual", **sizes)
+    assert fixup.attention.output.weight.abs().max() == fixup.feedforward.down.weight.abs().max() == 0
+    assert fixup.attention.key.weight.abs().max() <= math.sqrt(6 / 128) * 16 ** (-1 / 6)
+    assert fixup.feedforward.up.weight.abs().max() <= math.sqrt(6 / 320) * 16 ** (-1 / 2)
+    sphere = nk.TransformerLayer(placement="ngpt", **sizes)
+    assert_on_the_sphere(sphere)
+
+
+# depth
+
+
+def stack(placement, layers, dim=16):
+    torch.manual_seed(0)
+    make = functools.partial(nk.TransformerLayer, placement=placement, dim=dim, heads=2, hidden=32, depth=layers)
+    return [make(layer=index) for index in range(layers)]
+
+
+def journey(layers, x):
+    """The stream after every layer, kept for its gradient."""
+    streams = [x.requires_grad_(True)]
+    for layer in layers:
+        streams.append(layer(streams[-1]))
+        streams[-1].retain_grad()
+    return streams
+
+
+def update_of_one_step(placement, layers, part):
+    """How far one SGD step on the matrices of ``part`` moves the output, divided by the rate of the step."""
+    made, x, rate = stack(placement, layers), torch.randn(2, 8, 16, generator=torch.Generator().manual_seed(1)), 1e-4
+    probe = torch.randn(2, 8, 16, generator=torch.Generator().manual_seed(2))
+    before = journey(made, x)[-1]
+    (before * probe).sum().backward()
+    with torch.no_grad():
+        for name, parameter in nn.ModuleList(made).named_parameters():
+            if parameter.dim() > 1 and part in name:
+                parameter -= rate * parameter.grad
+    return (journey(made, x.detach())[-1] - before).norm().item() / rate
+
+
+@pytest.mark.parametrize("placement", ["deepnorm", "fixup-residual"])
+def test_a_thousand_sublayers_carry_signal_and_gradient(placement):
+    x = torch.nn.functional.layer_norm(torch.randn(2, 8, 16, generator=torch.Generator().manual_seed(1)), (16,))
+    streams = journey(stack(placement, 500), x)
+    probe = torch.randn(2, 8, 16, generator=torch.Generator().manual_seed(2))
+    (streams[-1] * (probe - probe.mean(-1, keepdim=True))).sum().backward()
+    sizes = torch.tensor([s.norm().item() for s in streams])
+    gradients = torch.tensor([s.grad.norm().item() for s in streams[1:-1]])
+    # DeepNorm's stream is normalized, Fixup's untouched at the start
+    torch.testing.assert_close(sizes, sizes[:1].expand_as(sizes), rtol=1e-3, atol=0)
+    assert gradients.max() / gradients.min() < 2
+
+
+# Fixup's rule counts attention as a product of four matrices, of which only two act as one: there, it is no bound
+@pytest.mark.parametrize("placement, part", [("deepnorm", ""), ("fixup-residual", "feedforward")])
+def test_one_step_moves_a_thousand_sublayers_no_more_than_a_few(placement, part):
+    shallow, deep = update_of_one_step(placement, 10, part), update_of_one_step(placement, 500, part)
+    assert deep < 1.2 * shallow
+
+
+def test_post_norm_loses_the_gradient_that_deepnorm_keeps():
+    streams = journey(stack("post-norm", 100), torch.randn(2, 8, 16, generator=torch.Generator().manual_seed(1)))
+    (streams[-1] * torch.randn(2, 8, 16, generator=torch.Generator().manual_seed(2))).sum().backward()
+    gradients = [s.grad.norm().item() for s in streams[1:-1]]
+    assert max(gradients) / min(gradients) > 2
+
+
+# nGPT's projection
+
+
+def assert_on_the_sphere(layer):
+    for name, axis in (("query", 1), ("key", 1), ("value", 1), ("output", 0)):
+        lengths = getattr(layer.attention, name).weight.norm(dim=axis)
+        torch.testing.assert_close(lengths, torch.ones_like(lengths))
+    for name, axis in (("up", 1), ("down", 0)):
+        lengths = getattr(layer.feedforward, name).weight.norm(dim=axis)
+        torch.testing.assert_close(lengths, torch.ones_like(lengths))
+
+
+SPHERE = {"vocab": 7, "dim": 8, "depth": 2, "heads": 2, "hidden": 5, "placement": "ngpt", "tied": False}
+
+
+def sphere_model():
+    torch.manual_seed(0)
+    return nk.Decoder(**SPHERE)
+
+
+def train(model, tokens, project):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+    for step in range(3):
+        logits = model(tokens[step][:, :-1])
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[step][:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        project()
+
+
+def batches():
+    return torch.randint(7, (3, 4, 6), generator=torch.Generator().manual_seed(5))
+
+
+def train_in_two(rank, folder):
+    from torch.distributed.fsdp import fully_shard
+    from torch.nn.parallel import DistributedDataParallel
+
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    own = batches()[:, 2 * rank : 2 * rank + 2]
+    ddp = DistributedDataParallel(sphere_model())
+    train(ddp, own, ddp.module.normalize_weights)
+    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
+    sharded = sphere_model()
+    for layer in sharded.layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(sharded, mesh=mesh)
+    train(sharded, own, sharded.normalize_weights)
+    whole = {name: p.full_tensor() for name, p in sharded.state_dict().items()}
+    torch.save((ddp.module.state_dict(), whole), f"{folder}/rank{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+def test_weights_return_to_the_sphere_under_ddp_and_fsdp(tmp_path):
+    torch.multiprocessing.spawn(train_in_two, args=(str(tmp_path),), nprocs=2)
+    model = sphere_model()
+    train(model, batches(), model.normalize_weights)
+    for layer in model.layers:
+        assert_on_the_sphere(layer)
+    torch.testing.assert_close(model.embedding.weight.norm(dim=1), torch.ones(7))
+    for rank in range(2):
+        for state in torch.load(tmp_path / f"rank{rank}.pt"):
+            torch.testing.assert_close(dict(state), dict(model.state_dict()))
+
+
+def test_the_projection_does_nothing_elsewhere():
+    model = nk.Decoder(**{**SPHERE, "placement": "pre-norm"})
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    model.normalize_weights()
+    torch.testing.assert_close(dict(model.state_dict()), before, rtol=0, atol=0)
+
+
+# the single methods
+
+
+def test_tleg_expands_to_plain_layers():
+    linear = shaken(nk.TLEGLinear(5, 3, layer=1, depth=4)).double()
+    norm = shaken(nk.TLEGLayerNorm(5, layer=1, depth=4)).double()
+    x = randn(2, 5)
+    for module in (linear, norm):
+        plain = module.expand(2, 8)  # the same share of the way, 1/4
+        torch.testing.assert_close(plain(x), module(x))
+        other = module.expand(5, 6)
+        want = module.weight_base + 5 / 6 * module.weight_layer
+        torch.testing.assert_close(other.weight, want)
+        with pytest.raises(ValueError, match="layer=6"):
+            module.expand(6, 6)
+
+
+def test_sdd_linear_forgets_the_scale_of_its_weight():
+    module = nk.SDDLinear(5, 4, eps=0.0).double()
+    x = randn(3, 5)
+    before = module(x)
+    (before * randn(3, 4, seed=1)).sum().backward()
+    torch.testing.assert_close(
+        (module.weight.grad * module.weight).sum(), torch.zeros((), dtype=DOUBLE), atol=1e-12, rtol=0
+    )
+    with torch.no_grad():
+        module.weight.mul_(100)
+    torch.testing.assert_close(module(x), before)
+
+
+def test_a_removed_layernorm_is_linear_without_a_bias_too():
+    for bias in (True, False):
+        module = shaken(nk.FakeLayerNorm(6, average_std=1.7, bias=bias)).double()
+        module.remove()
+        x, y = randn(3, 6), randn(3, 6, seed=1)
+        torch.testing.assert_close(module(x + y) + module(0 * x), module(x) + module(y))
+        torch.testing.assert_close(
+            module(x) - module(0 * x), (x - x.mean(-1, keepdim=True)) / module.fixed_std * module.weight
+        )
+
+
+def test_projection_and_scaling_are_layernorm_without_eps():
+    x = randn(4, 6) * 3
+    module = shaken(nk.FactorizedLayerNorm(6)).double()
+    want = nn.functional.layer_norm(x, (6,), module.weight, module.bias, eps=0.0)
+    torch.testing.assert_close(module(x), want)
+    plain = nk.FactorizedLayerNorm(6, affine=False)
+    assert nk.projection_fraction(plain(x)).max() < 1e-28
+    keys, query = plain(x), torch.full((6,), 2.0, dtype=DOUBLE)
+    torch.testing.assert_close(torch.softmax(keys @ query, 0), torch.full((4,), 0.25, dtype=DOUBLE))
+    scores = keys @ keys.mT  # with equal lengths, each key is selected by itself
+    assert (scores.argmax(0) == torch.arange(4)).all()
+
+
+def test_widenet_passes_share_sublayers_but_not_norms():
+    attention, feedforward = nn.Linear(4, 4).double(), nn.Linear(4, 4).double()
+    module = shaken(nk.WideNet(dim=4, depth=2, attention=attention, feedforward=feedforward).double())
+    x = randn(3, 4)
+    want = x
+    for a, f in zip(module.attention_norms, module.feedforward_norms, strict=True):
+        want = want + attention(a(want))
+        want = want + feedforward(f(want))
+    torch.testing.assert_close(module(x), want)
+    assert sum(p.numel() for p in module.parameters()) == 2 * 20 + 4 * 8
