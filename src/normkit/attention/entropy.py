@@ -6,7 +6,7 @@ Stabilizing Transformer Training by Preventing Attention Entropy Collapse (Zhai 
 >>> attention_entropy(torch.full((1, 1, 2, 4), 0.25))      # ln 4: all keys alike
 tensor([[1.3863]])
 >>> entropy_lower_bound(torch.tensor([0.0, 2.0]), 4)
-tensor([1.3863, 0.0004])
+tensor([1.3863, 0.7909])
 """
 
 from __future__ import annotations
