@@ -348,6 +348,13 @@ def test_softplus_attention_sharpens_without_overflow():
     assert torch.isfinite(q.grad).all()
 
 
+@pytest.mark.parametrize("power", [None, 3])
+def test_softplus_attention_of_no_keys_is_zero(power):
+    module = nk.create("softplus-attention", DIM, heads=1, causal=False, power=power)
+    nothing = torch.ones(1, 1, 0, DIM)
+    assert (module(torch.ones(1, 1, 2, DIM), nothing, nothing) == 0).all()
+
+
 def test_softplus_attention_row_of_equal_weights_vanishes_past_the_free_ones():
     module = nk.create("softplus-attention", DIM, heads=1, causal=False, power=3, free_rows=1, eps=0.0)
     q = torch.zeros(1, 1, 2, DIM, requires_grad=True)

@@ -83,7 +83,7 @@ class SoftplusAttention(AttentionCore):
             number = keys_seen(seen, cosines)
             weights = F.softplus(cosines * (math.log(self.head_dim) * number.log()))
             weights = self._divided(hide(weights, seen), 1.0)
-            if self.power is not None:
+            if self.power is not None and k.shape[2]:
                 weights = self._sharpen(weights, number, self.power)
             return (weights @ v).to(dtype)
 
