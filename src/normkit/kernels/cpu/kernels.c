@@ -30,6 +30,7 @@ enum { SUM, SQUARES, MAGNITUDES };       /* what of z is added up */
 #include "vector.h"
 #include "block.h"
 #include "row.h"
+#include "channel.h"
 #include "pointwise.h"
 #undef ELEM
 #undef ELEM_TYPE
@@ -43,6 +44,7 @@ enum { SUM, SQUARES, MAGNITUDES };       /* what of z is added up */
 #include "vector.h"
 #include "block.h"
 #include "row.h"
+#include "channel.h"
 #include "pointwise.h"
 #undef ELEM_TYPE
 #undef T
@@ -52,6 +54,7 @@ enum { SUM, SQUARES, MAGNITUDES };       /* what of z is added up */
 #include "vector.h"
 #include "block.h"
 #include "row.h"
+#include "channel.h"
 #include "pointwise.h"
 #undef ELEM
 #undef ELEM_TYPE
@@ -73,6 +76,7 @@ enum { SUM, SQUARES, MAGNITUDES };       /* what of z is added up */
 #include "vector.h"
 #include "block.h"
 #include "row.h"
+#include "channel.h"
 
 static int row_forward(const RowPlan *plan, int64_t rows, const void *x, const void *residual, const void *weight, const void *bias,
                        void *total, void *y, void *stats)
@@ -116,4 +120,31 @@ static int point_backward(const PointPlan *plan, int64_t rows, const void *x, co
     }
 }
 
-const Kernels PASTE(normkit, ISA) = {row_forward, row_backward, point_forward, point_backward};
+static int channel_forward(const ChannelPlan *plan, int64_t samples, const void *x, const void *weight, const void *bias,
+                           const void *extra, void *moments, void *y)
+{
+    switch (plan->x_type) {
+    case F32: return channel_forward_f32(plan, samples, x, weight, bias, extra, moments, y);
+    case BF16: return channel_forward_bf16(plan, samples, x, weight, bias, extra, moments, y);
+    case F16: return channel_forward_f16(plan, samples, x, weight, bias, extra, moments, y);
+    default: return channel_forward_f64(plan, samples, x, weight, bias, extra, moments, y);
+    }
+}
+
+static int channel_backward(const ChannelPlan *plan, int64_t samples, const void *x, const void *grad, const void *weight,
+                            const void *bias, const void *extra, const void *moments, void *dx, void *dweight, void *dbias,
+                            void *dextra, void *deps)
+{
+    switch (plan->x_type) {
+    case F32:
+        return channel_backward_f32(plan, samples, x, grad, weight, bias, extra, moments, dx, dweight, dbias, dextra, deps);
+    case BF16:
+        return channel_backward_bf16(plan, samples, x, grad, weight, bias, extra, moments, dx, dweight, dbias, dextra, deps);
+    case F16:
+        return channel_backward_f16(plan, samples, x, grad, weight, bias, extra, moments, dx, dweight, dbias, dextra, deps);
+    default:
+        return channel_backward_f64(plan, samples, x, grad, weight, bias, extra, moments, dx, dweight, dbias, dextra, deps);
+    }
+}
+
+const Kernels PASTE(normkit, ISA) = {row_forward, row_backward, point_forward, point_backward, channel_forward, channel_backward};
