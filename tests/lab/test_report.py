@@ -250,6 +250,8 @@ def test_a_variant_far_off_does_not_squash_the_others(whole):
     near, far = [(step, 3.0 - step / 100) for step in range(100)], [(step, 500.0) for step in range(100)]
     low, high = figures.limits({"a": [(run, near)], "b": [(run, near)], "c": [(run, far)]})
     assert (low, high) == (pytest.approx(2.01, abs=0.3), pytest.approx(2.01 + 4 * 0.89, abs=0.3))
+    low, high = figures.limits({"a": [(run, near)], "c": [(run, far)]})
+    assert high < 10
 
 
 def test_a_long_run_is_thinned(tmp_path):
@@ -258,6 +260,29 @@ def test_a_long_run_is_thinned(tmp_path):
     figure = figures.curves(report.load(tmp_path))
     assert max(len(trace["x"]) for trace in figure["data"]) <= figures.MOST_POINTS
     assert figure["data"][-1]["x"][-1] == 4000
+
+
+def test_runs_of_unequal_length_are_averaged_where_all_are(tmp_path):
+    """As with equal seconds: a mean over fewer and fewer seeds would jump at the end."""
+    synthetic_logs.write_plan(tmp_path, variants=("layernorm",), seeds=3, steps=None, seconds=30)
+    for seed in (1, 2, 3):
+        synthetic_logs.write_run(tmp_path, synthetic_logs.run("layernorm", seed, steps=2000 + 130 * seed, every=1))
+    comparison = report.load(tmp_path)
+    shortest = comparison.runs[0]
+    by_step, by_time = figures.curves(comparison)["data"][-1], figures.times(comparison)["data"][-1]
+    assert 100 < len(by_step["x"]) <= figures.MOST_POINTS
+    assert by_step["x"][-1] <= 2130
+    assert by_time["x"][-1] == pytest.approx(shortest.final("seconds"), abs=0.01)
+    ends = [dict(run.curve) for run in comparison.runs]
+    assert min(min(end.values()) for end in ends) <= by_time["y"][-1] <= max(end[2000] for end in ends)
+
+
+def test_one_learning_rate_makes_no_picture_of_its_sensitivity(tmp_path):
+    synthetic_logs.write_plan(tmp_path, variants=("layernorm",), seeds=1)
+    synthetic_logs.write_run(tmp_path, synthetic_logs.run("layernorm", 1))
+    titles = [picture["title"] for picture in figures.pictures(report.load(tmp_path))]
+    assert "Learning-rate sensitivity" not in titles
+    assert "Held-out loss" in titles
 
 
 def test_plotly_knows_every_word_of_the_pictures(whole, mixed):

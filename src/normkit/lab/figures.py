@@ -98,22 +98,16 @@ def differences(comparison: Comparison) -> Figure:
 
 
 def times(comparison: Comparison) -> Figure:
-    """Draw the loss against the seconds of training, the mean of the seeds at every step."""
-    found = {name: [(run, run.curve) for run in comparison.final_runs(name)] for name in comparison.variants}
-    figure = _lines(comparison, found, "seconds", "loss", limits(found))
-    clocks = {}
-    for name, runs in found.items():
-        stamped = _merge([[(step, time_at(run, step)) for step, _ in curve] for run, curve in runs])
-        clocks[name] = {step: mean for step, (mean, _, _) in stamped}
-    for trace in figure["data"]:
-        trace["x"] = [clocks[trace["name"]][step] for step in trace["x"]]
-    return figure
+    """Draw the loss against the seconds of training."""
+    found = {name: _at_same_times(comparison.final_runs(name)) for name in comparison.variants}
+    return _lines(comparison, found, "seconds", "loss", limits(found))
 
 
 def rates(comparison: Comparison) -> Figure:
     """Draw the final loss against the learning rate: the search, and a star at the rate then trained in full."""
+    ticks = sorted({run.lr for run in comparison.runs})
     data, seen = [], []
-    for name in comparison.variants:
+    for name in comparison.variants if len(ticks) > 1 else ():
         runs = comparison.search_runs(name) or comparison.final_runs(name)
         tried = _grouped((run.lr, run.final()) for run in runs if run.status == DONE)
         line = [(lr, statistics.fmean(losses)) for lr, losses in sorted(tried.items())]
@@ -122,7 +116,6 @@ def rates(comparison: Comparison) -> Figure:
         data.append((name, line, failed))
     top = _loss_top(seen)
     traces = [trace for name, line, failed in data for trace in _rate_traces(comparison, name, line, failed, top)]
-    ticks = sorted({run.lr for run in comparison.runs})
     named = {"type": "log", "tickvals": ticks, "ticktext": [f"{lr:g}" for lr in ticks]}
     reach = _around(min(seen, default=0.0), top)
     return _figure(traces, "learning rate", "loss", named, {"range": list(reach)} if reach else {})
@@ -169,7 +162,8 @@ def _symmetric(found: Found) -> Range:
 
 def _common(highest: Sequence[float]) -> float:
     """Return the greatest of some heights, or four times the common one if that is less."""
-    return min(max(highest), 4 * statistics.median(highest))
+    common = statistics.median_low(highest)
+    return min(max(highest), 4 * common) if common else max(highest)
 
 
 def _around(low: float, high: float) -> Range:
@@ -190,6 +184,23 @@ def _minus(curve: Sequence[tuple[float, float]], baseline: dict[float, float]) -
     return [(step, loss - baseline[step]) for step, loss in curve if step in baseline]
 
 
+def _at_same_times(runs: Sequence[Run]) -> Curves:
+    """Return the loss by seconds, that of all seeds at the times of the finished one that took the shortest."""
+    found = [(run, [(time_at(run, step), loss) for step, loss in run.curve if run.steps]) for run in runs]
+    ended = [curve for run, curve in found if curve and run.status == DONE]
+    if not ended:
+        return found
+    grid = [at for at, _ in min(ended, key=lambda curve: curve[-1][0])]
+    return [(run, curve if run.status == DIVERGED else _interpolated(curve, grid)) for run, curve in found]
+
+
+def _interpolated(curve: Curve, grid: Sequence[float]) -> Curve:
+    import numpy as np
+
+    inside = [at for at in grid if curve and at <= curve[-1][0]]
+    return list(zip(inside, np.interp(inside, *zip(*curve, strict=True)).tolist(), strict=True)) if inside else []
+
+
 def _lines(comparison: Comparison, found: Found, x: str, y: str, reach: Range) -> Figure:
     """Draw every variant's curves; what diverged ends at a cross no higher than the axis."""
     top = reach[1] if reach else math.inf
@@ -199,11 +210,14 @@ def _lines(comparison: Comparison, found: Found, x: str, y: str, reach: Range) -
 
 def _bundle(comparison: Comparison, variant: str, found: Curves, top: float = math.inf) -> list[Figure]:
     """Return a variant's traces: the band of the seeds that came through, their mean, and each that diverged."""
-    thinned = [(run, _thinned(curve)) for run, curve in found if curve]
+    size = math.ceil(max((len(curve) for _, curve in found), default=0) / MOST_POINTS)
+    thinned = [(run, _thinned(curve, size)) for run, curve in found if curve]
+    diverged = [_ended(comparison, variant, curve, top) for run, curve in thinned if run.status == DIVERGED]
     merged = _merge([curve for run, curve in thinned if run.status != DIVERGED])
-    diverged = [curve for run, curve in thinned if run.status == DIVERGED]
-    drawn = [_ended(comparison, variant, curve, top) for curve in diverged]
-    return [*_band_and_mean(comparison, variant, merged), *drawn] if merged else drawn
+    finished = [{at for at, _ in curve} for run, curve in thinned if run.status == DONE]
+    shared = set.intersection(*finished) if finished else {at for at, _ in merged}
+    merged = [point for point in merged if point[0] in shared]
+    return [*_band_and_mean(comparison, variant, merged), *diverged] if merged else diverged
 
 
 def _band_and_mean(comparison: Comparison, variant: str, merged: Merged) -> list[Figure]:
@@ -320,10 +334,9 @@ def _grouped(pairs: Iterable[tuple[float, float]]) -> dict[float, list[float]]:
     return found
 
 
-def _thinned(curve: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
-    """Average bins of a long curve, so that at most :data:`MOST_POINTS` remain; a bin stands at its last step."""
-    size = math.ceil(len(curve) / MOST_POINTS)
-    bins = [curve[i : i + size] for i in range(0, len(curve), size or 1)]
+def _thinned(curve: Sequence[tuple[float, float]], size: int) -> Sequence[tuple[float, float]]:
+    """Average bins of so many points; a bin stands at its last step."""
+    bins = [curve[i : i + size] for i in range(0, len(curve), size)]
     return [(part[-1][0], statistics.fmean(value for _, value in part)) for part in bins]
 
 

@@ -25,6 +25,7 @@ from normkit.lab.ranking import CRASHED, DIVERGED, DONE, Row, rank
 
 __all__ = ["Row", "answer", "load", "rich_table", "summary", "table", "write"]
 
+HUGE = 1e5
 NAME, WORDS, GAP = 20, 13, 2  # characters of a terminal's line: for a name, for a finding, between columns
 TOLD = (findings.BETTER, findings.WORSE)
 DASH_LENGTHS = {"solid": "", "dash": "7 4", "dot": "2 3", "dashdot": "7 3 2 3", "longdash": "11 4"}
@@ -165,7 +166,8 @@ def content(comparison: Comparison) -> dict[str, Any]:
 def columns_of(rows: Sequence[Row]) -> list[Column]:
     """Return the columns for which some row has a number."""
     digits = decimals(row.final.mean for row in rows)
-    baseline = next((row.variant for row in rows if row.is_baseline), "baseline")
+    baseline = next(row.variant for row in rows if row.is_baseline)
+    baseline = baseline if len(baseline) <= NAME else "the baseline"
     every = [
         Column("final loss", lambda row: with_interval(row.final, digits), brief=True),
         Column(f"minus {baseline}'s", lambda row: difference(row, digits), brief=True),
@@ -270,15 +272,19 @@ def decimals(values: Iterable[float]) -> int:
 
 def with_interval(found: Interval, digits: int, sign: str = "") -> str:
     """Write a mean and how far its interval reaches."""
-    if math.isnan(found.mean):
+    mean = fixed(found.mean, digits, sign)
+    return mean if math.isnan(found.half) else f"{mean} ± {fixed(found.half, digits)}"
+
+
+def fixed(value: float, digits: int, sign: str = "") -> str:
+    """Write a number with so many decimals, a huge one with its power of ten, and nothing for NaN.
+
+    >>> fixed(2.34567, 3), fixed(1234567.8, 3)
+    ('2.346', '1.23e+06')
+    """
+    if math.isnan(value):
         return ""
-    mean = f"{found.mean:{sign}.{digits}f}"
-    return mean if math.isnan(found.half) else f"{mean} ± {found.half:.{digits}f}"
-
-
-def fixed(value: float, digits: int) -> str:
-    """Write a number, and nothing for NaN."""
-    return "" if math.isnan(value) else f"{value:.{digits}f}"
+    return f"{value:{sign}.{digits}f}" if abs(value) < HUGE else f"{value:{sign}.3g}"
 
 
 def rounded(value: float | None) -> str:
@@ -313,7 +319,7 @@ def chance(p: float) -> str:
 def _compared(row: Row, baseline: str, digits: int) -> str:
     assert row.finding is not None
     word, (mean, half, seeds), p = row.finding
-    size = f"{abs(mean):.{digits}f} ± {half:.{digits}f} {'below' if mean < 0 else 'above'}"
+    size = f"{with_interval(Interval(abs(mean), half, seeds), digits)} {'below' if mean < 0 else 'above'}"
     odds = f"p = {chance(p)}".replace("= <", "< ")
     return f"{row.variant} is {word} than {baseline}: its final loss is {size} ({odds}, {seeds} seeds)."
 
