@@ -348,6 +348,18 @@ def test_a_browser_draws_every_picture_and_asks_the_network_for_nothing(mixed, t
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
+def test_a_click_on_the_legend_hides_a_variant_everywhere(tmp_path):
+    synthetic_logs.comparison(tmp_path, {"layernorm": 0.0, "derf": 0.1}, seeds=1)
+    traces = [trace for p in figures.pictures(report.load(tmp_path)) for trace in p["figure"]["data"]]
+    page = report.write(tmp_path)
+    click = "<script>document.querySelector('.keys button[data-variant=\"1\"]').click()</script></body>"
+    page.write_text(page.read_text().replace("</body>", click))
+    elements, complaints = opened(page, tmp_path / "profile")
+    assert complaints == []
+    assert elements.count('<g class="trace scatter') == sum(trace["name"] == "layernorm" for trace in traces) > 0
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
 def test_a_request_would_have_been_seen(tmp_path):
     synthetic_logs.write_plan(tmp_path)
     page = report.write(tmp_path)

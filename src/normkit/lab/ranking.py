@@ -7,12 +7,14 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from textwrap import shorten
 
 from normkit.lab import findings
 from normkit.lab.findings import Finding, Interval
 from normkit.lab.history import UNFINISHED, Comparison, Run, number, points
 
 DONE, DIVERGED, CRASHED, WAITING = "done", "diverged", "crashed", "not started"
+LONGEST = 160  # characters of an error that the table repeats
 ORDER = (DONE, UNFINISHED, WAITING, DIVERGED, CRASHED)
 
 
@@ -119,7 +121,7 @@ def happened(comparison: Comparison, variant: str, state: str) -> str:
 
 
 def _why(failed: Sequence[Run]) -> str:
-    errors = Counter(str(run.end["error"]).strip() for run in failed if run.end.get("error"))
+    errors = Counter(shorten(str(run.end["error"]), LONGEST) for run in failed if run.end.get("error"))
     if errors:
         return f": {errors.most_common(1)[0][0]}"
     steps = [run.last_step for run in failed if run.last_step is not None]
