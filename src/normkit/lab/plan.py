@@ -220,5 +220,5 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 def replace_file(path: Path, text: str) -> None:
     """Write a file beside its place, then move it there, so that a reader never sees half of it."""
     beside = path.with_name(path.name + ".partial")
-    beside.write_text(text)
+    beside.write_text(text, encoding="utf-8")
     os.replace(beside, path)
