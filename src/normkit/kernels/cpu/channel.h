@@ -17,6 +17,7 @@
 #define CHANNEL_H
 enum { MEAN, GAIN, SHIFT, EXTRA, RECIPROCAL, PULL, REST, COEFFICIENTS };
 enum { FLUSH = 64, PILOT = 16 };        /* rows summed up in REAL; rows that the pivot is the mean of */
+enum { TOGETHER = 4 };                  /* channels, of all samples, worked on at once */
 
 /* How many threads share() would use. */
 static inline int thread_count(void)
@@ -210,22 +211,24 @@ static void T(add_moments)(const ELEM *x, int64_t length, REAL mean, double *sum
     }
 }
 
-/* The second pass also mends the mean, whose sum lost digits to an offset. */
-static void T(measure_unit)(const T(Job) *j, int64_t u)
+/* Statistics of the units from `begin` to `end`. The second pass also mends the mean, whose sum lost digits to an offset. */
+static void T(measure_together)(const T(Job) *j, int64_t begin, int64_t end)
 {
     const ChannelPlan *p = j->plan;
     int64_t runs = p->over_samples ? j->samples : 1, length = p->over_samples ? p->space : p->space * j->group;
     int64_t apart = p->channels * p->space;
-    const ELEM *x = j->x + u * length;
-    double sum = 0, sums[2] = {0, 0}, count = (double)runs * length;
-    if (p->statistic == DEVIATION)
-        for (int64_t i = 0; i < runs; i++) sum += T(add_up)(x + i * apart, length, 0, SUM);
-    REAL about = (REAL)(sum / count);
-    for (int64_t i = 0; i < runs; i++) T(add_moments)(x + i * apart, length, about, sums);
-    double left = p->statistic == DEVIATION ? sums[0] / count : 0;
-    j->mean[u] = about + left;
-    j->var[u] = p->statistic == SHARE ? sqrt(sums[1]) : sums[1] / count - left * left;
-    if (j->var[u] < 0) j->var[u] = 0;
+    double sums[TOGETHER][3] = {{0}}, count = (double)runs * length;
+    for (int64_t i = 0; i < runs && p->statistic == DEVIATION; i++)
+        for (int64_t u = begin; u < end; u++) sums[u - begin][2] += T(add_up)(j->x + u * length + i * apart, length, 0, SUM);
+    for (int64_t i = 0; i < runs; i++)
+        for (int64_t u = begin; u < end; u++)
+            T(add_moments)(j->x + u * length + i * apart, length, (REAL)(sums[u - begin][2] / count), sums[u - begin]);
+    for (int64_t u = begin; u < end; u++) {
+        double *of = sums[u - begin], left = p->statistic == DEVIATION ? of[0] / count : 0;
+        j->mean[u] = (REAL)(of[2] / count) + left;
+        j->var[u] = p->statistic == SHARE ? sqrt(of[1]) : of[1] / count - left * left;
+        if (j->var[u] < 0) j->var[u] = 0;
+    }
 }
 
 static void T(settle_plane)(const T(Job) *j, int64_t n, int64_t c, V *k)
@@ -280,28 +283,23 @@ static void T(reduce_plane)(const T(Job) *j, int64_t n, int64_t c)
     BY_ACTIVATION(j->plan->activation, T(sum_values), j->x + from, (j->grad ? j->grad + from : 0), j->plan->space, k, sums)
 }
 
-/* Calls `work` on the planes of a unit. */
-static void T(each_plane)(const T(Job) *j, int64_t u, void (*work)(const T(Job) *, int64_t, int64_t))
+/* Calls `work` on the planes of units, in the order of memory. */
+static void T(each_plane)(const T(Job) *j, int64_t begin, int64_t end, void (*work)(const T(Job) *, int64_t, int64_t))
 {
-    int64_t groups = j->plan->groups, first = u % groups * j->group;
-    if (j->plan->over_samples)
-        for (int64_t n = 0; n < j->samples; n++) work(j, n, u);
-    else
-        for (int64_t c = first; c < first + j->group; c++) work(j, u / groups, c);
+    int64_t channels = j->plan->channels;
+    if (j->plan->over_samples) {
+        for (int64_t n = 0; n < j->samples; n++)
+            for (int64_t u = begin; u < end; u++) work(j, n, u);
+    } else {
+        for (int64_t i = begin * j->group; i < end * j->group; i++) work(j, i / channels, i % channels);
+    }
 }
 
 static void T(measure_units)(void *job, int64_t begin, int64_t end)
 {
-    for (int64_t u = begin; u < end; u++) {
-        if (!((T(Job) *)job)->pull) T(measure_unit)(job, u);
-        else T(each_plane)(job, u, T(reduce_plane));
-    }
-}
-
-static void T(write_units)(void *job, int64_t begin, int64_t end)
-{
-    for (int64_t u = begin; u < end; u++) T(each_plane)(job, u, T(write_plane));
-    if (((T(Job) *)job)->streaming) finish_stream();
+    T(Job) *j = job;
+    if (j->pull) T(each_plane)(j, begin, end, T(reduce_plane));
+    else for (int64_t u = begin; u < end; u++) T(measure_together)(j, u, u + 1);
 }
 
 /* With given moments every plane is on its own: in the order of memory. */
@@ -315,14 +313,18 @@ static void T(finish_planes)(void *job, int64_t begin, int64_t end)
     if (j->streaming) finish_stream();
 }
 
-/* Units that need nothing of each other: one by one, so that the second pass finds the values in the cache. */
+/* Units that need nothing of each other: a few at a time, so that the second pass finds the values in the cache. Units that reach
+ * over samples go together, sample by sample, since a plane alone is too short a read. */
 static void T(finish_units)(void *job, int64_t begin, int64_t end)
 {
     T(Job) *j = job;
-    for (int64_t u = begin; u < end; u++) {
-        T(measure_units)(j, u, u + 1);
-        if (j->pull) T(settle_unit)(j, u);
-        if (j->out) T(each_plane)(j, u, T(write_plane));
+    int64_t together = j->plan->over_samples ? TOGETHER : 1;
+    for (int64_t u = begin; u < end; u += together) {
+        int64_t stop = u + together < end ? u + together : end;
+        if (!j->pull) T(measure_together)(j, u, stop);
+        else T(each_plane)(j, u, stop, T(reduce_plane));
+        for (int64_t i = u; i < stop && j->pull; i++) T(settle_unit)(j, i);
+        if (j->out) T(each_plane)(j, u, stop, T(write_plane));
     }
     if (j->streaming) finish_stream();
 }
@@ -529,7 +531,7 @@ static void T(settle_sample)(T(Job) *j, int64_t n)
 static void T(write_pieces)(void *job, int64_t begin, int64_t end)
 {
     T(Job) *j = job;
-    if (j->out && !j->plan->last) for (int64_t i = end - 1; i >= begin; i--) T(each_plane)(j, i, T(write_plane));
+    if (j->out && !j->plan->last) for (int64_t i = end - 1; i >= begin; i--) T(each_plane)(j, i, i + 1, T(write_plane));
     if (j->out && j->plan->last) for (int64_t i = end - 1; i >= begin; i--) T(write_chunk)(j, i);
     if (j->streaming) finish_stream();
 }
