@@ -103,7 +103,8 @@ class Local:
     def wait(self) -> Ended:
         """Wait for the first run that ends."""
         ended = futures.wait(list(self.active), timeout=1.0, return_when=futures.FIRST_COMPLETED).done
-        return [(self.active.pop(future), self._result(future, self.at.pop(future))) for future in ended]
+        results = [(self._result(future, self.at.pop(future)), future) for future in ended]
+        return [(self.active.pop(future), result) for result, future in results]
 
     def _result(self, future: Any, place: int) -> dict[str, Any]:
         try:
@@ -111,7 +112,7 @@ class Local:
         except BrokenProcessPool:
             self.places[place].shutdown(wait=False)
             self.places[place] = self._place(place)
-            return {"event": "end", "status": "crashed", "error": "the process was killed, perhaps for want of memory"}
+            return lost(self.active[future], self.root, "the process was killed, perhaps for want of memory")
 
     def close(self) -> None:
         """Let every run save itself."""
@@ -173,13 +174,14 @@ class Ray:
     def wait(self) -> Ended:
         """Wait for the first run that ends."""
         done, _ = self.ray.wait(list(self.active), num_returns=1, timeout=1.0)
-        return [(self.active.pop(task), self._result(task)) for task in done]
+        results = [(self._result(task), task) for task in done]
+        return [(self.active.pop(task), result) for result, task in results]
 
     def _result(self, task: Any) -> dict[str, Any]:
         try:
             result, name, lines = self.ray.get(task)
         except self.ray.exceptions.RayError as error:
-            return {"event": "end", "status": "crashed", "error": f"Ray: {str(error).splitlines()[0]}"}
+            return lost(self.active[task], self.root, f"Ray: {str(error).splitlines()[0]}")
         path = files.Folder(self.root).log(name)
         if not path.is_file():
             path.write_text(lines)
@@ -196,6 +198,15 @@ def _train_on_ray(run: Run, settings: Settings, root: str) -> tuple[dict[str, An
     files.Folder(root).create()
     result = loop.train(run, settings, root)
     return result, run.name, files.Folder(root).log(run.name).read_text()
+
+
+def lost(run: Run, root: str, why: str) -> dict[str, Any]:
+    """Write the end of a run that could not do so itself."""
+    written = files.Log(files.Folder(root).log(run.name))
+    try:
+        return written.write("end", status="crashed", error=why)
+    finally:
+        written.close()
 
 
 ENGINES: dict[str, Callable[[Settings, str], Engine]] = {"local": Local, "ray": Ray}

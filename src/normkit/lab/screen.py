@@ -37,7 +37,8 @@ class Screen:
         searched = f"{trials} learning rates tried for {settings.search:.0%} of that, " if trials > 1 else "no search, "
         self.console.print(
             f"{len(plan.variants)} variants of {settings.model} on {settings.data}: {length} a run, {searched}"
-            f"{settings.seeds} seeds; {max(1, settings.workers)} side by side on {settings.device}"
+            f"{settings.seeds} seeds; {max(1, settings.workers)} side by side on {settings.device}",
+            soft_wrap=True,
         )
         if self.results:
             self.console.print(f"{len(self.results)} runs had ended before; going on with the others")

@@ -1,0 +1,194 @@
+"""The command as it is typed: what it writes, how it goes on after a kill, what it says to bad input."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from helpers import TINY, all_numbers, plan_of
+
+from normkit import cli
+
+SMALL = ["--model", TINY, "--length", "16", "--batch", "4", "--steps", "8", "--seeds", "2", "--trials", "2"]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def command(root, *words):
+    return [sys.executable, "-m", "normkit.cli", "compare", "--out", str(root), *SMALL, *words]
+
+
+def compare(root, *words, **given):
+    return subprocess.run(command(root, *words), capture_output=True, text=True, env=ENVIRONMENT, timeout=200, **given)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    root = tmp_path_factory.mktemp("whole") / "out"
+    done = compare(root, "--norm", "layernorm", "dyt", "--workers", "2", "--threads", "1")
+    assert done.returncode == 0, done.stderr
+    return root, done
+
+
+def test_a_comparison_trains_all_and_ends_with_a_table_and_a_page(whole):
+    root, done = whole
+    names = set(all_numbers(root))
+    assert len(names) == 2 * (2 + 2)
+    assert "dyt--lr0.003--seed0.jsonl" in names
+    assert "2 variants of decoder" in done.stderr
+    assert "2 learning rates tried for 50% of that, 2 seeds" in done.stderr
+    assert all(word in done.stdout for word in ("layernorm", "dyt", "baseline", "index.html"))
+    assert (root / "index.html").is_file()
+    assert plan_of(root)["baseline"] == "layernorm"
+    assert not list((root / "checkpoints").glob("*.pt"))
+
+
+def test_the_same_command_again_trains_nothing(whole):
+    root, _ = whole
+    before = {path: path.stat().st_mtime_ns for path in (root / "runs").iterdir()}
+    again = compare(root, "--norm", "layernorm", "dyt")
+    assert again.returncode == 0
+    assert "8 runs had ended before" in again.stderr
+    assert before == {path: path.stat().st_mtime_ns for path in (root / "runs").iterdir()}
+
+
+@pytest.mark.parametrize("group", [True, False])
+def test_killed_and_resumed_gives_the_same_numbers(whole, tmp_path, group):
+    """Killed with its workers, or alone; these then notice that nobody waits for them."""
+    words = ["--norm", "layernorm", "dyt", "--workers", "2", "--threads", "1"]
+    process = subprocess.Popen(
+        command(tmp_path / "out", *words), env=ENVIRONMENT, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    logs = tmp_path / "out" / "runs"
+    deadline = time.monotonic() + 100
+    while len(list(logs.glob("*.jsonl"))) < 4 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    (os.killpg if group else os.kill)(process.pid, signal.SIGKILL)
+    process.wait()
+    assert 4 <= len(list(logs.glob("*.jsonl"))) < 8
+    resumed = compare(tmp_path / "out", *words)
+    assert resumed.returncode == 0, resumed.stderr
+    assert all_numbers(tmp_path / "out") == all_numbers(whole[0])
+
+
+def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
+    words = ["--norm", "layernorm", "--lr", "0.01", "--seeds", "1", "--steps", "200", "--threads", "1"]
+    process = subprocess.Popen(command(tmp_path, *words), env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 100
+    log = tmp_path / "runs" / "layernorm--lr0.01--seed1.jsonl"
+    while not (log.is_file() and '"step": 20,' in log.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert "the same command goes on" in errors
+    assert '"interrupted"' in log.read_text()
+    assert len(list((tmp_path / "checkpoints").glob("*.pt"))) == 1
+    compare(tmp_path, *words)
+    steps = [e["step"] for e in all_numbers(tmp_path)[log.name] if e["event"] == "step"]
+    assert steps == list(range(5, 201, 5))
+
+
+def test_one_variant_crashes_and_the_rest_go_on(tmp_path):
+    (tmp_path / "own.py").write_text(
+        "import os, torch\n"
+        "class Fragile(torch.nn.Module):\n"
+        "    def __init__(self, norm):\n"
+        "        super().__init__()\n"
+        "        self.embedding, self.norm = torch.nn.Embedding(256, 8), norm(8)\n"
+        "        self.output, self.calls = torch.nn.Linear(8, 256), 0\n"
+        "    def forward(self, x):\n"
+        "        self.calls += self.training\n"
+        "        if self.calls > 3 and type(self.norm).__name__ == 'DyT':\n"
+        "            raise RuntimeError('overheated')\n"
+        "        if self.calls > 3 and type(self.norm).__name__ == 'Derf':\n"
+        "            os.kill(os.getpid(), 9)\n"
+        "        return self.output(self.norm(self.embedding(x)))\n"
+    )
+    words = ["--model", "own:Fragile", "--norm", "layernorm", "dyt", "derf", "--lr", "0.01", "--seeds", "1"]
+    done = compare(tmp_path / "out", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "overheated" in done.stderr
+    assert "the process was killed" in done.stderr
+    ends = {name: events[-1] for name, events in all_numbers(tmp_path / "out").items()}
+    assert ends["layernorm--lr0.01--seed1.jsonl"]["status"] == "done"
+    assert ends["dyt--lr0.01--seed1.jsonl"]["error"] == "RuntimeError: overheated"
+    assert ends["derf--lr0.01--seed1.jsonl"]["status"] == "crashed"
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["--norm", "layrnorm"], "did you mean 'layernorm'"),
+        (["--norm", "batchnorm"], "'batchnorm' does not fit a stream of vectors"),
+        (["--placement", "upside-down"], "placement must be one of 'pre-norm'"),
+        (["--attention", "galerkn"], "did you mean 'galerkin'"),
+        (["--optimizer", "adamx"], "no optimizer 'adamx'"),
+        (["--baseline", "dyt", "--norm", "layernorm"], "--baseline 'dyt' is none of the variants: layernorm"),
+        (["--model", "dekoder"], "no model 'dekoder'; models are 'decoder'"),
+        (["--model", "decoder:width=3"], "model 'decoder' has no 'width'; it has dim, depth, heads"),
+        (["--model", "timm:resnet1888"], "timm has no model 'resnet1888'; nearest: "),
+        (["--model", "hf:/nowhere/at/all"], "model 'hf:/nowhere/at/all' cannot be loaded"),
+        (["--model", "no.such.module:make"], "model 'no.such.module:make' cannot be imported"),
+        (["--model", "torch.nn:Identity"], "the model has no norm to replace"),
+        (["--data", "nowhere.txt"], "neither a file nor a folder is there"),
+        (["--data", "digits"], "learns from text, which data 'digits' is not"),
+        (["--model", "resnet", "--placement", "post-norm"], "has its own placement"),
+        (["--steps", "0"], "--steps must be at least 1"),
+        (["--steps", "5", "--seconds", "5"], "exclude each other"),
+        (["--lr", "-1"], "--lr must be above 0"),
+        (["--sharded"], "torchrun"),
+        (["--variants", "nowhere.yaml"], "there is no file 'nowhere.yaml'"),
+    ],
+)
+def test_bad_input_is_named_before_anything_is_written(words, said, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["compare", *words]) == 2
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("text, said", [("", "is empty"), ("too short", "has 9 tokens; at least")])
+def test_empty_data_is_named(text, said, tmp_path, capsys):
+    (tmp_path / "data.txt").write_text(text)
+    assert cli.main(["compare", "--data", str(tmp_path / "data.txt"), "--out", str(tmp_path / "out")]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_gpu_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert cli.main(["compare", "--device", "cuda", "--out", str(tmp_path / "out")]) == 2
+    assert "torch sees no GPU" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert cli.main(["compare", *SMALL, "--out", str(tmp_path / "file" / "out")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 2**20}))
+    assert cli.main(["compare", *SMALL, "--out", str(tmp_path)]) == 2
+    assert "1 MB free; logs and checkpoints need" in capsys.readouterr().err
+
+
+def test_two_comparisons_do_not_share_a_folder(tmp_path, capsys):
+    from filelock import FileLock
+
+    with FileLock(tmp_path / ".lock"):
+        assert cli.main(["compare", *SMALL, "--out", str(tmp_path)]) == 2
+    assert "another normkit compare is at work" in capsys.readouterr().err
+
+
+def test_report_names_a_folder_without_comparison(tmp_path, capsys):
+    assert cli.main(["report", str(tmp_path)]) == 2
+    assert "holds no comparison" in capsys.readouterr().err
+
+
+def test_the_command_line_loads_no_part_of_the_lab_before_it_is_asked():
+    code = "from normkit import cli; cli.parser(); import sys; print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-c", code], text=True).split()
+    assert not {"accelerate", "rich", "plotly", "scipy", "transformers", "ray", "normkit.lab.loop"} & set(loaded)

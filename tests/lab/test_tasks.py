@@ -1,0 +1,130 @@
+"""Models and data of every kind learn, and their batches are what they should be."""
+
+import sys
+
+import numpy
+import pytest
+import torch
+import transformers
+from helpers import settings, trained
+from PIL import Image
+
+from normkit.lab import data, tasks
+from normkit.lab.loop import Run
+from normkit.lab.plan import Variant
+
+
+def learns(tmp_path, variant, lr=0.01, **given):
+    given = {"steps": 10, "batch": 8, "eval_every": 10, **given}
+    one = Run(variant, lr, 1, "final", given["steps"])
+    events = trained(tmp_path, one, **given)
+    assert events[-1]["status"] == "done", events[-1]
+    evals = [e for e in events if e["event"] == "eval"]
+    assert evals[-1]["loss"] < evals[0]["loss"]
+    return evals
+
+
+PLACEMENTS = ["pre-norm", "post-norm", "peri-norm", "mix-ln", "deepnorm", "hybridnorm", "ngpt"]
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_a_vit_learns_digits_with_any_placement(placement, tmp_path):
+    variant = Variant("v", placement=placement)
+    evals = learns(tmp_path, variant, model="vit:dim=16,depth=2,heads=2", data="digits", steps=40)
+    assert 0 <= evals[-1]["metric"] <= 1
+
+
+@pytest.mark.parametrize("norm", ["batchnorm", "groupnorm:num_groups=4", "dyt", "frn"])
+def test_a_resnet_learns_digits_with_any_image_norm(norm, tmp_path):
+    learns(tmp_path, Variant("v", norm=norm), model="resnet:dim=8", data="digits", steps=30)
+
+
+@pytest.mark.parametrize("attention", ["softmax", "qk-norm:scale=8", "flow-attention"])
+def test_a_decoder_takes_any_causal_core(attention, tmp_path):
+    learns(tmp_path, Variant("v", attention=attention))
+
+
+@pytest.mark.parametrize("name, norm", [("resnet18", "groupnorm:num_groups=8"), ("vit_tiny_patch16_224", "dyt")])
+def test_timm_models_take_digits(name, norm, tmp_path):
+    learns(tmp_path, Variant("v", norm=norm), lr=3e-4, model=f"timm:{name}", data="digits", steps=8, batch=32)
+
+
+def saved(kind, tmp_path):
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config, auto = {
+        "causal": (transformers.LlamaConfig(vocab_size=300, **sizes), transformers.AutoModelForCausalLM),
+        "masked": (transformers.BertConfig(vocab_size=300, **sizes), transformers.AutoModelForMaskedLM),
+        "image": (
+            transformers.ViTConfig(image_size=8, patch_size=4, num_channels=3, **sizes),
+            transformers.AutoModelForImageClassification,
+        ),
+    }[kind]
+    auto.from_config(config).save_pretrained(tmp_path / "model")
+    return f"hf:{tmp_path / 'model'}"
+
+
+@pytest.mark.parametrize("kind, source", [("causal", "text"), ("masked", "text"), ("image", "digits")])
+def test_models_of_hugging_face_are_trained_from_a_folder(kind, source, tmp_path):
+    (tmp_path / "words.txt").write_text("the cat sat on the mat and the dog did not. " * 60)
+    source = str(tmp_path / "words.txt") if source == "text" else source
+    for norm in ("original", "dyt"):
+        learns(tmp_path / norm, Variant(norm, norm=norm), model=saved(kind, tmp_path), data=source, steps=25, batch=32)
+
+
+def test_own_batches_are_numbers_classes_tokens_or_mappings(tmp_path, monkeypatch):
+    def pairs(seed):
+        chance = torch.Generator().manual_seed(seed)
+        return ((x := torch.randn(8, 4, generator=chance), x.sum(1, keepdim=True)) for _ in range(5))
+
+    def model(norm):
+        return torch.nn.Sequential(torch.nn.Linear(4, 8), norm(8), torch.nn.Linear(8, 1))
+
+    own = type(sys)("own")
+    own.pairs, own.model = pairs, model
+    monkeypatch.setitem(sys.modules, "own", own)
+    learns(tmp_path, Variant("v"), model="own:model", data="own:pairs", steps=30)
+    batches = data.batches_of("own:pairs", 2)
+    assert torch.equal(batches.train(7, 1)[0], batches.train(7, 4)[0])
+    assert torch.equal(batches.train(7, 2)[0], list(pairs(7))[3][0])
+
+
+def test_too_few_own_batches_are_named(monkeypatch):
+    own = type(sys)("few")
+    own.batches = [torch.zeros(1, 2)] * 3
+    monkeypatch.setitem(sys.modules, "few", own)
+    with pytest.raises(ValueError, match="gives 3 batches; more than 5 are needed"):
+        data.batches_of("few:batches", 5)
+
+
+def test_every_image_is_seen_once_an_epoch_and_none_that_is_held_out():
+    task = tasks.load(settings(model="resnet", data="digits", batch=64))
+    images = task.data
+    seen = torch.cat([images.train(1, step)[0] for step in range(1, len(images.images) // 64 + 1)]).flatten(1)
+    assert len(seen.unique(dim=0)) >= 0.99 * len(seen)
+    held_out = torch.cat([batch[0] for batch in images.validation()])
+    assert len(held_out) == 179
+
+
+def test_an_image_folder_is_read_by_class(tmp_path):
+    for name, shade in (("dark", 0), ("light", 255)):
+        (tmp_path / name).mkdir()
+        for i in range(6):
+            Image.fromarray(numpy.full((9, 9, 3), shade, numpy.uint8)).save(tmp_path / name / f"{i}.png")
+    images, labels = data.images_of(str(tmp_path), 8)
+    assert data.kind_of(str(tmp_path)) == "images"
+    assert images.shape == (12, 3, 8, 8)
+    assert torch.equal(images.mean((1, 2, 3)).sign(), labels * 2.0 - 1)
+
+
+def test_text_of_a_folder_is_joined(tmp_path):
+    (tmp_path / "a.txt").write_text("one")
+    (tmp_path / "b.md").write_text("two")
+    (tmp_path / "c.bin").write_bytes(b"\x00")
+    assert data.text_of(str(tmp_path)) == "one\n\ntwo"
+
+
+def test_the_held_out_text_is_never_trained_on():
+    task = tasks.load(settings())
+    tokens = data.Tokens(torch.arange(1000), 4, 16, 2, "here")
+    assert max(tokens.train(1, step).max() for step in range(50)) < 900 <= tokens.validation()[0].min()
+    assert task.data.train(1, 1).shape == (4, 17)
