@@ -7,7 +7,7 @@ import torch
 
 import normkit as nk
 from normkit.attention import _window
-from normkit.ops.rope import rope, rotate, turns
+from normkit.ops.rope import rope, rotate, rotate_formula, turns
 
 N, HEADS, T, S, DIM = 2, 3, 7, 9, 4
 
@@ -180,6 +180,27 @@ def test_rope_makes_products_of_distances(pairing):
     for lag in (-7, 0, 3):
         diagonal = products.diagonal(lag)
         close(diagonal, diagonal[0].expand_as(diagonal))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("pairing", ["halves", "pairs"])
+def test_the_rotation_in_place_is_its_formula(pairing, dtype):
+    x = draw(2, 7, 3, 6).to(dtype).transpose(1, 2)
+    angles = turns(torch.arange(7), 6, 50.0, torch.float64)
+    wanted = rotate_formula(x.double(), *angles, pairing).to(dtype)
+    tolerance = {torch.float32: 1e-6, torch.float64: 1e-14, torch.bfloat16: 2.0**-7}[dtype]
+    close(rotate(x, angles, pairing), wanted, rtol=tolerance, atol=tolerance)
+    if dtype == torch.float64:
+        x = x.clone().requires_grad_()
+        assert torch.autograd.gradcheck(lambda x: rotate(x, angles, pairing), x)
+        assert torch.autograd.gradgradcheck(lambda x: rotate(x, angles, pairing).pow(3), x)
+
+
+@pytest.mark.parametrize("pairing", ["halves", "pairs"])
+def test_angles_can_be_learned(pairing):
+    x, (cos, sin) = draw(2, 5, 6).requires_grad_(), turns(torch.arange(5), 6, 50.0, torch.float64)
+    angles = cos.requires_grad_(), sin.requires_grad_()
+    assert torch.autograd.gradcheck(lambda x, c, s: rotate(x, (c, s), pairing), (x, *angles))
 
 
 def test_rope_refuses_by_name():

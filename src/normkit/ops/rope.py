@@ -20,9 +20,10 @@ import torch
 from torch import Tensor
 
 from normkit import check
+from normkit.ops import eager
 from normkit.statistics import accurate
 
-__all__ = ["PAIRINGS", "Turns", "rope", "rotate", "turns"]
+__all__ = ["PAIRINGS", "Turns", "rope", "rotate", "rotate_formula", "turns"]
 
 PAIRINGS = ("halves", "pairs")
 Turns = tuple[Tensor, Tensor]
@@ -42,11 +43,44 @@ def rotate(x: Tensor, angles: Turns, pairing: str = "halves") -> Tensor:
     check.choice("rotate", "pairing", pairing, PAIRINGS)
     wide = accurate(x)
     cos, sin = (angle.to(wide.dtype) for angle in angles)
+    shared = cos.shape == sin.shape == (*x.shape[-2:-1], x.shape[-1] // 2)
+    if shared and not eager.needs_grad(cos, sin) and eager.refusal(wide, cos, sin) is None:
+        return _Rotate.apply(wide, cos, sin, pairing).to(x.dtype)
+    return rotate_formula(wide, cos, sin, pairing).to(x.dtype)
+
+
+def rotate_formula(x: Tensor, cos: Tensor, sin: Tensor, pairing: str) -> Tensor:
+    """The definition, all in one type."""
+    a, b = _pairs(x, pairing)
+    turned = a * cos - b * sin, b * cos + a * sin
+    return torch.cat(turned, -1) if pairing == "halves" else torch.stack(turned, -1).flatten(-2)
+
+
+def _pairs(x: Tensor, pairing: str) -> tuple[Tensor, Tensor]:
+    """The first and the second features of all pairs."""
     if pairing == "halves":
-        a, b = wide.chunk(2, -1)
-        return torch.cat([a * cos - b * sin, b * cos + a * sin], -1).to(x.dtype)
-    a, b = wide[..., ::2], wide[..., 1::2]
-    return torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2).to(x.dtype)
+        first, second = x.chunk(2, -1)
+        return first, second
+    return x[..., ::2], x[..., 1::2]
+
+
+class _Rotate(torch.autograd.Function):
+    """The formula written into one new tensor, which takes a fraction of its time; the derivative turns back."""
+
+    @staticmethod
+    def forward(ctx, x, cos, sin, pairing):
+        ctx.save_for_backward(cos, sin)
+        ctx.pairing = pairing
+        y = torch.empty_like(x)
+        (a, b), (c, d) = _pairs(x, pairing), _pairs(y, pairing)
+        torch.mul(a, cos, out=c).addcmul_(b, sin, value=-1)
+        torch.mul(b, cos, out=d).addcmul_(a, sin)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        cos, sin = ctx.saved_tensors
+        return rotate(grad, (cos, -sin), ctx.pairing), None, None, None
 
 
 def rope(x: Tensor, base: float = 10000.0, pairing: str = "halves") -> Tensor:
