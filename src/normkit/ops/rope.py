@@ -65,7 +65,7 @@ def _pairs(x: Tensor, pairing: str) -> tuple[Tensor, Tensor]:
 
 
 class _Rotate(torch.autograd.Function):
-    """The formula written into one new tensor, which takes a fraction of its time; the derivative turns back."""
+    """The formula written into one new tensor, which saves the temporaries; the derivative turns back."""
 
     @staticmethod
     def forward(ctx, x, cos, sin, pairing):
