@@ -111,7 +111,8 @@ def run_compare(options: argparse.Namespace) -> int:
     largest = runs.check(plan)
     first = int(os.environ.get("RANK", "0")) == 0
     with locked(options.out, first):
-        folder = runs.open_folder(plan, options.out, ["normkit", *sys.argv[1:]], options.fresh and first)
+        with in_turn(plan.settings):
+            folder = runs.open_folder(plan, options.out, ["normkit", *sys.argv[1:]], options.fresh and first)
         runs.require_space(folder, largest, plan.settings.workers)
         results = runs.ended(folder, options.retry)
         try:
@@ -137,6 +138,16 @@ def train(plan: Plan, folder: Any, results: dict, engine: Any, shown: bool) -> N
     screen.introduce()
     with screen.live():
         runs.conduct(plan, engine, results, screen.seen)
+
+
+def in_turn(settings: Settings) -> Any:
+    """Under torchrun, let the first process go before the others."""
+    from contextlib import nullcontext
+
+    from accelerate import PartialState
+
+    spread = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    return PartialState(cpu=settings.device == "cpu").main_process_first() if spread else nullcontext()
 
 
 def locked(root: str, first: bool) -> Any:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import math
-import resource
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -343,7 +342,9 @@ def peak_memory(device: torch.device) -> int:
     for line in _process_status():
         if line.startswith("VmHWM"):
             return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    import psutil
+
+    return psutil.Process().memory_info().rss
 
 
 def _process_status() -> Iterator[str]:
