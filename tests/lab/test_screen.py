@@ -1,0 +1,42 @@
+"""What the terminal shows while runs go on."""
+
+import io
+
+from helpers import run, settings
+from rich.console import Console
+
+from normkit.lab import runs
+from normkit.lab.plan import Plan, Variant
+from normkit.lab.screen import Screen, clock, told
+
+
+def shown(screen):
+    console = Console(file=io.StringIO(), width=120)
+    console.print(screen.drawn())
+    return console.file.getvalue()
+
+
+def test_bars_follow_the_logs(tmp_path):
+    plan = Plan(settings(seeds=1, lrs=(0.01,)), (Variant("rmsnorm", norm="rmsnorm"),), "rmsnorm")
+    screen = Screen(plan, runs.open_folder(plan, tmp_path, []), {})
+    screen.console = Console(file=io.StringIO(), width=120)
+    screen.seen(run(), None)
+    assert "starting" in shown(screen)
+    log = screen.folder.log(run().name)
+    log.write_text('{"event": "step", "step": 3, "loss": 2.5, "seconds": 2.0, "tokens": 400}\n{"event": "st')
+    assert all(words in shown(screen) for words in ("rmsnorm", "lr 0.01, seed 1", "25%", "loss 2.5000", "200 tokens/s"))
+    with log.open("a") as file:
+        file.write('ep", "step": 9, "loss": 2.25, "seconds": 3.0, "tokens": 900}\n')
+    assert all(words in shown(screen) for words in ("75%", "loss 2.2500", "75% of all", "left"))
+    result = {"status": "done", "final_loss": 2.0, "tokens_per_second": 310.0, "seconds": 4.0}
+    screen.seen(run(), result)
+    assert "100% of all" in shown(screen)
+    assert "loss 2.0000  310 tokens/s  4.0 s" in screen.console.file.getvalue()
+
+
+def test_a_failure_is_told_as_it_is():
+    assert "RuntimeError: a \\[b]" in told(run(), {"status": "crashed", "error": "RuntimeError: a [b]"})
+
+
+def test_durations():
+    assert [clock(s) for s in (5, 75, 3725)] == ["0:05", "1:15", "1:02:05"]
