@@ -194,7 +194,7 @@ class Decoder(Transformer):
     """Predict each next token from those before it: tokens (B, T) to logits (B, T, vocab), as GPT or Llama does.
 
         >>> model = Decoder(vocab=11, dim=8, depth=2, heads=2, placement="peri-norm", norm="rmsnorm")
-        activation="swiglu") >>> model(torch.zeros(3, 5, dtype=torch.int64)).shape
+        >>> model(torch.zeros(3, 5, dtype=torch.int64)).shape
         torch.Size([3, 5, 11])
 
     Args: those of :class:`Transformer`, and
