@@ -51,7 +51,7 @@ class Screen:
         if not self.console.is_terminal:
             yield self
             return
-        with Live(get_renderable=self.drawn, console=self.console, refresh_per_second=4):
+        with Live(get_renderable=self.drawn, console=self.console, refresh_per_second=4, transient=True):
             yield self
 
     def seen(self, run: Run, result: dict[str, Any] | None) -> None:
