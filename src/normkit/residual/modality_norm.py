@@ -1,0 +1,61 @@
+"""Per-modality norms: each token is normalized with the gain of its own modality."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from normkit import catalog, check, ops
+from normkit.catalog import method
+from normkit.norm import Norm
+
+
+@method(
+    "modality-norm",
+    paper="Mixture-of-Transformers: A Sparse and Scalable Architecture for Multi-Modal Foundation Models (2024), "
+    "arXiv 2411.04996",
+    shape="N T C",
+    over="C",
+    inputs={"modality": "N T : index 2"},
+    example={"modalities": 2},
+    replaces=("rmsnorm", "layernorm"),
+    provenance="built from the paper's description; no authors' code was compared",
+)
+class ModalityNorm(Norm):
+    """Normalize each token by its own statistic, then apply the gain of its modality.
+
+    For transformers that read text, images and speech in one sequence and keep the parameters of each modality apart:
+    a statistic within one token knows no modality, so only the gain (and shift) is chosen. With m the modality of a
+    token,
+
+        y = norm(x) * weight[m] [+ bias[m]]
+
+    Args:
+        dim: size of the last axis.
+        modalities: number of modalities.
+        norm: ``"rmsnorm"`` or ``"layernorm"``.
+
+    ``module(x, modality)``: x (N, T, dim), modality int64 (N, T) with entries 0 .. modalities - 1.
+
+    Mixture-of-Transformers (2024), arXiv 2411.04996.
+
+    Built from the paper's description; no authors' code was compared.
+    """
+
+    def __init__(self, dim: int, *, modalities: int, norm: str = "rmsnorm"):
+        super().__init__()
+        self.dim = check.size(self, "dim", dim)
+        self.modalities = check.size(self, "modalities", modalities)
+        check.choice(self, "norm", norm, ("rmsnorm", "layernorm"))
+        plain = catalog.create(norm, dim)
+        self.rule = plain.rule
+        self.weight = nn.Parameter(torch.ones(modalities, dim))
+        shifted = getattr(plain, "bias", None) is not None
+        self.register_parameter("bias", nn.Parameter(torch.zeros(modalities, dim)) if shifted else None)
+
+    def forward(self, x: Tensor, modality: Tensor) -> Tensor:
+        """Normalize the tokens ``x``, each with the gain of its ``modality``."""
+        check.features_last(self, x, self.dim)
+        check.index(self, "modality", modality, x.shape[:-1], self.modalities, x)
+        y = ops.row_norm(x, rule=self.rule) * self.weight[modality].to(x.dtype)
+        return y if self.bias is None else y + self.bias[modality].to(x.dtype)
