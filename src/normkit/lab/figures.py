@@ -180,7 +180,7 @@ def _sound(run: Run) -> bool:
     return run.status in (DONE, UNFINISHED)
 
 
-def _minus(curve: Sequence[tuple[float, float]], baseline: dict[float, float]) -> Curve:
+def _minus(curve: Sequence[tuple[Any, float]], baseline: Mapping[Any, float]) -> Curve:
     return [(step, loss - baseline[step]) for step, loss in curve if step in baseline]
 
 
@@ -198,7 +198,10 @@ def _interpolated(curve: Curve, grid: Sequence[float]) -> Curve:
     import numpy as np
 
     inside = [at for at in grid if curve and at <= curve[-1][0]]
-    return list(zip(inside, np.interp(inside, *zip(*curve, strict=True)).tolist(), strict=True)) if inside else []
+    if not inside:
+        return []
+    places, values = zip(*curve, strict=True)
+    return list(zip(inside, np.interp(inside, list(places), list(values)).tolist(), strict=True))
 
 
 def _lines(comparison: Comparison, found: Found, x: str, y: str, reach: Range) -> Figure:

@@ -30,7 +30,7 @@ class Interval(NamedTuple):
 
     mean: float
     half: float
-    count: int
+    count: int  # type: ignore[assignment]
 
 
 class Finding(NamedTuple):

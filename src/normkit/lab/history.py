@@ -155,9 +155,9 @@ def _run(path: Path, variants: Iterable[str], notes: list[str]) -> Run | None:
         notes.append(f"{path.name}: the run has not begun")
         return None
     end = events[-1] if events[-1]["event"] == "end" else {}
-    logged = (_by_step(events, kind) for kind in ("step", "eval", "probe"))
+    steps, evals, probes = (_by_step(events, kind) for kind in ("step", "eval", "probe"))
     facts = start["variant"], number(start["lr"]), start["seed"], start.get("phase", "final"), start.get("parameters")
-    return Run(path.stem, *facts, *logged, end)
+    return Run(path.stem, *facts, steps, evals, probes, end)
 
 
 def _start(path: Path, events: list[dict[str, Any]], variants: Iterable[str]) -> dict[str, Any] | None:

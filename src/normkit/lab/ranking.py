@@ -178,7 +178,8 @@ def time_at(run: Run, step: float) -> float:
     import numpy as np
 
     logged = points(run.steps, "seconds")
-    return float(np.interp(step, *zip((0, 0.0), *logged, strict=True))) if logged else math.nan
+    steps, seconds = zip((0, 0.0), *logged, strict=True)
+    return float(np.interp(step, list(steps), list(seconds))) if logged else math.nan
 
 
 def _finite(values: Iterable[float]) -> list[float]:
