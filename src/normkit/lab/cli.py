@@ -71,7 +71,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     on.add_argument("--batch", type=int, metavar="N", help="sequences or images of a batch (16; images 64)")
     on.add_argument("--length", type=int, default=64, metavar="N", help="tokens of a sequence (64)")
     how = command.add_argument_group("how it is trained")
-    how.add_argument("--steps", type=int, metavar="N", help="steps of a run (150)")
+    how.add_argument("--steps", type=int, metavar="N", help="steps of a run (120)")
     how.add_argument("--seconds", type=float, metavar="S", help="instead of steps: seconds of training of a run")
     how.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each variant, from 1 (3)")
     how.add_argument("--lr", nargs="+", type=float, metavar="X", help="learning rates to search; one: no search")
@@ -229,7 +229,7 @@ def settled(options: argparse.Namespace, variants: int) -> Settings:
     if options.lr and not all(lr > 0 for lr in options.lr):
         raise ValueError(f"--lr must be above 0, not {min(options.lr)}")
     source = options.data or tasks.default_data(options.model)
-    steps = None if options.seconds else options.steps or 150
+    steps = None if options.seconds else options.steps or 120
     every = max(1, (steps or 100) // 40)
     device = device_for(options.device)
     workers, threads = places(options, device, variants)
