@@ -73,7 +73,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     how = command.add_argument_group("how it is trained")
     how.add_argument("--steps", type=int, metavar="N", help="steps of a run (120)")
     how.add_argument("--seconds", type=float, metavar="S", help="instead of steps: seconds of training of a run")
-    how.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each variant, from 1 (3)")
+    how.add_argument("--seeds", type=int, default=5, metavar="N", help="runs of each variant, from 1 (5)")
     how.add_argument("--lr", nargs="+", type=float, metavar="X", help="learning rates to search; one: no search")
     how.add_argument(
         "--trials",

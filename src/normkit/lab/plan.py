@@ -60,7 +60,7 @@ class Settings:
     seconds: float | None = None
     batch: int = 16
     length: int = 64
-    seeds: int = 3
+    seeds: int = 5
     lrs: tuple[float, ...] | None = None
     trials: int = 3
     search: float = 0.5
