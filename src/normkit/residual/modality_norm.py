@@ -42,13 +42,15 @@ class ModalityNorm(Norm):
     Built from the paper's description; no authors' code was compared.
     """
 
+    bias: nn.Parameter | None
+
     def __init__(self, dim: int, *, modalities: int, norm: str = "rmsnorm"):
         super().__init__()
         self.dim = check.size(self, "dim", dim)
         self.modalities = check.size(self, "modalities", modalities)
         check.choice(self, "norm", norm, ("rmsnorm", "layernorm"))
         plain = catalog.create(norm, dim)
-        self.rule = plain.rule
+        self.rule: ops.Row = plain.rule  # type: ignore[assignment]
         self.weight = nn.Parameter(torch.ones(modalities, dim))
         shifted = getattr(plain, "bias", None) is not None
         self.register_parameter("bias", nn.Parameter(torch.zeros(modalities, dim)) if shifted else None)
