@@ -249,3 +249,9 @@ def test_compiled_exported_mapped(name):
 def test_mistakes_are_named(act, error, words):
     with pytest.raises(error, match=words):
         act(torch.randn(3, 8))
+
+
+def test_a_gain_and_a_shift_with_gaps_are_read_right():
+    x = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
+    weight, bias = torch.linspace(0.5, 2.0, 12)[::2], torch.linspace(-1.0, 1.0, 12)[1::2]
+    torch.testing.assert_close(ops.dyt(x, torch.tensor([0.5]), weight, bias), torch.tanh(0.5 * x) * weight + bias)

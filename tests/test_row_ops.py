@@ -419,3 +419,17 @@ def test_backward_may_run_twice_and_notices_changes():
 def test_mistakes_are_named(call, error, words):
     with pytest.raises(error, match=words):
         call(torch.randn(3, 8))
+
+
+@pytest.mark.parametrize(
+    "make", [lambda t: t.repeat_interleave(2)[::2], lambda t: t[:1].expand(6)], ids=["strided", "expanded"]
+)
+def test_a_gain_and_a_shift_with_gaps_are_read_right(make):
+    x = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
+    weight, bias = (make(torch.linspace(start, 2.0, 6)).requires_grad_() for start in (0.5, -1.0))
+    y, total = ops.add_layer_norm(x, x, weight, bias)
+    for got, given in ((ops.layer_norm(x, (6,), weight, bias), x), (y, total)):
+        want = torch.nn.functional.layer_norm(given, (6,), weight, bias)
+        torch.testing.assert_close(got, want)
+        for a, b in zip(*(torch.autograd.grad(z.square().sum(), (weight, bias)) for z in (got, want)), strict=True):
+            torch.testing.assert_close(a, b)

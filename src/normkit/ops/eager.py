@@ -138,6 +138,11 @@ def differentiate(formula, tensors, rest, grad, wanted) -> tuple:
     return tuple(next(grads) if want and t is not None else None for t, want in zip(tensors, wanted, strict=False))
 
 
+def packed(x: Tensor | None) -> Tensor | None:
+    """A gain or shift without gaps, copied only if it has some: the kernels read it as it lies."""
+    return x if x is None or x.is_contiguous() else x.contiguous()
+
+
 def address(x: Tensor | None) -> int:
     """Where a tensor's numbers are; 0 for an absent one."""
     return 0 if x is None else x.data_ptr()

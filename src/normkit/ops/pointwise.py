@@ -115,6 +115,7 @@ def _pointwise(name, x, alpha, shift, weight, bias, function, channels_last) -> 
     axis = _axis(name, x, (alpha, shift), (weight, bias), channels_last)
     if eager.refusal(x, alpha, shift, weight, bias) is not None or x.dtype == torch.float64:
         return pointwise_formula(x, alpha, shift, weight, bias, function, axis)
+    weight, bias = eager.packed(weight), eager.packed(bias)
     layout = _layout(x, axis)
     if layout is None:
         x = x.contiguous()

@@ -165,6 +165,7 @@ def row_norm(
     count, dim = _vector("row_norm", x, weight, bias, rule, shape)
     if eager.refusal(x, weight, bias) is not None:
         return row_formula(x, weight, bias, rule, count)
+    weight, bias = eager.packed(weight), eager.packed(bias)
     if not x.is_contiguous():
         x, restore = _arrange(x, count)
         if restore is not None:
@@ -193,6 +194,7 @@ def add_row_norm(
         raise ValueError(f"add_row_norm: residual is {tuple(residual.shape)}; it must be as x, {tuple(x.shape)}")
     if eager.refusal(x, weight, bias, residual) is not None or x.dtype != residual.dtype:
         return _add_formula(x, residual, weight, bias, rule, count)
+    weight, bias = eager.packed(weight), eager.packed(bias)
     if not x.is_contiguous():
         arranged, restore = _arrange(x, count)
         if restore is not None:
