@@ -20,15 +20,15 @@ SHOWN = {
 }
 
 
-def shown(record: dict) -> dict:
+def shown(record: dict, wanted: dict) -> dict:
     """The rows that fit a README; the file has all."""
-    rows = [row for row in record["rows"] if all(row[key] in wanted for key, wanted in SHOWN.items())]
+    rows = [row for row in record["rows"] if all(row[key] in values for key, values in wanted.items())]
     return {**record, "rows": rows}
 
 
-def written(readme: str, record: dict) -> str:
+def written(readme: str, record: dict, wanted: dict = SHOWN) -> str:
     """The README with the table of that measurement in its place."""
-    table = report.markdown(shown(record))
+    table = report.markdown(shown(record, wanted))
     return PLACE.sub(lambda found: f"{table}\n", readme)
 
 
