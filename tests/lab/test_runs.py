@@ -10,7 +10,7 @@ from normkit.lab.plan import Plan, Settings, Variant, cross, read_variants
 
 
 def plan(**settings):
-    return Plan(Settings(**{"steps": 10, **settings}), (Variant("a"), Variant("b", norm="rmsnorm")), "a")
+    return Plan(Settings(**{"steps": 10, "seeds": 3, **settings}), (Variant("a"), Variant("b", norm="rmsnorm")), "a")
 
 
 def done(loss):
