@@ -338,7 +338,8 @@ def test_refusals_are_sentences():
 @live
 def test_there_is_one_thread_pool():
     # in a process of its own: other packages that tests import may bring an OpenMP library along
-    code = "import torch; from normkit import kernels, ops; ops.row_norm(torch.ones(999, 999)); print(kernels.status().pool)"
+    code = "import torch; from normkit import kernels, ops\n"
+    code += "ops.row_norm(torch.ones(999, 999)); print(kernels.status().pool)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.count("libgomp") == 1
 
