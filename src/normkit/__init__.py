@@ -23,7 +23,7 @@ _LATER = {
     "Placement": "normkit.residual._stream",
     "deepnorm_constants": "normkit.residual.deepnorm",
     "preset": "normkit.residual.presets",
-    "projection_fraction": "normkit.residual.factorized_layernorm",
+    "projection_fraction": "normkit.attention.expressivity",
 }
 
 

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from normkit.ops import eager
 from normkit.ops.eager import address
+from normkit.statistics import root
 
 __all__ = ["Row", "add_layer_norm", "add_rms_norm", "add_row_norm", "layer_norm", "rms_norm", "row_formula", "row_norm"]
 
@@ -103,8 +104,8 @@ class Row:
         if self.eps_place == "inside":
             return torch.rsqrt(s / part + self.eps)
         if self.eps_place == "outside":
-            return 1 / (_root(s) / math.sqrt(part) + self.eps)
-        return 1 / _root(s).clamp(min=self.eps)
+            return 1 / (root(s) / math.sqrt(part) + self.eps)
+        return 1 / root(s).clamp(min=self.eps)
 
     def plan(self, dim: int, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> _Plan:
         """The rule and the types as the C code wants them; made once."""
@@ -124,12 +125,6 @@ class Row:
         plan.wide = torch.float64 if x.dtype == torch.float64 else torch.float32
         plan.stats = 2 if self.center or self.statistic == "zero-sum" else 1
         return plan
-
-
-def _root(s: Tensor) -> Tensor:
-    """Square root whose derivatives of every order are 0 at 0, not infinite."""
-    zero = s == 0
-    return torch.where(zero, 0.0, torch.where(zero, 1.0, s).sqrt())
 
 
 def row_formula(x: Tensor, weight: Tensor | None, bias: Tensor | None, rule: Row, count: int = 1) -> Tensor:

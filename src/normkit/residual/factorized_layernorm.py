@@ -63,15 +63,3 @@ class FactorizedLayerNorm(Norm):
         y = y - y.mean(-1, keepdim=True) if self.project else y
         y = y if self.weight is None else y * self.weight
         return (y if self.bias is None else y + self.bias).to(x.dtype)
-
-
-def projection_fraction(x: Tensor) -> Tensor:
-    """Share of each vector's squared length that lies along (1, ..., 1): 0 after the projection; a zero vector has 0.
-
-    >>> projection_fraction(torch.tensor([[1.0, 1.0], [1.0, 0.0], [1.0, -1.0]]))
-    tensor([1.0000, 0.5000, 0.0000])
-    """
-    check.floating("projection_fraction", x)
-    x = accurate(x)
-    length = x.square().sum(-1)
-    return x.sum(-1).square() / (x.shape[-1] * torch.where(length > 0, length, 1))
