@@ -18,6 +18,7 @@ SHOWN = {
     "size": ("8x768", "4096x768", "4096x4096"),
     "pass": ("training",),
 }
+COLUMNS = ("method", "size", "type", "time", "torch", "eager", "compiled", "fused add")
 
 
 def shown(record: dict, wanted: dict) -> dict:
@@ -28,7 +29,7 @@ def shown(record: dict, wanted: dict) -> dict:
 
 def written(readme: str, record: dict, wanted: dict = SHOWN) -> str:
     """The README with the table of that measurement in its place."""
-    table = report.markdown(shown(record, wanted))
+    table = report.markdown(shown(record, wanted), COLUMNS)
     return PLACE.sub(lambda found: f"{table}\n", readme)
 
 

@@ -150,7 +150,7 @@ def test_the_table_is_written_between_its_marks():
     text = table.written("above\n<!-- bench -->\nold\n<!-- /bench -->\nbelow\n", record, {})
     assert text.startswith("above\n<!-- bench -->\nhere")
     assert text.endswith("<!-- /bench -->\nbelow\n")
-    assert "| a | 4x8 | float32 | forward | 2 µs | 2.00 | 50% | C kernel |" in text
+    assert "| a | 4x8 | float32 | 2 µs |" in text
     assert "old" not in text
 
 

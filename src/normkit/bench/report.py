@@ -11,15 +11,18 @@ from typing import Any
 
 from normkit import doctor
 
-LEGEND = (
-    "time: median of a call; training is the forward pass and all gradients.",
-    "torch, layer_norm, eager, compiled: their time over normkit's, above 1 where normkit is faster. They are",
-    "PyTorch's module for the same numbers, torch's LayerNorm, the formula in plain PyTorch and under torch.compile.",
-    "fused add: the time of a residual addition, then the norm, over the time of both in one call.",
-    "copy: the time over that of a plain copy of the input. limit: the share of the memory's speed, as measured by",
-    "that copy, at which the bytes that must move were moved; inputs that stay in a cache can exceed it.",
-    "memory: the most held at once, over layer_norm's or else torch's. -: does not exist, or did not race.",
-)
+RIVALS = "its time over normkit's, above 1 where normkit is faster"
+LEGEND = {
+    "time": "median of a call; training is the forward pass and all gradients",
+    "torch": f"PyTorch's module for the same numbers: {RIVALS}",
+    "layer_norm": f"torch's LayerNorm: {RIVALS}",
+    "eager": f"the formula in plain PyTorch: {RIVALS}",
+    "compiled": f"the formula under torch.compile: {RIVALS}",
+    "fused add": "the time of a residual addition, then the norm, over the time of both in one call",
+    "copy": "the time over that of a plain copy of the input",
+    "limit": "the share of that copy's speed at which the bytes that must move were moved; above 1 from a cache",
+    "memory": "the most held at once, over layer_norm's or else torch's",
+}
 
 
 def machine() -> dict[str, Any]:
@@ -100,9 +103,9 @@ def times(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def cells(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+def cells(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = tuple(COLUMNS)) -> list[list[str]]:
     """Return the table with its head; columns in which nobody has a value are left out."""
-    table = [list(COLUMNS)] + [[write(row) for write in COLUMNS.values()] for row in rows]
+    table = [list(columns)] + [[COLUMNS[name](row) for name in columns] for row in rows]
     kept = [i for i, column in enumerate(zip(*table, strict=True)) if set(column[1:]) != {"-"}]
     return [[line[i] for i in kept] for line in table]
 
@@ -112,14 +115,20 @@ def text(record: Mapping[str, Any]) -> str:
     table = cells(record["rows"])
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
-    return "\n".join([headline(record), "", *lines, "", *LEGEND, *remarks(record)])
+    return "\n".join([headline(record), "", *lines, "", *legend(table[0]), *remarks(record)])
 
 
-def markdown(record: Mapping[str, Any]) -> str:
-    """Write the same for a page."""
-    head, *body = cells(record["rows"])
+def markdown(record: Mapping[str, Any], columns: Sequence[str] = tuple(COLUMNS)) -> str:
+    """Write the same for a page, or some columns of it."""
+    head, *body = cells(record["rows"], columns)
     lines = ["| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *body]]
-    return "\n".join([headline(record), "", *lines, "", *LEGEND, *remarks(record)])
+    notes = [f"- {line}" for line in [*legend(head), *remarks(record)]]
+    return "\n".join([headline(record), "", *lines, "", *notes])
+
+
+def legend(columns: Sequence[str]) -> list[str]:
+    """Say what the columns of a table mean."""
+    return [f"{name}: {LEGEND[name]}" for name in columns if name in LEGEND]
 
 
 def headline(record: Mapping[str, Any]) -> str:
