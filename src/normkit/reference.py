@@ -27,6 +27,7 @@ AXES = {
     "+": "one or more further axes",
 }
 PLACES = {"...": "leading index", "*": "position", "+": "position"}
+NOUNS = {"activation": "norm", "attention": "core"}  # what a module of a room is called in an example, else layer
 FILL = {"whole": "█", "part": "▒", "none": "░"}
 ROLE = re.compile(r":(?:class|func|meth|mod|attr):(?=`)")
 SECTION = re.compile(r"^(\w[\w ]*):$")
@@ -235,9 +236,10 @@ def usage(card: Card) -> str:
     spare = [f"{name} {_tuple(layout)}" for name, layout, optional in inputs(card) if optional]
     note = ", ".join(shapes) + (f"; optional: {', '.join(spare)}" if spare else "")
     named = ", ".join(filter(None, [f'"{card.name}"', given]))
-    made = f"norm = nk.{card.cls.__name__}({given})" + ("\n" if len(given) > 30 else "  ") + f"# or nk.create({named})"
+    noun = NOUNS.get(card.room, "layer")
+    made = f"{noun} = nk.{card.cls.__name__}({given})" + ("\n" if len(given) > 30 else "  ") + f"# or nk.create({named})"
     imports = "import torch\n\nimport normkit as nk" if "torch." in given else "import normkit as nk"
-    return f"{imports}\n\n{made}\ny = norm({', '.join(required)})  # {note}"
+    return f"{imports}\n\n{made}\ny = {noun}({', '.join(required)})  # {note}"
 
 
 def _typed(card: Card) -> str:
