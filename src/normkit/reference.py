@@ -28,6 +28,7 @@ AXES = {
 }
 PLACES = {"...": "leading index", "*": "position", "+": "position"}
 NOUNS = {"activation": "norm", "attention": "core"}  # what a module of a room is called in an example, else layer
+WIDTH, WIDTHS = 768, {"head_dim": 64}  # in an example
 FILL = {"whole": "█", "part": "▒", "none": "░"}
 ROLE = re.compile(r":(?:class|func|meth|mod|attr):(?=`)")
 SECTION = re.compile(r"^(\w[\w ]*):$")
@@ -237,21 +238,23 @@ def usage(card: Card) -> str:
     note = ", ".join(shapes) + (f"; optional: {', '.join(spare)}" if spare else "")
     named = ", ".join(filter(None, [f'"{card.name}"', given]))
     noun = NOUNS.get(card.room, "layer")
-    made = f"{noun} = nk.{card.cls.__name__}({given})" + ("\n" if len(given) > 30 else "  ") + f"# or nk.create({named})"
+    space = "\n" if len(given) > 30 else "  "
+    made = f"{noun} = nk.{card.cls.__name__}({given}){space}# or nk.create({named})"
     imports = "import torch\n\nimport normkit as nk" if "torch." in given else "import normkit as nk"
     return f"{imports}\n\n{made}\ny = {noun}({', '.join(required)})  # {note}"
 
 
 def _typed(card: Card) -> str:
     width = samples.width_argument(card)
-    given = [] if width is None else ["dim=768" if width.kind is width.KEYWORD_ONLY else "768"]
+    size = "" if width is None else str(WIDTHS.get(width.name, WIDTH))
+    given = [] if width is None else [f"{width.name}={size}" if width.kind is width.KEYWORD_ONLY else size]
     shown = [f"{key}={_module(value) if callable(value) else repr(value)}" for key, value in card.example.items()]
     return ", ".join(given + shown)
 
 
 def _module(build: Callable[[int], object]) -> str:
     """An example that is a function stands for a module of the user's, one of torch's."""
-    return f"torch.nn.{build(768)!r}"
+    return f"torch.nn.{build(WIDTH)!r}"
 
 
 def _tuple(layout: str) -> str:
