@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 import normkit as nk
-from normkit.residual._attention import cores, masks_pairs, rotate, turns
+from normkit.ops.rope import rotate, turns
+from normkit.residual._attention import cores, masks_pairs
 from normkit.residual.placements import WIRINGS
 
 TINY = {"vocab": 17, "dim": 16, "depth": 3, "heads": 4, "hidden": 24}

@@ -8,6 +8,7 @@ from torch import Tensor
 from normkit import check, statistics
 from normkit.attention._linear import LinearCore, accurate, count, full_precision, grid, hide, inverse
 from normkit.catalog import method
+from normkit.ops.rope import rotate
 
 
 @method(
@@ -83,9 +84,7 @@ class NormAwareLinear(LinearCore):
         rows, columns = (torch.arange(n, device=x.device, dtype=x.dtype)[:, None] * rates for n in self.size)
         rows = rows[:, None].expand(height, width, pairs)
         angles = torch.cat([rows, columns.expand(height, width, pairs)], -1).flatten(0, 1).repeat(1, 2)
-        a, b = x.unflatten(-1, (-1, 2)).unbind(-1)
-        cos, sin = angles.cos(), angles.sin()
-        return torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)
+        return rotate(x, (angles.cos(), angles.sin()), "pairs")
 
 
 def _directions(q: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ def turns(positions: Tensor, head_dim: int, base: float = 10000.0, dtype: torch.
     if head_dim % 2:
         raise ValueError(f"turns: head_dim must be even, since features turn in pairs, not {head_dim}")
     order = torch.arange(0, head_dim, 2, device=positions.device, dtype=dtype)
-    angles = positions.to(dtype).unsqueeze(-1) * base ** (-order / head_dim)
+    angles = positions.to(dtype).unsqueeze(-1) * (1.0 / base ** (order / head_dim))  # the bits of transformers
     return angles.cos(), angles.sin()
 
 

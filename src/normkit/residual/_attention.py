@@ -16,11 +16,11 @@ from torch.nn import functional as F
 from normkit import catalog, check
 from normkit.activation._layers import Linear
 from normkit.attention._core import AttentionCore
+from normkit.ops.rope import PAIRINGS, Turns, rotate
 from normkit.residual._stream import NormName, unit
 from normkit.residual.placements import make_norm
 
 LinearName = str | Callable[..., nn.Module]
-Turns = tuple[Tensor, Tensor]  # cosine and sine of each position's angles, (T, head_dim / 2)
 
 
 class KeysValues:
@@ -39,23 +39,6 @@ class KeysValues:
             keys, values = torch.cat([self.keys, keys], 2), torch.cat([self.values, values], 2)
         self.keys, self.values = keys, values
         return keys, values
-
-
-def turns(positions: Tensor, head_dim: int, base: float = 10000.0) -> Turns:
-    """Cosine and sine of the rotary angles, position * base^(-2i / head_dim), in float32."""
-    order = torch.arange(0, head_dim, 2, device=positions.device).float()
-    angles = positions.float()[:, None] * (1.0 / base ** (order / head_dim))
-    return angles.cos(), angles.sin()
-
-
-def rotate(x: Tensor, angles: Turns, style: str) -> Tensor:
-    """Turn pairs of features (..., T, head_dim): (i, i + head_dim / 2) in ``"halves"``, (2i, 2i + 1) in ``"pairs"``."""
-    cos, sin = (a.to(x.dtype) for a in angles)
-    if style == "halves":
-        a, b = x.chunk(2, -1)
-        return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
-    a, b = x[..., ::2], x[..., 1::2]
-    return torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)
 
 
 def make_linear(owner: object, linear: LinearName, inputs: int, outputs: int, bias: bool) -> nn.Module:
@@ -152,7 +135,7 @@ class Attention(nn.Module):
             check.divides(self, "heads", self.heads, "dim", dim)
         self.head_dim = dim // self.heads if head_dim is None else check.size(self, "head_dim", head_dim)
         self.window = None if window is None else check.size(self, "window", window)
-        self.rotary = check.choice(self, "rotary", rotary, ("halves", "pairs"))
+        self.rotary = check.choice(self, "rotary", rotary, PAIRINGS)
         self.norm_over = check.choice(self, "norm_over", norm_over, ("head", "width"))
         widths = {
             "query": self.heads * self.head_dim,

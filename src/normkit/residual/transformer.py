@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit import check
-from normkit.residual._attention import KeysValues, Turns, turns
+from normkit.ops.rope import Turns, turns
+from normkit.residual._attention import KeysValues
 from normkit.residual._stream import NormName
 from normkit.residual.placements import base_scale, make_norm
 from normkit.residual.transformer_layer import TransformerLayer, to_sphere

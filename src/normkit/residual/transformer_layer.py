@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.attention._core import FUSED
 from normkit.catalog import method
-from normkit.residual._attention import Attention, FeedForward, KeysValues, LinearName, Turns, cores
+from normkit.ops.rope import Turns
+from normkit.residual._attention import Attention, FeedForward, KeysValues, LinearName, cores
 from normkit.residual._stream import NormName, Stream
 from normkit.residual.placements import make_norm
 from normkit.statistics import accurate
