@@ -29,7 +29,7 @@ def shown(record: dict, wanted: dict) -> dict:
 
 def written(readme: str, record: dict, wanted: dict = SHOWN) -> str:
     """The README with the table of that measurement in its place."""
-    table = report.markdown(shown(record, wanted), COLUMNS)
+    table = report.markdown(shown(record, wanted), {name: report.COLUMNS[name] for name in COLUMNS})
     return PLACE.sub(lambda found: f"{table}\n", readme)
 
 

@@ -1,6 +1,7 @@
 """The benchmark's arithmetic and its table, on made-up times and on one tiny race. No number here is a speed."""
 
 import csv
+import importlib.util
 import io
 import itertools
 import json
@@ -10,7 +11,7 @@ import torch
 
 import normkit as nk
 from normkit import bench, cli
-from normkit.bench import cases, cost, paths, report, timing
+from normkit.bench import cases, cost, paths, report, timing, training
 from normkit.bench.timing import Entrant
 
 
@@ -268,6 +269,9 @@ def test_an_entrant_that_fails_does_not_race(monkeypatch):
         (["layernom"], "did you mean 'layernorm'"),
         (["--json", "nowhere/at/all.json"], "there is no folder"),
         (["layernorm2d", "--sizes", "4x8"], "no method chosen"),
+        (["--room", "residual", "--sizes", "4x8"], "batch x length x width"),
+        (["--room", "residual", "--vocab", "1"], "--vocab must be at least 2"),
+        (["--room", "residual", "mid-norm"], "placement must be one of 'pre-norm'"),
     ],
 )
 def test_mistakes_are_one_line(words, message, capsys):
@@ -275,3 +279,89 @@ def test_mistakes_are_one_line(words, message, capsys):
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+TRAINING = ["bench", "--room", "residual", "--sizes", "2x8x16", "--vocab", "11", "--repeats", "1"]
+
+
+@pytest.fixture
+def _without_x_transformers(monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "x_transformers" else find(name))
+
+
+@pytest.mark.usefixtures("_without_x_transformers")
+def test_decoders_train_side_by_side(tmp_path, capsys):
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    file = tmp_path / "bench.json"
+    assert cli.main([*TRAINING, "--cpu-time", "--json", str(file), "--csv", str(tmp_path / "bench.csv")]) == 0
+    out, progress = capsys.readouterr()
+    assert "x-transformers did not race: it is not installed; pip install" in out
+    assert "Times are those of the processor, on one thread." in out
+    assert "training llama 2x8x16 float32" in progress
+    rows = json.loads(file.read_text())["rows"]
+    entrants = ["normkit pre-norm", "normkit peri-norm", "transformers"]
+    assert [(row["decoder"], row["entrant"]) for row in rows] == list(itertools.product(["gpt2", "llama"], entrants))
+    for pre, peri, theirs in (rows[:3], rows[3:]):
+        assert pre["parameters"] == theirs["parameters"] < peri["parameters"]
+        assert peri["relative"] == pytest.approx(peri["seconds"] / pre["seconds"])
+        assert theirs["tokens_per_second"] == pytest.approx(16 / theirs["seconds"])
+    table = list(csv.DictReader(io.StringIO((tmp_path / "bench.csv").read_text())))
+    assert [line["entrant"] for line in table] == 2 * entrants
+
+
+def test_x_transformers_has_the_parameters_of_its_kind():
+    pytest.importorskip("x_transformers", reason="x-transformers is not installed")
+    size = training.Size(2, 8, 128, 11)
+    sizes = {}
+    for decoder in training.PEERS:
+        models, absent = training.line_up(decoder, size, ["pre-norm"])
+        assert "x-transformers" not in absent
+        sizes[decoder] = [
+            sum(p.numel() for p in models[n].parameters()) for n in ("normkit pre-norm", "x-transformers")
+        ]
+    matrices, shifts = 4 * 128, 2 * 128
+    assert sizes["gpt2"][0] - sizes["gpt2"][1] == training.DEPTH * (matrices + shifts) + 128
+    assert sizes["llama"][1] - sizes["llama"][0] == training.DEPTH * 2 * size.gated
+
+
+def test_a_step_of_training_learns_and_one_forward_does_not():
+    tokens = torch.randint(11, (2, 9), generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)
+    model = training.own("llama", training.Size(2, 8, 16, 11), "ngpt")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    logits = training.step(model, tokens, "float32", forward=True)()
+    assert not logits.requires_grad
+    torch.testing.assert_close(dict(model.state_dict()), before, rtol=0, atol=0)
+    train = training.step(model, tokens, "float32", forward=False)
+    losses = [train().item() for _ in range(20)]
+    assert losses[-1] < losses[0]
+    torch.testing.assert_close(model.embedding.weight.norm(dim=1), torch.ones(11))
+
+
+@pytest.mark.parametrize("dtype", ["mixed", "bfloat16"])
+def test_placements_train_by_name_in_any_type(dtype, monkeypatch, capsys):
+    monkeypatch.setattr(training, "PEERS", {"gpt2": {}})
+    assert cli.main([*TRAINING, "deepnorm", "--dtypes", dtype]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("gpt2")]
+    assert [("pre-norm" in line, "deepnorm" in line) for line in lines] == [(True, False), (False, True)]
+
+
+def test_the_processors_time_is_taken_on_one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    with timing.one_thread():
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(threads)
+
+
+def test_a_call_of_seconds_is_warmed_once():
+    clock, count = Clock(), []
+
+    def call():
+        count.append(0)
+        clock.now += timing.LONGEST + 1
+
+    timing.race({"a": Entrant(call)}, repeats=1, clock=clock)
+    assert len(count) == 2

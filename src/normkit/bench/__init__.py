@@ -4,22 +4,31 @@ The entrants run in turn, A B C A B C, so that a slow second of the machine fall
 gets it; PyTorch's own module for the same numbers, where there is one; torch's LayerNorm; the formula in plain PyTorch;
 the formula under torch.compile; and a plain copy of the input, which no method can beat. Inputs, sizes and peers come
 from the cards. All methods of one vector (the default) take a few minutes on two idle cores.
+
+With --room residual whole decoders train instead, with the placements named (pre-norm and peri-norm by default),
+beside the same of transformers and x-transformers.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
 import json
 import sys
+import time
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from normkit import catalog
-from normkit.bench import cases, cost, report
+from normkit.bench import cases, cost, report, timing
 from normkit.bench.cases import Case
 from normkit.catalog import Card
 
-FORMATS = ("text", "markdown")
+# Rooms whose methods say little alone, and the module that measures what they are part of. It has ``measure``, which
+# takes the options and a clock and returns rows, ``COLUMNS`` of their table, and a ``LEGEND`` of what these mean.
+STUDIES = {"residual": "training"}
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -28,12 +37,24 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("names", nargs="*", metavar="NAME", help="methods to time (default: the room or group chosen)")
     command.add_argument("--room", metavar="ROOM", help=f"all methods of a room: {', '.join(catalog.ROOMS)}")
     command.add_argument("--group", metavar="GROUP", help="all methods of a group (default: token)")
-    command.add_argument("--sizes", metavar="LIST", help="shapes of the input, such as 256x768,4096x768 or 32x64x56x56")
-    command.add_argument("--dtypes", metavar="LIST", default="float32,bfloat16", help=", ".join(cases.DTYPES))
+    command.add_argument(
+        "--sizes",
+        metavar="LIST",
+        help="shapes of the input, such as 256x768,4096x768 or 32x64x56x56; of decoders, batch x length x width",
+    )
+    command.add_argument("--vocab", type=int, default=50257, metavar="N", help="tokens of decoders (default: GPT-2's)")
+    command.add_argument(
+        "--dtypes",
+        metavar="LIST",
+        help=f"of {', '.join(cases.DTYPES)} (default: float32,bfloat16; of decoders, float32)",
+    )
     command.add_argument(
         "--repeats", type=int, default=15, metavar="N", help="rounds of each race, fewer if slow (default: 15)"
     )
     command.add_argument("--forward", action="store_true", help="the forward pass only")
+    command.add_argument(
+        "--cpu-time", action="store_true", help="measure the processor's time on one thread, where other work runs too"
+    )
     command.add_argument("--no-compile", action="store_true", help="leave out torch.compile, the slowest to prepare")
     command.add_argument("--markdown", action="store_true", help="print the table in Markdown")
     command.add_argument("--json", metavar="FILE", type=Path, help="also write everything measured, as JSON")
@@ -48,14 +69,31 @@ def run(options: argparse.Namespace) -> int:
     for file in filter(None, [options.json, options.csv]):
         if not file.parent.is_dir():
             raise ValueError(f"{file}: there is no folder {file.parent}")
-    lined_up = line_up(options)
-    record = {"machine": report.machine(), **measure(lined_up, options.repeats, not options.no_compile)}
+    study = studied(options)
+    with timing.one_thread() if options.cpu_time else contextlib.nullcontext():
+        record = measured(options, study)
     if options.json:
         options.json.write_text(json.dumps(record, indent=1) + "\n")
     if options.csv:
         options.csv.write_text(report.csv_text(record["rows"]))
-    print(report.markdown(record) if options.markdown else report.text(record))
+    table = {} if study is None else {"columns": study.COLUMNS, "meanings": study.LEGEND}
+    print((report.markdown if options.markdown else report.text)(record, **table))
     return 0
+
+
+def measured(options: argparse.Namespace, study: ModuleType | None) -> dict[str, Any]:
+    """Return everything that the options ask for, with the machine and the clock that it was measured by."""
+    clock = time.process_time if options.cpu_time else time.perf_counter
+    where = {**report.machine(), "clock": clock.__name__}
+    if study is not None:
+        return {"machine": where, **study.measure(options, clock)}
+    return {"machine": where, **measure(line_up(options), options.repeats, not options.no_compile, clock)}
+
+
+def studied(options: argparse.Namespace) -> ModuleType | None:
+    """Return the module that measures a room in its own way, or None where single methods race."""
+    name = None if options.group else STUDIES.get(options.room)
+    return None if name is None else importlib.import_module(f"normkit.bench.{name}")
 
 
 def line_up(options: argparse.Namespace) -> list[Case]:
@@ -63,7 +101,7 @@ def line_up(options: argparse.Namespace) -> list[Case]:
     cards = chosen(options.names, options.room, options.group)
     sizes = cases.sizes(options.sizes) if options.sizes else None
     passes = ("forward",) if options.forward else cases.PASSES
-    found = cases.cases(cards, sizes, cases.dtypes(options.dtypes), passes)
+    found = cases.cases(cards, sizes, cases.dtypes(options.dtypes or "float32,bfloat16"), passes)
     if not found:
         raise ValueError(f"no method chosen takes an input of size {options.sizes}")
     for card in cards:
@@ -79,13 +117,15 @@ def chosen(names: list[str], room: str | None, group: str | None) -> list[Card]:
     return [catalog.card(name) for name in names]
 
 
-def measure(lined_up: list[Case], repeats: int, compile: bool) -> dict[str, Any]:
+def measure(
+    lined_up: list[Case], repeats: int, compile: bool, clock: timing.Clock = time.perf_counter
+) -> dict[str, Any]:
     """Run the races one after the other, telling on stderr how far they are."""
     rows, failed = [], {}
     for index, case in enumerate(lined_up, 1):
         print(f"[{index}/{len(lined_up)}] {case}", file=sys.stderr, flush=True)
         try:
-            rows.append(cases.run(case, repeats, compile))
+            rows.append(cases.run(case, repeats, compile, clock))
         except (ValueError, TypeError, RuntimeError) as error:
             failed[str(case)] = str(error).split("\n")[0]
         except KeyboardInterrupt:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -282,13 +283,13 @@ def plain_copy(bout: Bout) -> Callable[[], object]:
     return lambda: target.copy_(x)
 
 
-def run(case: Case, repeats: int, compile: bool) -> dict[str, Any]:
+def run(case: Case, repeats: int, compile: bool, clock: timing.Clock = time.perf_counter) -> dict[str, Any]:
     """Hold one race, and return all that was measured as plain values."""
     bout = make(case)
     with torch.no_grad() if case.which == "forward" else nullcontext():
         there, absent = entrants(bout, compile)
         path = paths.taken(there["normkit"].call)
-        times = timing.race(there, repeats)
+        times = timing.race(there, repeats, clock)
         peaks = {name: cost.peak_bytes(there[name]) for name in WEIGHED if name in there}
     return {
         "method": case.card.name,

@@ -6,7 +6,7 @@ import csv
 import datetime
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from normkit import doctor
@@ -70,7 +70,9 @@ def memory(row: Mapping[str, Any]) -> float | None:
     return held["normkit"] / other if other else None
 
 
-COLUMNS = {
+Columns = Mapping[str, Callable[[Mapping[str, Any]], str]]  # the head of each, and what it shows of a row
+
+COLUMNS: Columns = {
     "method": lambda row: row["method"],
     "size": lambda row: row["size"] + (" cl" if row["strides"] == "channels-last" else ""),
     "type": lambda row: row["dtype"],
@@ -103,32 +105,32 @@ def times(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def cells(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = tuple(COLUMNS)) -> list[list[str]]:
+def cells(rows: Sequence[Mapping[str, Any]], columns: Columns = COLUMNS) -> list[list[str]]:
     """Return the table with its head; columns in which nobody has a value are left out."""
-    table = [list(columns)] + [[COLUMNS[name](row) for name in columns] for row in rows]
+    table = [list(columns)] + [[write(row) for write in columns.values()] for row in rows]
     kept = [i for i, column in enumerate(zip(*table, strict=True)) if set(column[1:]) != {"-"}]
     return [[line[i] for i in kept] for line in table]
 
 
-def text(record: Mapping[str, Any]) -> str:
+def text(record: Mapping[str, Any], columns: Columns = COLUMNS, meanings: Mapping[str, str] = LEGEND) -> str:
     """Write the machine, the table and what the columns mean, for a terminal."""
-    table = cells(record["rows"])
+    table = cells(record["rows"], columns)
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
-    return "\n".join([headline(record), "", *lines, "", *legend(table[0]), *remarks(record)])
+    return "\n".join([headline(record), "", *lines, "", *legend(table[0], meanings), *remarks(record)])
 
 
-def markdown(record: Mapping[str, Any], columns: Sequence[str] = tuple(COLUMNS)) -> str:
-    """Write the same for a page, or some columns of it."""
+def markdown(record: Mapping[str, Any], columns: Columns = COLUMNS, meanings: Mapping[str, str] = LEGEND) -> str:
+    """Write the same for a page."""
     head, *body = cells(record["rows"], columns)
     lines = ["| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *body]]
-    notes = [f"- {line}" for line in [*legend(head), *remarks(record)]]
+    notes = [f"- {line}" for line in [*legend(head, meanings), *remarks(record)]]
     return "\n".join([headline(record), "", *lines, "", *notes])
 
 
-def legend(columns: Sequence[str]) -> list[str]:
+def legend(columns: Sequence[str], meanings: Mapping[str, str]) -> list[str]:
     """Say what the columns of a table mean."""
-    return [f"{name}: {LEGEND[name]}" for name in columns if name in LEGEND]
+    return [f"{name}: {meanings[name]}" for name in columns if name in meanings]
 
 
 def headline(record: Mapping[str, Any]) -> str:
@@ -144,8 +146,12 @@ def remarks(record: Mapping[str, Any]) -> list[str]:
     """Say what the import costs, who did not race, what failed, and whether the machine was busy."""
     absent = {f"{name} did not race: {reason}" for row in record["rows"] for name, reason in row["absent"].items()}
     failed = [f"{case} failed: {reason}" for case, reason in record["failed"].items()]
-    imported = f"import normkit: {record['import_seconds'] * 1e3:.0f} ms after import torch."
-    return [imported, *busy(record["machine"]), *sorted(absent), *failed]
+    first = []
+    if "import_seconds" in record:
+        first.append(f"import normkit: {record['import_seconds'] * 1e3:.0f} ms after import torch.")
+    if record["machine"].get("clock") == "process_time":
+        first.append("Times are those of the processor, on one thread.")
+    return [*first, *busy(record["machine"]), *sorted(absent), *failed]
 
 
 def busy(where: Mapping[str, Any]) -> list[str]:
@@ -163,12 +169,23 @@ def busy(where: Mapping[str, Any]) -> list[str]:
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Write one line a race, with the seconds of every entrant."""
-    names = list(dict.fromkeys(name for row in rows for name in row["seconds"]))
+    """Write one line a row, with its plain values; a table of seconds, quartiles, ... has a column for each entrant.
+
+    >>> print(csv_text([{"method": "eln", "seconds": {"normkit": 0.5}}]), end="")
+    method,seconds: normkit
+    eln,0.5
+    """
+    flat = [dict(_plain(row)) for row in rows]
     file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    keys = ["method", "size", "strides", "dtype", "pass", "path", "least_bytes"]
-    writer.writerow([*keys, *(f"seconds: {name}" for name in names)])
-    for row in rows:
-        writer.writerow([*(row[key] for key in keys), *(row["seconds"].get(name, "") for name in names)])
+    writer = csv.DictWriter(file, dict.fromkeys(key for row in flat for key in row), restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
     return file.getvalue()
+
+
+def _plain(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in row.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{key}: {name}", inner) for name, inner in value.items())
+        else:
+            yield key, value
