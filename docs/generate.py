@@ -58,7 +58,8 @@ def index() -> str:
     for place, found in reference.rooms(cards()).items():
         parts.append(f"## {place}\n\n{reference.meaning_of(place, importlib.import_module)}")
         rows = [
-            (f"[{c.name}]({address(c).removeprefix('methods/')})", escaped(c.summary), c.over or "none") for c in found
+            (f"[{c.name}]({address(c).removeprefix('methods/')})", escaped(c.summary), reference.over(c) or "none")
+            for c in found
         ]
         parts.append(table(("method", "what it does", "statistic over"), rows))
     return "\n\n".join(parts) + "\n"

@@ -147,12 +147,23 @@ def statistic(card: Card) -> str:
     if not card.over:
         return "no statistic: every number is mapped by itself"
     found = axes(card)
-    over = [f"the {a.name} of a group" if a.spanned == "part" else _all(a.name) for a in found if a.spanned != "none"]
-    if not over:
-        return f"taken over {_listed(card.over.split())}"
+    if all(axis.spanned == "none" for axis in found):
+        return f"taken over {over(card)}"
     kept = [f"group of {a.name}" if a.spanned == "part" else _one(a.name) for a in found if a.spanned != "whole"]
     each = f"one statistic for each {_listed(kept)}, " if kept else "one statistic in all, "
-    return f"{each}taken over {_listed(over)}"
+    return f"{each}taken over {over(card)}"
+
+
+def over(card: Card) -> str:
+    """Name what a statistic is taken over; nothing where there is none.
+
+    >>> import normkit as nk
+    >>> over(nk.card("batchnorm"))
+    'N and all positions'
+    """
+    spanned = [a for a in axes(card) if a.spanned != "none"]
+    words = [f"the {a.name} of a group" if a.spanned == "part" else _all(a.name) for a in spanned]
+    return _listed(words or card.over.split()) if card.over else ""
 
 
 def _one(axis: str) -> str:
