@@ -11,6 +11,7 @@ from torch import nn
 import normkit as nk
 from normkit.ops.rope import rotate, turns
 from normkit.residual._attention import cores, masks_pairs
+from normkit.residual._gate import gated
 from normkit.residual.placements import WIRINGS
 
 TINY = {"vocab": 17, "dim": 16, "depth": 3, "heads": 4, "hidden": 24}
@@ -49,7 +50,7 @@ def linear_or_norm(theirs):
     return linear(theirs) if isinstance(theirs, nn.Linear) else {"weight": theirs.weight}
 
 
-def gated(theirs):
+def gated_state(theirs):
     up = torch.cat([theirs.up_proj.weight, theirs.gate_proj.weight])
     return {"up": {"weight": up}, "down": linear(theirs.down_proj)}
 
@@ -91,7 +92,7 @@ def state_of(theirs, norms):
     layers = {}
     for index, block in enumerate(theirs.model.layers):
         own = {name: {"weight": getattr(block, their).weight} for name, their in norms.items()}
-        layers[str(index)] = {"attention": attention_of(block.self_attn), "feedforward": gated(block.mlp), **own}
+        layers[str(index)] = {"attention": attention_of(block.self_attn), "feedforward": gated_state(block.mlp), **own}
     found = {
         "embedding": linear_or_norm(theirs.model.embed_tokens),
         "layers": layers,
@@ -306,6 +307,26 @@ def test_all_linear_maps_can_be_of_another_kind():
     model = nk.Decoder(**TINY, placement="post-norm", linear="sdd-linear")
     assert sum(type(m).__name__ == "SDDLinear" for m in model.modules()) == 6 * TINY["depth"]
     assert model(TOKENS).isfinite().all()
+
+
+ACTS = {
+    "swiglu": nn.functional.silu,
+    "geglu": nn.functional.gelu,
+    "geglu_tanh": lambda x: nn.functional.gelu(x, approximate="tanh"),
+}
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_a_gate_has_the_derivatives_of_its_definition(name):
+    h = torch.randn(3, 5, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64, requires_grad=True)
+    u, gate = h.chunk(2, -1)
+    torch.testing.assert_close(gated(h, name), ACTS[name](gate) * u)
+    torch.autograd.gradcheck(lambda x: gated(x, name), h)
+    torch.autograd.gradgradcheck(lambda x: gated(x, name), h)
+    strided = torch.randn(8, 3, dtype=torch.float64, requires_grad=True).mT
+    torch.autograd.gradcheck(lambda x: gated(x, name), strided)
+    rows = torch.func.vmap(torch.func.grad(lambda x: gated(x, name).sum()))(h.detach()[0])
+    torch.testing.assert_close(rows, torch.autograd.grad(gated(h[0], name).sum(), h)[0][0])
 
 
 @pytest.mark.parametrize("style", ["halves", "pairs"])

@@ -17,6 +17,7 @@ from normkit import catalog, check
 from normkit.activation._layers import Linear
 from normkit.attention._core import AttentionCore
 from normkit.ops.rope import PAIRINGS, Turns, rotate
+from normkit.residual._gate import GATES, gated
 from normkit.residual._stream import NormName, unit
 from normkit.residual.placements import make_norm
 
@@ -252,11 +253,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "relu_squared": lambda x: F.relu(x).square(),
 }
-GATES: dict[str, Callable[[Tensor], Tensor]] = {
-    "swiglu": F.silu,
-    "geglu": F.gelu,
-    "geglu_tanh": functools.partial(F.gelu, approximate="tanh"),
-}
 
 
 class FeedForward(nn.Module):
@@ -287,7 +283,4 @@ class FeedForward(nn.Module):
         return self.down(h if after is None else after(h))
 
     def _activate(self, h: Tensor) -> Tensor:
-        if self.activation in ACTIVATIONS:
-            return ACTIVATIONS[self.activation](h)
-        u, gate = h.chunk(2, -1)
-        return GATES[self.activation](gate) * u
+        return gated(h, self.activation) if self.activation in GATES else ACTIVATIONS[self.activation](h)
