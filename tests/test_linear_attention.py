@@ -28,18 +28,28 @@ WHOLE = {
     "transnormer-whole": ("transnormer", {}, 0),
     "transnormer-relu-whole": ("transnormer", {"block": 16, "activation": "relu"}, 0),
 }
+RECURRENT = {
+    **CAUSAL,
+    "rnope": ("rnope", {"layer": 0, "window": 20}, 0),
+    "rnope-wide": ("rnope", {"layer": 0, "window": CHUNK + 9}, 0),
+    "rnope-full": ("rnope", {"layer": 3}, 0),
+}
 ALL = {**CAUSAL, **WHOLE}
+TOLERANCE = {
+    torch.float64: {},
+    torch.bfloat16: {"rtol": 2**-7, "atol": 2**-7},
+}  # of a unit: single's error may flip one
 close = torch.testing.assert_close
 
 
 def build(case):
-    name, arguments, _ = ALL[case]
+    name, arguments, _ = {**ALL, **RECURRENT}[case]
     return nk.create(name, DIM, heads=HEADS, dtype=torch.float64, **arguments)
 
 
 def draw(case, length=LONG, batch=2):
     generator = torch.Generator().manual_seed(length)
-    shape = (3 + ALL[case][2], batch, HEADS, length, DIM)
+    shape = (3 + {**ALL, **RECURRENT}[case][2], batch, HEADS, length, DIM)
     return list(torch.randn(shape, generator=generator, dtype=torch.float64).unbind(0))
 
 
@@ -55,12 +65,26 @@ def steps(core, inputs):
     return torch.stack(given, 2), state
 
 
-@pytest.mark.parametrize("case", CAUSAL)
+@pytest.mark.parametrize("case", RECURRENT)
 def test_the_step_equals_the_parallel_form(case):
     core, inputs = build(case), draw(case)
     y, state = steps(core, inputs)
     close(y, core(*inputs))
-    assert all(part.shape[0] == 2 for part in (state if isinstance(state, tuple) else (state,)))
+    assert all(part.shape[0] == 2 for part in state)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("case", RECURRENT)
+def test_a_sequence_may_be_cut_anywhere(case, dtype):
+    core, inputs = build(case), [x.to(dtype) for x in draw(case)]
+    core = core if dtype is torch.float64 else core.float()
+    whole = core(*inputs)
+    state, given = None, []
+    for part in torch.arange(LONG).split([CHUNK, 0, 5, LONG - CHUNK - 6, 1]):
+        y, state = core.prefill(*(x[:, :, part] for x in inputs), state=state)
+        given.append(y)
+        assert y.dtype == dtype
+    close(torch.cat(given, 2), whole, **TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("norm", ["layernorm", None])
@@ -77,10 +101,10 @@ def test_a_step_of_half_precision_keeps_its_state_in_single(case):
     core, inputs = build(case).float(), [x.bfloat16() for x in draw(case, 3)]
     y, state = steps(core, inputs)
     assert y.dtype == torch.bfloat16
-    assert all(part.dtype == torch.float32 for part in (state if isinstance(state, tuple) else (state,)))
+    assert all(part.dtype == torch.float32 for part in state if part.is_floating_point())
 
 
-@pytest.mark.parametrize("case", CAUSAL)
+@pytest.mark.parametrize("case", RECURRENT)
 def test_no_token_sees_the_future(case):
     core, inputs = build(case), draw(case)
     later = [torch.cat([x[:, :, :70], x[:, :, 70:].roll(1, 2)], 2) for x in inputs]
@@ -218,7 +242,7 @@ def test_gates_may_close_and_stay_open(features):
         state = state * gate[:, t].exp().unsqueeze(-1) + k[:, t].unsqueeze(-1) * v[:, t].unsqueeze(-2)
         want.append((q[:, t].unsqueeze(-2) @ state).squeeze(-2))
     gate.requires_grad_()
-    y = gated_scan(q, k, v, key_gate=gate)
+    y, _ = gated_scan(q, k, v, key_gate=gate)
     close(y, torch.stack(want, 1))
     assert torch.isfinite(torch.autograd.grad(y.sum(), gate)[0]).all()
 
@@ -227,9 +251,9 @@ def test_single_precision_keeps_its_digits_over_long_sequences():
     q, k, v = torch.rand(3, 2, 4000, 8, dtype=torch.float64).unbind(0)
     gate = -torch.rand(2, 4000, 8, dtype=torch.float64) * 20
     for run in (
-        scan,
-        lambda q, k, v: scan(q, k, v, torch.full((1, 1), 0.7).to(q)),
-        lambda *x: gated_scan(*x, gate.to(x[0])),
+        lambda q, k, v: scan(q, k, v)[0],
+        lambda q, k, v: scan(q, k, v, torch.full((1, 1), 0.7).to(q))[0],
+        lambda *x: gated_scan(*x, gate.to(x[0]))[0],
     ):
         want = run(q, k, v)
         error = (run(q.float(), k.float(), v.float()) - want).abs() / want.abs()

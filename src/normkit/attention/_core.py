@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -21,10 +22,14 @@ class AttentionCore(Norm):
     Shapes: ``q`` (N, heads, T, head_dim), ``k`` and ``v`` (N, heads, S, head_dim). ``mask`` is boolean and broadcasts
     to (N, heads, T, S); True means that the query may see the key. A query that sees no key gets the zero vector.
 
-    ``forms`` holds the values of ``causal`` that the core's mathematics allows; another one is refused.
+    ``forms`` holds the values of ``causal`` that the core's mathematics allows; another one is refused. ``linear``
+    tells whether time and memory grow as the number of tokens, and not as its square.
+
+    A core that can go on from a state instead of the past's keys and values is :class:`Recurrent`.
     """
 
     forms: ClassVar[tuple[bool, ...]] = (False, True)
+    linear: bool = False
 
     def __init__(self, head_dim: int, heads: int, causal: bool = False):
         super().__init__()
@@ -57,6 +62,18 @@ class AttentionCore(Norm):
         """Require a boolean mask that broadcasts to (N, heads, T, S)."""
         self._check_seen("mask", mask, "(N, heads, T, S)", (*q.shape[:3], k.shape[2]), q)
 
+    def _seen(self, mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
+        """Require a mask of whole keys and return it as (..., S, 1)."""
+        self._check_mask(mask, q, k)
+        if mask is None:
+            return None
+        if mask.dim() > 1 and mask.shape[-2] != 1:
+            raise ValueError(
+                f"{type(self).__name__}: mask must hide a key from all queries alike, shape (N, heads, 1, S), since no "
+                f"score of a single pair is made or kept, but its shape is {tuple(mask.shape)}"
+            )
+        return mask.expand(torch.broadcast_shapes(mask.shape, (1, k.shape[2]))).mT
+
     def _check_seen(self, name: str, mask: Tensor | None, axes: str, wanted: tuple[int, ...], q: Tensor) -> None:
         if mask is None:
             return
@@ -73,6 +90,58 @@ class AttentionCore(Norm):
             )
         if mask.device != q.device:
             raise ValueError(f"{type(self).__name__}: {name} is on {mask.device}, but q is on {q.device}")
+
+
+class Recurrent(AttentionCore):
+    """A core that goes on from a state of its past: how tokens are generated one by one, at the same cost each.
+
+        y, state = core.prefill(q, k, v)                # a prompt, all (N, heads, T, head_dim): the parallel form
+        y, state = core.prefill(q, k, v, state=state)   # more of it
+        y, state = core.step(q, k, v, state)            # one token, all (N, heads, head_dim)
+
+    Whatever the parts, their results joined are ``core(q, k, v)`` of the joined sequence. ``prefill`` takes the mask
+    and the further inputs of the call, ``step`` the further inputs, each of its one token.
+
+    The state is a named tuple of tensors with N in front, so that ``type(state)(*(part[chosen] for part in state))``
+    picks and reorders samples, as beam search does. Sums in it are float32 where q is in half precision; all of it
+    carries gradients, and nothing is changed in place, so a state may be gone on from twice.
+
+    ``no_state()`` says why a core as it was built has none of this: None where it has.
+    """
+
+    state: type[tuple]
+    prefill: Callable[..., tuple[Tensor, Any]]
+
+    def no_state(self) -> str | None:
+        """Why this core has no state, in a user's words, or None if it has one."""
+        return None if self.causal else "step and prefill need causal=True; without it every token looks at all others"
+
+    def step(self, q: Tensor, k: Tensor, v: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        """Take one token: return its result and the state for the next."""
+        return self._one({"q": q, "k": k, "v": v}, state)
+
+    def _one(self, token: dict[str, Tensor], state: Any) -> tuple[Tensor, Any]:
+        """Prefill one token, each input (N, heads, head_dim)."""
+        q = token["q"]
+        n = q.shape[0] if isinstance(q, Tensor) and q.dim() else 0
+        for name, given in token.items():
+            check.values(self, name, given, (n, self.heads, self.head_dim), like=q)
+        y, state = self.prefill(**{name: given.unsqueeze(2) for name, given in token.items()}, state=state)
+        return y.squeeze(2), state
+
+    def _check_state(self, state: Any, q: Tensor) -> None:
+        reason = self.no_state()
+        if reason is not None:
+            raise ValueError(f"{type(self).__name__}: {reason}")
+        if state is None:
+            return
+        name = type(self).__name__
+        if not isinstance(state, self.state):
+            raise TypeError(f"{name}: state must be what step or prefill returned, not {type(state).__name__}")
+        if state[0].shape[0] != q.shape[0]:
+            raise ValueError(f"{name}: state is of {state[0].shape[0]} samples, but q has {q.shape[0]}")
+        if state[0].device != q.device:
+            raise ValueError(f"{name}: state is on {state[0].device}, but q is on {q.device}")
 
 
 def visible(mask: Tensor | None, causal: bool, length: int, keys: int, device: torch.device) -> Tensor | None:

@@ -27,24 +27,7 @@ class LinearCore(AttentionCore):
     computed in float32, also under autocast: sums over thousands of tokens in bfloat16 would be none.
     """
 
-    def _seen(self, mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
-        """Require a mask of whole keys and return it as (..., S, 1)."""
-        self._check_mask(mask, q, k)
-        if mask is None:
-            return None
-        if mask.dim() > 1 and mask.shape[-2] != 1:
-            raise ValueError(
-                f"{type(self).__name__}: mask must hide a key from all queries alike, shape (N, heads, 1, S), since "
-                f"the core makes no score of a single pair, but its shape is {tuple(mask.shape)}"
-            )
-        return mask.expand(torch.broadcast_shapes(mask.shape, (1, k.shape[2]))).mT
-
-    def _check_token(self, **inputs: Tensor) -> None:
-        """Require one token of every input, each (N, heads, head_dim)."""
-        first = next(iter(inputs.values()))
-        n = first.shape[0] if isinstance(first, Tensor) and first.dim() else 0
-        for name, tensor in inputs.items():
-            check.values(self, name, tensor, (n, self.heads, self.head_dim), like=first)
+    linear = True
 
 
 def grid(owner: object, size: Any) -> tuple[int, int]:

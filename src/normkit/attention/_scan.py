@@ -3,78 +3,133 @@
     S_t = (a_tᵀ b_t) * S_{t-1} + k_tᵀ v_t,    y_t = q_t S_t,    S before the first token is 0
 
 ``a_t`` decays the features of the keys, ``b_t`` those of the values; both lie in [0, 1] and are given as logarithms.
-The tokens are cut into chunks of 64. Inside a chunk the scan is a few small masked products, from chunk to chunk it is
-the recurrence itself, so that nothing of size T x T is made and no state of a single token is kept. Every exponent is a
-sum of logarithms between the key and the query, never a difference of such sums: it is at most 0 and loses no digits.
+A sequence may be cut anywhere, and gone on with from the state of its first part. The tokens are cut into chunks of 64.
+Inside a chunk the scan is a few small masked products, from chunk to chunk it is the recurrence itself, so that nothing
+of size T x T is made and no state of a single token is kept. Every exponent is a sum of logarithms between the key and
+the query, never a difference of such sums: it is at most 0 and loses no digits.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 CHUNK = 64
+Inputs = tuple[Tensor | None, ...]
 
 
-def scan(q: Tensor, k: Tensor, v: Tensor, slope: Tensor | None = None) -> Tensor:
-    """Sum the values of each query's past: all alike, or decayed by exp(-slope) a token.
+def scan(
+    q: Tensor, k: Tensor, v: Tensor, slope: Tensor | None = None, state: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Sum the values of each query's past, all alike or decayed by exp(-slope) a token; return that and the last S.
 
-    q and k are (..., T, K), v is (..., T, V), ``slope`` broadcasts to (..., 1, 1).
+    q and k are (..., T, K), v is (..., T, V), ``slope`` broadcasts to (..., 1, 1), ``state`` is S before the first
+    token, (..., K, V), 0 by default.
 
     >>> ones = torch.ones(1, 3, 1)
-    >>> scan(ones, ones, ones).flatten()
+    >>> scan(ones, ones, ones)[0].flatten()
     tensor([1., 2., 3.])
     """
-    length, chunk = q.shape[-2], _chunk(q.shape[-2])
-    q, k, v = (_cut(x, chunk) for x in (q, k, v))
-    if slope is None:
-        before = _states(k.mT @ v)
-        return _join((q @ k.mT).tril() @ v + q @ before, length)
-    slope = slope.unsqueeze(-1)
-    steps = torch.arange(chunk, device=q.device, dtype=q.dtype).unsqueeze(-1)
-    inside = (-slope * (steps - steps.mT).clamp(min=0)).exp().tril()
-    before = _states((k * (slope * (steps + 1 - chunk)).exp()).mT @ v, (-slope * chunk).exp())
-    return _join((q @ k.mT * inside) @ v + (q * (-slope * (steps + 1)).exp()) @ before, length)
+    if q.shape[-2] == 1:
+        return _advance(q, k, v, None if slope is None else (-slope).exp(), None, state)
+    return _in_parts(_scan, (q, k, v), slope, state)
 
 
 def gated_scan(
-    q: Tensor, k: Tensor, v: Tensor, key_gate: Tensor | None = None, value_gate: Tensor | None = None
-) -> Tensor:
-    """Sum the values of each query's past, each feature decayed by its own gates since.
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    key_gate: Tensor | None = None,
+    value_gate: Tensor | None = None,
+    state: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Sum the values of each query's past, each feature decayed by its own gates since; return that and the last S.
 
-    ``key_gate`` (..., T, K) and ``value_gate`` (..., T, V) are the logarithms of a and b.
+    ``key_gate`` (..., T, K) and ``value_gate`` (..., T, V) are the logarithms of a and b; ``state`` as in :func:`scan`.
 
     >>> ones = torch.ones(1, 3, 1)
-    >>> gated_scan(ones, ones, ones, value_gate=torch.full((1, 3, 1), 0.5).log()).flatten()
+    >>> gated_scan(ones, ones, ones, value_gate=torch.full((1, 3, 1), 0.5).log())[0].flatten()
     tensor([1.0000, 1.5000, 1.7500])
     """
-    length, chunk = q.shape[-2], _chunk(q.shape[-2])
-    q, k, v = (_cut(x, chunk) for x in (q, k, v))
-    key_gate, value_gate = (None if gate is None else _cut(gate, chunk) for gate in (key_gate, value_gate))
-    y = (q * k).sum(-1, keepdim=True) * v
+    if q.shape[-2] == 1:
+        key_decay, value_decay = (None if gate is None else gate.exp() for gate in (key_gate, value_gate))
+        return _advance(q, k, v, key_decay, value_decay, state)
+    return _in_parts(_gated_scan, (q, k, v, key_gate, value_gate), None, state)
+
+
+def _advance(
+    q: Tensor, k: Tensor, v: Tensor, key_decay: Tensor | None, value_decay: Tensor | None, state: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Take one token, q, k (..., 1, K) and v (..., 1, V), as the recurrence is written."""
+    add = k.mT * v
+    state = torch.zeros_like(add) if state is None else state
+    state = state if key_decay is None else state * key_decay.mT
+    state = state if value_decay is None else state * value_decay
+    state = state + add
+    return q @ state, state
+
+
+def _in_parts(run: Callable, inputs: Inputs, slope: Tensor | None, state: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Run all whole chunks, then what is left over as one chunk: the state must end with the last token."""
+    length = inputs[0].shape[-2]  # type: ignore[union-attr]
+    whole = length - length % CHUNK
+    if not 0 < whole < length:
+        return run(*(x if x is None else _cut(x) for x in inputs), slope, state)
+    first, state = _in_parts(run, _part(inputs, slice(whole)), slope, state)
+    last, state = _in_parts(run, _part(inputs, slice(whole, None)), slope, state)
+    return torch.cat([first, last], -2), state
+
+
+def _part(inputs: Inputs, tokens: slice) -> Inputs:
+    return tuple(x if x is None else x[..., tokens, :] for x in inputs)
+
+
+def _cut(x: Tensor) -> Tensor:
+    """Cut whole chunks, or one short one: (..., chunks, chunk, features)."""
+    chunks = max(1, x.shape[-2] // CHUNK)
+    return x.unflatten(-2, (chunks, x.shape[-2] // chunks))
+
+
+def _scan(q: Tensor, k: Tensor, v: Tensor, slope: Tensor | None, state: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Run on chunks."""
+    if slope is None:
+        before, after = _states(k.mT @ v, None, state)
+        return ((q @ k.mT).tril() @ v + q @ before).flatten(-3, -2), after
+    chunk, slope = q.shape[-2], slope.unsqueeze(-1)
+    steps = torch.arange(chunk, device=q.device, dtype=q.dtype).unsqueeze(-1)
+    inside = (-slope * (steps - steps.mT).clamp(min=0)).exp().tril()
+    before, after = _states((k * (slope * (steps + 1 - chunk)).exp()).mT @ v, (-slope * chunk).exp(), state)
+    past = (q * (-slope * (steps + 1)).exp()) @ before
+    return ((q @ k.mT * inside) @ v + past).flatten(-3, -2), after
+
+
+def _gated_scan(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    key_gate: Tensor | None,
+    value_gate: Tensor | None,
+    slope: None,
+    state: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Run on chunks, whose tokens are filled up to a power of two that stretches can be halved by."""
+    length = q.shape[-2]
+    fill = (0, 0, 0, (1 << max(length - 1, 0).bit_length()) - length)
+    if fill[-1]:
+        q, k, v = (F.pad(x, fill) for x in (q, k, v))
+        key_gate, value_gate = (gate if gate is None else F.pad(gate, fill) for gate in (key_gate, value_gate))
+    update = _decayed(k, _until_end(key_gate)).mT @ _decayed(v, _until_end(value_gate))
+    before, after = _states(update, _over(key_gate, value_gate), state)
+    y = _decayed(_decayed(q, _from_start(key_gate)) @ before, _from_start(value_gate))
+    y = y + (q * k).sum(-1, keepdim=True) * v
     half = 1
-    while half < chunk:
+    while half < length:
         y = y + _second_from_first_half(half, q, k, v, key_gate, value_gate)
         half *= 2
-    update = _decayed(k, _until_end(key_gate)).mT @ _decayed(v, _until_end(value_gate))
-    before = _states(update, _over(key_gate, value_gate))
-    return _join(y + _decayed(_decayed(q, _from_start(key_gate)) @ before, _from_start(value_gate)), length)
-
-
-def advance(
-    state: Tensor, q: Tensor, k: Tensor, v: Tensor, key_decay: Tensor | None = None, value_decay: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Take one token, q, k (..., 1, K) and v (..., 1, V): return its result and the state (..., K, V) after it.
-
-    The decays are a (..., 1, K or 1) and b (..., 1, V) themselves.
-    """
-    if key_decay is not None:
-        state = state * key_decay.mT
-    if value_decay is not None:
-        state = state * value_decay
-    state = state + k.mT * v
-    return q @ state, state
+    return y[..., :length, :].flatten(-3, -2), after
 
 
 def _second_from_first_half(
@@ -120,31 +175,13 @@ def _decayed(x: Tensor, gate: Tensor | None) -> Tensor:
     return x if gate is None else x * gate.exp()
 
 
-def _states(update: Tensor, keep: Tensor | None = None) -> Tensor:
-    """The state before each chunk, from what each adds to it, (..., chunks, K, V), and what each keeps of it."""
-    if keep is None:
-        return F.pad(update[..., :-1, :, :].cumsum(-3), (0, 0, 0, 0, 1, 0))
+def _states(update: Tensor, keep: Tensor | None, state: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The state before each chunk, from what each adds to it, (..., chunks, K, V), and what each keeps of it; and the
+    state after the last.
+    """
     updates = update.unbind(-3)
-    keeps = keep.expand(*keep.shape[:-3], len(updates), *keep.shape[-2:]).unbind(-3)
-    states = [torch.zeros_like(updates[0])]
-    for add, rest in zip(updates[:-1], keeps, strict=False):
-        states.append(states[-1] * rest + add)
-    return torch.stack(states, -3)
-
-
-def _chunk(length: int) -> int:
-    """The chunk for so many tokens: a power of two, at most 64."""
-    chunk = CHUNK
-    while chunk > 1 and chunk // 2 >= length:
-        chunk //= 2
-    return chunk
-
-
-def _cut(x: Tensor, chunk: int) -> Tensor:
-    """Fill the tokens up with zeros and cut them into chunks, at least one."""
-    chunks = max(1, (x.shape[-2] + chunk - 1) // chunk)
-    return F.pad(x, (0, 0, 0, chunks * chunk - x.shape[-2])).unflatten(-2, (chunks, chunk))
-
-
-def _join(y: Tensor, length: int) -> Tensor:
-    return y.flatten(-3, -2)[..., :length, :]
+    keeps = () if keep is None else keep.expand(*keep.shape[:-3], len(updates), *keep.shape[-2:]).unbind(-3)
+    states = [torch.zeros_like(updates[0]) if state is None else state]
+    for index, add in enumerate(updates):
+        states.append(add + (states[-1] * keeps[index] if keeps else states[-1]))
+    return torch.stack(states[:-1], -3), states[-1]

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from normkit import check
+from normkit.attention._core import Recurrent
 from normkit.attention._linear import LinearCore, accurate, count, full_precision, hide, inverse
-from normkit.attention._scan import advance, scan
+from normkit.attention._scan import scan
 from normkit.catalog import method
 
 
@@ -34,7 +35,7 @@ class Flows(NamedTuple):
     inputs={"k": "N heads S C", "v": "N heads S C", "mask?": "N 1 1 S : bool", "query_mask?": "N 1 T 1 : bool"},
     example={"heads": 2},
 )
-class FlowAttention(LinearCore):
+class FlowAttention(Recurrent, LinearCore):
     """Fix what flows into each query and out of each key to 1, so that keys compete and queries share, in linear time.
 
     With Q = sigmoid(q), K = sigmoid(k) and e = eps, sums over features unless written otherwise:
@@ -58,13 +59,16 @@ class FlowAttention(LinearCore):
     broadcasts to (N, heads, 1, S), False where a key is padding; ``query_mask`` to (N, heads, T, 1), False where a
     query is, since queries too enter the sums. A causal core takes ``mask`` alone, for keys and queries.
 
-    ``step(q, k, v, state=None)`` takes one token (N, heads, head_dim) of the causal form, and returns its result and
-    the state for the next.
+    The causal form has ``prefill(q, k, v, mask=None, state=None)``, which goes on from a state and returns the result
+    and the state then, and ``step(q, k, v, state=None)`` for one token (N, heads, head_dim). The state are the running
+    sums.
 
     Flowformer: Linearizing Transformers with Conservation Flows (Wu et al., 2022), arXiv 2202.06258.
 
     Differs from the paper, as the authors' code does, in: eps and the clamp.
     """
+
+    state = Flows
 
     def __init__(self, head_dim: int, *, heads: int, causal: bool = False, eps: float = 1e-6, clamp: float = 1.0):
         super().__init__(head_dim, heads, causal)
@@ -75,17 +79,33 @@ class FlowAttention(LinearCore):
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, query_mask: Tensor | None = None
     ) -> Tensor:
         """Attend."""
-        self._check(q, k, v, same_length=self.causal)
-        sources = self._seen(mask, q, k)
-        sinks = sources if self.causal else self._sinks(query_mask, q)
         if self.causal and query_mask is not None:
             raise ValueError("FlowAttention: query_mask must be None with causal=True; mask hides keys and queries")
+        if self.causal:
+            return self.prefill(q, k, v, mask)[0]
+        self._check(q, k, v)
+        sources, sinks = self._seen(mask, q, k), self._sinks(query_mask, q)
         dtype = q.dtype
         q, k, v = accurate(q, k, v)
-        q, k, v = hide(q.sigmoid(), sinks), hide(k.sigmoid(), sources), hide(v, sources)
         with full_precision(q):
-            y = self._causal(q, k, v, sources) if self.causal else self._joint(q, k, v, sources, sinks)
-        return y.to(dtype)
+            return self._joint(
+                hide(q.sigmoid(), sinks), hide(k.sigmoid(), sources), hide(v, sources), sources, sinks
+            ).to(dtype)
+
+    def prefill(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, state: Flows | None = None
+    ) -> tuple[Tensor, Flows]:
+        """Attend from the tokens behind ``state``: return the result and the state behind them."""
+        self._check(q, k, v, same_length=True)
+        self._check_state(state, q)
+        seen = self._seen(mask, q, k)
+        dtype = q.dtype
+        q, k, v = accurate(q, k, v)
+        with full_precision(q):
+            y, state = self._running(
+                hide(q.sigmoid(), seen), hide(k.sigmoid(), seen), hide(v, seen), seen, state or _empty(q, k, v)
+            )
+        return y.to(dtype), state
 
     def _sinks(self, query_mask: Tensor | None, q: Tensor) -> Tensor | None:
         wanted = (*q.shape[:3], 1)
@@ -108,37 +128,29 @@ class FlowAttention(LinearCore):
         values = competing.softmax(-2) * many * v
         return (conserved * (few / many)).sigmoid() * ((incoming * q) @ (k.mT @ values))
 
-    def _causal(self, q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None) -> Tensor:
-        here = torch.ones_like(q[..., :1]) if seen is None else seen.to(q.dtype)
-        n = here.cumsum(-2).clamp(min=1)
-        incoming = n * inverse(self._flow(q, k.cumsum(-2)))
-        outgoing = n * inverse(self._flow(k, q.cumsum(-2)))
-        conserved = self._flow(q, (outgoing * k).cumsum(-2)) / n
-        competing = (self._flow(k, (incoming * q).cumsum(-2)) / n).clamp(-self.clamp, self.clamp)
-        competition = hide(hide(competing, seen, -math.inf).logcumsumexp(-2), seen)
-        won = n * (competing - competition).exp()
-        return conserved.sigmoid() * scan(incoming / n * q, k, won * v)
-
-    def step(self, q: Tensor, k: Tensor, v: Tensor, state: Flows | None = None) -> tuple[Tensor, Flows]:
-        """Take one token of the causal form: return its result and the state for the next."""
-        if not self.causal:
-            raise ValueError("FlowAttention: step needs causal=True; without it every token looks at all others")
-        self._check_token(q=q, k=k, v=v)
-        dtype = q.dtype
-        q, k, v = (x.unsqueeze(-2) for x in accurate(q, k, v))
-        q, k = q.sigmoid(), k.sigmoid()
-        state = self._empty(q) if state is None else state
-        n, keys, queries = state.seen + 1, state.keys + k, state.queries + q
+    def _running(self, q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, state: Flows) -> tuple[Tensor, Flows]:
+        here = torch.ones_like(q[..., :1]) if seen is None else seen.to(q.dtype).expand_as(q[..., :1])
+        counts, keys, queries = _sums(here, state.seen), _sums(k, state.keys), _sums(q, state.queries)
+        n = counts.clamp(min=1)
         incoming, outgoing = n * inverse(self._flow(q, keys)), n * inverse(self._flow(k, queries))
-        sent, received = state.outgoing + outgoing * k, state.incoming + incoming * q
+        sent, received = _sums(outgoing * k, state.outgoing), _sums(incoming * q, state.incoming)
         competing = (self._flow(k, received) / n).clamp(-self.clamp, self.clamp)
-        competition = torch.logaddexp(state.competition, competing)
-        won = n * (competing - competition).exp()
-        with full_precision(q):
-            y, values = advance(state.values, incoming / n * q, k, won * v)
+        competition = torch.cat([state.competition, hide(competing, seen, -math.inf)], -2).logcumsumexp(-2)
+        won = n * (competing - hide(competition[..., 1:, :], seen)).exp()
+        y, values = scan(incoming / n * q, k, won * v, state=state.values)
         y = (self._flow(q, sent) / n).sigmoid() * y
-        return y.squeeze(-2).to(dtype), Flows(n, keys, queries, sent, received, competition, values)
+        if not q.shape[2]:
+            return y, state
+        sums = (x[..., -1:, :] for x in (counts, keys, queries, sent, received, competition))
+        return y, Flows._make([*sums, values])
 
-    def _empty(self, q: Tensor) -> Flows:
-        zero, one = torch.zeros_like(q), torch.zeros_like(q[..., :1])
-        return Flows(one, zero, zero, zero, zero, one - math.inf, zero.mT * zero)
+
+def _sums(x: Tensor, before: Tensor) -> Tensor:
+    """The sum up to each token, and that before the first."""
+    return x.cumsum(-2) + before
+
+
+def _empty(q: Tensor, k: Tensor, v: Tensor) -> Flows:
+    zero = q.new_zeros(*q.shape[:2], 1, q.shape[3])
+    one = zero[..., :1]
+    return Flows(one, zero, zero, zero, zero, one - math.inf, zero.mT * zero)

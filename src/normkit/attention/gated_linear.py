@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit import check
+from normkit.attention._core import Recurrent
 from normkit.attention._linear import LinearCore, accurate, feature_norm, full_precision, hide
-from normkit.attention._scan import advance, gated_scan
+from normkit.attention._scan import gated_scan
 from normkit.catalog import method
 
 
@@ -37,7 +38,7 @@ class Memory(NamedTuple):
     example={"heads": 2},
     provenance="from the paper's equations; no authors' code was found",
 )
-class GatedLinear(LinearCore):
+class GatedLinear(Recurrent, LinearCore):
     """Sum the values of the past with a learned decay of each value feature, and normalize the result of each head.
 
     For causal linear attention whose gates shall not saturate: the second gate keeps the first one's slope from
@@ -59,15 +60,17 @@ class GatedLinear(LinearCore):
     of the layer that makes ``refine`` starts near 0. ``mask`` broadcasts to (N, heads, 1, T); a token where it is False
     leaves the state as it is.
 
-    ``step(q, k, v, gate, refine, state=None)`` takes one token (N, heads, head_dim) and returns its result and the
-    state. The largest key of a whole sequence is not known there: a step gives what ``core`` gives for the last token
-    of the sequence so far. With a norm the difference to longer sequences is that of eps.
+    ``prefill(q, k, v, gate, refine, mask=None, state=None)`` goes on from a state and returns the result and the state
+    then; ``step(q, k, v, gate, refine, state=None)`` takes one token (N, heads, head_dim). The largest key of a
+    sequence that is not over is not known: a step gives what ``core`` gives for the last token of the sequence so far.
+    With a norm the difference to longer sequences is that of eps.
 
     ReGLA: Refining Gated Linear Attention (Lu et al., 2025), arXiv 2502.01578. A reconstruction from the equations: no
     authors' code was found, and that the norm is a LayerNorm is read between the lines.
     """
 
     forms = (True,)
+    state = Memory
 
     def __init__(
         self, head_dim: int, *, heads: int, norm: str | None = "layernorm", eps: float = 1e-5, causal: bool = True
@@ -81,38 +84,50 @@ class GatedLinear(LinearCore):
         self, q: Tensor, k: Tensor, v: Tensor, gate: Tensor, refine: Tensor, mask: Tensor | None = None
     ) -> Tensor:
         """Attend."""
+        return self.prefill(q, k, v, gate, refine, mask)[0]
+
+    def prefill(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        gate: Tensor,
+        refine: Tensor,
+        mask: Tensor | None = None,
+        state: Memory | None = None,
+    ) -> tuple[Tensor, Memory]:
+        """Attend from the tokens behind ``state``: return the result and the state behind them."""
         self._check(q, k, v, same_length=True)
         for name, given in (("gate", gate), ("refine", refine)):
             check.values(self, name, given, q.shape, like=q)
+        self._check_state(state, q)
         seen = self._seen(mask, q, k)
         dtype = q.dtype
         q, k, v, gate, refine = accurate(q, k, v, gate, refine)
-        largest = hide(k, seen, -math.inf).amax((-2, -1), keepdim=True) if k.shape[2] else k.sum((-2, -1), keepdim=True)
+        sums, largest = self._raised(state, _largest(k, seen))
         k = hide((hide(k, seen) - hide(largest, largest > -math.inf)).exp(), seen)
         with full_precision(q):
-            y = gated_scan(_query(q), k, hide(v, seen), value_gate=hide(_log_forget(gate, refine), seen))
-        return self._output(y).to(dtype)
+            forget = hide(_log_forget(gate, refine), seen)
+            y, sums = gated_scan(_query(q), k, hide(v, seen), value_gate=forget, state=sums)
+        return self._output(y).to(dtype), Memory(sums, largest)
+
+    def _raised(self, state: Memory | None, largest: Tensor) -> tuple[Tensor | None, Tensor]:
+        """The sums of the past as its largest key would have them, were it the largest of all so far; and that."""
+        if state is None:
+            return None, largest
+        largest = torch.maximum(largest, state.largest)
+        past = state.largest > -math.inf
+        return state.sums * hide((hide(state.largest, past) - hide(largest, past)).exp(), past), largest
 
     def _output(self, y: Tensor) -> Tensor:
         h = y / (math.e * math.sqrt(self.head_dim * (math.e**2 - 1)))
         return h if self.norm is None else self.norm(h)
 
-    def step(
+    def step(  # type: ignore[override]
         self, q: Tensor, k: Tensor, v: Tensor, gate: Tensor, refine: Tensor, state: Memory | None = None
     ) -> tuple[Tensor, Memory]:
         """Take one token: return its result and the state for the next."""
-        self._check_token(q=q, k=k, v=v, gate=gate, refine=refine)
-        dtype = q.dtype
-        q, k, v, gate, refine = (x.unsqueeze(-2) for x in accurate(q, k, v, gate, refine))
-        largest = k.amax(-1, keepdim=True)
-        sums = torch.zeros_like(k.mT * v)
-        if state is not None:
-            largest = torch.maximum(largest, state.largest)
-            sums = state.sums * (state.largest - largest).exp()
-        with full_precision(q):
-            forget = _log_forget(gate, refine).exp()
-            y, sums = advance(sums, _query(q), (k - largest).exp(), v, value_decay=forget)
-        return self._output(y).squeeze(-2).to(dtype), Memory(sums, largest)
+        return self._one({"q": q, "k": k, "v": v, "gate": gate, "refine": refine}, state)
 
 
 class _FeatureNorm(nn.Module):
@@ -126,6 +141,12 @@ class _FeatureNorm(nn.Module):
 
     def forward(self, h: Tensor) -> Tensor:
         return feature_norm(h, self.weight, self.bias, self.eps)
+
+
+def _largest(k: Tensor, seen: Tensor | None) -> Tensor:
+    """The largest feature of all keys of a head, (N, heads, 1, 1); -inf of none."""
+    k = hide(k, seen, -math.inf)
+    return F.pad(k.amax(-1), (0, 1), value=-math.inf).amax(-1)[..., None, None]
 
 
 def _query(q: Tensor) -> Tensor:

@@ -9,19 +9,21 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from normkit import check
-from normkit.attention._core import softmax_formula
+from normkit.attention._core import Recurrent, softmax_formula
 from normkit.attention._linear import LinearCore, accurate, full_precision, hide
-from normkit.attention._scan import advance, gated_scan
+from normkit.attention._scan import gated_scan
+from normkit.attention._window import Past, extended, last, window_attention
 from normkit.catalog import method
 from normkit.ops.rope import rotate, turns
 
 
 class Memory(NamedTuple):
-    """The linear branch's state, the window's rotated keys and its values, and the tokens so far (N, 1, 1, 1)."""
+    """The linear branch's state; the window's rotated keys, its values, which are seen; the tokens so far (N, 1)."""
 
     sums: Tensor
     keys: Tensor
     values: Tensor
+    shown: Tensor
     seen: Tensor
 
 
@@ -33,7 +35,7 @@ class Memory(NamedTuple):
     inputs={"k": "N heads T C", "v": "N heads T C", "mask?": "N 1 1 T : bool"},
     example={"heads": 2},
 )
-class LigerAttention(LinearCore):
+class LigerAttention(Recurrent, LinearCore):
     """Mix softmax attention over a window with gated linear attention over the whole past, gated by the keys
     themselves.
 
@@ -56,7 +58,8 @@ class LigerAttention(LinearCore):
 
     ``core(q, k, v, mask=None)``: all (N, heads, T, head_dim), q and k before any rotary embedding. ``mask`` broadcasts
     to (N, heads, 1, T); a token where it is False is not attended to and leaves the state as it is.
-    ``step(q, k, v, state=None)`` takes one token (N, heads, head_dim) and returns its result and the state.
+    ``prefill(q, k, v, mask=None, state=None)`` goes on from a state and returns the result and the state then;
+    ``step(q, k, v, state=None)`` takes one token (N, heads, head_dim). The state is a matrix a head, and the window.
 
     Liger: Linearizing Large Language Models to Gated Recurrent Structures (Lan et al., 2025), arXiv 2503.01496.
 
@@ -65,6 +68,7 @@ class LigerAttention(LinearCore):
     """
 
     forms = (True,)
+    state = Memory
 
     def __init__(
         self,
@@ -87,63 +91,34 @@ class LigerAttention(LinearCore):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
         """Attend."""
+        return self.prefill(q, k, v, mask)[0]
+
+    def prefill(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, state: Memory | None = None
+    ) -> tuple[Tensor, Memory]:
+        """Attend from the tokens behind ``state``: return the result and the state behind them."""
         self._check(q, k, v, same_length=True)
+        self._check_state(state, q)
         seen = self._seen(mask, q, k)
         dtype = q.dtype
         q, k, v = accurate(q, k, v)
         k, v = hide(k, seen), hide(v, seen)
-        time = torch.arange(q.shape[2], device=q.device, dtype=q.dtype).unsqueeze(-1)
+        sums, past = (None, None) if state is None else (state.sums, Past(*state[1:]))
         with full_precision(q):
-            o = gated_scan(q.softmax(-1), hide(k.softmax(-1), seen), v, key_gate=hide(self._log_gate(k), seen))
-            p = _window_attention(self._rotate(q, time), self._rotate(k, time), v, self.window, seen)
-        return self._mix(p, o).to(dtype)
+            gate = hide(F.logsigmoid(k) / self.gate_normalizer, seen)
+            o, sums = gated_scan(q.softmax(-1), hide(k.softmax(-1), seen), v, gate, state=sums)
+            p, past = self._windowed(q, k, v, seen, past)
+        return (self.ratio * p + (1 - self.ratio) * o).to(dtype), Memory(sums, *past)
 
-    def _mix(self, p: Tensor, o: Tensor) -> Tensor:
-        return self.ratio * p + (1 - self.ratio) * o
-
-    def _log_gate(self, k: Tensor) -> Tensor:
-        return F.logsigmoid(k) / self.gate_normalizer
-
-    def _rotate(self, x: Tensor, time: Tensor) -> Tensor:
-        if self.rope_base is None:
-            return x
-        return rotate(x, turns(time.squeeze(-1), self.head_dim, self.rope_base, x.dtype))
-
-    def step(self, q: Tensor, k: Tensor, v: Tensor, state: Memory | None = None) -> tuple[Tensor, Memory]:
-        """Take one token: return its result and the state for the next."""
-        self._check_token(q=q, k=k, v=v)
-        dtype = q.dtype
-        q, k, v = (x.unsqueeze(-2) for x in accurate(q, k, v))
-        time = torch.zeros_like(q[:, :1, :, :1]) if state is None else state.seen
-        sums = torch.zeros_like(k.mT * v) if state is None else state.sums
-        keys, values = self._rotate(k, time), v
-        if state is not None:
-            keys, values = torch.cat([state.keys, keys], -2), torch.cat([state.values, values], -2)
-        keys, values = keys[..., -self.window - 1 :, :], values[..., -self.window - 1 :, :]
-        with full_precision(q):
-            o, sums = advance(sums, q.softmax(-1), k.softmax(-1), v, self._log_gate(k).exp())
-            p = softmax_formula(self._rotate(q, time), keys, values)
-        return self._mix(p, o).squeeze(-2).to(dtype), Memory(sums, keys, values, time + 1)
-
-
-def _window_attention(q: Tensor, k: Tensor, v: Tensor, window: int, seen: Tensor | None) -> Tensor:
-    """Softmax attention of each query to itself and the ``window`` tokens before it, in blocks that see two blocks."""
-    length = q.shape[2]
-    width = max(1, window if window < length else length)
-    blocks = max(1, (length + width - 1) // width)
-    fill = (0, 0, 0, blocks * width - length)
-    q, k, v = (F.pad(x, fill).unflatten(-2, (blocks, width)) for x in (q, k, v))
-    k, v = _with_last_block(k), _with_last_block(v)
-    steps = torch.arange(width, device=q.device)
-    lag = steps.unsqueeze(-1) - torch.arange(-width, width, device=q.device)
-    shown = (lag >= 0) & (lag <= window)
-    first = torch.arange(blocks, device=q.device).view(-1, 1, 1) * width + torch.arange(-width, width, device=q.device)
-    shown = shown & (first >= 0)
-    if seen is not None:
-        tokens = seen.expand(*seen.shape[:-2], length, 1)
-        shown = shown & _with_last_block(F.pad(tokens, fill).unflatten(-2, (blocks, width))).mT
-    return softmax_formula(q, k, v, shown).flatten(2, 3)[:, :, :length]
-
-
-def _with_last_block(x: Tensor) -> Tensor:
-    return torch.cat([F.pad(x, (0, 0, 0, 0, 1, 0))[..., :-1, :, :], x], -2)
+    def _windowed(self, q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, past: Past | None) -> tuple[Tensor, Past]:
+        time = torch.arange(q.shape[2], device=q.device)
+        if past is not None:
+            time = time + past.seen.unsqueeze(-1)
+        if self.rope_base is not None:
+            angles = turns(time, self.head_dim, self.rope_base, q.dtype)
+            q, k = rotate(q, angles), rotate(k, angles)
+        whole = seen is None and past is None
+        past = extended(past, k, v, seen)
+        shown = None if whole else past.shown
+        y = window_attention(q, past.keys, past.values, self.window + 1, shown, attend=softmax_formula)
+        return y, last(past, self.window)

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check, statistics
+from normkit.attention._core import Recurrent
 from normkit.attention._linear import ACTIVATIONS, LinearCore, accurate, full_precision, hide, inverse
-from normkit.attention._scan import advance, scan
+from normkit.attention._scan import scan
 from normkit.catalog import method
 
 
@@ -29,7 +30,7 @@ class Memory(NamedTuple):
     inputs={"k": "N heads T C", "v": "N heads T C", "gate?": "N heads T C", "mask?": "N 1 1 T : bool"},
     example={"heads": 2},
 )
-class Lightning(LinearCore):
+class Lightning(Recurrent, LinearCore):
     """Sum the values of the past with a decay of the head's own, and divide the joined heads by their root mean square.
 
     The token mixer of TransNormerLLM: causal, linear in time, with a state of fixed size in generation.
@@ -53,13 +54,15 @@ class Lightning(LinearCore):
 
     ``core(q, k, v, gate=None, mask=None)``: all (N, heads, T, head_dim). ``mask`` broadcasts to (N, heads, 1, T) and is
     False where a token adds nothing to the state; the state decays over it.
-    ``step(q, k, v, state=None, gate=None)`` takes one token (N, heads, head_dim) and returns its result and the state.
+    ``prefill(q, k, v, gate=None, mask=None, state=None)`` goes on from a state and returns the result and the state
+    then; ``step(q, k, v, state=None, gate=None)`` takes one token (N, heads, head_dim). The state is a matrix a head.
 
     Scaling TransNormer to 175 Billion Parameters (Qin et al., 2023), arXiv 2307.14995; Lightning Attention-2 (Qin et
     al., 2024), arXiv 2401.04658.
     """
 
     forms = (True,)
+    state = Memory
 
     def __init__(
         self,
@@ -90,16 +93,37 @@ class Lightning(LinearCore):
         self, q: Tensor, k: Tensor, v: Tensor, gate: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """Attend."""
+        return self.prefill(q, k, v, gate, mask)[0]
+
+    def prefill(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        gate: Tensor | None = None,
+        mask: Tensor | None = None,
+        state: Memory | None = None,
+    ) -> tuple[Tensor, Memory]:
+        """Attend from the tokens behind ``state``: return the result and the state behind them."""
         self._check(q, k, v, same_length=True)
         if gate is not None:
             check.values(self, "gate", gate, q.shape, like=q)
+        self._check_state(state, q)
         seen = self._seen(mask, q, k)
-        dtype = q.dtype
+        dtype, length = q.dtype, q.shape[2]
         q, k, v = accurate(q, k, v)
-        time = torch.arange(q.shape[2], device=q.device, dtype=q.dtype).unsqueeze(-1)
+        past = torch.zeros_like(q[:, :1, :1, :1]) if state is None else state.seen
+        time = past + torch.arange(length, device=q.device, dtype=q.dtype).unsqueeze(-1)
+        q, k = self._features(q, time), hide(self._features(k, time), seen)
         with full_precision(q):
-            o = scan(self._features(q, time), hide(self._features(k, time), seen), hide(v, seen), self._slopes(q))
-        return self._output(o, gate).to(dtype)
+            o, sums = scan(q, k, hide(v, seen), self._slopes(q), None if state is None else state.sums)
+        return self._output(o, gate).to(dtype), Memory(sums, past + length)
+
+    def step(
+        self, q: Tensor, k: Tensor, v: Tensor, state: Memory | None = None, gate: Tensor | None = None
+    ) -> tuple[Tensor, Memory]:
+        """Take one token: return its result and the state for the next."""
+        return self._one({"q": q, "k": k, "v": v, **({} if gate is None else {"gate": gate})}, state)
 
     def _features(self, x: Tensor, time: Tensor) -> Tensor:
         x = ACTIVATIONS[self.activation](x)
@@ -116,21 +140,6 @@ class Lightning(LinearCore):
         if self.norm:
             o = o * inverse(statistics.root(o.square().mean((1, 3), keepdim=True) + self.eps))
         return o if gate is None else o * gate
-
-    def step(
-        self, q: Tensor, k: Tensor, v: Tensor, state: Memory | None = None, gate: Tensor | None = None
-    ) -> tuple[Tensor, Memory]:
-        """Take one token: return its result and the state for the next."""
-        self._check_token(q=q, k=k, v=v, **({} if gate is None else {"gate": gate}))
-        dtype = q.dtype
-        q, k, v = (x.unsqueeze(-2) for x in accurate(q, k, v))
-        time = torch.zeros_like(q[:, :1, :, :1]) if state is None else state.seen
-        q, k = self._features(q, time), self._features(k, time)
-        sums = torch.zeros_like(k.mT * v) if state is None else state.sums
-        with full_precision(q):
-            o, sums = advance(sums, q, k, v, (-self._slopes(q)).exp())
-        y = self._output(o, None if gate is None else gate.unsqueeze(-2))
-        return y.squeeze(-2).to(dtype), Memory(sums, time + 1)
 
 
 def alibi_slopes(heads: int, like: Tensor) -> Tensor:

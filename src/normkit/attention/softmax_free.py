@@ -54,6 +54,7 @@ class SoftmaxFree(LinearCore):
     """
 
     forms = (False,)
+    keys_are_queries = True
 
     def __init__(
         self,

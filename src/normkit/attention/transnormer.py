@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit import check, statistics
-from normkit.attention._core import softmax_formula
+from normkit.attention._core import Recurrent, softmax_formula
 from normkit.attention._linear import ACTIVATIONS, LinearCore, accurate, full_precision, hide, inverse
-from normkit.attention._scan import advance, scan
+from normkit.attention._scan import scan
 from normkit.catalog import method
 
 
+class Sums(NamedTuple):
+    """The state of keys by values, (N, heads, head_dim, head_dim)."""
+
+    sums: Tensor
+
+
 class Block(NamedTuple):
-    """The keys and values of the block that is being filled; empty where the next token starts one."""
+    """The keys and values of the block that is being filled, and which are seen; empty where the next starts one."""
 
     keys: Tensor
     values: Tensor
+    shown: Tensor
 
 
 @method(
@@ -30,7 +37,7 @@ class Block(NamedTuple):
     inputs={"k": "N heads T C", "v": "N heads T C", "mask?": "N 1 1 T : bool"},
     example={"heads": 2},
 )
-class TransNormer(LinearCore):
+class TransNormer(Recurrent, LinearCore):
     """Sum the values by activated products of queries and keys, and divide the joined heads by their root mean square.
 
     The denominator of linear attention makes its gradients unbounded; a norm of the result keeps them bounded. With
@@ -54,8 +61,9 @@ class TransNormer(LinearCore):
         softmax: softmax in the blocks instead of ``activation``.
 
     ``core(q, k, v, mask=None)``: all (N, heads, T, head_dim). ``mask`` broadcasts to (N, heads, 1, T), False at
-    padding. ``step(q, k, v, state=None)`` takes one token (N, heads, head_dim) of the causal form, and returns its
-    result and the state for the next: a matrix a head, or with blocks the keys and values of the current block.
+    padding. The causal form has ``prefill(q, k, v, mask=None, state=None)``, which goes on from a state and returns the
+    result and the state then, and ``step(q, k, v, state=None)`` for one token (N, heads, head_dim). The state is a
+    matrix a head, or with blocks the keys and values of the current block.
 
     Blocks are as in the authors' code. Zero tokens fill up the last one; where nothing is causal they take part in its
     softmax. A future score is set to 0 before the activation, which hides it unless that is ``"1+elu"``.
@@ -79,69 +87,73 @@ class TransNormer(LinearCore):
         self.activation = check.choice(self, "activation", activation, tuple(ACTIVATIONS))
         self.eps = check.eps(self, eps)
         self.block = None if block is None else check.size(self, "block", block)
+        self.state = Sums if block is None else Block
         self.softmax = bool(softmax)
         if self.softmax and block is None:
             raise ValueError("TransNormer: softmax=True needs block, the number of tokens in a block, which is None")
         check.choice(self, "norm", norm, ("simple", "rms"))
         self.norm = None if self.softmax else _JointRMS(heads * head_dim, self.eps, gain=norm == "rms")
 
+    def no_state(self) -> str | None:
+        """Why this core has no state, in a user's words, or None if it has one."""
+        if self.causal and self.block is not None and not self.softmax and self.activation == "1+elu":
+            return "step and prefill have no meaning with activation='1+elu' in blocks, which see the future"
+        return super().no_state()
+
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
         """Attend."""
+        return self._run(q, k, v, mask, None)[0]
+
+    def prefill(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, state: Sums | Block | None = None
+    ) -> tuple[Tensor, Sums | Block]:
+        """Attend from the tokens behind ``state``: return the result and the state behind them."""
+        self._check_state(state, q)
+        return self._run(q, k, v, mask, state)
+
+    def _run(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, state: Any) -> tuple[Tensor, Any]:
         self._check(q, k, v, same_length=True)
         seen = self._seen(mask, q, k)
         dtype = q.dtype
         q, k, v = accurate(q, k, v)
         with full_precision(q):
-            o = self._linear(q, k, v, seen) if self.block is None else self._blocks(q, k, v, seen)
-            return self._normalized(o).to(dtype)
+            o, state = (self._linear if self.block is None else self._blocks)(q, k, v, seen, state)
+            return (o if self.norm is None else self.norm(o)).to(dtype), state
 
-    def _normalized(self, o: Tensor) -> Tensor:
-        return o if self.norm is None else self.norm(o)
-
-    def _linear(self, q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None) -> Tensor:
+    def _linear(
+        self, q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, state: Sums | None
+    ) -> tuple[Tensor, Sums | None]:
         act = ACTIVATIONS[self.activation]
         q, k, v = act(q), hide(act(k), seen), hide(v, seen)
-        return scan(q, k, v) if self.causal else q @ (k.mT @ v)
+        if not self.causal:
+            return q @ (k.mT @ v), None
+        o, sums = scan(q, k, v, state=None if state is None else state.sums)
+        return o, Sums(sums)
 
-    def _blocks(self, q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None) -> Tensor:
-        length, width = q.shape[2], self.block or 1
-        q, k, v = (_cut(hide(x, s), width) for x, s in ((q, None), (k, seen), (v, seen)))
-        shown = None if seen is None else _cut(seen.expand(*seen.shape[:-2], length, 1), width, True).mT
+    def _blocks(
+        self, q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, state: Block | None
+    ) -> tuple[Tensor, Block]:
+        """Attend in blocks, the first of which ``state`` may have begun."""
+        width, length = self.block or 1, q.shape[2]
+        shown = torch.ones_like(k[..., :1], dtype=torch.bool) if seen is None else seen.expand(*k.shape[:3], 1)
+        k, v, past = hide(k, seen), hide(v, seen), 0
+        if state is not None:
+            k, v, shown = (torch.cat(pair, 2) for pair in zip(state, (k, v, shown), strict=True))
+            past = state.keys.shape[2]
+        open_at = (past + length) // width * width
+        rest = Block(*(x[:, :, open_at:] for x in (k, v, shown)))
+        q, k, v = (_cut(x, width) for x in (F.pad(q, (0, 0, past, 0)), k, v))
+        visible = None if seen is None and state is None else _cut(shown, width, True).mT
         if self.causal:
             earlier = torch.ones(width, width, dtype=torch.bool, device=q.device).tril()
-            shown = earlier if shown is None else shown & earlier
-        return self._attend(q, k, v, shown).flatten(2, 3)[:, :, :length]
+            visible = earlier if visible is None else visible & earlier
+        return self._attend(q, k, v, visible).flatten(2, 3)[:, :, past : past + length], rest
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, shown: Tensor | None) -> Tensor:
         if self.softmax:
             return softmax_formula(q, k, v, shown)
         scores = q * self.head_dim**-0.5 @ k.mT
         return ACTIVATIONS[self.activation](hide(scores, shown)) @ v
-
-    def step(
-        self, q: Tensor, k: Tensor, v: Tensor, state: Tensor | Block | None = None
-    ) -> tuple[Tensor, Tensor | Block]:
-        """Take one token of the causal form: return its result and the state for the next."""
-        if not self.causal:
-            raise ValueError("TransNormer: step needs causal=True; without it every token looks at all others")
-        if self.block is not None and not self.softmax and self.activation == "1+elu":
-            raise ValueError("TransNormer: step has no meaning with activation='1+elu' in blocks, which see the future")
-        self._check_token(q=q, k=k, v=v)
-        dtype = q.dtype
-        q, k, v = (x.unsqueeze(-2) for x in accurate(q, k, v))
-        with full_precision(q):
-            o, after = self._step_linear(q, k, v, state) if self.block is None else self._step_block(q, k, v, state)
-            return self._normalized(o).squeeze(-2).to(dtype), after
-
-    def _step_linear(self, q: Tensor, k: Tensor, v: Tensor, state) -> tuple[Tensor, Tensor]:
-        act = ACTIVATIONS[self.activation]
-        return advance(torch.zeros_like(k.mT * v) if state is None else state, act(q), act(k), v)
-
-    def _step_block(self, q: Tensor, k: Tensor, v: Tensor, state) -> tuple[Tensor, Block]:
-        if state is not None:
-            k, v = torch.cat([state.keys, k], -2), torch.cat([state.values, v], -2)
-        full = k.shape[-2] == self.block
-        return self._attend(q, k, v, None), Block(k[..., :0, :], v[..., :0, :]) if full else Block(k, v)
 
 
 class _JointRMS(nn.Module):
