@@ -11,7 +11,7 @@ import torch
 
 import normkit as nk
 from normkit import bench, cli
-from normkit.bench import cases, cost, paths, report, timing, training
+from normkit.bench import cases, cost, lengths, paths, report, timing, training
 from normkit.bench.timing import Entrant
 
 
@@ -271,6 +271,9 @@ def test_an_entrant_that_fails_does_not_race(monkeypatch):
         (["layernorm2d", "--sizes", "4x8"], "no method chosen"),
         (["--room", "residual", "--sizes", "4x8"], "batch x length x width"),
         (["--room", "residual", "--vocab", "1"], "--vocab must be at least 2"),
+        (["--room", "attention", "--sizes", "4x16"], "a number of tokens from 16, such as 1024, not 4x16"),
+        (["--room", "attention", "--sizes", "8"], "a number of tokens from 16"),
+        (["--room", "attention", "rmsnorm"], "rmsnorm is no attention core; they are"),
         (["--room", "residual", "mid-norm"], "placement must be one of 'pre-norm'"),
     ],
 )
@@ -365,3 +368,69 @@ def test_a_call_of_seconds_is_warmed_once():
 
     timing.race({"a": Entrant(call)}, repeats=1, clock=clock)
     assert len(count) == 2
+
+
+# ---- attention at growing lengths ----
+
+ATTENTION = ["bench", "--room", "attention", "--repeats", "1", "--sizes", "32,16"]
+FORMS = [
+    (name, causal) for name in nk.methods(room="attention") for causal in getattr(nk.card(name).cls, "forms", (False,))
+]
+
+
+def test_cores_race_at_growing_lengths(tmp_path, capsys):
+    file = tmp_path / "bench.json"
+    names = ["lightning", "normalized-attention", "softmax-free"]
+    assert cli.main([*ATTENTION, *names, "--json", str(file), "--csv", str(tmp_path / "bench.csv"), "--markdown"]) == 0
+    out, progress = capsys.readouterr()
+    assert "causal attention of 32 tokens, float32" in progress
+    rows = json.loads(file.read_text())["rows"]
+    ran = [("normalized-attention", "whole"), ("softmax-free", "whole")]
+    ran += [("lightning", "causal"), ("normalized-attention", "causal")]
+    assert [(row["method"], row["form"], row["tokens"]) for row in rows] == [(*one, t) for one in ran for t in (16, 32)]
+    assert {row["method"] for row in rows if row["linear"]} == {"lightning", "softmax-free"}
+    for first, second in zip(rows[::2], rows[1::2], strict=True):
+        assert first["growth"] is None
+        assert second["growth"] == second["seconds"] / first["seconds"]
+        assert second["peak_growth"] == second["peak_bytes"] / first["peak_bytes"]
+        assert second["softmax"] > 0
+        assert (second["overtakes"] is not None) == second["linear"]
+    assert "| lightning | causal | linear | 1x4x32x64 | float32 |" in out
+    table = list(csv.DictReader(io.StringIO((tmp_path / "bench.csv").read_text())))
+    assert [line["method"] for line in table] == [row["method"] for row in rows]
+
+
+@pytest.mark.parametrize("name, causal", FORMS)
+def test_every_core_can_be_made_at_a_length(name, causal):
+    course = lengths.Course(nk.card(name), causal, 48, "float32")
+    core, inputs = lengths.made(course)
+    y = core(*inputs)
+    assert 48 in inputs[0].shape
+    # cores that take coordinates return them beside the features, of each head
+    assert y.numel() == 48 * lengths.HEADS * (lengths.HEAD_DIM + nk.card(name).example.get("pos_dim", 0))
+    assert isinstance(core.linear, bool)
+
+
+def test_a_call_beyond_the_budget_is_not_made(monkeypatch, capsys):
+    monkeypatch.setattr(lengths, "SECONDS", 0.0)
+    assert cli.main([*ATTENTION, "lightning", "--forward"]) == 0
+    assert "would take about 0 s" in capsys.readouterr().out
+    last = {"tokens": 1024, "seconds": 1e-3, "peak_bytes": 2**20, "linear": True}
+    monkeypatch.setattr(lengths, "SECONDS", 10.0)
+    assert lengths.too_much([last], 2**20) is None
+    assert lengths.too_much([last, {**last, "seconds": None}], 2**22) == "would hold about 4.0 GiB"
+    assert lengths.too_much([{**last, "linear": False}], 2**17) == "would take about 16 s"
+
+
+def test_where_a_core_is_ahead_shorter_races_are_held(monkeypatch):
+    held = []
+    ahead = {128: 4.0, 64: 2.0, 32: 0.5}
+
+    def at(self, length, cards, done):
+        held.append(length)
+        return [{"method": card.name, "tokens": length, "softmax": ahead[length], "linear": True} for card in cards]
+
+    monkeypatch.setattr(lengths.Race, "at", at)
+    rows = lengths.Race(True, "float32", False, 1, None).run([nk.card("lightning")], [128])
+    assert held == [128, 64, 32]
+    assert [row["overtakes"] for row in rows] == ["45"]

@@ -37,6 +37,11 @@ class AttentionCore(Norm):
         self.heads = check.size(self, "heads", heads)
         self.causal = self._form(bool(causal))
 
+    @classmethod
+    def fitting(cls, length: int) -> dict[str, Any]:
+        """Arguments that a number of tokens calls for, where there are such."""
+        return {}
+
     def _form(self, causal: bool) -> bool:
         if causal not in self.forms:
             cards = [catalog.card(name) for name in catalog.methods(room="attention")]

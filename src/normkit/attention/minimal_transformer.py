@@ -51,6 +51,9 @@ class MinimalTransformer(Norm):
     Differs from the paper in: its experiments ran on a Keras layer, with the biases that the equations have not.
     """
 
+    forms = (False, True)
+    linear = False
+
     def __init__(
         self, dim: int, *, heads: int = 1, similarity: str = "collapsed", value: bool = False, causal: bool = False
     ):

@@ -19,6 +19,7 @@ from normkit.norm import Norm
     paper="Polynormer: Polynomial-Expressive Graph Transformer in Linear Time (Deng et al., 2024), arXiv 2403.01232",
     shape="N C",
     over="N",
+    example={"heads": 2},
 )
 class Polynormer(Norm):
     """Let every node attend to all nodes in linear time, and multiply what it gets with a linear map of itself.
@@ -48,6 +49,8 @@ class Polynormer(Norm):
 
     Polynormer: Polynomial-Expressive Graph Transformer in Linear Time (Deng et al., 2024), arXiv 2403.01232.
     """
+
+    linear = True
 
     def __init__(
         self,

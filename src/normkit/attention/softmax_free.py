@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -85,6 +88,14 @@ class SoftmaxFree(LinearCore):
             if check.size(self, "kernel_size", kernel_size) % 2 == 0:
                 raise ValueError(f"SoftmaxFree: kernel_size must be odd, not {kernel_size}")
             self.conv = nn.Conv2d(heads, heads, kernel_size, padding=kernel_size // 2, groups=heads, bias=False)
+
+    @classmethod
+    def fitting(cls, length: int) -> dict[str, Any]:
+        """A grid of that many tokens, as square as can be, and the stride that leaves at most 36 landmarks."""
+        height = max(d for d in range(1, math.isqrt(length) + 1) if length % d == 0)
+        width = length // height
+        ratio = next(r for r in range(2, width + 2) if (height // r) * (width // r) <= 36)
+        return {"size": (height, width), "ratio": ratio}
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
         """Attend."""

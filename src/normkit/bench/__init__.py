@@ -6,7 +6,8 @@ the formula under torch.compile; and a plain copy of the input, which no method 
 from the cards. All methods of one vector (the default) take a few minutes on two idle cores.
 
 With --room residual whole decoders train instead, with the placements named (pre-norm and peri-norm by default),
-beside the same of transformers and x-transformers.
+beside the same of transformers and x-transformers. With --room attention every core runs at growing lengths, and the
+table tells what its time and memory grow by, and from which length a linear one overtakes softmax.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from normkit.catalog import Card
 
 # Rooms whose methods say little alone, and the module that measures what they are part of. It has ``measure``, which
 # takes the options and a clock and returns rows, ``COLUMNS`` of their table, and a ``LEGEND`` of what these mean.
-STUDIES = {"residual": "training"}
+STUDIES = {"residual": "training", "attention": "lengths"}
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -40,13 +41,14 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--sizes",
         metavar="LIST",
-        help="shapes of the input, such as 256x768,4096x768 or 32x64x56x56; of decoders, batch x length x width",
+        help="shapes of the input, such as 256x768,4096x768 or 32x64x56x56; of decoders, batch x length x width; of "
+        "attention, tokens",
     )
     command.add_argument("--vocab", type=int, default=50257, metavar="N", help="tokens of decoders (default: GPT-2's)")
     command.add_argument(
         "--dtypes",
         metavar="LIST",
-        help=f"of {', '.join(cases.DTYPES)} (default: float32,bfloat16; of decoders, float32)",
+        help=f"of {', '.join(cases.DTYPES)} (default: float32,bfloat16; of decoders and attention, float32)",
     )
     command.add_argument(
         "--repeats", type=int, default=15, metavar="N", help="rounds of each race, fewer if slow (default: 15)"
