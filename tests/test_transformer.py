@@ -10,7 +10,7 @@ from torch import nn
 
 import normkit as nk
 from normkit.ops.rope import rotate, turns
-from normkit.residual._attention import cores, masks_pairs
+from normkit.residual._attention import cores, masks_pairs, reads_others
 from normkit.residual._gate import gated
 from normkit.residual.placements import WIRINGS
 
@@ -227,32 +227,268 @@ def test_any_norm_goes_with_any_placement(placement, norm):
 
 
 CAUSAL = sorted(name for name, card in cores().items() if True in card.cls.forms)
-NEEDS = {"qk-norm": {"length": 8}}
+NEEDS = {
+    "qk-norm": {"length": 8},
+    "norm-aware-linear": {"size": (2, 4)},
+    "softmax-free": {"size": (2, 4), "ratio": 2},
+}
+SMALL = {"dim": 16, "heads": 2, "hidden": 12}
+PAIR = TOKENS[:, :8]
 
 
-@pytest.mark.parametrize("core", CAUSAL)
-@pytest.mark.parametrize("placement", ["pre-norm", "hybridnorm", "normformer"])
-def test_other_cores_go_with_any_placement(placement, core):
-    layer = nk.TransformerLayer(placement=placement, dim=8, core=core, core_options=NEEDS.get(core), **SQUARE).double()
-    x = torch.randn(2, 5, 8, dtype=torch.float64)
-    y = layer(x)
-    assert y.isfinite().all()
-    other = x.clone()
-    other[:, 3:] += 1
-    torch.testing.assert_close(layer(other)[:, :3], y[:, :3])
-    assert not torch.allclose(layer(other)[:, 3:], y[:, 3:])
+def options_of(core, placement):
+    return None if WIRINGS[placement].hidden == "scale" else NEEDS.get(core)  # the placement gives what is needed
 
 
-def test_the_cache_goes_with_the_cores_that_can():
-    for core in CAUSAL:
-        model = decoder("pre-norm", core=core, core_options=NEEDS.get(core), kv_heads=2)
-        cache = model.empty_cache()
-        first = model(TOKENS[:, :5], cache=cache)
-        if masks_pairs(cores()[core]):
-            torch.testing.assert_close(torch.cat([first, model(TOKENS[:, 5:], cache=cache)], 1), model(TOKENS))
-        else:
-            with pytest.raises(ValueError, match=r"no cache; those that do: .*softmax"):
-                model(TOKENS[:, 5:], cache=cache)
+def fits(kind, placement, core):
+    """Whether a placement and a core go together, read off their tables."""
+    scaled = WIRINGS[placement].hidden != "scale" or "scale" in cores()[core].signature.parameters
+    return scaled and (kind is nk.Decoder) in cores()[core].cls.forms
+
+
+def shaken(model):
+    """The model with its parameters moved off their start, where some get no gradient."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return model
+
+
+def train_a_step(model, *inputs):
+    y = model(*inputs)
+    loss = (y * torch.randn_like(y)).mean() + y.square().mean()
+    loss.backward()
+    assert loss.isfinite()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad.isfinite().all(), name
+        assert parameter.grad.abs().max() > 0, name
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+
+
+@pytest.mark.parametrize(
+    "kind, placement, core, norm",
+    list(itertools.product([nk.Decoder, nk.Encoder], WIRINGS, sorted(cores()), ["layernorm", "rmsnorm", "dyt"])),
+)
+def test_every_combination_trains_or_says_what_would(kind, placement, core, norm):
+    def build(core):
+        options = options_of(core, placement)
+        return kind(vocab=17, depth=2, **SMALL, placement=placement, core=core, norm=norm, core_options=options)
+
+    torch.manual_seed(0)
+    if fits(kind, placement, core):
+        model = shaken(build(core))
+        train_a_step(model, PAIR)
+        model.normalize_weights()
+        assert model(PAIR).isfinite().all()
+        return
+    with pytest.raises(ValueError, match=f"core '{core}' takes no .*; those that do: ") as caught:
+        build(core)
+    for other in str(caught.value).partition("those that do: ")[2].split(", "):
+        assert fits(kind, placement, other)
+        build(other)
+
+
+def goes_on(core):
+    """Whether a core has a past to go on from: keys and values, or a state."""
+    return masks_pairs(cores()[core]) or hasattr(cores()[core].cls, "step")
+
+
+@pytest.mark.parametrize(
+    "placement, core", [pair for pair in itertools.product(WIRINGS, CAUSAL) if fits(nk.Decoder, *pair)]
+)
+def test_generation_with_a_cache_is_that_without(placement, core):
+    model = decoder(placement, core=core, core_options=options_of(core, placement), dim=32)
+    want = model.generate(PAIR[:, :5], 3, temperature=0, cached=False)
+    if goes_on(core):
+        torch.testing.assert_close(model.generate(PAIR[:, :5], 3, temperature=0), want)
+    else:
+        with pytest.raises(ValueError, match=f"core '{core}' takes no cache; those that do: .*softmax"):
+            model.generate(PAIR[:, :5], 3)
+
+
+@pytest.mark.parametrize("core", [core for core in CAUSAL if goes_on(core)])
+def test_the_cache_goes_with_the_cores_that_can(core):
+    model = decoder("pre-norm", core=core, core_options=NEEDS.get(core), kv_heads=2)
+    mask = torch.ones(2, 9, dtype=torch.bool)
+    mask[0, :2] = False
+    for seen in (None, mask):
+        cache, want = model.empty_cache(), model(TOKENS, seen)
+        parts = [(0, 4), (4, 5), (5, 8), (8, 9)]
+        got = [model(TOKENS[:, a:b], None if seen is None else seen[:, :b], cache) for a, b in parts]
+        torch.testing.assert_close(torch.cat(got, 1), want)
+
+
+COMBINATIONS = [
+    *((placement, "softmax") for placement in WIRINGS),
+    *(("pre-norm", core) for core in sorted(cores()) if core != "softmax"),
+]
+
+
+def combined(placement, core):
+    kind = nk.Decoder if fits(nk.Decoder, placement, core) else nk.Encoder
+    options = options_of(core, placement)
+    torch.manual_seed(0)
+    return shaken(kind(vocab=17, depth=2, **SMALL, placement=placement, core=core, core_options=options).double())
+
+
+@pytest.mark.parametrize("placement, core", COMBINATIONS)
+def test_a_model_is_saved_and_loaded(placement, core):
+    model, other = combined(placement, core), combined(placement, core)
+    shaken(other)
+    assert not torch.equal(other(PAIR), model(PAIR))
+    other.load_state_dict(model.state_dict(), strict=True)
+    torch.testing.assert_close(other(PAIR), model(PAIR), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("placement, core", [("normformer", "softmax"), ("ngpt", "softmax"), ("pre-norm", "lightning")])
+def test_a_model_compiles_in_one_graph(placement, core):
+    torch._dynamo.reset()
+    model = combined(placement, core)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(PAIR), model(PAIR))
+    inner = [torch.autograd.grad(m(PAIR).square().sum(), list(model.parameters())) for m in (compiled, model)]
+    torch.testing.assert_close(*inner, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("placement, core", COMBINATIONS)
+def test_a_model_is_exported(placement, core):
+    model = combined(placement, core).eval()
+    torch.testing.assert_close(torch.export.export(model, (PAIR,)).module()(PAIR), model(PAIR))
+
+
+# encoder and decoder
+
+
+LANGUAGES = {"vocab": 17, "encoder_depth": 3, "decoder_depth": 2, **SMALL}
+SOURCE = torch.randint(17, (2, 7), generator=torch.Generator().manual_seed(1))
+THERE = torch.ones(2, 7, dtype=torch.bool)
+THERE[0, 5:] = False
+
+
+def torch_state(theirs, names):
+    """The state of a layer of torch.nn.Transformer under our names; ``names`` maps its norms."""
+    found = {own: linear(getattr(theirs, their)) for own, their in names.items()}
+    found["feedforward"] = {"up": linear(theirs.linear1), "down": linear(theirs.linear2)}
+    for own, their in (("attention", "self_attn"), ("cross_attention", "multihead_attn")):
+        if hasattr(theirs, their):
+            part = getattr(theirs, their)
+            thirds = zip(
+                ("query", "key", "value"), part.in_proj_weight.chunk(3), part.in_proj_bias.chunk(3), strict=True
+            )
+            found[own] = {name: {"weight": w, "bias": b} for name, w, b in thirds} | {"output": linear(part.out_proj)}
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+@pytest.mark.parametrize("placement", ["pre-norm", "post-norm"])
+def test_an_encoder_decoder_equals_torchs_transformer(placement):
+    torch.manual_seed(0)
+    arguments = {"activation": "relu", "bias": True, "final_norm": True, "positions": None}
+    own = nk.EncoderDecoder(**LANGUAGES, placement=placement, **arguments).double()
+    theirs = nn.Transformer(
+        16, 2, 3, 2, 12, dropout=0.0, activation="relu", batch_first=True, norm_first=placement == "pre-norm"
+    ).double()
+    shaken(theirs), shaken(own)
+    encoder = {
+        str(i): torch_state(p, {"attention_norm": "norm1", "feedforward_norm": "norm2"})
+        for i, p in enumerate(theirs.encoder.layers)
+    }
+    norms = {"attention_norm": "norm1", "cross_attention_norm": "norm2", "feedforward_norm": "norm3"}
+    decoder = {str(i): torch_state(p, norms) for i, p in enumerate(theirs.decoder.layers)}
+    tables = {name: own.get_submodule(f"{name}.embedding").weight for name in ("encoder", "decoder")}
+    own.load_state_dict(
+        flat(
+            {
+                "encoder": {
+                    "embedding": {"weight": tables["encoder"]},
+                    "layers": encoder,
+                    "norm": linear(theirs.encoder.norm),
+                },
+                "decoder": {
+                    "embedding": {"weight": tables["decoder"]},
+                    "layers": decoder,
+                    "norm": linear(theirs.decoder.norm),
+                },
+            }
+        ),
+        strict=True,
+    )
+    want = theirs(
+        tables["encoder"][SOURCE],
+        tables["decoder"][TOKENS],
+        tgt_mask=nn.Transformer.generate_square_subsequent_mask(9, dtype=torch.float64),
+        src_key_padding_mask=~THERE,
+        memory_key_padding_mask=~THERE,
+    )
+    torch.testing.assert_close(own(SOURCE, TOKENS, THERE), want @ tables["decoder"].mT)
+
+
+def languages(placement, **changes):
+    torch.manual_seed(0)
+    return shaken(nk.EncoderDecoder(**{**LANGUAGES, "placement": placement, **changes}).double())
+
+
+CROSSED = [name for name, wiring in WIRINGS.items() if wiring.hidden != "scale"]
+
+
+@pytest.mark.parametrize("placement", CROSSED)
+def test_both_stacks_learn_and_padding_is_not_read(placement):
+    model = languages(placement)
+    train_a_step(model, SOURCE, TOKENS, THERE)
+    other = SOURCE.clone()
+    other[0, 5:] = (other[0, 5:] + 1) % 17
+    torch.testing.assert_close(model(other, TOKENS, THERE), model(SOURCE, TOKENS, THERE), rtol=0, atol=0)
+    assert not torch.allclose(model(other, TOKENS), model(SOURCE, TOKENS))
+    torch.testing.assert_close(model(SOURCE[:1, :5], TOKENS[:1]), model(SOURCE, TOKENS, THERE)[:1])
+
+
+@pytest.mark.parametrize("placement", CROSSED)
+def test_a_translation_with_a_cache_is_that_without(placement):
+    model = languages(placement)
+    want = model.generate(SOURCE, TOKENS[:, :1], 6, source_mask=THERE, temperature=0, cached=False)
+    torch.testing.assert_close(model.generate(SOURCE, TOKENS[:, :1], 6, source_mask=THERE, temperature=0), want)
+
+
+@pytest.mark.parametrize("core", sorted(cores()))
+def test_any_core_that_can_reads_another_sequence(core):
+    if reads_others(cores()[core]):
+        model = languages("pre-norm", cross=core, cross_options=NEEDS.get(core))
+        torch.testing.assert_close(model(SOURCE[:1, :5], TOKENS[:1]), model(SOURCE, TOKENS, THERE)[:1])
+    else:
+        with pytest.raises(ValueError, match=f"'{core}' takes no keys of another sequence.*those that do: .*softmax"):
+            languages("pre-norm", cross=core)
+
+
+def test_the_stacks_know_of_each_other():
+    model = nk.EncoderDecoder(**{**LANGUAGES, "dim": 64, "hidden": 256}, placement="deepnorm")
+    constants = nk.deepnorm_constants(3, 2)
+    for stack, (alpha, beta) in zip((model.encoder, model.decoder), constants, strict=True):
+        for layer in stack.layers:
+            assert [b.residual for b in layer.branches.values()] == pytest.approx([alpha] * len(layer.branches))
+            for part in filter(None, (layer.attention, layer.cross_attention)):
+                torch.testing.assert_close(part.value.weight.std().item(), beta / 8, rtol=0.06, atol=0)
+                torch.testing.assert_close(part.key.weight.std().item(), 1 / 8, rtol=0.06, atol=0)
+    fixup = nk.EncoderDecoder(**LANGUAGES, placement="fixup-residual")
+    for stack in (fixup.encoder, fixup.decoder):  # 2 branches a layer of the encoder, 3 of the decoder: 12
+        assert 0.9 < stack.layers[0].feedforward.up.weight.abs().max() / (6 / 28) ** 0.5 * 12**0.5 <= 1
+        assert stack.layers[0].attention.output.weight.abs().max() == 0
+
+
+def test_mistakes_of_an_encoder_decoder_are_named():
+    layer = nk.TransformerLayer(placement="pre-norm", dim=8, cross="softmax", **SQUARE)
+    x, memory = torch.zeros(2, 3, 8), torch.zeros(2, 5, 8)
+    with pytest.raises(TypeError, match="memory must be a tensor"):
+        layer(x)
+    with pytest.raises(ValueError, match=r"memory must have shape \(2, any, 8\)"):
+        layer(x, memory=memory[:1])
+    with pytest.raises(ValueError, match=r"mask must have shape \(2, 5\)"):
+        layer(x, memory=memory, memory_mask=torch.ones(2, 3, dtype=torch.bool))
+    with pytest.raises(ValueError, match="cross='softmax' reads it"):
+        nk.TransformerLayer(placement="pre-norm", dim=8, **SQUARE)(x, memory=memory)
+    with pytest.raises(ValueError, match=r"'ngpt' has no cross-attention.*those that do: pre-norm"):
+        nk.EncoderDecoder(**LANGUAGES, placement="ngpt")
+    with pytest.raises(ValueError, match="'soft'"):
+        nk.EncoderDecoder(**LANGUAGES, cross="soft")
 
 
 @pytest.mark.parametrize(
@@ -276,6 +512,7 @@ def test_the_cache_goes_with_the_cores_that_can():
         ({"linear": "rmsnorm"}, ["linear", "sdd-linear"]),
         ({"bias": "both"}, ["bias"]),
         ({"window": 0}, ["window"]),
+        ({"window": 4, "core": "lightning"}, ["lightning", "window", "softmax"]),
     ],
 )
 def test_a_wrong_combination_says_what_would_do(arguments, words):

@@ -20,6 +20,7 @@ __all__ = ["Card", "Norm", "card", "catalog", "create", "methods", "ops", "stati
 _LATER = {
     "Decoder": "normkit.residual.transformer",
     "Encoder": "normkit.residual.transformer",
+    "EncoderDecoder": "normkit.residual.transformer",
     "Placement": "normkit.residual._stream",
     "deepnorm_constants": "normkit.residual.deepnorm",
     "preset": "normkit.residual.presets",

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from normkit import catalog, check
 from normkit.activation._layers import Linear
-from normkit.attention._core import AttentionCore
+from normkit.attention._core import AttentionCore, Recurrent
 from normkit.ops.rope import PAIRINGS, Turns, rotate
 from normkit.residual._gate import GATES, gated
 from normkit.residual._stream import NormName, unit
@@ -25,7 +25,7 @@ LinearName = str | Callable[..., nn.Module]
 
 
 class KeysValues:
-    """The keys and values of one layer's past, (B, kv_heads, S, head_dim) each."""
+    """The keys and values of a layer's past, (B, kv_heads, S, head_dim) each."""
 
     def __init__(self) -> None:
         self.keys: Tensor | None = None
@@ -40,6 +40,28 @@ class KeysValues:
             keys, values = torch.cat([self.keys, keys], 2), torch.cat([self.values, values], 2)
         self.keys, self.values = keys, values
         return keys, values
+
+
+class State:
+    """What a core of linear time keeps of a layer's past: of one size, however long that is."""
+
+    def __init__(self) -> None:
+        self.state: Any = None
+        self.seen = 0
+
+    def __len__(self) -> int:
+        return self.seen
+
+
+class LayerCache:
+    """What one layer keeps while tokens come one by one: its own past, and the keys and values of a memory it reads."""
+
+    def __init__(self, past: KeysValues | State):
+        self.past = past
+        self.memory = KeysValues()
+
+    def __len__(self) -> int:
+        return len(self.past)
 
 
 def make_linear(owner: object, linear: LinearName, inputs: int, outputs: int, bias: bool) -> nn.Module:
@@ -66,23 +88,43 @@ def _further_inputs(card: catalog.Card) -> list[str]:
     return [p.name for p in takes if p.default is p.empty]
 
 
+def forms(card: catalog.Card) -> tuple[bool, ...]:
+    """The values of ``causal`` that a core's mathematics allows."""
+    return cast(type[AttentionCore], card.cls).forms
+
+
 def masks_pairs(card: catalog.Card) -> bool:
-    """Whether a core takes a mask of single pairs of a query and a key, which windows and caches need."""
+    """Whether a core takes a mask of single pairs of a query and a key, which windows and caches of keys need."""
     return card.inputs.get("mask?", "").split(":")[0].split() == ["N", "heads", "T", "S"]
 
 
-def make_core(
-    owner: object, name: str, head_dim: int, heads: int, causal: bool, options: Mapping[str, Any]
-) -> nn.Module:
-    """Build an attention core by name, or say which cores would do."""
+def reads_others(card: catalog.Card) -> bool:
+    """Whether the keys may be of another sequence than the queries, which cross-attention needs."""
+    return False in forms(card) and "S" in card.inputs["k"].split()
+
+
+def goes_on(card: catalog.Card) -> bool:
+    """Whether tokens can be taken one by one: from the past's keys and values, or from a state."""
+    return masks_pairs(card) or issubclass(card.cls, Recurrent)
+
+
+def require(name: str, able: Callable[[catalog.Card], bool], what: str) -> catalog.Card:
+    """Return a core that is able to take something, or say which ones are."""
     known = cores()
-    takes = known[check.choice(owner, "core", name, tuple(known))].signature.parameters
+    card = known[check.choice("Attention", "core", name, tuple(known))]
+    if not able(card):
+        names = [other for other, its in known.items() if able(its)]
+        way = f"those that do: {', '.join(names)}" if names else f"it takes {', '.join(card.signature.parameters)}"
+        raise ValueError(f"Attention: core {name!r} takes no {what}; {way}")
+    return card
+
+
+def make_core(name: str, head_dim: int, heads: int, causal: bool, options: Mapping[str, Any]) -> nn.Module:
+    """Build an attention core by name, or say which cores would do."""
     for option in options:
-        if option not in takes:
-            able = [n for n, card in known.items() if option in card.signature.parameters]
-            way = f"those that do: {', '.join(able)}" if able else f"it takes {', '.join(takes)}"
-            raise ValueError(f"{type(owner).__name__}: core {name!r} takes no {option!r}, which is wanted; {way}")
-    form = {"causal": causal} if "causal" in takes else {}
+        require(name, lambda card, option=option: option in card.signature.parameters, repr(option))  # type: ignore[misc]
+    card = require(name, lambda card: causal in forms(card), f"causal={causal}")
+    form = {"causal": causal} if "causal" in card.signature.parameters else {}
     return catalog.create(name, head_dim, heads=heads, **form, **options)
 
 
@@ -106,6 +148,7 @@ class Attention(nn.Module):
         window: how many positions back a query sees, itself included; None for all.
         rotary: ``"halves"`` or ``"pairs"``: which features the rotary embedding turns together.
         bias, linear: the projections have a bias; are of another kind than torch's.
+        crossed: keys and values come from a memory, the states of another sequence.
     """
 
     def __init__(
@@ -127,6 +170,7 @@ class Attention(nn.Module):
         bias: bool = False,
         output_bias: bool | None = None,
         linear: LinearName = "linear",
+        crossed: bool = False,
     ):
         super().__init__()
         self.heads = check.size(self, "heads", heads)
@@ -143,41 +187,80 @@ class Attention(nn.Module):
             "key": self.kv_heads * self.head_dim,
             "value": self.kv_heads * self.head_dim,
         }
+        self.cut = self._cut(core)
+        if getattr(cores()[core].cls, "keys_are_queries", False):
+            del widths["key"]
         for name, width in widths.items():
             self.add_module(name, make_linear(self, linear, dim, width, bias))
         self.output = make_linear(self, linear, widths["query"], dim, bias if output_bias is None else output_bias)
-        self.cut = self._cut(core)
-        self.norms = tuple(norms)
-        for name in norms:
+        self.norms = tuple(name for name in norms if name in widths)
+        for name in self.norms:
             self.add_module(f"{name}_norm", make_norm(self, norm, (self.cut if norm_over == "head" else widths)[name]))
         self.head_scale = nn.Parameter(torch.ones(self.heads)) if head_scale else None
         self.causal = bool(causal)
+        if self.window is not None:
+            require(core, masks_pairs, "window")
+        if crossed:
+            require(core, reads_others, "keys of another sequence, which cross-attention has")
         rule = self.causal and self.window is None  # with a window, the mask says what is earlier
-        self.core = make_core(self, core, self.cut["query"], self.heads, rule, core_options or {})
+        self.core = make_core(core, self.cut["query"], self.heads, rule, core_options or {})
         self.masks = "mask" in inspect.signature(self.core.forward).parameters
 
     def forward(
         self,
         x: Tensor,
         mask: Tensor | None = None,
-        cache: KeysValues | None = None,
+        cache: KeysValues | State | None = None,
         angles: Turns | None = None,
         sphere: Tensor | None = None,
+        memory: Tensor | None = None,
     ) -> Tensor:
-        """Attend from every position of ``x`` (B, T, dim) to those it sees, of ``cache`` also.
+        """Attend from every position of ``x`` (B, T, dim) to those it sees, of ``cache`` also, or to ``memory``.
 
         ``mask`` is True where a key is seen, (B, S) or what broadcasts to (B, heads, T, S). ``angles`` turn queries
-        and keys. With ``sphere`` (heads, head_dim) they then get unit length and are multiplied by it.
+        and keys. With ``sphere`` (heads, head_dim) they then get unit length and are multiplied by it. The keys and
+        values of ``memory`` (B, S, dim) are worked out once where there is a cache.
         """
-        q, k, v = (self._heads(name, x) for name in ("query", "key", "value"))
+        if memory is not None:
+            return self._read(self._heads("query", x), memory, mask, cast("KeysValues | None", cache))
+        q, v = self._heads("query", x), self._heads("value", x)
+        k = self._heads("key", x) if hasattr(self, "key") else q
         if angles is not None:
             q, k = rotate(q, angles, self.rotary), rotate(k, angles, self.rotary)
         if sphere is not None:
             q, k = (unit(z) * sphere[:, None].to(z.dtype) for z in (q, k))
+        if isinstance(cache, State):
+            return self._joined(self._go_on(q, self._shared(k), self._shared(v), mask, cache))
         past = 0 if cache is None else len(cache)
         k, v = (k, v) if cache is None else cache.extend(k, v)
-        y = self._attend(q, self._shared(k), self._shared(v), mask, past)
-        return self._scaled(self.output(y.transpose(1, 2).flatten(2)))
+        return self._joined(self._attend(q, self._shared(k), self._shared(v), mask, past))
+
+    def empty_cache(self) -> KeysValues | State:
+        """Return a cache for :meth:`forward`: of keys and values, or of the core's state where it has one."""
+        core = cast(AttentionCore, self.core)
+        if masks_pairs(require(core.card.name, goes_on, "cache")):
+            return KeysValues()
+        reason = cast(Recurrent, core).no_state()
+        if reason is not None:
+            raise ValueError(f"Attention: core {core.card.name!r} takes no cache: {reason}")
+        return State()
+
+    def _read(self, q: Tensor, memory: Tensor, mask: Tensor | None, cache: KeysValues | None) -> Tensor:
+        """Attend to the keys and values of ``memory``, or to those that ``cache`` already has of it."""
+        cache = KeysValues() if cache is None else cache
+        if len(cache) == 0:
+            cache.extend(self._heads("key", memory), self._heads("value", memory))
+        k, v = cast(Tensor, cache.keys), cast(Tensor, cache.values)
+        return self._joined(self._attend(q, self._shared(k), self._shared(v), mask, 0))
+
+    def _go_on(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, cache: State) -> Tensor:
+        """Let further tokens go on from the core's state; of a mask (B, S), what is past has been used."""
+        if isinstance(mask, Tensor) and mask.dim() == 2:
+            check.mask(self, "mask", mask, (q.shape[0], cache.seen + q.shape[2]), q)
+            mask = mask[:, None, None, cache.seen :]
+        y, cache.state = cast(Recurrent, self.core).prefill(q, k, v, mask=mask, state=cache.state)
+        cache.seen += q.shape[2]
+        return y
 
     def _cut(self, core: str) -> dict[str, int]:
         """Features of a head of each; a core may want queries and keys in more, smaller heads, as differential does."""
@@ -206,7 +289,6 @@ class Attention(nn.Module):
         core = self.core
         mask = None if mask is None else self._checked(mask, q, k)
         if self.window is not None or (self.causal and past):
-            self._require_pairs()
             seen = self._visible(q, k, past)
             mask = seen if mask is None else mask & seen
         if self.causal and past:
@@ -216,16 +298,8 @@ class Attention(nn.Module):
         if mask is None:
             return core(q, k, v)
         if not self.masks:
-            raise ValueError(
-                f"Attention: core {type(core).__name__} takes no mask, so neither a mask, a window nor a cache"
-            )
+            require(cast(AttentionCore, core).card.name, lambda card: "mask?" in card.inputs, "mask")
         return core(q, k, v, mask=mask)
-
-    def _require_pairs(self) -> None:
-        name = cast(AttentionCore, self.core).card.name
-        able = [n for n, card in cores().items() if masks_pairs(card)]
-        if name not in able:
-            raise ValueError(f"Attention: core {name!r} takes no window and no cache; those that do: {', '.join(able)}")
 
     def _visible(self, q: Tensor, k: Tensor, past: int) -> Tensor:
         at = torch.arange(past, past + q.shape[2], device=q.device)[:, None]
@@ -240,7 +314,9 @@ class Attention(nn.Module):
             return mask[:, None, None, :]
         return mask
 
-    def _scaled(self, y: Tensor) -> Tensor:
+    def _joined(self, y: Tensor) -> Tensor:
+        """Join the heads, (B, heads, T, head_dim) to (B, T, dim)."""
+        y = self.output(y.transpose(1, 2).flatten(2))
         if self.head_scale is None:
             return y
         return (y.unflatten(-1, (self.heads, -1)) * self.head_scale[:, None].to(y.dtype)).flatten(-2)

@@ -53,10 +53,19 @@ class Stream(Norm):
     place: At
     branches: dict[str, Branch]
 
-    def __init__(self, placement: str, dim: int, layer: int, depth: int, options: dict[str, Any]):
+    def __init__(
+        self,
+        placement: str,
+        dim: int,
+        layer: int,
+        depth: int,
+        options: dict[str, Any],
+        sublayers: int = 2,
+        other_depth: int = 0,
+    ):
         super().__init__()
         self.dim = check.size(self, "dim", dim)
-        self.place = place_of(self, placement, layer, depth, dim, options)
+        self.place = place_of(self, placement, layer, depth, dim, options, sublayers, other_depth)
         self.placement = placement
         self.branches = {}
 

@@ -27,17 +27,33 @@ QKV = ("query", "key", "value")
 
 
 class At(NamedTuple):
-    """Where in a model a layer stands (``layer`` counts from 0), and the placement's options."""
+    """Where in a model a layer stands (``layer`` counts from 0), and the placement's options.
+
+    sublayers: how many a layer has; three where it reads an encoder. other_depth: how many layers the other stack of an
+    encoder-decoder has.
+    """
 
     layer: int
     depth: int
     dim: int
     options: Mapping[str, Any]
+    sublayers: int = 2
+    other_depth: int = 0
+
+    @property
+    def stack(self) -> int:
+        """How many residual branches the layer's own stack has."""
+        return self.sublayers * self.depth
 
     @property
     def branches(self) -> int:
-        """How many residual branches the whole model has: attention and feedforward in each layer."""
-        return 2 * self.depth
+        """How many residual branches the whole model has: two in a layer of an encoder, three in one that reads it."""
+        return self.stack + (5 - self.sublayers) * self.other_depth
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the stack is an encoder that a decoder reads."""
+        return self.other_depth > 0 and self.sublayers == 2
 
 
 Number = Any  # a float, or a function of At that gives one
@@ -106,8 +122,10 @@ class Wiring:
     final_norm: bool = True
 
     def branches(self, place: At) -> dict[str, Branch]:
-        """Return the two branches of one layer, their numbers worked out."""
-        return {"attention": self.attention.at(place), "feedforward": (self.feedforward or self.attention).at(place)}
+        """Return the branches of one layer, their numbers worked out; cross-attention is wired as attention is."""
+        attention = self.attention.at(place)
+        crossed = {"cross_attention": attention} if place.sublayers == 3 else {}
+        return {"attention": attention, **crossed, "feedforward": (self.feedforward or self.attention).at(place)}
 
     def of(self, place: At) -> Wiring:
         """Return the wiring of one layer: the early layers' may differ."""
@@ -122,7 +140,7 @@ class Wiring:
 
 @torch.no_grad()
 def _deepnorm_init(matrices: Matrices, at: At) -> None:
-    beta = (8 * at.depth) ** -0.25
+    beta = 0.87 * (at.depth**4 * at.other_depth) ** (-1 / 16) if at.is_read else (4 * at.stack) ** -0.25
     for name, matrix in matrices.items():
         nn.init.xavier_normal_(matrix, 1.0 if name.startswith(("query", "key")) else beta)
 
@@ -158,7 +176,9 @@ def base_scale(at: At) -> float:
 
 def _deepnorm_alpha(at: At) -> float:
     given = at.options["alpha"]
-    return (2 * at.depth) ** 0.25 if given is None else check.number("deepnorm", "alpha", given)
+    if given is not None:
+        return check.number("deepnorm", "alpha", given)
+    return 0.81 * (at.depth**4 * at.other_depth) ** (1 / 16) if at.is_read else at.stack**0.25
 
 
 def _mix_early(at: At) -> int:
@@ -232,7 +252,16 @@ def wiring_of(owner: object, name: str) -> Wiring:
     return WIRINGS[check.choice(owner, "placement", name, tuple(WIRINGS))]
 
 
-def place_of(owner: object, name: str, layer: int, depth: int, dim: int, options: Mapping[str, Any]) -> At:
+def place_of(
+    owner: object,
+    name: str,
+    layer: int,
+    depth: int,
+    dim: int,
+    options: Mapping[str, Any],
+    sublayers: int = 2,
+    other_depth: int = 0,
+) -> At:
     """Check where a layer stands and the options of its placement, and fill in the options' defaults."""
     known = wiring_of(owner, name).options
     for option in options:
@@ -243,7 +272,8 @@ def place_of(owner: object, name: str, layer: int, depth: int, dim: int, options
     check.size(owner, "layer", layer, least=0)
     if layer >= depth:
         raise ValueError(f"{_name(owner)}: layer={layer} must be below depth={depth}; layers count from 0")
-    return At(layer, depth, dim, {**known, **options})
+    check.size(owner, "other_depth", other_depth, least=0)
+    return At(layer, depth, dim, {**known, **options}, sublayers, other_depth)
 
 
 def make_norm(owner: object, norm: str | Callable[[int], nn.Module], dim: int) -> nn.Module:

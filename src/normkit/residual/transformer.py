@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -12,12 +12,12 @@ from torch.nn import functional as F
 
 from normkit import check
 from normkit.ops.rope import Turns, turns
-from normkit.residual._attention import KeysValues
+from normkit.residual._attention import LayerCache
 from normkit.residual._stream import NormName
 from normkit.residual.placements import base_scale, make_norm
 from normkit.residual.transformer_layer import TransformerLayer, to_sphere
 
-Cache = list[KeysValues]  # one for each layer
+Cache = list[LayerCache]
 Window = int | None | Sequence[int | None]
 
 
@@ -123,7 +123,14 @@ class Transformer(nn.Module):
             elif name.endswith("bias") and "norm" not in name:
                 nn.init.zeros_(parameter)
 
-    def encode(self, inputs: Tensor, mask: Tensor | None = None, cache: Cache | None = None) -> Tensor:
+    def encode(
+        self,
+        inputs: Tensor,
+        mask: Tensor | None = None,
+        cache: Cache | None = None,
+        memory: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+    ) -> Tensor:
         """Map tokens (B, T), or features (B, T, dim), to the last hidden state (B, T, dim)."""
         past = 0 if cache is None else len(cache[0])
         positions = self._positions(self._checked(inputs), past)
@@ -132,7 +139,7 @@ class Transformer(nn.Module):
         x = x if self.embedding_norm is None else self.embedding_norm(x)
         angles = self._angles(positions)
         for index, layer in enumerate(self.layers):
-            x = layer(x, mask, None if cache is None else cache[index], angles)
+            x = layer(x, mask, None if cache is None else cache[index], angles, memory, memory_mask)
         return x if self.norm is None else self.norm(x)
 
     def _checked(self, inputs: Tensor) -> Tensor:
@@ -228,13 +235,21 @@ class Decoder(Transformer):
             self.logit_scale = nn.Parameter(torch.full((vocab,), self.base_scale))
         self.normalize_weights()
 
-    def forward(self, inputs: Tensor, mask: Tensor | None = None, cache: Cache | None = None) -> Tensor:
+    def forward(
+        self,
+        inputs: Tensor,
+        mask: Tensor | None = None,
+        cache: Cache | None = None,
+        memory: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+    ) -> Tensor:
         """Return the logits of the token after each position.
 
         ``mask`` (B, S) is True where a position may be read. With a ``cache`` (:meth:`empty_cache`) the inputs go on
-        where it ends, and are added to it.
+        where it ends, and are added to it. A decoder with ``cross`` also reads ``memory`` (B, S, dim), the states of an
+        encoder, where ``memory_mask`` (B, S) is True.
         """
-        x = self.encode(inputs, mask, cache)
+        x = self.encode(inputs, mask, cache, memory, memory_mask)
         logits = F.linear(x, self._tables()[-1].to(x.dtype))
         if self.logit_scale is not None:
             logits = logits * (self.logit_scale / self.base_scale).to(logits.dtype)
@@ -245,21 +260,104 @@ class Decoder(Transformer):
         return super()._tables() + ([] if self.head is None else [self.head.weight])
 
     def empty_cache(self) -> Cache:
-        """Return a cache of keys and values for :meth:`forward`."""
-        return [KeysValues() for _ in self.layers]
+        """Return a cache for :meth:`forward`: each layer's past, as its core keeps it."""
+        return [layer.empty_cache() for layer in self.layers]  # type: ignore[operator]
 
     @torch.no_grad()
     def generate(
-        self, inputs: Tensor, count: int, *, temperature: float = 1.0, generator: torch.Generator | None = None
+        self,
+        inputs: Tensor,
+        count: int,
+        *,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+        cached: bool = True,
+        memory: Tensor | None = None,
+        memory_mask: Tensor | None = None,
     ) -> Tensor:
-        """Continue tokens (B, T) by ``count`` drawn ones, the likeliest where ``temperature`` is 0: (B, T + count)."""
+        """Continue tokens (B, T) by ``count`` drawn ones, the likeliest where ``temperature`` is 0: (B, T + count).
+
+        ``cached=False`` reads everything anew for each token, for cores that cannot go on from a past.
+        """
         check.number(self, "temperature", temperature, 0.0)
-        cache, new = self.empty_cache(), inputs
+        cache, new = self.empty_cache() if cached else None, inputs
         for _ in range(check.size(self, "count", count, least=0)):
-            logits = self(new, cache=cache)[:, -1]
+            logits = self(new if cached else inputs, None, cache, memory, memory_mask)[:, -1]
             if temperature:
                 new = torch.multinomial(torch.softmax(logits.float() / temperature, -1), 1, generator=generator)
             else:
                 new = logits.argmax(-1, keepdim=True)
             inputs = torch.cat([inputs, new], 1)
         return inputs
+
+
+class EncoderDecoder(nn.Module):
+    """Translate: read a source (B, S), predict each next token of a target (B, T), as the first transformer and T5 do.
+
+        >>> model = EncoderDecoder(vocab=11, dim=8, encoder_depth=3, decoder_depth=2, heads=2, placement="deepnorm")
+        >>> source, target = torch.zeros(3, 7, dtype=torch.int64), torch.zeros(3, 5, dtype=torch.int64)
+        >>> model(source, target).shape
+        torch.Size([3, 5, 11])
+
+    Each decoder layer reads the encoder's last states in a third sublayer, wired as its attention is. Placements that
+    depend on depth know of both stacks (DeepNorm's constants, Fixup's branches).
+
+    Args:
+        vocab, source_vocab: how many tokens a target has, and a source (default: as many); each has its own table.
+        dim, heads: features of the streams, heads of a layer.
+        encoder_depth, decoder_depth: layers of each.
+        cross, cross_options: the core by which the decoder reads the encoder, and its further arguments.
+        tied, logit_softcap: as in :class:`Decoder`.
+        **arguments: further ones of :class:`Transformer`, for both.
+
+    State: ``encoder``, ``decoder``. For a source of features, such as sound, let a ``Decoder(cross="softmax")`` read
+    what an ``Encoder(vocab=None)`` returns.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab: int,
+        dim: int,
+        encoder_depth: int,
+        decoder_depth: int,
+        heads: int,
+        source_vocab: int | None = None,
+        cross: str = "softmax",
+        cross_options: Mapping[str, Any] | None = None,
+        tied: bool = True,
+        logit_softcap: float | None = None,
+        **arguments: Any,
+    ):
+        super().__init__()
+        shared: dict[str, Any] = {"dim": dim, "heads": heads, **arguments}
+        self.encoder = Encoder(
+            vocab=vocab if source_vocab is None else source_vocab,
+            depth=encoder_depth,
+            other_depth=decoder_depth,
+            **shared,
+        )
+        self.decoder = Decoder(
+            vocab=vocab,
+            depth=decoder_depth,
+            other_depth=encoder_depth,
+            cross=cross,
+            cross_options=cross_options,
+            tied=tied,
+            logit_softcap=logit_softcap,
+            **shared,
+        )
+
+    def forward(
+        self, source: Tensor, target: Tensor, source_mask: Tensor | None = None, target_mask: Tensor | None = None
+    ) -> Tensor:
+        """Return the logits of the token after each position of ``target``; masks are True where one may be read."""
+        return self.decoder(target, target_mask, None, self.encoder(source, source_mask), source_mask)
+
+    @torch.no_grad()
+    def generate(
+        self, source: Tensor, target: Tensor, count: int, *, source_mask: Tensor | None = None, **drawing: Any
+    ) -> Tensor:
+        """Continue ``target`` (B, T), the mark of a beginning at least, as :meth:`Decoder.generate` does."""
+        memory = self.encoder(source, source_mask)
+        return self.decoder.generate(target, count, memory=memory, memory_mask=source_mask, **drawing)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -13,9 +14,9 @@ from normkit import check
 from normkit.attention._core import FUSED
 from normkit.catalog import method
 from normkit.ops.rope import Turns
-from normkit.residual._attention import Attention, FeedForward, KeysValues, LinearName, cores
+from normkit.residual._attention import Attention, FeedForward, LayerCache, LinearName, cores, require
 from normkit.residual._stream import NormName, Stream
-from normkit.residual.placements import make_norm
+from normkit.residual.placements import WIRINGS, make_norm
 from normkit.statistics import accurate
 
 
@@ -57,13 +58,16 @@ class TransformerLayer(Stream):
         rotary: ``"halves"`` or ``"pairs"``: which features are turned together, where ``angles`` are given.
         bias: the linears have biases: True, False, or ``"attention"``, ``"feedforward"``.
         linear: another kind of linear map by name, ``"sdd-linear"``, or a function of (inputs, outputs, bias=...).
+        cross, cross_options: the core by which the layer reads the states of an encoder, in a third sublayer between
+            the two, and its further arguments; None reads none.
+        other_depth: how many layers the other stack of an encoder-decoder has.
         **options: the placement's own: ``alpha`` (deepnorm, mix-ln), ``scaling`` (residual-scaling), ``scale_residual``
             (normformer), ``base_scale`` (ngpt), ``attention_constant``, ``feedforward_constant``
             (depth-scaled-sandwich).
 
-    ``layer(x, mask=None, cache=None, angles=None)``: x (B, T, dim). The mask is True where a key is seen, (B, S) or
-        what
-    broadcasts to (B, heads, T, S). A cache (:class:`KeysValues`) holds the past and is extended; angles turn q and k.
+    ``layer(x, mask=None, cache=None, angles=None, memory=None, memory_mask=None)``: x (B, T, dim). The mask is True
+    where a key is seen, (B, S) or what broadcasts to (B, heads, T, S). A cache (``layer.empty_cache()``) holds the past
+    and is extended; angles turn q and k. The memory (B, S, dim) is what ``cross`` reads, where its mask (B, S) is True.
 
     Attention Is All You Need (Vaswani et al., 2017), arXiv 1706.03762; the placements' papers stand on their own pages.
     Fixup (arXiv 1901.09321), HybridNorm (2503.04598), NormFormer (2110.09456), nGPT (2410.01131) and query-key norm
@@ -94,33 +98,37 @@ class TransformerLayer(Stream):
         rotary: str = "halves",
         bias: bool | str = False,
         linear: LinearName = "linear",
+        cross: str | None = None,
+        cross_options: Mapping[str, Any] | None = None,
+        other_depth: int = 0,
         **options: Any,
     ):
-        super().__init__(placement, dim, layer, depth, options)
+        super().__init__(placement, dim, layer, depth, options, 2 if cross is None else 3, other_depth)
         wiring = self.wiring
         self.inside = wiring.hidden
         check.choice(self, "query_key_norm", query_key_norm, (None, "head", "width"))
         check.choice(self, "bias", bias, (False, True, "attention", "feedforward"))
         core_options = self._place_for(core) | dict(core_options or {})
         if wiring.hidden == "scale":
-            core_options |= self._sphere_scale(heads, kv_heads, head_dim)
-        self.attention = Attention(
+            core_options |= self._sphere_scale(core, heads, kv_heads, head_dim)
+        attend = functools.partial(
+            Attention,
             dim,
             heads,
             kv_heads=kv_heads,
             head_dim=head_dim,
-            causal=causal,
-            core=core,
-            core_options=core_options,
             norms=wiring.head_norms or (("query", "key") if query_key_norm else ()),
             norm=norm,
             norm_over=query_key_norm or "head",
             head_scale=wiring.head_scale,
-            window=window,
-            rotary=rotary,
             bias=bias in (True, "attention"),
             linear=linear,
         )
+        self.attention = attend(causal=causal, core=core, core_options=core_options, window=window, rotary=rotary)
+        self.cross_attention = None
+        if cross is not None:
+            cross_options = self._place_for(cross) | dict(cross_options or {})
+            self.cross_attention = attend(causal=False, core=cross, core_options=cross_options, crossed=True)
         activation = wiring.activation or activation
         self.feedforward = FeedForward(
             dim, hidden, activation=activation, bias=bias in (True, "feedforward"), linear=linear
@@ -136,8 +144,14 @@ class TransformerLayer(Stream):
         card = cores().get(core)
         return {name: value for name, value in known.items() if card is not None and name in card.signature.parameters}
 
-    def _sphere_scale(self, heads: int, kv_heads: int | None, head_dim: int | None) -> dict[str, float]:
+    def _sphere_scale(self, core: str, heads: int, kv_heads: int | None, head_dim: int | None) -> dict[str, float]:
         """Queries and keys of unit length want their product multiplied by the root of the head's size."""
+        if self.place.sublayers == 3:
+            able = ", ".join(name for name, wiring in WIRINGS.items() if wiring.hidden != "scale")
+            raise ValueError(
+                f"TransformerLayer: placement 'ngpt' has no cross-attention, cross must be None; those that do: {able}"
+            )
+        require(core, lambda card: "scale" in card.signature.parameters, "scale, which placement 'ngpt' sets")
         if kv_heads not in (None, heads):
             raise ValueError(
                 f"TransformerLayer: placement 'ngpt' scales each query with its key; "
@@ -167,23 +181,45 @@ class TransformerLayer(Stream):
         self.normalize_weights()
 
     def _matrices(self) -> list[dict[str, nn.Parameter]]:
-        """The matrices of both sublayers by name, in the order that data meets them."""
-        parts = ((self.attention, ("query", "key", "value", "output")), (self.feedforward, ("up", "down")))
-        return [{f"{name}.weight": getattr(part, name).weight for name in names} for part, names in parts]
+        """The matrices of each sublayer by name, in the order that data meets them."""
+        order = ("query", "key", "value", "output", "up", "down")
+        return [
+            {f"{name}.weight": getattr(part, name).weight for name in order if hasattr(part, name)}
+            for part in (self.attention, self.cross_attention, self.feedforward)
+            if part is not None
+        ]
 
     def forward(
         self,
         x: Tensor,
         mask: Tensor | None = None,
-        cache: KeysValues | None = None,
+        cache: LayerCache | None = None,
         angles: Turns | None = None,
+        memory: Tensor | None = None,
+        memory_mask: Tensor | None = None,
     ) -> Tensor:
-        """Pass ``x`` (B, T, dim) through attention and feedforward."""
+        """Pass ``x`` (B, T, dim) through attention, that to ``memory`` where there is one, and feedforward."""
         check.features_last(self, x, self.dim)
         check.shape(self, "x", x, (None, None, self.dim))
-        x, y = self.connect("attention", x, None, lambda h: self.attention(h, mask, cache, angles, self._sphere()))
+        self._check_memory(memory, x)
+        past, read = (None, None) if cache is None else (cache.past, cache.memory)
+        x, y = self.connect("attention", x, None, lambda h: self.attention(h, mask, past, angles, self._sphere()))
+        if self.cross_attention is not None:
+            reading = functools.partial(self.cross_attention, mask=memory_mask, cache=read, memory=memory)
+            x, y = self.connect("cross_attention", x, y, reading)
         x, y = self.connect("feedforward", x, y, lambda h: self.feedforward(h, self._before, self._after))
         return x if y is None else x + y
+
+    def _check_memory(self, memory: Tensor | None, x: Tensor) -> None:
+        """Require what cross-attention reads, and nothing else."""
+        if self.cross_attention is None and memory is not None:
+            raise ValueError("TransformerLayer: memory is given, but cross=None; cross='softmax' reads it")
+        if self.cross_attention is not None:
+            check.values(self, "memory", memory, (x.shape[0], None, self.dim), x)
+
+    def empty_cache(self) -> LayerCache:
+        """Return a cache for :meth:`forward`, to which the tokens of each call are added."""
+        return LayerCache(self.attention.empty_cache())
 
     def _sphere(self) -> Tensor | None:
         """What queries and keys of unit length are multiplied by, (heads, head_dim)."""
