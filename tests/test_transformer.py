@@ -1,5 +1,6 @@
 """The reference transformer: equal to `transformers` with shared weights, with a cache, in every combination."""
 
+import copy
 import importlib
 import itertools
 import sys
@@ -152,21 +153,70 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_preset_equals_the_model_of_transformers(name, transformers):
-    family, config, changes, state = CASES[name]
+@pytest.fixture(scope="module", params=CASES)
+def twins(request, transformers):
+    """A preset and the model of transformers with the same weights."""
+    family, config, changes, state = CASES[request.param]
     torch.manual_seed(0)
-    config = getattr(transformers, f"{family}Config")(**config, pad_token_id=None, bos_token_id=None, eos_token_id=None)
-    theirs = getattr(transformers, f"{family}{'LMHeadModel' if name == 'gpt2' else 'ForCausalLM'}")(config).eval()
+    marks = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"))
+    config = getattr(transformers, f"{family}Config")(**config, **marks)
+    theirs = transformers.AutoModelForCausalLM.from_config(config).eval()
     with torch.no_grad():
         for parameter in theirs.parameters():  # gains and biases too, and scores large enough to be capped
             parameter.add_(0.3 * torch.randn(parameter.shape))
-    own = nk.preset(name, **TINY, **changes)
+    own = nk.preset(request.param, **TINY, **changes)
     own.load_state_dict(flat(state(theirs)), strict=True)
-    want = theirs(TOKENS).logits
+    return own, theirs
+
+
+def assert_equal_logits(got, want):
     # float32 through three layers, in another order of sums
-    torch.testing.assert_close(own(TOKENS), want, rtol=1e-4, atol=1e-5 * want.abs().max().item())
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5 * want.abs().max().item())
     assert want.std() > 0.1
+
+
+def test_a_preset_equals_the_model_of_transformers(twins):
+    own, theirs = twins
+    assert_equal_logits(own(TOKENS), theirs(TOKENS).logits)
+
+
+@pytest.mark.parametrize("hidden", [slice(6, None), slice(0, 3)], ids=["right", "left"])
+def test_a_preset_hides_padding_as_transformers_does(twins, hidden):
+    own, theirs = twins
+    mask = torch.ones(2, 9, dtype=torch.bool)
+    mask[0, hidden] = False
+    want = theirs(TOKENS, attention_mask=mask.long(), position_ids=torch.arange(9)[None]).logits
+    assert_equal_logits(own(TOKENS, mask)[mask], want[mask])
+
+
+def test_a_preset_in_bfloat16_is_no_further_from_the_truth(twins):
+    tokens = torch.randint(17, (64, 9), generator=torch.Generator().manual_seed(2))
+    truth = twins[1](tokens).logits
+    own, theirs = (copy.deepcopy(model).bfloat16() for model in twins)
+    ours, others = ((logits.float() - truth).norm() for logits in (own(tokens), theirs(tokens).logits))
+    assert 0 < ours < 1.2 * others < 0.05 * truth.norm()
+
+
+def test_a_preset_generates_what_transformers_does(twins):
+    own, theirs = twins
+    want = theirs.generate(TOKENS, attention_mask=torch.ones_like(TOKENS), max_new_tokens=8, do_sample=False)
+    torch.testing.assert_close(own.generate(TOKENS, 8, temperature=0), want)
+
+
+def test_deepnet_is_as_its_authors_say():
+    model = nk.preset("deepnet-200", vocab=17, dim=32, heads=2, hidden=128, length=16)
+    assert len(model.layers) == 200
+    assert model.norm is None
+    for layer in (model.layers[0], model.layers[199]):
+        assert [branch.residual for branch in layer.branches.values()] == pytest.approx([400**0.25] * 2)
+        assert isinstance(layer.attention_norm, nk.LayerNorm)
+    values, keys, ups = (
+        torch.stack([layer.get_submodule(name).weight for layer in model.layers])
+        for name in ("attention.value", "attention.key", "feedforward.up")
+    )
+    spread = torch.stack([values.std() * 32**0.5, keys.std() * 32**0.5, ups.std() * 80**0.5])
+    torch.testing.assert_close(spread, torch.tensor([1600**-0.25, 1.0, 1600**-0.25]), rtol=0.02, atol=0)
+    assert model(PAIR).isfinite().all()
 
 
 def decoder(placement, **changes):
@@ -304,6 +354,13 @@ def test_generation_with_a_cache_is_that_without(placement, core):
     else:
         with pytest.raises(ValueError, match=f"core '{core}' takes no cache; those that do: .*softmax"):
             model.generate(PAIR[:, :5], 3)
+
+
+def test_a_core_that_counts_positions_itself_takes_no_cache():
+    model = nk.Decoder(**TINY, core="qkv-norm", core_options={"rope_base": 1e4}, positions=None)
+    with pytest.raises(ValueError, match=r"'qkv-norm' with rope_base takes no cache.*rope_base=None does"):
+        model.generate(TOKENS, 1)
+    assert model.generate(TOKENS, 1, cached=False).shape == (2, 10)
 
 
 @pytest.mark.parametrize("core", [core for core in CAUSAL if goes_on(core)])

@@ -239,6 +239,11 @@ class Attention(nn.Module):
         """Return a cache for :meth:`forward`: of keys and values, or of the core's state where it has one."""
         core = cast(AttentionCore, self.core)
         if masks_pairs(require(core.card.name, goes_on, "cache")):
+            if getattr(core, "rope_base", None) is not None:
+                raise ValueError(
+                    f"Attention: core {core.card.name!r} with rope_base takes no cache, since it counts positions from "
+                    f"its first query; rope_base=None does, and positions='rope' of the model turns instead"
+                )
             return KeysValues()
         reason = cast(Recurrent, core).no_state()
         if reason is not None:
