@@ -20,8 +20,13 @@ from normkit.residual.transformer import Decoder, Encoder
 
 
 def decoder(variant: Variant, seed: int, length: int, sizes: Mapping[str, int]) -> nn.Module:
-    """Build a decoder of bytes: (B, T) to (B, T, 256) scores."""
-    made = Decoder(vocab=256, length=length, tied=False, **names(variant), **sizes)
+    """Build a decoder of bytes: (B, T) to (B, T, 256) scores.
+
+    Embeddings are multiplied by sqrt(dim), which dyt and derf need and no norm suffers from; not on a sphere.
+    """
+    chosen = names(variant)
+    scaled = not WIRINGS[chosen["placement"]].attention.sphere
+    made = Decoder(vocab=256, length=length, tied=False, scale_embedding=scaled, **chosen, **sizes)
     return same_start(made, seed, variant.placement)
 
 
@@ -111,6 +116,9 @@ def resnet(variant: Variant, seed: int, images: Images, sizes: Mapping[str, int]
 def same_start(model: nn.Module, seed: int, placement: str = "pre-norm") -> nn.Module:
     """Draw every layer's weights from the seed and the layer's own name, so that variants start with the same numbers.
 
+    Matrices start normal with a variance of 1 / inputs, biases at 0: every layer's output is as large as its input.
+    Torch's own start shrinks it, which a norm makes good and a variant without statistics cannot.
+
     A placement with a start of its own (DeepNorm, Fixup, nGPT) keeps it in its layers: it is part of the method.
     """
     own = WIRINGS[named_arguments(placement)[0]].init is not None
@@ -118,7 +126,9 @@ def same_start(model: nn.Module, seed: int, placement: str = "pre-norm") -> nn.M
         if isinstance(module, nn.Linear | nn.Embedding | nn.Conv2d) and not (own and "layers." in name):
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(zlib.crc32(f"{seed}/{name}".encode()))
-                module.reset_parameters()
+                nn.init.normal_(module.weight, std=module.weight[0].numel() ** -0.5)
+            if getattr(module, "bias", None) is not None:
+                nn.init.zeros_(module.bias)  # type: ignore[arg-type]
     for module in spheres(model):
         module.normalize_weights()  # type: ignore[operator]
     return model
