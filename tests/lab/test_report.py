@@ -225,11 +225,13 @@ def test_the_answer_in_sentences(whole, mixed):
 
 def test_a_rate_at_the_edge_of_the_search_is_noted(tmp_path):
     synthetic_logs.comparison(tmp_path, {"layernorm": 0.0, "rmsnorm": 0.0}, seeds=1)
+    for name in ("rmsnorm", "layernorm"):
+        assert row_of(tmp_path, name).edge == ""
     (tmp_path / "runs" / "rmsnorm--lr0.009--seed0.jsonl").unlink()
-    assert (
-        "The highest learning rate tried, 0.003, was the best for rmsnorm: a better"
-        in report.write(tmp_path).read_text()
-    )
+    assert row_of(tmp_path, "rmsnorm").edge == "highest"
+    said = "The search ended at its edge: the highest learning rate tried, 0.003, was the best for rmsnorm; a better"
+    assert said in "\n".join(report.answer(report.summary(tmp_path)))
+    assert said in report.write(tmp_path).read_text()
 
 
 def test_classifiers_show_their_accuracy(tmp_path):

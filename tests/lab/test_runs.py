@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 
 import pytest
 
@@ -28,21 +29,64 @@ def played(comparison, outcome):
 
 def test_each_variant_gets_the_same_search_and_its_own_best_rate():
     best = {"a": 0.001, "b": 0.009}
-    order = played(plan(), lambda run: done(abs(run.lr - best[run.variant.name])))
+    order = played(plan(trials=3), lambda run: done(abs(run.lr - best[run.variant.name])))
     trials = [r for r in order if r.phase == "search"]
     assert [(r.variant.name, r.lr) for r in trials] == [(v, lr) for v in "ab" for lr in (0.001, 0.003, 0.009)]
     assert {(r.seed, r.steps) for r in trials} == {(0, 5)}
     finals = [(r.variant.name, r.lr, r.seed) for r in order if r.phase == "final"]
     assert sorted(finals) == [("a", 0.001, s) for s in (1, 2, 3)] + [("b", 0.009, s) for s in (1, 2, 3)]
     assert finals[-1][2] == 3
-    assert len(trials) * 0.5 + len(finals) == runs.steps_in_all(plan())
 
 
-def test_a_longer_search_goes_where_the_loss_falls():
-    rising = played(plan(trials=5, seeds=1), lambda run: done(1 / run.lr))
-    assert [r.lr for r in rising if r.variant.name == "a"] == [0.001, 0.003, 0.009, 0.027, 0.081, 0.081]
-    inner = played(plan(trials=4, seeds=1), lambda run: done(abs(run.lr - 0.004)))
-    assert [r.lr for r in inner if r.variant.name == "a"][3] == pytest.approx((0.001 * 0.003) ** 0.5, rel=1e-4)
+def rates_tried(best, trials=5, outcome=None):
+    """The rates that a search tries where the loss grows with the distance from the best one, and the one it takes."""
+    found = outcome or (lambda run: done(abs(math.log(run.lr / best))))
+    one = Plan(Settings(steps=10, seeds=1, trials=trials), (Variant("a"),), "a")
+    *trials, final = [run.lr for run in played(one, found)]
+    return trials, final
+
+
+@pytest.mark.parametrize(
+    "best, tried",
+    [
+        (0.003, [0.001, 0.003, 0.009]),
+        (0.01, [0.001, 0.003, 0.009, 0.027]),
+        (0.03, [0.001, 0.003, 0.009, 0.027, 0.081]),
+        (0.0001, [0.001, 0.003, 0.009, 0.000333333, 0.000111111]),
+    ],
+)
+def test_a_search_goes_on_until_its_best_rate_is_inside_or_its_budget_spent(best, tried):
+    assert rates_tried(best) == (tried, min(tried, key=lambda lr: abs(math.log(lr / best))))
+
+
+def test_a_search_knows_no_rate_before_all_its_trials_have_ended():
+    one = plan()
+    results = {run.name: done(1 / run.lr) for run in runs.ready(one, {}) if run.variant.name == "a"}
+    last = max(results)
+    del results[last]
+    assert [run.name for run in runs.ready(one, results) if run.variant.name == "a"] == [last]
+    assert runs.best_rate(one, one.variants[0], results) is None
+
+
+def test_a_higher_rate_that_diverges_ends_the_search():
+    def outcome(run):
+        return {"status": "diverged"} if run.lr > 0.01 else done(1 / run.lr)
+
+    assert rates_tried(None, outcome=outcome) == ([0.001, 0.003, 0.009, 0.027], 0.009)
+
+
+def test_where_all_rates_diverge_lower_ones_are_tried():
+    def outcome(run):
+        return {"status": "diverged"} if run.lr > 0.0002 else done(1.0)
+
+    assert rates_tried(None, outcome=outcome)[1] == 0.000111111
+
+
+def test_the_training_that_is_planned_grows_with_a_search():
+    one = plan()
+    assert runs.steps_in_all(one, {}) == 2 * (3 + 3 * 0.5)
+    results = {run.name: done(1 / run.lr) for run in runs.ready(one, {})}
+    assert runs.steps_in_all(one, results) == 2 * (3 + 4 * 0.5)
 
 
 def test_one_rate_needs_no_search():
@@ -50,13 +94,13 @@ def test_one_rate_needs_no_search():
 
 
 def test_a_variant_that_fails_at_every_rate_gets_no_seeds_and_the_others_do():
-    order = played(plan(), lambda run: {"status": "diverged"} if run.variant.name == "a" else done(1.0))
-    assert [r.phase for r in order if r.variant.name == "a"] == ["search"] * 3
+    order = played(plan(), lambda run: {"status": "diverged"} if run.variant.name == "a" else done(abs(run.lr - 0.003)))
+    assert [r.phase for r in order if r.variant.name == "a"] == ["search"] * 5
     assert [r.phase for r in order if r.variant.name == "b"] == ["search"] * 3 + ["final"] * 3
 
 
 def test_a_rate_that_diverges_is_not_chosen():
-    order = played(plan(), lambda run: {"status": "crashed"} if run.lr == 0.009 else done(-run.lr))
+    order = played(plan(), lambda run: {"status": "crashed"} if run.lr > 0.004 else done(-run.lr))
     assert {r.lr for r in order if r.phase == "final"} == {0.003}
 
 

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from normkit.lab import runs
 from normkit.lab.plan import Plan, Variant
-from normkit.lab.screen import Screen, clock, told
+from normkit.lab.screen import Screen, clock, searched, told
 
 
 def shown(screen):
@@ -36,6 +36,13 @@ def test_bars_follow_the_logs(tmp_path):
 
 def test_a_failure_is_told_as_it_is():
     assert "RuntimeError: a \\[b]" in told(run(), {"status": "crashed", "error": "RuntimeError: a [b]"})
+
+
+def test_the_budget_of_the_search_is_said():
+    assert searched(settings()) == "3 to 5 learning rates tried for 50% of that"
+    assert searched(settings(trials=2)) == "2 learning rates tried for 50% of that"
+    assert searched(settings(lrs=(0.1, 0.2), trials=5)) == "2 learning rates tried for 50% of that"
+    assert searched(settings(trials=1)) == searched(settings(lrs=(0.1,))) == "no search"
 
 
 def test_durations():

@@ -48,7 +48,8 @@ class Settings:
     """What all variants have in common.
 
     steps, seconds: how long a run trains; with ``seconds``, the clock decides and ``steps`` is None.
-    lrs: the learning rates to search, one for no search; None searches ``trials`` around the optimizer's usual rate.
+    lrs: the learning rates to search, one for no search; None searches around the optimizer's usual rate.
+    trials: the most trials of such a search: three, and further ones while the best rate is the lowest or highest.
     search: the share of a run's length that a trial of the search gets.
     warmup: the share of a run in which the learning rate grows from 0; it then falls along a cosine to a tenth.
     workers, threads: how many runs train side by side, and with how many threads each.
@@ -62,7 +63,7 @@ class Settings:
     length: int = 64
     seeds: int = 5
     lrs: tuple[float, ...] | None = None
-    trials: int = 3
+    trials: int = 5
     search: float = 0.5
     warmup: float = 0.1
     clip: float = 1.0

@@ -28,6 +28,7 @@ class Row:
     happened: in words, what went wrong or is still missing; empty for a variant of which all is done.
     final, best: the final and the lowest loss over the finished seeds; metric: the last one logged.
     finding: against the baseline; None for the baseline itself and where a seed failed or none is finished.
+    edge: "lowest" or "highest" if the search of the learning rate ended there: a better one may lie beyond; or empty.
     steps_to_baseline, seconds_to_baseline: how long it took to the baseline's final loss of the same seed, the mean
         over seeds; None if a seed did not get there.
     """
@@ -40,6 +41,7 @@ class Row:
     seeds: int
     planned: int
     lr: float | None
+    edge: str
     parameters: int | None
     final: Interval
     best: Interval
@@ -79,6 +81,14 @@ def status(comparison: Comparison, variant: str) -> str:
     return UNFINISHED if worst == DONE and len(runs) < comparison.seeds else worst
 
 
+def edge(comparison: Comparison, variant: str) -> str:
+    """Tell at which end of the learning rates tried the chosen one lies: lowest, highest, or empty for neither."""
+    tried = [run.lr for run in comparison.search_runs(variant)]
+    chosen = {run.lr for run in comparison.final_runs(variant)}
+    ends = {"lowest": min(tried), "highest": max(tried)} if len(tried) > 1 else {}
+    return next((name for name, lr in ends.items() if lr in chosen), "")
+
+
 def _row(comparison: Comparison, name: str, state: str, place: int | None, found: Finding | None) -> Row:
     runs = comparison.final_runs(name)
     done = [run for run in runs if run.status == DONE]
@@ -92,6 +102,7 @@ def _row(comparison: Comparison, name: str, state: str, place: int | None, found
         seeds=len(done),
         planned=comparison.seeds,
         lr=runs[0].lr if runs else None,
+        edge=edge(comparison, name),
         parameters=next((run.parameters for run in runs), None),
         final=findings.interval(_losses(runs).values()),
         best=findings.interval(_finite(run.final("best_loss") for run in done)),

@@ -102,7 +102,7 @@ def answer(rows: Sequence[Row]) -> list[str]:
         few = f"Too few seeds to tell {{}} from {baseline.variant}: {findings.ENOUGH} seeds of both must be finished."
         told += _grouped(rows, findings.FEW, few)
     failed = [row for row in rows if row.status in (DIVERGED, CRASHED) and not row.is_baseline]
-    return [*told, *(f"{row.variant} {row.happened}." for row in failed), *_left(rows)]
+    return [*told, *(f"{row.variant} {row.happened}." for row in failed), *_edges(rows), *_left(rows)]
 
 
 def write(folder: str | Path) -> Path:
@@ -156,7 +156,7 @@ def content(comparison: Comparison) -> dict[str, Any]:
         ],
         "keys": [{"name": row.variant, "look": looks[row.variant]} for row in rows],
         "reading": reading(comparison),
-        "notes": [*edges(comparison), *comparison.notes],
+        "notes": comparison.notes,
         "command": shlex.join(comparison.plan.get("command") or ["normkit", "compare"]),
         "settings": settings(comparison),
         "errors": [(run.name, run.end["traceback"]) for run in comparison.runs if run.end.get("traceback")],
@@ -194,18 +194,6 @@ def finding(row: Row) -> str:
     """Say what may be said of a row against the baseline, and what is missing."""
     said = row.finding.word if row.finding else "baseline" if row.is_baseline else ""
     return "; ".join(filter(None, (said, row.happened)))
-
-
-def edges(comparison: Comparison) -> list[str]:
-    """Name the variants whose chosen learning rate is the lowest or highest tried: a better one may lie beyond."""
-    found: dict[str, list[str]] = {}
-    for name in comparison.variants:
-        tried = sorted({run.lr for run in comparison.search_runs(name)})
-        chosen = {run.lr for run in comparison.final_runs(name)}
-        for end, rate in (("lowest", tried[0]), ("highest", tried[-1])) if len(tried) > 1 else ():
-            if rate in chosen:
-                found.setdefault(f"The {end} learning rate tried, {rate:g}, was the best", []).append(name)
-    return [f"{said} for {', '.join(names)}: a better one may lie beyond." for said, names in found.items()]
 
 
 def reading(comparison: Comparison) -> str:
@@ -332,6 +320,18 @@ def _widest(rows: Sequence[Row], column: Column) -> int:
 def _grouped(rows: Sequence[Row], word: str, sentence: str) -> list[str]:
     names = [row.variant for row in rows if row.finding and row.finding.word == word]
     return [sentence.format(", ".join(names))] if names else []
+
+
+def _edges(rows: Sequence[Row]) -> list[str]:
+    """Name the variants whose search ended with its best learning rate at an end."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if row.edge:
+            found.setdefault(f"{row.edge} learning rate tried, {row.lr:g},", []).append(row.variant)
+    return [
+        f"The search ended at its edge: the {said} was the best for {', '.join(names)}; a better one may lie beyond."
+        for said, names in found.items()
+    ]
 
 
 def _left(rows: Sequence[Row]) -> list[str]:

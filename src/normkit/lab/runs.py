@@ -1,8 +1,9 @@
 """The schedule: what to run next, given what has ended.
 
 Each variant first gets the same small search of its learning rate, with a seed of its own (0) and a part of a run's
-length; then the best rate is trained in full with every seed, seed by seed, so that a comparison cut short is still a
-fair one.
+length: three rates around the usual one, then one more beyond the best as long as that is the lowest or the highest,
+until the budget of trials is spent. Then the best rate is trained in full with every seed, seed by seed, so that a
+comparison cut short is still a fair one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from normkit.lab.plan import Plan, Variant, differences, environment, replace_fi
 
 Results = dict[str, dict[str, Any]]
 FACTOR = 3.0  # between neighbouring learning rates of a search
+FIRST = 3  # trials that a search begins with
 SEARCH_SEED = 0
 SPACE = 64 * 2**20  # bytes that must be free beside the checkpoints
 
@@ -53,36 +55,37 @@ def search(plan: Plan, variant: Variant, results: Mapping[str, Mapping[str, Any]
         return []
     rates = first_rates(tasks.usual_rate(variant.optimizer), settings.trials)
     while len(rates) < settings.trials:
-        losses = {lr: loss_of(results.get(trial(lr).name)) for lr in rates}
-        if None in losses.values():
+        further = next_rate({lr: loss_of(results.get(trial(lr).name)) for lr in rates})
+        if further is None:
             break
-        rates.append(next_rate(losses))  # type: ignore[arg-type]
+        rates.append(further)
     return [trial(lr) for lr in rates]
 
 
 def first_rates(usual: float, trials: int) -> list[float]:
     """Begin with the usual rate and its neighbours.
 
-    >>> first_rates(0.003, 3)
+    >>> first_rates(0.003, 5)
     [0.001, 0.003, 0.009]
     """
-    return sorted(round_rate(usual * FACTOR**power) for power in (0, 1, -1)[:trials])
+    return sorted(round_rate(usual * FACTOR**power) for power in (0, 1, -1)[: min(FIRST, trials)])
 
 
-def next_rate(losses: Mapping[float, float]) -> float:
-    """Go on beyond the best rate if it is at an end, else between it and its better neighbour.
+def next_rate(losses: Mapping[float, float | None]) -> float | None:
+    """Return the rate beyond the best one if that is at an end; None if it is not, or a trial has not ended (None).
+
+    Where all have failed, a lower rate is tried.
 
     >>> next_rate({0.001: 3.0, 0.003: 2.5, 0.009: 2.4})
     0.027
     """
-    rates = sorted(losses)
-    at = rates.index(min(rates, key=lambda lr: losses[lr]))
-    if at == len(rates) - 1:
-        return round_rate(rates[at] * FACTOR)
-    if at == 0:
-        return round_rate(rates[0] / FACTOR)
-    neighbour = min(rates[at - 1], rates[at + 1], key=lambda lr: losses[lr])
-    return round_rate(math.sqrt(rates[at] * neighbour))
+    known = {lr: loss for lr, loss in sorted(losses.items()) if loss is not None}
+    if len(known) < len(losses):
+        return None
+    rates, best = list(known), min(known, key=lambda lr: known[lr])
+    if best == rates[0]:
+        return round_rate(best / FACTOR)
+    return round_rate(best * FACTOR) if best == rates[-1] else None
 
 
 def round_rate(lr: float) -> float:
@@ -105,18 +108,16 @@ def best_rate(plan: Plan, variant: Variant, results: Mapping[str, Mapping[str, A
     if not trials:
         return round_rate(settings.lrs[0] if settings.lrs else tasks.usual_rate(variant.optimizer))
     losses = {run.lr: loss_of(results.get(run.name)) for run in trials}
-    wanted = len(settings.lrs) if settings.lrs else settings.trials
-    if None in losses.values() or len(losses) < wanted:
+    if None in losses.values():
         return None
     best = min(losses, key=lambda lr: losses[lr])  # type: ignore[arg-type,return-value]
     return best if math.isfinite(losses[best]) else None  # type: ignore[arg-type]
 
 
-def steps_in_all(plan: Plan) -> float:
-    """Return how many full runs' worth of training a comparison is: its budget."""
-    settings = plan.settings
-    trials = len(settings.lrs) if settings.lrs is not None else settings.trials
-    return len(plan.variants) * (settings.seeds + (trials * settings.search if trials > 1 else 0))
+def steps_in_all(plan: Plan, results: Mapping[str, Mapping[str, Any]]) -> float:
+    """Return how many full runs' worth of training a comparison is, as far as can be told now: searches may go on."""
+    trials = sum(len(search(plan, variant, results)) for variant in plan.variants)
+    return len(plan.variants) * plan.settings.seeds + trials * plan.settings.search
 
 
 def ended(folder: Folder, retry: bool = False) -> Results:

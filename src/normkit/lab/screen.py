@@ -12,7 +12,7 @@ from typing import Any
 from normkit.lab import runs
 from normkit.lab.files import Folder
 from normkit.lab.loop import Run
-from normkit.lab.plan import Plan
+from normkit.lab.plan import Plan, Settings
 
 PAINTS = {"done": "green", "diverged": "red", "crashed": "red", "interrupted": "yellow"}
 
@@ -33,11 +33,10 @@ class Screen:
         """Say what is going to be trained, and with which budget."""
         plan, settings = self.plan, self.plan.settings
         length = f"{settings.steps} steps" if settings.steps else f"{settings.seconds:g} s"
-        trials = len(settings.lrs) if settings.lrs is not None else settings.trials
-        searched = f"{trials} learning rates tried for {settings.search:.0%} of that, " if trials > 1 else "no search, "
         self.console.print(
-            f"{len(plan.variants)} variants of {settings.model} on {settings.data}: {length} a run, {searched}"
-            f"{settings.seeds} seeds; {max(1, settings.workers)} side by side on {settings.device}",
+            f"{len(plan.variants)} variants of {settings.model} on {settings.data}: {length} a run, "
+            f"{searched(settings)}, {settings.seeds} seeds; "
+            f"{max(1, settings.workers)} side by side on {settings.device}",
             soft_wrap=True,
         )
         if self.results:
@@ -106,11 +105,21 @@ class Screen:
 
     def _summary(self) -> str:
         going = sum(share_of(run, e) * self._worth(run.name) for run, _, e in list(self.active.values()))
-        done, whole = self._done() + going, runs.steps_in_all(self.plan)
+        done, whole = self._done() + going, runs.steps_in_all(self.plan, self.results)
         spent = time.monotonic() - self.began
         new = done - self.before
         left = clock(spent / new * max(0.0, whole - done)) if new > 0.02 * whole else "?"
         return f"{done / whole:4.0%} of all, {clock(spent)} spent, about {left} left"
+
+
+def searched(settings: Settings) -> str:
+    """Say which budget each variant has for the search of its learning rate."""
+    least = len(settings.lrs) if settings.lrs is not None else min(runs.FIRST, settings.trials)
+    most = least if settings.lrs is not None else settings.trials
+    if most <= 1:
+        return "no search"
+    trials = f"{least}" if most == least else f"{least} to {most}"
+    return f"{trials} learning rates tried for {settings.search:.0%} of that"
 
 
 def parsed(lines: str) -> list[dict[str, Any]]:
