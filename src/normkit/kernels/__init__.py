@@ -38,6 +38,8 @@ class Library:
         self._handle = ctypes.CDLL(str(path))
         self.row_forward = self._kernel("row_forward", 7)
         self.row_backward = self._kernel("row_backward", 8)
+        self.rotate_forward = self._kernel("rotate_forward", 8)
+        self.rotate_backward = self._kernel("rotate_backward", 10)
         self.point_forward = self._kernel("point_forward", 6)
         self.point_backward = self._kernel("point_backward", 10)
         self.channel_forward = self._kernel("channel_forward", 6)

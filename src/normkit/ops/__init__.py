@@ -16,6 +16,7 @@ from normkit.ops.channel import (
 )
 from normkit.ops.eager import refusal
 from normkit.ops.pointwise import derf, dyt, eln
+from normkit.ops.rope import norm_rotate, rotate
 from normkit.ops.row import Row, add_layer_norm, add_rms_norm, add_row_norm, layer_norm, rms_norm, row_norm
 
 __all__ = [
@@ -37,9 +38,11 @@ __all__ = [
     "layer_norm",
     "layer_norm2d",
     "mean_over_space",
+    "norm_rotate",
     "normalize_with",
     "refusal",
     "rms_norm",
+    "rotate",
     "row_norm",
     "threshold",
 ]

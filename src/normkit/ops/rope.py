@@ -16,17 +16,32 @@ tensor([[1.0000, 0.0000],
 
 from __future__ import annotations
 
+import ctypes
+
 import torch
 from torch import Tensor
 
 from normkit import check
 from normkit.ops import eager
-from normkit.statistics import accurate
+from normkit.ops.eager import address
+from normkit.ops.row import Row, row_values, statistics, vector
 
-__all__ = ["PAIRINGS", "Turns", "rope", "rotate", "rotate_formula", "turns"]
+__all__ = [
+    "PAIRINGS",
+    "Turns",
+    "norm_rotate",
+    "norm_rotate_formula",
+    "rope",
+    "rotate",
+    "rotate_formula",
+    "turns",
+    "turns_of",
+]
 
 PAIRINGS = ("halves", "pairs")
 Turns = tuple[Tensor, Tensor]
+LONGEST = 512  # the C code's BLOCK: what it keeps of a row at a time
+UNCHANGED = Row()  # stands in for a rule where nothing is normalized
 
 
 def turns(positions: Tensor, head_dim: int, base: float = 10000.0, dtype: torch.dtype = torch.float32) -> Turns:
@@ -38,22 +53,71 @@ def turns(positions: Tensor, head_dim: int, base: float = 10000.0, dtype: torch.
     return angles.cos(), angles.sin()
 
 
+def rope(x: Tensor, base: float = 10000.0, pairing: str = "halves") -> Tensor:
+    """Turn x (..., T, head_dim) by its positions 0 .. T - 1; float64 angles for float64 x, else float32 ones."""
+    return rotate(x, turns_of(x, base), pairing)
+
+
+def turns_of(x: Tensor, base: float = 10000.0) -> Turns:
+    """Cosine and sine for x (..., T, head_dim) at the positions 0 .. T - 1, in the type of the arithmetic."""
+    return turns(torch.arange(x.shape[-2], device=x.device), x.shape[-1], base, _wide(x))
+
+
 def rotate(x: Tensor, angles: Turns, pairing: str = "halves") -> Tensor:
-    """Turn the features of x (..., T, head_dim) by :func:`turns`; half precision is rounded once, at the end."""
-    check.choice("rotate", "pairing", pairing, PAIRINGS)
-    wide = accurate(x)
-    cos, sin = (angle.to(wide.dtype) for angle in angles)
-    shared = cos.shape == sin.shape == (*x.shape[-2:-1], x.shape[-1] // 2)
-    if shared and not eager.needs_grad(cos, sin) and eager.refusal(wide, cos, sin) is None:
-        return _Rotate.apply(wide, cos, sin, pairing).to(x.dtype)
-    return rotate_formula(wide, cos, sin, pairing).to(x.dtype)
+    """Turn the features of x (..., T, head_dim) by :func:`turns`; half precision is rounded once, at the end.
+
+    Cosine and sine broadcast to (..., T, head_dim / 2), so each sample may have its own positions. The result lies in
+    memory as x does.
+    """
+    cos, sin = _fitting("rotate", x, angles, pairing)
+    if _refusal(x, None, None, cos, sin, UNCHANGED) is not None:
+        return rotate_formula(x.to(cos.dtype), cos, sin, pairing).to(x.dtype)
+    if eager.needs_grad(x):
+        return _Rotate.apply(x, cos, sin, pairing)
+    return _forward(x, None, None, cos, sin, None, pairing)
+
+
+def norm_rotate(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    angles: Turns,
+    *,
+    rule: Row,
+    pairing: str = "halves",
+) -> Tensor:
+    """Normalize the vectors of x (..., T, head_dim) as :func:`normkit.ops.row_norm` does, then turn them, in one pass.
+
+    For queries and keys as they come from their projection: the heads of x may lie anywhere in memory, only the
+    features of a head must be side by side. Half precision is rounded once, at the end (and before the gain, where the
+    rule says so).
+
+    >>> x = torch.tensor([[3.0, 4.0]])
+    >>> norm_rotate(x, None, None, turns(torch.tensor([0]), 2), rule=Row(eps=1e-5, eps_place="floor"))
+    tensor([[0.6000, 0.8000]])
+    """
+    cos, sin = _fitting("norm_rotate", x, angles, pairing)
+    vector("norm_rotate", x, weight, bias, rule, x.shape[-1:])
+    if _refusal(x, weight, bias, cos, sin, rule) is not None:
+        return norm_rotate_formula(x, weight, bias, cos, sin, rule, pairing)
+    weight, bias = eager.packed(weight), eager.packed(bias)
+    if eager.needs_grad(x, weight, bias):
+        return _NormRotate.apply(x, weight, bias, cos, sin, rule, pairing)
+    return _forward(x, weight, bias, cos, sin, rule, pairing)
 
 
 def rotate_formula(x: Tensor, cos: Tensor, sin: Tensor, pairing: str) -> Tensor:
-    """The definition, all in one type."""
+    """The definition of the turn, all in one type."""
     a, b = _pairs(x, pairing)
     turned = a * cos - b * sin, b * cos + a * sin
     return torch.cat(turned, -1) if pairing == "halves" else torch.stack(turned, -1).flatten(-2)
+
+
+def norm_rotate_formula(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, cos: Tensor, sin: Tensor, rule: Row, pairing: str
+) -> Tensor:
+    """The definition of norm and turn, the angles in the type of the arithmetic."""
+    return rotate_formula(row_values(x, weight, bias, rule), cos, sin, pairing).to(x.dtype)
 
 
 def _pairs(x: Tensor, pairing: str) -> tuple[Tensor, Tensor]:
@@ -64,18 +128,114 @@ def _pairs(x: Tensor, pairing: str) -> tuple[Tensor, Tensor]:
     return x[..., ::2], x[..., 1::2]
 
 
+def _wide(x: Tensor) -> torch.dtype:
+    """The type of the arithmetic."""
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def _fitting(owner: str, x: Tensor, angles: Turns, pairing: str) -> Turns:
+    """The angles in the type of the arithmetic; an error if something does not fit together."""
+    check.choice(owner, "pairing", pairing, PAIRINGS)
+    check.floating(owner, x)
+    if x.ndim == 0 or x.shape[-1] % 2:
+        raise ValueError(f"{owner}: x must end in an even number of features, but its shape is {tuple(x.shape)}")
+    wanted = (*x.shape[:-1], x.shape[-1] // 2)
+    for angle in angles:
+        have = angle.shape
+        sizes = zip(reversed(have[:-1]), reversed(wanted[:-1]), strict=False)
+        if len(have) > x.ndim or have[-1:] != wanted[-1:] or any(size not in (1, want) for size, want in sizes):
+            raise ValueError(f"{owner}: angles of shape {tuple(have)} do not broadcast to {wanted}, a pair's each")
+    cos, sin = (angle.to(_wide(x)) for angle in angles)
+    return cos, sin
+
+
+def _refusal(x: Tensor, weight: Tensor | None, bias: Tensor | None, cos: Tensor, sin: Tensor, rule: Row) -> str | None:
+    """None if the C kernel takes these, else the reason in a user's words."""
+    if rule.statistic != "square" or rule.part not in (None, x.shape[-1]):
+        return "there is a kernel for norm and turn only where the statistic is the square of all entries"
+    if x.shape[-1] > LONGEST:
+        return f"a head has more than {LONGEST} features"
+    if eager.needs_grad(cos, sin):
+        return "the angles need a gradient"
+    return eager.refusal(x, weight, bias, cos, sin)
+
+
+def _forward(x, weight, bias, cos, sin, rule, pairing, stats=None) -> Tensor:
+    plan = (rule or UNCHANGED).plan(x.shape[-1], x, weight, bias)
+    shape, x, (cos, sin) = x.shape, _rows(x), _angle_rows(x, cos, sin)
+    y = torch.empty_like(x)
+    eager.library().rotate_forward(
+        plan.address,
+        x.numel() // plan.dim,
+        _turning(rule, pairing, x, x, y, cos),
+        x.data_ptr(),
+        address(weight),
+        address(bias),
+        cos.data_ptr(),
+        sin.data_ptr(),
+        y.data_ptr(),
+        address(stats),
+    )
+    return y.view(shape)
+
+
+def _backward(x, grad, weight, bias, cos, sin, stats, rule, pairing, wanted) -> tuple:
+    """Gradients of x, weight and bias, in one pass; those not wanted are None."""
+    plan = rule.plan(x.shape[-1], x, weight, bias)
+    shape, x, grad, (cos, sin) = x.shape, _rows(x), _rows(grad), _angle_rows(x, cos, sin)
+    dx = torch.empty_like(x)
+    dweight = torch.empty_like(weight) if wanted[0] else None
+    dbias = torch.empty_like(bias) if wanted[1] else None
+    if eager.library().rotate_backward(
+        plan.address,
+        x.numel() // plan.dim,
+        _turning(rule, pairing, x, grad, dx, cos),
+        x.data_ptr(),
+        grad.data_ptr(),
+        address(weight),
+        cos.data_ptr(),
+        sin.data_ptr(),
+        stats.data_ptr(),
+        dx.data_ptr(),
+        address(dweight),
+        address(dbias),
+    ):
+        raise MemoryError("norm_rotate: no memory for the kernel's scratch")
+    return dx.view(shape), dweight, dbias
+
+
+def _rows(x: Tensor) -> Tensor:
+    """x along four axes, the last one without gaps."""
+    x = x if x.stride(-1) == 1 else x.contiguous()
+    return x.reshape(-1, *x.shape[-3:]) if x.ndim > 4 else x[(None,) * (4 - x.ndim)]
+
+
+def _angle_rows(x: Tensor, cos: Tensor, sin: Tensor) -> Turns:
+    """A row of angles for each row of x, both seen with the same strides."""
+    if cos.shape != sin.shape:
+        cos, sin = torch.broadcast_tensors(cos, sin)
+    if cos.stride() != sin.stride() or cos.stride(-1) != 1:
+        cos, sin = cos.contiguous(), sin.contiguous()
+    wanted = (*x.shape[:-1], x.shape[-1] // 2)
+    return _rows(cos.expand(wanted)), _rows(sin.expand(wanted))
+
+
+def _turning(rule: Row | None, pairing: str, x: Tensor, grad: Tensor, out: Tensor, angle: Tensor):
+    """`Turning` of `kernels/cpu/normkit.h`; the rows are walked as x lies in memory."""
+    order = (0, 1, 2) if x.stride(1) >= x.stride(2) else (0, 2, 1)
+    sizes = [x.size(axis) for axis in order]
+    strides = [each.stride(axis) for each in (x, grad, out, angle) for axis in order]
+    return (ctypes.c_int64 * 17)(rule is not None, pairing == "pairs", *sizes, *strides)
+
+
 class _Rotate(torch.autograd.Function):
-    """The formula written into one new tensor, which saves the temporaries; the derivative turns back."""
+    """The derivative turns back."""
 
     @staticmethod
     def forward(ctx, x, cos, sin, pairing):
         ctx.save_for_backward(cos, sin)
         ctx.pairing = pairing
-        y = torch.empty_like(x)
-        (a, b), (c, d) = _pairs(x, pairing), _pairs(y, pairing)
-        torch.mul(a, cos, out=c).addcmul_(b, sin, value=-1)
-        torch.mul(b, cos, out=d).addcmul_(a, sin)
-        return y
+        return _forward(x, None, None, cos, sin, None, pairing)
 
     @staticmethod
     def backward(ctx, grad):
@@ -83,7 +243,24 @@ class _Rotate(torch.autograd.Function):
         return rotate(grad, (cos, -sin), ctx.pairing), None, None, None
 
 
-def rope(x: Tensor, base: float = 10000.0, pairing: str = "halves") -> Tensor:
-    """Turn x (..., T, head_dim) by its positions 0 .. T - 1; float64 angles for float64 x, else float32 ones."""
-    positions = torch.arange(x.shape[-2], device=x.device)
-    return rotate(x, turns(positions, x.shape[-1], base, accurate(x.new_empty(0)).dtype), pairing)
+class _NormRotate(torch.autograd.Function):
+    """Keeps x and one or two numbers a row; higher derivatives are those of the formula."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, cos, sin, rule, pairing):
+        stats = statistics(x, rule.plan(x.shape[-1], x, weight, bias))
+        ctx.save_for_backward(x, weight, bias, cos, sin, stats)
+        ctx.about = rule, pairing
+        return _forward(x, weight, bias, cos, sin, rule, pairing, stats)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight, bias, cos, sin, stats = ctx.saved_tensors
+        rule, pairing = ctx.about
+        needs = ctx.needs_input_grad[:3]
+        if torch.is_grad_enabled() or eager.refusal(grad) is not None:
+            rest = cos, sin, rule, pairing
+            grads = eager.differentiate(norm_rotate_formula, (x, weight, bias), rest, grad, needs)
+        else:
+            grads = _backward(x, grad, weight, bias, cos, sin, stats, rule, pairing, needs[1:])
+        return (*grads, None, None, None, None)

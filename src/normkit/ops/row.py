@@ -129,6 +129,11 @@ class Row:
 
 def row_formula(x: Tensor, weight: Tensor | None, bias: Tensor | None, rule: Row, count: int = 1) -> Tensor:
     """The definition, over the last `count` axes: arithmetic in at least float32, the result in x's type."""
+    return row_values(x, weight, bias, rule, count).to(x.dtype)
+
+
+def row_values(x: Tensor, weight: Tensor | None, bias: Tensor | None, rule: Row, count: int = 1) -> Tensor:
+    """The definition before its result is rounded to x's type."""
     axes = tuple(range(-count, 0))
     wide = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
     z = wide - wide.mean(axes, keepdim=True) if rule.center else wide
@@ -141,7 +146,7 @@ def row_formula(x: Tensor, weight: Tensor | None, bias: Tensor | None, rule: Row
         n = n * rule.scale
     if bias is not None:
         n = n + bias.to(wide.dtype)
-    return n.to(x.dtype)
+    return n
 
 
 def row_norm(
@@ -157,7 +162,7 @@ def row_norm(
     shape: the trailing axes that make a vector, where weight does not say it (default: the last axis).
     Any mix of float types: half-precision x is worked out in float32, whatever the type of weight and bias.
     """
-    count, dim = _vector("row_norm", x, weight, bias, rule, shape)
+    count, dim = vector("row_norm", x, weight, bias, rule, shape)
     if eager.refusal(x, weight, bias) is not None:
         return row_formula(x, weight, bias, rule, count)
     weight, bias = eager.packed(weight), eager.packed(bias)
@@ -184,7 +189,7 @@ def add_row_norm(
     >>> total
     tensor([3., 4.])
     """
-    count, dim = _vector("add_row_norm", x, weight, bias, rule, shape)
+    count, dim = vector("add_row_norm", x, weight, bias, rule, shape)
     if x.shape != residual.shape:
         raise ValueError(f"add_row_norm: residual is {tuple(residual.shape)}; it must be as x, {tuple(x.shape)}")
     if eager.refusal(x, weight, bias, residual) is not None or x.dtype != residual.dtype:
@@ -205,7 +210,7 @@ def _add_formula(x, residual, weight, bias, rule, count):
     return row_formula(total, weight, bias, rule, count), total
 
 
-def _vector(name: str, x: Tensor, weight: Tensor | None, bias: Tensor | None, rule: Row, shape) -> tuple[int, int]:
+def vector(name: str, x: Tensor, weight: Tensor | None, bias: Tensor | None, rule: Row, shape) -> tuple[int, int]:
     """How many trailing axes a vector has, and how many entries; an error if the tensors do not fit together."""
     plain = shape is None and rule.part is None and x.ndim > 0 and x.is_floating_point()
     if plain and (weight is None or weight.ndim == 1):
@@ -310,7 +315,8 @@ def _backward(x, grad, grad_total, weight, bias, stats, plan, wanted) -> tuple:
     return dx, dweight, dbias
 
 
-def _statistics(x: Tensor, plan: _Plan) -> Tensor:
+def statistics(x: Tensor, plan: _Plan) -> Tensor:
+    """Room for what the backward pass needs to know of each row."""
     return torch.empty(x.numel() // plan.dim * plan.stats, dtype=plan.wide)
 
 
@@ -320,7 +326,7 @@ class _RowNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias, rule, count, dim):
         plan = rule.plan(dim, x, weight, bias)
-        stats = _statistics(x, plan)
+        stats = statistics(x, plan)
         ctx.save_for_backward(x, weight, bias, stats)
         ctx.about = rule, count, plan
         return _forward(x, weight, bias, plan, stats)
@@ -343,7 +349,7 @@ class _AddRowNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, residual, weight, bias, rule, count, dim):
         plan = rule.plan(dim, x, weight, bias)
-        stats = _statistics(x, plan)
+        stats = statistics(x, plan)
         y, total = _add_forward(x, residual, weight, bias, plan, stats)
         ctx.save_for_backward(total, weight, bias, stats)
         ctx.about = rule, count, plan

@@ -62,6 +62,19 @@ int normkit_row_backward(const RowPlan *plan, int64_t rows, const void *x, const
     return chosen->row_backward(plan, rows, x, grad, grad_total, weight, stats, dx, dweight, dbias);
 }
 
+int normkit_rotate_forward(const RowPlan *plan, int64_t rows, const Turning *turning, const void *x, const void *weight,
+                           const void *bias, const void *cos, const void *sin, void *y, void *stats)
+{
+    return chosen->rotate_forward(plan, rows, turning, x, weight, bias, cos, sin, y, stats);
+}
+
+int normkit_rotate_backward(const RowPlan *plan, int64_t rows, const Turning *turning, const void *x, const void *grad,
+                            const void *weight, const void *cos, const void *sin, const void *stats, void *dx, void *dweight,
+                            void *dbias)
+{
+    return chosen->rotate_backward(plan, rows, turning, x, grad, weight, cos, sin, stats, dx, dweight, dbias);
+}
+
 int normkit_point_forward(const PointPlan *plan, int64_t rows, const void *x, const void *alpha, const void *shift,
                           const void *weight, const void *bias, void *y)
 {

@@ -30,6 +30,7 @@ enum { SUM, SQUARES, MAGNITUDES };       /* what of z is added up */
 #include "vector.h"
 #include "block.h"
 #include "row.h"
+#include "rotate.h"
 #include "channel.h"
 #include "pointwise.h"
 #undef ELEM
@@ -44,6 +45,7 @@ enum { SUM, SQUARES, MAGNITUDES };       /* what of z is added up */
 #include "vector.h"
 #include "block.h"
 #include "row.h"
+#include "rotate.h"
 #include "channel.h"
 #include "pointwise.h"
 #undef ELEM_TYPE
@@ -54,6 +56,7 @@ enum { SUM, SQUARES, MAGNITUDES };       /* what of z is added up */
 #include "vector.h"
 #include "block.h"
 #include "row.h"
+#include "rotate.h"
 #include "channel.h"
 #include "pointwise.h"
 #undef ELEM
@@ -76,6 +79,7 @@ enum { SUM, SQUARES, MAGNITUDES };       /* what of z is added up */
 #include "vector.h"
 #include "block.h"
 #include "row.h"
+#include "rotate.h"
 #include "channel.h"
 
 static int row_forward(const RowPlan *plan, int64_t rows, const void *x, const void *residual, const void *weight, const void *bias,
@@ -97,6 +101,29 @@ static int row_backward(const RowPlan *plan, int64_t rows, const void *x, const 
     case BF16: return row_backward_bf16(plan, rows, x, grad, grad_total, weight, stats, dx, dweight, dbias);
     case F16: return row_backward_f16(plan, rows, x, grad, grad_total, weight, stats, dx, dweight, dbias);
     default: return row_backward_f64(plan, rows, x, grad, grad_total, weight, stats, dx, dweight, dbias);
+    }
+}
+
+static int rotate_forward(const RowPlan *plan, int64_t rows, const Turning *turning, const void *x, const void *weight,
+                          const void *bias, const void *cos, const void *sin, void *y, void *stats)
+{
+    switch (plan->x_type) {
+    case F32: return rotate_forward_f32(plan, rows, turning, x, weight, bias, cos, sin, y, stats);
+    case BF16: return rotate_forward_bf16(plan, rows, turning, x, weight, bias, cos, sin, y, stats);
+    case F16: return rotate_forward_f16(plan, rows, turning, x, weight, bias, cos, sin, y, stats);
+    default: return rotate_forward_f64(plan, rows, turning, x, weight, bias, cos, sin, y, stats);
+    }
+}
+
+static int rotate_backward(const RowPlan *plan, int64_t rows, const Turning *turning, const void *x, const void *grad,
+                           const void *weight, const void *cos, const void *sin, const void *stats, void *dx, void *dweight,
+                           void *dbias)
+{
+    switch (plan->x_type) {
+    case F32: return rotate_backward_f32(plan, rows, turning, x, grad, weight, cos, sin, stats, dx, dweight, dbias);
+    case BF16: return rotate_backward_bf16(plan, rows, turning, x, grad, weight, cos, sin, stats, dx, dweight, dbias);
+    case F16: return rotate_backward_f16(plan, rows, turning, x, grad, weight, cos, sin, stats, dx, dweight, dbias);
+    default: return rotate_backward_f64(plan, rows, turning, x, grad, weight, cos, sin, stats, dx, dweight, dbias);
     }
 }
 
@@ -147,4 +174,5 @@ static int channel_backward(const ChannelPlan *plan, int64_t samples, const void
     }
 }
 
-const Kernels PASTE(normkit, ISA) = {row_forward, row_backward, point_forward, point_backward, channel_forward, channel_backward};
+const Kernels PASTE(normkit, ISA) = {row_forward, row_backward, rotate_forward, rotate_backward, point_forward, point_backward,
+                                     channel_forward, channel_backward};

@@ -81,6 +81,49 @@ static inline void stream(void *restrict to, const void *restrict from, size_t b
 /* Starts loading memory that the next row will read, so that it comes while this one is computed; past the end nothing happens. */
 static inline void fetch(const void *from) { __builtin_prefetch(from); }
 
+/* Rows along three axes, of which the last is walked first. */
+typedef struct { int64_t at[3]; } Place;
+
+static inline Place place_of(int64_t row, const int64_t *size)
+{
+    return (Place){{row / size[2] / size[1], row / size[2] % size[1], row % size[2]}};
+}
+
+static inline void move_on(Place *p, const int64_t *size)
+{
+    if (++p->at[2] < size[2]) return;
+    p->at[2] = 0;
+    if (++p->at[1] < size[1]) return;
+    p->at[1] = 0, p->at[0]++;
+}
+
+static inline int64_t offset_of(const Place *p, const int64_t *stride)
+{
+    return p->at[0] * stride[0] + p->at[1] * stride[1] + p->at[2] * stride[2];
+}
+
+/* Numbers of `size` bytes: the even places of a row become its first half, the odd ones its second; and back. */
+#define SPLIT(type, from, to, half) \
+    for (int64_t i = 0; i < (half); i++) \
+        ((type *)(to))[i] = ((const type *)(from))[2 * i], ((type *)(to))[(half) + i] = ((const type *)(from))[2 * i + 1]
+#define MERGE(type, from, to, half) \
+    for (int64_t i = 0; i < (half); i++) \
+        ((type *)(to))[2 * i] = ((const type *)(from))[i], ((type *)(to))[2 * i + 1] = ((const type *)(from))[(half) + i]
+
+static inline void split(const void *restrict from, void *restrict to, int64_t half, size_t size)
+{
+    if (size == 2) SPLIT(uint16_t, from, to, half);
+    else if (size == 4) SPLIT(uint32_t, from, to, half);
+    else SPLIT(uint64_t, from, to, half);
+}
+
+static inline void merge(const void *restrict from, void *restrict to, int64_t half, size_t size)
+{
+    if (size == 2) MERGE(uint16_t, from, to, half);
+    else if (size == 4) MERGE(uint32_t, from, to, half);
+    else MERGE(uint64_t, from, to, half);
+}
+
 /* Makes streamed stores visible to the other threads. */
 static inline void finish_stream(void)
 {

@@ -1,4 +1,4 @@
-/* What the library offers to Python: two templates, each with a forward and a backward.
+/* What the library offers to Python: templates, each with a forward and a backward.
  *
  * Nothing here knows of torch or Python: pointers, sizes and a plan. A plan says what is computed (the rule) and on which
  * types; it is made once per rule and set of types, and kept by the caller.
@@ -21,6 +21,13 @@ typedef struct {
     int64_t dim, part;                                                       /* row length; entries in the statistic */
     double eps, constant, offset, scale;                                     /* scale: the gain where there is no weight */
 } RowPlan;
+
+/* How features turn in pairs after a row's norm, or without one, and where the rows lie: along three axes, the last walked first. */
+typedef struct {
+    int64_t normed, neighbours;                                              /* pairs are 2i and 2i + 1, not i and i + dim / 2 */
+    int64_t size[3];
+    int64_t x[3], grad[3], out[3], angle[3];                                 /* entries from a row to the next along each axis */
+} Turning;
 
 typedef struct {
     int32_t function;
@@ -49,6 +56,10 @@ typedef struct {
                        void *total, void *y, void *stats);
     int (*row_backward)(const RowPlan *, int64_t rows, const void *x, const void *grad, const void *grad_total, const void *weight,
                         const void *stats, void *dx, void *dweight, void *dbias);
+    int (*rotate_forward)(const RowPlan *, int64_t rows, const Turning *, const void *x, const void *weight, const void *bias,
+                          const void *cos, const void *sin, void *y, void *stats);
+    int (*rotate_backward)(const RowPlan *, int64_t rows, const Turning *, const void *x, const void *grad, const void *weight,
+                           const void *cos, const void *sin, const void *stats, void *dx, void *dweight, void *dbias);
     int (*point_forward)(const PointPlan *, int64_t rows, const void *x, const void *alpha, const void *shift, const void *weight,
                          const void *bias, void *y);
     int (*point_backward)(const PointPlan *, int64_t rows, const void *x, const void *grad, const void *alpha, const void *shift,

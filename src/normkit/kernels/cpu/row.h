@@ -53,7 +53,7 @@ INLINE double T(add_up_term)(const ELEM *x, int64_t dim, REAL mean, int term)
     return sum;
 }
 
-static double T(add_up)(const ELEM *x, int64_t dim, REAL mean, int term)
+INLINE double T(add_up)(const ELEM *x, int64_t dim, REAL mean, int term)
 {
     if (term == SUM) return T(add_up_term)(x, dim, mean, SUM);
     if (term == SQUARES) return T(add_up_term)(x, dim, mean, SQUARES);
@@ -79,7 +79,7 @@ static double T(largest)(const ELEM *x, int64_t dim, REAL mean)
 }
 
 /* r, from the raw statistic. */
-static double T(reciprocal)(const RowPlan *p, double raw)
+INLINE double T(reciprocal)(const RowPlan *p, double raw)
 {
     if (p->statistic == ABSOLUTE) return 1 / (p->constant * (raw / p->dim) + p->eps);
     if (p->statistic == MAXIMUM) return 1 / (raw + p->eps);
@@ -89,7 +89,7 @@ static double T(reciprocal)(const RowPlan *p, double raw)
     return 1 / (sqrt(raw) < p->eps ? p->eps : sqrt(raw));
 }
 
-static T(RowState) T(measure)(const RowPlan *p, const ELEM *x)
+INLINE T(RowState) T(measure)(const RowPlan *p, const ELEM *x)
 {
     T(RowState) s = {0, 0, 0};
     double sum = p->center || p->statistic == ZERO_SUM ? T(add_up)(x, p->dim, 0, SUM) : 0;
@@ -315,35 +315,59 @@ INLINE void T(backward_as)(const T(RowJob) *j, T(RowFlow) *f, T(RowState) state,
     else T(flow)(j, f, &s, statistic, j->gain != 0, f->dgain != 0, f->dbias != 0);
 }
 
-static void T(backward_row)(const T(RowJob) *j, int64_t row, REAL *dgain, REAL *dbias, double *dshared)
+static void T(backward_flow)(const T(RowJob) *j, T(RowFlow) *f, T(RowState) state, double *dshared)
 {
-    int64_t start = row * j->plan->dim;
-    T(RowFlow) f = {j->x + start, j->grad + start, j->grad_total ? j->grad_total + start : 0, j->out + start, dgain, dbias, {0}, {0}};
-    T(RowState) state = T(recall)(j, row);
     switch (j->plan->statistic) {
-    case ABSOLUTE: T(backward_as)(j, &f, state, dshared, ABSOLUTE); break;
-    case MAXIMUM: T(backward_as)(j, &f, state, dshared, MAXIMUM); break;
-    case ZERO_SUM: T(backward_as)(j, &f, state, dshared, ZERO_SUM); break;
-    default: T(backward_as)(j, &f, state, dshared, SQUARE);
+    case ABSOLUTE: T(backward_as)(j, f, state, dshared, ABSOLUTE); break;
+    case MAXIMUM: T(backward_as)(j, f, state, dshared, MAXIMUM); break;
+    case ZERO_SUM: T(backward_as)(j, f, state, dshared, ZERO_SUM); break;
+    default: T(backward_as)(j, f, state, dshared, SQUARE);
     }
 }
 
 /* Chunks of rows, each with its own partial sums: the result is the same for any number of threads. */
+typedef struct {
+    int64_t begin, end;
+    REAL *dgain, *dbias;
+    double *dshared;
+} T(RowChunk);
+
+static T(RowChunk) T(open_chunk)(const T(RowJob) *j, int64_t number)
+{
+    int64_t dim = j->plan->dim, begin = number * j->chunk;
+    T(RowChunk) c = {begin, begin + j->chunk < j->rows ? begin + j->chunk : j->rows, 0, 0, 0};
+    if (j->dgain) c.dgain = memset(j->dgain + number * dim, 0, dim * sizeof(REAL));
+    if (j->dbias) c.dbias = memset(j->dbias + number * dim, 0, dim * sizeof(REAL));
+    if (j->dshared) c.dshared = j->dshared + number, *c.dshared = 0;
+    return c;
+}
+
 static void T(backward_chunks)(void *job, int64_t begin, int64_t end)
 {
     const T(RowJob) *j = job;
-    int64_t dim = j->plan->dim;
-    for (int64_t c = begin; c < end; c++) {
-        REAL *dgain = j->dgain ? j->dgain + c * dim : 0, *dbias = j->dbias ? j->dbias + c * dim : 0;
-        double shared = 0;
-        if (dgain) memset(dgain, 0, dim * sizeof(REAL));
-        if (dbias) memset(dbias, 0, dim * sizeof(REAL));
-        int64_t stop = (c + 1) * j->chunk < j->rows ? (c + 1) * j->chunk : j->rows;
-        for (int64_t row = c * j->chunk; row < stop; row++)
-            T(backward_row)(j, row, dgain, dbias, j->dshared ? &shared : 0);
-        if (j->dshared) j->dshared[c] = shared;
+    for (int64_t number = begin; number < end; number++) {
+        T(RowChunk) c = T(open_chunk)(j, number);
+        for (int64_t row = c.begin; row < c.end; row++) {
+            int64_t start = row * j->plan->dim;
+            const ELEM *more = j->grad_total ? j->grad_total + start : 0;
+            T(RowFlow) f = {j->x + start, j->grad + start, more, j->out + start, c.dgain, c.dbias, {0}, {0}};
+            T(backward_flow)(j, &f, T(recall)(j, row), c.dshared);
+        }
     }
     if (j->streaming) finish_stream();
+}
+
+static T(RowJob) T(row_job)(const RowPlan *p, int64_t rows, const void *weight)
+{
+    return (T(RowJob)){.plan = p, .rows = rows, .shared = weight ? 1 : (REAL)p->scale,
+                       .stat_size = p->center || p->statistic == ZERO_SUM ? 2 : 1};
+}
+
+static void T(take_gain)(T(RowJob) *j, const void *weight, REAL **room)
+{
+    const RowPlan *p = j->plan;
+    if (weight && p->shared) j->shared = (REAL)(p->offset + element(p->weight_type, weight, 0));
+    else j->gain = T(as_real)(p->weight_type, weight, p->dim, p->offset, room);
 }
 
 static int T(row_forward)(const RowPlan *p, int64_t rows, const void *x, const void *residual, const void *weight, const void *bias,
@@ -352,12 +376,10 @@ static int T(row_forward)(const RowPlan *p, int64_t rows, const void *x, const v
     size_t bytes = (size_t)rows * p->dim * sizeof(ELEM);
     REAL *room = weight || bias ? scratch(2 * p->dim * sizeof(REAL)) : 0, *next = room;
     if ((weight || bias) && !room) return 1;
-    T(RowJob) job = {.plan = p, .rows = rows, .x = x, .residual = residual, .total = total, .out = y, .stats = stats,
-                     .shared = weight ? 1 : (REAL)p->scale};
-    job.stat_size = p->center || p->statistic == ZERO_SUM ? 2 : 1;
+    T(RowJob) job = T(row_job)(p, rows, weight);
+    job.x = x, job.residual = residual, job.total = total, job.out = y, job.stats = stats;
     job.streaming = bytes >= STREAM_FROM && T(can_stream)(y, p->dim);
-    if (weight && p->shared) job.shared = (REAL)(p->offset + element(p->weight_type, weight, 0));
-    else job.gain = T(as_real)(p->weight_type, weight, p->dim, p->offset, &next);
+    T(take_gain)(&job, weight, &next);
     job.bias = T(as_real)(p->bias_type, bias, p->dim, 0, &next);
     expect_writes(y, bytes);
     expect_writes(total, bytes);
@@ -366,34 +388,43 @@ static int T(row_forward)(const RowPlan *p, int64_t rows, const void *x, const v
     return 0;
 }
 
-static int T(row_backward)(const RowPlan *p, int64_t rows, const void *x, const void *grad, const void *grad_total,
-                           const void *weight, const void *stats, void *dx, void *dweight, void *dbias)
+/* Calls `work` on the chunks of `whole`, of which `job` is the part with the norm, and adds up the gradients of gain and bias. */
+static int T(backward_all)(T(RowJob) *job, Work work, void *whole, void *dweight, void *dbias)
 {
-    size_t bytes = (size_t)rows * p->dim * sizeof(ELEM);
-    int64_t dim = p->dim, chunk = chunk_rows(rows, dim), chunks = (rows + chunk - 1) / chunk;
+    const RowPlan *p = job->plan;
+    int64_t dim = p->dim, rows = job->rows, chunk = chunk_rows(rows, dim), chunks = (rows + chunk - 1) / chunk;
     int gain_sums = dweight && !p->shared, bias_sums = dbias != 0;
-    REAL *room = scratch((dim + chunks * dim * (gain_sums + bias_sums)) * sizeof(REAL) + MOST_CHUNKS * sizeof(double)), *next;
-    if (!room) return 1;
-    double *dshared = (double *)room;
-    next = (REAL *)(dshared + MOST_CHUNKS);
-    T(RowJob) job = {.plan = p, .rows = rows, .chunk = chunk, .x = x, .grad = grad, .grad_total = grad_total, .out = dx,
-                     .stats = (REAL *)stats, .shared = weight ? 1 : (REAL)p->scale};
-    job.stat_size = p->center || p->statistic == ZERO_SUM ? 2 : 1;
-    job.streaming = bytes >= STREAM_FROM && T(can_stream)(dx, p->dim);
-    if (weight && p->shared) job.shared = (REAL)(p->offset + element(p->weight_type, weight, 0));
-    else job.gain = T(as_real)(p->weight_type, weight, dim, p->offset, &next);
-    if (gain_sums) job.dgain = next, next += chunks * dim;
-    if (bias_sums) job.dbias = next;
-    if (dweight && p->shared) job.dshared = dshared;
-    expect_writes(dx, bytes);
-    share(T(backward_chunks), &job, chunks, rows * dim);
-    if (gain_sums) T(add_partials)(job.dgain, chunks, dim, p->weight_type, dweight);
-    if (bias_sums) T(add_partials)(job.dbias, chunks, dim, p->bias_type, dbias);
-    if (job.dshared) {
+    double *dshared = scratch(chunks * dim * (gain_sums + bias_sums) * sizeof(REAL) + MOST_CHUNKS * sizeof(double));
+    if (!dshared) return 1;
+    REAL *next = (REAL *)(dshared + MOST_CHUNKS);
+    job->chunk = chunk;
+    if (gain_sums) job->dgain = next, next += chunks * dim;
+    if (bias_sums) job->dbias = next;
+    if (dweight && p->shared) job->dshared = dshared;
+    share(work, whole, chunks, rows * dim);
+    if (gain_sums) T(add_partials)(job->dgain, chunks, dim, p->weight_type, dweight);
+    if (bias_sums) T(add_partials)(job->dbias, chunks, dim, p->bias_type, dbias);
+    if (job->dshared) {
         double sum = 0;
         for (int64_t c = 0; c < chunks; c++) sum += dshared[c];
         put_element(p->weight_type, dweight, 0, sum);
     }
-    free(room);
+    free(dshared);
     return 0;
+}
+
+static int T(row_backward)(const RowPlan *p, int64_t rows, const void *x, const void *grad, const void *grad_total,
+                           const void *weight, const void *stats, void *dx, void *dweight, void *dbias)
+{
+    size_t bytes = (size_t)rows * p->dim * sizeof(ELEM);
+    REAL *room = weight ? scratch(p->dim * sizeof(REAL)) : 0, *next = room;
+    if (weight && !room) return 1;
+    T(RowJob) job = T(row_job)(p, rows, weight);
+    job.x = x, job.grad = grad, job.grad_total = grad_total, job.out = dx, job.stats = (REAL *)stats;
+    job.streaming = bytes >= STREAM_FROM && T(can_stream)(dx, p->dim);
+    T(take_gain)(&job, weight, &next);
+    expect_writes(dx, bytes);
+    int failed = T(backward_all)(&job, T(backward_chunks), &job, dweight, dbias);
+    free(room);
+    return failed;
 }

@@ -61,38 +61,79 @@ static inline void T(save)(ELEM *to, V v)
 #endif
 }
 
-static inline V T(load_some)(const ELEM *from, int n)
-{
-    ELEM padded[LANES] = {0};
-    for (int i = 0; i < n; i++) padded[i] = from[i];
-    return T(load)(padded);
-}
-
-static inline void T(save_some)(ELEM *to, V v, int n)
-{
-    ELEM padded[LANES];
-    T(save)(padded, v);
-    for (int i = 0; i < n; i++) to[i] = padded[i];
-}
-
-static inline V T(load_real_some)(const REAL *from, int n)
-{
-    REAL padded[LANES] = {0};
-    for (int i = 0; i < n; i++) padded[i] = from[i];
-    return T(load_real)(padded);
-}
-
-static inline void T(save_real_some)(REAL *to, V v, int n)
-{
-    for (int i = 0; i < n; i++) to[i] = v[i];
-}
-
 /* The first n lanes. */
 static inline M T(first)(int n)
 {
     M mask;
     for (int i = 0; i < LANES; i++) mask[i] = i < n ? -1 : 0;
     return mask;
+}
+
+/* Some numbers: by the processor's masks where it has them, else by way of a padded array. */
+#if WIDTH == 64
+#define SOME(n) ((1u << (n)) - 1)
+#endif
+
+static inline V T(load_real_some)(const REAL *from, int n)
+{
+#if WIDTH == 64 && REAL_TYPE_IS_FLOAT
+    return (V)_mm512_maskz_loadu_ps(SOME(n), from);
+#elif WIDTH == 64
+    return (V)_mm512_maskz_loadu_pd(SOME(n), from);
+#elif WIDTH == 32 && REAL_TYPE_IS_FLOAT
+    return (V)_mm256_maskload_ps(from, (__m256i)T(first)(n));
+#elif WIDTH == 32
+    return (V)_mm256_maskload_pd(from, (__m256i)T(first)(n));
+#else
+    REAL padded[LANES] = {0};
+    for (int i = 0; i < n; i++) padded[i] = from[i];
+    return T(load_real)(padded);
+#endif
+}
+
+static inline void T(save_real_some)(REAL *to, V v, int n)
+{
+#if WIDTH == 64 && REAL_TYPE_IS_FLOAT
+    _mm512_mask_storeu_ps(to, SOME(n), (__m512)v);
+#elif WIDTH == 64
+    _mm512_mask_storeu_pd(to, SOME(n), (__m512d)v);
+#elif WIDTH == 32 && REAL_TYPE_IS_FLOAT
+    _mm256_maskstore_ps(to, (__m256i)T(first)(n), (__m256)v);
+#elif WIDTH == 32
+    _mm256_maskstore_pd(to, (__m256i)T(first)(n), (__m256d)v);
+#else
+    for (int i = 0; i < n; i++) to[i] = v[i];
+#endif
+}
+
+static inline V T(load_some)(const ELEM *from, int n)
+{
+#if ELEM_IS_REAL
+    return T(load_real_some)(from, n);
+#else
+    ELEM padded[LANES] = {0};
+#if WIDTH == 64
+    _mm256_storeu_si256((void *)padded, _mm256_maskz_loadu_epi16(SOME(n), from));
+#else
+    for (int i = 0; i < n; i++) padded[i] = from[i];
+#endif
+    return T(load)(padded);
+#endif
+}
+
+static inline void T(save_some)(ELEM *to, V v, int n)
+{
+#if ELEM_IS_REAL
+    T(save_real_some)(to, v, n);
+#else
+    ELEM padded[LANES];
+    T(save)(padded, v);
+#if WIDTH == 64
+    _mm256_mask_storeu_epi16(to, SOME(n), _mm256_loadu_si256((const void *)padded));
+#else
+    for (int i = 0; i < n; i++) to[i] = padded[i];
+#endif
+#endif
 }
 
 /* A store past the cache; `can_stream` says where it may be used. */
