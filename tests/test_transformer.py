@@ -512,7 +512,7 @@ def test_any_core_that_can_reads_another_sequence(core):
         model = languages("pre-norm", cross=core, cross_options=NEEDS.get(core))
         torch.testing.assert_close(model(SOURCE[:1, :5], TOKENS[:1]), model(SOURCE, TOKENS, THERE)[:1])
     else:
-        with pytest.raises(ValueError, match=f"'{core}' takes no keys of another sequence.*those that do: .*softmax"):
+        with pytest.raises(ValueError, match=f"cross must be one of .*'softmax'.*not '{core}'"):
             languages("pre-norm", cross=core)
 
 
@@ -546,6 +546,14 @@ def test_mistakes_of_an_encoder_decoder_are_named():
         nk.EncoderDecoder(**LANGUAGES, placement="ngpt")
     with pytest.raises(ValueError, match="'soft'"):
         nk.EncoderDecoder(**LANGUAGES, cross="soft")
+    with pytest.raises(ValueError, match=r"cross must be one of .*not None"):
+        nk.EncoderDecoder(**LANGUAGES, cross=None)
+
+
+def test_an_encoder_decoder_is_exported():
+    model = languages("pre-norm").eval()
+    exported = torch.export.export(model, (SOURCE, TOKENS, THERE)).module()
+    torch.testing.assert_close(exported(SOURCE, TOKENS, THERE), model(SOURCE, TOKENS, THERE))
 
 
 @pytest.mark.parametrize(
@@ -570,6 +578,7 @@ def test_mistakes_of_an_encoder_decoder_are_named():
         ({"bias": "both"}, ["bias"]),
         ({"window": 0}, ["window"]),
         ({"window": 4, "core": "lightning"}, ["lightning", "window", "softmax"]),
+        ({"cross": "galerkin"}, ["galerkin", "another sequence", "softmax"]),
     ],
 )
 def test_a_wrong_combination_says_what_would_do(arguments, words):

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from normkit import check
 from normkit.ops.rope import Turns, turns
-from normkit.residual._attention import LayerCache
+from normkit.residual._attention import LayerCache, cores, reads_others
 from normkit.residual._stream import NormName
 from normkit.residual.placements import base_scale, make_norm
 from normkit.residual.transformer_layer import TransformerLayer, to_sphere
@@ -330,6 +330,7 @@ class EncoderDecoder(nn.Module):
         **arguments: Any,
     ):
         super().__init__()
+        check.choice(self, "cross", cross, [name for name, card in cores().items() if reads_others(card)])
         shared: dict[str, Any] = {"dim": dim, "heads": heads, **arguments}
         self.encoder = Encoder(
             vocab=vocab if source_vocab is None else source_vocab,
