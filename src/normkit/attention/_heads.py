@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit import ops
+from normkit.ops.rope import Turns
 
 NORMS = ("layernorm", "rmsnorm")
 
@@ -27,8 +28,14 @@ class HeadNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(shape))
         self.register_parameter("bias", nn.Parameter(torch.zeros(shape)) if self.rule.center else None)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Normalize (N, heads, T, features)."""
+    def forward(self, x: Tensor, angles: Turns | None = None) -> Tensor:
+        """Normalize (N, heads, T, features), and turn by ``angles`` in the same pass where heads share the gain."""
+        if angles is not None and self.weight.dim() == 1 and self.rule.eps > 0:
+            return ops.norm_rotate(x, self.weight, self.bias, angles, rule=self.rule)
+        y = self._normalize(x)
+        return y if angles is None else ops.rotate(y, angles)
+
+    def _normalize(self, x: Tensor) -> Tensor:
         if self.weight.dim() == 1:
             return ops.row_norm(x, self.weight, self.bias, self.rule)
         y = ops.row_norm(x, rule=self.rule) * self.weight.unsqueeze(1).to(x.dtype)

@@ -8,7 +8,7 @@ from normkit import check
 from normkit.attention._core import FUSED, AttentionCore, softmax_attention
 from normkit.attention._heads import NORMS, HeadNorm
 from normkit.catalog import method
-from normkit.ops.rope import rope
+from normkit.ops.rope import Turns, turns_of
 
 
 @method(
@@ -71,7 +71,9 @@ class QKVNorm(AttentionCore):
         """Attend."""
         self._check(q, k, v)
         self._check_mask(mask, q, k)
-        q, k, v = self.query_norm(q), self.key_norm(k), self.value_norm(v)
-        if self.rope_base is not None:
-            q, k = rope(q, self.rope_base), rope(k, self.rope_base)
+        q, k = self.query_norm(q, self._angles(q)), self.key_norm(k, self._angles(k))
+        v = self.value_norm(v)
         return softmax_attention(q, k, v, mask, causal=self.causal)
+
+    def _angles(self, x: Tensor) -> Turns | None:
+        return None if self.rope_base is None else turns_of(x, self.rope_base)

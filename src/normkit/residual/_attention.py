@@ -19,7 +19,7 @@ from normkit.attention._core import AttentionCore, Recurrent
 from normkit.ops.rope import PAIRINGS, Turns, rotate
 from normkit.residual._gate import GATES, gated
 from normkit.residual._stream import NormName, unit
-from normkit.residual.placements import make_norm
+from normkit.residual.placements import make_norm, watched
 
 LinearName = str | Callable[..., nn.Module]
 
@@ -223,10 +223,8 @@ class Attention(nn.Module):
         """
         if memory is not None:
             return self._read(self._heads("query", x), memory, mask, cast("KeysValues | None", cache))
-        q, v = self._heads("query", x), self._heads("value", x)
-        k = self._heads("key", x) if hasattr(self, "key") else q
-        if angles is not None:
-            q, k = rotate(q, angles, self.rotary), rotate(k, angles, self.rotary)
+        q, v = self._heads("query", x, angles), self._heads("value", x)
+        k = self._heads("key", x, angles) if hasattr(self, "key") else q
         if sphere is not None:
             q, k = (unit(z) * sphere[:, None].to(z.dtype) for z in (q, k))
         if isinstance(cache, State):
@@ -276,14 +274,22 @@ class Attention(nn.Module):
             raise ValueError(f"Attention: core {core!r} needs a head_dim that {parts} divides, not {self.head_dim}")
         return {"query": self.head_dim // parts, "key": self.head_dim // parts, "value": self.head_dim}
 
-    def _heads(self, name: str, x: Tensor) -> Tensor:
-        """Project, normalize and cut: (B, heads, T, head_dim)."""
+    def _heads(self, name: str, x: Tensor, angles: Turns | None = None) -> Tensor:
+        """Project, normalize, cut and turn: (B, heads, T, head_dim)."""
         z = getattr(self, name)(x)
         norm = getattr(self, f"{name}_norm") if name in self.norms else None
         z = norm(z) if norm is not None and self.norm_over == "width" else z
         z = z.unflatten(-1, (-1, self.cut[name]))
-        z = norm(z) if norm is not None and self.norm_over == "head" else z
-        return z.transpose(1, 2)
+        if norm is None or self.norm_over == "width":
+            return self._turned(z, angles)
+        if angles is not None and hasattr(norm, "norm_rotate") and not watched(norm):
+            return norm.norm_rotate(z.transpose(1, 2), angles, self.rotary)
+        return self._turned(norm(z), angles)
+
+    def _turned(self, z: Tensor, angles: Turns | None) -> Tensor:
+        """Bring heads (B, T, heads, head_dim) to the front, and turn them where there are angles."""
+        z = z.transpose(1, 2)
+        return z if angles is None else rotate(z, angles, self.rotary)
 
     def _shared(self, z: Tensor) -> Tensor:
         """Give each key and value head to its group of queries."""

@@ -305,14 +305,20 @@ def _name(owner: object) -> str:
     return owner if isinstance(owner, str) else type(owner).__name__
 
 
+def watched(module: nn.Module) -> bool:
+    """Whether hooks of its own want to see the module called."""
+    hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
+    return any(hooks)
+
+
 def add_then(norm: nn.Module, x: Tensor, branch: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return ``norm(x + branch)`` and ``x + branch``, in one pass over memory where the norm can.
 
-    A norm that something watches (a forward hook) is called as a module, so that the hook sees it.
+    A norm that something watches (a hook) is called as a module, so that the hook sees it.
     """
     if branch is None:
         return norm(x), x
-    if hasattr(norm, "add_norm") and not norm._forward_hooks and not norm._forward_pre_hooks:
+    if hasattr(norm, "add_norm") and not watched(norm):
         return norm.add_norm(x, branch)  # type: ignore[operator]
     total = x + branch
     return norm(total), total

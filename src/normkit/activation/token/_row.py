@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from normkit import check, ops
 from normkit.norm import Norm
+from normkit.ops.rope import Turns
 
 
 class RowNorm(Norm):
@@ -41,6 +42,14 @@ class RowNorm(Norm):
         self._check(x)
         check.shape(self, "residual", residual, x.shape, x)
         return ops.add_row_norm(x, residual, self.weight, self.bias, self.rule, self.shape)
+
+    def norm_rotate(self, x: Tensor, angles: Turns, pairing: str = "halves") -> Tensor:
+        """Normalize the last axis of ``x`` (..., T, dim), then turn it by ``angles``, in one pass over memory.
+
+        For queries and keys, head by head; half precision is rounded once, at the end.
+        """
+        self._check(x)
+        return ops.norm_rotate(x, self.weight, self.bias, angles, rule=self.rule, pairing=pairing)
 
     def _check(self, x: Tensor) -> None:
         if len(self.shape) == 1:
