@@ -30,14 +30,14 @@ def extended(past: Past | None, k: Tensor, v: Tensor, shown: Tensor | None) -> P
     here = k.new_full((k.shape[0], 1), k.shape[2], dtype=torch.int64)
     if past is None:
         return Past(k, v, shown, here)
-    k, v, shown = (torch.cat(pair, 2) for pair in zip(past[:3], (k, v, shown), strict=True))
+    k, v, shown = (torch.cat(pair, 2) for pair in zip((past.keys, past.values, past.shown), (k, v, shown), strict=True))
     return Past(k, v, shown, past.seen + here)
 
 
 def last(past: Past, count: int) -> Past:
     """The past of which only the last ``count`` keys will be seen."""
     start = max(past.keys.shape[2] - count, 0)
-    k, v, shown = (x[:, :, start:] for x in past[:3])
+    k, v, shown = (x[:, :, start:] for x in (past.keys, past.values, past.shown))
     return Past(k, v, shown, past.seen)
 
 

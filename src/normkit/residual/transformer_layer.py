@@ -258,4 +258,4 @@ class TransformerLayer(Stream):
 def to_sphere(matrix: Tensor, axis: int) -> None:
     """Divide a matrix in place by its lengths along ``axis``; a zero vector stays."""
     dtype = accurate(matrix.new_empty(0)).dtype
-    matrix.div_(torch.linalg.vector_norm(matrix, dim=axis, keepdim=True, dtype=dtype).clamp_min(1e-12).to(matrix.dtype))
+    matrix.div_(torch.linalg.vector_norm(matrix, dim=axis, keepdim=True, dtype=dtype).clamp(min=1e-12).to(matrix.dtype))

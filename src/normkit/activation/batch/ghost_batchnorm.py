@@ -99,8 +99,8 @@ class GhostBatchNorm(Channelwise):
 
     def _cut(self, x: Tensor) -> _Cut:
         start, total = statistics.place(x, self.process_group) if self.sync else (0, x.shape[0])
-        length = -(-total // torch.sym_max(1, total // self.ghost_size))
-        length = torch.sym_max(1, length)
+        length = -(-total // max(1, total // self.ghost_size))
+        length = max(1, length)
         ghosts = -(-total // length)
         if (total - (ghosts - 1) * length) * math.prod(x.shape[2:]) == 1:
             raise ValueError(
