@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from normkit import ops
+from normkit import ops, statistics
+from normkit.attention._linear import inverse
 from normkit.ops.rope import Turns
 
 NORMS = ("layernorm", "rmsnorm")
@@ -15,7 +16,7 @@ class HeadNorm(nn.Module):
     """Layer norm or RMS norm over the last axis, with one gain for all heads, or with ``heads`` one for each.
 
     Layer norm has a shift too. One pass over memory where there is a kernel; half precision is worked out in float32
-    and, where heads share the gain, rounded once, after it.
+    and, where heads share the gain, rounded once, after it. With an eps of 0 a row that has no length gives 0, not NaN.
     """
 
     weight: nn.Parameter
@@ -36,12 +37,20 @@ class HeadNorm(nn.Module):
         return y if angles is None else ops.rotate(y, angles)
 
     def _normalize(self, x: Tensor) -> Tensor:
-        if self.weight.dim() == 1:
+        if self.weight.dim() == 1 and self.rule.eps > 0:
             return ops.row_norm(x, self.weight, self.bias, self.rule)
-        y = ops.row_norm(x, rule=self.rule) * self.weight.unsqueeze(1).to(x.dtype)
-        return y if self.bias is None else y + self.bias.unsqueeze(1).to(x.dtype)
+        y = ops.row_norm(x, rule=self.rule) if self.rule.eps > 0 else _unit(x, self.rule.center)
+        y = y * self.weight.unsqueeze(-2).to(x.dtype)
+        return y if self.bias is None else y + self.bias.unsqueeze(-2).to(x.dtype)
 
     def extra_repr(self) -> str:
         """Show what is normalized, and how."""
         kind = NORMS[0] if self.rule.center else NORMS[1]
         return f"{kind!r}, {tuple(self.weight.shape)}, eps={self.rule.eps}"
+
+
+def _unit(x: Tensor, center: bool) -> Tensor:
+    """Divide rows by their root mean square or deviation, where they have one."""
+    z = statistics.accurate(x)
+    z = z - z.mean(-1, keepdim=True) if center else z
+    return (z * inverse(statistics.root(z.square().mean(-1, keepdim=True)))).to(x.dtype)

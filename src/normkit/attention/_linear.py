@@ -59,13 +59,6 @@ def inverse(x: Tensor) -> Tensor:
     return torch.where(there, 1 / torch.where(there, x, 1), 0)
 
 
-def feature_norm(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
-    """Layer norm over the last axis, or without a bias RMS norm; written out, since torch's has no third derivative."""
-    x = x if bias is None else x - x.mean(-1, keepdim=True)
-    y = x * inverse(statistics.root(x.square().mean(-1, keepdim=True) + eps)) * weight.to(x.dtype)
-    return y if bias is None else y + bias.to(x.dtype)
-
-
 def full_precision(x: Tensor) -> torch.autocast:
     """Switch autocast off on the device of ``x``."""
     return torch.autocast(x.device.type, enabled=False)

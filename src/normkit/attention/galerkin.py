@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from normkit import check, statistics
 from normkit.attention._coordinates import CoordinateCore
+from normkit.attention._heads import HeadNorm
 from normkit.attention._linear import accurate, count, full_precision, hide, inverse
 from normkit.catalog import method
 
@@ -63,8 +64,12 @@ class Galerkin(CoordinateCore):
         self.norm = check.choice(self, "norm", norm, ("layer", "instance", None))
         self.eps = check.eps(self, eps)
         if norm is not None:
-            self.key_norm = _HeadNorm(head_dim, heads, norm, self.eps)
-            self.value_norm = _HeadNorm(head_dim, heads, norm, self.eps)
+            self.key_norm, self.value_norm = (self._make_norm(norm) for _ in range(2))
+
+    def _make_norm(self, norm: str) -> nn.Module:
+        if norm == "layer":
+            return HeadNorm("layernorm", self.head_dim, self.eps, self.heads)
+        return _InstanceNorm(self.head_dim, self.heads, self.eps)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, pos: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """Attend."""
@@ -73,28 +78,28 @@ class Galerkin(CoordinateCore):
         seen = self._seen(mask, q, k)
         dtype = q.dtype
         q, k, v = accurate(q, k, v)
-        if self.norm is not None:
-            k, v = self.key_norm(hide(k, seen), seen), self.value_norm(hide(v, seen), seen)
+        k, v = hide(k, seen), hide(v, seen)
+        if self.norm == "layer":
+            k, v = self.key_norm(k), self.value_norm(v)
+        elif self.norm == "instance":
+            k, v = self.key_norm(k, seen), self.value_norm(v, seen)
         q, k, v = self._joined(pos, q, k, v)
         with full_precision(q):
             product = hide(k, seen).mT @ hide(v, seen) / count(seen, k)
             return (q @ product).to(dtype)
 
 
-class _HeadNorm(nn.Module):
-    """Normalize (N, heads, T, head_dim) over the features or the tokens, with a gain and a bias a head."""
+class _InstanceNorm(nn.Module):
+    """Normalize (N, heads, T, head_dim) over the tokens that are seen, with a gain and a bias a head."""
 
-    def __init__(self, head_dim: int, heads: int, norm: str, eps: float):
+    def __init__(self, head_dim: int, heads: int, eps: float):
         super().__init__()
-        self.axis = -1 if norm == "layer" else -2
         self.eps = eps
         self.weight = nn.Parameter(torch.ones(heads, head_dim))
         self.bias = nn.Parameter(torch.zeros(heads, head_dim))
 
     def forward(self, x: Tensor, seen: Tensor | None) -> Tensor:
-        seen = seen if self.axis == -2 else None
-        mean, var, _ = statistics.moments(x, (self.axis,), mask=seen)
-        centered = x - mean.unsqueeze(self.axis)
-        scale = inverse(statistics.root(var.unsqueeze(self.axis) + self.eps))
+        mean, var, _ = statistics.moments(x, (-2,), mask=seen)
+        scale = inverse(statistics.root(var.unsqueeze(-2) + self.eps))
         weight, bias = (p.to(x.dtype).unsqueeze(-2) for p in (self.weight, self.bias))
-        return centered * scale * weight + bias
+        return (x - mean.unsqueeze(-2)) * (scale * weight) + bias

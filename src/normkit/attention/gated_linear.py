@@ -6,12 +6,13 @@ import math
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from normkit import check
 from normkit.attention._core import Recurrent
-from normkit.attention._linear import LinearCore, accurate, feature_norm, full_precision, hide
+from normkit.attention._heads import NORMS, HeadNorm
+from normkit.attention._linear import LinearCore, accurate, full_precision, hide
 from normkit.attention._scan import gated_scan
 from normkit.catalog import method
 
@@ -76,9 +77,9 @@ class GatedLinear(Recurrent, LinearCore):
         self, head_dim: int, *, heads: int, norm: str | None = "layernorm", eps: float = 1e-5, causal: bool = True
     ):
         super().__init__(head_dim, heads, causal)
-        check.choice(self, "norm", norm, ("layernorm", "rmsnorm", None))
-        self.eps = check.eps(self, eps)
-        self.norm = None if norm is None else _FeatureNorm(head_dim, self.eps, center=norm == "layernorm")
+        check.choice(self, "norm", norm, (*NORMS, None))
+        eps = check.eps(self, eps)
+        self.norm = None if norm is None else HeadNorm(norm, head_dim, eps)
 
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, gate: Tensor, refine: Tensor, mask: Tensor | None = None
@@ -128,19 +129,6 @@ class GatedLinear(Recurrent, LinearCore):
     ) -> tuple[Tensor, Memory]:
         """Take one token: return its result and the state for the next."""
         return self._one({"q": q, "k": k, "v": v, "gate": gate, "refine": refine}, state)
-
-
-class _FeatureNorm(nn.Module):
-    """Layer norm or RMS norm over the last axis."""
-
-    def __init__(self, features: int, eps: float, center: bool):
-        super().__init__()
-        self.eps = eps
-        self.weight = nn.Parameter(torch.ones(features))
-        self.bias = nn.Parameter(torch.zeros(features)) if center else None
-
-    def forward(self, h: Tensor) -> Tensor:
-        return feature_norm(h, self.weight, self.bias, self.eps)
 
 
 def _largest(k: Tensor, seen: Tensor | None) -> Tensor:

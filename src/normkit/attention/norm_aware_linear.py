@@ -8,7 +8,7 @@ from torch import Tensor
 from normkit import check, statistics
 from normkit.attention._linear import LinearCore, accurate, count, full_precision, grid, hide, inverse
 from normkit.catalog import method
-from normkit.ops.rope import rotate
+from normkit.ops.rope import Turns, rotate
 
 
 @method(
@@ -68,37 +68,43 @@ class NormAwareLinear(LinearCore):
         dtype = q.dtype
         q, k, v = accurate(q, k, v)
         k, v, tokens = hide(k, seen), hide(v, seen), count(seen, k)
-        q, k = _directions(q), torch.cat([k.relu(), (-k).relu()], -1).pow(3)
+        queries, keys = _parts(_directions(q)), _parts(k.pow(3))
         with full_precision(q):
-            total = (q * (k.sum(-2, keepdim=True) / tokens)).sum(-1, keepdim=True) + self.eps
+            first, second = (a @ (b.sum(-2, keepdim=True) / tokens).mT for a, b in zip(queries, keys, strict=True))
+            scale = inverse(first + second + self.eps)
             if self.size is not None:
-                q, k = self._rotate(q), self._rotate(k)
-            return (q @ (k.mT @ v / tokens) * inverse(total)).to(dtype)
+                angles = self._angles(q)
+                queries, keys = (tuple(rotate(x, angles, "pairs") for x in both) for both in (queries, keys))
+            first, second = (a @ (b.mT @ v / tokens) for a, b in zip(queries, keys, strict=True))
+            return ((first + second) * scale).to(dtype)
 
-    def _rotate(self, x: Tensor) -> Tensor:
-        """Turn the pairs (2i, 2i + 1) of both halves by row and column."""
+    def _angles(self, x: Tensor) -> Turns:
+        """What the first half of the pairs (2i, 2i + 1) is turned by, by row, and the second, by column."""
         assert self.size is not None
         height, width = self.size
         pairs = self.head_dim // 4
         rates = 10000.0 ** -torch.linspace(0, 1, pairs, device=x.device, dtype=x.dtype)
         rows, columns = (torch.arange(n, device=x.device, dtype=x.dtype)[:, None] * rates for n in self.size)
         rows = rows[:, None].expand(height, width, pairs)
-        angles = torch.cat([rows, columns.expand(height, width, pairs)], -1).flatten(0, 1).repeat(1, 2)
-        return rotate(x, (angles.cos(), angles.sin()), "pairs")
+        angles = torch.cat([rows, columns.expand(height, width, pairs)], -1).flatten(0, 1)
+        return angles.cos(), angles.sin()
 
 
 def _directions(q: Tensor) -> Tensor:
-    """The positive and the negative part of q / |q|, to the power that |q| gives."""
+    """The entries of q / |q|, to the power that |q| gives, each with its sign."""
     largest = q.detach().abs().amax(-1, keepdim=True)
     largest = torch.where(largest > 0, largest, 1)  # no square of a tiny or huge query leaves the range of the type
     scaled = q / largest
     norm = statistics.root(scaled.square().sum(-1, keepdim=True))
     power = 3 * (0.5 + torch.tanh(norm * largest))
-    direction = scaled * inverse(norm)
-    return torch.cat([_power(direction, power), _power(-direction, power)], -1)
+    return _power(scaled * inverse(norm), power)
 
 
 def _power(x: Tensor, power: Tensor) -> Tensor:
-    """relu(x)^power; where x is not positive all derivatives are 0, of ``torch.pow`` some are NaN."""
-    positive = x > 0
-    return torch.where(positive, (torch.where(positive, x, 1).log() * power).exp(), 0)
+    """|x|^power with the sign of x; where x is 0 all derivatives are 0, of ``torch.pow`` some are NaN."""
+    return (x.abs().masked_fill(x == 0, 1).log() * power).exp() * x.detach().sign()
+
+
+def _parts(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The positive part and the negative part."""
+    return x.relu(), (-x).relu()

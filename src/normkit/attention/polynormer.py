@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from normkit import check, statistics
-from normkit.attention._linear import feature_norm, full_precision, inverse
+from normkit import check, ops, statistics
+from normkit.attention._linear import full_precision, inverse
 from normkit.catalog import method
 from normkit.norm import Norm
 
@@ -97,7 +97,7 @@ class _Layer(nn.Module):
         super().__init__()
         self.hidden, self.key, self.value = (nn.Linear(channels, channels) for _ in range(3))
         self.query = None if shared else nn.Linear(channels, channels)
-        self.norm = nn.LayerNorm(channels, eps)
+        self.norm, self.rule = nn.LayerNorm(channels, eps), ops.Row(center=True, eps=eps)
 
     def attend(self, x: Tensor, heads: int, join: Callable[[Tensor], Tensor]) -> Tensor:
         """Average the values of all nodes by products of sigmoids, and normalize the result."""
@@ -106,7 +106,7 @@ class _Layer(nn.Module):
         q, k, v = (part.unflatten(-1, (-1, heads)).permute(2, 0, 1) for part in (q, k, v))
         total = (q * join(k.sum(-2, keepdim=True))).sum(-1, keepdim=True)
         y = (q @ join(k.mT @ v) * inverse(total)).permute(1, 2, 0).flatten(-2)
-        return feature_norm(y, self.norm.weight, self.norm.bias, self.norm.eps)
+        return ops.row_norm(y, self.norm.weight, self.norm.bias, self.rule)
 
 
 def _map(layer: nn.Linear, x: Tensor) -> Tensor:

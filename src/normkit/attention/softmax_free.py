@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from normkit import check, statistics
-from normkit.attention._linear import LinearCore, accurate, feature_norm, full_precision, grid, inverse
+from normkit import check, ops, statistics
+from normkit.attention._linear import LinearCore, accurate, full_precision, grid, inverse
 from normkit.catalog import method
 
+LAYER_NORM = ops.Row(center=True, eps=1e-5)
 RIDGE = 0.01  # added to the kernel of the landmarks, fixed in the authors' code
 
 
@@ -82,7 +83,7 @@ class SoftmaxFree(LinearCore):
         self.max_iter = check.size(self, "max_iter", max_iter, 0)
         self.sync, self.process_group = bool(sync), process_group
         self.landmark = nn.Conv2d(head_dim, head_dim, ratio, ratio, bias=False)
-        self.landmark_norm = nn.LayerNorm(head_dim)
+        self.landmark_norm = nn.LayerNorm(head_dim, LAYER_NORM.eps)
         self.conv = None
         if kernel_size is not None:
             if check.size(self, "kernel_size", kernel_size) % 2 == 0:
@@ -116,8 +117,7 @@ class SoftmaxFree(LinearCore):
     def _landmarks(self, q: Tensor) -> Tensor:
         image = q.mT.flatten(0, 1).unflatten(-1, self.size)
         z = F.conv2d(image, self.landmark.weight.to(q.dtype), stride=self.ratio).flatten(2).mT
-        norm = self.landmark_norm
-        z = F.gelu(feature_norm(z, norm.weight, norm.bias, norm.eps))
+        z = F.gelu(ops.row_norm(z, self.landmark_norm.weight, self.landmark_norm.bias, LAYER_NORM))
         return z.unflatten(0, (q.shape[0], self.heads))
 
     def _convolved(self, v: Tensor) -> Tensor:
