@@ -75,6 +75,12 @@ def test_the_same_numbers_are_no_difference():
     assert (found.word, found.difference.mean, found.p) == (SAME, 0.0, 1.0)
 
 
+def test_rounding_in_one_direction_is_no_difference():
+    base = {seed: 2.0 + seed for seed in range(5)}
+    found = findings.findings({"a": base, "b": {seed: loss * (1 + 2**-20) for seed, loss in base.items()}}, "a")["b"]
+    assert (found.word, found.p) == (SAME, 1.0)
+
+
 def test_the_same_shift_of_every_seed_is_one():
     found = findings.findings({"a": {1: 2.0, 2: 3.0, 3: 4.0}, "b": {1: 2.5, 2: 3.5, 3: 4.5}}, "a")["b"]
     assert (found.word, found.p) == (WORSE, 0.0)

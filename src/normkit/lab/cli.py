@@ -46,8 +46,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--norm",
         nargs="+",
         metavar="NAME",
-        help=f"norms of the catalogue ({' '.join(NORMS)}); "
-        "arguments follow a colon: groupnorm:num_groups=4; 'original' leaves a model as it is",
+        help=f"norms of the catalogue ({' '.join(NORMS)}; where something else is compared, layernorm or the model's "
+        "own); arguments follow a colon: groupnorm:num_groups=4; 'original' leaves a model as it is",
     )
     what.add_argument("--placement", nargs="+", metavar="NAME", help="placements (pre-norm)")
     what.add_argument("--attention", nargs="+", metavar="NAME", help="attention cores (softmax)")
@@ -83,7 +83,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="the most trials of each variant's search, half a run each: three around the optimizer's usual rate, then "
         "further ones while the best is the lowest or highest (5); 1: no search",
     )
-    how.add_argument("--warmup", type=float, default=0.1, metavar="X", help="share of a run with a growing rate (0.1)")
+    how.add_argument("--warmup", type=float, default=0.2, metavar="X", help="share of a run with a growing rate (0.2)")
     how.add_argument("--clip", type=float, default=1.0, metavar="X", help="greatest gradient norm; 0: any (1)")
     how.add_argument("--weight-decay", type=float, default=0.1, metavar="X", help="for matrices (0.1)")
     where = command.add_argument_group("where")
@@ -192,8 +192,11 @@ def chosen(options: argparse.Namespace) -> tuple[Variant, ...]:
         raise ValueError(f"--variants and --{next(iter(given))} exclude each other")
     if options.variants and not Path(options.variants).is_file():
         raise ValueError(f"--variants: there is no file {options.variants!r}")
-    norms = given.pop("norm", ["original", *NORMS[:3]] if own else NORMS)
-    found = plan.read_variants(Path(options.variants)) if options.variants else plan.cross(norm=norms, **given)
+    if not given:
+        given = {"norm": ["original", *NORMS[:3]] if own else NORMS}
+    elif own:
+        given.setdefault("norm", ["original"])
+    found = plan.read_variants(Path(options.variants)) if options.variants else plan.cross(**given)
     for variant in found:
         if variant.norm != "original":
             catalog.card(plan.named_arguments(variant.norm)[0])

@@ -65,7 +65,7 @@ class Settings:
     lrs: tuple[float, ...] | None = None
     trials: int = 5
     search: float = 0.5
-    warmup: float = 0.1
+    warmup: float = 0.2
     clip: float = 1.0
     weight_decay: float = 0.1
     device: str = "cpu"
