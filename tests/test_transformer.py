@@ -338,6 +338,20 @@ def test_every_combination_trains_or_says_what_would(kind, placement, core, norm
         build(other)
 
 
+@pytest.mark.parametrize("core", sorted(cores()))
+def test_groups_of_queries_share_keys_in_any_core(core):
+    kind = nk.Decoder if fits(nk.Decoder, "pre-norm", core) else nk.Encoder
+    options = {"placement": "pre-norm", "core": core, "core_options": NEEDS.get(core)}
+    torch.manual_seed(0)
+    model = shaken(kind(vocab=17, depth=1, **SMALL, kv_heads=1, **options).double())
+    train_a_step(model, PAIR)
+    whole = kind(vocab=17, depth=1, **SMALL, **options).double()
+    repeated = {"key.weight", "value.weight"}
+    state = {n: t.repeat(2, 1) if n.split("attention.")[-1] in repeated else t for n, t in model.state_dict().items()}
+    whole.load_state_dict(state)
+    torch.testing.assert_close(whole(PAIR), model(PAIR))
+
+
 def goes_on(core):
     """Whether a core has a past to go on from: keys and values, or a state."""
     return masks_pairs(cores()[core]) or hasattr(cores()[core].cls, "step")

@@ -292,8 +292,8 @@ class Attention(nn.Module):
         return z if angles is None else rotate(z, angles, self.rotary)
 
     def _shared(self, z: Tensor) -> Tensor:
-        """Give each key and value head to its group of queries."""
-        groups = self.heads // self.kv_heads
+        """Give each key and value head to its group of queries, where there are fewer."""
+        groups = self.heads * self.head_dim // (z.shape[1] * z.shape[3])
         return z if groups == 1 else z.unflatten(1, (self.kv_heads, -1)).repeat_interleave(groups, 1).flatten(1, 2)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, past: int) -> Tensor:
