@@ -68,13 +68,13 @@ class NormAwareLinear(LinearCore):
         dtype = q.dtype
         q, k, v = accurate(q, k, v)
         k, v, tokens = hide(k, seen), hide(v, seen), count(seen, k)
-        queries, keys = _parts(_directions(q)), _parts(k.pow(3))
+        queries, keys = [*_parts(_directions(q))], [*_parts(k.pow(3))]
         with full_precision(q):
             first, second = (a @ (b.sum(-2, keepdim=True) / tokens).mT for a, b in zip(queries, keys, strict=True))
             scale = inverse(first + second + self.eps)
             if self.size is not None:
                 angles = self._angles(q)
-                queries, keys = (tuple(rotate(x, angles, "pairs") for x in both) for both in (queries, keys))
+                queries, keys = ([rotate(x, angles, "pairs") for x in both] for both in (queries, keys))
             first, second = (a @ (b.mT @ v / tokens) for a, b in zip(queries, keys, strict=True))
             return ((first + second) * scale).to(dtype)
 
