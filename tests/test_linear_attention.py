@@ -33,6 +33,7 @@ RECURRENT = {
     "rnope": ("rnope", {"layer": 0, "window": 20}, 0),
     "rnope-wide": ("rnope", {"layer": 0, "window": CHUNK + 9}, 0),
     "rnope-full": ("rnope", {"layer": 3}, 0),
+    "softplus": ("softplus-attention", {"power": 3}, 0),
 }
 ALL = {**CAUSAL, **WHOLE}
 TOLERANCE = {

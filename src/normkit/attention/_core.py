@@ -98,7 +98,9 @@ class AttentionCore(Norm):
 
 
 class Recurrent(AttentionCore):
-    """A core that goes on from a state of its past: how tokens are generated one by one, at the same cost each.
+    """A core that goes on from a state of its past, which is how tokens are generated one by one.
+
+    Of linear cores the state has a fixed size, so that each token costs the same; others keep all keys and values.
 
         y, state = core.prefill(q, k, v)                # a prompt, all (N, heads, T, head_dim): the parallel form
         y, state = core.prefill(q, k, v, state=state)   # more of it

@@ -9,9 +9,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from normkit import check, ops
-from normkit.attention._core import AttentionCore, visible
+from normkit.attention._core import Recurrent, visible
 from normkit.attention._linear import accurate, full_precision, hide, inverse
 from normkit.attention._scores import keys_seen
+from normkit.attention._window import Past, extended, within
 from normkit.catalog import method
 
 UNIT = ops.Row(eps=1e-12, eps_place="floor")
@@ -28,7 +29,7 @@ UNIT = ops.Row(eps=1e-12, eps_place="floor")
     invariant=("scale of q", "scale of k"),
     provenance="the paper's equations, version 5 of the preprint; the authors' code could not be had",
 )
-class SoftplusAttention(AttentionCore):
+class SoftplusAttention(Recurrent):
     """Turn scores into weights by softplus and division by their sum, with a scale that grows with the keys seen.
 
     For lengths beyond the training's: weights stay as sharp when more keys are seen. Query i sees n_i keys,
@@ -51,11 +52,15 @@ class SoftplusAttention(AttentionCore):
         eps: the least sum that is divided by; 0 is honoured.
 
     ``core(q, k, v, mask=None)`` as :class:`~normkit.attention.softmax.Softmax`; a key that is not seen counts for
-    nothing, neither in n_i.
+    nothing, neither in n_i. The causal form has ``prefill(q, k, v, mask=None, state=None)``, which goes on from a state
+    and returns the result and the state then, and ``step(q, k, v, state=None)`` for one token (N, heads, head_dim). The
+    state are all keys and values.
 
     Softplus Attention with Re-weighting Boosts Length Extrapolation in Large Language Models (Gao and Spratling, 2025),
     arXiv 2501.13428; from the equations of version 5, since the authors' code could not be had.
     """
+
+    state = Past
 
     def __init__(
         self,
@@ -76,7 +81,22 @@ class SoftplusAttention(AttentionCore):
         """Attend."""
         self._check(q, k, v, free_value=True)
         self._check_mask(mask, q, k)
-        dtype, seen = q.dtype, visible(mask, self.causal, q.shape[2], k.shape[2], q.device)
+        return self._attend(q, k, v, visible(mask, self.causal, q.shape[2], k.shape[2], q.device), 0)
+
+    def prefill(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, state: Past | None = None
+    ) -> tuple[Tensor, Past]:
+        """Attend from the tokens behind ``state``: return the result and the state behind them."""
+        self._check(q, k, v, same_length=True, free_value=True)
+        self._check_state(state, q)
+        past = extended(state, k, v, self._seen(mask, q, k))
+        length, keys = q.shape[2], past.keys.shape[2]
+        seen = within(keys, length, keys - length, q.device) & past.shown.mT
+        return self._attend(q, past.keys, past.values, seen, keys - length), past
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, first: int) -> Tensor:
+        """Attend; the first query is row number ``first``."""
+        dtype = q.dtype
         q, k, v = accurate(q, k, v)
         with full_precision(q):
             cosines = ops.row_norm(q, rule=UNIT) @ ops.row_norm(k, rule=UNIT).mT
@@ -84,14 +104,14 @@ class SoftplusAttention(AttentionCore):
             weights = F.softplus(cosines * (math.log(self.head_dim) * number.log()))
             weights = self._divided(hide(weights, seen), 1.0)
             if self.power is not None and k.shape[2]:
-                weights = self._sharpen(weights, number, self.power)
+                weights = self._sharpen(weights, number, self.power, first)
             return (weights @ v).to(dtype)
 
     def _divided(self, weights: Tensor, floor: Tensor | float) -> Tensor:
         return weights * inverse(weights.sum(-1, keepdim=True).clamp(min=self.eps * floor))
 
-    def _sharpen(self, weights: Tensor, number: Tensor, power: float) -> Tensor:
-        rows = torch.arange(weights.shape[-2], device=weights.device).unsqueeze(-1)
+    def _sharpen(self, weights: Tensor, number: Tensor, power: float, first: int) -> Tensor:
+        rows = torch.arange(first, first + weights.shape[-2], device=weights.device).unsqueeze(-1)
         excess = number * weights - (rows >= self.free_rows).to(weights.dtype)
         above = excess > 0
         # a high power of a large excess would overflow; the division cancels this factor
