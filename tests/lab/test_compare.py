@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 from helpers import TINY, all_numbers, plan_of
 
@@ -55,7 +56,7 @@ def test_the_same_command_again_trains_nothing(whole):
 
 @pytest.mark.parametrize("group", [True, False])
 def test_killed_and_resumed_gives_the_same_numbers(whole, tmp_path, group):
-    """Killed with its workers, or alone; these then notice that nobody waits for them."""
+    """Killed with its workers, or alone; these then notice that nobody waits for them, and leave."""
     words = ["--norm", "layernorm", "dyt", "--workers", "2", "--threads", "1"]
     process = subprocess.Popen(
         command(tmp_path / "out", *words), env=ENVIRONMENT, stderr=subprocess.DEVNULL, start_new_session=True
@@ -67,9 +68,25 @@ def test_killed_and_resumed_gives_the_same_numbers(whole, tmp_path, group):
     (os.killpg if group else os.kill)(process.pid, signal.SIGKILL)
     process.wait()
     assert 4 <= len(list(logs.glob("*.jsonl"))) < 8
+    while alive(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not alive(process.pid)
     resumed = compare(tmp_path / "out", *words)
     assert resumed.returncode == 0, resumed.stderr
     assert all_numbers(tmp_path / "out") == all_numbers(whole[0])
+
+
+def alive(group):
+    """The processes of a session that have not ended."""
+    found = (p for p in psutil.process_iter(["status"]) if p.info["status"] != psutil.STATUS_ZOMBIE)
+    return [p.pid for p in found if _session(p.pid) == group]
+
+
+def _session(pid):
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None
 
 
 def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):

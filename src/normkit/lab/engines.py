@@ -9,6 +9,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable
 from concurrent import futures
 from concurrent.futures.process import BrokenProcessPool
@@ -22,6 +23,7 @@ from normkit.lab.plan import Settings
 
 Ended = list[tuple[Run, dict[str, Any]]]
 _stop: Any = None  # in a worker: the event that asks it to stop
+_busy = threading.Lock()  # in a worker: held while it trains
 
 
 class Engine(Protocol):
@@ -130,11 +132,20 @@ def _begin_worker(stop: Any, gpu: int | None) -> None:
     if gpu is not None:
         torch.cuda.set_device(gpu)
         os.environ["ACCELERATE_TORCH_DEVICE"] = f"cuda:{gpu}"
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+
+
+def _leave_with_parent() -> None:
+    """End this process once the one that waits for it is gone, and a run that goes on has saved itself."""
+    multiprocessing.parent_process().join()  # type: ignore[union-attr]
+    _stop.set()
+    with _busy:
+        os._exit(1)
 
 
 def _train_in_worker(run: Run, settings: Settings, root: str) -> dict[str, Any]:
-    parent = multiprocessing.parent_process()
-    return loop.train(run, settings, root, lambda: _stop.is_set() or (parent is not None and not parent.is_alive()))
+    with _busy:
+        return loop.train(run, settings, root, _stop.is_set)
 
 
 class Ray:
