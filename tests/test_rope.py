@@ -191,8 +191,9 @@ def test_layouts(layout, pairing):
         assert_near(torch.autograd.grad(y, x, grad)[0], slope, 1e-5)
 
 
+@live
 @pytest.mark.parametrize("pairing", PAIRINGS)
-def test_the_result_lies_as_its_input(pairing):
+def test_the_result_and_its_gradient_lie_as_the_input(pairing):
     x = projected(2, 3, 5, 24).requires_grad_()
     for y in (
         rotate(x, angles_for(x), pairing),

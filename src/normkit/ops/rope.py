@@ -17,6 +17,7 @@ tensor([[1.0000, 0.0000],
 from __future__ import annotations
 
 import ctypes
+import itertools
 
 import torch
 from torch import Tensor
@@ -41,6 +42,7 @@ __all__ = [
 PAIRINGS = ("halves", "pairs")
 Turns = tuple[Tensor, Tensor]
 LONGEST = 512  # the C code's BLOCK: what it keeps of a row at a time
+_Turning = ctypes.c_int64 * 17
 UNCHANGED = Row()  # stands in for a rule where nothing is normalized
 
 
@@ -66,8 +68,7 @@ def turns_of(x: Tensor, base: float = 10000.0) -> Turns:
 def rotate(x: Tensor, angles: Turns, pairing: str = "halves") -> Tensor:
     """Turn the features of x (..., T, head_dim) by :func:`turns`; half precision is rounded once, at the end.
 
-    Cosine and sine broadcast to (..., T, head_dim / 2), so each sample may have its own positions. The result lies in
-    memory as x does.
+    Cosine and sine broadcast to (..., T, head_dim / 2), so each sample may have its own positions.
     """
     cos, sin = _fitting("rotate", x, angles, pairing)
     if _refusal(x, None, None, cos, sin, UNCHANGED) is not None:
@@ -139,14 +140,19 @@ def _fitting(owner: str, x: Tensor, angles: Turns, pairing: str) -> Turns:
     check.floating(owner, x)
     if x.ndim == 0 or x.shape[-1] % 2:
         raise ValueError(f"{owner}: x must end in an even number of features, but its shape is {tuple(x.shape)}")
+    cos, sin = angles
     wanted = (*x.shape[:-1], x.shape[-1] // 2)
-    for angle in angles:
-        have = angle.shape
-        sizes = zip(reversed(have[:-1]), reversed(wanted[:-1]), strict=False)
-        if len(have) > x.ndim or have[-1:] != wanted[-1:] or any(size not in (1, want) for size, want in sizes):
-            raise ValueError(f"{owner}: angles of shape {tuple(have)} do not broadcast to {wanted}, a pair's each")
-    cos, sin = (angle.to(_wide(x)) for angle in angles)
-    return cos, sin
+    if cos.shape != wanted[-2:] or sin.shape != wanted[-2:]:
+        for angle in angles:
+            _check_broadcast(owner, angle.shape, wanted)
+    wide = _wide(x)
+    return cos.to(wide), sin.to(wide)
+
+
+def _check_broadcast(owner: str, have: torch.Size, wanted: tuple[int, ...]) -> None:
+    sizes = zip(reversed(have[:-1]), reversed(wanted[:-1]), strict=False)
+    if len(have) > len(wanted) or have[-1:] != wanted[-1:] or any(size not in (1, want) for size, want in sizes):
+        raise ValueError(f"{owner}: angles of shape {tuple(have)} do not broadcast to {wanted}, a pair's each")
 
 
 def _refusal(x: Tensor, weight: Tensor | None, bias: Tensor | None, cos: Tensor, sin: Tensor, rule: Row) -> str | None:
@@ -176,7 +182,7 @@ def _forward(x, weight, bias, cos, sin, rule, pairing, stats=None) -> Tensor:
         y.data_ptr(),
         address(stats),
     )
-    return y.view(shape)
+    return y if y.shape == shape else y.view(shape)
 
 
 def _backward(x, grad, weight, bias, cos, sin, stats, rule, pairing, wanted) -> tuple:
@@ -205,27 +211,31 @@ def _backward(x, grad, weight, bias, cos, sin, stats, rule, pairing, wanted) -> 
 
 
 def _rows(x: Tensor) -> Tensor:
-    """x along four axes, the last one without gaps."""
+    """x along at most four axes, the last one without gaps."""
     x = x if x.stride(-1) == 1 else x.contiguous()
-    return x.reshape(-1, *x.shape[-3:]) if x.ndim > 4 else x[(None,) * (4 - x.ndim)]
+    return x if x.ndim <= 4 else x.reshape(-1, *x.shape[-3:])
 
 
 def _angle_rows(x: Tensor, cos: Tensor, sin: Tensor) -> Turns:
-    """A row of angles for each row of x, both seen with the same strides."""
+    """The angles as they broadcast to the rows of x, both with the same strides."""
     if cos.shape != sin.shape:
         cos, sin = torch.broadcast_tensors(cos, sin)
     if cos.stride() != sin.stride() or cos.stride(-1) != 1:
         cos, sin = cos.contiguous(), sin.contiguous()
-    wanted = (*x.shape[:-1], x.shape[-1] // 2)
-    return _rows(cos.expand(wanted)), _rows(sin.expand(wanted))
+    if x.ndim > 4:
+        wanted = (*x.shape[:-1], x.shape[-1] // 2)
+        cos, sin = _rows(cos.expand(wanted)), _rows(sin.expand(wanted))
+    return cos, sin
 
 
 def _turning(rule: Row | None, pairing: str, x: Tensor, grad: Tensor, out: Tensor, angle: Tensor):
     """`Turning` of `kernels/cpu/normkit.h`; the rows are walked as x lies in memory."""
-    order = (0, 1, 2) if x.stride(1) >= x.stride(2) else (0, 2, 1)
-    sizes = [x.size(axis) for axis in order]
-    strides = [each.stride(axis) for each in (x, grad, out, angle) for axis in order]
-    return (ctypes.c_int64 * 17)(rule is not None, pairing == "pairs", *sizes, *strides)
+    still = [0 if size == 1 else stride for size, stride in zip(angle.shape, angle.stride(), strict=True)]
+    numbers = [(1, 1, 1, *x.shape)[-4:-1]]
+    numbers += [(0, 0, 0, *strides)[-4:-1] for strides in (x.stride(), grad.stride(), out.stride(), still)]
+    if numbers[1][1] < numbers[1][2]:
+        numbers = [(a, c, b) for a, b, c in numbers]
+    return _Turning(rule is not None, pairing == "pairs", *itertools.chain(*numbers))
 
 
 class _Rotate(torch.autograd.Function):
