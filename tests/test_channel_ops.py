@@ -16,11 +16,18 @@ def fixed(x, weight, bias):
     return ops.normalize_with(x, channels / 9 - 1, channels / 5 + 0.1, weight, bias)
 
 
+def online(x, weight, bias):
+    state = torch.arange(4 * x.shape[1], dtype=weight.dtype).cos().view(4, -1)
+    moments, pulls = (state[0].clone(), state[1] + 1.5), (state[2].clone(), state[3].clone())
+    return ops.online_norm(x, weight, bias, moments, pulls, ops.Control(1e-5, 0.9, 0.8), limit=1.5)
+
+
 OPERATIONS = {
     "batch": (lambda x, w, b: ops.batch_norm(x, w, b)[0], 2),
     "fixed": (fixed, 2),
     "group": (lambda x, w, b: ops.group_norm(x, 3, w, b), 2),
     "instance": (ops.instance_norm, 2),
+    "online": (online, 2),
     "layer2d": (ops.layer_norm2d, 2),
     "share": (ops.global_response_norm, 2),
     "response": (ops.filter_response_norm, 2),
@@ -152,3 +159,19 @@ def test_batch_norm_gives_its_moments():
     torch.testing.assert_close(found.unbiased().double(), values.var(1), rtol=1e-6, atol=1e-6)
     assert not found.mean.requires_grad
     assert found.count == 5 * 4 * 6
+
+
+@needs_kernels
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+def test_online_goes_on_by_the_formula_where_the_kernel_refuses_the_gradient(dtype, monkeypatch):
+    x, parameters, grad = draw((5, 6, 4, 3), 2, dtype)
+    given = x.clone().requires_grad_()
+    leaves = [p.clone().requires_grad_() for p in parameters]
+    y = online(given, *leaves)
+    with monkeypatch.context() as patch:
+        patch.setattr(eager, "refusal", lambda *tensors: "the formula is asked for")
+        y.backward(grad)
+    got, want = [y.detach(), given.grad, *(p.grad for p in leaves)], run(online, x, parameters, grad)
+    for a, b in zip(got, want, strict=True):
+        unit = 1e-12 if dtype == torch.float64 else max(2 * torch.finfo(a.dtype).eps, 2e-5)  # float32 sums
+        torch.testing.assert_close(a, b, rtol=unit, atol=unit * b.abs().max().item())

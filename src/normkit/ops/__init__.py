@@ -15,11 +15,13 @@ from normkit.ops.channel import (
     threshold,
 )
 from normkit.ops.eager import refusal
+from normkit.ops.online import Control, online_norm
 from normkit.ops.pointwise import derf, dyt, eln
 from normkit.ops.rope import norm_rotate, rotate
 from normkit.ops.row import Row, add_layer_norm, add_rms_norm, add_row_norm, layer_norm, rms_norm, row_norm
 
 __all__ = [
+    "Control",
     "Row",
     "add_layer_norm",
     "add_rms_norm",
@@ -40,6 +42,7 @@ __all__ = [
     "mean_over_space",
     "norm_rotate",
     "normalize_with",
+    "online_norm",
     "refusal",
     "rms_norm",
     "rotate",

@@ -21,11 +21,11 @@ from normkit.ops.row import layer_norm
 from normkit.statistics import Moments, accurate, moments, processes
 
 # What a statistic is and what is done to the normalized values, as the C code numbers them.
-GIVEN, DEVIATION, RESPONSE, SHARE, POSITION = range(5)
-AFFINE, THRESHOLD, SWISH = range(3)
+GIVEN, DEVIATION, RESPONSE, SHARE, POSITION, ONLINE = range(6)
+AFFINE, THRESHOLD, SWISH, CLAMP = range(4)
 
 
-class _Rule(NamedTuple):
+class Rule(NamedTuple):
     """What a norm is: its formula of (x, weight, bias, extra, eps, rule), and the same in the kernel's terms."""
 
     formula: Callable[..., Tensor]
@@ -34,6 +34,7 @@ class _Rule(NamedTuple):
     groups: int = 0  # statistics of a sample; 0 for one a channel
     over_samples: bool = False
     eps: float = 0.0
+    decay: float = 0.0  # ONLINE: share of the old state
     given: tuple[Tensor, Tensor] | None = None
 
 
@@ -54,8 +55,8 @@ def batch_norm(
     >>> y.flatten(), found.var
     (tensor([-1.,  1.]), tensor([1.]))
     """
-    rule = _Rule(_batch_formula, DEVIATION, over_samples=True, eps=eps)
-    if (sync and processes(group) > 1) or _refusal(x, weight, bias) is not None:
+    rule = Rule(_batch_formula, DEVIATION, over_samples=True, eps=eps)
+    if (sync and processes(group) > 1) or refusal(x, weight, bias) is not None:
         found = moments(x, [0, *_space(x)], sync=sync, group=group)
         y = _normalize(x, found.mean, found.var, weight, bias, eps)
         return y, Moments(*(f.detach() for f in found))
@@ -68,21 +69,21 @@ def normalize_with(
     x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5
 ) -> Tensor:
     """Normalize with given moments, of shape (C,) or (N, C): y = weight (x - mean) / sqrt(var + eps) + bias."""
-    if mean.dim() > 1 or _refusal(x, weight, bias, mean, var) is not None or eager.needs_grad(mean, var):
+    if mean.dim() > 1 or refusal(x, weight, bias, mean, var) is not None or eager.needs_grad(mean, var):
         return _normalize(x, mean, var, weight, bias, eps)
-    return _run(_Rule(_given_formula, GIVEN, over_samples=True, eps=eps, given=(mean, var)), x, weight, bias)[0]
+    return _run(Rule(_given_formula, GIVEN, over_samples=True, eps=eps, given=(mean, var)), x, weight, bias)[0]
 
 
 def group_norm(
     x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5
 ) -> Tensor:
     """Normalize each run of C / ``num_groups`` neighbouring channels of each sample, over these channels and space."""
-    return _choose(_Rule(_group_formula, DEVIATION, groups=num_groups, eps=eps), x, weight, bias)
+    return _choose(Rule(_group_formula, DEVIATION, groups=num_groups, eps=eps), x, weight, bias)
 
 
 def instance_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5) -> Tensor:
     """Normalize each channel of each sample over space."""
-    return _choose(_Rule(_instance_formula, DEVIATION, eps=eps), x, weight, bias)
+    return _choose(Rule(_instance_formula, DEVIATION, eps=eps), x, weight, bias)
 
 
 def instance_moments(x: Tensor) -> Moments:
@@ -92,8 +93,8 @@ def instance_moments(x: Tensor) -> Moments:
 
 def layer_norm2d(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-6) -> Tensor:
     """Normalize the vector of channels at each position."""
-    rule = _Rule(_position_formula, POSITION, eps=eps)
-    if _refusal(x, weight, bias) is None and not x.is_contiguous() and x.movedim(1, -1).is_contiguous():
+    rule = Rule(_position_formula, POSITION, eps=eps)
+    if refusal(x, weight, bias) is None and not x.is_contiguous() and x.movedim(1, -1).is_contiguous():
         return layer_norm(x.movedim(1, -1), x.shape[1:2], weight, bias, eps).movedim(-1, 1)
     return _choose(rule, x, weight, bias)
 
@@ -113,7 +114,7 @@ def global_response_norm(
     """
     if channels_last:
         return global_response_norm(x.movedim(-1, 1), weight, bias, eps=eps).movedim(1, -1)
-    return _choose(_Rule(_share_formula, SHARE, eps=eps), x, weight, bias)
+    return _choose(Rule(_share_formula, SHARE, eps=eps), x, weight, bias)
 
 
 def filter_response_norm(
@@ -127,13 +128,13 @@ def filter_response_norm(
     """Divide each channel of each sample by its root mean square over space; with ``tau``, max(y, tau) follows."""
     learned = eps if isinstance(eps, Tensor) else None
     fixed = 0.0 if isinstance(eps, Tensor) else eps
-    rule = _Rule(_response_formula, RESPONSE, AFFINE if tau is None else THRESHOLD, eps=fixed)
+    rule = Rule(_response_formula, RESPONSE, AFFINE if tau is None else THRESHOLD, eps=fixed)
     return _choose(rule, x, weight, bias, tau, learned)
 
 
 def threshold(x: Tensor, tau: Tensor | None) -> Tensor:
     """max(x, tau), with a threshold per channel; a tie splits the gradient in halves."""
-    return x if tau is None else torch.maximum(x, _along(tau.to(x.dtype), x))
+    return x if tau is None else torch.maximum(x, along(tau.to(x.dtype), x))
 
 
 def evonorm_s(
@@ -151,15 +152,15 @@ def evonorm_s(
     s² is the group's variance (its mean square without ``center``) plus ``eps``; a ``slope`` of None is 1. The groups
     are those of :func:`group_norm`; x itself is not centered.
     """
-    rule = _Rule(_swish_formula, DEVIATION if center else RESPONSE, SWISH, num_groups, eps=eps)
+    rule = Rule(_swish_formula, DEVIATION if center else RESPONSE, SWISH, num_groups, eps=eps)
     return _choose(rule, x, weight, bias, slope)
 
 
 def affine(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
     """Multiply by ``weight`` and add ``bias``, per channel on axis 1."""
     if weight is not None:
-        x = x * _along(weight, x)
-    return x if bias is None else x + _along(bias, x)
+        x = x * along(weight, x)
+    return x if bias is None else x + along(bias, x)
 
 
 def mean_over_space(x: Tensor) -> Tensor:
@@ -171,7 +172,7 @@ def mean_over_space(x: Tensor) -> Tensor:
 
 
 def _normalize(x, mean, var, weight, bias, eps) -> Tensor:
-    y = (accurate(x) - _along(mean, x)) * _along((accurate(var) + eps).rsqrt(), x)
+    y = (accurate(x) - along(mean, x)) * along((accurate(var) + eps).rsqrt(), x)
     return affine(y, weight, bias).to(x.dtype)
 
 
@@ -204,7 +205,7 @@ def _position_formula(x, weight, bias, extra, eps, rule) -> Tensor:
 def _share_formula(x, weight, bias, extra, eps, rule) -> Tensor:
     exact = accurate(x)
     length = torch.linalg.vector_norm(exact.flatten(2) if x.dim() > 2 else exact.unsqueeze(-1), dim=-1)
-    share = _along(length / (length.mean(1, keepdim=True) + eps), x)
+    share = along(length / (length.mean(1, keepdim=True) + eps), x)
     return (affine(exact * share, weight, bias) + exact).to(x.dtype)
 
 
@@ -221,15 +222,15 @@ def _swish_formula(x, weight, bias, slope, eps, rule) -> Tensor:
     else:
         square = exact.unflatten(1, (rule.groups, -1)).square()
         spread = _per_channel(square.mean(tuple(range(2, square.dim()))), x)
-    gate = torch.sigmoid(exact if slope is None else exact * _along(slope, x))
-    return affine(exact * gate * _along((spread + eps).rsqrt(), x), weight, bias).to(x.dtype)
+    gate = torch.sigmoid(exact if slope is None else exact * along(slope, x))
+    return affine(exact * gate * along((spread + eps).rsqrt(), x), weight, bias).to(x.dtype)
 
 
 def _space(x: Tensor) -> range:
     return range(2, x.dim())
 
 
-def _along(value: Tensor, x: Tensor) -> Tensor:
+def along(value: Tensor, x: Tensor) -> Tensor:
     """View numbers of shape (C,) or (N, C) so that they broadcast with ``x``."""
     return value.reshape(value.shape + (1,) * (x.dim() - 2))
 
@@ -255,7 +256,7 @@ class _Plan(ctypes.Structure):
         *((name, ctypes.c_int32) for name in ("statistic", "activation", "over_samples", "last")),
         *((name, ctypes.c_int32) for name in ("x_type", "weight_type", "bias_type", "extra_type")),
         *((name, ctypes.c_int64) for name in ("channels", "groups", "space")),
-        ("eps", ctypes.c_double),
+        *((name, ctypes.c_double) for name in ("eps", "decay")),
     ]
 
 
@@ -273,7 +274,7 @@ def _plan(*values) -> tuple[int, _Plan]:
     return ctypes.addressof(plan), plan
 
 
-def _lay_out(rule: _Rule, x: Tensor, parameters: tuple[Tensor | None, ...], learned: Tensor | None) -> _Layout:
+def _lay_out(rule: Rule, x: Tensor, parameters: tuple[Tensor | None, ...], learned: Tensor | None) -> _Layout:
     """Describe a dense ``x`` to the kernel; channels last, a statistic over samples is one sample with all of space."""
     samples, channels = x.shape[0], x.shape[1]
     space = x.numel() // (samples * channels)
@@ -286,10 +287,10 @@ def _lay_out(rule: _Rule, x: Tensor, parameters: tuple[Tensor | None, ...], lear
         units = samples * space
     eps = rule.eps if learned is None else float(learned)
     kinds = (rule.statistic, rule.activation, over_samples, last, *map(eager.code, (x, *parameters)))
-    return _Layout(_plan(*kinds, channels, groups, space, eps)[0], samples, units)
+    return _Layout(_plan(*kinds, channels, groups, space, eps, rule.decay)[0], samples, units)
 
 
-def _refusal(x: Tensor, *parameters: Tensor | None) -> str | None:
+def refusal(x: Tensor, *parameters: Tensor | None) -> str | None:
     """None if the kernel takes these tensors; parameters are one number a channel, or a single one."""
     if (reason := eager.refusal(x, *parameters)) is not None:
         return reason
@@ -299,39 +300,48 @@ def _refusal(x: Tensor, *parameters: Tensor | None) -> str | None:
     return None
 
 
-def _choose(rule: _Rule, x: Tensor, weight, bias, extra=None, learned: Tensor | None = None) -> Tensor:
+def _choose(rule: Rule, x: Tensor, weight, bias, extra=None, learned: Tensor | None = None) -> Tensor:
     """The kernel or the formula."""
-    if _refusal(x, weight, bias, extra, learned) is not None:
+    if refusal(x, weight, bias, extra, learned) is not None:
         return rule.formula(x, weight, bias, extra, rule.eps if learned is None else learned, rule)
     return _run(rule, x, weight, bias, extra, learned)[0]
 
 
-def _run(rule: _Rule, x: Tensor, weight, bias, extra=None, learned: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def _run(rule: Rule, x: Tensor, weight, bias, extra=None, learned: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The kernel's result and its statistics: per unit the means, then the variances, in float64."""
-    if not (x.is_contiguous() or (x.movedim(1, -1).is_contiguous() and rule.statistic != POSITION)):
-        x = x.contiguous()
+    x = arranged(x, rule)
     if eager.needs_grad(x, weight, bias, extra, learned):
         return _Channel.apply(x, weight, bias, extra, learned, rule)
-    return _forward(rule, x, weight, bias, extra, learned)
+    return kernel_forward(rule, x, weight, bias, extra, learned)
 
 
-def _forward(rule: _Rule, x, weight, bias, extra, learned) -> tuple[Tensor, Tensor]:
+def arranged(x: Tensor, rule: Rule) -> Tensor:
+    """``x`` in one of the two memory formats that the kernel reads, copied only if it is in neither."""
+    last = rule.statistic != POSITION and x.movedim(1, -1).is_contiguous()
+    return x if last else x.contiguous()
+
+
+def kernel_forward(rule: Rule, x, weight, bias, extra, learned, state=None) -> tuple[Tensor, Tensor]:
+    """The result and the statistics, those of ONLINE followed by each unit's own; ``state`` moves in place."""
     plan, samples, units = _lay_out(rule, x, (weight, bias, extra), learned)
     y = torch.empty_like(x)
-    both = torch.zeros(2 * units, dtype=torch.float64) if rule.given is None else torch.cat(rule.given).double()
-    if eager.library().channel_forward(plan, samples, *map(address, (x, weight, bias, extra, both, y))):
+    size = 4 * units if rule.statistic == ONLINE else 2 * units
+    both = torch.zeros(size, dtype=torch.float64) if rule.given is None else torch.cat(rule.given).double()
+    if eager.library().channel_forward(plan, samples, *map(address, (x, weight, bias, extra, both, state, y))):
         raise MemoryError("channel norm: no memory for the kernel's scratch")
     return y, both
 
 
-def _backward(rule: _Rule, x, weight, bias, extra, learned, both, grad, wanted) -> tuple[Tensor | None, ...]:
-    """Gradients of x, weight, bias, extra and the learned eps; those not wanted are None."""
+def kernel_backward(
+    rule: Rule, x, weight, bias, extra, learned, both, grad, wanted, state=None
+) -> tuple[Tensor | None, ...]:
+    """Gradients of x, weight, bias, extra and the learned eps; those not wanted are None. ``state`` moves in place."""
     plan, samples, _ = _lay_out(rule, x, (weight, bias, extra), learned)
     made = [torch.empty_like(t) if want else None for t, want in zip((x, weight, bias, extra), wanted, strict=False)]
     deps = torch.empty((), dtype=torch.float64) if wanted[4] else None
     grad = eager.dense(grad, x)
     if eager.library().channel_backward(
-        plan, samples, *map(address, (x, grad, weight, bias, extra, both, *made, deps))
+        plan, samples, *map(address, (x, grad, weight, bias, extra, both, state, *made, deps))
     ):
         raise MemoryError("channel norm: no memory for the kernel's scratch")
     return (*made, None if deps is None else deps.to(learned.dtype).view(learned.shape))
@@ -342,7 +352,7 @@ class _Channel(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, weight, bias, extra, learned, rule):
-        y, both = _forward(rule, x, weight, bias, extra, learned)
+        y, both = kernel_forward(rule, x, weight, bias, extra, learned)
         ctx.save_for_backward(x, weight, bias, extra, learned, both)
         ctx.mark_non_differentiable(both)
         ctx.set_materialize_grads(False)
@@ -360,8 +370,8 @@ class _Channel(torch.autograd.Function):
             if rule.given is not None:
                 rule = rule._replace(given=tuple(both.to(accurate(grad[:0]).dtype).view(2, -1)))
             return (*eager.differentiate(_with_eps, tensors, (rule,), grad, wanted), None)
-        return (*_backward(rule, x, weight, bias, extra, learned, both, grad, wanted), None)
+        return (*kernel_backward(rule, x, weight, bias, extra, learned, both, grad, wanted), None)
 
 
-def _with_eps(x, weight, bias, extra, learned, rule: _Rule) -> Tensor:
+def _with_eps(x, weight, bias, extra, learned, rule: Rule) -> Tensor:
     return rule.formula(x, weight, bias, extra, rule.eps if learned is None else learned, rule)

@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
-
-import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from normkit import check, statistics
-from normkit.activation.batch._channelwise import Channelwise, along
+from normkit import check, ops, statistics
+from normkit.activation.batch._channelwise import Channelwise
 from normkit.catalog import method
-from normkit.ops import channel
-from normkit.ops.scan import recurrence
 
 CONTROLLED = "training uses the authors' control processes, which are not the derivative of the forward pass"
-
-
-class _Step(NamedTuple):
-    """Per sample and channel, (N, C): 1 / sigma, and the mean of h and of h² over space."""
-
-    rstd: Tensor
-    h: Tensor
-    h2: Tensor
 
 
 @method(
@@ -105,16 +90,17 @@ class OnlineNorm(Channelwise):
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``; in training move the running moments, and in its backward pass u and v."""
         check.channels_first(self, x, self.num_features)
-        given = statistics.accurate(x)
         if not self.training:
-            y = channel.normalize_with(given, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+            given = statistics.accurate(x)
+            y = ops.normalize_with(given, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
             return self._guard(y).to(x.dtype)
-        with statistics.once(self), torch.no_grad():
-            mean = channel.mean_over_space(given)
-            centered = given - mean
-            step = self._step(mean.flatten(1), _mean_square(centered))
-        y = _OnlineStep.apply(given, self.weight, self.bias, self.u, self.v, centered, step, self)
-        return self._guard(y).to(x.dtype)
+        control = ops.Control(self.eps, self.forward_decay, self.backward_decay, self.sync, self.process_group)
+        given = statistics.accurate(x) if self.guard == "layer-scaling" else x
+        limit = self.clamp_value if self.guard == "clamp" else None
+        moments, pulls = (self.running_mean, self.running_var), (self.u, self.v)
+        with statistics.once(self):
+            y = ops.online_norm(given, self.weight, self.bias, moments, pulls, control, limit=limit)
+        return y if limit is not None else self._guard(y).to(x.dtype)
 
     def _guard(self, y: Tensor) -> Tensor:
         if self.guard == "clamp":
@@ -123,63 +109,3 @@ class OnlineNorm(Channelwise):
             square = y.square().mean(tuple(range(1, y.dim())), keepdim=True)
             return y * (square + self.guard_eps).rsqrt()
         return y
-
-    def _step(self, mean: Tensor, var: Tensor) -> _Step:
-        """Move the running moments by each sample's own; return what each sample is normalized by."""
-        a = self.forward_decay
-        decay = torch.full_like(mean, a)
-        m, last_m = self._recur(decay, (1 - a) * mean, self.running_mean)
-        off = mean - m
-        s, last_s = self._recur(decay, (1 - a) * var + a * (1 - a) * off.square(), self.running_var)
-        self.running_mean.copy_(last_m)
-        self.running_var.copy_(last_s)
-        rstd = (s + self.eps).rsqrt()
-        return _Step(rstd, off * rstd, (off.square() + var) * rstd.square())
-
-    def _recur(self, decay: Tensor, drive: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        return recurrence(decay, drive, start.to(drive.dtype), sync=self.sync, group=self.process_group)
-
-    def _control(self, g: Tensor, gh: Tensor, step: _Step) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """From the means of g and g h over space, u and v before each sample and after the last."""
-        share = 1 - self.backward_decay
-        v, last_v = self._recur(1 - share * step.h2, gh, self.v)
-        decay = torch.full_like(g, self.backward_decay)
-        u, last_u = self._recur(decay, (g - share * v * step.h) * step.rstd, self.u)
-        return u, v, last_u, last_v
-
-
-def _mean_square(centered: Tensor) -> Tensor:
-    """The mean of x² over space, (N, C)."""
-    rows = centered.flatten(2) if centered.dim() > 2 else centered.unsqueeze(-1)
-    return torch.linalg.vector_norm(rows, dim=-1).square() / rows.shape[-1]
-
-
-class _OnlineStep(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, weight, bias, u, v, centered, step, norm):
-        ctx.save_for_backward(centered, weight, *step)
-        ctx.u, ctx.v, ctx.norm = u, v, norm
-        gain = step.rstd if weight is None else step.rstd * weight
-        shift = step.h if weight is None else step.h * weight + bias
-        return torch.addcmul(along(shift, x), centered, along(gain, x))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad):
-        (centered, weight, *rest), norm = ctx.saved_tensors, ctx.norm
-        step, share, space = _Step(*rest), 1 - norm.backward_decay, math.prod(grad.shape[2:])
-        total = statistics.sum_over(grad, range(2, grad.dim()))
-        product = grad * centered
-        along_h = statistics.sum_over(product, range(2, grad.dim())) * step.rstd + total * step.h
-        gain = step.rstd if weight is None else step.rstd * weight
-        scale = 1.0 if weight is None else weight
-        u, v, last_u, last_v = norm._control(scale * total / space, scale * along_h / space, step)
-        ctx.u.copy_(last_u)
-        ctx.v.copy_(last_v)
-        pull = -share * v * step.rstd
-        # into the product's memory: on a CPU fresh memory of this size costs more than the arithmetic
-        dx = torch.mul(grad, along(gain, grad), out=product)
-        dx.addcmul_(centered, along(pull * step.rstd, grad)).add_(along(pull * step.h - share * u, grad))
-        if weight is None:
-            return dx, None, None, None, None, None, None, None
-        return dx, along_h.sum(0).to(weight.dtype), total.sum(0).to(weight.dtype), *[None] * 5

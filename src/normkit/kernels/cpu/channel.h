@@ -3,10 +3,12 @@
  *   y = (x - mean) * r * weight + bias                          AFFINE       r = 1 / sqrt(var + eps), per unit
  *   y = max((x - mean) * r * weight + bias, tau)                THRESHOLD
  *   y = x * sigmoid(v x) * r * weight + bias                    SWISH
+ *   y = clamp((x - mean) * r * weight + bias, -limit, limit)    CLAMP
  *   dx = g' * weight * r - (x - mean) * r * pull - rest         g' = the gradient behind the activation
  *
  * A unit is what shares a statistic: a channel of all samples, or a group of channels of one. With SHARE the statistic is the
- * length G of a channel, r its reciprocal, and the gain is weight * G / (mean of G over channels + eps) + 1.
+ * length G of a channel, r its reciprocal, and the gain is weight * G / (mean of G over channels + eps) + 1. With ONLINE a unit is a
+ * channel of one sample, normalized by moments that run from sample to sample.
  *
  * All that differs between channels is worked out once per sample and channel as seven coefficients (settle). Channels first, a
  * plane is read with its coefficients fixed; channels last, a row of channels is read along the rows of coefficients. In both, the
@@ -55,6 +57,8 @@ typedef struct {
     ELEM *out;
     REAL *weight, *bias, *extra;                             /* per channel */
     double *mean, *var, *level;                              /* per unit, per unit, per sample */
+    double *own_mean, *own_var;                              /* per unit; ONLINE only, where mean and var are those before a sample */
+    double *state;                                           /* per channel: two; ONLINE only: mean, var; backward u, v */
     double *pull, *rest, *part;                              /* per unit; null in a forward pass */
     double *sums;                                            /* per sample and channel: three */
     double *partial;                                         /* per sample, chunk and lane: three; channels last only */
@@ -73,6 +77,8 @@ static inline int64_t T(values_of_unit)(const T(Job) *j)
 {
     return (j->plan->over_samples ? j->samples : j->group) * j->plan->space;
 }
+
+static inline int T(centered)(const T(Job) *j) { return j->plan->statistic == DEVIATION || j->plan->statistic == ONLINE; }
 
 static inline double T(reciprocal_of)(const T(Job) *j, int64_t u)
 {
@@ -104,21 +110,25 @@ INLINE V T(bend)(int activation, V b, const V *k)
 {
     if (activation == SWISH) return b * T(sigmoid)(k[EXTRA] * b) * k[GAIN] + k[SHIFT];
     V z = (b - k[MEAN]) * k[GAIN] + k[SHIFT];
-    return activation == THRESHOLD ? T(select)((M)(z < k[EXTRA]), k[EXTRA], z) : z;
+    if (activation == THRESHOLD) return T(select)((M)(z < k[EXTRA]), k[EXTRA], z);
+    if (activation == AFFINE) return z;
+    z = T(select)((M)(z > k[EXTRA]), k[EXTRA], z);
+    return T(select)((M)(z < -k[EXTRA]), -k[EXTRA], z);
 }
 
-/* The gradient that passes a threshold; a tie lets half of it through. */
-INLINE V T(passed)(V b, V g, const V *k)
+/* The gradient that passes an activation. A tie with the threshold lets half of it through, one with the limit all of it. */
+INLINE V T(passed)(int activation, V b, V g, const V *k)
 {
+    if (activation == AFFINE) return g;
     V z = (b - k[MEAN]) * k[GAIN] + k[SHIFT];
+    if (activation == CLAMP) return T(select)((M)(T(magnitude)(z) <= k[EXTRA]), g, (V){0});
     return T(select)((M)(z < k[EXTRA]), (V){0}, T(select)((M)(z == k[EXTRA]), g / 2, g));
 }
 
 INLINE V T(unbend)(int activation, V b, V g, const V *k)
 {
     V remainder = (b - k[MEAN]) * k[RECIPROCAL] * k[PULL] + k[REST];
-    if (activation == AFFINE) return g * k[GAIN] - remainder;
-    if (activation == THRESHOLD) return T(passed)(b, g, k) * k[GAIN] - remainder;
+    if (activation != SWISH) return T(passed)(activation, b, g, k) * k[GAIN] - remainder;
     V z = k[EXTRA] * b, s = T(sigmoid)(z);
     return g * (s + z * s * (1 - s)) * k[GAIN] - remainder;
 }
@@ -131,7 +141,7 @@ INLINE void T(sum_up)(int activation, V b, V g, const V *k, V *sums)
         sums[0] += g, sums[1] += t * s, sums[2] += t * b * s * (1 - s);
         return;
     }
-    V h = activation == THRESHOLD ? T(passed)(b, g, k) : g;
+    V h = T(passed)(activation, b, g, k);
     sums[0] += h, sums[1] += h * (b - k[MEAN]);
     if (activation == THRESHOLD) sums[2] += g - h;
 }
@@ -141,6 +151,7 @@ INLINE void T(sum_up)(int activation, V b, V g, const V *k, V *sums)
     switch (activation) {                                                                                            \
     case AFFINE: work(AFFINE, __VA_ARGS__); break;                                                                   \
     case THRESHOLD: work(THRESHOLD, __VA_ARGS__); break;                                                             \
+    case CLAMP: work(CLAMP, __VA_ARGS__); break;                                                                     \
     default: work(SWISH, __VA_ARGS__);                                                                               \
     }
 
@@ -149,6 +160,27 @@ INLINE void T(put)(ELEM *to, V v, int past, int n)
     if (n < LANES) T(save_some)(to, v, n);
     else if (past) T(save_past)(to, v);
     else T(save)(to, v);
+}
+
+/* ONLINE: the sample is normalized by the running moments as they are; then they take in its own. */
+static void T(run_on)(const T(Job) *j, int64_t u)
+{
+    double *mean = j->state + u % j->plan->channels, *var = mean + j->plan->channels, keep = j->plan->decay;
+    double off = j->mean[u] - *mean;
+    j->own_mean[u] = j->mean[u], j->own_var[u] = j->var[u];
+    j->mean[u] = *mean, j->var[u] = *var;
+    *var = keep * *var + (1 - keep) * (j->own_var[u] + keep * off * off);
+    *mean += (1 - keep) * off;
+}
+
+/* ONLINE: from the means of g' and g' h over space, h the normalized values; the pulls are u and v, which then move. */
+static void T(control)(const T(Job) *j, int64_t n, double total, double along)
+{
+    double *u = j->state + n % j->plan->channels, *v = u + j->plan->channels, share = 1 - j->plan->decay;
+    double r = T(reciprocal_of)(j, n), off = (j->own_mean[n] - j->mean[n]) * r, square = off * off + j->own_var[n] * r * r;
+    j->pull[n] = share * *v * r, j->rest[n] = share * *u;
+    *u += (total - share * *v * off) * r - j->rest[n];
+    *v += along * r - share * *v * square;
 }
 
 /* What the gradients of a unit's values have in common: how they pull at the statistic, and at the mean. */
@@ -165,6 +197,7 @@ static void T(settle_unit)(const T(Job) *j, int64_t u)
         along += w * sums[1];
     }
     j->part[u] = along;
+    if (p->statistic == ONLINE) { T(control)(j, u, total / values, along / values); return; }
     j->pull[u] = p->statistic == GIVEN ? 0 : r * r * along / values;
     j->rest[u] = p->statistic != DEVIATION || p->activation == SWISH ? 0 : r * total / values;
 }
@@ -218,13 +251,13 @@ static void T(measure_together)(const T(Job) *j, int64_t begin, int64_t end)
     int64_t runs = p->over_samples ? j->samples : 1, length = p->over_samples ? p->space : p->space * j->group;
     int64_t apart = p->channels * p->space;
     double sums[TOGETHER][3] = {{0}}, count = (double)runs * length;
-    for (int64_t i = 0; i < runs && p->statistic == DEVIATION; i++)
+    for (int64_t i = 0; i < runs && T(centered)(j); i++)
         for (int64_t u = begin; u < end; u++) sums[u - begin][2] += T(add_up)(j->x + u * length + i * apart, length, 0, SUM);
     for (int64_t i = 0; i < runs; i++)
         for (int64_t u = begin; u < end; u++)
             T(add_moments)(j->x + u * length + i * apart, length, (REAL)(sums[u - begin][2] / count), sums[u - begin]);
     for (int64_t u = begin; u < end; u++) {
-        double *of = sums[u - begin], left = p->statistic == DEVIATION ? of[0] / count : 0;
+        double *of = sums[u - begin], left = T(centered)(j) ? of[0] / count : 0;
         j->mean[u] = (REAL)(of[2] / count) + left;
         j->var[u] = p->statistic == SHARE ? sqrt(of[1]) : of[1] / count - left * left;
         if (j->var[u] < 0) j->var[u] = 0;
@@ -329,6 +362,21 @@ static void T(finish_units)(void *job, int64_t begin, int64_t end)
     if (j->streaming) finish_stream();
 }
 
+/* ONLINE: the samples of a channel in their order. */
+static void T(finish_channels)(void *job, int64_t begin, int64_t end)
+{
+    T(Job) *j = job;
+    for (int64_t n = 0; n < j->samples; n++)
+        for (int64_t c = begin; c < end; c++) {
+            int64_t u = n * j->plan->channels + c;
+            T(measure_units)(j, u, u + 1);
+            if (j->pull) T(settle_unit)(j, u);
+            else T(run_on)(j, u);
+            if (j->out) T(write_plane)(j, n, c);
+        }
+    if (j->streaming) finish_stream();
+}
+
 /* ---- channels last: rows of channels ---- */
 
 /* A chunk of a sample: its values from `begin` to `end`, whole rows of lanes but for the sample's last. */
@@ -392,7 +440,7 @@ static void T(measure_chunk)(const T(Job) *j, int64_t index, REAL *room)
 {
     T(Chunk) all = T(chunk_of)(j, index), part = all;
     int64_t lanes = j->lanes, stride = j->stride;
-    int centered = j->plan->statistic == DEVIATION;
+    int centered = T(centered)(j);
     REAL *pivot = room, *sums = room + stride, *squares = sums + stride;
     for (int64_t i = 0; i < 4 * stride; i++) room[i] = 0;
     for (int64_t i = 0; i < 3 * stride; i++) all.partial[i] = 0;
@@ -422,13 +470,13 @@ static void T(join_measures)(const T(Job) *j, int64_t n)
     double *mean = j->mean + n * p->groups, *var = j->var + n * p->groups, values = (double)T(values_of_unit)(j);
     for (int64_t u = 0; u < p->groups; u++) mean[u] = var[u] = 0;
     for (int64_t i = 0; i < j->chunks; i++, partial += 3 * j->stride)
-        for (int64_t lane = 0; lane < j->lanes && p->statistic == DEVIATION; lane++)
+        for (int64_t lane = 0; lane < j->lanes && T(centered)(j); lane++)
             mean[lane % p->channels / j->group] += partial[lane] * (partial[2 * j->stride + lane] / values);
     partial -= j->chunks * 3 * j->stride;
     for (int64_t i = 0; i < j->chunks; i++, partial += 3 * j->stride)
         for (int64_t lane = 0; lane < j->lanes; lane++) {
             int64_t u = lane % p->channels / j->group;
-            double away = p->statistic == DEVIATION ? partial[lane] - mean[u] : 0, count = partial[2 * j->stride + lane];
+            double away = T(centered)(j) ? partial[lane] - mean[u] : 0, count = partial[2 * j->stride + lane];
             var[u] += partial[j->stride + lane] + (count > 0 ? count * away * away : 0);
         }
     for (int64_t u = 0; u < p->groups; u++) {
@@ -519,6 +567,7 @@ static void T(settle_sample)(T(Job) *j, int64_t n)
     if (!j->pull) {
         if (p->last && p->statistic != GIVEN) T(join_measures)(j, n);
         if (p->statistic == SHARE) T(level_of)(j, n);
+        for (int64_t u = n * p->channels; u < (n + 1) * p->channels && p->statistic == ONLINE; u++) T(run_on)(j, u);
     } else if (j->reduce) {
         if (p->last) T(join_sums)(j, n);
         for (int64_t u = n * p->groups; u < (n + 1) * p->groups; u++) T(settle_unit)(j, u);
@@ -546,16 +595,19 @@ static void T(finish_samples)(void *job, int64_t begin, int64_t end)
     }
 }
 
-/* Whole samples to a thread where there are many, the pieces of one sample after another where there are few. */
+/* Whole samples to a thread where there are many, the pieces of one sample after another where there are few or where one needs
+ * the one before. */
 static void T(run_channel)(T(Job) *j)
 {
     const ChannelPlan *p = j->plan;
     int64_t pieces = T(pieces)(j), size = p->channels * p->space;
     if (!p->last && p->statistic == GIVEN) {
         share(T(finish_planes), j, j->samples * p->channels, j->samples * size);
+    } else if (!p->last && p->statistic == ONLINE) {
+        share(T(finish_channels), j, p->channels, j->samples * size);
     } else if (!p->last && p->statistic != SHARE) {
         share(T(finish_units), j, j->units, j->samples * size);
-    } else if (j->samples >= 2 * thread_count()) {
+    } else if (j->samples >= 2 * thread_count() && (p->statistic != ONLINE || thread_count() == 1)) {
         share(T(finish_samples), j, j->samples, j->samples * size);
     } else {
         share(T(measure_pieces), j, j->samples * pieces, j->samples * size);
@@ -601,18 +653,25 @@ static void *T(furnish)(T(Job) *j, const ChannelPlan *p, int64_t samples, int ba
     return room;
 }
 
+/* Per unit: means, variances; ONLINE: then a unit's own of both. */
+static void T(set_moments)(T(Job) *j, double *moments)
+{
+    j->mean = moments, j->var = j->mean + j->units;
+    j->own_mean = j->var + j->units, j->own_var = j->own_mean + j->units;
+}
+
 static int T(channel_forward)(const ChannelPlan *p, int64_t samples, const void *x, const void *weight, const void *bias,
-                              const void *extra, void *moments, void *y)
+                              const void *extra, double *moments, double *state, void *y)
 {
     if (p->statistic == POSITION) return T(run_position)(&(T(PositionJob)){.x = x, .out = y}, p, samples, weight, bias, 0, 0);
-    T(Job) j = {.x = x, .out = y};
+    T(Job) j = {.x = x, .out = y, .state = state};
     size_t bytes = (size_t)samples * p->channels * p->space * sizeof(ELEM);
     void *room = T(furnish)(&j, p, samples, 0);
     if (!room) return 1;
     T(fill)(j.weight, p->weight_type, weight, p->channels, 1);
     T(fill)(j.bias, p->bias_type, bias, p->channels, 0);
     T(fill)(j.extra, p->extra_type, extra, p->channels, 1);
-    j.mean = moments, j.var = j.mean + j.units;
+    T(set_moments)(&j, moments);
     j.streaming = bytes >= STREAM_FROM && T(can_stream)(y, p->last ? j.lanes : p->space);
     expect_writes(y, bytes);
     T(run_channel)(&j);
@@ -645,19 +704,19 @@ static void T(join_parameters)(const T(Job) *j, void *dweight, void *dbias, void
 }
 
 static int T(channel_backward)(const ChannelPlan *p, int64_t samples, const void *x, const void *grad, const void *weight,
-                               const void *bias, const void *extra, const void *moments, void *dx, void *dweight, void *dbias,
-                               void *dextra, void *deps)
+                               const void *bias, const void *extra, const double *moments, double *state, void *dx,
+                               void *dweight, void *dbias, void *dextra, double *deps)
 {
     if (p->statistic == POSITION)
         return T(run_position)(&(T(PositionJob)){.x = x, .grad = grad, .out = dx}, p, samples, weight, bias, dweight, dbias);
-    T(Job) j = {.x = x, .grad = grad, .out = dx};
+    T(Job) j = {.x = x, .grad = grad, .out = dx, .state = state};
     size_t bytes = (size_t)samples * p->channels * p->space * sizeof(ELEM);
     void *room = T(furnish)(&j, p, samples, 1);
     if (!room) return 1;
     T(fill)(j.weight, p->weight_type, weight, p->channels, 1);
     T(fill)(j.bias, p->bias_type, bias, p->channels, 0);
     T(fill)(j.extra, p->extra_type, extra, p->channels, 1);
-    j.mean = (double *)moments, j.var = j.mean + j.units;
+    T(set_moments)(&j, (double *)moments);
     j.reduce = p->statistic != GIVEN || dweight || dbias || dextra || deps;
     j.streaming = dx && bytes >= STREAM_FROM && T(can_stream)(dx, p->last ? j.lanes : p->space);
     for (int64_t u = 0; u < j.units; u++) j.pull[u] = j.rest[u] = 0;

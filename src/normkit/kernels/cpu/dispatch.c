@@ -88,14 +88,15 @@ int normkit_point_backward(const PointPlan *plan, int64_t rows, const void *x, c
 }
 
 int normkit_channel_forward(const ChannelPlan *plan, int64_t samples, const void *x, const void *weight, const void *bias,
-                            const void *extra, void *moments, void *y)
+                            const void *extra, double *moments, double *state, void *y)
 {
-    return chosen->channel_forward(plan, samples, x, weight, bias, extra, moments, y);
+    return chosen->channel_forward(plan, samples, x, weight, bias, extra, moments, state, y);
 }
 
 int normkit_channel_backward(const ChannelPlan *plan, int64_t samples, const void *x, const void *grad, const void *weight,
-                             const void *bias, const void *extra, const void *moments, void *dx, void *dweight, void *dbias,
-                             void *dextra, void *deps)
+                             const void *bias, const void *extra, const double *moments, double *state, void *dx, void *dweight,
+                             void *dbias, void *dextra, double *deps)
 {
-    return chosen->channel_backward(plan, samples, x, grad, weight, bias, extra, moments, dx, dweight, dbias, dextra, deps);
+    return chosen->channel_backward(plan, samples, x, grad, weight, bias, extra, moments, state, dx, dweight,
+                                    dbias, dextra, deps);
 }

@@ -148,29 +148,29 @@ static int point_backward(const PointPlan *plan, int64_t rows, const void *x, co
 }
 
 static int channel_forward(const ChannelPlan *plan, int64_t samples, const void *x, const void *weight, const void *bias,
-                           const void *extra, void *moments, void *y)
+                           const void *extra, double *moments, double *state, void *y)
 {
     switch (plan->x_type) {
-    case F32: return channel_forward_f32(plan, samples, x, weight, bias, extra, moments, y);
-    case BF16: return channel_forward_bf16(plan, samples, x, weight, bias, extra, moments, y);
-    case F16: return channel_forward_f16(plan, samples, x, weight, bias, extra, moments, y);
-    default: return channel_forward_f64(plan, samples, x, weight, bias, extra, moments, y);
+    case F32: return channel_forward_f32(plan, samples, x, weight, bias, extra, moments, state, y);
+    case BF16: return channel_forward_bf16(plan, samples, x, weight, bias, extra, moments, state, y);
+    case F16: return channel_forward_f16(plan, samples, x, weight, bias, extra, moments, state, y);
+    default: return channel_forward_f64(plan, samples, x, weight, bias, extra, moments, state, y);
     }
 }
 
 static int channel_backward(const ChannelPlan *plan, int64_t samples, const void *x, const void *grad, const void *weight,
-                            const void *bias, const void *extra, const void *moments, void *dx, void *dweight, void *dbias,
-                            void *dextra, void *deps)
+                            const void *bias, const void *extra, const double *moments, double *state, void *dx, void *dweight,
+                            void *dbias, void *dextra, double *deps)
 {
     switch (plan->x_type) {
     case F32:
-        return channel_backward_f32(plan, samples, x, grad, weight, bias, extra, moments, dx, dweight, dbias, dextra, deps);
+        return channel_backward_f32(plan, samples, x, grad, weight, bias, extra, moments, state, dx, dweight, dbias, dextra, deps);
     case BF16:
-        return channel_backward_bf16(plan, samples, x, grad, weight, bias, extra, moments, dx, dweight, dbias, dextra, deps);
+        return channel_backward_bf16(plan, samples, x, grad, weight, bias, extra, moments, state, dx, dweight, dbias, dextra, deps);
     case F16:
-        return channel_backward_f16(plan, samples, x, grad, weight, bias, extra, moments, dx, dweight, dbias, dextra, deps);
+        return channel_backward_f16(plan, samples, x, grad, weight, bias, extra, moments, state, dx, dweight, dbias, dextra, deps);
     default:
-        return channel_backward_f64(plan, samples, x, grad, weight, bias, extra, moments, dx, dweight, dbias, dextra, deps);
+        return channel_backward_f64(plan, samples, x, grad, weight, bias, extra, moments, state, dx, dweight, dbias, dextra, deps);
     }
 }
 

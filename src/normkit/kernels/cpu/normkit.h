@@ -38,17 +38,17 @@ typedef struct {
 } PointPlan;
 
 /* Channels of (N, C, *space): what a statistic is, and what is done to the normalized values. */
-enum { GIVEN = 0, DEVIATION = 1, RESPONSE = 2, SHARE = 3, POSITION = 4 };
-/* none; about the mean; about 0; a length over the mean length; over the channels of a position, see position.h */
-enum { AFFINE = 0, THRESHOLD = 1, SWISH = 2 };                                   /* see channel.h */
+enum { GIVEN = 0, DEVIATION = 1, RESPONSE = 2, SHARE = 3, POSITION = 4, ONLINE = 5 };
+/* none; about the mean; about 0; a length over the mean length; over the channels of a position, see position.h; of samples before */
+enum { AFFINE = 0, THRESHOLD = 1, SWISH = 2, CLAMP = 3 };                        /* see channel.h */
 
 typedef struct {
     int32_t statistic, activation;
     int32_t over_samples;                                                    /* a unit is a channel of all samples, not of one */
     int32_t last;                                                            /* channels last in memory */
-    int32_t x_type, weight_type, bias_type, extra_type;                      /* extra: the threshold, or the swish's slope */
+    int32_t x_type, weight_type, bias_type, extra_type;                      /* extra: the threshold, slope or limit */
     int64_t channels, groups, space;                                         /* groups: units of a sample, or of all */
-    double eps;
+    double eps, decay;                                                       /* decay: share of the old state, ONLINE */
 } ChannelPlan;
 
 typedef struct {
@@ -65,10 +65,10 @@ typedef struct {
     int (*point_backward)(const PointPlan *, int64_t rows, const void *x, const void *grad, const void *alpha, const void *shift,
                           const void *weight, void *dx, void *dalpha, void *dshift, void *dweight, void *dbias);
     int (*channel_forward)(const ChannelPlan *, int64_t samples, const void *x, const void *weight, const void *bias,
-                           const void *extra, void *moments, void *y);
+                           const void *extra, double *moments, double *state, void *y);
     int (*channel_backward)(const ChannelPlan *, int64_t samples, const void *x, const void *grad, const void *weight,
-                            const void *bias, const void *extra, const void *moments, void *dx, void *dweight, void *dbias,
-                            void *dextra, void *deps);
+                            const void *bias, const void *extra, const double *moments, double *state, void *dx, void *dweight,
+                            void *dbias, void *dextra, double *deps);
 } Kernels;
 
 #endif

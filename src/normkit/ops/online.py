@@ -1,0 +1,187 @@
+"""Statistics that run from sample to sample: each sample of ``(N, C, *space)`` is normalized by those before it.
+
+With m, s the running mean and variance of a channel and r = 1 / sqrt(s + eps), h = (x - m) r and y = weight h + bias;
+then m and s take in the sample's own moments. The backward pass runs in the same order with running values u and v of
+the gradient, and is not the derivative of the forward pass. The formula runs over the batch without a loop; the C
+kernel takes sample after sample, each in the cache.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from normkit import statistics
+from normkit.ops import channel, eager
+from normkit.ops.scan import recurrence
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+
+class Control(NamedTuple):
+    """How the statistics run: the old value's share for each sample, of moments forward and of u and v backward."""
+
+    eps: float
+    forward_decay: float
+    backward_decay: float
+    sync: bool = False
+    group: ProcessGroup | None = None
+
+    def run(self, decay: Tensor, drive: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        """Run a recurrence over the batch, that of all processes with ``sync``."""
+        return recurrence(decay, drive, start.to(drive.dtype), sync=self.sync, group=self.group)
+
+
+class _Step(NamedTuple):
+    """Per sample and channel, (N, C): m and r, and the means of h and of h² over space."""
+
+    mean: Tensor
+    rstd: Tensor
+    h: Tensor
+    h2: Tensor
+
+
+def online_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    moments: tuple[Tensor, Tensor],
+    pulls: tuple[Tensor, Tensor],
+    control: Control,
+    *,
+    limit: float | None = None,
+) -> Tensor:
+    """Normalize, clamp to ±``limit``, move ``moments`` (m, s) in place, and in the backward pass ``pulls`` (u, v).
+
+    >>> mean, var = torch.zeros(1), torch.ones(1)
+    >>> pulls = torch.zeros(1), torch.zeros(1)
+    >>> y = online_norm(torch.tensor([[4.0], [4.0]]), None, None, (mean, var), pulls, Control(0.0, 0.5, 0.5))
+    >>> y.flatten(), mean, var
+    (tensor([4.0000, 0.9428]), tensor([3.]), tensor([3.2500]))
+    """
+    alone = not control.sync or statistics.processes(control.group) == 1
+    # single values are nothing to keep in the cache: there the formula is as fast
+    if alone and x.shape[2:].numel() > 1 and channel.refusal(x, weight, bias, *moments, *pulls) is None:
+        activation = channel.AFFINE if limit is None else channel.CLAMP
+        rule = channel.Rule(_formula, channel.ONLINE, activation, eps=control.eps)
+        return _ByKernel.apply(channel.arranged(x, rule), weight, bias, moments, pulls, control, limit, rule)
+    return _formula(x, weight, bias, moments, pulls, control, limit)
+
+
+def _formula(x, weight, bias, moments, pulls, control: Control, limit: float | None) -> Tensor:
+    exact = statistics.accurate(x)
+    with torch.no_grad():
+        step = _step(channel.instance_moments(exact), moments, control)
+    y = _ByFormula.apply(exact, weight, bias, *pulls, step, control)
+    return (y if limit is None else y.clamp(-limit, limit)).to(x.dtype)
+
+
+def _step(own: statistics.Moments, moments: tuple[Tensor, Tensor], control: Control) -> _Step:
+    """Move the running moments by each sample's own; return what each sample is normalized by."""
+    a, (running_mean, running_var) = control.forward_decay, moments
+    decay = torch.full_like(own.mean, a)
+    m, last_m = control.run(decay, (1 - a) * own.mean, running_mean)
+    s, last_s = control.run(decay, (1 - a) * (own.var + a * (own.mean - m).square()), running_var)
+    running_mean.copy_(last_m)
+    running_var.copy_(last_s)
+    return _normalized(own.mean, own.var, m, s, control.eps)
+
+
+def _normalized(mean: Tensor, var: Tensor, m: Tensor, s: Tensor, eps: float) -> _Step:
+    """From a sample's own moments and the running ones before it."""
+    rstd = (s + eps).rsqrt()
+    off = mean - m
+    return _Step(m, rstd, off * rstd, (off.square() + var) * rstd.square())
+
+
+def _h(x: Tensor, step: _Step) -> Tensor:
+    return (x - channel.along(step.mean, x)) * channel.along(step.rstd, x)
+
+
+def _pull(g: Tensor, gh: Tensor, pulls: tuple[Tensor, Tensor], step: _Step, control: Control) -> tuple[Tensor, Tensor]:
+    """From the means of g and g h over space, u and v before each sample; move ``pulls``."""
+    b = control.backward_decay
+    v, last_v = control.run(1 - (1 - b) * step.h2, gh, pulls[1])
+    u, last_u = control.run(torch.full_like(g, b), (g - (1 - b) * v * step.h) * step.rstd, pulls[0])
+    pulls[0].copy_(last_u)
+    pulls[1].copy_(last_v)
+    return u, v
+
+
+def _controlled(grad, x, weight, step: _Step, pulls, control: Control) -> tuple[Tensor | None, ...]:
+    """Gradients of x, weight and bias; ``pulls`` move."""
+    along, axes, space = channel.along, range(2, grad.dim()), math.prod(grad.shape[2:])
+    exact, h = statistics.accurate(grad), _h(x, step)
+    total, total_h = statistics.sum_over(exact, axes), statistics.sum_over(exact * h, axes)
+    scale = torch.ones_like(total[0]) if weight is None else weight
+    u, v = _pull(scale * total / space, scale * total_h / space, pulls, step, control)
+    share = 1 - control.backward_decay
+    dx = (exact * along(scale, x) - h * along(share * v, x)) * along(step.rstd, x) - along(share * u, x)
+    if weight is None:
+        return dx.to(grad.dtype), None, None
+    return dx.to(grad.dtype), total_h.sum(0).to(weight.dtype), total.sum(0).to(weight.dtype)
+
+
+class _ByFormula(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, u, v, step, control):
+        ctx.save_for_backward(x, weight, *step)
+        ctx.about = (u, v), control
+        return channel.affine(_h(x, step), weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        x, weight, *step = ctx.saved_tensors
+        return *_controlled(grad, x, weight, _Step(*step), *ctx.about), *[None] * 4
+
+
+class _ByKernel(torch.autograd.Function):
+    """Keeps x and four numbers a sample and channel."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, moments, pulls, control, limit, rule):
+        extra = None if limit is None else torch.full((x.shape[1],), limit, dtype=torch.float64)
+        state = torch.cat(moments).double()
+        forward = rule._replace(decay=control.forward_decay)
+        y, found = channel.kernel_forward(forward, x, weight, bias, extra, None, state)
+        _move(moments, state)
+        ctx.save_for_backward(x, weight, bias, extra, found)
+        ctx.about = rule, pulls, control
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        x, weight, bias, extra, found = ctx.saved_tensors
+        rule, pulls, control = ctx.about
+        if eager.refusal(grad) is not None:
+            return *_without_kernel(grad, x, weight, bias, extra, found, pulls, control), *[None] * 5
+        backward = rule._replace(decay=control.backward_decay)
+        state = torch.cat(pulls).double()
+        wanted = (*ctx.needs_input_grad[:3], False, False)
+        dx, dweight, dbias, *_ = channel.kernel_backward(
+            backward, x, weight, bias, extra, None, found, grad, wanted, state
+        )
+        _move(pulls, state)
+        return dx, dweight, dbias, *[None] * 5
+
+
+def _move(running: tuple[Tensor, Tensor], state: Tensor) -> None:
+    for buffer, value in zip(running, state.chunk(2), strict=True):
+        buffer.copy_(value)
+
+
+def _without_kernel(grad, x, weight, bias, extra, found, pulls, control: Control) -> tuple[Tensor | None, ...]:
+    """The kernel's backward pass where ``grad`` is not a tensor for it."""
+    exact = statistics.accurate(x)
+    m, s, mean, var = found.to(exact.dtype).view(4, *x.shape[:2])
+    step = _normalized(mean, var, m, s, control.eps)
+    if extra is not None:
+        grad = torch.where(channel.affine(_h(exact, step), weight, bias).abs() <= extra[0], grad, 0)
+    return _controlled(grad, exact, weight, step, pulls, control)
