@@ -71,6 +71,19 @@ def test_models_of_hugging_face_are_trained_from_a_folder(kind, source, tmp_path
         learns(tmp_path / norm, Variant(norm, norm=norm), model=saved(kind, tmp_path), data=source, steps=25, batch=32)
 
 
+def test_a_config_without_architecture_is_masked_unless_it_decodes():
+    """BERT as a causal model would read the tokens that it is to predict."""
+    for config, kind in [
+        (transformers.BertConfig(), "masked"),
+        (transformers.BertConfig(is_decoder=True), "next"),
+        (transformers.LlamaConfig(), "next"),
+        (transformers.ViTConfig(), "image"),
+    ]:
+        assert tasks._head(transformers, config, "here")[1] == kind
+    with pytest.raises(ValueError, match="no causal or masked language model and no image classifier"):
+        tasks._head(transformers, transformers.Wav2Vec2Config(), "here")
+
+
 def test_own_batches_are_numbers_classes_tokens_or_mappings(tmp_path, monkeypatch):
     def pairs(seed):
         chance = torch.Generator().manual_seed(seed)
@@ -128,3 +141,43 @@ def test_the_held_out_text_is_never_trained_on():
     tokens = data.Tokens(torch.arange(1000), 4, 16, 2, "here")
     assert max(tokens.train(1, step).max() for step in range(50)) < 900 <= tokens.validation()[0].min()
     assert task.data.train(1, 1).shape == (4, 17)
+
+
+@pytest.mark.parametrize("kind", ["saved", "saved-splits", "parquet", "json"])
+def test_data_sets_of_hugging_face_are_read_from_a_folder(kind, tmp_path):
+    from datasets import Dataset, DatasetDict
+
+    rows = Dataset.from_dict({"number": [1, 2], "text": ["one", "two"]})
+    folder = tmp_path / "data"
+    folder.mkdir()
+    {
+        "saved": lambda: rows.save_to_disk(folder),
+        "saved-splits": lambda: DatasetDict({"test": rows.select([0]), "train": rows}).save_to_disk(folder),
+        "parquet": lambda: rows.to_parquet(folder / "train.parquet"),
+        "json": lambda: rows.to_json(folder / "rows.jsonl"),
+    }[kind]()
+    assert data.text_of(f"hf:{folder}") == "one\n\ntwo"
+
+
+def test_saved_images_are_read_with_their_classes(tmp_path):
+    from datasets import ClassLabel, Dataset, Features, Image
+
+    pictures = [numpy.full((4, 4, 3), 255 * (i % 2), numpy.uint8) for i in range(12)]
+    features = Features({"image": Image(), "label": ClassLabel(names=["dark", "light"])})
+    rows = Dataset.from_dict({"image": pictures, "label": [i % 2 for i in range(12)]}, features=features)
+    rows.save_to_disk(tmp_path / "data")
+    images, labels = data.images_of(f"hf:{tmp_path / 'data'}", 8)
+    assert torch.equal(images.mean((1, 2, 3)).sign(), labels * 2.0 - 1)
+
+
+@pytest.mark.parametrize("model", ["decoder", "hugging face"])
+def test_known_models_learn_own_rows_of_tokens(model, tmp_path, monkeypatch):
+    def rows(seed):
+        chance = torch.Generator().manual_seed(seed)
+        return (torch.randint(0, 4, (8, 1), generator=chance).expand(8, 17) for _ in range(30))
+
+    own = type(sys)("rows")
+    own.rows = rows
+    monkeypatch.setitem(sys.modules, "rows", own)
+    given = {} if model == "decoder" else {"model": saved("causal", tmp_path)}
+    learns(tmp_path, Variant("v"), data="rows:rows", steps=30, **given)

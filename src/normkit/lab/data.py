@@ -18,6 +18,7 @@ from torch import Tensor
 
 TEXT_FILES = (".txt", ".md", ".rst", ".py", ".json", ".jsonl", ".csv", ".html", ".tex")
 IMAGE_FILES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif")
+SAVED = ("state.json", "dataset_dict.json")  # one of these lies in a folder that datasets.save_to_disk has written
 HELD_OUT = 0.1
 
 
@@ -101,7 +102,7 @@ class Batches:
     def __init__(self, make: Callable[[int], Iterator[Any]], held_out: int, source: str):
         self.make, self.source = make, source
         self.held_out = list(itertools.islice(make(0), held_out))
-        if not next(itertools.islice(make(0), held_out, None), None):
+        if next(itertools.islice(make(0), held_out, None), None) is None:
             raise ValueError(
                 f"data {source!r} gives {len(self.held_out)} batches; more than {held_out} are needed, "
                 "since that many are held out for validation"
@@ -148,12 +149,16 @@ def text_of(source: str, column: str = "text") -> str:
 
 
 def hugging_face(source: str) -> Any:
-    """Load a data set: ``hf:NAME``, or ``hf:NAME:CONFIG``; of several splits, the one to train on."""
-    from datasets import load_dataset
+    """Load a data set: ``hf:NAME`` or ``hf:NAME:CONFIG``, a folder of parquet or JSON, or one that datasets has saved.
+
+    Of several splits, the one to train on.
+    """
+    from datasets import load_dataset, load_from_disk
 
     name, _, config = source.removeprefix("hf:").partition(":")
+    saved = any((Path(name) / file).is_file() for file in SAVED)
     try:
-        found = load_dataset(name, config or None)
+        found = load_from_disk(name) if saved else load_dataset(name, config or None)
     except Exception as error:  # datasets raises its own kinds, and those of the network below it
         raise ValueError(f"data {source!r} cannot be loaded: {error}") from error
     return found.get("train", next(iter(found.values()))) if hasattr(found, "values") else found

@@ -76,7 +76,11 @@ def _built_in(name: str, arguments: dict[str, Any], settings: Settings) -> Task:
     sizes: dict[str, Any] = {**BUILT_IN[name], **arguments}
     if name in TEXT_MODELS:
         build_text = TEXT_MODELS[name]
-        return next_token(_bytes(settings), lambda v, seed: _from_seed(build_text, v, seed, settings.length, sizes))
+
+        def built(variant: Variant, seed: int) -> nn.Module:
+            return _from_seed(build_text, variant, seed, settings.length, sizes)
+
+        return _own_data(settings, built) or next_token(_bytes(settings), built)
     pictures, build = _images(settings, None), IMAGE_MODELS[name]
     return image_class(pictures, lambda v, seed: _from_seed(build, v, seed, pictures, sizes))
 
@@ -159,6 +163,9 @@ def _hugging_face(name: str, settings: Settings) -> Task:
     def build(variant: Variant, seed: int) -> nn.Module:
         return _swapped(lambda: auto.from_config(config), f"hf:{name}", variant, seed)
 
+    own = _own_data(settings, build)
+    if own is not None:
+        return own
     if kind == "image":
         size = getattr(config, "image_size", 32)
         pictures = _images(settings, size, getattr(config, "num_channels", 3))
@@ -169,11 +176,14 @@ def _hugging_face(name: str, settings: Settings) -> Task:
 
 
 def _head(transformers: Any, config: Any, name: str) -> tuple[Any, str]:
-    """Return the auto class and the kind of a model: by its architecture's name, else by what its config can build."""
+    """Return the auto class and the kind of a model: by its architecture's name, else by what its config can build.
+
+    A config that can build both language models, such as BERT's, sees all positions unless it says that it decodes.
+    """
     kinds = {
+        "MaskedLM": (transformers.AutoModelForMaskedLM, "masked"),
         "CausalLM": (transformers.AutoModelForCausalLM, "next"),
         "LMHeadModel": (transformers.AutoModelForCausalLM, "next"),
-        "MaskedLM": (transformers.AutoModelForMaskedLM, "masked"),
         "ImageClassification": (transformers.AutoModelForImageClassification, "image"),
     }
     stored = (getattr(config, "architectures", None) or [""])[0]
@@ -181,7 +191,8 @@ def _head(transformers: Any, config: Any, name: str) -> tuple[Any, str]:
         if stored.endswith(ending):
             return found
     for auto, kind in kinds.values():
-        if type(config) in auto._model_mapping:
+        decodes = kind == "masked" and getattr(config, "is_decoder", False)
+        if type(config) in auto._model_mapping and not decodes:
             return auto, kind
     raise ValueError(f"model 'hf:{name}' is no causal or masked language model and no image classifier")
 
@@ -214,10 +225,18 @@ def _own(name: str, settings: Settings) -> Task:
         torch.manual_seed(seed)
         return factory(norm=maker(variant.norm))
 
-    kind = data.kind_of(settings.data)
-    if kind == "batches":
-        return own_batches(data.batches_of(settings.data, settings.eval_batches), build)
-    return image_class(_images(settings, None), build) if kind == "images" else next_token(_bytes(settings), build)
+    own = _own_data(settings, build)
+    if own is not None:
+        return own
+    images = data.kind_of(settings.data) == "images"
+    return image_class(_images(settings, None), build) if images else next_token(_bytes(settings), build)
+
+
+def _own_data(settings: Settings, build: Callable[[Variant, int], nn.Module]) -> Task | None:
+    """Return the task of learning a user's batches, if the data are such."""
+    if data.kind_of(settings.data) != "batches":
+        return None
+    return own_batches(data.batches_of(settings.data, settings.eval_batches), build)
 
 
 def _text(settings: Settings) -> str:
