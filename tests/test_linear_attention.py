@@ -220,6 +220,78 @@ def test_agrees_with_the_equations_forward_and_backward(case, length):
         close(a, b, rtol=1e-6, atol=1e-8)
 
 
+def norm_of_heads(o, inside=0.0, outside=0.0):
+    return o / ((o.square().mean((1, 3), keepdim=True) + inside).sqrt() + outside)
+
+
+ACTIVATED = {
+    "1+elu": lambda x: torch.where(x > 0, 1 + x, x.exp()),
+    "elu": lambda x: torch.where(x > 0, x, x.exp() - 1),
+    "relu": lambda x: x * (x > 0),
+    "silu": lambda x: x / (1 + (-x).exp()),
+    None: lambda x: x,
+}
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("activation", ACTIVATED)
+def test_transnormer_takes_each_activation_linear_and_in_blocks(activation, causal):
+    q, k, v = draw("transnormer", 23)
+    act, options = ACTIVATED[activation], {"heads": HEADS, "causal": causal, "activation": activation}
+    lag = past(23)
+    weights = torch.einsum("nhtd,nhsd->nhts", act(q), act(k)) * ((lag >= 0) | (not causal))
+    linear = nk.create("transnormer", DIM, eps=0.1, **options)
+    close(linear(q, k, v), norm_of_heads(weighted(weights, v), outside=0.1))
+    block = torch.arange(23) // 5
+    scores = torch.einsum("nhtd,nhsd->nhts", q, k) / math.sqrt(DIM) * ((lag >= 0) | (not causal))
+    weights = act(scores) * (block[:, None] == block)
+    blocks = nk.create("transnormer", DIM, block=5, **options)
+    close(blocks(q, k, v), norm_of_heads(weighted(weights, v), outside=1e-8))
+
+
+@pytest.mark.parametrize("activation", ACTIVATED)
+def test_lightning_takes_each_activation_and_more_heads_than_a_power_of_two(activation):
+    q, k, v, gate = torch.randn(4, 2, 3, 40, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    act = ACTIVATED[activation]
+    slopes = torch.tensor([2**-4, 2**-8, 2**-2], dtype=torch.float64) * (1 - 2 / 4 + 1e-5)
+    theta = (10000 ** (-2 / (3 * DIM) * torch.arange(3 * DIM, dtype=torch.float64))).view(3, 1, 1, DIM)
+    lag = past(40)
+    scores = (act(q).unsqueeze(3) * act(k).unsqueeze(2) * (lag.unsqueeze(-1) * theta).cos()).sum(-1)
+    weights = scores * torch.where(lag >= 0, (-slopes.view(3, 1, 1) * lag).exp(), 0)
+    core = nk.create("lightning", DIM, heads=3, layer=2, layers=5, activation=activation, lrpe=True, eps=0.3)
+    close(core.double()(q, k, v, gate), norm_of_heads(weighted(weights, v), inside=0.3) * gate, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("norm", ["layer", "instance", None])
+def test_galerkin_normalizes_keys_and_values_over_features_or_tokens(norm):
+    q, k, v = draw("galerkin", 9)
+    pos = torch.randn(2, 9, 2, dtype=torch.float64)
+    core = nk.create("galerkin", DIM, heads=HEADS, norm=norm, eps=0.2, pos_dim=2, dtype=torch.float64)
+    for name, parameter in core.named_parameters():
+        torch.nn.init.normal_(parameter, 1.0, generator=torch.Generator().manual_seed(len(name)))
+    parts, axis = {"key_norm": k, "value_norm": v}, -1 if norm == "layer" else 2
+    for name in parts if norm is not None else ():
+        x, gain, shift = parts[name], core.get_parameter(f"{name}.weight"), core.get_parameter(f"{name}.bias")
+        deviation = (x.var(axis, correction=0, keepdim=True) + 0.2).sqrt()
+        parts[name] = (x - x.mean(axis, keepdim=True)) / deviation * gain[:, None] + shift[:, None]
+    there = pos[:, None].expand(2, HEADS, 9, 2)
+    a, b, c = (torch.cat([there, x], -1) for x in (q, *parts.values()))
+    close(core(q, k, v, pos), weighted(torch.einsum("nhtd,nhsd->nhts", a, b) / 9, c))
+
+
+def test_liger_takes_any_root_share_and_base():
+    q, k, v = draw("liger", 30)
+    with_window = nk.create("liger-attention", DIM, heads=HEADS, window=4, ratio=1.0, rope_base=None)
+    lag = past(30)
+    scores = torch.einsum("nhtd,nhsd->nhts", q, k) / 2
+    close(with_window(q, k, v), weighted(scores.masked_fill((lag < 0) | (lag > 4), -math.inf).softmax(-1), v))
+    core = nk.create("liger-attention", DIM, heads=HEADS, window=4, ratio=-0.5, gate_normalizer=2.5, rope_base=None)
+    log_gate = k.sigmoid().log().cumsum(2) / 2.5
+    decay = (log_gate[:, :, :, None] - log_gate[:, :, None]).exp()
+    weights = torch.einsum("nhti,nhsi,nhtsi->nhts", q.softmax(-1), k.softmax(-1), decay)
+    close(core(q, k, v), -0.5 * with_window(q, k, v) + 1.5 * weighted(torch.where(lag >= 0, weights, 0), v))
+
+
 def test_the_slopes_are_those_of_alibi():
     from normkit.attention.lightning import alibi_slopes
 

@@ -18,6 +18,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 CHUNK = 64
+SMALL = 2  # tokens of which a product of matrices costs more than it computes
+CLOSED = -1e30  # stands for the logarithm of 0: what has passed such a gate is gone in every type
 Inputs = tuple[Tensor | None, ...]
 
 
@@ -121,6 +123,8 @@ def _gated_scan(
     if fill[-1]:
         q, k, v = (F.pad(x, fill) for x in (q, k, v))
         key_gate, value_gate = (gate if gate is None else F.pad(gate, fill) for gate in (key_gate, value_gate))
+    # finite, since gates are summed by matrices of ones and zeros
+    key_gate, value_gate = (gate if gate is None else gate.clamp(min=CLOSED) for gate in (key_gate, value_gate))
     update = _decayed(k, _until_end(key_gate)).mT @ _decayed(v, _until_end(value_gate))
     before, after = _states(update, _over(key_gate, value_gate), state)
     y = _decayed(_decayed(q, _from_start(key_gate)) @ before, _from_start(value_gate))
@@ -141,13 +145,23 @@ def _second_from_first_half(
     queries = _decayed(_split(q, half)[1], _from_start(second_key_gate))
     keys = _decayed(_split(k, half)[0], _until_end(first_key_gate))
     values = _decayed(_split(v, half)[0], _until_end(first_value_gate))
-    taken = _decayed(queries @ keys.mT @ values, _from_start(second_value_gate))
+    taken = _decayed(_weighted(queries, keys, values), _from_start(second_value_gate))
     return torch.stack([torch.zeros_like(taken), taken], -3).flatten(-4, -2)
+
+
+def _weighted(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """The values of as many keys as queries, weighted by their products."""
+    if keys.shape[-2] > SMALL:
+        return queries @ keys.mT @ values
+    pairs = zip(keys.split(1, -2), values.split(1, -2), strict=True)
+    taken = [(queries * key).sum(-1, keepdim=True) * value for key, value in pairs]
+    return taken[0] if len(taken) == 1 else taken[0] + taken[1]
 
 
 def _split(x: Tensor, half: int) -> tuple[Tensor, Tensor]:
     stretches = x.unflatten(-2, (x.shape[-2] // (2 * half), 2, half))
-    return stretches.select(-3, 0), stretches.select(-3, 1)
+    first, second = stretches.unbind(-3)
+    return first, second
 
 
 def _halves(gate: Tensor | None, half: int) -> tuple[Tensor | None, Tensor | None]:
@@ -156,12 +170,16 @@ def _halves(gate: Tensor | None, half: int) -> tuple[Tensor | None, Tensor | Non
 
 def _from_start(gate: Tensor | None) -> Tensor | None:
     """The decay from before the first token up to and with each token."""
-    return None if gate is None else gate.cumsum(-2)
+    if gate is None or gate.shape[-2] <= SMALL:
+        return None if gate is None else gate.cumsum(-2)
+    return gate.new_ones(gate.shape[-2], gate.shape[-2]).tril() @ gate
 
 
 def _until_end(gate: Tensor | None) -> Tensor | None:
     """The decay after each token until the last."""
-    return None if gate is None else F.pad(gate[..., 1:, :], (0, 0, 0, 1)).flip(-2).cumsum(-2).flip(-2)
+    if gate is None or gate.shape[-2] <= SMALL:
+        return None if gate is None else F.pad(gate[..., 1:, :], (0, 0, 0, 1))
+    return gate.new_ones(gate.shape[-2], gate.shape[-2]).triu(1) @ gate
 
 
 def _over(key_gate: Tensor | None, value_gate: Tensor | None) -> Tensor:
