@@ -44,6 +44,36 @@ def test_a_decoder_takes_any_causal_core(attention, tmp_path):
     learns(tmp_path, Variant("v", attention=attention))
 
 
+@pytest.mark.parametrize("linear", ["zero-mean-linear", "zero-mean-linear:bias=False"])
+def test_a_decoder_takes_linear_maps_of_the_catalogue(linear, tmp_path):
+    given = settings()
+    learns(tmp_path, Variant("v", linear=linear))
+    other, plain = (tasks.load(given).build(Variant("v", linear=name), 1) for name in (linear, "linear"))
+    name = "layers.0.feedforward.up.weight"
+    assert torch.equal(other.get_parameter(name), plain.get_parameter(name))
+    assert type(other.layers[0].feedforward.up) is not type(plain.layers[0].feedforward.up)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "SGD", "muon-like", "adamw:betas=(0.9,0.95)"])
+def test_optimizers_are_those_of_torch_and_of_the_catalogue(optimizer, tmp_path, monkeypatch):
+    """A method that is entered into the catalogue needs nothing of the lab."""
+
+    class MuonLike(torch.optim.SGD):
+        pass
+
+    there, card = tasks.catalog.methods, tasks.catalog.card
+    monkeypatch.setattr(tasks.catalog, "methods", lambda *a, **k: [*there(*a, **k), "muon-like"])
+    found = type("Card", (), {"cls": MuonLike})
+    monkeypatch.setattr(tasks.catalog, "card", lambda name: found if name == "muon-like" else card(name))
+    learns(tmp_path, Variant("v", optimizer=optimizer))
+
+
+@pytest.mark.parametrize("name", ["lbfgs", "optimizer", "rmsnorm"])
+def test_what_cannot_step_alone_is_no_optimizer(name):
+    with pytest.raises(ValueError, match=f"no optimizer '{name}'; there are .*adamw"):
+        tasks.optimizer_for(name)
+
+
 @pytest.mark.parametrize("name, norm", [("resnet18", "groupnorm:num_groups=8"), ("vit_tiny_patch16_224", "dyt")])
 def test_timm_models_take_digits(name, norm, tmp_path):
     learns(tmp_path, Variant("v", norm=norm), lr=3e-4, model=f"timm:{name}", data="digits", steps=8, batch=32)

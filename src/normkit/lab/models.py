@@ -5,6 +5,7 @@ The transformers are those of the residual room, in which placement, norm and at
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from normkit import catalog
 from normkit.lab.data import Images
 from normkit.lab.plan import Variant, named_arguments
 from normkit.lab.swap import maker
@@ -31,11 +33,13 @@ def decoder(variant: Variant, seed: int, length: int, sizes: Mapping[str, int]) 
 
 
 def names(variant: Variant) -> dict[str, Any]:
-    """Return a transformer's placement, norm and attention core as its arguments."""
+    """Return a transformer's placement, norm, attention core and linear maps as its arguments."""
     core, core_options = named_arguments(variant.attention)
     placement, options = named_arguments(variant.placement)
-    norm = maker(variant.norm)
-    return {"placement": placement, "norm": norm, "core": core, "core_options": core_options, **options}
+    linear, given = named_arguments(variant.linear)
+    made = functools.partial(catalog.create, linear, **given) if given else linear
+    chosen = {"placement": placement, "norm": maker(variant.norm), "core": core, "core_options": core_options}
+    return {**chosen, "linear": made, **options}
 
 
 class ViT(nn.Module):
@@ -123,12 +127,13 @@ def same_start(model: nn.Module, seed: int, placement: str = "pre-norm") -> nn.M
     """
     own = WIRINGS[named_arguments(placement)[0]].init is not None
     for name, module in model.named_modules():
-        if isinstance(module, nn.Linear | nn.Embedding | nn.Conv2d) and not (own and "layers." in name):
+        weight = getattr(module, "weight", None)
+        if isinstance(weight, nn.Parameter) and weight.dim() > 1 and not (own and "layers." in name):
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(zlib.crc32(f"{seed}/{name}".encode()))
-                nn.init.normal_(module.weight, std=module.weight[0].numel() ** -0.5)
+                nn.init.normal_(weight, std=weight[0].numel() ** -0.5)
             if getattr(module, "bias", None) is not None:
-                nn.init.zeros_(module.bias)  # type: ignore[arg-type]
+                nn.init.zeros_(module.bias)
     for module in spheres(model):
         module.normalize_weights()  # type: ignore[operator]
     return model

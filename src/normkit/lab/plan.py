@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 VERSION = 1
+OUTER_COMMA = re.compile(r",(?![^(\[]*[)\]])")  # not one inside a tuple or a list
 FREE = (
     "workers",
     "engine",
@@ -37,6 +38,7 @@ class Variant:
     norm: str = "layernorm"
     placement: str = "pre-norm"
     attention: str = "softmax"
+    linear: str = "linear"
     optimizer: str = "adamw"
 
 
@@ -132,7 +134,7 @@ def unique(variants: Sequence[Variant]) -> tuple[Variant, ...]:
 def read_variants(path: Path) -> tuple[Variant, ...]:
     """Read variants from a YAML file: a list of mappings under ``variants``, or lists to be crossed.
 
-    A mapping has any of name, norm, placement, attention, optimizer; without a name, its values make one.
+    A mapping has any of a variant's fields; without a name, its values make one.
     """
     import yaml
 
@@ -156,12 +158,12 @@ def _variant(path: Path, entry: Any) -> Variant:
 def named_arguments(text: str) -> tuple[str, dict[str, Any]]:
     """Split a name and its arguments.
 
-    >>> named_arguments("groupnorm:num_groups=4")
-    ('groupnorm', {'num_groups': 4})
+    >>> named_arguments("groupnorm:num_groups=4"), named_arguments("adamw:betas=(0.9,0.95)")
+    (('groupnorm', {'num_groups': 4}), ('adamw', {'betas': (0.9, 0.95)}))
     """
     name, _, rest = text.partition(":")
     arguments = {}
-    for part in filter(None, rest.split(",")):
+    for part in filter(None, OUTER_COMMA.split(rest)):
         key, equals, value = part.partition("=")
         if not equals:
             raise ValueError(f"{text!r}: an argument is written key=value, not {part!r}")

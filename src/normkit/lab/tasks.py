@@ -93,7 +93,7 @@ def _from_seed(build: Callable[..., nn.Module], variant: Variant, seed: int, *gi
 
 
 def _require_norm_alone(model: str, variant: Variant) -> None:
-    for choice in ("placement", "attention"):
+    for choice in ("placement", "attention", "linear"):
         if getattr(variant, choice) != getattr(Variant, choice):
             raise ValueError(f"model {model!r} has its own {choice}; only 'decoder' and 'vit' take another")
 
@@ -328,19 +328,22 @@ def _own_size(batch: Any) -> int:
 
 
 def optimizer_for(name: str) -> tuple[Callable[..., torch.optim.Optimizer], dict[str, Any]]:
-    """Find an optimizer: a method of the room ``gradient``, or a class of ``torch.optim``; case does not matter."""
+    """Find an optimizer, a method of the catalogue or a class of ``torch.optim``; case does not matter."""
     plain, arguments = named_arguments(name)
-    if "gradient" in catalog.ROOMS and plain in catalog.methods(room="gradient"):
-        return catalog.card(plain).cls, arguments  # type: ignore[return-value]
-    known = {
-        n.lower(): c
-        for n, c in vars(torch.optim).items()
-        if inspect.isclass(c) and issubclass(c, torch.optim.Optimizer)
-    }
-    known.pop("optimizer", None)
+    known = {name.lower(): found for name, found in vars(torch.optim).items() if _steps_alone(found)}
+    known |= {name: catalog.card(name).cls for name in catalog.methods() if _steps_alone(catalog.card(name).cls)}
     if plain.lower() not in known:
-        raise ValueError(f"no optimizer {plain!r}; torch has {', '.join(known)}")
+        raise ValueError(f"no optimizer {plain!r}; there are {', '.join(known)}")
     return known[plain.lower()], arguments
+
+
+def _steps_alone(found: Any) -> bool:
+    """Whether it is an optimizer with a learning rate whose step needs no function that computes the loss again."""
+    if not (inspect.isclass(found) and issubclass(found, torch.optim.Optimizer)):
+        return False
+    takes = inspect.signature(found).parameters
+    closure = inspect.signature(found.step).parameters.get("closure")
+    return "lr" in takes and (closure is None or closure.default is None)
 
 
 USUAL_RATE = {"adamw": 3e-3, "adam": 3e-3, "sgd": 0.1}
