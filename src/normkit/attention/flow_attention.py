@@ -115,7 +115,9 @@ class FlowAttention(Recurrent, LinearCore):
         )
 
     def _flow(self, x: Tensor, total: Tensor) -> Tensor:
-        return ((x + self.eps) * (total + self.eps)).sum(-1, keepdim=True)
+        """The sum of (x + eps) (total + eps) over the features, written so that neither factor is kept."""
+        spare = x.sum(-1, keepdim=True) + total.sum(-1, keepdim=True) + self.eps * self.head_dim
+        return (x * total).sum(-1, keepdim=True) + self.eps * spare
 
     def _joint(self, q: Tensor, k: Tensor, v: Tensor, sources: Tensor | None, sinks: Tensor | None) -> Tensor:
         many, few = count(sources, k), count(sinks, q)
