@@ -75,6 +75,12 @@ def check_normkit(words):
         catalog.card(name)
 
 
+def check_torchrun(words):
+    at = words.index("-m")
+    assert words[at + 1] == "normkit.cli"
+    check_normkit(words[at + 2 :])
+
+
 def check_pip(words):
     assert words[:3] == ["install", "-c", "constraints.txt"]
     for extra in re.findall(r"\.\[(.*?)\]", " ".join(words)):
@@ -91,6 +97,7 @@ def check_files(words):
 
 CHECKS = {
     "normkit": check_normkit,
+    "torchrun": check_torchrun,
     "pip": check_pip,
     "pytest": check_files,
     "python": check_files,
