@@ -38,7 +38,7 @@ def test_a_comparison_trains_all_and_ends_with_a_table_and_a_page(whole):
     assert len(names) == 2 * (2 + 2)
     assert "dyt--lr0.003--seed0.jsonl" in names
     assert "2 variants of decoder" in done.stderr
-    assert "2 learning rates tried for 50% of that, 2 seeds" in done.stderr
+    assert "2 learning rates tried, 2 seeds" in done.stderr
     assert all(word in done.stdout for word in ("layernorm", "dyt", "baseline", "index.html"))
     assert (root / "index.html").is_file()
     assert plan_of(root)["baseline"] == "layernorm"

@@ -32,7 +32,7 @@ def test_each_variant_gets_the_same_search_and_its_own_best_rate():
     order = played(plan(trials=3), lambda run: done(abs(run.lr - best[run.variant.name])))
     trials = [r for r in order if r.phase == "search"]
     assert [(r.variant.name, r.lr) for r in trials] == [(v, lr) for v in "ab" for lr in (0.001, 0.003, 0.009)]
-    assert {(r.seed, r.steps) for r in trials} == {(0, 5)}
+    assert {(r.seed, r.steps) for r in trials} == {(0, 10)}
     finals = [(r.variant.name, r.lr, r.seed) for r in order if r.phase == "final"]
     assert sorted(finals) == [("a", 0.001, s) for s in (1, 2, 3)] + [("b", 0.009, s) for s in (1, 2, 3)]
     assert finals[-1][2] == 3
@@ -84,9 +84,9 @@ def test_where_all_rates_diverge_lower_ones_are_tried():
 
 def test_the_training_that_is_planned_grows_with_a_search():
     one = plan()
-    assert runs.steps_in_all(one, {}) == 2 * (3 + 3 * 0.5)
+    assert runs.steps_in_all(one, {}) == 2 * (3 + 3)
     results = {run.name: done(1 / run.lr) for run in runs.ready(one, {})}
-    assert runs.steps_in_all(one, results) == 2 * (3 + 4 * 0.5)
+    assert runs.steps_in_all(one, results) == 2 * (3 + 4)
 
 
 def test_one_rate_needs_no_search():

@@ -39,9 +39,9 @@ def test_a_failure_is_told_as_it_is():
 
 
 def test_the_budget_of_the_search_is_said():
-    assert searched(settings()) == "3 to 5 learning rates tried for 50% of that"
-    assert searched(settings(trials=2)) == "2 learning rates tried for 50% of that"
-    assert searched(settings(lrs=(0.1, 0.2), trials=5)) == "2 learning rates tried for 50% of that"
+    assert searched(settings()) == "3 to 5 learning rates tried"
+    assert searched(settings(trials=2, search=0.5)) == "2 learning rates tried for 50% of that"
+    assert searched(settings(lrs=(0.1, 0.2), trials=5)) == "2 learning rates tried"
     assert searched(settings(trials=1)) == searched(settings(lrs=(0.1,))) == "no search"
 
 

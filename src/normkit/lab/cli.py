@@ -97,7 +97,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         type=int,
         default=5,
         metavar="N",
-        help="the most trials of each variant's search, half a run each: three around the optimizer's usual rate, then "
+        help="the most trials of each variant's search, a run each: three around the optimizer's usual rate, then "
         "further ones while the best is the lowest or highest (5); 1: no search",
     )
     how.add_argument("--warmup", type=float, default=0.2, metavar="X", help="share of a run with a growing rate (0.2)")

@@ -52,7 +52,8 @@ class Settings:
     steps, seconds: how long a run trains; with ``seconds``, the clock decides and ``steps`` is None.
     lrs: the learning rates to search, one for no search; None searches around the optimizer's usual rate.
     trials: the most trials of such a search: three, and further ones while the best rate is the lowest or highest.
-    search: the share of a run's length that a trial of the search gets.
+    search: the share of a run's length that a trial of the search gets; a short trial favours a rate too high for the
+        whole run, most of all for a variant that is easily shaken.
     warmup: the share of a run in which the learning rate grows from 0; it then falls along a cosine to a tenth.
     workers, threads: how many runs train side by side, and with how many threads each.
     """
@@ -66,7 +67,7 @@ class Settings:
     seeds: int = 5
     lrs: tuple[float, ...] | None = None
     trials: int = 5
-    search: float = 0.5
+    search: float = 1.0
     warmup: float = 0.2
     clip: float = 1.0
     weight_decay: float = 0.1

@@ -1,9 +1,9 @@
 """The schedule: what to run next, given what has ended.
 
-Each variant first gets the same small search of its learning rate, with a seed of its own (0) and a part of a run's
-length: three rates around the usual one, then one more beyond the best as long as that is the lowest or the highest,
-until the budget of trials is spent. Then the best rate is trained in full with every seed, seed by seed, so that a
-comparison cut short is still a fair one.
+Each variant first gets the same small search of its learning rate, in full runs with a seed of their own (0): three
+rates around the usual one, then one more beyond the best as long as that is the lowest or the highest, until the budget
+of trials is spent. Then the best rate is trained with every seed, seed by seed, so that a comparison cut short is still
+a fair one.
 """
 
 from __future__ import annotations

@@ -119,7 +119,8 @@ def searched(settings: Settings) -> str:
     if most <= 1:
         return "no search"
     trials = f"{least}" if most == least else f"{least} to {most}"
-    return f"{trials} learning rates tried for {settings.search:.0%} of that"
+    length = "" if settings.search == 1 else f" for {settings.search:.0%} of that"
+    return f"{trials} learning rates tried{length}"
 
 
 def parsed(lines: str) -> list[dict[str, Any]]:
