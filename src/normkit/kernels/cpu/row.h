@@ -89,17 +89,28 @@ INLINE double T(reciprocal)(const RowPlan *p, double raw)
     return 1 / (sqrt(raw) < p->eps ? p->eps : sqrt(raw));
 }
 
+/* The mean (or the sum, ZERO_SUM) where there is one. */
+INLINE T(RowState) T(locate)(const RowPlan *p, const ELEM *x)
+{
+    double sum = p->center || p->statistic == ZERO_SUM ? T(add_up)(x, p->dim, 0, SUM) : 0;
+    return (T(RowState)){(REAL)(p->center ? sum / p->dim : sum), p->center ? 0 : sum * sum, 0};
+}
+
+/* The statistic about it. */
+INLINE void T(spread)(const RowPlan *p, const ELEM *x, T(RowState) *s)
+{
+    switch (p->statistic) {
+    case ABSOLUTE: s->raw = T(add_up)(x, p->dim, s->mean, MAGNITUDES); break;
+    case MAXIMUM: s->raw = T(largest)(x, p->dim, s->mean); break;
+    case ZERO_SUM: s->raw += T(add_up)(x, p->dim, 0, SQUARES); break;
+    default: s->raw = T(add_up)(x, p->part, s->mean, SQUARES);
+    }
+}
+
 INLINE T(RowState) T(measure)(const RowPlan *p, const ELEM *x)
 {
-    T(RowState) s = {0, 0, 0};
-    double sum = p->center || p->statistic == ZERO_SUM ? T(add_up)(x, p->dim, 0, SUM) : 0;
-    if (p->center) s.mean = (REAL)(sum / p->dim);
-    switch (p->statistic) {
-    case ABSOLUTE: s.raw = T(add_up)(x, p->dim, s.mean, MAGNITUDES); break;
-    case MAXIMUM: s.raw = T(largest)(x, p->dim, s.mean); break;
-    case ZERO_SUM: s.raw = T(add_up)(x, p->dim, 0, SQUARES) + sum * sum, s.mean = (REAL)sum; break;
-    default: s.raw = T(add_up)(x, p->part, s.mean, SQUARES);
-    }
+    T(RowState) s = T(locate)(p, x);
+    T(spread)(p, x, &s);
     s.r = T(reciprocal)(p, s.raw);
     return s;
 }
@@ -147,40 +158,46 @@ INLINE void T(write)(const T(RowJob) *j, const ELEM *x, ELEM *y, int64_t at, V m
     else T(save)(y + at, v);
 }
 
-INLINE void T(write_all)(const T(RowJob) *j, const ELEM *x, ELEM *y, T(RowState) s, int gained, int biased, int early)
+/* The job is taken by value, since a pointer's fields would be read anew after every store. */
+INLINE void T(write_all)(T(RowJob) j, const ELEM *x, ELEM *y, T(RowState) s, int gained, int biased, int early)
 {
-    int64_t dim = j->plan->dim, at = 0;
-    V mean = T(all)(j->plan->center ? s.mean : 0), r = T(all)((REAL)s.r * (early ? 1 : j->shared));
+    int64_t dim = j.plan->dim, at = 0;
+    V mean = T(all)(j.plan->center ? s.mean : 0), r = T(all)((REAL)s.r * (early ? 1 : j.shared));
     for (; at + LANES <= dim; at += LANES) {
-        if (!j->residual) fetch(x + dim + at);
-        T(write)(j, x, y, at, mean, r, gained, biased, early, LANES);
+        if (!j.residual) fetch(x + dim + at);
+        T(write)(&j, x, y, at, mean, r, gained, biased, early, LANES);
     }
-    if (at < dim) T(write)(j, x, y, at, mean, r, gained, biased, early, (int)(dim - at));
+    if (at < dim) T(write)(&j, x, y, at, mean, r, gained, biased, early, (int)(dim - at));
 }
 
 static void T(write_row)(const T(RowJob) *j, const ELEM *x, ELEM *y, T(RowState) s)
 {
     int kind = 2 * (j->gain != 0) + (j->bias != 0);
-    if (j->plan->early) T(write_all)(j, x, y, s, j->gain != 0, j->bias != 0, 1);
-    else if (kind == 3) T(write_all)(j, x, y, s, 1, 1, 0);
-    else if (kind == 2) T(write_all)(j, x, y, s, 1, 0, 0);
-    else if (kind == 1) T(write_all)(j, x, y, s, 0, 1, 0);
-    else T(write_all)(j, x, y, s, 0, 0, 0);
+    if (j->plan->early) T(write_all)(*j, x, y, s, j->gain != 0, j->bias != 0, 1);
+    else if (kind == 3) T(write_all)(*j, x, y, s, 1, 1, 0);
+    else if (kind == 2) T(write_all)(*j, x, y, s, 1, 0, 0);
+    else if (kind == 1) T(write_all)(*j, x, y, s, 0, 1, 0);
+    else T(write_all)(*j, x, y, s, 0, 0, 0);
 }
+
+/* Short rows are measured a few at a time, so that the processor works on one while another's root and quotients are under way. */
+static int64_t T(together)(int64_t dim) { return dim >= AT_ONCE ? 1 : AT_ONCE / dim < MOST_AT_ONCE ? AT_ONCE / dim : MOST_AT_ONCE; }
 
 static void T(forward_rows)(void *job, int64_t begin, int64_t end)
 {
     const T(RowJob) *j = job;
-    int64_t dim = j->plan->dim;
-    for (int64_t row = begin; row < end; row++) {
-        const ELEM *x = j->x + row * dim;
-        if (j->residual) {
-            T(add_row)(x, j->residual + row * dim, j->total + row * dim, dim);
-            x = j->total + row * dim;
+    int64_t dim = j->plan->dim, together = T(together)(dim);
+    const ELEM *x = j->residual ? j->total : j->x;
+    T(RowState) s[MOST_AT_ONCE];
+    for (int64_t row = begin; row < end; row += together) {
+        int64_t stop = row + together < end ? row + together : end;
+        for (int64_t i = row; i < stop; i++) {
+            if (j->residual) T(add_row)(j->x + i * dim, j->residual + i * dim, j->total + i * dim, dim);
+            s[i - row] = T(locate)(j->plan, x + i * dim);
         }
-        T(RowState) s = T(measure)(j->plan, x);
-        T(keep)(j, row, s);
-        T(write_row)(j, x, j->out + row * dim, s);
+        for (int64_t i = row; i < stop; i++) T(spread)(j->plan, x + i * dim, &s[i - row]);
+        for (int64_t i = row; i < stop; i++) s[i - row].r = T(reciprocal)(j->plan, s[i - row].raw), T(keep)(j, i, s[i - row]);
+        for (int64_t i = row; i < stop; i++) T(write_row)(j, x + i * dim, j->out + i * dim, s[i - row]);
     }
     if (j->streaming) finish_stream();
 }
@@ -264,7 +281,8 @@ typedef struct {
     const ELEM *x, *grad, *more;
     ELEM *dx;
     REAL *dgain, *dbias;
-    V pull, shift;
+    T(RowState) state;
+    REAL pull, shift;
 } T(RowFlow);
 
 INLINE void T(flow_some)(const T(RowJob) *j, const T(RowFlow) *f, int64_t at, const T(RowVectors) *s, int statistic, int gained,
@@ -283,45 +301,56 @@ INLINE void T(flow_some)(const T(RowJob) *j, const T(RowFlow) *f, int64_t at, co
     else T(save)(f->dx + at, d);
 }
 
-INLINE void T(flow)(const T(RowJob) *j, const T(RowFlow) *f, const T(RowVectors) *s, int statistic, int gained, int dgain, int dbias)
+/* The job and the flow are taken by value, since a pointer's fields would be read anew after every store. */
+INLINE void T(flow)(T(RowJob) j, T(RowFlow) f, int statistic, int gained, int dgain, int dbias)
 {
-    int64_t dim = j->plan->dim, part = j->plan->part, at = 0;
+    int64_t dim = j.plan->dim, part = j.plan->part, at = 0;
+    T(RowVectors) s = T(spread_state)(j.plan, f.state);
     for (; at + LANES <= part; at += LANES) {
-        fetch(f->x + dim + at), fetch(f->grad + dim + at);
-        T(flow_some)(j, f, at, s, statistic, gained, dgain, dbias, 1, LANES);
+        fetch(f.x + dim + at), fetch(f.grad + dim + at);
+        T(flow_some)(&j, &f, at, &s, statistic, gained, dgain, dbias, 1, LANES);
     }
-    if (at < part) T(flow_some)(j, f, at, s, statistic, gained, dgain, dbias, 1, (int)(part - at)), at = part;
-    for (; at + LANES <= dim; at += LANES) T(flow_some)(j, f, at, s, statistic, gained, dgain, dbias, 0, LANES);
-    if (at < dim) T(flow_some)(j, f, at, s, statistic, gained, dgain, dbias, 0, (int)(dim - at));
+    if (at < part) T(flow_some)(&j, &f, at, &s, statistic, gained, dgain, dbias, 1, (int)(part - at)), at = part;
+    for (; at + LANES <= dim; at += LANES) T(flow_some)(&j, &f, at, &s, statistic, gained, dgain, dbias, 0, LANES);
+    if (at < dim) T(flow_some)(&j, &f, at, &s, statistic, gained, dgain, dbias, 0, (int)(dim - at));
 }
 
-/* Both passes over a row for a statistic known to the compiler. */
-INLINE void T(backward_as)(const T(RowJob) *j, T(RowFlow) *f, T(RowState) state, double *dshared, int statistic)
+/* Sums up a row, which settles its pull and shift. */
+INLINE void T(aim)(const T(RowJob) *j, T(RowFlow) *f, double *dshared, int statistic)
 {
     const RowPlan *p = j->plan;
-    T(RowVectors) s = T(spread_state)(p, state);
+    T(RowVectors) s = T(spread_state)(p, f->state);
     T(RowSums) sums;
     if (!j->gain) sums = T(gather)(j, f->x, f->grad, s, statistic, 1, 0);
     else if (p->center) sums = T(gather)(j, f->x, f->grad, s, statistic, 1, 1);
     else sums = T(gather)(j, f->x, f->grad, s, statistic, 0, 1);
     if (dshared) *dshared += sums.hn;
     sums.h *= j->shared, sums.hn *= j->shared;
-    double pull = T(pull)(p, state, sums);
-    f->pull = T(all)((REAL)pull);
-    f->shift = T(all)(p->center ? (REAL)((sums.h - pull * sums.t) / p->dim) : 0);
-    if (!j->gain && !f->dbias) T(flow)(j, f, &s, statistic, 0, 0, 0);
-    else if (j->gain && f->dgain && f->dbias) T(flow)(j, f, &s, statistic, 1, 1, 1);
-    else if (j->gain && f->dgain) T(flow)(j, f, &s, statistic, 1, 1, 0);
-    else T(flow)(j, f, &s, statistic, j->gain != 0, f->dgain != 0, f->dbias != 0);
+    double pull = T(pull)(p, f->state, sums);
+    f->pull = (REAL)pull;
+    f->shift = p->center ? (REAL)((sums.h - pull * sums.t) / p->dim) : 0;
 }
 
-static void T(backward_flow)(const T(RowJob) *j, T(RowFlow) *f, T(RowState) state, double *dshared)
+/* Both passes over a few rows for a statistic known to the compiler. */
+INLINE void T(backward_as)(const T(RowJob) *j, T(RowFlow) *f, int64_t rows, double *dshared, int statistic)
+{
+    int kind = !j->gain && !f->dbias ? 0 : j->gain && f->dgain ? 2 + (f->dbias != 0) : 1;
+    for (int64_t i = 0; i < rows; i++) T(aim)(j, f + i, dshared, statistic);
+    for (int64_t i = 0; i < rows; i++) {
+        if (kind == 3) T(flow)(*j, f[i], statistic, 1, 1, 1);
+        else if (kind == 2) T(flow)(*j, f[i], statistic, 1, 1, 0);
+        else if (kind == 1) T(flow)(*j, f[i], statistic, j->gain != 0, f->dgain != 0, f->dbias != 0);
+        else T(flow)(*j, f[i], statistic, 0, 0, 0);
+    }
+}
+
+static void T(backward_rows)(const T(RowJob) *j, T(RowFlow) *f, int64_t rows, double *dshared)
 {
     switch (j->plan->statistic) {
-    case ABSOLUTE: T(backward_as)(j, f, state, dshared, ABSOLUTE); break;
-    case MAXIMUM: T(backward_as)(j, f, state, dshared, MAXIMUM); break;
-    case ZERO_SUM: T(backward_as)(j, f, state, dshared, ZERO_SUM); break;
-    default: T(backward_as)(j, f, state, dshared, SQUARE);
+    case ABSOLUTE: T(backward_as)(j, f, rows, dshared, ABSOLUTE); break;
+    case MAXIMUM: T(backward_as)(j, f, rows, dshared, MAXIMUM); break;
+    case ZERO_SUM: T(backward_as)(j, f, rows, dshared, ZERO_SUM); break;
+    default: T(backward_as)(j, f, rows, dshared, SQUARE);
     }
 }
 
@@ -345,13 +374,18 @@ static T(RowChunk) T(open_chunk)(const T(RowJob) *j, int64_t number)
 static void T(backward_chunks)(void *job, int64_t begin, int64_t end)
 {
     const T(RowJob) *j = job;
+    int64_t together = T(together)(j->plan->dim);
+    T(RowFlow) flows[MOST_AT_ONCE];
     for (int64_t number = begin; number < end; number++) {
         T(RowChunk) c = T(open_chunk)(j, number);
-        for (int64_t row = c.begin; row < c.end; row++) {
-            int64_t start = row * j->plan->dim;
-            const ELEM *more = j->grad_total ? j->grad_total + start : 0;
-            T(RowFlow) f = {j->x + start, j->grad + start, more, j->out + start, c.dgain, c.dbias, {0}, {0}};
-            T(backward_flow)(j, &f, T(recall)(j, row), c.dshared);
+        for (int64_t row = c.begin; row < c.end; row += together) {
+            int64_t rows = row + together < c.end ? together : c.end - row;
+            for (int64_t i = 0; i < rows; i++) {
+                int64_t start = (row + i) * j->plan->dim;
+                const ELEM *more = j->grad_total ? j->grad_total + start : 0;
+                flows[i] = (T(RowFlow)){j->x + start, j->grad + start, more, j->out + start, c.dgain, c.dbias, T(recall)(j, row + i), 0, 0};
+            }
+            T(backward_rows)(j, flows, rows, c.dshared);
         }
     }
     if (j->streaming) finish_stream();
