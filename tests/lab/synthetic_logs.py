@@ -109,7 +109,8 @@ def run(
     events.append(
         {
             "event": "end", "status": status, "final_loss": held_out[-1], "best_loss": min(held_out),
-            "seconds": last * tokens / speed, "tokens_per_second": speed, "peak_memory": 412 * 2**20, "error": None,
+            "seconds": last * tokens / speed, "tokens_per_second": speed, "unit": "tokens", "peak_memory": 412 * 2**20,
+            "error": None,
         }
     )  # fmt: skip
     return events

@@ -23,15 +23,17 @@ def test_bars_follow_the_logs(tmp_path):
     screen.seen(run(), None)
     assert "starting" in shown(screen)
     log = screen.folder.log(run().name)
-    log.write_text('{"event": "step", "step": 3, "loss": 2.5, "seconds": 2.0, "tokens": 400}\n{"event": "st')
+    log.write_text(
+        '{"event": "step", "step": 3, "loss": 2.5, "seconds": 2.0, "tokens": 400, "unit": "tokens"}\n{"event": "st'
+    )
     assert all(words in shown(screen) for words in ("rmsnorm", "lr 0.01, seed 1", "25%", "loss 2.5000", "200 tokens/s"))
     with log.open("a") as file:
-        file.write('ep", "step": 9, "loss": 2.25, "seconds": 3.0, "tokens": 900}\n')
-    assert all(words in shown(screen) for words in ("75%", "loss 2.2500", "75% of all", "left"))
-    result = {"status": "done", "final_loss": 2.0, "tokens_per_second": 310.0, "seconds": 4.0}
+        file.write('ep", "step": 9, "loss": 2.25, "seconds": 3.0, "tokens": 900, "unit": "images"}\n')
+    assert all(words in shown(screen) for words in ("75%", "loss 2.2500", "300 images/s", "75% of all", "left"))
+    result = {"status": "done", "final_loss": 2.0, "tokens_per_second": 310.0, "unit": "images", "seconds": 4.0}
     screen.seen(run(), result)
     assert "100% of all" in shown(screen)
-    assert "loss 2.0000  310 tokens/s  4.0 s" in screen.console.file.getvalue()
+    assert "loss 2.0000  310 images/s  4.0 s" in screen.console.file.getvalue()
 
 
 def test_a_failure_is_told_as_it_is():

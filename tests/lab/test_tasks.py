@@ -88,12 +88,18 @@ def saved(kind, tmp_path):
             transformers.ViTConfig(image_size=8, patch_size=4, num_channels=3, **sizes),
             transformers.AutoModelForImageClassification,
         ),
+        "image beside text": (
+            transformers.CLIPConfig(vision_config={"image_size": 8, "patch_size": 4, **sizes}, text_config=sizes),
+            transformers.AutoModelForImageClassification,
+        ),
     }[kind]
     auto.from_config(config).save_pretrained(tmp_path / "model")
     return f"hf:{tmp_path / 'model'}"
 
 
-@pytest.mark.parametrize("kind, source", [("causal", "text"), ("masked", "text"), ("image", "digits")])
+@pytest.mark.parametrize(
+    "kind, source", [("causal", "text"), ("masked", "text"), ("image", "digits"), ("image beside text", "digits")]
+)
 def test_models_of_hugging_face_are_trained_from_a_folder(kind, source, tmp_path):
     (tmp_path / "words.txt").write_text("the cat sat on the mat and the dog did not. " * 60)
     source = str(tmp_path / "words.txt") if source == "text" else source

@@ -23,7 +23,9 @@ HELD_OUT = 0.1
 
 
 class Data(Protocol):
-    """What a task needs of its data."""
+    """What a task needs of its data; ``unit`` is what its size is counted in."""
+
+    unit: str
 
     def train(self, seed: int, step: int) -> Any:
         """Return the batch of a step, from 1."""
@@ -42,6 +44,8 @@ def generator(*numbers: int) -> torch.Generator:
 
 class Tokens:
     """A long row of tokens; a batch is (batch, length + 1) of it, cut at random places; the last tenth is held out."""
+
+    unit = "tokens"
 
     def __init__(self, tokens: Tensor, batch: int, length: int, batches: int, source: str):
         held_out = int(len(tokens) * HELD_OUT)
@@ -71,6 +75,8 @@ class Tokens:
 class Images:
     """Labelled images, in a new order every epoch; a tenth, at least one batch if possible, is held out."""
 
+    unit = "images"
+
     def __init__(self, images: Tensor, labels: Tensor, batch: int, source: str):
         if len(images) < 10:
             raise ValueError(f"data {source!r} has {len(images)} images; at least 10 are needed")
@@ -98,6 +104,8 @@ class Images:
 
 class Batches:
     """A user's iterable of batches; the first ones are held out, and at its end it begins again."""
+
+    unit = "samples"
 
     def __init__(self, make: Callable[[int], Iterator[Any]], held_out: int, source: str):
         self.make, self.source = make, source

@@ -208,8 +208,8 @@ class Training:
             self.log.write("probe", step=self.reading, layers=_plain(self.probe.read()))
             self.reading = None
 
-    def _spent(self) -> dict[str, float]:
-        return {"seconds": round(self.elapsed, 4), "tokens": self.tokens}
+    def _spent(self) -> dict[str, Any]:
+        return {"seconds": round(self.elapsed, 4), "tokens": self.tokens, "unit": self.task.data.unit}
 
     def _mean(self, value: Tensor) -> float:
         """The mean over processes."""
@@ -270,6 +270,7 @@ class Training:
             "seconds": round(self.elapsed, 4),
             "steps": self.step,
             "tokens_per_second": round(speed, 1),
+            "unit": self.task.data.unit,
             "peak_memory": peak_memory(self.accelerator.device),
             "error": None,
         }

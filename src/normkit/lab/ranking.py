@@ -31,6 +31,7 @@ class Row:
     edge: "lowest" or "highest" if the search of the learning rate ended there: a better one may lie beyond; or empty.
     steps_to_baseline, seconds_to_baseline: how long it took to the baseline's final loss of the same seed, the mean
         over seeds; None if a seed did not get there.
+    unit: what the data's size is counted in: tokens, images or samples, also where a name says tokens.
     """
 
     variant: str
@@ -51,6 +52,7 @@ class Row:
     seconds_to_baseline: float | None
     seconds: float | None
     tokens_per_second: float | None
+    unit: str
     peak_memory: float | None
 
 
@@ -112,6 +114,7 @@ def _row(comparison: Comparison, name: str, state: str, place: int | None, found
         seconds_to_baseline=seconds,
         seconds=_over(statistics.fmean, (run.final("seconds") for run in done)),
         tokens_per_second=_over(statistics.median, (run.final("tokens_per_second") for run in done)),
+        unit=next((str(run.end["unit"]) for run in done if "unit" in run.end), "tokens"),
         peak_memory=_over(max, (run.final("peak_memory") for run in runs)),
     )
 

@@ -177,7 +177,7 @@ def columns_of(rows: Sequence[Row]) -> list[Column]:
         Column("accuracy", lambda row: "" if row.metric is None else f"{row.metric:.1%}"),
         Column(f"steps to {baseline}'s loss", lambda row: rounded(row.steps_to_baseline)),
         Column("seconds", lambda row: "" if row.seconds is None else f"{row.seconds:,.1f}"),
-        Column("tokens/s", lambda row: rounded(row.tokens_per_second), brief=True),
+        Column(f"{rows[0].unit}/s", lambda row: rounded(row.tokens_per_second), brief=True),
         Column("peak memory", lambda row: memory(row.peak_memory), brief=True),
         Column("learning rate", lambda row: "" if row.lr is None else f"{row.lr:g}"),
         Column("seeds", lambda row: f"{row.seeds} of {row.planned}"),

@@ -76,7 +76,7 @@ class Screen:
             loss = f"loss {event['loss']:.4f}" if event.get("loss") is not None else "starting"
             speed = event["tokens"] / event["seconds"] if event.get("seconds") else 0
             bar = ProgressBar(total=1.0, completed=share, width=28)
-            table.add_row(*titled(run), bar, f"{share:4.0%}", loss, f"{speed:,.0f} tokens/s" if speed else "")
+            table.add_row(*titled(run), bar, f"{share:4.0%}", loss, f"{speed:,.0f} {event['unit']}/s" if speed else "")
         return Group(table, Text(self._summary(), style="dim"))
 
     def _read(self, name: str) -> tuple[Run, dict[str, Any]]:
@@ -148,7 +148,7 @@ def told(run: Run, result: dict[str, Any]) -> str:
     status = result["status"]
     more = str(result.get("error") or "")
     if status == "done":
-        more = "loss {final_loss:.4f}  {tokens_per_second:,.0f} tokens/s  {seconds:.1f} s".format(**result)
+        more = "loss {final_loss:.4f}  {tokens_per_second:,.0f} {unit}/s  {seconds:.1f} s".format(**result)
     return f"{escape(name):24} {which:20} [{PAINTS[status]}]{status}[/] {escape(more)}"
 
 

@@ -167,8 +167,8 @@ def _hugging_face(name: str, settings: Settings) -> Task:
     if own is not None:
         return own
     if kind == "image":
-        size = getattr(config, "image_size", 32)
-        pictures = _images(settings, size, getattr(config, "num_channels", 3))
+        seeing = getattr(config, "vision_config", config)  # CLIP and its kin have a part that sees
+        pictures = _images(settings, getattr(seeing, "image_size", 32), getattr(seeing, "num_channels", 3))
         config.num_labels = pictures.classes
         return image_class(pictures, build)
     tokens, mask = _tokenized(transformers, name, config, settings)
@@ -324,7 +324,7 @@ def own_batches(batches: data.Batches, build: Callable[[Variant, int], nn.Module
 
 def _own_size(batch: Any) -> int:
     first = next(iter(batch.values())) if isinstance(batch, dict) else batch
-    return first[:, 1:].numel() if isinstance(first, Tensor) and first.dim() == 2 else len(first[0])
+    return len(first if isinstance(first, Tensor) else first[0])
 
 
 def optimizer_for(name: str) -> tuple[Callable[..., torch.optim.Optimizer], dict[str, Any]]:
