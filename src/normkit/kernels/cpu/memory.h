@@ -41,6 +41,13 @@ static inline void share(Work work, void *job, int64_t count, int64_t cost)
     work(job, 0, count);
 }
 
+/* How many short rows are worked on together. */
+static inline int64_t rows_together(int64_t dim)
+{
+    int64_t rows = AT_ONCE / dim;
+    return rows < 1 ? 1 : rows < MOST_AT_ONCE ? rows : MOST_AT_ONCE;
+}
+
 /* Rows per partial sum: a function of the shape alone. */
 static inline int64_t chunk_rows(int64_t rows, int64_t dim)
 {

@@ -21,6 +21,7 @@ typedef struct {
     REAL *dgain, *dbias;
     double *dshared;
     int streaming, stat_size;
+    int64_t together;
 } T(RowJob);
 
 typedef struct { REAL mean; double raw, r; } T(RowState);
@@ -164,7 +165,7 @@ INLINE void T(write_all)(T(RowJob) j, const ELEM *x, ELEM *y, T(RowState) s, int
     int64_t dim = j.plan->dim, at = 0;
     V mean = T(all)(j.plan->center ? s.mean : 0), r = T(all)((REAL)s.r * (early ? 1 : j.shared));
     for (; at + LANES <= dim; at += LANES) {
-        if (!j.residual) fetch(x + dim + at);
+        if (!j.residual) fetch(x + j.together * dim + at);
         T(write)(&j, x, y, at, mean, r, gained, biased, early, LANES);
     }
     if (at < dim) T(write)(&j, x, y, at, mean, r, gained, biased, early, (int)(dim - at));
@@ -180,13 +181,11 @@ static void T(write_row)(const T(RowJob) *j, const ELEM *x, ELEM *y, T(RowState)
     else T(write_all)(*j, x, y, s, 0, 0, 0);
 }
 
-/* Short rows are measured a few at a time, so that the processor works on one while another's root and quotients are under way. */
-static int64_t T(together)(int64_t dim) { return dim >= AT_ONCE ? 1 : AT_ONCE / dim < MOST_AT_ONCE ? AT_ONCE / dim : MOST_AT_ONCE; }
-
+/* Short rows go a few at a time, so that the processor works on one while another's root and quotients are under way. */
 static void T(forward_rows)(void *job, int64_t begin, int64_t end)
 {
     const T(RowJob) *j = job;
-    int64_t dim = j->plan->dim, together = T(together)(dim);
+    int64_t dim = j->plan->dim, together = j->together;
     const ELEM *x = j->residual ? j->total : j->x;
     T(RowState) s[MOST_AT_ONCE];
     for (int64_t row = begin; row < end; row += together) {
@@ -307,7 +306,7 @@ INLINE void T(flow)(T(RowJob) j, T(RowFlow) f, int statistic, int gained, int dg
     int64_t dim = j.plan->dim, part = j.plan->part, at = 0;
     T(RowVectors) s = T(spread_state)(j.plan, f.state);
     for (; at + LANES <= part; at += LANES) {
-        fetch(f.x + dim + at), fetch(f.grad + dim + at);
+        fetch(f.x + j.together * dim + at), fetch(f.grad + j.together * dim + at);
         T(flow_some)(&j, &f, at, &s, statistic, gained, dgain, dbias, 1, LANES);
     }
     if (at < part) T(flow_some)(&j, &f, at, &s, statistic, gained, dgain, dbias, 1, (int)(part - at)), at = part;
@@ -374,7 +373,7 @@ static T(RowChunk) T(open_chunk)(const T(RowJob) *j, int64_t number)
 static void T(backward_chunks)(void *job, int64_t begin, int64_t end)
 {
     const T(RowJob) *j = job;
-    int64_t together = T(together)(j->plan->dim);
+    int64_t together = j->together;
     T(RowFlow) flows[MOST_AT_ONCE];
     for (int64_t number = begin; number < end; number++) {
         T(RowChunk) c = T(open_chunk)(j, number);
@@ -394,7 +393,7 @@ static void T(backward_chunks)(void *job, int64_t begin, int64_t end)
 static T(RowJob) T(row_job)(const RowPlan *p, int64_t rows, const void *weight)
 {
     return (T(RowJob)){.plan = p, .rows = rows, .shared = weight ? 1 : (REAL)p->scale,
-                       .stat_size = p->center || p->statistic == ZERO_SUM ? 2 : 1};
+                       .stat_size = p->center || p->statistic == ZERO_SUM ? 2 : 1, .together = rows_together(p->dim)};
 }
 
 static void T(take_gain)(T(RowJob) *j, const void *weight, REAL **room)
