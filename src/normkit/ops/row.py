@@ -171,7 +171,7 @@ def row_norm(
         if restore is not None:
             return restore(row_norm(x, weight, bias, rule, shape))
     if eager.needs_grad(x, weight, bias):
-        return _RowNorm.apply(x, weight, bias, rule, count, dim)
+        return _RowNorm.apply(x, weight, bias, rule.plan(dim, x, weight, bias), (rule, count))
     return _forward(x, weight, bias, rule.plan(dim, x, weight, bias))
 
 
@@ -212,10 +212,10 @@ def _add_formula(x, residual, weight, bias, rule, count):
 
 def vector(name: str, x: Tensor, weight: Tensor | None, bias: Tensor | None, rule: Row, shape) -> tuple[int, int]:
     """How many trailing axes a vector has, and how many entries; an error if the tensors do not fit together."""
-    plain = shape is None and rule.part is None and x.ndim > 0 and x.is_floating_point()
-    if plain and (weight is None or weight.ndim == 1):
+    if x.ndim and x.is_floating_point() and (shape is None or len(shape) == 1):
         dim = x.size(-1)  # the common case, at the least cost
-        if (weight is None or weight.size(0) == dim) and (bias is None or (bias.ndim == 1 and bias.size(0) == dim)):
+        fits = (shape is None or shape[0] == dim) and (rule.part is None or rule.part <= dim)
+        if fits and (weight is None or weight.shape == (dim,)) and (bias is None or bias.shape == (dim,)):
             return 1, dim
     return _checked_vector(name, x, weight, bias, rule, shape)
 
@@ -324,23 +324,22 @@ class _RowNorm(torch.autograd.Function):
     """Keeps x and one or two numbers a row; higher derivatives are those of the formula."""
 
     @staticmethod
-    def forward(ctx, x, weight, bias, rule, count, dim):
-        plan = rule.plan(dim, x, weight, bias)
+    def forward(ctx, x, weight, bias, plan, formula):
         stats = statistics(x, plan)
         ctx.save_for_backward(x, weight, bias, stats)
-        ctx.about = rule, count, plan
+        ctx.about = plan, formula
         return _forward(x, weight, bias, plan, stats)
 
     @staticmethod
     def backward(ctx, grad):
         x, weight, bias, stats = ctx.saved_tensors
-        rule, count, plan = ctx.about
+        plan, formula = ctx.about
         needs = ctx.needs_input_grad
         if torch.is_grad_enabled() or eager.refusal(grad) is not None:
-            grads = eager.differentiate(row_formula, (x, weight, bias), (rule, count), grad, needs)
+            grads = eager.differentiate(row_formula, (x, weight, bias), formula, grad, needs)
         else:
             grads = _backward(x, grad, None, weight, bias, stats, plan, needs[1:3])
-        return (*grads, None, None, None)
+        return (*grads, None, None)
 
 
 class _AddRowNorm(torch.autograd.Function):
