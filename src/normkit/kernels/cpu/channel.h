@@ -271,12 +271,17 @@ static void T(settle_plane)(const T(Job) *j, int64_t n, int64_t c, V *k)
     for (int i = 0; i < COEFFICIENTS; i++) k[i] = T(all)(one[i]);
 }
 
-#define EACH_VECTOR(length) for (int64_t at = 0, n = 0; n = (length) - at < LANES ? (length) - at : LANES, at < (length); at += LANES)
-
-INLINE void T(write_values)(int activation, const T(Job) *j, const ELEM *x, const ELEM *grad, ELEM *out, const V *k, int past)
+INLINE void T(write_some)(int activation, const T(Job) *j, const ELEM *x, const ELEM *grad, ELEM *out, const V *k, int past, int n)
 {
-    if (j->pull) EACH_VECTOR(j->plan->space) T(put)(out + at, T(unbend)(activation, GET(x + at, n), GET(grad + at, n), k), past, (int)n);
-    else EACH_VECTOR(j->plan->space) T(put)(out + at, T(bend)(activation, GET(x + at, n), k), past, (int)n);
+    T(put)(out, j->pull ? T(unbend)(activation, GET(x, n), GET(grad, n), k) : T(bend)(activation, GET(x, n), k), past, n);
+}
+
+/* The job is taken by value, since a pointer's fields would be read anew after every store. */
+INLINE void T(write_values)(int activation, T(Job) j, const ELEM *x, const ELEM *grad, ELEM *out, const V *k, int past)
+{
+    int64_t at = 0, space = j.plan->space;
+    for (; at + LANES <= space; at += LANES) T(write_some)(activation, &j, x + at, grad + at, out + at, k, past, LANES);
+    if (at < space) T(write_some)(activation, &j, x + at, grad + at, out + at, k, past, (int)(space - at));
 }
 
 static void T(write_plane)(const T(Job) *j, int64_t n, int64_t c)
@@ -284,8 +289,8 @@ static void T(write_plane)(const T(Job) *j, int64_t n, int64_t c)
     int64_t from = (n * j->plan->channels + c) * j->plan->space;
     V k[COEFFICIENTS];
     T(settle_plane)(j, n, c, k);
-    if (j->streaming) BY_ACTIVATION(j->plan->activation, T(write_values), j, j->x + from, (j->grad ? j->grad + from : 0), j->out + from, k, 1)
-    else BY_ACTIVATION(j->plan->activation, T(write_values), j, j->x + from, (j->grad ? j->grad + from : 0), j->out + from, k, 0)
+    if (j->streaming) BY_ACTIVATION(j->plan->activation, T(write_values), *j, j->x + from, (j->grad ? j->grad + from : 0), j->out + from, k, 1)
+    else BY_ACTIVATION(j->plan->activation, T(write_values), *j, j->x + from, (j->grad ? j->grad + from : 0), j->out + from, k, 0)
 }
 
 INLINE void T(sum_values)(int activation, const ELEM *x, const ELEM *grad, int64_t space, const V *k, double *sums)

@@ -21,6 +21,8 @@ static inline void T(save_real)(REAL *to, V v) { memcpy(to, &v, sizeof v); }
 
 #if ELEM_TYPE == 2
 typedef uint16_t T(Halves) __attribute__((vector_size(WIDTH / 2)));
+/* One permutation moves all halves to the upper half of their words, or back, where conversion and shift are three steps. */
+typedef uint16_t T(Shorts) __attribute__((vector_size(WIDTH)));
 typedef uint32_t T(Words) __attribute__((vector_size(WIDTH)));
 #endif
 
@@ -29,7 +31,10 @@ static inline V T(load)(const ELEM *from)
 #if ELEM_IS_REAL
     return T(load_real)(from);
 #elif ELEM_TYPE == 2 && WIDTH == 64
-    return (V)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)from)), 16);
+    const __m512i twice = (__m512i)(T(Shorts)){0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7,
+                                               8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15};
+    __m512i halves = _mm512_castsi256_si512(_mm256_loadu_si256((const void *)from));
+    return (V)_mm512_maskz_permutexvar_epi16(0xaaaaaaaa, twice, halves);
 #elif ELEM_TYPE == 2 && WIDTH == 32
     return (V)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)from)), 16);
 #elif ELEM_TYPE == 2
@@ -48,10 +53,12 @@ static inline void T(save)(ELEM *to, V v)
 #if ELEM_IS_REAL
     T(save_real)(to, v);
 #elif ELEM_TYPE == 2 && WIDTH == 64
+    const __m512i upper = (__m512i)(T(Shorts)){1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
     __m512i bits = (__m512i)v, odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, odd), _mm512_set1_epi32(0x7fff)), 16);
+    __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, odd), _mm512_set1_epi32(0x7fff));
     __mmask16 nan = _mm512_cmp_ps_mask((__m512)v, (__m512)v, _CMP_UNORD_Q);
-    _mm256_storeu_si256((void *)to, _mm512_cvtepi32_epi16(_mm512_mask_set1_epi32(rounded, nan, 0x7fc0)));
+    rounded = _mm512_mask_mov_epi32(rounded, nan, _mm512_set1_epi32(0x7fc00000));
+    _mm256_storeu_si256((void *)to, _mm512_castsi512_si256(_mm512_permutexvar_epi16(upper, rounded)));
 #elif ELEM_TYPE == 2
     T(Words) bits = (T(Words))v, rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16, nan = (T(Words))(v != v);
     T(Halves) halves = __builtin_convertvector((rounded & ~nan) | (0x7fc0 & nan), T(Halves));
