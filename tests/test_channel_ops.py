@@ -175,3 +175,15 @@ def test_online_goes_on_by_the_formula_where_the_kernel_refuses_the_gradient(dty
     for a, b in zip(got, want, strict=True):
         unit = 1e-12 if dtype == torch.float64 else max(2 * torch.finfo(a.dtype).eps, 2e-5)  # float32 sums
         torch.testing.assert_close(a, b, rtol=unit, atol=unit * b.abs().max().item())
+
+
+@pytest.mark.parametrize("name", ["batch", "group", "instance", "response", "layer2d"])
+def test_a_single_gain_serves_all_channels(name):
+    operation, _ = OPERATIONS[name]
+    x, _, grad = draw((2, 24, 5, 4), 2)
+    one = [torch.tensor([2.0], dtype=torch.float64), torch.tensor([0.5], dtype=torch.float64)]
+    got, want = run(operation, x, one, grad), run(operation, x, [p.expand(24) for p in one], grad)
+    for a, b in zip(got[:2], want[:2], strict=True):
+        torch.testing.assert_close(a, b)
+    for a, b in zip(got[2:], want[2:], strict=True):
+        torch.testing.assert_close(a, b.sum(0, keepdim=True))

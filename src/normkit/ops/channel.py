@@ -291,18 +291,18 @@ def _lay_out(rule: Rule, x: Tensor, parameters: tuple[Tensor | None, ...], learn
 
 
 def refusal(x: Tensor, *parameters: Tensor | None) -> str | None:
-    """None if the kernel takes these tensors; parameters are one number a channel, or a single one."""
+    """None if the kernel takes these tensors; parameters are one number a channel."""
     if (reason := eager.refusal(x, *parameters)) is not None:
         return reason
     for parameter in parameters:
-        if parameter is not None and (parameter.numel() not in (1, x.shape[1]) or not parameter.is_contiguous()):
+        if parameter is not None and (parameter.numel() != x.shape[1] or not parameter.is_contiguous()):
             return f"a parameter has shape {tuple(parameter.shape)} and strides {parameter.stride()}"
     return None
 
 
 def _choose(rule: Rule, x: Tensor, weight, bias, extra=None, learned: Tensor | None = None) -> Tensor:
     """The kernel or the formula."""
-    if refusal(x, weight, bias, extra, learned) is not None:
+    if refusal(x, weight, bias, extra) is not None or (learned is not None and eager.refusal(learned) is not None):
         return rule.formula(x, weight, bias, extra, rule.eps if learned is None else learned, rule)
     return _run(rule, x, weight, bias, extra, learned)[0]
 
