@@ -1,4 +1,4 @@
-"""Docstrings as Markdown: examples become code, roles before names fall away."""
+"""Docstrings as Markdown: examples become code, roles before names fall away, each argument has a line of its own."""
 
 import re
 
@@ -8,11 +8,24 @@ from normkit.reference import ROLE
 
 EXAMPLE = re.compile(r"^( *)>>> .*(?:\n(?! *$).*)*", re.MULTILINE)
 
+ARGUMENTS = re.compile(r"^Args:\n(?: .*\n?)+", re.MULTILINE)
+SHARED = re.compile(r"^( +)(\w+(?:, \w+)+): (.*(?:\n\1 +.*)*)", re.MULTILINE)
+
 
 def fenced(text: str) -> str:
     """Put fences around every run of example lines, and drop the roles."""
     code = EXAMPLE.sub(lambda found: f"{found[1]}```pycon\n{found[0]}\n{found[1]}```", text)
     return ROLE.sub("", code)
+
+
+def one_by_one(text: str) -> str:
+    """Repeat what is said of several arguments together for each of them."""
+
+    def each(found: re.Match) -> str:
+        indent, names, meaning = found.groups()
+        return "\n".join(f"{indent}{name}: {meaning}" for name in names.split(", "))
+
+    return ARGUMENTS.sub(lambda section: SHARED.sub(each, section[0]), text)
 
 
 class Examples(griffe.Extension):
@@ -21,4 +34,4 @@ class Examples(griffe.Extension):
     def on_instance(self, *, obj, **kwargs):
         """Rewrite the docstring of one object."""
         if obj.docstring:
-            obj.docstring.value = fenced(obj.docstring.value)
+            obj.docstring.value = fenced(one_by_one(obj.docstring.value))

@@ -177,4 +177,8 @@ def test_examples_in_docstrings_become_code_on_the_site(monkeypatch):
     pytest.importorskip("mkdocs")
     monkeypatch.syspath_prepend(ROOT / "docs")
     fenced = importlib.import_module("docstrings").fenced
+    one_by_one = importlib.import_module("docstrings").one_by_one
+    assert one_by_one("a, b: c\n\nArgs:\n    d, e: f\n        g\n    h: i") == (
+        "a, b: c\n\nArgs:\n    d: f\n        g\n    e: f\n        g\n    h: i"
+    )
     assert fenced("See :func:`f`:\n\n>>> 1 + 1\n2\n\nend") == "See `f`:\n\n```pycon\n>>> 1 + 1\n2\n```\n\nend"
