@@ -120,7 +120,8 @@ def test_the_table_shows_them_and_leaves_empty_columns_out():
 
 
 @pytest.mark.parametrize(
-    "seconds, text", [(1.5e-8, "0.015 µs"), (9.994e-4, "999 µs"), (0.02, "20 ms"), (12.0, "12000 ms")]
+    "seconds, text",
+    [(1.5e-8, "0.015 µs"), (9.994e-4, "999 µs"), (9.997e-4, "1000 µs"), (0.02, "20 ms"), (12.0, "12000 ms")],
 )
 def test_times_are_written_with_their_unit(seconds, text):
     assert report.duration(seconds) == text

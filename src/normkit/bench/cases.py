@@ -19,12 +19,14 @@ from normkit import reference, samples
 from normkit.bench import cost, paths, timing
 from normkit.bench.timing import Entrant
 from normkit.catalog import Card
+from normkit.lab.tasks import let_torchvision_load
 
 TOKENS = ((256, 768), (4096, 768))
 IMAGES = ((32, 64, 56, 56),)
 MAPS = ((32, 64, 64, 64),)  # spectrograms, neighbourhoods of points
 LISTS = ((65536,),)
 PASSES = ("forward", "training")
+ADDED = ("add_norm", "add, norm")  # raced with each other alone, undisturbed by what others allocate
 WEIGHED = ("normkit", "torch", "layer_norm", "eager")  # whose memory is measured too
 DTYPES = {
     "float32": (torch.float32, torch.float32),
@@ -226,6 +228,7 @@ def peer(bout: Bout) -> Callable[[], object] | None:
     """Call PyTorch's own module for the same numbers."""
     if bout.case.card.peer is None:
         return None
+    let_torchvision_load()  # timm, which some peers are from, imports it
     module = bout.case.card.peer(bout.case.fitted["named"].get("C", 8))
     return caller(bout, module.to(DTYPES[bout.case.dtype][1]).train(bout.module.training))
 
@@ -289,7 +292,8 @@ def run(case: Case, repeats: int, compile: bool, clock: timing.Clock = time.perf
     with torch.no_grad() if case.which == "forward" else nullcontext():
         there, absent = entrants(bout, compile)
         path = paths.taken(there["normkit"].call)
-        times = timing.race(there, repeats, clock)
+        heats = [{name: who for name, who in there.items() if (name in ADDED) is added} for added in (False, True)]
+        times = {name: time for heat in heats if heat for name, time in timing.race(heat, repeats, clock).items()}
         peaks = {name: cost.peak_bytes(there[name]) for name in WEIGHED if name in there}
     return {
         "method": case.card.name,

@@ -18,7 +18,7 @@ LEGEND = {
     "layer_norm": f"torch's LayerNorm: {RIVALS}",
     "eager": f"the formula in plain PyTorch: {RIVALS}",
     "compiled": f"the formula under torch.compile: {RIVALS}",
-    "fused add": "the time of a residual addition, then the norm, over the time of both in one call",
+    "fused add": "the time of a residual addition, then the norm, over that of both in one call; the two race apart",
     "copy": "the time over that of a plain copy of the input",
     "limit": "the share of that copy's speed at which the bytes that must move were moved; above 1 from a cache",
     "memory": "the most held at once, over layer_norm's or else torch's",
@@ -97,7 +97,7 @@ def duration(seconds: float) -> str:
     ('12.3 µs', '45.6 ms')
     """
     value, unit = (seconds * 1e6, "µs") if seconds < 1e-3 else (seconds * 1e3, "ms")
-    return f"{value:.3g} {unit}" if value < 1000 else f"{value:.0f} {unit}"
+    return f"{value:.3g} {unit}" if value < 999.5 else f"{value:.0f} {unit}"
 
 
 def times(value: float | None) -> str:

@@ -117,7 +117,7 @@ def _timm(name: str, settings: Settings) -> Task:
 
 def library(name: str) -> Any:
     """Import a package that only some models need."""
-    _let_torchvision_load()
+    let_torchvision_load()
     try:
         return importlib.import_module(name)
     except (ImportError, RuntimeError) as error:  # torchvision, below timm, raises a RuntimeError for a foreign torch
@@ -125,7 +125,7 @@ def library(name: str) -> Any:
 
 
 @functools.cache
-def _let_torchvision_load() -> torch.library.Library | None:
+def let_torchvision_load() -> torch.library.Library | None:
     """Declare what a torchvision built for another torch looks up, without which timm and transformers do not import.
 
     Models need none of its operators; there is no torchvision for a torch without CUDA. The declarations live as long
