@@ -4,12 +4,10 @@ import re
 
 import griffe
 
-from normkit.reference import ROLE
+from normkit.reference import ARGUMENT, ROLE
 
 EXAMPLE = re.compile(r"^( *)>>> .*(?:\n(?! *$).*)*", re.MULTILINE)
-
-ARGUMENTS = re.compile(r"^Args:\n(?: .*\n?)+", re.MULTILINE)
-SHARED = re.compile(r"^( +)(\w+(?:, \w+)+): (.*(?:\n\1 +.*)*)", re.MULTILINE)
+SECTION = re.compile(r"^Args:\n(?: .*\n?)+", re.MULTILINE)
 
 
 def fenced(text: str) -> str:
@@ -22,10 +20,10 @@ def one_by_one(text: str) -> str:
     """Repeat what is said of several arguments together for each of them."""
 
     def each(found: re.Match) -> str:
-        indent, names, meaning = found.groups()
-        return "\n".join(f"{indent}{name}: {meaning}" for name in names.split(", "))
+        names, meaning = found.groups()
+        return "\n".join(f"    {name}: {meaning}" for name in names.split(", "))
 
-    return ARGUMENTS.sub(lambda section: SHARED.sub(each, section[0]), text)
+    return SECTION.sub(lambda section: ARGUMENT.sub(each, section[0]), text)
 
 
 class Examples(griffe.Extension):

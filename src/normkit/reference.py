@@ -31,6 +31,7 @@ NOUNS = {"activation": "norm", "attention": "core"}  # what a module of a room i
 WIDTH, WIDTHS = 768, {"head_dim": 64}  # in an example
 FILL = {"whole": "█", "part": "▒", "none": "░"}
 ROLE = re.compile(r":(?:class|func|meth|mod|attr):(?=`)")
+ARGUMENT = re.compile(r"^    ([\w*`, ]+?): (.*(?:\n {5,}.*)*)", re.MULTILINE)  # of one parameter or several
 SECTION = re.compile(r"^(\w[\w ]*):$")
 
 
@@ -98,7 +99,7 @@ def _meanings(card: Card) -> dict[str, str]:
     """Read the ``Args`` section, where a line may speak of several parameters: ``affine, bias: ...``."""
     found = {"device": "where the parameters are made.", "dtype": "the type of the parameters."}
     text = "\n".join(block for name, block in _blocks(inspect.getdoc(card.cls) or "") if name == "Args")
-    for names, meaning in re.findall(r"^    ([\w*`, ]+?): (.*(?:\n {5,}.*)*)", text, re.MULTILINE):
+    for names, meaning in ARGUMENT.findall(text):
         for name in re.split(r",\s*", names.replace("`", "").replace("*", "")):
             found[name.strip()] = " ".join(meaning.split())
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -149,6 +150,12 @@ class Recurrent(AttentionCore):
             raise ValueError(f"{name}: state is of {state[0].shape[0]} samples, but q has {q.shape[0]}")
         if state[0].device != q.device:
             raise ValueError(f"{name}: state is on {state[0].device}, but q is on {q.device}")
+
+
+def heads_in_one(card: catalog.Card) -> int:
+    """How many heads of queries and keys a core takes for one of its result: 2 where its layout says ``2heads``."""
+    times = re.search(r"(\d+)heads", card.shape)
+    return int(times[1]) if times else 1
 
 
 def visible(mask: Tensor | None, causal: bool, length: int, keys: int, device: torch.device) -> Tensor | None:

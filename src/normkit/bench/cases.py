@@ -19,7 +19,6 @@ from normkit import reference, samples
 from normkit.bench import cost, paths, timing
 from normkit.bench.timing import Entrant
 from normkit.catalog import Card
-from normkit.lab.tasks import let_torchvision_load
 
 TOKENS = ((256, 768), (4096, 768))
 IMAGES = ((32, 64, 56, 56),)
@@ -228,6 +227,8 @@ def peer(bout: Bout) -> Callable[[], object] | None:
     """Call PyTorch's own module for the same numbers."""
     if bout.case.card.peer is None:
         return None
+    from normkit.lab.tasks import let_torchvision_load
+
     let_torchvision_load()  # timm, which some peers are from, imports it
     module = bout.case.card.peer(bout.case.fitted["named"].get("C", 8))
     return caller(bout, module.to(DTYPES[bout.case.dtype][1]).train(bout.module.training))

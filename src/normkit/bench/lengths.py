@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import torch
 from torch import Tensor
 
 from normkit import catalog, samples
+from normkit.attention._core import heads_in_one
 from normkit.bench import cases, cost, report, timing
 from normkit.bench.timing import Entrant
 from normkit.catalog import Card
@@ -74,8 +74,7 @@ class Course:
     @property
     def heads(self) -> int:
         """Heads of the result, so that all cores have the same width; some want queries in more, smaller heads."""
-        times = re.search(r"(\d*)heads", self.card.shape)
-        return HEADS // int(times[1] or 1) if times else HEADS
+        return HEADS // heads_in_one(self.card)
 
     @property
     def width(self) -> int:

@@ -69,6 +69,9 @@ class Size:
         return f"{self.batch}x{self.length}x{self.dim}"
 
 
+HIDDEN: dict[str, Callable[[Size], int]] = {"gpt2": lambda size: 4 * size.dim, "llama": lambda size: size.gated}
+
+
 def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
     """Race the decoders of every size and type, telling on stderr how far they are."""
     wanted = [sized(size, options.vocab) for size in (cases.sizes(options.sizes) if options.sizes else SIZES)]
@@ -162,8 +165,7 @@ def step(model: nn.Module, tokens: Tensor, dtype: str, forward: bool) -> Callabl
 def own(decoder: str, size: Size, placement: str) -> nn.Module:
     """Build the preset at that size; matrices start as torch's linears or the placement want it."""
     shape = {"vocab": size.vocab, "length": size.length, "dim": size.dim, "depth": DEPTH, "heads": size.heads}
-    hidden = size.gated if decoder == "llama" else 4 * size.dim
-    return preset(decoder, **shape, hidden=hidden, placement=placement, tied=True, std=None)
+    return preset(decoder, **shape, hidden=HIDDEN[decoder](size), placement=placement, tied=True, std=None)
 
 
 def of_transformers(size: Size, family: str, names: dict[str, Any], **options: Any) -> nn.Module:

@@ -330,10 +330,10 @@ def _own_size(batch: Any) -> int:
 def optimizer_for(name: str) -> tuple[Callable[..., torch.optim.Optimizer], dict[str, Any]]:
     """Find an optimizer, a method of the catalogue or a class of ``torch.optim``; case does not matter."""
     plain, arguments = named_arguments(name)
-    known = {name.lower(): found for name, found in vars(torch.optim).items() if _steps_alone(found)}
-    known |= {name: catalog.card(name).cls for name in catalog.methods() if _steps_alone(catalog.card(name).cls)}
-    if plain.lower() not in known:
-        raise ValueError(f"no optimizer {plain!r}; there are {', '.join(known)}")
+    known: dict[str, Any] = {name.lower(): found for name, found in vars(torch.optim).items()}
+    known |= {name: catalog.card(name).cls for name in catalog.methods()}
+    if not _steps_alone(known.get(plain.lower())):
+        raise ValueError(f"no optimizer {plain!r}; there are {', '.join(n for n in known if _steps_alone(known[n]))}")
     return known[plain.lower()], arguments
 
 

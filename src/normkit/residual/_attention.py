@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -15,7 +14,7 @@ from torch.nn import functional as F
 
 from normkit import catalog, check
 from normkit.activation._layers import Linear
-from normkit.attention._core import AttentionCore, Recurrent
+from normkit.attention._core import AttentionCore, Recurrent, heads_in_one
 from normkit.ops.rope import PAIRINGS, Turns, rotate
 from normkit.residual._gate import GATES, gated
 from normkit.residual._stream import NormName, unit
@@ -268,8 +267,7 @@ class Attention(nn.Module):
     def _cut(self, core: str) -> dict[str, int]:
         """Features of a head of each; a core may want queries and keys in more, smaller heads, as differential does."""
         known = cores()
-        times = re.search(r"(\d*)heads", known[check.choice(self, "core", core, tuple(known))].shape)
-        parts = int(times[1] or 1) if times else 1
+        parts = heads_in_one(known[check.choice(self, "core", core, tuple(known))])
         if self.head_dim % parts:
             raise ValueError(f"Attention: core {core!r} needs a head_dim that {parts} divides, not {self.head_dim}")
         return {"query": self.head_dim // parts, "key": self.head_dim // parts, "value": self.head_dim}

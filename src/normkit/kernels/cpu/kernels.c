@@ -82,49 +82,38 @@ enum { SUM, SQUARES, MAGNITUDES };       /* what of z is added up */
 #include "rotate.h"
 #include "channel.h"
 
+/* The template for the input's type. */
+#define BY_TYPE(name, ...) \
+    switch (plan->x_type) { \
+    case F32: return name##_f32(__VA_ARGS__); \
+    case BF16: return name##_bf16(__VA_ARGS__); \
+    case F16: return name##_f16(__VA_ARGS__); \
+    default: return name##_f64(__VA_ARGS__); \
+    }
+
 static int row_forward(const RowPlan *plan, int64_t rows, const void *x, const void *residual, const void *weight, const void *bias,
                        void *total, void *y, void *stats)
 {
-    switch (plan->x_type) {
-    case F32: return row_forward_f32(plan, rows, x, residual, weight, bias, total, y, stats);
-    case BF16: return row_forward_bf16(plan, rows, x, residual, weight, bias, total, y, stats);
-    case F16: return row_forward_f16(plan, rows, x, residual, weight, bias, total, y, stats);
-    default: return row_forward_f64(plan, rows, x, residual, weight, bias, total, y, stats);
-    }
+    BY_TYPE(row_forward, plan, rows, x, residual, weight, bias, total, y, stats)
 }
 
 static int row_backward(const RowPlan *plan, int64_t rows, const void *x, const void *grad, const void *grad_total,
                         const void *weight, const void *stats, void *dx, void *dweight, void *dbias)
 {
-    switch (plan->x_type) {
-    case F32: return row_backward_f32(plan, rows, x, grad, grad_total, weight, stats, dx, dweight, dbias);
-    case BF16: return row_backward_bf16(plan, rows, x, grad, grad_total, weight, stats, dx, dweight, dbias);
-    case F16: return row_backward_f16(plan, rows, x, grad, grad_total, weight, stats, dx, dweight, dbias);
-    default: return row_backward_f64(plan, rows, x, grad, grad_total, weight, stats, dx, dweight, dbias);
-    }
+    BY_TYPE(row_backward, plan, rows, x, grad, grad_total, weight, stats, dx, dweight, dbias)
 }
 
 static int rotate_forward(const RowPlan *plan, int64_t rows, const Turning *turning, const void *x, const void *weight,
                           const void *bias, const void *cos, const void *sin, void *y, void *stats)
 {
-    switch (plan->x_type) {
-    case F32: return rotate_forward_f32(plan, rows, turning, x, weight, bias, cos, sin, y, stats);
-    case BF16: return rotate_forward_bf16(plan, rows, turning, x, weight, bias, cos, sin, y, stats);
-    case F16: return rotate_forward_f16(plan, rows, turning, x, weight, bias, cos, sin, y, stats);
-    default: return rotate_forward_f64(plan, rows, turning, x, weight, bias, cos, sin, y, stats);
-    }
+    BY_TYPE(rotate_forward, plan, rows, turning, x, weight, bias, cos, sin, y, stats)
 }
 
 static int rotate_backward(const RowPlan *plan, int64_t rows, const Turning *turning, const void *x, const void *grad,
                            const void *weight, const void *cos, const void *sin, const void *stats, void *dx, void *dweight,
                            void *dbias)
 {
-    switch (plan->x_type) {
-    case F32: return rotate_backward_f32(plan, rows, turning, x, grad, weight, cos, sin, stats, dx, dweight, dbias);
-    case BF16: return rotate_backward_bf16(plan, rows, turning, x, grad, weight, cos, sin, stats, dx, dweight, dbias);
-    case F16: return rotate_backward_f16(plan, rows, turning, x, grad, weight, cos, sin, stats, dx, dweight, dbias);
-    default: return rotate_backward_f64(plan, rows, turning, x, grad, weight, cos, sin, stats, dx, dweight, dbias);
-    }
+    BY_TYPE(rotate_backward, plan, rows, turning, x, grad, weight, cos, sin, stats, dx, dweight, dbias)
 }
 
 static int point_forward(const PointPlan *plan, int64_t rows, const void *x, const void *alpha, const void *shift,
@@ -150,28 +139,14 @@ static int point_backward(const PointPlan *plan, int64_t rows, const void *x, co
 static int channel_forward(const ChannelPlan *plan, int64_t samples, const void *x, const void *weight, const void *bias,
                            const void *extra, double *moments, double *state, void *y)
 {
-    switch (plan->x_type) {
-    case F32: return channel_forward_f32(plan, samples, x, weight, bias, extra, moments, state, y);
-    case BF16: return channel_forward_bf16(plan, samples, x, weight, bias, extra, moments, state, y);
-    case F16: return channel_forward_f16(plan, samples, x, weight, bias, extra, moments, state, y);
-    default: return channel_forward_f64(plan, samples, x, weight, bias, extra, moments, state, y);
-    }
+    BY_TYPE(channel_forward, plan, samples, x, weight, bias, extra, moments, state, y)
 }
 
 static int channel_backward(const ChannelPlan *plan, int64_t samples, const void *x, const void *grad, const void *weight,
                             const void *bias, const void *extra, const double *moments, double *state, void *dx, void *dweight,
                             void *dbias, void *dextra, double *deps)
 {
-    switch (plan->x_type) {
-    case F32:
-        return channel_backward_f32(plan, samples, x, grad, weight, bias, extra, moments, state, dx, dweight, dbias, dextra, deps);
-    case BF16:
-        return channel_backward_bf16(plan, samples, x, grad, weight, bias, extra, moments, state, dx, dweight, dbias, dextra, deps);
-    case F16:
-        return channel_backward_f16(plan, samples, x, grad, weight, bias, extra, moments, state, dx, dweight, dbias, dextra, deps);
-    default:
-        return channel_backward_f64(plan, samples, x, grad, weight, bias, extra, moments, state, dx, dweight, dbias, dextra, deps);
-    }
+    BY_TYPE(channel_backward, plan, samples, x, grad, weight, bias, extra, moments, state, dx, dweight, dbias, dextra, deps)
 }
 
 const Kernels PASTE(normkit, ISA) = {row_forward, row_backward, rotate_forward, rotate_backward, point_forward, point_backward,
