@@ -1,12 +1,41 @@
-"""Workers that share the cores must not each start a thread for every core: they would wait for one another."""
+"""One thread a worker, the instruction sets, and the cases of the contract that a card exempts."""
 
 import os
 
 import pytest
 import torch
 
+import normkit as nk
+
 if "PYTEST_XDIST_WORKER" in os.environ:
-    torch.set_num_threads(1)
+    torch.set_num_threads(1)  # workers that share the cores would wait for one another
+
+
+def case(item):
+    """The line of the contract, the method and the words that a case of a test goes by; None for other tests."""
+    marker = item.get_closest_marker("line")
+    if marker is None:
+        return None
+    given = dict(item.callspec.params)
+    line, *words = marker.args
+    return line, given.pop("name"), [*words, *(str(value).removeprefix("torch.") for value in given.values())]
+
+
+@pytest.fixture(autouse=True)
+def _an_exempt_case_must_fail(request):
+    """A reason that has become untrue is found out: the case passes, and that is an error."""
+    found = case(request.node)
+    if found is not None:
+        line, name, words = found
+        reason = nk.card(name).exemption(line, *words)
+        if reason is not None:
+            request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
+
+
+@pytest.fixture(scope="session")
+def cases(request):
+    """The cases of the contract that are tested in this run."""
+    return [found for found in map(case, request.session.items) if found is not None]
 
 
 @pytest.fixture(params=["baseline", "avx2", "avx512"])

@@ -36,12 +36,11 @@ def session(module, inputs, axes):
     return ort.InferenceSession(program.model_proto.SerializeToString(), options)
 
 
+@pytest.mark.line("onnx")
 @pytest.mark.filterwarnings("ignore")  # the exporter's own, about itself
 @pytest.mark.parametrize("name", nk.methods(room="activation"))
 def test_gives_the_same_numbers(name):
     card = nk.card(name)
-    if "onnx" in card.exempt:
-        pytest.skip(f"onnx: {card.exempt['onnx']}")
     module, axes = build(card), list(batch_axes(card))
     exported = session(module, samples.inputs(card, optional=True, trailing=(3, 2)), axes)
     for batch in (4, 6) if axes[0] is not None else (4,):
@@ -53,14 +52,3 @@ def test_gives_the_same_numbers(name):
             scale = b.abs().max().item()
             # float32 in another order of summation, and once more through a Fourier transform
             torch.testing.assert_close(torch.from_numpy(a), b.detach(), rtol=1e-5, atol=1e-5 * scale)
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_what_is_exempt_does_not_export():
-    """A reason that has become untrue is found out."""
-    for name in nk.methods(room="activation"):
-        card = nk.card(name)
-        if "onnx" in card.exempt:
-            module, inputs = build(card), samples.inputs(card, trailing=(3, 2))
-            with pytest.raises(torch.onnx.OnnxExporterError):
-                torch.onnx.export(module, tuple(inputs), dynamo=True, verbose=False)

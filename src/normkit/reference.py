@@ -274,8 +274,12 @@ def _tuple(layout: str) -> str:
 
 
 def exemptions(card: Card) -> list[tuple[str, str]]:
-    """Return what the method does not keep of the contract, each with its reason."""
-    return [(CONTRACT[line], reason) for line, reason in card.exempt.items()]
+    """Return what the method does not keep of the contract, and in which cases, each with its reason."""
+    return [(_case(*key.split()), reason) for key, reason in card.exempt.items()]
+
+
+def _case(line: str, *words: str) -> str:
+    return f"{CONTRACT[line]} ({', '.join(words)})" if words else CONTRACT[line]
 
 
 def rooms(cards: list[Card]) -> dict[str, list[Card]]:

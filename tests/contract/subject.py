@@ -2,7 +2,6 @@
 
 import copy
 
-import pytest
 import torch
 
 import normkit as nk
@@ -10,12 +9,6 @@ from normkit import samples
 
 METHODS = nk.methods()
 SMALL = {"trailing": (3, 2)}
-
-
-def skip_if_exempt(name, line):
-    reason = nk.card(name).exempt.get(line)
-    if reason:
-        pytest.skip(f"{line}: {reason}")
 
 
 def build(name, features=8, dtype=torch.float64, train=True, **overrides):

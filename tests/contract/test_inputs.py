@@ -3,7 +3,7 @@
 import pytest
 import subject
 import torch
-from subject import METHODS, build, draw, outputs, skip_if_exempt
+from subject import METHODS, build, draw, outputs
 
 import normkit as nk
 
@@ -63,11 +63,11 @@ VALUES = {
 }
 
 
+@pytest.mark.line("extremes")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("kind", VALUES)
 @pytest.mark.parametrize("name", METHODS)
 def test_extreme_values_give_no_nan(name, kind, dtype):
-    skip_if_exempt(name, "extremes")
     module = build(name, dtype=dtype)
     inputs = draw(name, dtype=dtype)
     first = subject.first_floating(inputs)
@@ -77,9 +77,9 @@ def test_extreme_values_give_no_nan(name, kind, dtype):
         assert not torch.isnan(value).any()
 
 
+@pytest.mark.line("empty")
 @pytest.mark.parametrize("name", METHODS)
 def test_an_empty_batch_passes(name):
-    skip_if_exempt(name, "empty")
     module = build(name, train=False)
     inputs = draw(name, batch=0)
     given, gradients, _ = subject.run(module, inputs)
@@ -87,9 +87,9 @@ def test_an_empty_batch_passes(name):
     assert gradients[0].shape == inputs[0].shape
 
 
+@pytest.mark.line("one")
 @pytest.mark.parametrize("name", METHODS)
 def test_one_sample_and_one_position(name):
-    skip_if_exempt(name, "one")
     shapes = ranks(name)
     for shape in [{"leading": (1,)}, {"trailing": (1, 1)}] if len(shapes) > 1 else [{}]:
         module = build(name, train=False)

@@ -3,7 +3,8 @@
 import pytest
 import subject
 import torch
-from subject import METHODS, build, draw, outputs, skip_if_exempt
+from subject import METHODS, build, draw, outputs
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import normkit as nk
 from normkit import samples
@@ -29,18 +30,19 @@ def as_function(module, inputs):
     return call, [v.clone().requires_grad_(True) for v in values]
 
 
-@pytest.mark.parametrize("train", [True, False], ids=["train", "eval"])
+@pytest.mark.line("gradcheck")
+@pytest.mark.parametrize("mode", ["train", "eval"])
 @pytest.mark.parametrize("name", METHODS)
-def test_the_gradient_is_the_derivative(name, train):
-    skip_if_exempt(name, "gradcheck" if train else "gradcheck-eval")
-    module = build(name, 4, train=train)
+def test_the_gradient_is_the_derivative(name, mode):
+    module = build(name, 4, train=mode == "train")
     call, values = as_function(module, draw(name, 4, 3))
     assert torch.autograd.gradcheck(call, values, fast_mode=True, atol=1e-5)
 
 
+@pytest.mark.line("higher-derivatives")
 @pytest.mark.parametrize("name", METHODS)
+@sdpa_kernel(SDPBackend.MATH)  # torch's fused attention has no second derivative
 def test_second_and_third_derivatives(name):
-    skip_if_exempt(name, "higher-derivatives")
     module = build(name, 4)
     call, values = as_function(module, draw(name, 4, 3))
 
@@ -56,17 +58,15 @@ def test_second_and_third_derivatives(name):
     assert torch.autograd.gradgradcheck(gradient, values, fast_mode=True, atol=1e-4, rtol=1e-2)
 
 
-@pytest.mark.parametrize("mixed", [False, True], ids=["pure", "mixed"])
+@pytest.mark.line("half")
+@pytest.mark.parametrize("parameters", ["pure", "mixed"])
 @pytest.mark.parametrize("dtype", EPSILON, ids=str)
 @pytest.mark.parametrize("name", METHODS)
-def test_half_precision_stays_close_to_double(name, dtype, mixed):
-    skip_if_exempt(name, "half")
-    if mixed:
-        skip_if_exempt(name, "mixed")
+def test_half_precision_stays_close_to_double(name, dtype, parameters):
     module = build(name, 16, dtype=dtype)
     exact = subject.fresh(module).double()
     inputs = draw(name, 16, 4, dtype=dtype)
-    got, gradients, _ = subject.run(module.float() if mixed else module, inputs)
+    got, gradients, _ = subject.run(module.float() if parameters == "mixed" else module, inputs)
     want, wanted, _ = subject.run(exact, [i.double() if i.is_floating_point() else i for i in inputs])
     for a, b in zip(got, want, strict=True):
         assert a.dtype == dtype

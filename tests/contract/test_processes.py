@@ -45,14 +45,14 @@ def work(rank, folder, names):
 def shards(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("processes")
     asked = {item.callspec.params.get("name") for item in request.session.items if hasattr(item, "callspec")}
-    names = [n for n in METHODS if n in asked and spans_samples(n) and "processes" not in nk.card(n).exempt]
+    names = [n for n in METHODS if n in asked and spans_samples(n)]
     torch.multiprocessing.spawn(work, args=(str(folder), names), nprocs=len(SHARES))
     return [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(len(SHARES))]
 
 
+@pytest.mark.line("processes")
 @pytest.mark.parametrize("name", [n for n in METHODS if spans_samples(n)])
 def test_two_processes_equal_one(name, shards):
-    subject.skip_if_exempt(name, "processes")
     module = build(name)
     axis = subject.batch_axis(nk.card(name).shape)
     for step in range(STEPS):

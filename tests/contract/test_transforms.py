@@ -3,10 +3,8 @@
 import pytest
 import subject
 import torch
-from subject import METHODS, build, draw, outputs, skip_if_exempt
+from subject import METHODS, build, draw, outputs
 from torch._dynamo.testing import CompileCounterWithBackend
-
-import normkit as nk
 
 
 @pytest.fixture(autouse=True)
@@ -16,12 +14,12 @@ def _fresh_compiler():
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("train", [True, False], ids=["train", "eval"])
+@pytest.mark.line("compile", "batches")
+@pytest.mark.parametrize("mode", ["train", "eval"])
 @pytest.mark.parametrize("name", METHODS)
-def test_compiles_to_one_graph_for_all_batch_sizes(name, train):
-    skip_if_exempt(name, "compile")
+def test_compiles_to_one_graph_for_all_batch_sizes(name, mode):
     counter = CompileCounterWithBackend("aot_eager")
-    plain = build(name, train=train)
+    plain = build(name, train=mode == "train")
     twin = subject.fresh(plain)
     compiled = torch.compile(twin, backend=counter, fullgraph=True)
     for batch in (4, 6, 7, 9):
@@ -33,9 +31,9 @@ def test_compiles_to_one_graph_for_all_batch_sizes(name, train):
     assert counter.frame_count <= 2, "a new batch size makes a new graph"
 
 
+@pytest.mark.line("compile", "instances")
 @pytest.mark.parametrize("name", METHODS)
 def test_fifty_instances_of_eight_widths_share_graphs(name):
-    skip_if_exempt(name, "compile")
     counter = CompileCounterWithBackend("eager")
     widths = [4, 8, 12, 16, 20, 24, 28, 32]
 
@@ -49,9 +47,9 @@ def test_fifty_instances_of_eight_widths_share_graphs(name):
     assert counter.frame_count <= len(widths)
 
 
+@pytest.mark.line("export")
 @pytest.mark.parametrize("name", METHODS)
 def test_exports(name):
-    skip_if_exempt(name, "export")
     module, inputs = build(name, train=False), draw(name)
     program = torch.export.export(module, tuple(inputs))
     subject.close(outputs(program.module()(*inputs)), outputs(module(*inputs)))
@@ -70,9 +68,9 @@ def test_autocast_keeps_the_type_and_the_numbers(name):
         subject.close(a, b, rtol=2**-5, atol=2**-5 * b.abs().max().item())
 
 
+@pytest.mark.line("vmap", "loop")
 @pytest.mark.parametrize("name", METHODS)
 def test_vmap_equals_a_loop(name):
-    skip_if_exempt(name, "vmap")
     module = build(name, train=False)
     several = [torch.stack(same) for same in zip(*(draw(name, seed=s) for s in range(3)), strict=True)]
     if any(not s.is_floating_point() for s in several):
@@ -86,9 +84,9 @@ def test_vmap_equals_a_loop(name):
             subject.close(a[index], b)
 
 
+@pytest.mark.line("vmap", "gradient")
 @pytest.mark.parametrize("name", METHODS)
 def test_functional_gradient_and_jvp(name):
-    skip_if_exempt(name, "vmap")
     module = build(name, train=False)
     inputs = draw(name)
     first = subject.first_floating(inputs)
@@ -104,11 +102,3 @@ def test_functional_gradient_and_jvp(name):
     direction = torch.ones_like(x)
     _, tangent = torch.func.jvp(loss, (x,), (direction,))
     subject.close(tangent, (want * direction).sum())
-
-
-def test_the_list_of_contract_lines_is_used():
-    """Every line that a card can be exempt from is asked for by some test."""
-    import pathlib
-
-    text = "".join(p.read_text() for p in pathlib.Path(__file__).parents[1].rglob("*.py"))
-    assert [line for line in nk.catalog.CONTRACT if f'"{line}"' not in text] == []

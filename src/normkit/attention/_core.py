@@ -14,8 +14,6 @@ from torch.nn import functional as F
 from normkit import catalog, check
 from normkit.norm import Norm
 
-FUSED = {"higher-derivatives": "torch's fused attention has none; torch.nn.attention.sdpa_kernel(SDPBackend.MATH) does"}
-
 
 class AttentionCore(Norm):
     """A map of queries, keys and values, head by head; projections, dropout and the joining of heads are its owner's.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from normkit.attention._core import FUSED
 from normkit.attention._differential import DifferentialCore
 from normkit.catalog import method
 
@@ -17,7 +16,6 @@ from normkit.catalog import method
     inputs={"k": "N 2heads S C", "v": "N heads S 2C", "mask?": "N heads T S : bool"},
     example={"heads": 2, "depth": 1},
     replaces=("softmax",),
-    exempt=FUSED,
 )
 class Differential(DifferentialCore):
     """Subtract a second softmax map from the first, by a learned weight, and normalize each head's result.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from normkit.attention._core import FUSED
 from normkit.attention._differential import DifferentialCore
 from normkit.attention._linear import count, hide
 from normkit.catalog import method
@@ -20,7 +19,6 @@ from normkit.catalog import method
     example={"heads": 2, "depth": 1},
     replaces=("softmax", "differential"),
     provenance="the paper's equations; headwise norm and its factor taken over from differential; no authors' code",
-    exempt=FUSED,
 )
 class DifferentialIntegral(DifferentialCore):
     """Subtract a second softmax map from the first and add the first's average row, so that rows sum to 1 again.

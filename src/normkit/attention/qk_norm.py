@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check, ops
-from normkit.attention._core import FUSED, AttentionCore, softmax_attention
+from normkit.attention._core import AttentionCore, softmax_attention
 from normkit.attention._heads import NORMS, HeadNorm
 from normkit.catalog import method
 
@@ -24,7 +24,6 @@ EPS = {"l2": 1e-12, "layernorm": 1e-5, "rmsnorm": 1e-6}
     example={"heads": 2, "length": 10},
     replaces=("softmax",),
     invariant=("scale of q", "scale of k"),
-    exempt=FUSED,
 )
 class QKNorm(AttentionCore):
     """Normalize each head's queries and keys before their product, so that no score can outgrow a learned bound.

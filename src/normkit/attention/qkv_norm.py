@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from normkit import check
-from normkit.attention._core import FUSED, AttentionCore, softmax_attention
+from normkit.attention._core import AttentionCore, softmax_attention
 from normkit.attention._heads import NORMS, HeadNorm
 from normkit.catalog import method
 from normkit.ops.rope import Turns, turns_of
@@ -20,7 +20,6 @@ from normkit.ops.rope import Turns, turns_of
     example={"heads": 2},
     replaces=("softmax", "qk-norm"),
     invariant=("scale of q", "scale of k", "scale of v"),
-    exempt=FUSED,
 )
 class QKVNorm(AttentionCore):
     """Normalize each head's queries, keys and values, so that a block needs no norm in front of its attention.

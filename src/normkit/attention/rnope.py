@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from normkit import check
-from normkit.attention._core import FUSED, Recurrent, softmax_attention
+from normkit.attention._core import Recurrent, softmax_attention
 from normkit.attention._window import Past, extended, last, window_attention, within
 from normkit.catalog import method
 from normkit.ops.rope import rotate, turns
@@ -22,7 +22,6 @@ from normkit.statistics import accurate
     example={"heads": 2, "layer": 0, "window": 3},
     replaces=("softmax",),
     provenance="the paper's equations and the layout of the released models; no training code",
-    exempt=FUSED,
 )
 class RNoPE(Recurrent):
     """Attend with rotary positions to a window, or, in the last layer of each period, without positions to all.

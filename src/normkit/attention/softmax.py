@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from normkit import check
-from normkit.attention._core import FUSED, AttentionCore, softmax_attention, softmax_formula, visible
+from normkit.attention._core import AttentionCore, softmax_attention, softmax_formula, visible
 from normkit.catalog import method
 
 
@@ -16,7 +16,6 @@ from normkit.catalog import method
     over="S",
     inputs={"k": "N heads S C", "v": "N heads S C", "mask?": "N heads T S : bool"},
     example={"heads": 2},
-    exempt=FUSED,
 )
 class Softmax(AttentionCore):
     """Turn each query's scores into probabilities over the keys it sees, and average the values by them.

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check
-from normkit.attention._core import FUSED
 from normkit.catalog import method
 from normkit.ops.rope import Turns
 from normkit.residual._attention import Attention, FeedForward, LayerCache, LinearName, cores, require
@@ -27,7 +26,6 @@ from normkit.statistics import accurate
     over="C",
     inputs={"mask?": "B T : bool"},
     example={"placement": "pre-norm", "heads": 2, "hidden": 12},
-    exempt=FUSED,
 )
 class TransformerLayer(Stream):
     """Let positions read each other, then think by themselves, on a residual stream wired by a placement's name.

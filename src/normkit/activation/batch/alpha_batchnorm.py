@@ -19,7 +19,7 @@ from normkit.ops import channel
     replaces=("batchnorm",),
     provenance="no public code of the authors: the layer follows another group's code, core_loss the abstract",
     exempt={
-        "gradcheck-eval": "the mixed moments are constants for the gradient, as in the code this follows",
+        "gradcheck eval": "the mixed moments are constants for the gradient, as in the code this follows",
         "one": "one value a channel has no variance to mix in",
     },
 )

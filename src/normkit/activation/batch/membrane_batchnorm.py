@@ -21,11 +21,7 @@ SURROGATE = "a spike is a step; its gradient is the authors' surrogate"
     shape="T N C *",
     over="N *",
     example={"steps": 5},
-    exempt={
-        "gradcheck": SURROGATE,
-        "gradcheck-eval": SURROGATE,
-        "higher-derivatives": SURROGATE,
-    },
+    exempt={"gradcheck": SURROGATE, "higher-derivatives": SURROGATE},
 )
 class MembraneBatchNorm(Channelwise):
     """Integrate the input over time, normalize the membrane potential over the batch, and spike where it is high.

@@ -17,7 +17,7 @@ CONTROLLED = "training uses the authors' control processes, which are not the de
     shape="N C *",
     over="N *",
     replaces=("batchnorm",),
-    exempt={"gradcheck": CONTROLLED, "higher-derivatives": CONTROLLED},
+    exempt={"gradcheck train": CONTROLLED, "higher-derivatives": CONTROLLED},
 )
 class OnlineNorm(Channelwise):
     """Normalize each sample by running moments of the samples before it, and control the gradient in the same way.

@@ -8,6 +8,8 @@ from normkit import check, statistics
 from normkit.catalog import method
 from normkit.norm import Norm
 
+CONSTANT = "the authors' layer has no eps: a channel that is constant over the tokens is 0 / 0"
+
 
 @method(
     "cross-modal-adain",
@@ -17,7 +19,14 @@ from normkit.norm import Norm
     over="L",
     inputs={"style": "N Ls C"},
     invariant=("shift", "scale"),
-    exempt={"extremes": "the authors' layer has no eps: a channel that is constant over the tokens is 0 / 0"},
+    exempt={
+        **dict.fromkeys(("extremes zeros", "extremes ones", "extremes huge"), CONSTANT),
+        **dict.fromkeys(("extremes offset bfloat16", "extremes offset float16"), f"{CONSTANT}, as rounding makes it"),
+        **dict.fromkeys(
+            ("extremes tiny float32", "extremes tiny bfloat16", "extremes tiny float16"),
+            "the authors' layer has no eps: the squares of 1e-20 are 0 in float32, and 0 / 0 follows",
+        ),
+    },
 )
 class CrossModalAdaIN(Norm):
     """Give each feature of the content's tokens the mean and the standard deviation over the style's tokens.

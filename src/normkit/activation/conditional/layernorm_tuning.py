@@ -20,7 +20,7 @@ from normkit.norm import Norm
     inputs={"task_ids": "B : index 3"},
     example={"num_tasks": 3},
     invariant=("shift", "scale"),
-    exempt={"gradients": "the keys are trained by key_similarity, not by the forward pass"},
+    exempt={"gradients key": "the keys are trained by key_similarity, not by the forward pass"},
 )
 class LayerNormTuning(Norm):
     """Give each token zero mean and unit variance, then the gain and shift of its sample's task.

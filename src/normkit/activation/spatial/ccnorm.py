@@ -20,7 +20,7 @@ TEMPERATURE = 1e-6  # fixed in the authors' code
     shape="N C H W",
     over="N H W",
     replaces=("batchnorm",),
-    exempt={"gradients": "the gate acts on the sign of one Fourier bin alone, so its gradient is zero up to rounding"},
+    exempt={"gradients gate": "it acts on the sign of one Fourier bin alone, so its gradient is zero up to rounding"},
 )
 class CCNorm(BatchMoments):
     """Give each channel the Fourier amplitudes of its batch norm and the phases of the input less a share of its mean.

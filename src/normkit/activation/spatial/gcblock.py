@@ -20,7 +20,7 @@ from normkit.norm import Norm
     shape="N C +",
     over="*",
     example={"ratio": 0.5},
-    exempt={"gradients": "mask.bias cancels in the softmax, so its gradient is zero"},
+    exempt={"gradients mask.bias": "it cancels in the softmax, so its gradient is zero"},
 )
 class GCBlock(Norm):
     """Add to every position, or multiply it by, a layer-normalized summary of the whole image.

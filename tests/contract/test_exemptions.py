@@ -1,0 +1,42 @@
+"""Contract, exemptions: each names cases that exist. That these do fail, a fixture in tests/conftest.py sees to."""
+
+import pytest
+from subject import METHODS
+
+import normkit as nk
+from normkit import catalog
+
+BY_PARAMETER = "gradients"  # its cases are the parameters, which the test of that line compares
+
+
+def test_every_exemption_names_a_case(cases, request):
+    if request.config.option.keyword:
+        pytest.skip("only some of the cases run")
+    tested = {(line, name): [] for line, name, _ in cases}
+    for line, name, words in cases:
+        tested[line, name].append(set(words))
+    for name in METHODS:
+        for key in nk.card(name).exempt:
+            line, *words = key.split()
+            known = tested.get((line, name))
+            assert known is None or any(set(words) <= case for case in known), f"{name}: {key!r} names no case"
+
+
+def test_every_line_that_can_be_exempt_is_tested(cases):
+    lines = {line for line, _, _ in cases}
+    if not {"extremes", "half", "pickle", "export", "processes", "onnx"} <= lines:
+        pytest.skip("only some of the files run")
+    assert set(catalog.CONTRACT) - {BY_PARAMETER} == lines
+
+
+def test_an_exemption_covers_the_cases_that_have_all_its_words():
+    card = nk.card("mix-ln")
+    assert card.exemption("extremes", "zeros", "float16") == card.exempt["extremes zeros float16"]
+    assert card.exemption("extremes", "zeros", "float32") is None
+    assert card.exemption("half", "zeros", "float16") is None
+    assert nk.card("gdwct").exemption("empty") == nk.card("gdwct").exempt["empty"]
+
+
+def test_an_exemption_from_an_unknown_line_is_refused():
+    with pytest.raises(ValueError, match="swiftness"):
+        catalog.method("x", paper="", shape="C", over="", exempt={"swiftness float16": "slow"})
