@@ -16,8 +16,8 @@ from torch import Tensor
 from normkit import ops
 from normkit.bench import report, timing
 from normkit.bench.timing import Entrant
-from normkit.lab.tasks import library
 from normkit.ops.rope import norm_rotate, rotate, turns
+from normkit.optional import library
 
 SHAPES = ((4, 12, 512, 64), (1, 16, 1024, 64))  # samples, heads, tokens, features
 RULE = ops.Row(eps=1e-6)

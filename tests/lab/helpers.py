@@ -3,8 +3,8 @@
 import json
 
 from normkit.lab.files import Folder, read
-from normkit.lab.loop import Run, train
-from normkit.lab.plan import Settings, Variant
+from normkit.lab.loop import train
+from normkit.lab.plan import Run, Settings, Variant
 
 TINY = "decoder:dim=16,depth=2,heads=2"
 CLOCKS = ("time", "seconds", "tokens_per_second", "peak_memory")

@@ -1,16 +1,21 @@
 """The command as it is typed: what it writes, how it goes on after a kill, what it says to bad input."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 from helpers import TINY, all_numbers, plan_of
 
+import normkit
 from normkit import cli
+from normkit.lab import cli as lab
+from normkit.lab.plan import Settings
 
 SMALL = ["--model", TINY, "--length", "16", "--batch", "4", "--steps", "8", "--seeds", "2", "--trials", "2"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -206,6 +211,18 @@ def test_two_comparisons_do_not_share_a_folder(tmp_path, capsys):
 def test_report_names_a_folder_without_comparison(tmp_path, capsys):
     assert cli.main(["report", str(tmp_path)]) == 2
     assert "holds no comparison" in capsys.readouterr().err
+
+
+def test_nothing_but_the_command_line_imports_the_lab():
+    package = Path(normkit.__file__).parent
+    outside = [path for path in package.rglob("*.py") if package / "lab" not in path.parents]
+    importing = [path.name for path in outside if re.search(r"^\s*(from|import) normkit\.lab", path.read_text(), re.M)]
+    assert importing == ["cli.py"]
+
+
+def test_the_steps_of_a_run_are_those_of_the_settings_where_none_are_given():
+    options = cli.parser().parse_args(["compare"])
+    assert lab.settled(options, 1).steps == Settings().steps == 120
 
 
 def test_the_command_line_loads_no_part_of_the_lab_before_it_is_asked():

@@ -10,7 +10,7 @@ import torch
 from helpers import losses, run, settings, trained
 
 from normkit.lab import files, loop, models, tasks
-from normkit.lab.plan import Variant
+from normkit.lab.plan import Run, Variant
 
 
 def by_hand(one, given):
@@ -126,7 +126,7 @@ def test_a_full_disk_is_no_crash_of_the_variant(tmp_path, monkeypatch):
 
 
 def test_seconds_end_a_run(tmp_path):
-    one = loop.Run(Variant("a"), 0.01, 1, "final", None, 0.2)
+    one = Run(Variant("a"), 0.01, 1, "final", None, 0.2)
     files.Folder(tmp_path).create()
     end = loop.train(one, settings(steps=None, seconds=0.2), str(tmp_path))
     assert end["status"] == "done"

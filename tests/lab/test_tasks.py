@@ -10,8 +10,7 @@ from helpers import settings, trained
 from PIL import Image
 
 from normkit.lab import data, tasks
-from normkit.lab.loop import Run
-from normkit.lab.plan import Variant
+from normkit.lab.plan import Run, Variant
 
 
 def learns(tmp_path, variant, lr=0.01, **given):

@@ -227,7 +227,7 @@ def peer(bout: Bout) -> Callable[[], object] | None:
     """Call PyTorch's own module for the same numbers."""
     if bout.case.card.peer is None:
         return None
-    from normkit.lab.tasks import let_torchvision_load
+    from normkit.optional import let_torchvision_load
 
     let_torchvision_load()  # timm, which some peers are from, imports it
     module = bout.case.card.peer(bout.case.fitted["named"].get("C", 8))

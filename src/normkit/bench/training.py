@@ -170,7 +170,7 @@ def own(decoder: str, size: Size, placement: str) -> nn.Module:
 
 def of_transformers(size: Size, family: str, names: dict[str, Any], **options: Any) -> nn.Module:
     """Build a model of transformers on torch's fused attention; ``names`` are the config's words for the size."""
-    from normkit.lab.tasks import library
+    from normkit.optional import library
 
     transformers = library("transformers")
     marks = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}

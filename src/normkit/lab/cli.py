@@ -15,8 +15,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from normkit.lab.plan import Settings
+
 if TYPE_CHECKING:
-    from normkit.lab.plan import Plan, Settings, Variant
+    from normkit.lab.plan import Plan, Variant
 
 NORMS = ["layernorm", "rmsnorm", "dyt", "derf"]
 WHERE = "normkit-report"
@@ -86,23 +88,31 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "hf:NAME, module:iterable (what suits the model)",
     )
     on.add_argument("--batch", type=int, metavar="N", help="sequences or images of a batch (16; images 64)")
-    on.add_argument("--length", type=int, default=64, metavar="N", help="tokens of a sequence (64)")
+    on.add_argument(
+        "--length", type=int, default=Settings.length, metavar="N", help="tokens of a sequence (%(default)s)"
+    )
     how = command.add_argument_group("how it is trained")
-    how.add_argument("--steps", type=int, metavar="N", help="steps of a run (120)")
+    how.add_argument("--steps", type=int, metavar="N", help=f"steps of a run ({Settings.steps})")
     how.add_argument("--seconds", type=float, metavar="S", help="instead of steps: seconds of training of a run")
-    how.add_argument("--seeds", type=int, default=5, metavar="N", help="runs of each variant, from 1 (5)")
+    how.add_argument(
+        "--seeds", type=int, default=Settings.seeds, metavar="N", help="runs of each variant, from 1 (%(default)s)"
+    )
     how.add_argument("--lr", nargs="+", type=float, metavar="X", help="learning rates to search; one: no search")
     how.add_argument(
         "--trials",
         type=int,
-        default=5,
+        default=Settings.trials,
         metavar="N",
         help="the most trials of each variant's search, a run each: three around the optimizer's usual rate, then "
-        "further ones while the best is the lowest or highest (5); 1: no search",
+        "further ones while the best is the lowest or highest (%(default)s); 1: no search",
     )
-    how.add_argument("--warmup", type=float, default=0.2, metavar="X", help="share of a run with a growing rate (0.2)")
-    how.add_argument("--clip", type=float, default=1.0, metavar="X", help="greatest gradient norm; 0: any (1)")
-    how.add_argument("--weight-decay", type=float, default=0.1, metavar="X", help="for matrices (0.1)")
+    for name, meaning in (
+        ("warmup", "share of a run with a growing rate"),
+        ("clip", "greatest gradient norm; 0: any"),
+        ("weight_decay", "for matrices"),
+    ):
+        option, default = f"--{name.replace('_', '-')}", getattr(Settings, name)
+        how.add_argument(option, type=float, default=default, metavar="X", help=f"{meaning} (%(default)s)")
     where = command.add_argument_group("where")
     where.add_argument(
         "--engine",
@@ -230,7 +240,6 @@ def chosen(options: argparse.Namespace) -> tuple[Variant, ...]:
 def settled(options: argparse.Namespace, variants: int) -> Settings:
     """Return the settings, with what was left open decided."""
     from normkit.lab import data, tasks
-    from normkit.lab.plan import Settings
 
     if options.steps and options.seconds:
         raise ValueError("--steps and --seconds exclude each other")
@@ -254,7 +263,7 @@ def settled(options: argparse.Namespace, variants: int) -> Settings:
     if options.lr and not all(lr > 0 for lr in options.lr):
         raise ValueError(f"--lr must be above 0, not {min(options.lr)}")
     source = options.data or tasks.default_data(options.model)
-    steps = None if options.seconds else options.steps or 120
+    steps = None if options.seconds else options.steps or Settings.steps
     every = max(1, (steps or 100) // 40)
     device = device_for(options.device)
     workers, threads = places(options, device, variants)

@@ -18,8 +18,7 @@ from typing import Any, Protocol
 import torch
 
 from normkit.lab import files, loop
-from normkit.lab.loop import Run
-from normkit.lab.plan import Settings
+from normkit.lab.plan import Run, Settings
 
 Ended = list[tuple[Run, dict[str, Any]]]
 _stop: Any = None  # in a worker: the event that asks it to stop

@@ -12,12 +12,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from normkit.lab.history import UNFINISHED, Comparison, Run, number, points
+from normkit.lab.history import UNFINISHED, Comparison, Record, number, points
 from normkit.lab.ranking import DIVERGED, DONE, time_at
 
 Figure = dict[str, Any]
 Curve = list[tuple[float, float]]
-Curves = Sequence[tuple[Run, Sequence[tuple[float, float]]]]
+Curves = Sequence[tuple[Record, Sequence[tuple[float, float]]]]
 Found = Mapping[str, Curves]
 Merged = list[tuple[float, tuple[float, float, float]]]
 Range = tuple[float, float] | None
@@ -176,7 +176,7 @@ def _settled(curve: Sequence[tuple[float, float]]) -> list[float]:
     return [value for at, value in curve if at >= begin]
 
 
-def _sound(run: Run) -> bool:
+def _sound(run: Record) -> bool:
     return run.status in (DONE, UNFINISHED)
 
 
@@ -184,7 +184,7 @@ def _minus(curve: Sequence[tuple[Any, float]], baseline: Mapping[Any, float]) ->
     return [(step, loss - baseline[step]) for step, loss in curve if step in baseline]
 
 
-def _at_same_times(runs: Sequence[Run]) -> Curves:
+def _at_same_times(runs: Sequence[Record]) -> Curves:
     """Return the loss by seconds, that of all seeds at the times of the finished one that took the shortest."""
     found = [(run, [(time_at(run, step), loss) for step, loss in run.curve if run.steps]) for run in runs]
     ended = [curve for run, curve in found if curve and run.status == DONE]

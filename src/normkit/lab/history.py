@@ -18,8 +18,8 @@ UNFINISHED = "unfinished"
 
 
 @dataclass(frozen=True)
-class Run:
-    """One training run.
+class Record:
+    """One training run, as its log tells it.
 
     steps, evals, probes: what was logged, one mapping a logged step, in order of the steps.
     end: the last line of a run that came to an end, else empty.
@@ -63,7 +63,7 @@ class Comparison:
 
     folder: Path
     plan: Mapping[str, Any]
-    runs: list[Run]
+    runs: list[Record]
     notes: list[str]
 
     @property
@@ -92,15 +92,15 @@ class Comparison:
         """Tell whether the losses are of data that was not trained on."""
         return any(run.evals for run in self.runs)
 
-    def final_runs(self, variant: str) -> list[Run]:
+    def final_runs(self, variant: str) -> list[Record]:
         """Return the runs of a variant that count, by seed; those of the learning-rate search do not."""
         return sorted(self._of(variant, "final"), key=lambda run: run.seed)
 
-    def search_runs(self, variant: str) -> list[Run]:
+    def search_runs(self, variant: str) -> list[Record]:
         """Return the runs of a variant's learning-rate search, by rate."""
         return sorted(self._of(variant, "search"), key=lambda run: run.lr)
 
-    def _of(self, variant: str, phase: str) -> list[Run]:
+    def _of(self, variant: str, phase: str) -> list[Record]:
         return [run for run in self.runs if run.variant == variant and run.phase == phase]
 
 
@@ -146,7 +146,7 @@ def _plan(folder: Path) -> dict[str, Any]:
     return plan
 
 
-def _run(path: Path, variants: Iterable[str], notes: list[str]) -> Run | None:
+def _run(path: Path, variants: Iterable[str], notes: list[str]) -> Record | None:
     events, broken = _events(path)
     if broken:
         notes.append(f"{path.name}: {broken} line{'s' * (broken > 1)} could not be read")
@@ -157,7 +157,7 @@ def _run(path: Path, variants: Iterable[str], notes: list[str]) -> Run | None:
     end = events[-1] if events[-1]["event"] == "end" else {}
     steps, evals, probes = (_by_step(events, kind) for kind in ("step", "eval", "probe"))
     facts = start["variant"], number(start["lr"]), start["seed"], start.get("phase", "final"), start.get("parameters")
-    return Run(path.stem, *facts, steps, evals, probes, end)
+    return Record(path.stem, *facts, steps, evals, probes, end)
 
 
 def _start(path: Path, events: list[dict[str, Any]], variants: Iterable[str]) -> dict[str, Any] | None:

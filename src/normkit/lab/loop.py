@@ -11,7 +11,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,28 +19,11 @@ from torch import Tensor, nn
 
 from normkit.lab import files, tasks
 from normkit.lab.models import spheres
-from normkit.lab.plan import Settings, Variant, safe
+from normkit.lab.plan import Run, Settings
 from normkit.lab.probe import Probe, blocks
 
 BLOWN_UP = 3.0  # a validation loss of so many times its start counts as diverged, as NaN does
 LEAST_RATE = 0.1  # where the cosine ends, as a share of the learning rate
-
-
-@dataclass(frozen=True)
-class Run:
-    """One training: a variant with a learning rate and a seed, for the search of the rate or for the result."""
-
-    variant: Variant
-    lr: float
-    seed: int
-    phase: str
-    steps: int | None = None
-    seconds: float | None = None
-
-    @property
-    def name(self) -> str:
-        """What its files are called."""
-        return f"{safe(self.variant.name)}--lr{self.lr:.6g}--seed{self.seed}"
 
 
 def train(run: Run, settings: Settings, root: str, stop: Callable[[], bool] = lambda: False) -> dict[str, Any]:

@@ -60,7 +60,7 @@ class Settings:
 
     model: str = "decoder"
     data: str = "python-docs"
-    steps: int | None = 200
+    steps: int | None = 120
     seconds: float | None = None
     batch: int = 16
     length: int = 64
@@ -82,6 +82,23 @@ class Settings:
     eval_batches: int = 5
     probe_every: int = 40
     checkpoint_seconds: float = 10.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training: a variant with a learning rate and a seed, for the search of the rate or for the result."""
+
+    variant: Variant
+    lr: float
+    seed: int
+    phase: str
+    steps: int | None = None
+    seconds: float | None = None
+
+    @property
+    def name(self) -> str:
+        """What its files are called."""
+        return f"{safe(self.variant.name)}--lr{self.lr:.6g}--seed{self.seed}"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from textwrap import shorten
 
 from normkit.lab import findings
 from normkit.lab.findings import Finding, Interval
-from normkit.lab.history import UNFINISHED, Comparison, Run, number, points
+from normkit.lab.history import UNFINISHED, Comparison, Record, number, points
 
 DONE, DIVERGED, CRASHED, WAITING = "done", "diverged", "crashed", "not started"
 LONGEST = 160  # characters of an error that the table repeats
@@ -134,7 +134,7 @@ def happened(comparison: Comparison, variant: str, state: str) -> str:
     return f"{state} {where}{_why(failed)}"
 
 
-def _why(failed: Sequence[Run]) -> str:
+def _why(failed: Sequence[Record]) -> str:
     errors = Counter(shorten(str(run.end["error"]), LONGEST) for run in failed if run.end.get("error"))
     if errors:
         return f": {errors.most_common(1)[0][0]}"
@@ -142,7 +142,7 @@ def _why(failed: Sequence[Run]) -> str:
     return f", first at step {min(steps)}" if steps else ""
 
 
-def _losses(runs: Iterable[Run]) -> dict[int, float]:
+def _losses(runs: Iterable[Record]) -> dict[int, float]:
     """Return the final losses of the finished runs by seed."""
     found = {run.seed: run.final() for run in runs if run.status == DONE}
     return {seed: loss for seed, loss in found.items() if math.isfinite(loss)}
@@ -156,7 +156,7 @@ def _lead(losses: dict[int, float], baseline: dict[int, float]) -> float:
     return statistics.fmean(losses.values()) - (statistics.fmean(baseline.values()) if baseline else 0)
 
 
-def _reach(runs: Sequence[Run], baseline: dict[int, Run]) -> tuple[float | None, float | None]:
+def _reach(runs: Sequence[Record], baseline: dict[int, Record]) -> tuple[float | None, float | None]:
     """Return the mean number of steps and seconds to the baseline's last loss of the same seed."""
     steps, seconds = [], []
     for run in runs:
@@ -187,7 +187,7 @@ def crossing(curve: Sequence[tuple[int, float]], level: float) -> float | None:
     return None
 
 
-def time_at(run: Run, step: float) -> float:
+def time_at(run: Record, step: float) -> float:
     """Return the training time at a step, on the line between logged ones; NaN where no time was logged."""
     import numpy as np
 

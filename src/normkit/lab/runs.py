@@ -17,8 +17,7 @@ from typing import Any
 from normkit.lab import tasks
 from normkit.lab.engines import Engine
 from normkit.lab.files import Folder, read
-from normkit.lab.loop import Run
-from normkit.lab.plan import Plan, Variant, differences, environment, replace_file
+from normkit.lab.plan import Plan, Run, Variant, differences, environment, replace_file
 
 Results = dict[str, dict[str, Any]]
 FACTOR = 3.0  # between neighbouring learning rates of a search

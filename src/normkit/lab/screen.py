@@ -11,8 +11,7 @@ from typing import Any
 
 from normkit.lab import runs
 from normkit.lab.files import Folder
-from normkit.lab.loop import Run
-from normkit.lab.plan import Plan, Settings
+from normkit.lab.plan import Plan, Run, Settings
 
 PAINTS = {"done": "green", "diverged": "red", "crashed": "red", "interrupted": "yellow"}
 
