@@ -7,8 +7,9 @@ import pytest
 import torch
 
 import normkit as nk
-import tvstub  # noqa: F401
+from normkit.optional import let_torchvision_load
 
+let_torchvision_load()
 timm = pytest.importorskip("timm", reason="needs timm", exc_type=ImportError)
 
 IMAGES = ("N C *", "N C +", "N C H W")

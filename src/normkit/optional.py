@@ -1,21 +1,58 @@
-"""Packages that only some models need, imported where one is asked for."""
+"""Packages that only some commands need: imported where one is asked for, else named with what installs them."""
 
 from __future__ import annotations
 
 import functools
 import importlib
-from typing import Any
+import importlib.util
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    import torch
+
+# package as it is imported -> the group of pyproject.toml that brings it
+GROUPS = {
+    "accelerate": "lab",
+    "filelock": "lab",
+    "jinja2": "lab",
+    "plotly": "lab",
+    "psutil": "lab",
+    "rich": "lab",
+    "scipy": "lab",
+    "sklearn": "lab",
+    "yaml": "lab",
+    "datasets": "datasets",
+    "ray": "ray",
+    "timm": "timm",
+    "transformers": "transformers",
+    "x_transformers": "bench",
+}
+ON_TORCHVISION = ("timm", "transformers")
 
 
 def library(name: str) -> Any:
-    """Import a package that only some models need."""
-    let_torchvision_load()
+    """Import a package, or tell how to install it."""
+    require(name)
+    if name in ON_TORCHVISION:
+        let_torchvision_load()
     try:
         return importlib.import_module(name)
     except (ImportError, RuntimeError) as error:  # torchvision, below timm, raises a RuntimeError for a foreign torch
-        raise ValueError(f"{name} is needed for this model, but cannot be imported: {error}") from error
+        raise ValueError(f"{name} is installed, but cannot be imported: {error}") from error
+
+
+def require(*names: str) -> None:
+    """Refuse to go on without packages, and name all that are missing at once."""
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if missing:
+        groups = ",".join(dict.fromkeys(GROUPS[name] for name in missing))
+        verb, how = "is" if len(missing) == 1 else "are", f"pip install -c constraints.txt '.[{groups}]'"
+        raise ValueError(f"{', '.join(missing)} {verb} not installed: {how}")
+
+
+def require_group(group: str) -> None:
+    """Refuse to go on without all packages of a group."""
+    require(*(name for name, found in GROUPS.items() if found == group))
 
 
 @functools.cache
@@ -25,6 +62,8 @@ def let_torchvision_load() -> torch.library.Library | None:
     Models need none of its operators; there is no torchvision for a torch without CUDA. The declarations live as long
     as what is returned, which the cache keeps.
     """
+    import torch
+
     try:
         importlib.import_module("torchvision")
     except ImportError:

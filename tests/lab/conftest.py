@@ -1,5 +1,3 @@
-import pytest
+from normkit.optional import let_torchvision_load
 
-import tvstub  # noqa: F401
-
-pytest.importorskip("accelerate", reason="the lab needs normkit[lab]")
+let_torchvision_load()

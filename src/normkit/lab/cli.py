@@ -7,7 +7,6 @@ three minutes on two idle cores. Progress is shown as it goes; what was found is
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import signal
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from normkit.lab.plan import Settings
+from normkit.optional import require_group
 
 if TYPE_CHECKING:
     from normkit.lab.plan import Plan, Variant
@@ -32,7 +32,6 @@ EXAMPLES = """examples:
 
 The same command again goes on where it was stopped. 'normkit list' has the names, 'normkit show NAME' their arguments.
 """
-NEEDED = {"accelerate": "accelerate", "rich": "rich", "scipy": "scipy", "plotly": "plotly"}
 
 
 def add_commands(commands: Any) -> None:
@@ -132,7 +131,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def run_compare(options: argparse.Namespace) -> int:
     """Train, go on where an earlier call stopped, and report."""
-    require_packages()
+    require_group("lab")
     from normkit.lab import engines, runs
 
     plan = planned(options)
@@ -323,16 +322,9 @@ def places(options: argparse.Namespace, device: str, variants: int) -> tuple[int
     return (0 if spread else workers), threads
 
 
-def require_packages() -> None:
-    """Name what is not installed."""
-    missing = [package for module, package in NEEDED.items() if importlib.util.find_spec(module) is None]
-    if missing:
-        raise ValueError(f"{', '.join(missing)} not installed; pip install 'normkit[lab]' brings all that is needed")
-
-
 def run_report(options: argparse.Namespace) -> int:
     """Make the report again."""
-    require_packages()
+    require_group("lab")
     if not (Path(options.folder) / "plan.json").is_file():
         raise ValueError(f"{options.folder} holds no comparison: there is no plan.json; 'normkit compare' makes one")
     return reported(Path(options.folder))

@@ -16,6 +16,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from normkit.optional import library, require
+
 TEXT_FILES = (".txt", ".md", ".rst", ".py", ".json", ".jsonl", ".csv", ".html", ".tex")
 IMAGE_FILES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif")
 SAVED = ("state.json", "dataset_dict.json")  # one of these lies in a folder that datasets.save_to_disk has written
@@ -161,12 +163,11 @@ def hugging_face(source: str) -> Any:
 
     Of several splits, the one to train on.
     """
-    from datasets import load_dataset, load_from_disk
-
+    datasets = library("datasets")
     name, _, config = source.removeprefix("hf:").partition(":")
     saved = any((Path(name) / file).is_file() for file in SAVED)
     try:
-        found = load_from_disk(name) if saved else load_dataset(name, config or None)
+        found = datasets.load_from_disk(name) if saved else datasets.load_dataset(name, config or None)
     except Exception as error:  # datasets raises its own kinds, and those of the network below it
         raise ValueError(f"data {source!r} cannot be loaded: {error}") from error
     return found.get("train", next(iter(found.values()))) if hasattr(found, "values") else found
@@ -175,6 +176,7 @@ def hugging_face(source: str) -> Any:
 def images_of(source: str, size: int | None) -> tuple[Tensor, Tensor]:
     """Read labelled images: scikit-learn's digits, a folder with a folder for each class, or ``hf:NAME``."""
     if source == "digits":
+        require("sklearn")
         from sklearn.datasets import load_digits
 
         found = load_digits()
@@ -190,9 +192,7 @@ def images_of(source: str, size: int | None) -> tuple[Tensor, Tensor]:
 
 
 def _image_folder(source: str) -> Any:
-    from datasets import load_dataset
-
-    return load_dataset("imagefolder", data_dir=source, split="train")
+    return library("datasets").load_dataset("imagefolder", data_dir=source, split="train")
 
 
 def _pixels(picture: Any, size: int) -> Tensor:

@@ -19,6 +19,7 @@ import torch
 
 from normkit.lab import files, loop
 from normkit.lab.plan import Run, Settings
+from normkit.optional import library
 
 Ended = list[tuple[Run, dict[str, Any]]]
 _stop: Any = None  # in a worker: the event that asks it to stop
@@ -154,8 +155,7 @@ class Ray:
     """
 
     def __init__(self, settings: Settings, root: str):
-        import ray
-
+        ray = library("ray")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         if not ray.is_initialized():
             cluster = os.environ.get("RAY_ADDRESS")

@@ -1,0 +1,98 @@
+"""Packages that only some commands need: what brings them, and who notices that one is missing."""
+
+import importlib.util
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import tomllib
+
+from normkit import cli, optional
+from normkit.lab import data, engines, tasks
+from normkit.lab.plan import Settings
+
+TESTS = pathlib.Path(__file__).parent
+PROJECT = tomllib.loads((TESTS.parent / "pyproject.toml").read_text())["project"]
+GROUPS = PROJECT["optional-dependencies"]
+
+
+def plain(name):
+    return re.sub(r"[-_.]+", "-", re.match(r"[\w.-]+", name)[0]).lower()
+
+
+@pytest.fixture
+def hidden(monkeypatch):
+    """Hide packages as if they were not installed."""
+    find = importlib.util.find_spec
+
+    def hide(*names):
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name in names else find(name))
+
+    return hide
+
+
+@pytest.mark.parametrize("name", optional.GROUPS)
+def test_every_optional_package_is_brought_by_the_group_that_the_error_names(name):
+    distribution = {"sklearn": "scikit-learn", "yaml": "pyyaml"}.get(name, name)
+    assert plain(distribution) in map(plain, GROUPS[optional.GROUPS[name]])
+
+
+def test_the_group_of_tests_brings_all_other_groups():
+    named = re.search(r"normkit\[(.*?)\]", " ".join(GROUPS["test"]))[1].split(",")
+    assert {*named, "test"} == set(GROUPS)
+
+
+def test_the_first_command_of_the_readme_brings_nothing_that_only_some_models_need():
+    assert not {"ray", "timm", "transformers", "datasets", "torchvision", "pandas"} & set(map(plain, GROUPS["lab"]))
+
+
+def test_what_is_missing_is_named_at_once_with_the_command_that_installs_it(hidden):
+    hidden("timm", "scipy", "rich")
+    with pytest.raises(ValueError, match=re.escape("timm is not installed: pip install -c constraints.txt '.[timm]'")):
+        optional.library("timm")
+    with pytest.raises(ValueError, match=re.escape("rich, scipy are not installed: pip install -c constraints.txt")):
+        optional.require_group("lab")
+    with pytest.raises(ValueError, match=re.escape("'.[timm,lab]'")):
+        optional.require("timm", "scipy")
+
+
+@pytest.mark.parametrize(
+    "package, use",
+    [
+        ("timm", lambda: tasks.load(Settings(model="timm:resnet18", data="digits"))),
+        ("transformers", lambda: tasks.load(Settings(model="hf:nowhere"))),
+        ("datasets", lambda: data.hugging_face("hf:nowhere")),
+        ("sklearn", lambda: data.images_of("digits", None)),
+        ("ray", lambda: engines.Ray(Settings(), "nowhere")),
+    ],
+)
+def test_each_use_of_a_missing_package_says_what_to_install(package, use, hidden):
+    hidden(package)
+    with pytest.raises(ValueError, match=rf"{package} is not installed: .*'\.\[{optional.GROUPS[package]}\]'"):
+        use()
+
+
+def test_compare_names_what_it_lacks_in_one_line(hidden, capsys):
+    hidden("accelerate", "plotly")
+    assert cli.main(["compare"]) == 2
+    error = capsys.readouterr().err
+    assert "accelerate, plotly are not installed: pip install -c constraints.txt '.[lab]'" in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("at", ["in a file", "in a test"])
+@pytest.mark.parametrize("ci", [False, True])
+def test_a_skip_for_a_missing_package_fails_in_continuous_integration(at, ci, tmp_path):
+    shutil.copy(TESTS / "conftest.py", tmp_path)
+    skip = "pytest.importorskip('no_such_package', reason='of its own')\n"
+    test = "import pytest\n" + (skip * (at == "in a file")) + "def test(): " + (skip if at == "in a test" else "pass\n")
+    (tmp_path / "test_it.py").write_text(test)
+    environment = {k: v for k, v in os.environ.items() if k != "CI"} | ({"CI": "true"} if ci else {})
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rs", str(tmp_path)]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert ("skipped, though CI is set: of its own" in done.stdout) == ci, done.stdout + done.stderr
+    assert (done.returncode in (0, 5)) == (not ci)
