@@ -9,7 +9,7 @@ import transformers
 from helpers import settings, trained
 from PIL import Image
 
-from normkit.lab import data, tasks
+from normkit.lab import data, samples, tasks
 from normkit.lab.plan import Run, Variant
 
 
@@ -30,7 +30,7 @@ PLACEMENTS = ["pre-norm", "post-norm", "peri-norm", "mix-ln", "deepnorm", "hybri
 def test_a_vit_learns_digits_with_any_placement(placement, tmp_path):
     variant = Variant("v", placement=placement)
     evals = learns(tmp_path, variant, model="vit:dim=16,depth=2,heads=2", data="digits", steps=40)
-    assert 0 <= evals[-1]["metric"] <= 1
+    assert 0 <= evals[-1]["accuracy"] <= 1
 
 
 @pytest.mark.parametrize("norm", ["batchnorm", "groupnorm:num_groups=4", "dyt", "frn"])
@@ -119,29 +119,88 @@ def test_a_config_without_architecture_is_masked_unless_it_decodes():
         tasks._head(transformers, transformers.Wav2Vec2Config(), "here")
 
 
-def test_own_batches_are_numbers_classes_tokens_or_mappings(tmp_path, monkeypatch):
+def own(monkeypatch, **parts):
+    """Enter a user's module ``own``."""
+    module = type(sys)("own")
+    vars(module).update(parts)
+    monkeypatch.setitem(sys.modules, "own", module)
+    tasks.load.cache_clear()
+
+
+def small(norm):
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), norm(8), torch.nn.Linear(8, 3))
+
+
+def test_own_batches_are_numbers(tmp_path, monkeypatch):
     def pairs(seed):
         chance = torch.Generator().manual_seed(seed)
-        return ((x := torch.randn(8, 4, generator=chance), x.sum(1, keepdim=True)) for _ in range(5))
+        return ((x := torch.randn(8, 4, generator=chance), x[:, :3]) for _ in range(5))
 
-    def model(norm):
-        return torch.nn.Sequential(torch.nn.Linear(4, 8), norm(8), torch.nn.Linear(8, 1))
+    own(monkeypatch, pairs=pairs, val=lambda: pairs(99), model=small)
+    evals = learns(tmp_path, Variant("v"), model="own:model", data="own:pairs", val="own:val", steps=30)
+    assert "accuracy" not in evals[-1]
+    stream = samples.own_data("own:pairs", "own:val", None, 2)
+    assert torch.equal(stream.train(7, 1)[0], next(pairs(7))[0])
+    assert torch.equal(stream.train(7, 7)[0], stream.train(7, 2)[0])
+    assert torch.equal(stream.train(7, 2)[0], list(pairs(7))[1][0])
 
-    own = type(sys)("own")
-    own.pairs, own.model = pairs, model
-    monkeypatch.setitem(sys.modules, "own", own)
-    learns(tmp_path, Variant("v"), model="own:model", data="own:pairs", steps=30)
-    batches = data.batches_of("own:pairs", 2)
-    assert torch.equal(batches.train(7, 1)[0], batches.train(7, 4)[0])
-    assert torch.equal(batches.train(7, 2)[0], list(pairs(7))[3][0])
+
+class Scored(torch.nn.Module):
+    """A model of a mapping that returns its loss and its scores."""
+
+    def __init__(self, norm):
+        super().__init__()
+        self.body = small(norm)
+
+    def forward(self, inputs, labels):
+        logits = self.body(inputs)
+        return type("Output", (), {"logits": logits, "loss": torch.nn.functional.cross_entropy(logits, labels)})
+
+
+@pytest.mark.parametrize("kind", ["pairs", "mappings"])
+def test_own_classifiers_show_their_accuracy(kind, tmp_path, monkeypatch):
+    inputs = torch.randn(200, 4, generator=torch.Generator().manual_seed(1))
+    wanted = inputs[:, :3].argmax(1)
+    rows = list(zip(inputs, wanted, strict=True))
+    mappings = [{"inputs": x, "labels": y} for x, y in rows]
+    loader = torch.utils.data.DataLoader(rows if kind == "pairs" else mappings, batch_size=16, shuffle=True)
+    own(monkeypatch, loader=loader, model=small if kind == "pairs" else Scored)
+    given = {"model": "own:model", "data": "own:loader", "batch": None}
+    evals = learns(tmp_path, Variant("v"), lr=0.05, steps=60, **given)
+    task = tasks.load(settings(**given))
+    model = task.build(Variant("v"), 1)
+    batch = task.data.validation()[0]
+    scores = model(batch[0]) if kind == "pairs" else model(**batch).logits
+    classes = batch[1] if kind == "pairs" else batch["labels"]
+    assert task.accuracy(model, batch) == (scores.argmax(1) == classes).float().mean()
+    assert 0.6 < evals[-1]["accuracy"] <= 1
+
+
+def test_the_mean_over_held_out_batches_counts_samples(tmp_path, monkeypatch):
+    """The last batch, which is shorter, would count for too much."""
+    x = torch.randn(10, 4)
+    y = torch.tensor([0] * 8 + [1] * 2)
+    apart = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=8)
+
+    class Always(torch.nn.Module):
+        def __init__(self, norm):
+            super().__init__()
+            self.norm, self.scores = norm(4), torch.nn.Parameter(torch.tensor([5.0, 0.0]))
+
+        def forward(self, x):
+            return self.scores + 0 * self.norm(x)[:, :2]
+
+    own(monkeypatch, loader=apart, val=list(apart), model=Always)
+    given = {"model": "own:model", "data": "own:loader", "val": "own:val", "batch": None, "steps": 1}
+    events = trained(tmp_path, Run(Variant("v"), 1e-9, 1, "final", 1), **given)
+    first = next(e for e in events if e["event"] == "eval")
+    assert first["accuracy"] == pytest.approx(0.8)
 
 
 def test_too_few_own_batches_are_named(monkeypatch):
-    own = type(sys)("few")
-    own.batches = [torch.zeros(1, 2)] * 3
-    monkeypatch.setitem(sys.modules, "few", own)
-    with pytest.raises(ValueError, match="gives 3 batches; more than 5 are needed"):
-        data.batches_of("few:batches", 5)
+    own(monkeypatch, batches=[torch.zeros(1, 2)])
+    with pytest.raises(ValueError, match="has 1 batches; at least 2 are needed"):
+        samples.own_data("own:batches", None, None, 5)
 
 
 def test_every_image_is_seen_once_an_epoch_and_none_that_is_held_out():
@@ -151,6 +210,7 @@ def test_every_image_is_seen_once_an_epoch_and_none_that_is_held_out():
     assert len(seen.unique(dim=0)) >= 0.99 * len(seen)
     held_out = torch.cat([batch[0] for batch in images.validation()])
     assert len(held_out) == 179
+    assert not {tuple(row.tolist()) for row in seen} & {tuple(row.tolist()) for row in held_out.flatten(1)}
 
 
 def test_an_image_folder_is_read_by_class(tmp_path):
@@ -158,7 +218,8 @@ def test_an_image_folder_is_read_by_class(tmp_path):
         (tmp_path / name).mkdir()
         for i in range(6):
             Image.fromarray(numpy.full((9, 9, 3), shade, numpy.uint8)).save(tmp_path / name / f"{i}.png")
-    images, labels = data.images_of(str(tmp_path), 8)
+    images, labels, names = data.images_of(str(tmp_path), 8)
+    assert names == ["dark", "light"]
     assert data.kind_of(str(tmp_path)) == "images"
     assert images.shape == (12, 3, 8, 8)
     assert torch.equal(images.mean((1, 2, 3)).sign(), labels * 2.0 - 1)
@@ -201,18 +262,13 @@ def test_saved_images_are_read_with_their_classes(tmp_path):
     features = Features({"image": Image(), "label": ClassLabel(names=["dark", "light"])})
     rows = Dataset.from_dict({"image": pictures, "label": [i % 2 for i in range(12)]}, features=features)
     rows.save_to_disk(tmp_path / "data")
-    images, labels = data.images_of(f"hf:{tmp_path / 'data'}", 8)
+    images, labels, _ = data.images_of(f"hf:{tmp_path / 'data'}", 8)
     assert torch.equal(images.mean((1, 2, 3)).sign(), labels * 2.0 - 1)
 
 
 @pytest.mark.parametrize("model", ["decoder", "hugging face"])
 def test_known_models_learn_own_rows_of_tokens(model, tmp_path, monkeypatch):
-    def rows(seed):
-        chance = torch.Generator().manual_seed(seed)
-        return (torch.randint(0, 4, (8, 1), generator=chance).expand(8, 17) for _ in range(30))
-
-    own = type(sys)("rows")
-    own.rows = rows
-    monkeypatch.setitem(sys.modules, "rows", own)
+    rows = torch.randint(0, 4, (240, 1)).expand(240, 17)
+    own(monkeypatch, rows=torch.utils.data.DataLoader(rows, 8, shuffle=True))
     given = {} if model == "decoder" else {"model": saved("causal", tmp_path)}
-    learns(tmp_path, Variant("v"), data="rows:rows", steps=30, **given)
+    learns(tmp_path, Variant("v"), data="own:rows", steps=30, **given)

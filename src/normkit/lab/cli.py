@@ -84,9 +84,14 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--data",
         metavar="DATA",
         help="python-docs, digits, a text file, a folder of text or of images, "
-        "hf:NAME, module:iterable (what suits the model)",
+        "hf:NAME, hf:NAME@SPLIT, module:loader (what suits the model)",
     )
-    on.add_argument("--batch", type=int, metavar="N", help="sequences or images of a batch (16; images 64)")
+    on.add_argument(
+        "--val",
+        metavar="DATA",
+        help="held-out data, named as --data is; of hf:NAME also the name of a split (a tenth of the data, drawn once)",
+    )
+    on.add_argument("--batch", type=int, metavar="N", help="samples of a batch (16; images 64; a loader's own)")
     on.add_argument(
         "--length", type=int, default=Settings.length, metavar="N", help="tokens of a sequence (%(default)s)"
     )
@@ -238,7 +243,7 @@ def chosen(options: argparse.Namespace) -> tuple[Variant, ...]:
 
 def settled(options: argparse.Namespace, variants: int) -> Settings:
     """Return the settings, with what was left open decided."""
-    from normkit.lab import data, tasks
+    from normkit.lab import data, samples, tasks
 
     if options.steps and options.seconds:
         raise ValueError("--steps and --seconds exclude each other")
@@ -269,9 +274,10 @@ def settled(options: argparse.Namespace, variants: int) -> Settings:
     return Settings(
         model=options.model,
         data=source,
+        val=options.val,
         steps=steps,
         seconds=options.seconds,
-        batch=options.batch or (64 if data.kind_of(source) == "images" else 16),
+        batch=options.batch or {"images": tasks.IMAGES, "batches": None}.get(data.kind_of(source), samples.BATCH),
         length=options.length,
         seeds=options.seeds,
         lrs=tuple(options.lr) if options.lr else None,

@@ -6,13 +6,15 @@ That is also why a run needs no more than its step to go on where it stopped.
 from __future__ import annotations
 
 import importlib
-import itertools
 import os
+import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -22,6 +24,7 @@ TEXT_FILES = (".txt", ".md", ".rst", ".py", ".json", ".jsonl", ".csv", ".html", 
 IMAGE_FILES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif")
 SAVED = ("state.json", "dataset_dict.json")  # one of these lies in a folder that datasets.save_to_disk has written
 HELD_OUT = 0.1
+MOST_HELD_OUT = 1000  # samples, or twenty batches if that is more: what every evaluation passes through the model
 
 
 class Data(Protocol):
@@ -44,19 +47,46 @@ def generator(*numbers: int) -> torch.Generator:
     return torch.Generator().manual_seed(mixed)
 
 
+def held_out(count: int, batch: int, labels: Tensor | None = None) -> Tensor:
+    """Return which of ``count`` samples are held out: a tenth, at least one batch if possible, drawn once for ever.
+
+    With labels the draw is stratified: of n samples of a class, the i-th in a random order stands at (i + 1/2) / n, and
+    the samples that stand first are taken.
+    """
+    share = min(int(count * HELD_OUT), max(MOST_HELD_OUT, 20 * batch))
+    wanted = max(1, share, min(batch, count // 4))
+    order = torch.randperm(count, generator=generator(0))
+    if labels is None:
+        return order[:wanted].sort().values
+    stands = torch.empty(count, dtype=torch.float64)
+    for label in labels.unique():
+        rows = order[labels[order] == label]
+        stands[rows] = (torch.arange(len(rows), dtype=torch.float64) + 0.5) / len(rows)
+    return order[stands[order].argsort(stable=True)][:wanted].sort().values
+
+
+def all_but(rows: Tensor, count: int) -> Tensor:
+    """Return the numbers below ``count`` that are not among ``rows``."""
+    kept = torch.ones(count, dtype=torch.bool)
+    kept[rows] = False
+    return kept.nonzero().flatten()
+
+
 class Tokens:
-    """A long row of tokens; a batch is (batch, length + 1) of it, cut at random places; the last tenth is held out."""
+    """A long row of tokens; a batch is (batch, length + 1) of it, cut at random places.
+
+    The last tenth is held out, or all of ``apart``.
+    """
 
     unit = "tokens"
 
-    def __init__(self, tokens: Tensor, batch: int, length: int, batches: int, source: str):
-        held_out = int(len(tokens) * HELD_OUT)
-        if held_out < length + 2:
-            need = int((length + 2) / HELD_OUT) + 1
-            raise ValueError(
-                f"data {source!r} has {len(tokens)} tokens; at least {need} are needed for sequences of {length}"
-            )
-        self.tokens, self.held_out = tokens[:-held_out], tokens[-held_out:]
+    def __init__(self, tokens: Tensor, batch: int, length: int, batches: int, source: str, apart: Tensor | None = None):
+        if apart is None:
+            _require_tokens(int(len(tokens) * HELD_OUT), len(tokens), length, HELD_OUT, source)
+            tokens, apart = tokens.tensor_split([len(tokens) - int(len(tokens) * HELD_OUT)])
+        _require_tokens(len(tokens), len(tokens), length, 1.0, source)
+        _require_tokens(len(apart), len(apart), length, 1.0, "held out")
+        self.tokens, self.held_out = tokens, apart
         self.batch, self.length, self.batches = batch, length, batches
 
     def train(self, seed: int, step: int) -> Tensor:
@@ -74,18 +104,26 @@ class Tokens:
         return tokens[places[:, None] + torch.arange(self.length + 1)]
 
 
+def _require_tokens(usable: int, count: int, length: int, share: float, source: str) -> None:
+    if usable < length + 2:
+        need = int((length + 2) / share) + (share < 1)
+        raise ValueError(f"data {source!r} has {count} tokens; at least {need} are needed for sequences of {length}")
+
+
 class Images:
-    """Labelled images, in a new order every epoch; a tenth, at least one batch if possible, is held out."""
+    """Labelled images, in a new order every epoch; some of each class are held out, or all of ``apart``."""
 
     unit = "images"
 
-    def __init__(self, images: Tensor, labels: Tensor, batch: int, source: str):
+    def __init__(
+        self, images: Tensor, labels: Tensor, batch: int, source: str, apart: tuple[Tensor, Tensor] | None = None
+    ):
         if len(images) < 10:
             raise ValueError(f"data {source!r} has {len(images)} images; at least 10 are needed")
-        order = torch.randperm(len(images), generator=generator(0))
-        held_out = max(int(len(images) * HELD_OUT), min(batch, len(images) // 4))
-        self.images, self.labels = images[order[held_out:]], labels[order[held_out:]]
-        self.held_out = images[order[:held_out]], labels[order[:held_out]]
+        rows = held_out(len(images), batch, labels)
+        kept = all_but(rows, len(images)) if apart is None else torch.arange(len(images))
+        self.images, self.labels = images[kept], labels[kept]
+        self.held_out = (images[rows], labels[rows]) if apart is None else apart
         self.batch = min(batch, len(self.images))
         self.shape, self.classes = tuple(images.shape[1:]), int(labels.max()) + 1
         self.epoch: tuple[tuple[int, int], Tensor] = ((-1, -1), torch.empty(0))
@@ -102,38 +140,6 @@ class Images:
         """Return all that was held out."""
         images, labels = self.held_out
         return list(zip(images.split(self.batch), labels.split(self.batch), strict=True))
-
-
-class Batches:
-    """A user's iterable of batches; the first ones are held out, and at its end it begins again."""
-
-    unit = "samples"
-
-    def __init__(self, make: Callable[[int], Iterator[Any]], held_out: int, source: str):
-        self.make, self.source = make, source
-        self.held_out = list(itertools.islice(make(0), held_out))
-        if next(itertools.islice(make(0), held_out, None), None) is None:
-            raise ValueError(
-                f"data {source!r} gives {len(self.held_out)} batches; more than {held_out} are needed, "
-                "since that many are held out for validation"
-            )
-        self.place: tuple[int, int] = (-1, 0)
-
-    def train(self, seed: int, step: int) -> Any:
-        """Return the next batch; a step before the last one, or another seed, begins again."""
-        if self.place[0] != seed or step <= self.place[1]:
-            self.stream, self.place = self._endless(seed), (seed, 0)
-        batch = next(itertools.islice(self.stream, step - self.place[1] - 1, None))
-        self.place = (seed, step)
-        return batch
-
-    def _endless(self, seed: int) -> Iterator[Any]:
-        while True:
-            yield from itertools.islice(self.make(seed), len(self.held_out), None)
-
-    def validation(self) -> list[Any]:
-        """Return the first batches."""
-        return self.held_out
 
 
 def text_of(source: str, column: str = "text") -> str:
@@ -161,19 +167,42 @@ def text_of(source: str, column: str = "text") -> str:
 def hugging_face(source: str) -> Any:
     """Load a data set: ``hf:NAME`` or ``hf:NAME:CONFIG``, a folder of parquet or JSON, or one that datasets has saved.
 
-    Of several splits, the one to train on.
+    ``hf:NAME@SPLIT`` is one of its splits; without, of several the one to train on.
     """
     datasets = library("datasets")
-    name, _, config = source.removeprefix("hf:").partition(":")
+    whole, split = split_of(source)
+    name, _, config = whole.removeprefix("hf:").partition(":")
     saved = any((Path(name) / file).is_file() for file in SAVED)
     try:
         found = datasets.load_from_disk(name) if saved else datasets.load_dataset(name, config or None)
     except Exception as error:  # datasets raises its own kinds, and those of the network below it
         raise ValueError(f"data {source!r} cannot be loaded: {error}") from error
-    return found.get("train", next(iter(found.values()))) if hasattr(found, "values") else found
+    if not hasattr(found, "values"):
+        found = {"train": found}
+    if split and split not in found:
+        raise ValueError(f"data {whole!r} has no split {split!r}; it has {', '.join(found)}")
+    return found[split] if split else found.get("train", next(iter(found.values())))
 
 
-def images_of(source: str, size: int | None) -> tuple[Tensor, Tensor]:
+def split_of(source: str) -> tuple[str, str]:
+    """Take the split's name from a Hugging Face data set's.
+
+    >>> split_of("hf:imdb@test"), split_of("hf:imdb:plain")
+    (('hf:imdb', 'test'), ('hf:imdb:plain', ''))
+    """
+    whole, _, split = source.rpartition("@")
+    return (whole, split) if whole and split.isidentifier() else (source, "")
+
+
+class Pictures(NamedTuple):
+    """Images (N, C, H, W), their classes, and what the classes are called."""
+
+    images: Tensor
+    labels: Tensor
+    names: list[str]
+
+
+def images_of(source: str, size: int | None) -> Pictures:
     """Read labelled images: scikit-learn's digits, a folder with a folder for each class, or ``hf:NAME``."""
     if source == "digits":
         require("sklearn")
@@ -181,14 +210,25 @@ def images_of(source: str, size: int | None) -> tuple[Tensor, Tensor]:
 
         found = load_digits()
         images = torch.tensor(found.images, dtype=torch.float32)[:, None] / 8 - 1
-        return _resized(images, size), torch.tensor(found.target, dtype=torch.int64)
+        return Pictures(_resized(images, size), torch.tensor(found.target, dtype=torch.int64), list("0123456789"))
     rows = hugging_face(source) if source.startswith("hf:") else _image_folder(source)
     image = next((n for n, kind in rows.features.items() if type(kind).__name__ == "Image"), None)
     label = next((n for n, kind in rows.features.items() if type(kind).__name__ == "ClassLabel"), None)
     if image is None or label is None:
         raise ValueError(f"data {source!r} must have an image and a class label; its columns are {rows.column_names}")
     images = torch.stack([_pixels(picture, size or 32) for picture in rows[image]])
-    return images, torch.tensor(rows[label], dtype=torch.int64)
+    return Pictures(images, torch.tensor(rows[label], dtype=torch.int64), rows.features[label].names)
+
+
+def require_apart(source: str, apart: str) -> None:
+    """Refuse held-out data that are a part of those trained on."""
+    one, other = (Path(split_of(name)[0]).resolve() for name in (source, apart))
+    paths = one.exists() and other.exists()
+    same = source == apart or (paths and (one.is_relative_to(other) or other.is_relative_to(one)))
+    if source.startswith("hf:") and apart.startswith("hf:"):
+        same = hugging_face(source)._fingerprint == hugging_face(apart)._fingerprint
+    if same:
+        raise ValueError(f"held-out data {apart!r} are among those that are trained on, {source!r}; --val needs others")
 
 
 def _image_folder(source: str) -> Any:
@@ -196,8 +236,6 @@ def _image_folder(source: str) -> Any:
 
 
 def _pixels(picture: Any, size: int) -> Tensor:
-    import numpy
-
     pixels = numpy.asarray(picture.convert("RGB").resize((size, size)), dtype=numpy.float32)
     return torch.from_numpy(pixels).permute(2, 0, 1) / 127.5 - 1
 
@@ -208,26 +246,35 @@ def _resized(images: Tensor, size: int | None) -> Tensor:
     return torch.nn.functional.interpolate(images, (size, size), mode="bilinear", align_corners=False)
 
 
-def batches_of(source: str, held_out: int) -> Batches:
-    """Take batches from ``module:iterable``: an iterable, or a function that returns one, given a seed or nothing."""
-    found = resolve(source, "data")
-    seeded = callable(found) and "seed" in getattr(getattr(found, "__code__", None), "co_varnames", ())
-
-    def make(seed: int) -> Iterator[Any]:
-        return iter(found(seed=seed) if seeded else found() if callable(found) else found)
-
-    return Batches(make, held_out, source)
-
-
 def resolve(source: str, role: str) -> Any:
-    """Import ``module:name``, with modules of the current folder."""
+    """Import ``module:name``, with modules of the current folder; what a module draws at random is the same each time.
+
+    Otherwise every process that imports it would have data of its own.
+    """
     module, _, name = source.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        return getattr(importlib.import_module(module), name)
+        with chances(0):
+            return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"{role} {source!r} cannot be imported: {error}") from error
+
+
+@contextmanager
+def chances(*numbers: int) -> Iterator[None]:
+    """Within it, what Python, NumPy and torch draw on the CPU depends on ``numbers`` alone; then all is as before."""
+    before = random.getstate(), numpy.random.get_state(), torch.get_rng_state()
+    seed = generator(*numbers).initial_seed()
+    random.seed(seed)
+    numpy.random.seed(seed % 2**32)
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        numpy.random.set_state(before[1])
+        torch.set_rng_state(before[2])
 
 
 def kind_of(source: str) -> str:
@@ -246,5 +293,5 @@ def kind_of(source: str) -> str:
         return "batches"
     raise ValueError(
         f"no data {source!r}: neither a file nor a folder is there; data is 'python-docs', 'digits', a path, "
-        "'hf:NAME' or 'module:iterable'"
+        "'hf:NAME' or 'module:loader'"
     )

@@ -17,12 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normkit.lab import files, tasks
+from normkit.lab import files, samples, tasks
 from normkit.lab.models import spheres
 from normkit.lab.plan import Run, Settings
 from normkit.lab.probe import Probe, blocks
 
 BLOWN_UP = 3.0  # a validation loss of so many times its start counts as diverged, as NaN does
+PROGRESS = ("step", "elapsed", "tokens", "first_step", "start", "best", "last", "held_out")  # what a checkpoint keeps
 LEAST_RATE = 0.1  # where the cosine ends, as a share of the learning rate
 
 
@@ -85,6 +86,7 @@ class Training:
         self.probe = Probe(model)
         self.on_the_sphere = spheres(model)
         self._prepare(model)
+        self.held_out = samples.print_of(self.task.data.validation())
         self.validation = [self._mine(batch) for batch in self.task.data.validation()]
         torch.manual_seed(run.seed)
         self.step, self.elapsed, self.tokens, self.first_step = 0, 0.0, 0, 0.0
@@ -202,7 +204,7 @@ class Training:
         self.model.eval()
         found = {"loss": self._over_validation(self.task.loss)}
         if self.task.accuracy is not None:
-            found["metric"] = self._over_validation(self.task.accuracy)
+            found["accuracy"] = self._over_validation(self.task.accuracy)
         self.model.train()
         self.log.write("eval", step=self.step, **_plain(found))
         self.last = found["loss"]
@@ -210,13 +212,16 @@ class Training:
         return self.last if math.isfinite(self.last) else math.inf
 
     def _over_validation(self, measure: Callable[[nn.Module, Any], Tensor]) -> float:
+        sizes = torch.tensor([float(self.task.size(batch)) for batch in self.validation])
         with self.accelerator.autocast():
-            return self._mean(torch.stack([measure(self.model, batch) for batch in self.validation]).float().mean())
+            found = torch.stack([measure(self.model, batch) for batch in self.validation]).float()
+        return self._mean(found @ (sizes / sizes.sum()).to(found.device))
 
     def _begin(self) -> None:
         run = self.run
         facts = {"variant": run.variant.name, "lr": run.lr, "seed": run.seed, "phase": run.phase}
-        self.log.write("start", **facts, steps=run.steps, parameters=self.parameters, time=time.time())
+        more = {"steps": run.steps, "parameters": self.parameters, "held_out": self.held_out}
+        self.log.write("start", **facts, **more, time=time.time())
         self.start = self._evaluate()
 
     def _resume(self) -> None:
@@ -225,6 +230,8 @@ class Training:
         if state is not None:
             set_state(self.model, self.optimizer, state["training"], self.accelerator.num_processes > 1)
             files.set_chances(state["chances"])
+            if state["progress"]["held_out"] != self.held_out:
+                raise ValueError("other samples are held out than when this run began: the data must stay the same")
             for name, value in state["progress"].items():
                 setattr(self, name, value)
         path = self.folder.log(self.run.name)
@@ -232,7 +239,7 @@ class Training:
 
     def _save(self) -> None:
         self._write_reading()
-        progress = {n: getattr(self, n) for n in ("step", "elapsed", "tokens", "first_step", "start", "best", "last")}
+        progress = {name: getattr(self, name) for name in PROGRESS}
         training = get_state(self.model, self.optimizer, self.accelerator.num_processes > 1)
         if self.accelerator.is_main_process:
             self.log.settle()

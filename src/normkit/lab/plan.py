@@ -49,6 +49,8 @@ CHOICES = tuple(f.name for f in dataclasses.fields(Variant) if f.name != "name")
 class Settings:
     """What all variants have in common.
 
+    val: where held-out data come from; None holds out a part of ``data``.
+    batch: None is a user's own loader's.
     steps, seconds: how long a run trains; with ``seconds``, the clock decides and ``steps`` is None.
     lrs: the learning rates to search, one for no search; None searches around the optimizer's usual rate.
     trials: the most trials of such a search: three, and further ones while the best rate is the lowest or highest.
@@ -60,9 +62,10 @@ class Settings:
 
     model: str = "decoder"
     data: str = "python-docs"
+    val: str | None = None
     steps: int | None = 120
     seconds: float | None = None
-    batch: int = 16
+    batch: int | None = 16
     length: int = 64
     seeds: int = 5
     lrs: tuple[float, ...] | None = None

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit import catalog
-from normkit.lab import data, models
+from normkit.lab import data, models, samples
 from normkit.lab.data import Data
 from normkit.lab.plan import Settings, Variant, named_arguments
 from normkit.lab.swap import maker, swap
@@ -32,6 +32,7 @@ BUILT_IN = {
     "vit": {"dim": 48, "depth": 4, "heads": 4, "patch": 2},
     "resnet": {"dim": 16, "depth": 1},
 }
+IMAGES = 64  # images of a batch, where it is left open
 TEXT_MODELS = {"decoder": models.decoder}
 IMAGE_MODELS = {"vit": models.vit, "resnet": models.resnet}
 DEFAULT_DATA = {"decoder": "python-docs", "vit": "digits", "resnet": "digits"}
@@ -181,9 +182,12 @@ def _tokenized(transformers: Any, name: str, config: Any, settings: Settings) ->
                 f"model 'hf:{name}' has no tokenizer, and its vocabulary of {config.vocab_size} is too small for bytes"
             )
         return _bytes(settings), config.vocab_size - 1
-    tokens = torch.tensor(tokenizer(_text(settings), add_special_tokens=False, verbose=False)["input_ids"])
+
+    def encode(text: str) -> Tensor:
+        return torch.tensor(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
     mask = tokenizer.mask_token_id
-    return _tokens(tokens, settings), config.vocab_size - 1 if mask is None else mask
+    return _tokens(encode, settings), config.vocab_size - 1 if mask is None else mask
 
 
 def _own(name: str, settings: Settings) -> Task:
@@ -208,30 +212,51 @@ def _own_data(settings: Settings, build: Callable[[Variant, int], nn.Module]) ->
     """Return the task of learning a user's batches, if the data are such."""
     if data.kind_of(settings.data) != "batches":
         return None
-    return own_batches(data.batches_of(settings.data, settings.eval_batches), build)
+    return own_batches(samples.own_data(settings.data, settings.val, settings.batch, settings.eval_batches), build)
 
 
-def _text(settings: Settings) -> str:
-    if data.kind_of(settings.data) not in ("text", "either"):
-        raise ValueError(f"model {settings.model!r} learns from text, which data {settings.data!r} is not")
-    return data.text_of(settings.data)
+def _apart(settings: Settings) -> str | None:
+    """Return the source of the held-out data, if it is one of its own; a bare word names a split of the data's."""
+    if settings.val is None:
+        return None
+    whole = data.split_of(settings.data)[0]
+    split = whole.startswith("hf:") and settings.val.isidentifier() and not Path(settings.val).exists()
+    found = f"{whole}@{settings.val}" if split else settings.val
+    data.require_apart(settings.data, found)
+    return found
 
 
 def _bytes(settings: Settings) -> data.Tokens:
-    return _tokens(torch.frombuffer(bytearray(_text(settings).encode()), dtype=torch.uint8).long(), settings)
+    return _tokens(lambda text: torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8).long(), settings)
 
 
-def _tokens(tokens: Tensor, settings: Settings) -> data.Tokens:
-    return data.Tokens(tokens, settings.batch, settings.length, settings.eval_batches, settings.data)
+def _tokens(encode: Callable[[str], Tensor], settings: Settings) -> data.Tokens:
+    apart = _apart(settings)
+    for source in filter(None, (settings.data, apart)):
+        if data.kind_of(source) not in ("text", "either"):
+            raise ValueError(f"model {settings.model!r} learns from text, which data {source!r} is not")
+    tokens, held_out = (None if source is None else encode(data.text_of(source)) for source in (settings.data, apart))
+    assert tokens is not None
+    batch = settings.batch or samples.BATCH
+    return data.Tokens(tokens, batch, settings.length, settings.eval_batches, settings.data, held_out)
 
 
 def _images(settings: Settings, size: int | None, channels: int | None = None) -> data.Images:
-    if data.kind_of(settings.data) not in ("images", "either"):
-        raise ValueError(f"model {settings.model!r} learns from images, which data {settings.data!r} is not")
-    images, labels = data.images_of(settings.data, size)
-    if channels not in (None, images.shape[1]):
-        images = images.mean(1, keepdim=True).expand(-1, channels, -1, -1)
-    return data.Images(images, labels, settings.batch, settings.data)
+    apart = _apart(settings)
+    found = [_pictures(source, settings, size, channels) for source in filter(None, (settings.data, apart))]
+    if found[0].names != found[-1].names:
+        raise ValueError(f"held-out data {apart!r} has classes {found[-1].names}, and the data {found[0].names}")
+    held_out = None if apart is None else (found[1].images, found[1].labels)
+    return data.Images(found[0].images, found[0].labels, settings.batch or IMAGES, settings.data, held_out)
+
+
+def _pictures(source: str, settings: Settings, size: int | None, channels: int | None) -> data.Pictures:
+    if data.kind_of(source) not in ("images", "either"):
+        raise ValueError(f"model {settings.model!r} learns from images, which data {source!r} is not")
+    found = data.images_of(source, size)
+    if channels in (None, found.images.shape[1]):
+        return found
+    return found._replace(images=found.images.mean(1, keepdim=True).expand(-1, channels, -1, -1))
 
 
 def scores(output: Any) -> Tensor:
@@ -275,7 +300,7 @@ def image_class(images: data.Images, build: Callable[[Variant, int], nn.Module])
     return Task(images, build, loss, lambda batch: len(batch[1]), accuracy)
 
 
-def own_batches(batches: data.Batches, build: Callable[[Variant, int], nn.Module]) -> Task:
+def own_batches(batches: Data, build: Callable[[Variant, int], nn.Module]) -> Task:
     """Train on a user's batches.
 
     A mapping goes to the model as keywords, and the model gives the loss; of a pair, the second is what the model
@@ -291,7 +316,27 @@ def own_batches(batches: data.Batches, build: Callable[[Variant, int], nn.Module
             return F.mse_loss(found, wanted)
         return F.cross_entropy(found.flatten(0, wanted.dim() - 1), wanted.flatten())
 
-    return Task(batches, build, loss, _own_size)
+    classes = _classes(next(iter(batches.validation()), None)) is not None
+    return Task(batches, build, loss, _own_size, _right if classes else None)
+
+
+def _classes(batch: Any) -> Tensor | None:
+    """Return the classes that a batch wants, one a sample; None if it wants something else."""
+    wanted = batch.get("labels") if isinstance(batch, dict) else batch[1] if _is_pair(batch) else None
+    whole = isinstance(wanted, Tensor) and wanted.dim() == 1 and not wanted.is_floating_point()
+    return wanted if whole else None
+
+
+def _is_pair(batch: Any) -> bool:
+    return isinstance(batch, tuple | list) and len(batch) == 2
+
+
+def _right(model: nn.Module, batch: Any) -> Tensor:
+    """Return the share of a batch's samples whose class has the highest score."""
+    found = scores(model(**batch) if isinstance(batch, dict) else model(batch[0]))
+    wanted = _classes(batch)
+    assert wanted is not None
+    return (found.argmax(-1) == wanted).float().mean()
 
 
 def _own_size(batch: Any) -> int:
