@@ -2,7 +2,7 @@
 
 A golden is ``goldens/METHOD/CASE.npz``: arrays of inputs, outputs, gradients and states, and a JSON text ``meta``
 that says how to build the method and what to call. It is compared in the dtype that it was recorded in, with its own
-tolerances.
+tolerances. One of strings is ``goldens/METHOD/CASE.json``, the text alone. ``goldens/README.md`` describes both.
 """
 
 import importlib.util
@@ -10,12 +10,14 @@ import json
 import pathlib
 
 import numpy as np
+import pytest
 import torch
 
 import normkit as nk
+from record import plain
 
 FOLDER = pathlib.Path(__file__).parent / "goldens"
-CASES = sorted(f"{p.parent.name}/{p.stem}" for p in FOLDER.glob("*/*.npz"))
+CASES = sorted(f"{p.parent.name}/{p.stem}" for p in FOLDER.glob("*/*") if p.suffix in (".npz", ".json"))
 
 _spec = importlib.util.spec_from_file_location("golden_functions", FOLDER / "functions.py")
 _functions = importlib.util.module_from_spec(_spec)
@@ -24,6 +26,51 @@ _spec.loader.exec_module(_functions)
 
 def tensor(array):
     return torch.from_numpy(np.array(array))
+
+
+def replay(case: str):
+    if (FOLDER / f"{case}.json").exists():
+        replay_text(json.loads((FOLDER / f"{case}.json").read_text(encoding="utf-8")))
+    else:
+        Golden(case).replay()
+
+
+def make(meta, **more):
+    name, args, kwargs = meta["name"], meta.get("args", []), meta.get("kwargs", {})
+    build = _functions.FUNCTIONS.get(name) or (lambda *a, **k: nk.create(name, *a, **k))
+    return build(*args, **kwargs, **more)
+
+
+def replay_text(meta):
+    """Strings, whole numbers, lengths and keys must be equal, numbers with a fraction within the tolerances."""
+    subject, near = make(meta), {"rel": meta["rtol"], "abs": meta["atol"], "nan_ok": True}
+    for index, step in enumerate(meta["steps"]):
+        name = step.get("call", "__call__")
+        call = subject if name == "__call__" else getattr(subject, name)
+        inputs, keywords = step.get("inputs", []), step.get("kwargs", {})
+        if "raises" in step:
+            with pytest.raises(Exception) as raised:
+                call(*inputs, **keywords)
+            assert step["raises"] in {kind.__name__ for kind in raised.type.__mro__}, f"step{index}"
+            continue
+        returned = plain(call(*inputs, **keywords))
+        if "output" in step:
+            same(f"step{index} {name}", returned, step["output"], near)
+
+
+def same(what, got, want, near):
+    if isinstance(want, dict) and isinstance(got, dict):
+        assert got.keys() == want.keys(), what
+        for key, value in want.items():
+            same(f"{what}[{key!r}]", got[key], value, near)
+    elif isinstance(want, list) and isinstance(got, list):
+        assert len(got) == len(want), what
+        for index, value in enumerate(want):
+            same(f"{what}[{index}]", got[index], value, near)
+    elif isinstance(want, float) and type(got) in (int, float):
+        assert got == pytest.approx(want, **near), what
+    else:
+        assert (type(got), got) == (type(want), want), what
 
 
 class Golden:
@@ -50,9 +97,7 @@ class Golden:
             self.replay_step(module, step, f"step{index}/")
 
     def build(self):
-        name, args, kwargs = self.meta["name"], self.meta.get("args", []), self.meta.get("kwargs", {})
-        make = _functions.FUNCTIONS.get(name) or (lambda *a, **k: nk.create(name, *a, **k))
-        module = make(*args, **kwargs, **self.sublayers()).to(self.dtype)
+        module = make(self.meta, **self.sublayers()).to(self.dtype)
         wanted, own = self.part("state/"), module.state_dict()
         assert set(wanted) <= set(own), f"state_dict lacks {sorted(set(wanted) - set(own))}; it has {sorted(own)}"
         module.load_state_dict({**own, **{k: v.reshape(own[k].shape) for k, v in wanted.items()}})

@@ -19,10 +19,11 @@ import normkit
 from normkit import catalog, cli
 
 ROOT = pathlib.Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 GROUPS = PROJECT["optional-dependencies"]
 PAGES = sorted(
-    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks/README.md", *(ROOT / "docs").glob("*.md")]
+    [*ROOT.glob("*.md"), ROOT / "benchmarks/README.md", ROOT / "tests/goldens/README.md", *DOCS.glob("*.md")]
 )
 MODULES = sorted(found.name for found in pkgutil.walk_packages(normkit.__path__, "normkit."))
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

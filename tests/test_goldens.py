@@ -12,7 +12,7 @@ WRONG: dict[str, str] = {}  # case -> why the recording, worked out in float64 f
 def test_agrees_with_its_golden(case, request):
     if case in WRONG:
         request.applymarker(pytest.mark.xfail(reason=WRONG[case], strict=True))
-    replay.Golden(case).replay()
+    replay.replay(case)
 
 
 def test_every_golden_belongs_to_a_method_or_a_function():
