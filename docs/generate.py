@@ -71,7 +71,7 @@ def page(card: Card) -> str:
     state = [(f"`{e.name}`", f"`{e.shape}`", e.kind) for e in reference.state(card)]
     sections = [
         ("", f"# {card.name}\n\n**{escaped(card.summary)}**"),
-        ("", f"`normkit.{card.cls.__name__}`, in `{reference.folder(card)}`"),
+        ("", f"`normkit.{card.entry.__name__}`, in `{reference.folder(card)}`"),
         ("", f"```python\n{reference.usage(card)}\n```"),
         ("", docstrings.fenced(reference.explanation(card))),
         ("Axes", f"{svg(card)}\n\n{escaped(sentence(reference.statistic(card)))}\n\n{legend(card)}"),

@@ -92,12 +92,30 @@ class Golden:
 
     def replay(self):
         torch.manual_seed(self.meta.get("seed", 0))
+        if self.meta["kind"] == "optimizer":
+            return self.replay_optimizer()
         module = self.build()
         for index, step in enumerate(self.meta["steps"]):
             self.replay_step(module, step, f"step{index}/")
 
+    def replay_optimizer(self):
+        parameters = {name: torch.nn.Parameter(value) for name, value in self.part("param/").items()}
+        groups = [
+            {"params": [parameters[name] for name in group["params"]], **group.get("kwargs", {})}
+            for group in self.meta.get("groups", [])
+        ]
+        optimizer = nk.create(self.meta["name"], groups or list(parameters.values()), **self.meta.get("kwargs", {}))
+        for index in range(len(self.meta["steps"])):
+            grads = self.part(f"step{index}/grad/")
+            for name, parameter in parameters.items():
+                parameter.grad = grads.get(name)
+            optimizer.step()
+            for name, want in self.part(f"step{index}/param/").items():
+                self.check(f"step{index} parameter {name}", parameters[name], want)
+
     def build(self):
-        module = make(self.meta, **self.sublayers()).to(self.dtype)
+        module = make(self.meta, **self.sublayers())
+        module = (module if isinstance(module, torch.nn.Module) else _functions.Call(module)).to(self.dtype)
         wanted, own = self.part("state/"), module.state_dict()
         assert set(wanted) <= set(own), f"state_dict lacks {sorted(set(wanted) - set(own))}; it has {sorted(own)}"
         module.load_state_dict({**own, **{k: v.reshape(own[k].shape) for k, v in wanted.items()}})

@@ -4,29 +4,26 @@ import pytest
 import torch
 
 import normkit as nk
-from normkit import samples
 from normkit.attention._core import AttentionCore
 
-CORES = [name for name in nk.methods(room="attention") if issubclass(nk.card(name).cls, AttentionCore)]
-MASKED = [name for name in CORES if "mask?" in nk.card(name).inputs]
+CORES = [name for name in nk.methods(room="attention") if issubclass(nk.card(name).entry, AttentionCore)]
+MASKED = [name for name in CORES if "mask" in nk.card(name).inputs]
 LENGTH = 16  # of softmax-free's grid
 
 
 def build(name, **overrides):
-    return samples.build(nk.card(name), 8, dtype=torch.float64, **overrides)
+    return nk.card(name).small(8, dtype=torch.float64, **overrides)
 
 
 def draw(name, length=LENGTH, batch=2):
     """The inputs that must be given, by name; tokens are the axis before the last."""
     card = nk.card(name)
-    specs = {"q": card.shape, **{key: spec for key, spec in card.inputs.items() if not key.endswith("?")}}
+    layouts = {"q": card.shape, **{key: layout for key, layout in card.inputs.items() if not layout.optional}}
     sized = {"N": batch, "C": 8, "heads": card.example["heads"]}
     given = {}
-    for place, (key, spec) in enumerate(specs.items()):
-        axes = spec.split()
-        layout = " ".join([*axes[:-2], str(length), axes[-1]])
+    for place, (key, layout) in enumerate(layouts.items()):
         generator = torch.Generator().manual_seed(place)
-        given[key] = samples.tensor_of(layout, sized, generator, dtype=torch.float64)
+        given[key] = layout.sized(-2, length).draw(sized, generator, dtype=torch.float64)
     return given
 
 
@@ -35,11 +32,11 @@ def refused(core, inputs, word, error=(ValueError, TypeError), **more):
         core(**inputs, **more)
 
 
-@pytest.mark.parametrize("name", [name for name in CORES if len(nk.card(name).cls.forms) == 1])
+@pytest.mark.parametrize("name", [name for name in CORES if len(nk.card(name).entry.forms) == 1])
 def test_a_form_that_is_not_there_is_refused_with_the_cores_that_have_it(name):
-    missing = not nk.card(name).cls.forms[0]
+    missing = not nk.card(name).entry.forms[0]
     room = nk.methods(room="attention")
-    others = [other for other in room if missing in getattr(nk.card(other).cls, "forms", ())]
+    others = [other for other in room if missing in getattr(nk.card(other).entry, "forms", ())]
     with pytest.raises(ValueError, match=rf"causal must be {not missing}; .*: {', '.join(others)}"):
         build(name, causal=missing)
 

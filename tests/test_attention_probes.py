@@ -7,9 +7,10 @@ import pytest
 import torch
 
 import normkit as nk
-from normkit.attention.entropy import attention_entropy, entropy_lower_bound, spectral_bound
-from normkit.attention.expressivity import projection_fraction, unselectable_keys
-from normkit.attention.separation import jacobian_norm, sensitivity, separation
+from normkit.attention.attention_entropy import attention_entropy, entropy_lower_bound, spectral_bound
+from normkit.attention.attention_separation import attention_separation as separation
+from normkit.attention.attention_separation import jacobian_norm, sensitivity
+from normkit.attention.unselectable_keys import projection_fraction, unselectable_keys
 
 
 def close(got, want, **tolerance):

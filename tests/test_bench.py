@@ -13,6 +13,7 @@ import normkit as nk
 from normkit import bench, cli
 from normkit.bench import cases, cost, lengths, paths, report, timing, training
 from normkit.bench.timing import Entrant
+from normkit.layout import Layout
 
 
 @pytest.fixture(autouse=True)
@@ -168,8 +169,7 @@ def test_sizes_and_types_are_read_or_refused():
     ],
 )
 def test_a_layout_takes_the_size_asked_for(layout, size, shape):
-    fitted = cases.fit(layout, size)
-    assert nk.samples.shape_of(layout, fitted["named"], fitted["leading"], fitted["trailing"]) == shape
+    assert Layout(layout).shape(*Layout(layout).fit(size)) == shape
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_layout_takes_the_size_asked_for(layout, size, shape):
     [("N C +", (4, 8)), ("N C H W", (4, 8)), ("N 2C", (4, 7)), ("N C", (2, 3, 4)), ("... 3 H W", (2, 4, 5, 6))],
 )
 def test_a_size_that_a_layout_cannot_have_is_passed_over(layout, size):
-    assert cases.fit(layout, size) is None
+    assert Layout(layout).fit(size) is None
 
 
 def test_images_are_timed_in_both_memory_layouts():
@@ -375,7 +375,9 @@ def test_a_call_of_seconds_is_warmed_once():
 
 ATTENTION = ["bench", "--room", "attention", "--repeats", "1", "--sizes", "32,16"]
 FORMS = [
-    (name, causal) for name in nk.methods(room="attention") for causal in getattr(nk.card(name).cls, "forms", (False,))
+    (name, causal)
+    for name in nk.methods(room="attention")
+    for causal in getattr(nk.card(name).entry, "forms", (False,))
 ]
 
 

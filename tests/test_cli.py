@@ -41,7 +41,7 @@ def test_show_tells_everything_of_every_method(name, capsys):
     flat = " ".join(out.split())
     for text in (card.paper, card.provenance, *card.exempt.values(), reference.statistic(card)):
         assert " ".join(text.split()) in flat
-    for entry in nk.samples.build(card).state_dict():
+    for entry in card.small().state_dict():
         assert f"  {entry} " in out
     for argument in reference.arguments(card):
         assert f"  {argument.name} " in out
@@ -59,7 +59,7 @@ def test_the_lines_of_code_that_show_prints_run(name):
     code = reference.usage(card).rsplit("\n", 1)[0]
     scope = {name: make(768) for name, make in card.example.items() if callable(make)}  # the user's own modules
     exec(code, scope)
-    made = {name for name, value in scope.items() if type(value) is card.cls}
+    made = {name for name, value in scope.items() if type(value) is card.entry}
     assert made & {"norm", "core", "layer"}
 
 

@@ -5,9 +5,9 @@ import itertools
 import pytest
 import torch
 import torch.nn.functional as F
+from normkit.samples import inputs
 
 import normkit as nk
-from normkit.samples import inputs
 
 SHARES = (3, 1)
 BATCHED = {

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import normkit as nk
-from normkit import samples, statistics
+from normkit import statistics
 from normkit.surgery.batch_statistics import batch_norms, recalibrate, takes_batch_statistics
 from normkit.surgery.federated import average, local_entries, pool
 from normkit.surgery.selection import select
@@ -62,7 +62,7 @@ def test_local_entries_are_those_of_the_class_not_of_the_name():
 
 
 def test_of_a_block_only_the_norms_inside_are_local():
-    block = samples.build(nk.card("broadcast-residual"))
+    block = nk.card("broadcast-residual").small()
     assert all("norm" in entry for entry in local_entries(block))
     assert local_entries(block)
 

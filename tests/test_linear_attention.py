@@ -58,7 +58,7 @@ def steps(core, inputs):
     """Run the recurrent form; lightning takes its gate after the state."""
     given, state = [], None
     for token in zip(*(x.unbind(2) for x in inputs), strict=True):
-        if nk.card("lightning").cls is type(core):
+        if nk.card("lightning").entry is type(core):
             y, state = core.step(*token[:3], state, *token[3:])
         else:
             y, state = core.step(*token, state)

@@ -24,7 +24,7 @@ def methods(*layouts):
 def alone(card):
     first, *rest = card.signature.parameters.values()
     width = first.kind is first.POSITIONAL_OR_KEYWORD and first.default is first.empty
-    return width and all(key.endswith("?") for key in card.inputs) and not any(needed(card, p) for p in rest)
+    return width and all(layout.optional for layout in card.inputs.values()) and not any(needed(card, p) for p in rest)
 
 
 def needed(card, parameter):
@@ -33,7 +33,7 @@ def needed(card, parameter):
 
 def layer(name):
     card = nk.card(name)
-    return functools.partial(card.cls, **card.example) if card.example else card.cls
+    return functools.partial(card.entry, **card.example) if card.example else card.entry
 
 
 def size(modules):
@@ -47,7 +47,7 @@ def norms(model, kind):
 def takes(model_name, name, shape, **options):
     """Build the model with the method and without, compare the places and the parameters, train a step, evaluate."""
     torch.manual_seed(0)
-    make, kind = layer(name), nk.card(name).cls
+    make, kind = layer(name), nk.card(name).entry
     model = timm.create_model(model_name, num_classes=3, norm_layer=make, **options)
     plain = timm.create_model(model_name, num_classes=3, **options)
     replaced = norms(plain, (torch.nn.BatchNorm2d, torch.nn.LayerNorm))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import normkit as nk
-from normkit import samples
+from normkit.kinds.kind import layouts
 
 pytest.importorskip("onnx", reason="needs onnx")
 pytest.importorskip("onnxscript", reason="needs onnxscript, torch's exporter")
@@ -14,18 +14,11 @@ ort = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
 def build(card):
     """A small module in evaluation, its parameters moved off their initial values."""
     torch.manual_seed(0)
-    module = samples.build(card).eval()
+    module = card.small().eval()
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.add_(0.2 * torch.rand_like(parameter))
     return module
-
-
-def batch_axes(card):
-    """Where each input keeps its samples: an axis named N, or the first of any leading ones."""
-    for layout in (card.shape, *card.inputs.values()):
-        axes = layout.split(":")[0].split()
-        yield axes.index("N") if "N" in axes else 0 if "..." in axes else None
 
 
 def session(module, inputs, axes):
@@ -41,10 +34,10 @@ def session(module, inputs, axes):
 @pytest.mark.parametrize("name", nk.methods(room="activation"))
 def test_gives_the_same_numbers(name):
     card = nk.card(name)
-    module, axes = build(card), list(batch_axes(card))
-    exported = session(module, samples.inputs(card, optional=True, trailing=(3, 2)), axes)
+    module, axes = build(card), [layout.samples for layout in layouts(card)]
+    exported = session(module, card.draw(optional=True, trailing=(3, 2)), axes)
     for batch in (4, 6) if axes[0] is not None else (4,):
-        inputs = samples.inputs(card, batch=batch, optional=True, seed=batch, trailing=(3, 2))
+        inputs = card.draw(batch=batch, optional=True, seed=batch, trailing=(3, 2))
         names = [i.name for i in exported.get_inputs()]
         got = exported.run(None, {n: i.numpy() for n, i in zip(names, inputs, strict=True)})
         want = module(*inputs)

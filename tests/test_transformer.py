@@ -276,7 +276,7 @@ def test_any_norm_goes_with_any_placement(placement, norm):
     assert x.grad.abs().max() > 0
 
 
-CAUSAL = sorted(name for name, card in cores().items() if True in card.cls.forms)
+CAUSAL = sorted(name for name, card in cores().items() if True in card.entry.forms)
 NEEDS = {
     "qk-norm": {"length": 8},
     "norm-aware-linear": {"size": (2, 4)},
@@ -293,7 +293,7 @@ def options_of(core, placement):
 def fits(kind, placement, core):
     """Whether a placement and a core go together, read off their tables."""
     scaled = WIRINGS[placement].hidden != "scale" or "scale" in cores()[core].signature.parameters
-    return scaled and (kind is nk.Decoder) in cores()[core].cls.forms
+    return scaled and (kind is nk.Decoder) in cores()[core].entry.forms
 
 
 def shaken(model):
@@ -354,7 +354,7 @@ def test_groups_of_queries_share_keys_in_any_core(core):
 
 def goes_on(core):
     """Whether a core has a past to go on from: keys and values, or a state."""
-    return masks_pairs(cores()[core]) or hasattr(cores()[core].cls, "step")
+    return masks_pairs(cores()[core]) or hasattr(cores()[core].entry, "step")
 
 
 @pytest.mark.parametrize(

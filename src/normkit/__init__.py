@@ -10,11 +10,27 @@ True
 import importlib
 
 from normkit import catalog, ops, statistics
-from normkit.catalog import Card, card, create, methods
+from normkit.catalog import Card, card, create, method, methods
+from normkit.kinds import Estimator, Loss, Method, Parametrization, Transform
 from normkit.norm import Norm
 
 __version__ = "0.1.0"
-__all__ = ["Card", "Norm", "card", "catalog", "create", "methods", "ops", "statistics"]
+__all__ = [
+    "Card",
+    "Estimator",
+    "Loss",
+    "Method",
+    "Norm",
+    "Parametrization",
+    "Transform",
+    "card",
+    "catalog",
+    "create",
+    "method",
+    "methods",
+    "ops",
+    "statistics",
+]
 
 # what is no method of the catalogue: name -> the module that it is imported from at the first look-up
 _LATER = {
@@ -24,20 +40,19 @@ _LATER = {
     "Placement": "normkit.residual._stream",
     "deepnorm_constants": "normkit.residual.deepnorm",
     "preset": "normkit.residual.presets",
-    "projection_fraction": "normkit.attention.expressivity",
+    "projection_fraction": "normkit.attention.unselectable_keys",
 }
 
 
 def __getattr__(name: str):
-    """Find a method's class by its Python name; method files are imported at the first look-up."""
+    """Find a method's class or function by its Python name; its file is imported at the first look-up."""
     if name in _LATER:
         return getattr(importlib.import_module(_LATER[name]), name)
-    # only a capital can begin a class: `from normkit import check` asks here first, and must not load the catalogue
-    found = catalog.class_named(name) if name[:1].isupper() else None
+    found = catalog.entry_named(name)
     if found is None:
         raise AttributeError(f"module 'normkit' has no attribute {name!r}")
     return found
 
 
 def __dir__():
-    return sorted([*globals(), *_LATER, *catalog.class_names()])
+    return sorted([*globals(), *_LATER, *catalog.entry_names()])

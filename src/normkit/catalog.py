@@ -1,7 +1,8 @@
-"""The catalogue: one card a method, and the way from a name to a module.
+"""The catalogue: one card a method, and the way from a name to a method.
 
-A method's file carries one decorator, :func:`method`. Everything that lists, builds, documents, tests or times
-methods reads the cards collected here; nothing else keeps a list.
+The folders are the index: a file that carries the decorator :func:`method` is a method of the same name, the folder
+that it lies in its room, and it is imported when it is first asked for. Everything that lists, builds, documents, tests
+or times methods reads the cards; nothing else keeps a list. Other packages enter theirs by the same decorator.
 
     >>> import normkit as nk
     >>> nk.create("rmsnorm", 8)
@@ -17,39 +18,20 @@ import fnmatch
 import functools
 import importlib
 import inspect
-import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
-import torch
 from torch import nn
 
-ROOMS = {
-    "activation": "activations, by what a statistic is taken over",
-    "attention": "attention scores",
-    "residual": "the residual stream",
-    "weight": "weights",
-}
+from normkit.kinds import CONTRACT, Kind, kind_of
+from normkit.kinds.kind import width_argument
+from normkit.layout import Layout
 
-CONTRACT = {
-    "gradcheck": "gradients are the derivative of the forward pass",
-    "higher-derivatives": "second and third derivatives are right, torch's attention on its own formula",
-    "half": "bfloat16 and float16 stay close to float64, with parameters in half precision or float32",
-    "extremes": "zeros, constants, 1e-20, 6e4 and an offset of 1e4 give no NaN",
-    "empty": "an empty batch passes through",
-    "one": "one sample with one position passes in evaluation",
-    "compile": "one torch.compile graph, no recompile on a new batch size",
-    "export": "torch.export gives the same numbers",
-    "vmap": "torch.func.vmap and torch.func.grad work",
-    "checkpoint": "activation checkpointing changes nothing",
-    "gradients": "every parameter receives a gradient",
-    "rest": "running averages stand still in evaluation",
-    "processes": "two processes with unequal batches equal one with the joined batch",
-    "onnx": "the evaluated module exports to ONNX with the same numbers",
-    "pickle": "the module survives pickle and deepcopy",
-    "meta": "the module can be built on the meta device",
-}
+HOME = Path(__file__).parent
+ENTRY_POINTS = "normkit.methods"
+DECORATOR = b"\n@method("
 
 _cards: dict[str, Card] = {}
 
@@ -58,37 +40,39 @@ _cards: dict[str, Card] = {}
 class Card:
     """What the library knows of a method besides its mathematics.
 
-    ``shape`` is the layout of the first input, written as axis names: ``C`` is the feature count, ``...`` any leading
-    axes, ``*`` any number of trailing axes, ``+`` at least one. ``over`` names the axes that a statistic is taken
-    over; it is empty where there is no statistic. ``inputs`` lays out the further inputs in the same way, with a kind
-    after a colon (``"N : index 3"``, ``"B T : bool"``); a name that ends in ``?`` may be left out. ``peer`` builds,
-    from a feature count, another library's module for the same numbers: what the benchmark races and a test compares
-    with.
+    ``entry`` is the class or function. ``shape`` is the :class:`Layout` of the first input; ``over`` names the axes
+    that a statistic is taken over, and is empty where there is no statistic. ``inputs`` lays out the further inputs by
+    name. ``example`` holds the keyword arguments that a smallest instance needs. ``aliases`` are other names, each with
+    the arguments that make the method what the name says. ``exempt`` holds the cases of the contract that the method
+    cannot keep, each with its reason; see :meth:`exemption`. ``peer`` builds, from a feature count, another library's module for the same
+    numbers: what the benchmark races and a test compares with.
     """
 
     name: str
-    cls: type[nn.Module]
+    entry: Any
     paper: str
-    shape: str
-    over: str
-    inputs: Mapping[str, str] = field(default_factory=dict)
+    shape: Layout
+    over: Layout
+    inputs: Mapping[str, Layout] = field(default_factory=dict)
     example: Mapping[str, Any] = field(default_factory=dict)
     replaces: tuple[str, ...] = ()
+    aliases: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     invariant: tuple[str, ...] = ()
     provenance: str = ""
     exempt: Mapping[str, str] = field(default_factory=dict)
     peer: Callable[[int], nn.Module] | None = None
+    room: str = ""
+    group: str = ""
+
+    @functools.cached_property
+    def kind(self) -> Kind:
+        """How it is built and called, and which lines of the contract can be asked of it."""
+        return kind_of(self.entry)
 
     @property
-    def room(self) -> str:
-        """The folder under ``normkit`` that the method lives in: what is being normalized."""
-        return self.cls.__module__.split(".")[1]
-
-    @property
-    def group(self) -> str:
-        """The folder inside the room, or an empty string."""
-        parts = self.cls.__module__.split(".")[2:-1]
-        return "/".join(parts)
+    def module(self) -> str:
+        """The module that the method is written in."""
+        return self.entry.__module__
 
     def exemption(self, line: str, *case: str) -> str | None:
         """Return why a case of a line of the contract is not kept, or None.
@@ -105,98 +89,158 @@ class Card:
     @property
     def summary(self) -> str:
         """The first line of the docstring: what the method does to the numbers."""
-        return (inspect.getdoc(self.cls) or "").split("\n", 1)[0]
+        return (inspect.getdoc(self.entry) or "").split("\n", 1)[0]
 
     @property
     def signature(self) -> inspect.Signature:
         """What :func:`create` takes after the name."""
-        return inspect.signature(self.cls)
+        return self.kind.signature(self.entry)
+
+    @property
+    def width(self) -> inspect.Parameter | None:
+        """The argument that takes the feature count and must be given, or None."""
+        return width_argument(self)
+
+    def given(self, features: int = 8, **overrides: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments that build a smallest instance."""
+        return self.kind.given(self, features, **overrides)
+
+    def small(self, features: int = 8, **overrides: Any) -> Any:
+        """Build a smallest instance: the feature count, the example arguments, and ``overrides``."""
+        return self.kind.small(self, features, **overrides)
+
+    def draw(self, features: int = 8, batch: int = 4, **options: Any) -> list[Any]:
+        """Draw the inputs of one call; see :meth:`normkit.kinds.Kind.draw`."""
+        return self.kind.draw(self, features, batch, **options)
+
+    def exemption(self, line: str, *case: str) -> str | None:
+        """Return why a case of a line of the contract is not kept, or None.
+
+        A key of ``exempt`` is a line and any words of its cases, ``"extremes huge float16"``: it covers the cases that
+        have all of its words, and a line alone covers all of them.
+        """
+        for key, reason in self.exempt.items():
+            named, *words = key.split()
+            if named == line and set(words) <= set(case):
+                return reason
+        return None
+
+    def held_to(self, line: str) -> bool:
+        """Whether a line of the contract can be asked of it at all."""
+        if line not in CONTRACT:
+            raise ValueError(f"no line {line!r} in the contract; the lines are {', '.join(CONTRACT)}")
+        return line in self.kind.lines
 
 
-Method = TypeVar("Method", bound=type[nn.Module])
+Entry = TypeVar("Entry", bound=Callable[..., Any])
 
 
 def method(
     name: str,
     *,
-    paper: str,
-    shape: str,
-    over: str,
+    paper: str = "",
+    shape: str = "... C",
+    over: str = "",
     inputs: Mapping[str, str] | None = None,
     example: Mapping[str, Any] | None = None,
     replaces: tuple[str, ...] = (),
+    aliases: Mapping[str, Mapping[str, Any]] | tuple[str, ...] = (),
     invariant: tuple[str, ...] = (),
     provenance: str = "",
     exempt: Mapping[str, str] | None = None,
     peer: Callable[[int], nn.Module] | None = None,
-) -> Callable[[Method], Method]:
-    """Enter a class into the catalogue under ``name``; see :class:`Card` for the fields.
+    room: str | None = None,
+) -> Callable[[Entry], Entry]:
+    """Enter a class or a function into the catalogue under ``name``; see :class:`Card` for the fields.
 
-    ``example`` holds the keyword arguments that a smallest instance needs, ``exempt`` the cases of the contract that
-    the method cannot keep, each with its reason; see :meth:`Card.exemption`. The class also learns to take ``device``
-    and ``dtype``, as torch's modules do.
+    The name of an input that ends in ``?`` may be left out. A module also learns to take ``device`` and ``dtype``, as
+    torch's modules do. Methods of other packages, scripts and notebooks are entered in the same way: those of a package
+    are found without an import where it declares ``[project.entry-points."normkit.methods"]``, a name of your own =
+    the module that holds them; ``room`` says where they belong (by default where their kind does).
     """
-    unknown = {key.split()[0] for key in exempt or {}} - set(CONTRACT)
-    if unknown:
-        lines = f"the lines are {sorted(CONTRACT)}"
-        raise ValueError(f"{name}: exempt names no line of the contract: {sorted(unknown)}; {lines}")
 
-    def enter(cls: Method) -> Method:
-        if name in _cards and _cards[name].cls.__qualname__ != cls.__qualname__:
-            raise ValueError(f"the name {name!r} is taken by {_cards[name].cls.__module__}")
-        _take_device_and_dtype(cls)
-        taken = (paper, shape, over, inputs or {}, example or {}, replaces, invariant, provenance, exempt or {}, peer)
-        card = Card(name, cls, *taken)
-        _cards[name] = cls.card = card  # type: ignore[attr-defined]
-        return cls
+    def enter(entry: Entry) -> Entry:
+        kind = kind_of(entry)
+        at = _home_of(entry.__module__)
+        _check_free(name, entry, at)
+        unknown = sorted(line for line in exempt or {} if line.split()[0] not in kind.lines)
+        if unknown:
+            lines = f"the lines are {sorted(kind.lines)}"
+            raise ValueError(f"{name}: exempt names no line of the contract: {unknown}; {lines}")
+        others = {key.rstrip("?"): Layout(text, key.endswith("?")) for key, text in (inputs or {}).items()}
+        _cards[name] = card = Card(
+            name,
+            entry,
+            paper,
+            Layout(shape),
+            Layout(over),
+            others,
+            example or {},
+            replaces,
+            aliases if isinstance(aliases, Mapping) else {other: {} for other in aliases},
+            invariant,
+            provenance,
+            exempt or {},
+            peer,
+            at.room if at else room or kind.room,
+            at.group if at else "",
+        )
+        kind.prepare(entry, card)
+        return entry
 
     return enter
 
 
-def _take_device_and_dtype(cls: type[nn.Module]) -> None:
-    """Wrap ``__init__``: remember the arguments for ``repr``, build on ``device``, convert to ``dtype``."""
-    plain = cls.__init__
-    signature = inspect.signature(plain)
+class _Place(NamedTuple):
+    """Where a method's file is."""
 
-    @functools.wraps(plain)
-    def init(self, *args, device=None, dtype=None, **kwargs):
-        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-            raise TypeError(f"{cls.__name__}: dtype must be a floating-point torch.dtype, not {dtype!r}")
-        if "arguments" not in self.__dict__:
-            bound = signature.bind(self, *args, **kwargs)
-            bound.apply_defaults()
-            self.__dict__["arguments"] = _plain_values(signature, bound)
-        if device is None:
-            plain(self, *args, **kwargs)
-        else:
-            with torch.device(device):
-                plain(self, *args, **kwargs)
-        if dtype is not None:
-            self.to(dtype)
-
-    extra = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None) for n in ("device", "dtype")]
-    own = list(signature.parameters.values())
-    keywords = [p for p in own if p.kind is inspect.Parameter.VAR_KEYWORD]
-    own = [p for p in own if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    init.__signature__ = signature.replace(parameters=[*own, *extra, *keywords])  # type: ignore[attr-defined]
-    cls.__init__ = init  # type: ignore[method-assign]
-
-
-def _plain_values(signature: inspect.Signature, bound: inspect.BoundArguments) -> dict[str, Any]:
-    values = dict(list(bound.arguments.items())[1:])
-    for parameter in signature.parameters.values():
-        if parameter.kind is parameter.VAR_KEYWORD:
-            values.update(values.pop(parameter.name))
-    return {key: value for key, value in values.items() if not isinstance(value, nn.Module | torch.Tensor)}
+    module: str
+    room: str
+    group: str
 
 
 @functools.cache
-def _load() -> None:
-    """Import every method file of every room, so that each enters its card."""
-    for room in ROOMS:
-        package = importlib.import_module(f"normkit.{room}")
-        for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-            importlib.import_module(found.name)
+def _files() -> dict[str, _Place]:
+    """Every method's file, by its name; nothing is imported."""
+    found = {}
+    for path in sorted(HOME.glob("*/**/[!_]*.py")):
+        if DECORATOR in path.read_bytes():
+            room, *groups, name = path.relative_to(HOME).with_suffix("").parts
+            found[name.replace("_", "-")] = _Place(".".join(["normkit", room, *groups, name]), room, "/".join(groups))
+    return found
+
+
+def _home_of(module: str) -> _Place | None:
+    """Where a module of a room lies; None for one of another package's."""
+    return next((place for place in _files().values() if place.module == module), None)
+
+
+def _check_free(name: str, entry: Any, at: _Place | None) -> None:
+    """Require a name that is no other method's; a cell of a notebook may be run again."""
+    taken = _cards[name].module if name in _cards else _files()[name].module if name in _files() else None
+    if at is not None and _files().get(name) != at:
+        raise ValueError(f"{at.module}: the method in it is called {name!r}; file and method have one name")
+    same = name in _cards and _cards[name].entry.__qualname__ == entry.__qualname__
+    if taken is not None and not (taken == entry.__module__ and (same or name not in _cards)):
+        raise ValueError(f"the name {name!r} is taken by {taken}")
+
+
+@functools.cache
+def _load_others() -> None:
+    """Import what other installed packages declare; one that fails is told and left out."""
+    import warnings
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=ENTRY_POINTS):
+        try:
+            point.load()
+        except Exception as error:
+            warnings.warn(f"methods of {point.value} could not be loaded: {error!r}", stacklevel=2)
+
+
+def rooms() -> list[str]:
+    """Return what is normalized, a room each; beside the package's own those that other packages' methods are in."""
+    return sorted({*(place.room for place in _files().values()), *(card.room for card in _cards.values())})
 
 
 def methods(pattern: str = "*", *, room: str | None = None, group: str | None = None) -> list[str]:
@@ -205,37 +249,82 @@ def methods(pattern: str = "*", *, room: str | None = None, group: str | None = 
     >>> methods("*rms*")
     ['crmsnorm', 'rmsnorm', 'srmsnorm']
     """
-    _load()
-    if room is not None and room not in ROOMS:
-        raise ValueError(f"no room {room!r}; the rooms are {', '.join(ROOMS)}")
-    groups = sorted({card.group for card in _cards.values() if room in (None, card.room)} - {""})
+    _load_others()
+    known = {name: (place.room, place.group) for name, place in _files().items()}
+    known |= {name: (card.room, card.group) for name, card in _cards.items()}
+    if room is not None and room not in rooms():
+        raise ValueError(f"no room {room!r}; the rooms are {', '.join(rooms())}")
+    groups = sorted({own for at, own in known.values() if room in (None, at)} - {""})
     if group is not None and group not in groups:
         raise ValueError(f"no group {group!r}; the groups are {', '.join(groups)}")
     return sorted(
         name
-        for name, card in _cards.items()
-        if fnmatch.fnmatchcase(name, pattern) and room in (None, card.room) and group in (None, card.group)
+        for name, (at, own) in known.items()
+        if fnmatch.fnmatchcase(name, pattern) and room in (None, at) and group in (None, own)
     )
 
 
 def card(name: str) -> Card:
     """Return the card of a method; a name that does not exist gets the nearest ones in the error."""
-    _load()
+    return find(name)[0]
+
+
+def find(name: str) -> tuple[Card, dict[str, Any]]:
+    """Return the card that a name or an alias stands for, and the arguments that the alias brings.
+
+    ``package.module.name`` imports that module first, so that a method of another package is found by it.
+    """
     if not isinstance(name, str):
         raise TypeError(f"name must be a string such as 'rmsnorm', not {name!r}")
-    found = _cards.get(name) or _cards.get(name.lower().replace("_", "-"))
-    if found is None:
-        raise ValueError(f"no method {name!r}; {_nearest(name.lower().replace('_', '-'), list(_cards))}")
-    return found
+    plain = name if name in _cards else name.lower().replace("_", "-")
+    if plain not in _cards and plain in _files():
+        importlib.import_module(_files()[plain].module)
+        return _cards[plain], {}
+    if plain not in _cards:
+        _load_others()
+    if plain in _cards:
+        return _cards[plain], {}
+    return _by_alias(plain) or _by_path(name) or _unknown(name)
 
 
-def create(name: str, *args: Any, **kwargs: Any) -> nn.Module:
-    """Build a method by name, as a config does.
+def _by_alias(name: str) -> tuple[Card, dict[str, Any]] | None:
+    for other in methods():
+        if name in card(other).aliases:
+            return card(other), dict(card(other).aliases[name])
+    return None
+
+
+def _by_path(name: str) -> tuple[Card, dict[str, Any]] | None:
+    """Find ``my_package.my_norm``: a module with one method, or a class or function in a module."""
+    parent, _, last = name.rpartition(".")
+    for path in filter(None, (name if parent else "", parent)):
+        try:
+            module = importlib.import_module(path)
+        except ModuleNotFoundError as error:
+            if error.name and (path == error.name or path.startswith(error.name + ".")):
+                continue
+            raise
+        own = [c for c in _cards.values() if c.module == module.__name__]
+        named = [c for c in own if last in (c.entry.__name__, c.name, c.name.replace("-", "_"))]
+        if len(named or own) == 1:
+            return (named or own)[0], {}
+    return None
+
+
+def _unknown(name: str):
+    known = methods()
+    aliases = [alias for other in known for alias in card(other).aliases]
+    raise ValueError(f"no method {name!r}; {_nearest(name.lower().replace('_', '-'), [*known, *aliases])}")
+
+
+def create(name: str, *args: Any, **kwargs: Any) -> Any:
+    """Build a method by name, as a config does; of a function, the function with its options bound.
 
     >>> create("dyt", 4, alpha=0.8)
     DyT(4, alpha=0.8, bias=True, channels_last=True)
     """
-    found = card(name)
+    found, brought = find(name)
+    kwargs = {**brought, **kwargs}
     takes = found.signature.parameters
     for keyword in kwargs:
         if keyword not in takes and not any(p.kind is p.VAR_KEYWORD for p in takes.values()):
@@ -244,19 +333,27 @@ def create(name: str, *args: Any, **kwargs: Any) -> nn.Module:
         found.signature.bind(*args, **kwargs)
     except TypeError as error:
         raise TypeError(f"{found.name}: {error}; its arguments are {found.signature}") from None
-    return found.cls(*args, **kwargs)
+    return found.kind.create(found, *args, **kwargs)
 
 
-def class_named(name: str) -> type[nn.Module] | None:
-    """Return the method class of that Python name, so that ``normkit.RMSNorm`` works."""
-    _load()
-    return next((card.cls for card in _cards.values() if card.cls.__name__ == name), None)
+def entry_named(name: str) -> Any:
+    """Return the method's class or function of that Python name, so that ``normkit.RMSNorm`` works; else None."""
+    plain = _plain(name)
+    for known in [*_files(), *_cards]:
+        if known.replace("-", "") == plain:
+            found = card(known).entry
+            if found.__name__ == name:
+                return found
+    return next((c.entry for c in _cards.values() if c.entry.__name__ == name), None)
 
 
-def class_names() -> list[str]:
-    """Return the Python names of all method classes."""
-    _load()
-    return sorted(card.cls.__name__ for card in _cards.values())
+def entry_names() -> list[str]:
+    """Return the Python names of all methods' classes and functions."""
+    return sorted(card(name).entry.__name__ for name in methods())
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
 
 
 def _nearest(word: str, known: list[str]) -> str:

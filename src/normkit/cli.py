@@ -68,7 +68,7 @@ def parser() -> Parser:
 
 def add_place(command: argparse.ArgumentParser) -> None:
     """Let a command be narrowed to a room or a group of a room."""
-    command.add_argument("--room", metavar="ROOM", help=f"only this room: {', '.join(catalog.ROOMS)}")
+    command.add_argument("--room", metavar="ROOM", help=f"only this room: {', '.join(catalog.rooms())}")
     command.add_argument("--group", metavar="GROUP", help="only this group of a room, such as token")
 
 
@@ -102,13 +102,13 @@ def described(card: Card) -> dict[str, Any]:
     """Return what is known of a method, as plain values."""
     return {
         "name": card.name,
-        "class": card.cls.__name__,
+        "class": card.entry.__name__,
         "folder": reference.folder(card),
         "summary": card.summary,
         "paper": card.paper,
         "shape": card.shape,
         "over": card.over,
-        "inputs": dict(card.inputs),
+        "inputs": {name: {"shape": str(layout), "optional": layout.optional} for name, layout in card.inputs.items()},
         "arguments": {a.name: {"default": a.default, "meaning": a.meaning} for a in reference.arguments(card)},
         "replaces": list(card.replaces),
         "invariant": list(card.invariant),
@@ -131,7 +131,7 @@ def run_show(options: argparse.Namespace) -> int:
 def sections(card: Card) -> list[tuple[str, str]]:
     """Return title and text of every part of the description; an empty text is left out."""
     return [
-        ("", f"{card.name}: {card.summary}\n{reference.folder(card)}, class {card.cls.__name__}"),
+        ("", f"{card.name}: {card.summary}\n{reference.folder(card)}, class {card.entry.__name__}"),
         ("", reference.explanation(card)),
         ("Use", indented(reference.usage(card))),
         ("Arguments", indented("\n".join(table(argument_rows(card))))),

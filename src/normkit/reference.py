@@ -11,8 +11,8 @@ from fractions import Fraction
 import torch
 from torch import nn
 
-from normkit import samples
 from normkit.catalog import CONTRACT, Card
+from normkit.layout import Layout
 
 AXES = {
     "N": "samples",
@@ -27,7 +27,6 @@ AXES = {
     "+": "one or more further axes",
 }
 PLACES = {"...": "leading index", "*": "position", "+": "position"}
-NOUNS = {"activation": "norm", "attention": "core"}  # what a module of a room is called in an example, else layer
 WIDTH, WIDTHS = 768, {"head_dim": 64}  # in an example
 FILL = {"whole": "█", "part": "▒", "none": "░"}
 ROLE = re.compile(r":(?:class|func|meth|mod|attr):(?=`)")
@@ -64,7 +63,7 @@ class Axis:
 
 def explanation(card: Card) -> str:
     """Return the docstring below its first line, without the list of arguments and the roles before names."""
-    text = ROLE.sub("", (inspect.getdoc(card.cls) or "").partition("\n")[2])
+    text = ROLE.sub("", (inspect.getdoc(card.entry) or "").partition("\n")[2])
     kept = [block for name, block in _blocks(text) if name != "Args"]
     return "\n\n".join(block.strip("\n") for block in kept if block.strip()).strip("\n")
 
@@ -98,7 +97,7 @@ def arguments(card: Card) -> list[Argument]:
 def _meanings(card: Card) -> dict[str, str]:
     """Read the ``Args`` section, where a line may speak of several parameters: ``affine, bias: ...``."""
     found = {"device": "where the parameters are made.", "dtype": "the type of the parameters."}
-    text = "\n".join(block for name, block in _blocks(inspect.getdoc(card.cls) or "") if name == "Args")
+    text = "\n".join(block for name, block in _blocks(inspect.getdoc(card.entry) or "") if name == "Args")
     for names, meaning in ARGUMENT.findall(text):
         for name in re.split(r",\s*", names.replace("`", "").replace("*", "")):
             found[name.strip()] = " ".join(meaning.split())
@@ -107,7 +106,7 @@ def _meanings(card: Card) -> dict[str, str]:
 
 def axes(card: Card) -> list[Axis]:
     """Return the axes of the first input in order, each with how much of it a statistic spans."""
-    return [Axis(a, AXES.get(_letter(a), ""), _spanned(a, card.over)) for a in card.shape.split(":")[0].split()]
+    return [Axis(a, AXES.get(_letter(a), ""), _spanned(a, card.over)) for a in card.shape.axes]
 
 
 def _spanned(axis: str, over: str) -> str:
@@ -184,15 +183,11 @@ def legend(card: Card) -> list[str]:
     return [f"{axis.name}: {axis.meaning}" for axis in axes(card) if axis.meaning]
 
 
-def inputs(card: Card) -> list[tuple[str, str, bool]]:
+def inputs(card: Card) -> list[tuple[str, Layout, bool]]:
     """Return name, layout and whether it may be left out, for every input of a call."""
-    first = next(iter(_call(card)), "x")
-    further = [(name.rstrip("?"), layout, name.endswith("?")) for name, layout in card.inputs.items()]
+    first = next(iter(card.kind.takes(card)), "x")
+    further = [(name, layout, layout.optional) for name, layout in card.inputs.items()]
     return [(first, card.shape, False), *further]
-
-
-def _call(card: Card) -> list[str]:
-    return list(inspect.signature(card.cls.forward).parameters)[1:]
 
 
 def state(card: Card) -> list[Entry]:
@@ -210,9 +205,9 @@ def _at_three_widths(card: Card) -> list[nn.Module]:
     """Build at C = 8, 16 and 24, or where the example fits one width alone, three times at that."""
     with torch.random.fork_rng(devices=[]):
         try:
-            return [samples.build(card, width) for width in (8, 16, 24)]
+            return [card.small(width) for width in (8, 16, 24)]
         except (ValueError, TypeError, RuntimeError):
-            return [samples.build(card)] * 3
+            return [card.small()] * 3
 
 
 def _shape(seen: list[tuple[int, ...]]) -> str:
@@ -249,28 +244,29 @@ def usage(card: Card) -> str:
     spare = [f"{name} {_tuple(layout)}" for name, layout, optional in inputs(card) if optional]
     note = ", ".join(shapes) + (f"; optional: {', '.join(spare)}" if spare else "")
     named = ", ".join(filter(None, [f'"{card.name}"', given]))
-    noun = NOUNS.get(card.room, "layer")
+    noun = card.kind.noun
     space = "\n" if len(given) > 30 else "  "
-    made = f"{noun} = nk.{card.cls.__name__}({given}){space}# or nk.create({named})"
+    made = f"{noun} = nk.{card.entry.__name__}({given}){space}# or nk.create({named})"
     imports = "import torch\n\nimport normkit as nk" if "torch." in given else "import normkit as nk"
     return f"{imports}\n\n{made}\ny = {noun}({', '.join(required)})  # {note}"
 
 
 def _typed(card: Card) -> str:
-    width = samples.width_argument(card)
+    width = card.width
     size = "" if width is None else str(WIDTHS.get(width.name, WIDTH))
     given = [] if width is None else [f"{width.name}={size}" if width.kind is width.KEYWORD_ONLY else size]
-    shown = [f"{key}={_module(value) if callable(value) else repr(value)}" for key, value in card.example.items()]
+    shown = [f"{key}={_made(value) if callable(value) else repr(value)}" for key, value in card.example.items()]
     return ", ".join(given + shown)
 
 
-def _module(build: Callable[[int], object]) -> str:
-    """An example that is a function stands for a module of the user's, one of torch's."""
-    return f"torch.nn.{build(WIDTH)!r}"
+def _made(build: Callable[[int], object]) -> str:
+    """An example that is a function stands for something of the user's: a module, one of torch's, or a size."""
+    made = build(WIDTH)
+    return f"torch.nn.{made!r}" if isinstance(made, nn.Module) else repr(made)
 
 
-def _tuple(layout: str) -> str:
-    return "(" + ", ".join(layout.split(":")[0].split()) + ")"
+def _tuple(layout: Layout) -> str:
+    return "(" + ", ".join(layout.axes) + ")"
 
 
 def exemptions(card: Card) -> list[tuple[str, str]]:

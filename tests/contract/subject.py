@@ -5,16 +5,16 @@ import copy
 import torch
 
 import normkit as nk
-from normkit import samples
+from normkit.kinds.module import ModuleKind
 
-METHODS = nk.methods()
+METHODS = [name for name in nk.methods() if isinstance(nk.card(name).kind, ModuleKind)]
 SMALL = {"trailing": (3, 2)}
 
 
 def build(name, features=8, dtype=torch.float64, train=True, **overrides):
     """Build a method whose parameters were moved off their initial values, so that no gradient is zero by chance."""
     torch.manual_seed(0)
-    module = samples.build(nk.card(name), features, **overrides).to(dtype).train(train)
+    module = nk.card(name).small(features, **overrides).to(dtype).train(train)
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.add_(0.2 * torch.rand(parameter.shape, dtype=torch.float64).to(dtype))
@@ -23,7 +23,7 @@ def build(name, features=8, dtype=torch.float64, train=True, **overrides):
 
 def draw(name, features=8, batch=4, dtype=torch.float64, optional=True, seed=0, **shape):
     options = {**SMALL, "optional": optional, "dtype": dtype, "seed": seed, **shape}
-    return samples.inputs(nk.card(name), features, batch, **options)
+    return nk.card(name).draw(features, batch, **options)
 
 
 def outputs(returned):
@@ -33,19 +33,6 @@ def outputs(returned):
 def first_floating(inputs):
     """Where the first floating-point input is: not always at 0, a graph's edges may come first."""
     return next(i for i, value in enumerate(inputs) if value.is_floating_point())
-
-
-def batch_axis(layout):
-    """Where a layout keeps the samples, or None: a layout with ``...`` and no ``N`` keeps them first."""
-    axes = layout.split(":")[0].split()
-    if "..." in axes and "N" not in axes:
-        return 0
-    return axes.index("N") if "N" in axes else None
-
-
-def layouts(name, optional=True):
-    card = nk.card(name)
-    return [card.shape] + [spec for key, spec in card.inputs.items() if optional or not key.endswith("?")]
 
 
 def gradient_source(seed):

@@ -7,7 +7,6 @@ from subject import METHODS, build, draw, outputs
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import normkit as nk
-from normkit import samples
 from normkit.optional import let_torchvision_load
 
 EPSILON = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
@@ -99,6 +98,6 @@ def test_equals_its_peer(name):
         peer = nk.card(name).peer(16).double()
     except ImportError as error:
         pytest.importorskip(error.name, reason=str(error))
-    module = samples.build(nk.card(name), 16).double()
+    module = nk.card(name).small(16).double()
     inputs = draw(name, 16, optional=False)
     subject.close(outputs(module(*inputs)), outputs(peer(*inputs)))

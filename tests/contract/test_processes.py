@@ -6,6 +6,7 @@ import torch
 from subject import METHODS, build, draw
 
 import normkit as nk
+from normkit.kinds.kind import layouts
 
 SHARES = (3, 1)
 STEPS = 2
@@ -23,8 +24,8 @@ def shard(name, inputs, rank):
     """The rank's part of every input, cut along the axis of the samples."""
     start = sum(SHARES[:rank])
     cut = []
-    for layout, value in zip(subject.layouts(name), inputs, strict=True):
-        axis = subject.batch_axis(layout)
+    for layout, value in zip(layouts(nk.card(name)), inputs, strict=True):
+        axis = layout.samples
         cut.append(value if axis is None else value.narrow(axis, start, SHARES[rank]))
     return cut
 
@@ -54,7 +55,7 @@ def shards(request, tmp_path_factory):
 @pytest.mark.parametrize("name", [n for n in METHODS if spans_samples(n)])
 def test_two_processes_equal_one(name, shards):
     module = build(name)
-    axis = subject.batch_axis(nk.card(name).shape)
+    axis = nk.card(name).shape.samples
     for step in range(STEPS):
         inputs = draw(name, batch=4, seed=step)
         got = [shards[rank][name][0][step] for rank in range(len(SHARES))]
@@ -71,7 +72,7 @@ def test_two_processes_equal_one(name, shards):
 
 def joined_run(module, name, inputs, seed):
     """The joined batch, with the gradient that the shards sent, joined likewise."""
-    axis = subject.batch_axis(nk.card(name).shape)
+    axis = nk.card(name).shape.samples
     inputs = [i.detach().clone().requires_grad_(i.is_floating_point()) for i in inputs]
     module.zero_grad(set_to_none=True)
     given = subject.outputs(module(*inputs))

@@ -11,7 +11,7 @@ from subject import METHODS, build, draw, outputs
 from torch.utils.checkpoint import checkpoint
 
 import normkit as nk
-from normkit import samples
+from normkit.kinds.kind import example
 
 NO_GRADIENT = 1e-12  # what a gradient that cancels exactly is rounded to, where the others' are about 1
 
@@ -23,7 +23,7 @@ def test_state_dict_round_trip(name):
     file = io.BytesIO()
     torch.save(module.state_dict(), file)
     file.seek(0)
-    other = samples.build(nk.card(name)).double()
+    other = nk.card(name).small().double()
     other.load_state_dict(torch.load(file), strict=True)
     module.eval(), other.eval()
     subject.close(outputs(other(*inputs)), outputs(module(*inputs)), rtol=0, atol=0)
@@ -46,7 +46,7 @@ def test_copies_are_equal_and_apart(name, how):
 @pytest.mark.parametrize("name", METHODS)
 def test_meta_device_then_to_empty(name):
     module = build(name, train=False)
-    ghost = samples.build(nk.card(name), device="meta", dtype=torch.float64)
+    ghost = nk.card(name).small(device="meta", dtype=torch.float64)
     assert all(t.is_meta for t in [*ghost.parameters(), *ghost.buffers()])
     ghost.to_empty(device="cpu")
     ghost.load_state_dict(module.state_dict())
@@ -132,12 +132,12 @@ def test_padding_changes_nothing(name):
 @pytest.mark.parametrize("name", METHODS)
 def test_repr_can_be_read_back(name):
     card = nk.card(name)
-    module = samples.build(card)
+    module = card.small()
     arguments = module.arguments
     plain = all(isinstance(v, int | float | str | bool | tuple | list | type(None)) for v in arguments.values())
     assert plain, f"arguments hold more than plain values: {arguments}"
-    modules = {k: v for k, v in samples.example(card, 8).items() if isinstance(v, torch.nn.Module)}
-    known = {card.cls.__name__: functools.partial(card.cls, **modules)}
+    modules = {k: v for k, v in example(card, 8).items() if isinstance(v, torch.nn.Module)}
+    known = {card.entry.__name__: functools.partial(card.entry, **modules)}
     again = eval(repr(module) if "\n" not in repr(module) else head(repr(module)), known)
     assert again.arguments == arguments
 

@@ -1,4 +1,4 @@
-"""Goldens of a plain calculation, no method of the catalogue: name -> factory of a module that does the call."""
+"""Goldens of calculations that ``create`` does not build in the recording's form: name -> factory of a module."""
 
 from collections.abc import Callable
 from functools import partial
@@ -6,7 +6,8 @@ from functools import partial
 from torch import nn
 
 from normkit import statistics
-from normkit.attention import entropy, expressivity, separation
+from normkit.attention import attention_entropy as entropy
+from normkit.attention import attention_separation as separation
 from normkit.surgery.fold import fold_batchnorm
 
 
@@ -30,7 +31,7 @@ def separate(top: int, temperature: float = 1.0, step: float = 1e-3) -> nn.Modul
         "sensitivity": partial(separation.sensitivity, temperature=temperature, step=step),
         "jacobian_norm": partial(separation.jacobian_norm, temperature=temperature),
     }
-    return Call(separation.separation, named, top=top)
+    return Call(separation.attention_separation, named, top=top)
 
 
 BOUNDS = {"lower_bound": entropy.entropy_lower_bound, "spectral_bound": entropy.spectral_bound}
@@ -40,5 +41,4 @@ FUNCTIONS: dict[str, Callable[..., nn.Module]] = {
     "attention-separation": separate,
     "fold-batchnorm": lambda layer, **fixed: Call(fold_batchnorm, layer=layer, **fixed),
     "merge-statistics": lambda **fixed: Call(statistics.merge, **fixed),
-    "unselectable-keys": lambda **fixed: Call(expressivity.unselectable_keys, **fixed),
 }

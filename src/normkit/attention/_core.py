@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -12,10 +11,10 @@ from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from normkit import catalog, check
-from normkit.norm import Norm
+from normkit.kinds import CORE, Method
 
 
-class AttentionCore(Norm):
+class AttentionCore(Method):
     """A map of queries, keys and values, head by head; projections, dropout and the joining of heads are its owner's.
 
     Shapes: ``q`` (N, heads, T, head_dim), ``k`` and ``v`` (N, heads, S, head_dim). ``mask`` is boolean and broadcasts
@@ -27,6 +26,7 @@ class AttentionCore(Norm):
     A core that can go on from a state instead of the past's keys and values is :class:`Recurrent`.
     """
 
+    kind = CORE
     forms: ClassVar[tuple[bool, ...]] = (False, True)
     linear: bool = False
 
@@ -43,8 +43,8 @@ class AttentionCore(Norm):
 
     def _form(self, causal: bool) -> bool:
         if causal not in self.forms:
-            cards = [catalog.card(name) for name in catalog.methods(room="attention")]
-            names = [card.name for card in cards if causal in getattr(card.cls, "forms", ())]
+            cards = map(catalog.card, catalog.methods(room="attention"))
+            names = [card.name for card in cards if card.kind is CORE and causal in card.entry.forms]
             form = f"{'a causal' if causal else 'a non-causal'} form"
             raise ValueError(
                 f"{type(self).__name__}: causal must be {not causal}; cores with {form}: {', '.join(names)}"
@@ -152,8 +152,7 @@ class Recurrent(AttentionCore):
 
 def heads_in_one(card: catalog.Card) -> int:
     """How many heads of queries and keys a core takes for one of its result: 2 where its layout says ``2heads``."""
-    times = re.search(r"(\d+)heads", card.shape)
-    return int(times[1]) if times else 1
+    return card.shape.times("heads")
 
 
 def visible(mask: Tensor | None, causal: bool, length: int, keys: int, device: torch.device) -> Tensor | None:

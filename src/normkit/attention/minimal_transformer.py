@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from normkit import check
 from normkit.attention.softmax import Softmax
 from normkit.catalog import method
-from normkit.norm import Norm
+from normkit.kinds import Method
 
 SIMILARITIES = ("collapsed", "symmetric", "full")
 
@@ -22,7 +22,7 @@ SIMILARITIES = ("collapsed", "symmetric", "full")
     provenance="the paper's equations, whose experiments ran on a Keras layer with biases",
     exempt={"extremes huge float16": "the product of a matrix with 6e4 overflows, as any linear map's"},
 )
-class MinimalTransformer(Norm):
+class MinimalTransformer(Method):
     """Replace every token by an average of all, by the softmax of their similarities; no feedforward part, few
     matrices.
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from normkit import check, ops, statistics
 from normkit.attention._linear import full_precision, inverse
 from normkit.catalog import method
-from normkit.norm import Norm
+from normkit.kinds import Method
 
 
 @method(
@@ -21,7 +21,7 @@ from normkit.norm import Norm
     over="N",
     example={"heads": 2},
 )
-class Polynormer(Norm):
+class Polynormer(Method):
     """Let every node attend to all nodes in linear time, and multiply what it gets with a linear map of itself.
 
     Each layer doubles the polynomial degree of the features. For i < layers, with k = sigmoid(key(x)), q = k or

@@ -36,7 +36,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     """Describe ``normkit bench`` on the command line."""
     command.formatter_class = argparse.RawDescriptionHelpFormatter
     command.add_argument("names", nargs="*", metavar="NAME", help="methods to time (default: the room or group chosen)")
-    command.add_argument("--room", metavar="ROOM", help=f"all methods of a room: {', '.join(catalog.ROOMS)}")
+    command.add_argument("--room", metavar="ROOM", help=f"all methods of a room: {', '.join(catalog.rooms())}")
     command.add_argument("--group", metavar="GROUP", help="all methods of a group (default: token)")
     command.add_argument(
         "--sizes",

@@ -15,10 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normkit import reference, samples
+from normkit import reference
 from normkit.bench import cost, paths, timing
 from normkit.bench.timing import Entrant
 from normkit.catalog import Card
+from normkit.layout import Fit
 
 TOKENS = ((256, 768), (4096, 768))
 IMAGES = ((32, 64, 56, 56),)
@@ -51,9 +52,9 @@ class Case:
         return " ".join([self.card.name, "x".join(map(str, self.size)), self.dtype, self.strides, self.which])
 
     @property
-    def fitted(self) -> dict[str, Any]:
-        """What draws the input: see :func:`fit`."""
-        found = fit(self.card.shape, self.size)
+    def fitted(self) -> Fit:
+        """The sizes that draw the input."""
+        found = self.card.shape.fit(self.size)
         if found is None:
             raise ValueError(f"{self.card.name} takes ({self.card.shape}), which no input of size {self.size} is")
         return found
@@ -83,7 +84,7 @@ def cases(
         Case(card, size, dtype, strides, which)
         for card in cards
         for size in (wanted or default_sizes(card))
-        if fit(card.shape, size) is not None
+        if card.shape.fit(size) is not None
         for dtype in types
         for strides in (("contiguous", "channels-last") if is_image(card, size) else ("contiguous",))
         for which in passes
@@ -92,67 +93,14 @@ def cases(
 
 def default_sizes(card: Card) -> tuple[tuple[int, ...], ...]:
     """Return the first that fits of images, where space follows the channels, tokens, maps and lists."""
-    axes = card.shape.split(":")[0].split()
-    order = (IMAGES, TOKENS, LISTS) if axes[-1] in ("*", "+", "W") else (TOKENS, MAPS, LISTS)
-    fixed = [tuple(_with_fixed(axes, size) for size in sizes) for sizes in order]
-    return next((sizes for sizes in fixed if fit(card.shape, sizes[0]) is not None), ())
-
-
-def _with_fixed(axes: Sequence[str], size: tuple[int, ...]) -> tuple[int, ...]:
-    """Put in the sizes that a layout fixes by a number, such as the 3 of colours; counted from the last axis.
-
-    >>> _with_fixed(["...", "3", "H", "W"], (32, 64, 56, 56))
-    (32, 3, 56, 56)
-    """
-    own = {-place: int(axis) for place, axis in enumerate(reversed(axes), 1) if axis.isdigit()}
-    return tuple(own.get(place - len(size), length) for place, length in enumerate(size))
+    order = (IMAGES, TOKENS, LISTS) if card.shape.axes[-1] in ("*", "+", "W") else (TOKENS, MAPS, LISTS)
+    fixed = [tuple(map(card.shape.with_fixed, sizes)) for sizes in order]
+    return next((sizes for sizes in fixed if card.shape.fit(sizes[0]) is not None), ())
 
 
 def is_image(card: Card, size: tuple[int, ...]) -> bool:
     """Whether the input has a channels-last memory layout beside the contiguous one."""
-    axes = card.shape.split(":")[0].split()
-    return len(size) == 4 and len(axes) > 2 and axes[1] == "C"
-
-
-def fit(layout: str, size: tuple[int, ...]) -> dict[str, Any] | None:
-    """Return what :func:`normkit.samples.inputs` needs to draw an input of that size, or None if none has it.
-
-    >>> fit("... C", (256, 768))
-    {'named': {'C': 768}, 'leading': (256,), 'trailing': ()}
-    >>> fit("N C *", (32, 64, 56, 56))
-    {'named': {'N': 32, 'C': 64}, 'leading': (), 'trailing': (56, 56)}
-    >>> fit("T N C", (256, 768))
-    {'named': {'T': 32, 'N': 8, 'C': 768}, 'leading': (), 'trailing': ()}
-    """
-    axes = layout.split(":")[0].split()
-    if "N" in axes and axes[-1] in ("*", "+"):
-        axes = axes[axes.index("N") :]  # an axis before the samples, such as time, keeps its small size
-    if len(size) == 2 and len(axes) == 3 and not set(axes) & {"...", "*", "+"}:
-        batch = min(8, size[0])
-        size = (size[0] // batch, batch, size[1])
-    spare = len(size) - sum(axis not in ("...", "*", "+") for axis in axes)
-    if spare < ("+" in axes) or (spare > 0 and not set(axes) & {"...", "*", "+"}):
-        return None
-    found: dict[str, Any] = {"named": {}, "leading": (), "trailing": ()}
-    at = 0
-    for axis in axes:
-        if axis in ("...", "*", "+"):
-            found["leading" if axis == "..." else "trailing"] = size[at : at + spare]
-            at += spare
-        elif not _solve(axis, size[at], found["named"]):
-            return None
-        else:
-            at += 1
-    return found
-
-
-def _solve(axis: str, length: int, named: dict[str, int]) -> bool:
-    """Find the size of a named axis from ``2C`` or ``C-1`` having that length."""
-    times, name, less = re.fullmatch(r"(\d*)([A-Za-z_]*)(-\d+)?", axis).groups()  # type: ignore[union-attr]
-    whole, rest = divmod(length - int(less or 0), int(times or 1))
-    if rest or not name or named.setdefault(name, whole) != whole:
-        return not rest and not name and whole == 1
-    return True
+    return len(size) == 4 and card.shape.image
 
 
 @dataclass(frozen=True)
@@ -169,10 +117,10 @@ def make(case: Case) -> Bout:
     """Build the module and draw the inputs."""
     taken, kept = DTYPES[case.dtype]
     fitted = case.fitted
-    features = fitted["named"].get("C", 8)
+    features = fitted.named.get("C", 8)
     torch.manual_seed(0)
-    module = samples.build(case.card, features).to(kept).train(case.which == "training")
-    inputs = samples.inputs(case.card, features, fitted["named"].get("N", case.size[0]), dtype=taken, **fitted)
+    module = case.card.small(features).to(kept).train(case.which == "training")
+    inputs = case.card.draw(features, fitted.named.get("N", case.size[0]), dtype=taken, **fitted._asdict())
     if case.strides == "channels-last":
         inputs = [i.contiguous(memory_format=torch.channels_last) if i.dim() == 4 else i for i in inputs]
     inputs = [i.requires_grad_(case.which == "training" and i.is_floating_point()) for i in inputs]
@@ -230,13 +178,13 @@ def peer(bout: Bout) -> Callable[[], object] | None:
     from normkit.optional import let_torchvision_load
 
     let_torchvision_load()  # timm, which some peers are from, imports it
-    module = bout.case.card.peer(bout.case.fitted["named"].get("C", 8))
+    module = bout.case.card.peer(bout.case.fitted.named.get("C", 8))
     return caller(bout, module.to(DTYPES[bout.case.dtype][1]).train(bout.module.training))
 
 
 def yardstick(bout: Bout) -> Callable[[], object] | None:
     """Call torch's LayerNorm over the last axis, where features are last: what a method is weighed against in use."""
-    if not bout.case.card.shape.split(":")[0].rstrip().endswith("C") or len(bout.inputs) > 1:
+    if not bout.case.card.shape.features_last or len(bout.inputs) > 1:
         return None
     return caller(bout, nn.LayerNorm(bout.inputs[0].shape[-1]).to(DTYPES[bout.case.dtype][1]))
 

@@ -17,11 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normkit import catalog, samples
+from normkit import catalog
 from normkit.attention._core import heads_in_one
 from normkit.bench import cases, cost, report, timing
 from normkit.bench.timing import Entrant
 from normkit.catalog import Card
+from normkit.kinds.kind import layouts
 
 LENGTHS = ((1024,), (2048,), (4096,), (8192,))
 HEADS, HEAD_DIM = 4, 64
@@ -79,7 +80,7 @@ class Course:
     @property
     def width(self) -> int:
         """Features of a head, or of a token where the core cuts heads itself."""
-        return HEAD_DIM if "heads" in self.card.shape else HEADS * HEAD_DIM
+        return HEAD_DIM if self.card.shape.has("heads") else HEADS * HEAD_DIM
 
     def __str__(self) -> str:
         """Write the size as the table does."""
@@ -115,7 +116,7 @@ def chosen(names: Sequence[str], causal: bool) -> list[Card]:
     for card in cards:
         if card.name not in known:
             raise ValueError(f"{card.name} is no attention core; they are {', '.join(known)}")
-    return [card for card in cards if causal in getattr(card.cls, "forms", (False,))]
+    return [card for card in cards if causal in getattr(card.entry, "forms", (False,))]
 
 
 class Race:
@@ -200,17 +201,14 @@ def made(course: Course) -> tuple[Any, list[Tensor]]:
     """Build the core and draw its inputs: whatever their layout, tokens are the axis before the last."""
     card, (taken, kept) = course.card, cases.DTYPES[course.dtype]
     takes = card.signature.parameters
-    fitting = card.cls.fitting(course.tokens) if hasattr(card.cls, "fitting") else {}
+    fitting = card.entry.fitting(course.tokens) if hasattr(card.entry, "fitting") else {}
     own = {"heads": course.heads} if "heads" in card.example else {}
     form = {"causal": course.causal} if "causal" in takes else {}
     torch.manual_seed(0)
-    core = samples.build(card, course.width, **{**own, **form, **fitting}).to(kept)
-    inputs = []
-    for spec in [card.shape, *(spec for name, spec in card.inputs.items() if not name.endswith("?"))]:
-        axes = spec.split()
-        layout = " ".join([*axes[:-2], str(course.tokens), axes[-1]])
-        inputs.append(samples.tensor_of(layout, {"N": 1, "heads": course.heads, "C": course.width}, dtype=taken))
-    return core, inputs
+    core = card.small(course.width, **{**own, **form, **fitting}).to(kept)
+    sizes = {"N": 1, "heads": course.heads, "C": course.width}
+    wanted = [layout.sized(-2, course.tokens) for layout in layouts(card, optional=False)]
+    return core, [layout.draw(sizes, dtype=taken) for layout in wanted]
 
 
 def too_much(before: Rows, length: int) -> str | None:

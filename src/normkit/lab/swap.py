@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit import catalog
+from normkit.kinds import NORM
 from normkit.lab.plan import named_arguments
 from normkit.norm import Norm
 from normkit.residual.placements import fits_a_stream
@@ -21,7 +22,6 @@ CHANNELS_FIRST = (
     nn.GroupNorm,
 )
 LIKE_A_NORM = re.compile(r"(layer|rms|scale)_?norm(bias)?$", re.IGNORECASE)
-IMAGE_SHAPES = ("N C *", "N C +", "N C H W")
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ def _site(name: str, module: nn.Module) -> Site | None:
         width = module.num_channels if isinstance(module, nn.GroupNorm) else module.num_features
         return Site(name, int(width), True)
     if isinstance(module, Norm):
-        first = module.card.shape in IMAGE_SHAPES
-        return Site(name, _width(module), first) if first or module.card.shape == "... C" else None
+        shape = module.card.shape
+        return Site(name, _width(module), shape.image) if shape.image or shape == "... C" else None
     if isinstance(module, nn.LayerNorm | nn.RMSNorm):
         # timm's LayerNorm2d is a LayerNorm that moves the channels itself
         first = type(module).__name__.endswith("2d")
@@ -92,7 +92,7 @@ def maker(norm: str, channels_first: bool = False) -> Callable[[int], nn.Module]
 def _require_fit(card: catalog.Card, arguments: dict[str, Any], channels_first: bool) -> None:
     if fits(card, channels_first, tuple(arguments)):
         return
-    usable = [name for name in catalog.methods(room="activation") if fits(catalog.card(name), channels_first)]
+    usable = [name for name in catalog.methods() if fits(catalog.card(name), channels_first)]
     place = "images, (N, C, H, W)" if channels_first else "a stream of vectors, (..., C)"
     wants = [p.name for p in _required(card) if p.name not in arguments]
     reason = f"it needs {card.name}:{wants[0]}=..." if wants else f"its input is {card.shape}"
@@ -101,10 +101,10 @@ def _require_fit(card: catalog.Card, arguments: dict[str, Any], channels_first: 
 
 def fits(card: catalog.Card, channels_first: bool, given: tuple[str, ...] = ()) -> bool:
     """Whether a method takes such inputs and nothing else, and is built from its width and the arguments ``given``."""
-    shapes = (*IMAGE_SHAPES, "... C") if channels_first else ("... C",)
-    alone = all(key.endswith("?") for key in card.inputs)
-    built = all(p.name in given for p in _required(card))
-    return card.room == "activation" and card.shape in shapes and alone and built
+    if card.kind is not NORM or not (card.shape == "... C" or (channels_first and card.shape.image)):
+        return False
+    alone = all(layout.optional for layout in card.inputs.values())
+    return alone and all(p.name in given for p in _required(card))
 
 
 def _required(card: catalog.Card) -> list[Any]:

@@ -348,7 +348,7 @@ def optimizer_for(name: str) -> tuple[Callable[..., torch.optim.Optimizer], dict
     """Find an optimizer, a method of the catalogue or a class of ``torch.optim``; case does not matter."""
     plain, arguments = named_arguments(name)
     known: dict[str, Any] = {name.lower(): found for name, found in vars(torch.optim).items()}
-    known |= {name: catalog.card(name).cls for name in catalog.methods()}
+    known |= {name: catalog.card(name).entry for name in catalog.methods()}
     if not _steps_alone(known.get(plain.lower())):
         raise ValueError(f"no optimizer {plain!r}; there are {', '.join(n for n in known if _steps_alone(known[n]))}")
     return known[plain.lower()], arguments

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from normkit import catalog, check
 from normkit.activation._layers import Linear
 from normkit.attention._core import AttentionCore, Recurrent, heads_in_one
+from normkit.kinds import CORE
 from normkit.ops.rope import PAIRINGS, Turns, rotate
 from normkit.residual._gate import GATES, gated
 from normkit.residual._stream import NormName, unit
@@ -79,32 +80,32 @@ def make_linear(owner: object, linear: LinearName, inputs: int, outputs: int, bi
 def cores() -> dict[str, catalog.Card]:
     """The attention cores that go with queries, keys and values alone, by name."""
     cards = [catalog.card(name) for name in catalog.methods(room="attention")]
-    return {card.name: card for card in cards if issubclass(card.cls, AttentionCore) and not _further_inputs(card)}
+    return {card.name: card for card in cards if card.kind is CORE and not _further_inputs(card)}
 
 
 def _further_inputs(card: catalog.Card) -> list[str]:
-    takes = list(inspect.signature(card.cls.forward).parameters.values())[4:]  # after self, q, k, v
+    takes = list(inspect.signature(card.entry.forward).parameters.values())[4:]  # after self, q, k, v
     return [p.name for p in takes if p.default is p.empty]
 
 
 def forms(card: catalog.Card) -> tuple[bool, ...]:
     """The values of ``causal`` that a core's mathematics allows."""
-    return cast(type[AttentionCore], card.cls).forms
+    return cast(type[AttentionCore], card.entry).forms
 
 
 def masks_pairs(card: catalog.Card) -> bool:
     """Whether a core takes a mask of single pairs of a query and a key, which windows and caches of keys need."""
-    return card.inputs.get("mask?", "").split(":")[0].split() == ["N", "heads", "T", "S"]
+    return "mask" in card.inputs and card.inputs["mask"].axes == ("N", "heads", "T", "S")
 
 
 def reads_others(card: catalog.Card) -> bool:
     """Whether the keys may be of another sequence than the queries, which cross-attention needs."""
-    return False in forms(card) and "S" in card.inputs["k"].split()
+    return False in forms(card) and "S" in card.inputs["k"].axes
 
 
 def goes_on(card: catalog.Card) -> bool:
     """Whether tokens can be taken one by one: from the past's keys and values, or from a state."""
-    return masks_pairs(card) or issubclass(card.cls, Recurrent)
+    return masks_pairs(card) or issubclass(card.entry, Recurrent)
 
 
 def require(name: str, able: Callable[[catalog.Card], bool], what: str) -> catalog.Card:
@@ -187,7 +188,7 @@ class Attention(nn.Module):
             "value": self.kv_heads * self.head_dim,
         }
         self.cut = self._cut(core)
-        if getattr(cores()[core].cls, "keys_are_queries", False):
+        if getattr(cores()[core].entry, "keys_are_queries", False):
             del widths["key"]
         for name, width in widths.items():
             self.add_module(name, make_linear(self, linear, dim, width, bias))
@@ -307,7 +308,7 @@ class Attention(nn.Module):
         if mask is None:
             return core(q, k, v)
         if not self.masks:
-            require(cast(AttentionCore, core).card.name, lambda card: "mask?" in card.inputs, "mask")
+            require(cast(AttentionCore, core).card.name, lambda card: "mask" in card.inputs, "mask")
         return core(q, k, v, mask=mask)
 
     def _visible(self, q: Tensor, k: Tensor, past: int) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from normkit import check, ops
 from normkit.activation._layers import Linear
-from normkit.norm import Norm
+from normkit.kinds.module import BLOCK, Method
 from normkit.residual.placements import (
     WIRINGS,
     At,
@@ -43,12 +43,13 @@ def unit(x: Tensor) -> Tensor:
     return ops.row_norm(x, rule=UNIT)
 
 
-class Stream(Norm):
+class Stream(Method):
     """A residual stream of ``dim`` features that sublayers read from and write to, each wired by a :class:`Branch`.
 
     Norms and learned numbers are registered flat, under the sublayer's name: ``attention_norm``, ``feedforward_scale``.
     """
 
+    kind = BLOCK
     placement: str
     place: At
     branches: dict[str, Branch]

@@ -50,7 +50,7 @@ class ModalityNorm(Norm):
         self.modalities = check.size(self, "modalities", modalities)
         check.choice(self, "norm", norm, ("rmsnorm", "layernorm"))
         plain = catalog.create(norm, dim)
-        self.rule: ops.Row = plain.rule  # type: ignore[assignment]
+        self.rule: ops.Row = plain.rule
         self.weight = nn.Parameter(torch.ones(modalities, dim))
         shifted = getattr(plain, "bias", None) is not None
         self.register_parameter("bias", nn.Parameter(torch.zeros(modalities, dim)) if shifted else None)

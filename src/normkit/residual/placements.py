@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit import catalog, check
+from normkit.kinds import NORM
 
 QKV = ("query", "key", "value")
 
@@ -286,7 +287,7 @@ def make_norm(owner: object, norm: str | Callable[[int], nn.Module], dim: int) -
         return norm(dim)
     card = catalog.card(norm)
     if not fits_a_stream(card):
-        usable = [name for name in catalog.methods(room="activation") if fits_a_stream(catalog.card(name))]
+        usable = [name for name in catalog.methods() if fits_a_stream(catalog.card(name))]
         raise ValueError(
             f"{_name(owner)}: norm={norm!r} does not fit a residual stream; those that do: {', '.join(usable)}"
         )
@@ -295,10 +296,12 @@ def make_norm(owner: object, norm: str | Callable[[int], nn.Module], dim: int) -
 
 def fits_a_stream(card: catalog.Card) -> bool:
     """Whether a method normalizes (..., C) and is built from its width alone."""
+    if card.kind is not NORM or card.shape != "... C":
+        return False
     first, *others = card.signature.parameters.values()
     required = [p for p in others if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
-    alone = not required and all(key.endswith("?") for key in card.inputs)
-    return card.room == "activation" and card.shape == "... C" and first.default is first.empty and alone
+    alone = not required and all(layout.optional for layout in card.inputs.values())
+    return first.default is first.empty and alone
 
 
 def _name(owner: object) -> str:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from normkit import check, ops
 from normkit.activation._layers import Linear
 from normkit.catalog import method
-from normkit.norm import Norm
+from normkit.kinds import Method
 
 
 @method(
@@ -19,7 +19,7 @@ from normkit.norm import Norm
     example={"out_features": 6},
     exempt={"extremes huge float16": "the matrix product of 6e4 overflows before it is normalized"},
 )
-class SDDLinear(Norm):
+class SDDLinear(Method):
     """Map linearly, then divide the result by its root mean square: the weight only turns, a gain says how large.
 
     For all linear maps of a transformer but embeddings and head, so that even post-norm trains: the result does not

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.catalog import method
-from normkit.norm import Norm
+from normkit.kinds import Method
 from normkit.residual._learngene import along, share_of
 
 
@@ -18,7 +18,7 @@ from normkit.residual._learngene import along, share_of
     over="",
     example={"out_features": 6, "layer": 1, "depth": 4},
 )
-class TLEGLinear(Norm):
+class TLEGLinear(Method):
     """Map linearly with weights that move on a straight line as the layer goes deeper.
 
     For initializing transformers of any depth: one base and one slope, shared by all layers, are trained once, and then

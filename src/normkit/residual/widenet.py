@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.catalog import method
-from normkit.norm import Norm
+from normkit.kinds import Method
 from normkit.residual._stream import SUBLAYERS, NormName, Sublayer, sublayer_of
 from normkit.residual.placements import add_then, make_norm
 
@@ -19,7 +19,7 @@ from normkit.residual.placements import add_then, make_norm
     example={**SUBLAYERS, "depth": 3},
     exempt={"extremes offset float16": "gradients through several norms and matrices overflow"},
 )
-class WideNet(Norm):
+class WideNet(Method):
     """Pass the stream ``depth`` times through the same two sublayers, each pass with norms of its own.
 
     For networks with few parameters: the sublayers' weights exist once, and because the norms differ, a router inside

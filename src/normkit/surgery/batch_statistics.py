@@ -24,7 +24,7 @@ def takes_batch_statistics(module: nn.Module) -> bool:
     (True, False)
     """
     card = getattr(type(module), "card", None)
-    over_samples = isinstance(card, Card) and "N" in card.over.split()
+    over_samples = isinstance(card, Card) and "N" in card.over.axes
     return isinstance(module, _BatchNorm) or (over_samples and next(module.buffers(recurse=False), None) is not None)
 
 

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
-from normkit import check, samples
+from normkit import check
+from normkit.kinds.kind import sizes
+from normkit.layout import Layout
 from normkit.norm import Norm
 from normkit.surgery.batch_statistics import takes_batch_statistics
 
@@ -108,8 +110,8 @@ def scale_and_shift(norm: nn.Module) -> tuple[Tensor, Tensor]:
 def _probe(norm: Any) -> tuple[Tensor, Tensor]:
     name, exact, layout = type(norm).__name__, copy.deepcopy(norm).double(), _layout(norm)
     channels = getattr(norm, "num_features", None) or next(iter(norm.arguments.values()))
-    shape = samples.shape_of(layout, samples.sizes(channels), trailing=(2, 3))
-    axis = layout.split().index("C")
+    shape = layout.shape(sizes(channels), trailing=(2, 3))
+    axis = layout.axes.index("C")
     random = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     random = random.to(next((t.device for t in [*exact.buffers(), *exact.parameters()]), random.device))
     try:
@@ -129,11 +131,11 @@ def _same(got: Tensor, wanted: Tensor, tolerance: float) -> bool:
     return got.shape == wanted.shape and bool(((got - wanted).abs() <= tolerance * largest).all())
 
 
-def _layout(norm: nn.Module) -> str:
+def _layout(norm: nn.Module) -> Layout:
     if isinstance(norm, Norm):
         return norm.card.shape
     axes = next((rank for rank, kind in enumerate(TORCHS[:3], 1) if isinstance(norm, kind)), 2)
-    return "N C " + {1: "", 2: "H W", 3: "H W L"}[axes]
+    return Layout("N C " + {1: "", 2: "H W", 3: "H W L"}[axes])
 
 
 class ConstantPad(nn.Module):

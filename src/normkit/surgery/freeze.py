@@ -90,4 +90,4 @@ def _own(module: nn.Module, name: str) -> nn.Parameter | None:
 
 def _normalizes(module: nn.Module) -> bool:
     torchs = isinstance(module, _NormBase | nn.LayerNorm | nn.GroupNorm | nn.RMSNorm)
-    return torchs or (isinstance(module, Norm) and module.card.room == "activation")
+    return torchs or isinstance(module, Norm)

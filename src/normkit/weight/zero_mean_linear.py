@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from normkit import check
 from normkit.catalog import method
-from normkit.norm import Norm
+from normkit.kinds import Method
 from normkit.statistics import accurate
 
 
@@ -19,7 +19,7 @@ from normkit.statistics import accurate
     over="",
     example={"out_features": 6},
 )
-class ZeroMeanLinear(Norm):
+class ZeroMeanLinear(Method):
     """Center a linear layer's weight and bias over the outputs, so that every output vector has mean zero.
 
     For the writers to the residual stream of a Pre-LN transformer (the output projections of attention and MLP, the

@@ -17,7 +17,7 @@ from normkit.norm import Norm
     inputs={"weight": "N C", "bias": "N C"},
     invariant=("shift", "scale"),
 )
-class ModulatedAdaIN(Norm):
+class AdaINModulated(Norm):
     """Normalize each channel of each sample, then apply a gain and a shift that a style network made.
 
     The AdaIN of MUNIT. With mu and v mean and biased variance over space,

@@ -4,7 +4,7 @@ Limitations of Normalization in Attention Mechanism (Mudarisov et al., 2025), ar
 
 >>> weights = torch.tensor([[0.8, 0.1, 0.1]])
 >>> values = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]])
->>> separation(weights, values, top=1)
+>>> attention_separation(weights, values, top=1)
 Separation(distance=tensor([1.7062]), fraction=tensor([1.]), bound=tensor([1.8000]))
 """
 
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from normkit import check
+from normkit.catalog import method
 from normkit.statistics import accurate
 
 
@@ -28,7 +29,16 @@ class Separation(NamedTuple):
     bound: Tensor
 
 
-def separation(weights: Tensor, values: Tensor, *, top: int) -> Separation:
+@method(
+    "attention-separation",
+    paper="Limitations of Normalization in Attention Mechanism (Mudarisov et al., 2025), arXiv 2508.17821",
+    shape="N C : simplex",
+    over="C",
+    inputs={"values": "N C F"},
+    example={"top": 2},
+    exempt={"gradcheck": "which tokens are the heaviest, and which is the nearest, changes by steps"},
+)
+def attention_separation(weights: Tensor, values: Tensor, *, top: int) -> Separation:
     """Compare the weighted sum of the heaviest tokens with every other token, as weighted.
 
     With I the ``top`` indices of the largest weights a, tokens x, and A the sum of a over I,
@@ -46,12 +56,11 @@ def separation(weights: Tensor, values: Tensor, *, top: int) -> Separation:
         values: its tokens, (N, L, d).
         top: how many tokens count as selected, at most L.
     """
-    check.floating("separation", weights, "weights")
-    check.shape("separation", "weights", weights, (None, None))
-    check.values("separation", "values", values, (*weights.shape, None), weights)
+    check.values("attention_separation", "weights", weights, (None, None), weights)
+    check.values("attention_separation", "values", values, (*weights.shape, None), weights)
     length = weights.shape[1]
-    if check.size("separation", "top", top) > length:
-        raise ValueError(f"separation: top must be at most L={length}, the number of weights, not {top}")
+    if check.size("attention_separation", "top", top) > length:
+        raise ValueError(f"attention_separation: top must be at most L={length}, the number of weights, not {top}")
     weights, values = accurate(weights), accurate(values)
     index = weights.topk(top).indices
     selected = torch.zeros_like(weights, dtype=torch.bool).scatter(1, index, True)

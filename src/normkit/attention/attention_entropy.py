@@ -15,9 +15,17 @@ import torch
 from torch import Tensor
 
 from normkit import check
+from normkit.catalog import method
 from normkit.statistics import accurate
 
 
+@method(
+    "attention-entropy",
+    paper="Stabilizing Transformer Training by Preventing Attention Entropy Collapse (Zhai et al., 2023), "
+    "arXiv 2303.06296",
+    shape="N K T C : simplex",
+    over="C",
+)
 def attention_entropy(weights: Tensor, *, reduce: bool = True) -> Tensor:
     """Return the entropy of rows that sum to 1, in nats: (N, heads) means over the queries, or (N, heads, T).
 
@@ -28,8 +36,7 @@ def attention_entropy(weights: Tensor, *, reduce: bool = True) -> Tensor:
         weights: (N, heads, T, S).
         reduce: take the mean over the queries.
     """
-    check.shape("attention_entropy", "weights", weights, (None, None, None, None))
-    check.floating("attention_entropy", weights, "weights")
+    check.values("attention_entropy", "weights", weights, (None, None, None, None), weights)
     weights = accurate(weights)
     rows = -(weights * torch.where(weights > 0, weights, 1).log()).sum(-1)
     return rows.mean(-1) if reduce else rows

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from normkit import check
+from normkit.catalog import method
 from normkit.statistics import accurate
 
 TRIES = 3
@@ -37,6 +38,16 @@ def projection_fraction(x: Tensor) -> Tensor:
     return x.sum(-1).square() / torch.where(length > 0, length, 1)
 
 
+@method(
+    "unselectable-keys",
+    paper="On the Expressivity Role of LayerNorm in Transformers' Attention (Brody et al., 2023), arXiv 2305.02582",
+    shape="N C",
+    over="N C",
+    exempt={
+        "gradcheck": "a yes or no for each key has no gradient",
+        "half": "it is worked out in float64; the answer is yes or no",
+    },
+)
 @torch.no_grad()
 def unselectable_keys(keys: Tensor, *, bound: float = 100.0, tolerance: float = 1e-6) -> Tensor:
     """Find the keys that never get the highest score, whatever the query: True where a key is one of them, (n,).

@@ -1,0 +1,111 @@
+"""AdamP: Adam without the part of the step that only makes weights longer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from normkit import check
+from normkit.catalog import method
+from normkit.gradient._optimizer import Groups, Optimizer, adam_moments
+
+
+@method(
+    "adamp",
+    paper="AdamP: Slowing Down the Slowdown for Momentum Optimizers on Scale-invariant Weights (Heo et al., 2021), "
+    "arXiv 2006.08217",
+    shape="...",
+    replaces=("adam", "adamw"),
+)
+class AdamP(Optimizer):
+    """Take Adam's step, less its share along the weight where the weight's length does not matter.
+
+    A weight in front of a norm only has a direction, and momentum makes it longer all the time, which slows its turns.
+    A tensor of two or more axes is taken to be such a weight if its gradient g stands nearly upright on it, over rows
+    (the first axis) or else over the whole, D entries each:
+
+        max over rows |cos(g, w)| < delta / sqrt(D)
+
+    With u Adam's direction, m / (sqrt(v) / sqrt(1 - b2^t) + eps), and n = w / (|w| + eps):
+
+        u <- u - n <n, u>                                   where it is
+        w <- w (1 - lr weight_decay ratio) - lr / (1 - b1^t) u      ratio = wd_ratio where it is, else 1
+
+    Vectors are never projected: they get AdamW.
+
+    Args:
+        params: parameters, or groups of them.
+        lr: the learning rate.
+        betas: shares of the old value in the moments.
+        eps: floor of the denominator, of the lengths in the cosine, and added to the length of the weight.
+        weight_decay: the share of a weight that is taken off a step, times the learning rate.
+        delta: how far from upright a gradient may stand; 0 projects nothing.
+        wd_ratio: the part of the decay that is left where the step is projected.
+        nesterov: look ahead along the momentum.
+        maximize: go up instead of down.
+
+    State of a parameter: ``step``, ``exp_avg``, ``exp_avg_sq``.
+
+    AdamP (Heo et al., 2021), arXiv 2006.08217.
+    """
+
+    def __init__(
+        self,
+        params: Groups,
+        *,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        delta: float = 0.1,
+        wd_ratio: float = 0.1,
+        nesterov: bool = False,
+        maximize: bool = False,
+    ):
+        super().__init__(
+            params,
+            lr=lr,
+            betas=betas,
+            eps=eps,
+            weight_decay=weight_decay,
+            delta=delta,
+            wd_ratio=wd_ratio,
+            nesterov=nesterov,
+            maximize=maximize,
+        )
+
+    def check(self, group: dict) -> None:
+        """Require sound settings of a group."""
+        super().check(group)
+        check.number(self, "delta", group["delta"], 0.0)
+        check.number(self, "wd_ratio", group["wd_ratio"], 0.0, 1.0)
+
+    def update(self, params: Sequence[Tensor], grads: Sequence[Tensor], states: Sequence[dict], group: dict) -> None:
+        """Move the parameters of a group."""
+        beta, beta_square = group["betas"]
+        for w, g, state in zip(params, grads, states, strict=True):
+            first, second, step = adam_moments(state, w, g, group["betas"])
+            if group["nesterov"]:
+                first = beta * first + (1 - beta) * g
+            u = first / (second.sqrt() / math.sqrt(1 - beta_square**step) + group["eps"])
+            u, projected = project(w, g, u, group["delta"], group["eps"])
+            ratio = group["wd_ratio"] if projected else 1.0
+            w.mul_(1 - group["lr"] * group["weight_decay"] * ratio)
+            w.add_(u.to(w.dtype), alpha=-group["lr"] / (1 - beta**step))
+
+
+def project(w: Tensor, g: Tensor, u: Tensor, delta: float, eps: float) -> tuple[Tensor, bool]:
+    """Take the share along ``w`` off ``u`` where ``g`` stands nearly upright on ``w``; tell whether it did."""
+    if w.dim() < 2:
+        return u, False
+    for view in ((len(w), -1), (1, -1)):
+        rows, along = w.reshape(view), g.reshape(view)
+        length = rows.norm(dim=1, keepdim=True)
+        product = (rows * along).sum(1, keepdim=True)
+        cosine = product.abs() / (length.clamp(min=eps) * along.norm(dim=1, keepdim=True).clamp(min=eps))
+        if cosine.max() < delta / math.sqrt(rows.shape[1]):
+            n, step = rows / (length + eps), u.reshape(view)
+            return (step - n * (n * step).sum(1, keepdim=True)).view_as(u), True
+    return u, False

@@ -1,0 +1,1 @@
+"""Scores and statistics at test time: nothing is trained."""

@@ -1,0 +1,71 @@
+"""How a thing of each kind is built small, called and saved, and what can be asked of it.
+
+A method is a class or a function of one of few kinds. The kind is the class attribute ``kind`` of its base class, so a
+method's file never names it:
+
+=================  ==============================  ==============================================================
+kind               base class                      called as
+=================  ==============================  ==============================================================
+norm               :class:`normkit.norm.Norm`      ``y = norm(x, ...)``, where a LayerNorm could stand
+core               ``attention.AttentionCore``     ``y = core(q, k, v, mask)``
+block              ``residual.Block``              ``x = block(x)``, around sublayers
+layer              :class:`Method`                 ``y = layer(x, ...)``, any other module
+parametrization    :class:`Parametrization`        ``weight = parametrization(raw)``
+loss               :class:`Loss`                   ``scalar = loss(x, ...)``
+transform          :class:`Transform`              ``y, log_det = transform(x)``, and ``inverse``
+optimizer          ``torch.optim.Optimizer``       ``optimizer.step()``
+estimator          :class:`Estimator`              ``fit(...)``, then a call
+function           none                            ``y = function(x, ..., option=...)``
+=================  ==============================  ==============================================================
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from torch import nn
+
+from normkit.kinds.function import FUNCTION, Estimator
+from normkit.kinds.kind import CONTRACT, Kind, Subject
+from normkit.kinds.module import CORE, LAYER, NORM, Loss, Method, Parametrization, Transform
+from normkit.kinds.optimizer import OPTIMIZER
+
+__all__ = [
+    "CONTRACT",
+    "CORE",
+    "FUNCTION",
+    "LAYER",
+    "NORM",
+    "OPTIMIZER",
+    "Estimator",
+    "Kind",
+    "Loss",
+    "Method",
+    "Parametrization",
+    "Subject",
+    "Transform",
+    "kind_of",
+]
+
+
+def kind_of(entry: Any) -> Kind:
+    """Tell the kind of a class or function; a plain module of a user's is taken as a norm.
+
+    >>> kind_of(torch.optim.SGD).name, kind_of(nn.LayerNorm).name, kind_of(len).name
+    ('optimizer', 'norm', 'function')
+    """
+    if isinstance(entry, type):
+        own = getattr(entry, "kind", None)
+        if isinstance(own, Kind):
+            return own
+        for base, kind in ((torch.optim.Optimizer, OPTIMIZER), (nn.Module, NORM)):
+            if issubclass(entry, base):
+                return kind
+        raise TypeError(
+            f"{entry.__name__} is of no kind: it must be a module, an optimizer or have a base of normkit.kinds"
+        )
+    if not callable(entry) or inspect.ismodule(entry):
+        raise TypeError(f"a method is a class or a function, not {entry!r}")
+    return FUNCTION

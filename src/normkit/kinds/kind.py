@@ -1,0 +1,172 @@
+"""What every kind answers: how its methods are built and called, and which lines of the contract they keep."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from normkit.layout import Layout
+
+if TYPE_CHECKING:
+    from normkit.catalog import Card
+
+MODULE_LINES = {
+    "gradcheck": "gradients are the derivative of the forward pass",
+    "higher-derivatives": "second and third derivatives are right, torch's attention on its own formula",
+    "half": "bfloat16 and float16 stay close to float64, with parameters in half precision or float32",
+    "extremes": "zeros, constants, 1e-20, 6e4 and an offset of 1e4 give no NaN",
+    "empty": "an empty batch passes through",
+    "one": "one sample with one position passes in evaluation",
+    "compile": "one torch.compile graph, no recompile on a new batch size",
+    "export": "torch.export gives the same numbers",
+    "vmap": "torch.func.vmap and torch.func.grad work",
+    "checkpoint": "activation checkpointing changes nothing",
+    "gradients": "every parameter receives a gradient",
+    "rest": "running averages stand still in evaluation",
+    "processes": "two processes with unequal batches equal one with the joined batch",
+    "onnx": "the evaluated module exports to ONNX with the same numbers",
+    "pickle": "the module survives pickle and deepcopy",
+    "meta": "the module can be built on the meta device",
+}
+PARAMETRIZATION_LINES = {
+    "removed": "removing the parametrization restores a plain layer with the weight that it last had",
+    "drift": "fifty forward passes without a step leave the weight where it was",
+}
+TRANSFORM_LINES = {
+    "inverse": "the inverse of the forward pass is the input",
+    "log-det": "the log-determinant is that of the Jacobian",
+}
+OPTIMIZER_LINES = {
+    "resume": "a run that is saved and loaded goes on to the same bits",
+    "groups": "two groups equal two optimizers",
+    "maximize": "maximize mirrors minimize",
+    "no-gradient": "a parameter without a gradient stays where it is",
+    "kept-type": "parameters keep their type and place",
+    "sparse": "a sparse gradient is refused by name",
+}
+FUNCTION_LINES = {
+    "gradcheck": MODULE_LINES["gradcheck"],
+    "half": MODULE_LINES["half"],
+    "pickle": "the function with its options bound survives pickle",
+}
+CONTRACT = MODULE_LINES | PARAMETRIZATION_LINES | TRANSFORM_LINES | OPTIMIZER_LINES | FUNCTION_LINES
+
+
+@dataclass
+class Subject:
+    """A method built small: what was built, the inputs of a call, the call, what is learned, and what else is kept."""
+
+    made: Any
+    inputs: list[Any]
+    call: Callable[..., Any]
+    learned: Mapping[str, Tensor] = field(default_factory=dict)
+    state: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of method. ``noun`` is what one is called, ``room`` where it belongs if its file does not say so."""
+
+    name: str
+    noun: str
+    room: str
+    lines: Mapping[str, str]
+
+    def prepare(self, entry: Any, card: Card) -> None:
+        """Let the class or function know its card."""
+        entry.card = card
+
+    def signature(self, entry: Any) -> inspect.Signature:
+        """What :func:`normkit.create` takes after the name."""
+        return inspect.signature(entry)
+
+    def create(self, card: Card, *args: Any, **kwargs: Any) -> Any:
+        """Build the method."""
+        return card.entry(*args, **kwargs)
+
+    def takes(self, card: Card) -> list[str]:
+        """The names of what a call takes."""
+        return list(inspect.signature(card.entry.__call__).parameters)[1:]
+
+    def given(self, card: Card, features: int = 8, **overrides: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments that build a smallest instance: the feature count, the card's example, and ``overrides``."""
+        with torch.device(overrides.get("device") or torch.get_default_device()):
+            arguments = {**example(card, features), **overrides}
+        width = width_argument(card)
+        if width is None or width.name in overrides:
+            return (), arguments
+        return (
+            ((), {width.name: features, **arguments}) if width.kind is width.KEYWORD_ONLY else ((features,), arguments)
+        )
+
+    def small(self, card: Card, features: int = 8, **overrides: Any) -> Any:
+        """Build a smallest instance."""
+        args, kwargs = self.given(card, features, **overrides)
+        return self.create(card, *args, **kwargs)
+
+    def draw(
+        self,
+        card: Card,
+        features: int = 8,
+        batch: int = 4,
+        *,
+        optional: bool = False,
+        seed: int = 0,
+        dtype: torch.dtype = torch.float32,
+        named: Mapping[str, int] | None = None,
+        leading: tuple[int, ...] | None = None,
+        trailing: tuple[int, ...] = (6, 7),
+    ) -> list[Tensor]:
+        """Draw the inputs of one call, the optional ones if asked for; ``named`` gives sizes of named axes."""
+        generator = torch.Generator().manual_seed(seed)
+        examples = {k: v for k, v in card.example.items() if isinstance(v, int)}
+        sized = {**sizes(features, batch), **examples, **(named or {})}
+        leading = (batch,) if leading is None else leading
+        shape = {"leading": leading, "trailing": trailing}
+        return [layout.draw(sized, generator, dtype=dtype, **shape) for layout in layouts(card, optional)]
+
+    def subject(self, card: Card, features: int = 8, dtype: torch.dtype = torch.float64, **drawing: Any) -> Subject:
+        """Build a smallest instance and draw inputs for it."""
+        made = self.small(card, features)
+        return Subject(made, self.draw(card, features, dtype=dtype, **drawing), made)
+
+
+def layouts(card: Card, optional: bool = True) -> list[Layout]:
+    """The layouts of all inputs of a call."""
+    return [card.shape, *(layout for layout in card.inputs.values() if optional or not layout.optional)]
+
+
+def example(card: Card, features: int) -> dict[str, Any]:
+    """The card's example arguments; a function among them is called with the feature count."""
+    return {key: value(features) if callable(value) else value for key, value in card.example.items()}
+
+
+def width_argument(card: Card) -> inspect.Parameter | None:
+    """The argument that takes the feature count and must be given: the first one or a keyword ``dim``; else None."""
+    takes = list(card.signature.parameters.values())
+    wanted = [p for p in takes if p.name == "dim" and p.kind is p.KEYWORD_ONLY] + takes[:1]
+    return next((p for p in wanted if p.default is p.empty and p.name not in card.example), None)
+
+
+def sizes(features: int = 8, batch: int = 4) -> dict[str, int]:
+    """Sizes of the named axes; a style or a map of its own size has ``Ls``, ``Hs Ws`` or ``h w``."""
+    named = {
+        "N": batch,
+        "C": features,
+        "B": batch,
+        "T": 5,
+        "L": 5,
+        "H": 6,
+        "W": 7,
+        "F": 16,
+        "S": 3,
+        "K": 4,
+        "P": 5,
+        "I": 5,
+    }
+    return {**named, "Ls": 7, "Hs": 4, "Ws": 5, "h": 9, "w": 5}

@@ -1,0 +1,128 @@
+"""Kinds whose methods are modules: norms, attention cores, blocks, parametrizations of weights, losses, transforms."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from normkit.kinds.kind import MODULE_LINES, PARAMETRIZATION_LINES, TRANSFORM_LINES, Kind, Subject
+
+if TYPE_CHECKING:
+    from normkit.catalog import Card
+
+
+@dataclass(frozen=True)
+class ModuleKind(Kind):
+    """A module that is called with tensors and holds what it learns and keeps."""
+
+    def prepare(self, entry: type[nn.Module], card: Card) -> None:
+        """Give the class its card, and let it take ``device`` and ``dtype`` as torch's modules do."""
+        entry.card = card  # type: ignore[attr-defined]
+        if "takes_device" not in vars(entry):
+            _take_device_and_dtype(entry)
+
+    def takes(self, card: Card) -> list[str]:
+        """The names of what a call takes."""
+        return list(inspect.signature(card.entry.forward).parameters)[1:]
+
+    def subject(self, card: Card, features: int = 8, dtype: torch.dtype = torch.float64, **drawing: Any) -> Subject:
+        """Build a smallest instance in ``dtype``, and draw inputs for it."""
+        made = self.small(card, features).to(dtype)
+        inputs = self.draw(card, features, dtype=dtype, **drawing)
+        return Subject(made, inputs, made, dict(made.named_parameters()), dict(made.named_buffers()))
+
+
+NORM = ModuleKind("norm", "norm", "activation", MODULE_LINES)
+LAYER = ModuleKind("layer", "layer", "activation", MODULE_LINES)
+CORE = ModuleKind("core", "core", "attention", MODULE_LINES)
+BLOCK = ModuleKind("block", "block", "residual", MODULE_LINES)
+PARAMETRIZATION = ModuleKind("parametrization", "parametrization", "weight", MODULE_LINES | PARAMETRIZATION_LINES)
+LOSS = ModuleKind("loss", "loss", "loss", MODULE_LINES)
+TRANSFORM = ModuleKind("transform", "transform", "density", MODULE_LINES | TRANSFORM_LINES)
+
+
+class Method(nn.Module):
+    """What all modules of the catalogue share.
+
+    ``arguments`` are the values that the module was built with; ``repr`` prints them all, so that a dialect (where
+    eps sits, what the gain is added to) can be read off a printed model.
+    """
+
+    kind: ClassVar[Kind] = LAYER
+    card: ClassVar[Card]
+    arguments: dict[str, Any]
+
+    def extra_repr(self) -> str:
+        """Write the arguments as they would be typed."""
+        (first, value), *rest = list(self.arguments.items()) or [("", None)]
+        takes = next(iter(self.card.signature.parameters.values()), None)
+        positional = takes is not None and takes.kind is takes.POSITIONAL_OR_KEYWORD
+        shown = [repr(value) if positional else f"{first}={value!r}"] if first else []
+        return ", ".join(shown + [f"{key}={value!r}" for key, value in rest])
+
+
+class Parametrization(Method):
+    """A map from a raw weight to the weight that is used, for ``torch.nn.utils.parametrize``."""
+
+    kind = PARAMETRIZATION
+    forward: Callable[..., Tensor]
+
+
+class Loss(Method):
+    """A map from what a model returns, and what it should have, to a single number to be lowered."""
+
+    kind = LOSS
+    forward: Callable[..., Tensor]
+
+
+class Transform(Method):
+    """An invertible map: ``forward`` and ``inverse`` return the image and the log-determinant of their Jacobian."""
+
+    kind = TRANSFORM
+    forward: Callable[..., tuple[Tensor, Tensor]]
+    inverse: Callable[..., tuple[Tensor, Tensor]]
+
+
+def _take_device_and_dtype(cls: type[nn.Module]) -> None:
+    """Wrap ``__init__``: remember the arguments for ``repr``, build on ``device``, convert to ``dtype``."""
+    plain = cls.__init__
+    signature = inspect.signature(plain)
+
+    @functools.wraps(plain)
+    def init(self, *args, device=None, dtype=None, **kwargs):
+        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+            raise TypeError(f"{cls.__name__}: dtype must be a floating-point torch.dtype, not {dtype!r}")
+        if "arguments" not in self.__dict__:
+            bound = signature.bind(self, *args, **kwargs)
+            bound.apply_defaults()
+            self.__dict__["arguments"] = _plain_values(signature, bound)
+        if device is None:
+            plain(self, *args, **kwargs)
+        else:
+            with torch.device(device):
+                plain(self, *args, **kwargs)
+        if dtype is not None:
+            self.to(dtype)
+
+    extra = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None) for n in ("device", "dtype")]
+    own = list(signature.parameters.values())
+    keywords = [p for p in own if p.kind is inspect.Parameter.VAR_KEYWORD]
+    own = [p for p in own if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    own = [p for p in own if p.name not in ("device", "dtype")]
+    init.__signature__ = signature.replace(parameters=[*own, *extra, *keywords])  # type: ignore[attr-defined]
+    cls.__init__ = init  # type: ignore[method-assign]
+    cls.takes_device = True  # type: ignore[attr-defined]
+
+
+def _plain_values(signature: inspect.Signature, bound: inspect.BoundArguments) -> dict[str, Any]:
+    values = dict(list(bound.arguments.items())[1:])
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            values.update(values.pop(parameter.name))
+    return {key: value for key, value in values.items() if not isinstance(value, nn.Module | torch.Tensor)}

@@ -1,0 +1,58 @@
+"""Contract of plain functions: gradients, half precision, and options that are bound and saved."""
+
+import pickle
+
+import pytest
+import torch
+from subject import close, outputs
+
+import normkit as nk
+from normkit.kinds import FUNCTION
+
+METHODS = [name for name in nk.methods() if nk.card(name).kind is FUNCTION]
+
+
+@pytest.mark.line("gradcheck")
+@pytest.mark.parametrize("name", METHODS)
+def test_the_gradient_is_the_derivative(name):
+    card = nk.card(name)
+    subject = card.kind.subject(card, 4, batch=3, trailing=(3, 2))
+    given = [x.requires_grad_() if torch.is_tensor(x) and x.is_floating_point() else x for x in subject.inputs]
+    assert torch.autograd.gradcheck(lambda *x: tuple(outputs(subject.call(*x))), given, fast_mode=True)
+
+
+@pytest.mark.line("half")
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision_stays_close_to_double(name, dtype):
+    card = nk.card(name)
+    subject = card.kind.subject(card, dtype=dtype)
+    got = outputs(subject.call(*subject.inputs))
+    want = outputs(subject.call(*(x.double() if x.is_floating_point() else x for x in subject.inputs)))
+    for a, b in zip(got, want, strict=True):
+        # the work is done in float32, so that the result alone is rounded; float16 ends at 65504 and begins at 6e-8
+        eps, tiny = torch.finfo(dtype).eps, torch.finfo(dtype).smallest_normal
+        most = torch.finfo(dtype).max
+        close(a.double().clamp(-most, most), b.double().clamp(-most, most), rtol=eps + 1e-4, atol=eps * tiny + 1e-5)
+
+
+@pytest.mark.line("pickle")
+@pytest.mark.parametrize("name", METHODS)
+def test_a_function_with_its_options_survives_pickle(name):
+    card = nk.card(name)
+    subject = card.kind.subject(card)
+    again = pickle.loads(pickle.dumps(subject.made))
+    close(outputs(again(*subject.inputs)), outputs(subject.call(*subject.inputs)))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_an_unknown_option_and_a_wrong_input_are_named(name):
+    card = nk.card(name)
+    with pytest.raises(TypeError, match="epz"):
+        nk.create(name, **card.example, epz=1)
+    subject = card.kind.subject(card)
+    for place, key in enumerate(card.kind.takes(card)):
+        wrong = list(subject.inputs)
+        wrong[place] = wrong[place].tolist()
+        with pytest.raises(TypeError, match=rf"\b{key}\b"):
+            subject.call(*wrong)
