@@ -4,9 +4,9 @@ import pytest
 import torch
 
 import normkit as nk
-from normkit.attention._core import AttentionCore
+from normkit.kinds import CORE
 
-CORES = [name for name in nk.methods(room="attention") if issubclass(nk.card(name).entry, AttentionCore)]
+CORES = [name for name in nk.methods(room="attention") if nk.card(name).kind is CORE]
 MASKED = [name for name in CORES if "mask" in nk.card(name).inputs]
 LENGTH = 16  # of softmax-free's grid
 
@@ -35,8 +35,7 @@ def refused(core, inputs, word, error=(ValueError, TypeError), **more):
 @pytest.mark.parametrize("name", [name for name in CORES if len(nk.card(name).entry.forms) == 1])
 def test_a_form_that_is_not_there_is_refused_with_the_cores_that_have_it(name):
     missing = not nk.card(name).entry.forms[0]
-    room = nk.methods(room="attention")
-    others = [other for other in room if missing in getattr(nk.card(other).entry, "forms", ())]
+    others = [other for other in CORES if missing in nk.card(other).entry.forms]
     with pytest.raises(ValueError, match=rf"causal must be {not missing}; .*: {', '.join(others)}"):
         build(name, causal=missing)
 

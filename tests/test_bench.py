@@ -13,6 +13,7 @@ import normkit as nk
 from normkit import bench, cli
 from normkit.bench import cases, cost, lengths, paths, report, timing, training
 from normkit.bench.timing import Entrant
+from normkit.kinds.module import ModuleKind
 from normkit.layout import Layout
 
 
@@ -377,6 +378,7 @@ ATTENTION = ["bench", "--room", "attention", "--repeats", "1", "--sizes", "32,16
 FORMS = [
     (name, causal)
     for name in nk.methods(room="attention")
+    if isinstance(nk.card(name).kind, ModuleKind)
     for causal in getattr(nk.card(name).entry, "forms", (False,))
 ]
 

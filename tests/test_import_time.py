@@ -12,7 +12,7 @@ def loaded():
     steps = [
         "import torch, numpy",
         "import normkit",
-        "from normkit import check, samples, reference, doctor",
+        "from normkit import check, layout, reference, doctor",
         "normkit.RMSNorm",
     ]
     code = "import sys\n" + "\n".join(f"{step}\nprint(*sys.modules)" for step in steps)
@@ -28,7 +28,7 @@ def test_import_loads_no_method_and_no_heavy_package(loaded):
 
 
 def test_importing_a_submodule_loads_no_method(loaded):
-    there = loaded["from normkit import check, samples, reference, doctor"]
+    there = loaded["from normkit import check, layout, reference, doctor"]
     assert "normkit.reference" in there
     assert not [name for name in there if name.startswith("normkit.activation.")]
 

@@ -26,7 +26,6 @@ from typing import Any, NamedTuple, TypeVar
 from torch import nn
 
 from normkit.kinds import CONTRACT, Kind, kind_of
-from normkit.kinds.kind import width_argument
 from normkit.layout import Layout
 
 HOME = Path(__file__).parent
@@ -44,8 +43,8 @@ class Card:
     that a statistic is taken over, and is empty where there is no statistic. ``inputs`` lays out the further inputs by
     name. ``example`` holds the keyword arguments that a smallest instance needs. ``aliases`` are other names, each with
     the arguments that make the method what the name says. ``exempt`` holds the cases of the contract that the method
-    cannot keep, each with its reason; see :meth:`exemption`. ``peer`` builds, from a feature count, another library's module for the same
-    numbers: what the benchmark races and a test compares with.
+    cannot keep, each with its reason; see :meth:`exemption`. ``peer`` builds, from a feature count, another library's
+    module for the same numbers: what the benchmark races and a test compares with.
     """
 
     name: str
@@ -74,18 +73,6 @@ class Card:
         """The module that the method is written in."""
         return self.entry.__module__
 
-    def exemption(self, line: str, *case: str) -> str | None:
-        """Return why a case of a line of the contract is not kept, or None.
-
-        A key of ``exempt`` is a line and any words of its cases, ``"extremes huge float16"``: it covers the cases that
-        have all of its words, and a line alone covers all of them.
-        """
-        for key, reason in self.exempt.items():
-            named, *words = key.split()
-            if named == line and set(words) <= set(case):
-                return reason
-        return None
-
     @property
     def summary(self) -> str:
         """The first line of the docstring: what the method does to the numbers."""
@@ -99,7 +86,7 @@ class Card:
     @property
     def width(self) -> inspect.Parameter | None:
         """The argument that takes the feature count and must be given, or None."""
-        return width_argument(self)
+        return self.kind.width(self)
 
     def given(self, features: int = 8, **overrides: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments that build a smallest instance."""
@@ -159,14 +146,13 @@ def method(
     the module that holds them; ``room`` says where they belong (by default where their kind does).
     """
 
+    _check_lines(name, exempt or {}, CONTRACT)
+
     def enter(entry: Entry) -> Entry:
         kind = kind_of(entry)
         at = _home_of(entry.__module__)
         _check_free(name, entry, at)
-        unknown = sorted(line for line in exempt or {} if line.split()[0] not in kind.lines)
-        if unknown:
-            lines = f"the lines are {sorted(kind.lines)}"
-            raise ValueError(f"{name}: exempt names no line of the contract: {unknown}; {lines}")
+        _check_lines(name, exempt or {}, kind.lines)
         others = {key.rstrip("?"): Layout(text, key.endswith("?")) for key, text in (inputs or {}).items()}
         _cards[name] = card = Card(
             name,
@@ -189,6 +175,12 @@ def method(
         return entry
 
     return enter
+
+
+def _check_lines(name: str, exempt: Mapping[str, str], lines: Mapping[str, str]) -> None:
+    unknown = sorted({key.split()[0] for key in exempt} - set(lines))
+    if unknown:
+        raise ValueError(f"{name}: exempt names no line of the contract: {unknown}; the lines are {sorted(lines)}")
 
 
 class _Place(NamedTuple):

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import torch
 from torch import nn
@@ -185,23 +186,21 @@ def legend(card: Card) -> list[str]:
 
 def inputs(card: Card) -> list[tuple[str, Layout, bool]]:
     """Return name, layout and whether it may be left out, for every input of a call."""
-    first = next(iter(card.kind.takes(card)), "x")
+    first = next(iter(card.kind.takes(card)), None)
+    if first is None:
+        return []
     further = [(name, layout, layout.optional) for name, layout in card.inputs.items()]
     return [(first, card.shape, False), *further]
 
 
 def state(card: Card) -> list[Entry]:
-    """Return the entries of ``state_dict``, found by building the method at three widths."""
-    built = _at_three_widths(card)
-    learned = {name for name, _ in built[0].named_parameters()}
-    shapes = [{name: tuple(value.shape) for name, value in module.state_dict().items()} for module in built]
-    return [
-        Entry(name, _shape([s.get(name, shapes[0][name]) for s in shapes]), "learned" if name in learned else "kept")
-        for name in shapes[0]
-    ]
+    """Return what a checkpoint holds, found by building the method at three widths."""
+    built = [card.kind.saved(made) for made in _at_three_widths(card)]
+    shapes = {name: _shape([tuple(b.get(name, built[0][name])[0].shape) for b in built]) for name in built[0]}
+    return [Entry(name, shapes[name], "learned" if learned else "kept") for name, (_, learned) in built[0].items()]
 
 
-def _at_three_widths(card: Card) -> list[nn.Module]:
+def _at_three_widths(card: Card) -> list[Any]:
     """Build at C = 8, 16 and 24, or where the example fits one width alone, three times at that."""
     with torch.random.fork_rng(devices=[]):
         try:
@@ -243,12 +242,8 @@ def usage(card: Card) -> str:
     shapes = [f"{name}: {_tuple(layout)}" for name, layout, optional in inputs(card) if not optional]
     spare = [f"{name} {_tuple(layout)}" for name, layout, optional in inputs(card) if optional]
     note = ", ".join(shapes) + (f"; optional: {', '.join(spare)}" if spare else "")
-    named = ", ".join(filter(None, [f'"{card.name}"', given]))
-    noun = card.kind.noun
-    space = "\n" if len(given) > 30 else "  "
-    made = f"{noun} = nk.{card.entry.__name__}({given}){space}# or nk.create({named})"
     imports = "import torch\n\nimport normkit as nk" if "torch." in given else "import normkit as nk"
-    return f"{imports}\n\n{made}\ny = {noun}({', '.join(required)})  # {note}"
+    return f"{imports}\n\n{card.kind.use(card, given, ', '.join(required))}  # {note}".removesuffix("  # ")
 
 
 def _typed(card: Card) -> str:

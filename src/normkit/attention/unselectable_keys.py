@@ -43,10 +43,7 @@ def projection_fraction(x: Tensor) -> Tensor:
     paper="On the Expressivity Role of LayerNorm in Transformers' Attention (Brody et al., 2023), arXiv 2305.02582",
     shape="N C",
     over="N C",
-    exempt={
-        "gradcheck": "a yes or no for each key has no gradient",
-        "half": "it is worked out in float64; the answer is yes or no",
-    },
+    exempt={"gradcheck": "a yes or no for each key has no gradient"},
 )
 @torch.no_grad()
 def unselectable_keys(keys: Tensor, *, bound: float = 100.0, tolerance: float = 1e-6) -> Tensor:

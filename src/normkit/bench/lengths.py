@@ -23,6 +23,7 @@ from normkit.bench import cases, cost, report, timing
 from normkit.bench.timing import Entrant
 from normkit.catalog import Card
 from normkit.kinds.kind import layouts
+from normkit.kinds.module import ModuleKind
 
 LENGTHS = ((1024,), (2048,), (4096,), (8192,))
 HEADS, HEAD_DIM = 4, 64
@@ -111,7 +112,7 @@ def tokens(size: tuple[int, ...]) -> int:
 
 def chosen(names: Sequence[str], causal: bool) -> list[Card]:
     """Return the cores named, or all, that have that form."""
-    known = catalog.methods(room="attention")
+    known = [name for name in catalog.methods(room="attention") if isinstance(catalog.card(name).kind, ModuleKind)]
     cards = [catalog.card(name) for name in names or known]
     for card in cards:
         if card.name not in known:

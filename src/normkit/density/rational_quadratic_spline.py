@@ -14,7 +14,6 @@ from normkit.catalog import method
 from normkit.kinds import Transform
 from normkit.statistics import accurate
 
-
 BOX = "numbers outside of the box are refused; with linear tails they pass unchanged"
 
 

@@ -29,6 +29,12 @@ class FunctionKind(Kind):
         """Bind the options."""
         return functools.partial(card.entry, **kwargs)
 
+    def use(self, card: Card, given: str, inputs: str) -> str:
+        """The call, its options as keywords."""
+        typed = ", ".join(filter(None, [inputs, given]))
+        named = ", ".join(filter(None, [f'"{card.name}"', given]))
+        return f"bound = nk.create({named})  # the options bound\ny = nk.{card.entry.__name__}({typed})"
+
     def takes(self, card: Card) -> list[str]:
         """The names of what a call takes."""
         parameters = inspect.signature(card.entry).parameters.values()

@@ -93,11 +93,28 @@ class Kind:
         """The names of what a call takes."""
         return list(inspect.signature(card.entry.__call__).parameters)[1:]
 
+    def use(self, card: Card, given: str, inputs: str) -> str:
+        """The lines that build and call the method, as they are typed."""
+        named = ", ".join(filter(None, [f'"{card.name}"', given]))
+        space = "\n" if len(given) > 30 else "  "
+        built = f"{self.noun} = nk.{card.entry.__name__}({given}){space}# or nk.create({named})"
+        return f"{built}\ny = {self.noun}({inputs})"
+
+    def saved(self, made: Any) -> dict[str, tuple[Tensor, bool]]:
+        """What a checkpoint holds: each tensor, and whether it is learned."""
+        return {}
+
+    def width(self, card: Card) -> inspect.Parameter | None:
+        """The argument that takes the feature count and must be given, the first or a keyword ``dim``; else None."""
+        takes = list(card.signature.parameters.values())
+        wanted = [p for p in takes if p.name == "dim" and p.kind is p.KEYWORD_ONLY] + takes[:1]
+        return next((p for p in wanted if p.default is p.empty and p.name not in card.example), None)
+
     def given(self, card: Card, features: int = 8, **overrides: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments that build a smallest instance: the feature count, the card's example, and ``overrides``."""
         with torch.device(overrides.get("device") or torch.get_default_device()):
             arguments = {**example(card, features), **overrides}
-        width = width_argument(card)
+        width = self.width(card)
         if width is None or width.name in overrides:
             return (), arguments
         return (
@@ -144,13 +161,6 @@ def layouts(card: Card, optional: bool = True) -> list[Layout]:
 def example(card: Card, features: int) -> dict[str, Any]:
     """The card's example arguments; a function among them is called with the feature count."""
     return {key: value(features) if callable(value) else value for key, value in card.example.items()}
-
-
-def width_argument(card: Card) -> inspect.Parameter | None:
-    """The argument that takes the feature count and must be given: the first one or a keyword ``dim``; else None."""
-    takes = list(card.signature.parameters.values())
-    wanted = [p for p in takes if p.name == "dim" and p.kind is p.KEYWORD_ONLY] + takes[:1]
-    return next((p for p in wanted if p.default is p.empty and p.name not in card.example), None)
 
 
 def sizes(features: int = 8, batch: int = 4) -> dict[str, int]:

@@ -31,6 +31,11 @@ class ModuleKind(Kind):
         """The names of what a call takes."""
         return list(inspect.signature(card.entry.forward).parameters)[1:]
 
+    def saved(self, made: nn.Module) -> dict[str, tuple[Tensor, bool]]:
+        """What ``state_dict`` holds."""
+        learned = {name for name, _ in made.named_parameters()}
+        return {name: (value, name in learned) for name, value in made.state_dict().items()}
+
     def subject(self, card: Card, features: int = 8, dtype: torch.dtype = torch.float64, **drawing: Any) -> Subject:
         """Build a smallest instance in ``dtype``, and draw inputs for it."""
         made = self.small(card, features).to(dtype)

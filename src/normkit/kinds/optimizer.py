@@ -22,6 +22,24 @@ class OptimizerKind(Kind):
         """A call takes nothing: gradients lie on the parameters."""
         return []
 
+    def width(self, card: Card) -> None:
+        """There is none."""
+
+    def use(self, card: Card, given: str, inputs: str) -> str:
+        """Over the parameters of a model."""
+        typed = ", ".join(filter(None, ["model.parameters()", given]))
+        return (
+            f'optimizer = nk.{card.entry.__name__}({typed})  # or nk.create("{card.name}", {typed})\noptimizer.step()'
+        )
+
+    def saved(self, made: torch.optim.Optimizer) -> dict[str, tuple[Tensor, bool]]:
+        """What is kept of the first parameter, after a step."""
+        for group in made.param_groups:
+            for p in group["params"]:
+                p.grad = torch.ones_like(p)
+        made.step()
+        return {name.removeprefix("0."): (value, False) for name, value in kept(made).items() if name.startswith("0.")}
+
     def given(self, card: Card, features: int = 8, **overrides: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Parameters of a small model, and the card's example arguments."""
         dtype = overrides.pop("dtype", torch.float32)
