@@ -131,10 +131,7 @@ def run_show(options: argparse.Namespace) -> int:
 def sections(card: Card) -> list[tuple[str, str]]:
     """Return title and text of every part of the description; an empty text is left out."""
     return [
-        (
-            "",
-            f"{card.name}: {card.summary}\n{reference.folder(card)}, {'class' if isinstance(card.entry, type) else 'function'} {card.entry.__name__}",
-        ),
+        ("", f"{card.name}: {card.summary}\n{reference.folder(card)}, {reference.form(card)} {card.entry.__name__}"),
         ("", reference.explanation(card)),
         ("Use", indented(reference.usage(card))),
         ("Arguments", indented("\n".join(table(argument_rows(card))))),

@@ -289,3 +289,8 @@ def folder(card: Card) -> str:
 def meaning_of(folder: str, load: Callable[[str], object]) -> str:
     """Return what a folder holds: the first line of its package's docstring."""
     return (inspect.getdoc(load("normkit." + folder.replace("/", "."))) or "").partition("\n")[0]
+
+
+def form(card: Card) -> str:
+    """Tell whether a method is a class or a function."""
+    return "class" if isinstance(card.entry, type) else "function"

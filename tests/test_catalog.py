@@ -1,0 +1,166 @@
+"""The catalogue: names, files and folders are one list, and methods of other packages are first-class."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+
+import normkit as nk
+from normkit import catalog
+from normkit.layout import Layout
+
+OTHERS = {
+    "my_package/__init__.py": "",
+    "my_package/my_norm.py": """
+        import torch
+        from torch import nn
+        from normkit import method, Norm
+
+        @method("my-norm", paper="none", shape="... C", over="C", aliases={"my-doubled-norm": {"gain": 2.0}})
+        class MyNorm(Norm):
+            '''Divide by the largest number.'''
+
+            def __init__(self, dim: int, *, gain: float = 1.0):
+                super().__init__()
+                self.weight = nn.Parameter(torch.full((dim,), gain))
+
+            def forward(self, x):
+                '''Normalize.'''
+                return x / x.abs().amax(-1, keepdim=True).clamp(min=1e-6) * self.weight.to(x.dtype)
+    """,
+    "my_package-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: my-package\nVersion: 1.0\n",
+    "my_package-1.0.dist-info/entry_points.txt": "[normkit.methods]\nmine = my_package.my_norm\n",
+}
+
+
+def put(folder, *names):
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(OTHERS[name]))
+
+
+def run(code, *path):
+    """Run code in a process of its own, with folders before all others on its path."""
+    start = f"import sys\nsys.path[:0] = {[str(p) for p in path]}\n"
+    done = subprocess.run([sys.executable, "-c", start + textwrap.dedent(code)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_every_file_has_the_name_of_its_method_and_every_class_that_of_its_file():
+    for name in nk.methods():
+        card = nk.card(name)
+        assert card.module.rsplit(".", 1)[1].replace("_", "-") == name
+        assert getattr(nk, card.entry.__name__) is card.entry
+
+
+def test_a_name_imports_one_file():
+    out = run("""
+        import normkit as nk
+        before = set(sys.modules)
+        nk.create("rmsnorm", 4)
+        new = {name for name in set(sys.modules) - before if name.startswith("normkit.activation.")}
+        print(*(name for name in new if not name.split(".")[-1].startswith("_")))
+    """)
+    assert sorted(out) == ["normkit.activation.token", "normkit.activation.token.rmsnorm"]
+
+
+def test_a_script_can_enter_a_method_and_nothing_breaks():
+    out = run("""
+        import torch, normkit as nk
+        from torch import nn
+
+        @nk.method("halved", over="")
+        class Halved(nn.Module):
+            "Divide by two."
+            def __init__(self, dim):
+                super().__init__()
+            def forward(self, x):
+                return x / 2
+
+        assert "halved" in nk.methods() and "halved" in nk.methods(room="activation")
+        card = nk.card("halved")
+        assert (card.room, card.group, card.kind.name) == ("activation", "", "norm")
+        model = nk.Decoder(vocab=11, dim=8, depth=1, heads=2, norm="halved")
+        print(type(model.layers[0].attention_norm).__name__, float(nk.create("halved", 4)(torch.ones(4))[0]))
+    """)
+    assert out == ["Halved", "0.5"]
+
+
+def test_a_cell_may_be_run_again_but_a_name_is_one_method():
+    def entered(name):
+        @nk.method(name)
+        class Again(torch.nn.Module):
+            """Do nothing."""
+
+            def __init__(self, dim):
+                super().__init__()
+
+        return Again
+
+    try:
+        entered("again")
+        second = entered("again")
+        assert nk.card("again").entry is second
+        with pytest.raises(ValueError, match="'rmsnorm' is taken by"):
+            entered("rmsnorm")
+    finally:
+        catalog._cards.pop("again", None)
+
+
+def test_an_installed_package_is_found_by_its_entry_point(tmp_path):
+    put(tmp_path, *OTHERS)
+    out = run(
+        """
+        import normkit as nk
+        print("my-norm" in nk.methods(), nk.card("my-norm").module, float(nk.create("my-doubled-norm", 3).weight[0]))
+        """,
+        tmp_path,
+    )
+    assert out == ["True", "my_package.my_norm", "2.0"]
+
+
+@pytest.mark.parametrize("name", ["my_package.my_norm", "my_package.my_norm.MyNorm"])
+def test_a_module_on_the_path_is_found_by_its_dotted_name(tmp_path, name):
+    put(tmp_path, "my_package/__init__.py", "my_package/my_norm.py")
+    assert run(f"import normkit as nk; print(nk.create({name!r}, 3))", tmp_path) == ["MyNorm(3,", "gain=1.0)"]
+
+
+def test_an_entry_point_that_fails_is_told_and_the_others_stay(tmp_path):
+    put(tmp_path, *OTHERS)
+    (tmp_path / "my_package/my_norm.py").write_text("raise RuntimeError('broken')")
+    out = run(
+        """
+        import warnings, normkit as nk
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            print(len(nk.methods()) > 100, "my_package.my_norm" in str(seen[0].message))
+        """,
+        tmp_path,
+    )
+    assert out == ["True", "True"]
+
+
+def test_a_function_is_created_with_its_options_bound():
+    scores, bank = torch.randn(3, 4), torch.randn(5, 4)
+    bound = nk.create("inverted-softmax", beta=3.0)
+    assert torch.equal(bound(scores, bank), nk.inverted_softmax(scores, bank, beta=3.0))
+    with pytest.raises(TypeError, match="'beta'"):
+        nk.create("inverted-softmax", betta=3.0)
+
+
+@pytest.mark.parametrize(
+    "text, channels, samples",
+    [("N C *", 1, 0), ("... C", -1, 0), ("T N C", -1, 1), ("N C H W", 1, 0), ("N heads T C", -1, 0), ("N", None, 0)],
+)
+def test_a_layout_knows_where_channels_and_samples_are(text, channels, samples):
+    assert (Layout(text).channels, Layout(text).samples) == (channels, samples)
+
+
+@pytest.mark.parametrize("text", ["N C-", "N : colour", "N C! H"])
+def test_a_layout_that_cannot_be_read_is_refused(text):
+    with pytest.raises(ValueError, match="layout"):
+        Layout(text)
