@@ -15,6 +15,7 @@ GROUPS = {
     "accelerate": "lab",
     "filelock": "lab",
     "jinja2": "lab",
+    "markupsafe": "lab",
     "plotly": "lab",
     "psutil": "lab",
     "rich": "lab",
