@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+STRIDED = torch.strided
 
 
-def size(owner: object, name: str, value: Any, least: int = 1) -> int:
-    """Return ``value`` if it is an integer of at least ``least``: a width, a channel count, a number of steps."""
+def size(owner: object, name: str, value: Any, least: int = 1, most: int = 2**31 - 1) -> int:
+    """Return ``value`` if it is an integer from ``least`` to ``most``: a width, a channel count, a number of steps."""
     if isinstance(value, bool) or not isinstance(value, int | torch.SymInt):
         raise TypeError(f"{_name(owner)}: {name} must be an integer, not {value!r}")
     if value < least:
         raise ValueError(f"{_name(owner)}: {name} must be at least {least}, not {value}")
+    if value > most:
+        raise ValueError(f"{_name(owner)}: {name} must be at most {most}, not {value}")
     return int(value)
 
 
@@ -46,6 +51,17 @@ def choice(owner: object, name: str, value: Any, options: Sequence[Any]) -> Any:
     return value
 
 
+def device(owner: object, value: Any) -> torch.device:
+    """Return a device on which a tensor can be made."""
+    try:
+        found = torch.device(value)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError, ImportError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{_name(owner)}: device={value!r} cannot be used: {reason}") from None
+    return found
+
+
 def divides(owner: object, name: str, groups: int, whole: str, total: int) -> None:
     """Require that ``groups`` divides ``total``, and offer the nearest numbers that do."""
     if total % groups:
@@ -59,8 +75,25 @@ def floating(owner: object, x: Any, name: str = "x") -> None:
     """Require a floating-point tensor."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{_name(owner)}: {name} must be a tensor, not {type(x).__name__}")
-    if not x.is_floating_point():
+    if not x.dtype.is_floating_point:
         raise TypeError(f"{_name(owner)}: {name} must be a floating-point tensor, not {x.dtype}")
+    if not x.is_cpu or x.layout is not STRIDED:
+        _usable(owner, x, name)
+
+
+def _usable(owner: object, x: Tensor, name: str) -> None:
+    """Require a dense tensor, on the device of the module where the owner is one."""
+    dense(owner, x, name)
+    if isinstance(owner, nn.Module):
+        own = next((t for t in itertools.chain(owner.parameters(), owner.buffers())), x)
+        if own.device != x.device:
+            raise ValueError(f"{_name(owner)}: {name} is on {x.device}, but the module is on {own.device}")
+
+
+def dense(owner: object, x: Tensor, name: str) -> None:
+    """Require a tensor that is not sparse."""
+    if x.layout is not STRIDED:
+        raise TypeError(f"{_name(owner)}: {name} must be a dense tensor, not {x.layout}")
 
 
 def features_last(owner: object, x: Any, width: int, name: str = "x") -> None:
@@ -87,6 +120,7 @@ def shape(owner: object, name: str, tensor: Any, wanted: Sequence[int | None], l
     """Require a tensor of exactly ``wanted`` shape (None fits any size), on the device of ``like``."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{_name(owner)}: {name} must be a tensor, not {type(tensor).__name__}")
+    dense(owner, tensor, name)
     fits = tensor.dim() == len(wanted) and all(w is None or s == w for s, w in zip(tensor.shape, wanted, strict=True))
     if not fits:
         text = "(" + ", ".join("any" if w is None else str(w) for w in wanted) + ")"

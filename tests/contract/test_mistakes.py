@@ -94,6 +94,102 @@ def test_further_inputs_of_the_wrong_shape_are_named(name):
         assert key in message, f"the message does not name {key}: {message}"
 
 
+def called(name):
+    """The names that the method's forward gives its inputs."""
+    card = nk.card(name)
+    return card.kind.takes(card)[: 1 + len(card.inputs)]
+
+
+def takes_its_device_from_its_input(name):
+    return not nk.card(name).inputs and not [*build(name).parameters(), *build(name).buffers()]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_an_input_on_another_device_is_named(name):
+    if takes_its_device_from_its_input(name):
+        pytest.skip("has no tensors of its own, and one input")
+    for position, key in enumerate(called(name)):
+        given = draw(name)
+        given[position] = given[position].to("meta")
+        message = fails(build(name), given, ValueError)
+        assert "meta" in message
+        assert position == 0 or re.search(rf"\b{key}\b", message)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_sparse_input_is_named(name):
+    for position, key in enumerate(called(name)):
+        given = draw(name)
+        given[position] = given[position].to_sparse()
+        message = fails(build(name), given, TypeError)
+        assert re.search(rf"\b{key}\b.*torch.sparse_coo", message)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_further_inputs_of_another_type_are_taken_or_named(name):
+    """A result has the type of the first input, or of the one whose shape it has."""
+    module, inputs = build(name), draw(name)
+    for position, key in enumerate(called(name)[1:], start=1):
+        given = list(inputs)
+        given[position] = given[position].float() if given[position].is_floating_point() else given[position].double()
+        try:
+            got = subject.outputs(subject.fresh(module)(*given))
+        except TypeError:
+            assert re.search(rf"\b{key}\b.*{given[position].dtype}", fails(module, given, TypeError))
+        else:
+            assert all(o.dtype in {torch.float64, *(i.dtype for i in given if i.shape == o.shape)} for o in got)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_mask_of_numbers_means_the_same_or_is_named(name):
+    """Other libraries add masks to scores; a mask of the wrong shape is among the further inputs above."""
+    module, inputs = build(name), draw(name)
+    for position, (key, layout) in enumerate(nk.card(name).inputs.items(), start=1):
+        if layout.kind != "bool":
+            continue
+        given = list(inputs)
+        given[position] = given[position].double()
+        try:
+            got = subject.outputs(subject.fresh(module)(*given))
+        except TypeError:
+            assert re.search(rf"\b{key}\b.*float64", fails(module, given, TypeError))
+        else:
+            subject.close(got, subject.outputs(subject.fresh(module)(*inputs)), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("value", [2**62, 2**63, 10**30])
+@pytest.mark.parametrize("name", METHODS)
+def test_absurd_sizes_are_named(name, value):
+    """Above what any memory holds; where the argument may be any number, the method runs."""
+    card = nk.card(name)
+    small, width = example(card, 8), card.width
+    for argument, parameter in arguments(name).items():
+        given = small.get(argument, parameter.default)
+        if parameter is not width and (isinstance(given, bool) or not isinstance(given, int)):
+            continue
+        try:
+            module = card.small(**{argument: value}).double()
+        except ValueError:
+            with pytest.raises(ValueError, match=rf"\b{argument}\b"):
+                card.small(**{argument: value})
+        else:
+            module(*draw(name))
+
+
+@pytest.mark.parametrize("device", ["cdua", "xpu"])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_device_that_does_not_exist_is_named(name, device):
+    args, kwargs = nk.card(name).given()
+    with pytest.raises(ValueError, match=f"device='{device}' cannot be used"):
+        nk.create(name, *args, **kwargs, device=device)
+
+
+@pytest.mark.parametrize("steps", [2**63, 1001])
+def test_a_loop_that_would_never_end_is_refused(steps):
+    with pytest.raises(ValueError, match="max_iter"):
+        nk.create("softmax-free", 8, heads=2, size=(4, 4), ratio=2, max_iter=steps)
+
+
 def test_an_unknown_name_gets_the_nearest():
     with pytest.raises(ValueError, match="did you mean 'rmsnorm'"):
         nk.create("rmsnrm", 8)

@@ -68,6 +68,14 @@ def test_autocast_keeps_the_type_and_the_numbers(name):
         subject.close(a, b, rtol=2**-5, atol=2**-5 * b.abs().max().item())
 
 
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("name", METHODS)
+def test_a_trace_gives_the_same_numbers(name):
+    module, inputs = build(name, train=False), draw(name)
+    traced = torch.jit.trace(module, tuple(inputs), check_trace=False)
+    subject.close(outputs(traced(*inputs)), outputs(module(*inputs)))
+
+
 @pytest.mark.line("vmap", "loop")
 @pytest.mark.parametrize("name", METHODS)
 def test_vmap_equals_a_loop(name):

@@ -61,6 +61,13 @@ class AttentionCore(Method):
         check.shape(self, "k", k, (n, self.heads, length, self.head_dim), q)
         check.floating(self, v, "v")
         check.shape(self, "v", v, (n, self.heads, k.shape[2], None if free_value else self.head_dim), q)
+        self._check_types(q, k, v)
+
+    def _check_types(self, q: Tensor, k: Tensor, v: Tensor) -> None:
+        """Require one type of q, k and v, which are multiplied; autocast makes it so by itself."""
+        for name, other in (("k", k), ("v", v)):
+            if other.dtype is not q.dtype and not torch.is_autocast_enabled(q.device.type):
+                raise TypeError(f"{type(self).__name__}: {name} is {other.dtype}, but q is {q.dtype}; give one type")
 
     def _check_mask(self, mask: Tensor | None, q: Tensor, k: Tensor) -> None:
         """Require a boolean mask that broadcasts to (N, heads, T, S)."""
@@ -84,6 +91,7 @@ class AttentionCore(Method):
         if not isinstance(mask, Tensor) or mask.dtype is not torch.bool:
             got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
             raise TypeError(f"{type(self).__name__}: {name} must be a boolean tensor, True for what is seen, not {got}")
+        check.dense(self, mask, name)
         fits = mask.dim() <= 4 and all(
             have in (1, want) for have, want in zip(reversed(mask.shape), reversed(wanted), strict=False)
         )

@@ -118,7 +118,7 @@ def _gated_scan(
     state: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Run on chunks, whose tokens are filled up to a power of two that stretches can be halved by."""
-    length = q.shape[-2]
+    length = int(q.shape[-2])  # torch.jit.trace has tensors for sizes
     fill = (0, 0, 0, (1 << max(length - 1, 0).bit_length()) - length)
     if fill[-1]:
         q, k, v = (F.pad(x, fill) for x in (q, k, v))

@@ -45,7 +45,7 @@ class SoftmaxFree(LinearCore):
         norm: None or ``"symmetric"``.
         kernel_size: odd; adds ``conv``, a depthwise convolution of the values on the grid, whose channels are the
             heads.
-        max_iter: Newton steps.
+        max_iter: Newton steps, at most 1000; the error of V is squared in each.
         sync: with ``norm="symmetric"`` the first step's size depends on the whole batch: join those of the processes.
         process_group: the processes to join, default all.
         causal: False; there is no causal form.
@@ -80,7 +80,7 @@ class SoftmaxFree(LinearCore):
         if min(self.size) < ratio:
             raise ValueError(f"SoftmaxFree: ratio={ratio} leaves no landmark on a grid of size={self.size}")
         self.norm = check.choice(self, "norm", norm, (None, "symmetric"))
-        self.max_iter = check.size(self, "max_iter", max_iter, 0)
+        self.max_iter = check.size(self, "max_iter", max_iter, 0, 1000)
         self.sync, self.process_group = bool(sync), process_group
         self.landmark = nn.Conv2d(head_dim, head_dim, ratio, ratio, bias=False)
         self.landmark_norm = nn.LayerNorm(head_dim, LAYER_NORM.eps)

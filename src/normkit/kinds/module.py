@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from normkit import check
 from normkit.kinds.kind import MODULE_LINES, PARAMETRIZATION_LINES, TRANSFORM_LINES, Kind, Subject
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def _take_device_and_dtype(cls: type[nn.Module]) -> None:
         if device is None:
             plain(self, *args, **kwargs)
         else:
-            with torch.device(device):
+            with check.device(cls.__name__, device):
                 plain(self, *args, **kwargs)
         if dtype is not None:
             self.to(dtype)
