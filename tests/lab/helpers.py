@@ -2,12 +2,13 @@
 
 import json
 
-from normkit.lab.files import Folder, read
+from normkit.lab import logs
+from normkit.lab.files import Folder
 from normkit.lab.loop import train
 from normkit.lab.plan import Run, Settings, Variant
 
 TINY = "decoder:dim=16,depth=2,heads=2"
-CLOCKS = ("time", "seconds", "tokens_per_second", "peak_memory")
+CLOCKS = ("time", "seconds", "tokens_per_second", "peak_memory", "seal")
 
 
 def settings(**given):
@@ -28,7 +29,9 @@ def trained(root, one, *, stop=lambda: False, **given):
 
 
 def numbers(path):
-    return [{k: v for k, v in event.items() if k not in CLOCKS} for event in read(path)]
+    """The events of a log without clocks, and without notes of what befell its files."""
+    events = [event for event in logs.read(path).events if event["event"] != logs.NOTE]
+    return [{k: v for k, v in event.items() if k not in CLOCKS} for event in events]
 
 
 def all_numbers(root):

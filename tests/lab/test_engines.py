@@ -7,9 +7,10 @@ import sys
 
 import pytest
 import torch
-from helpers import TINY, all_numbers, losses, run, settings
+from helpers import TINY, all_numbers, losses, settings
 
 from normkit.lab import engines, runs
+from normkit.lab.files import Folder
 from normkit.lab.plan import Plan, Variant
 
 SMALL = ["--model", TINY, "--length", "16", "--batch", "4", "--steps", "10", "--seeds", "1", "--lr", "0.01"]
@@ -19,9 +20,10 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 def conducted(engine, root, **given):
     variants = (Variant("layernorm"), Variant("dyt", norm="dyt"))
     plan = Plan(settings(engine=engine, workers=2, lrs=(0.01,), seeds=1, **given), variants, "layernorm")
-    runs.open_folder(plan, root, [])
+    folder = runs.open_folder(plan, root, [])
     seen = []
-    runs.conduct(plan, engines.make(plan.settings, str(root)), {}, lambda run, result: seen.append((run.name, result)))
+    engine = engines.make(plan.settings, str(root))
+    runs.conduct(plan, folder, engine, {}, lambda run, result: seen.append((run.name, result)))
     assert [result["status"] for _, result in seen if result] == ["done", "done"]
     return all_numbers(root)
 
@@ -42,10 +44,10 @@ def test_torchrun_gives_the_losses_of_one_process(sharded, tmp_path):
     assert done.returncode == 0, done.stderr
     plan = Plan(settings(steps=10, lrs=(0.01,), seeds=1), (Variant("rmsnorm", norm="rmsnorm"),), "rmsnorm")
     two = plan_settings(tmp_path / "two")
-    (tmp_path / "one" / "runs").mkdir(parents=True)
-    (tmp_path / "one" / "checkpoints").mkdir()
-    engine = engines.Here(two, str(tmp_path / "one"))
-    runs.conduct(Plan(two, plan.variants, "rmsnorm"), engine, {}, lambda run, result: None)
+    folder = Folder(tmp_path / "one")
+    folder.create()
+    engine = engines.Here(two, str(folder.root))
+    runs.conduct(Plan(two, plan.variants, "rmsnorm"), folder, engine, {}, lambda run, result: None)
     (found,), (wanted,) = (all_numbers(tmp_path / name).values() for name in ("two", "one"))
     torch.testing.assert_close(losses(found), losses(wanted), rtol=1e-4, atol=0)
     torch.testing.assert_close(losses(found, "eval"), losses(wanted, "eval"), rtol=1e-4, atol=0)
@@ -56,10 +58,3 @@ def plan_settings(root):
 
     there = json.loads((root / "plan.json").read_text())["settings"]
     return Settings(**{**there, "lrs": tuple(there["lrs"]), "sharded": False})
-
-
-def test_a_lost_run_gets_an_end(tmp_path):
-    plan = Plan(settings(), (Variant("rmsnorm", norm="rmsnorm"),), "rmsnorm")
-    folder = runs.open_folder(plan, tmp_path, [])
-    engines.lost(run(), str(tmp_path), "power cut")
-    assert runs.ended(folder)[run().name]["error"] == "power cut"

@@ -118,8 +118,10 @@ def test_a_full_disk_is_no_crash_of_the_variant(tmp_path, monkeypatch):
 
     asked = itertools.count(1)
     monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(OSError, match="No space left"):
-        trained(tmp_path, run(), stop=lambda: next(asked) == 6)
+    files.Folder(tmp_path).create()
+    end = loop.train(run(), settings(), str(tmp_path), lambda: next(asked) == 6)
+    assert (end["status"], end["unwritable"][0]) == ("interrupted", errno.ENOSPC)
+    assert end["error"] == f"{files.Folder(tmp_path).checkpoint(run().name)} cannot be written: No space left on device"
     assert not list((tmp_path / "checkpoints").glob("*.p*"))
     monkeypatch.undo()
     assert trained(tmp_path, run())[-1]["status"] == "done"

@@ -7,10 +7,11 @@ three minutes on two idle cores. Progress is shown as it goes; what was found is
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 NORMS = ["layernorm", "rmsnorm", "dyt", "derf"]
 WHERE = "normkit-report"
+CRASHED, UNWRITABLE = 1, 3  # the command's status; 2 is a refusal, 130 and 143 are Ctrl-C and SIGTERM
+SHOWN = 5  # crashed runs that are named
 EXAMPLES = """examples:
   normkit compare
   normkit compare --norm layernorm rmsnorm --placement pre-norm peri-norm --steps 500
@@ -142,19 +145,50 @@ def run_compare(options: argparse.Namespace) -> int:
     plan = planned(options)
     largest = runs.check(plan)
     first = int(os.environ.get("RANK", "0")) == 0
-    with locked(options.out, first):
-        with in_turn(plan.settings):
-            folder = runs.open_folder(plan, options.out, ["normkit", *sys.argv[1:]], options.fresh and first)
-        runs.require_space(folder, largest, plan.settings.workers)
-        results = runs.ended(folder, options.retry)
-        try:
-            train(plan, folder, results, engines.make(plan.settings, options.out), first)
-        except KeyboardInterrupt:
-            print(f"\nstopped; the same command goes on from {options.out}", file=sys.stderr)
-            return 130
-        except OSError as error:
-            raise ValueError(f"{error}; the same command goes on once this is mended") from error
-        return reported(folder.root) if first else 0
+    try:
+        with locked(options.out, first), stoppable():
+            with in_turn(plan.settings):
+                folder = runs.open_folder(plan, options.out, ["normkit", *sys.argv[1:]], options.fresh and first)
+            runs.require_space(folder, largest, plan.settings.workers)
+            results = runs.ended(folder, plan, options.retry)
+            with closing(engines.make(plan.settings, options.out)) as engine:
+                train(plan, folder, results, engine, first)
+            return (reported(folder.root) or verdict(results)) if first else 0
+    except KeyboardInterrupt as stop:
+        print(f"\nstopped; the same command goes on from {options.out}", file=sys.stderr)
+        return 128 + (stop.args[0] if stop.args else signal.SIGINT)
+    except OSError as error:
+        print(f"\nstopped: {error}; the same command goes on once this is mended", file=sys.stderr)
+        return UNWRITABLE
+
+
+def verdict(results: Mapping[str, Mapping[str, Any]]) -> int:
+    """Return the command's status: whether runs have crashed, and then say how many."""
+    from normkit.lab import logs
+
+    crashed = sorted(name for name, result in results.items() if result["status"] == logs.CRASHED)
+    if crashed:
+        rest = f" and {len(crashed) - SHOWN} more" if len(crashed) > SHOWN else ""
+        print(
+            f"{len(crashed)} of {len(results)} runs crashed: {', '.join(crashed[:SHOWN])}{rest}; the same command with "
+            "--retry runs them again",
+            file=sys.stderr,
+        )
+    return CRASHED if crashed else 0
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Let a SIGTERM stop as Ctrl-C does."""
+
+    def stop(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt(number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def train(plan: Plan, folder: Any, results: dict, engine: Any, shown: bool) -> None:
@@ -162,14 +196,13 @@ def train(plan: Plan, folder: Any, results: dict, engine: Any, shown: bool) -> N
     from normkit.lab import runs
     from normkit.lab.screen import Screen
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     screen = Screen(plan, folder, dict(results))
     if not shown:
-        runs.conduct(plan, engine, results, lambda run, result: None)
+        runs.conduct(plan, folder, engine, results, lambda run, result: None)
         return
     screen.introduce()
     with screen.live():
-        runs.conduct(plan, engine, results, screen.seen)
+        runs.conduct(plan, folder, engine, results, screen.seen)
 
 
 def in_turn(settings: Settings) -> Any:
@@ -188,11 +221,14 @@ def locked(root: str, first: bool) -> Any:
 
     from filelock import FileLock, Timeout
 
+    from normkit.lab.files import Folder
+
     if not first:
         return nullcontext()
     try:
-        Path(root).mkdir(parents=True, exist_ok=True)
-        return FileLock(Path(root) / ".lock", timeout=0).acquire()
+        folder = Folder(root)
+        folder.root.mkdir(parents=True, exist_ok=True)
+        return FileLock(folder.lock, timeout=0).acquire()
     except Timeout:
         raise ValueError(f"another normkit compare is at work in {root}; name another folder with --out") from None
     except OSError as error:
@@ -322,16 +358,26 @@ def places(options: argparse.Namespace, device: str, variants: int) -> tuple[int
         )
     room = torch.cuda.device_count() if device == "cuda" else cores
     workers = options.workers or max(1, min(room, variants * options.seeds))
-    there = Path(options.out) / "plan.json"
-    kept = json.loads(there.read_text())["settings"]["threads"] if there.is_file() and not options.fresh else None
+    kept = None if options.fresh else kept_threads(options.out)
     threads = options.threads or kept or max(1, cores // (int(os.environ["WORLD_SIZE"]) if spread else workers))
     return (0 if spread else workers), threads
+
+
+def kept_threads(root: str) -> int | None:
+    """Return the threads of the comparison that is there."""
+    from normkit.lab import runs
+    from normkit.lab.files import Folder
+
+    there = runs.plan_there(Folder(root))
+    return there["settings"].get("threads") if there else None
 
 
 def run_report(options: argparse.Namespace) -> int:
     """Make the report again."""
     require_group("lab")
-    if not (Path(options.folder) / "plan.json").is_file():
+    from normkit.lab.files import Folder
+
+    if not Folder(options.folder).plan.is_file():
         raise ValueError(f"{options.folder} holds no comparison: there is no plan.json; 'normkit compare' makes one")
     return reported(Path(options.folder))
 

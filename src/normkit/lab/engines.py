@@ -10,20 +10,20 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
-from concurrent import futures
-from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from multiprocessing import connection, forkserver
 from typing import Any, Protocol
 
 import torch
 
-from normkit.lab import files, loop
+from normkit.lab import files, logs, loop
 from normkit.lab.plan import Run, Settings
 from normkit.optional import library
 
 Ended = list[tuple[Run, dict[str, Any]]]
-_stop: Any = None  # in a worker: the event that asks it to stop
-_busy = threading.Lock()  # in a worker: held while it trains
+GRACE = 30.0  # seconds that a run has to save itself
 
 
 class Engine(Protocol):
@@ -42,7 +42,7 @@ class Engine(Protocol):
         """Wait until something ends; return it."""
 
     def close(self) -> None:
-        """Ask what is running to save itself and stop, and wait for that."""
+        """Ask what is running to save itself and stop, and wait for that; a second call does nothing."""
 
 
 class Here:
@@ -73,79 +73,124 @@ class Here:
 
 
 class Local:
-    """Processes beside this one, one run each. A process that dies takes its own run with it, and is replaced."""
+    """Processes beside this one, one run each. One that dies takes its own run with it, and is replaced."""
 
     def __init__(self, settings: Settings, root: str):
         self.settings, self.root = settings, root
-        # a fork server imports torch once, for all workers, while this process still prepares
         self.context = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
-        if os.name == "posix":
-            self.context.set_forkserver_preload(["normkit.lab.loop", "accelerate"])
-        self.stop = self.context.Event()
-        self.places = [self._place(i) for i in range(settings.workers)]
+        self.gpus = torch.cuda.device_count() if settings.device == "cuda" else 0
+        self.workers: list[Worker | None] = [None] * settings.workers
         self.active: dict[Any, Run] = {}
-        self.at: dict[Any, int] = {}
-
-    def _place(self, number: int) -> futures.ProcessPoolExecutor:
-        gpus = torch.cuda.device_count() if self.settings.device == "cuda" else 0
-        arguments = (self.stop, number % gpus if gpus else None)
-        return futures.ProcessPoolExecutor(1, self.context, initializer=_begin_worker, initargs=arguments)
+        self.own_server = os.name == "posix" and prepare_fork_server()
 
     @property
     def free(self) -> int:
-        """How many processes have nothing to do."""
-        return len(self.places) - len(self.active)
+        """How many places have nothing to do."""
+        return len(self.workers) - len(self.active)
 
     def start(self, run: Run) -> None:
         """Hand a run to a process that has nothing to do."""
-        place = next(i for i in range(len(self.places)) if i not in self.at.values())
-        future = self.places[place].submit(_train_in_worker, run, self.settings, self.root)
-        self.active[future], self.at[future] = run, place
+        place = next(i for i in range(len(self.workers)) if i not in self.active)
+        gpu = place % self.gpus if self.gpus else None
+        worker = self.workers[place] or Worker(self.context, self.settings, self.root, gpu)
+        self.workers[place], self.active[place] = worker, run
+        worker.line.send(run)
 
     def wait(self) -> Ended:
         """Wait for the first run that ends."""
-        ended = futures.wait(list(self.active), timeout=1.0, return_when=futures.FIRST_COMPLETED).done
-        results = [(self._result(future, self.at.pop(future)), future) for future in ended]
-        return [(self.active.pop(future), result) for result, future in results]
+        busy = {place: worker for place in self.active if (worker := self.workers[place]) is not None}
+        told = connection.wait([w for worker in busy.values() for w in (worker.line, worker.process.sentinel)], 1.0)
+        ended = [p for p, worker in busy.items() if worker.line in told or worker.process.sentinel in told]
+        results = [(place, self._result(place, busy[place])) for place in ended]
+        return [(self.active.pop(place), result) for place, result in results]
 
-    def _result(self, future: Any, place: int) -> dict[str, Any]:
-        try:
-            return future.result()
-        except BrokenProcessPool:
-            self.places[place].shutdown(wait=False)
-            self.places[place] = self._place(place)
-            return lost(self.active[future], self.root, "the process was killed, perhaps for want of memory")
+    def _result(self, place: int, worker: Worker) -> dict[str, Any]:
+        with suppress(EOFError, OSError):
+            if worker.line.poll():
+                result = worker.line.recv()
+                worker.proven = True
+                return result
+        self.workers[place] = None
+        worker.line.close()
+        worker.process.join()
+        return lost(worker.death)
 
     def close(self) -> None:
-        """Let every run save itself."""
-        self.stop.set()
-        for place in self.places:
-            place.shutdown(cancel_futures=True)
+        """Let every run save itself; one that does not in :data:`GRACE` seconds, or at a second Ctrl-C, is killed."""
+        workers = [worker for worker in self.workers if worker is not None]
+        deadline = time.monotonic() + GRACE
+        try:
+            for worker in workers:
+                worker.line.close()
+            for worker in workers:
+                worker.process.join(max(0.0, deadline - time.monotonic()))
+        finally:
+            for worker in workers:
+                worker.process.kill()
+                worker.process.join()
+            self.workers, self.active = [], {}
+            if self.own_server and not any(worker.proven for worker in workers):
+                end_fork_server()
+                self.own_server = False
 
 
-def _begin_worker(stop: Any, gpu: int | None) -> None:
-    global _stop
-    _stop = stop
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches all processes; the first one passes it on by the event
+class Worker:
+    """A process that trains, and the line to it: runs go one way, results the other. Cut, it asks to save and leave."""
+
+    def __init__(self, context: Any, settings: Settings, root: str, gpu: int | None):
+        self.line, theirs = context.Pipe()
+        self.process = context.Process(target=work, args=(theirs, settings, root, gpu))
+        self.process.start()
+        self.proven = False  # whether a result has come from it
+        theirs.close()
+
+    @property
+    def death(self) -> str:
+        """Say of what the process died."""
+        code = self.process.exitcode
+        if code is not None and code < 0:
+            name = signal.Signals(-code).name
+            return f"the process was killed ({name}{', perhaps for want of memory' if name == 'SIGKILL' else ''})"
+        return f"the process left with status {code}"
+
+
+def work(line: Any, settings: Settings, root: str, gpu: int | None) -> None:
+    """Train one run after the other until the line is cut, by the end of the other process too, or a SIGTERM comes."""
+    asked: list[int] = []
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one cuts the lines
+    signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
     if gpu is not None:
         torch.cuda.set_device(gpu)
         os.environ["ACCELERATE_TORCH_DEVICE"] = f"cuda:{gpu}"
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    with suppress(EOFError, OSError):
+        while not asked:
+            if line.poll(1.0):
+                line.send(loop.train(line.recv(), settings, root, lambda: bool(asked) or line.poll()))
 
 
-def _leave_with_parent() -> None:
-    """End this process once the one that waits for it is gone, and a run that goes on has saved itself."""
-    multiprocessing.parent_process().join()  # type: ignore[union-attr]
-    _stop.set()
-    with _busy:
-        os._exit(1)
+def prepare_fork_server() -> bool:
+    """Start what imports torch once, for all workers; return whether it was not there before.
+
+    It leaves with this process, not at a signal that is meant for it.
+    """
+    server: Any = forkserver._forkserver
+    there = server._forkserver_pid is not None
+    forkserver.set_forkserver_preload(["normkit.lab.loop", "accelerate"])
+    stops = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in stops}  # which a new process inherits
+    try:
+        forkserver.ensure_running()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return not there
 
 
-def _train_in_worker(run: Run, settings: Settings, root: str) -> dict[str, Any]:
-    with _busy:
-        return loop.train(run, settings, root, _stop.is_set)
+def end_fork_server() -> None:
+    """End it now: it may be at its imports, and would go through with them when this process is long gone."""
+    server: Any = forkserver._forkserver
+    os.kill(server._forkserver_pid, signal.SIGKILL)
+    server._stop()
 
 
 class Ray:
@@ -155,8 +200,9 @@ class Ray:
     """
 
     def __init__(self, settings: Settings, root: str):
-        ray = library("ray")
+        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # nothing is reported to anyone; Ray reads it when it starts
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        ray = library("ray")
         if not ray.is_initialized():
             cluster = os.environ.get("RAY_ADDRESS")
             cores = None if cluster else settings.workers * settings.threads
@@ -191,16 +237,16 @@ class Ray:
         try:
             result, name, lines = self.ray.get(task)
         except self.ray.exceptions.RayError as error:
-            return lost(self.active[task], self.root, f"Ray: {str(error).splitlines()[0]}")
+            return lost(f"Ray: {str(error).splitlines()[0]}")
         path = files.Folder(self.root).log(name)
         if not path.is_file():
-            path.write_text(lines)
+            files.replace_file(path, lines)
         return result
 
     def close(self) -> None:
         """Cancel what is running; its checkpoints stay."""
-        for task in self.active:
-            self.ray.cancel(task, force=True)
+        while self.active:
+            self.ray.cancel(self.active.popitem()[0], force=True)
         self.ray.shutdown()
 
 
@@ -210,13 +256,9 @@ def _train_on_ray(run: Run, settings: Settings, root: str) -> tuple[dict[str, An
     return result, run.name, files.Folder(root).log(run.name).read_text()
 
 
-def lost(run: Run, root: str, why: str) -> dict[str, Any]:
-    """Write the end of a run that could not do so itself."""
-    written = files.Log(files.Folder(root).log(run.name))
-    try:
-        return written.write("end", status="crashed", error=why)
-    finally:
-        written.close()
+def lost(why: str) -> dict[str, Any]:
+    """Return the result of a run that could not give one itself; it may go on from its checkpoint."""
+    return {"event": logs.END, "status": logs.INTERRUPTED, "error": why}
 
 
 ENGINES: dict[str, Callable[[Settings, str], Engine]] = {"local": Local, "ray": Ray}

@@ -5,14 +5,16 @@ A killed run has no end and may have a torn last line; what can be read is kept,
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from normkit.lab.plan import safe
+from normkit.lab import logs
+from normkit.lab.files import Folder
+from normkit.lab.plan import read as read_plan
+from normkit.lab.plan import told_by_name
 
 UNFINISHED = "unfinished"
 
@@ -40,7 +42,7 @@ class Record:
     def status(self) -> str:
         """Tell how the run ended: done, diverged, crashed, or unfinished where it can be resumed."""
         said = self.end.get("status", UNFINISHED)
-        return UNFINISHED if said == "interrupted" else said
+        return UNFINISHED if said == logs.INTERRUPTED else said
 
     @property
     def curve(self) -> list[tuple[int, float]]:
@@ -106,15 +108,16 @@ class Comparison:
 
 def load(folder: str | Path) -> Comparison:
     """Read a comparison's folder; a folder without a plan is a ValueError, everything else that is amiss a note."""
-    folder = Path(folder)
-    plan = _plan(folder)
+    files = Folder(folder)
+    if not files.plan.is_file():
+        raise ValueError(f"{folder}: there is no plan.json; wanted a folder that 'normkit compare' has written")
+    plan = read_plan(files.plan)
     notes: list[str] = []
     known = {variant["name"] for variant in plan["variants"]}
-    paths = sorted((folder / "runs").glob("*.jsonl"))
-    found = [run for path in paths if (run := _run(path, known, notes)) is not None]
+    found = [run for path in files.logs() if (run := _run(path, known, notes)) is not None]
     strangers = sorted({run.variant for run in found} - known)
     notes += [f"the plan has no variant {name!r}; its runs are left out" for name in strangers]
-    return Comparison(folder, plan, [run for run in found if run.variant in known], notes)
+    return Comparison(files.root, plan, [run for run in found if run.variant in known], notes)
 
 
 def points(entries: Iterable[Mapping[str, Any]], key: str = "loss") -> list[tuple[int, float]]:
@@ -131,66 +134,23 @@ def number(value: Any) -> float:
     return float(value) if isinstance(value, int | float) else math.nan
 
 
-def _plan(folder: Path) -> dict[str, Any]:
-    path = folder / "plan.json"
-    if not path.is_file():
-        raise ValueError(f"{folder}: there is no plan.json; wanted a folder that 'normkit compare' has written")
-    try:
-        plan = json.loads(path.read_text(encoding="utf-8"))
-        names = [variant["name"] for variant in plan["variants"]]
-        baseline = plan["baseline"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: this is no plan of a comparison ({type(error).__name__}: {error})") from None
-    if baseline not in names:
-        raise ValueError(f"{path}: the baseline {baseline!r} is not among the variants {', '.join(names)}")
-    return plan
-
-
 def _run(path: Path, variants: Iterable[str], notes: list[str]) -> Record | None:
-    events, broken = _events(path)
-    if broken:
-        notes.append(f"{path.name}: {broken} line{'s' * (broken > 1)} could not be read")
-    start = _start(path, events, variants)
-    if start is None:
+    log = logs.read(path)
+    if log.broken:
+        notes.append(f"{path.name}: {log.broken} line{'s' * (log.broken > 1)} could not be read")
+    notes += [f"{path.name}: {note['text']}" for note in log.of(logs.NOTE)]
+    start = log.start or (told_by_name(path.stem, variants) if log.events else {})
+    if not start:
         notes.append(f"{path.name}: the run has not begun")
         return None
-    end = events[-1] if events[-1]["event"] == "end" else {}
-    steps, evals, probes = (_by_step(events, kind) for kind in ("step", "eval", "probe"))
+    if log.end and not log.whole:
+        notes.append(f"{path.name} is not what was written; the same command trains the run again")
     facts = start["variant"], number(start["lr"]), start["seed"], start.get("phase", "final"), start.get("parameters")
-    return Record(path.stem, *facts, steps, evals, probes, end)
+    steps, evals, probes = (_by_step(log.of(kind)) for kind in (logs.STEP, logs.EVAL, logs.PROBE))
+    return Record(path.stem, *facts, steps, evals, probes, log.end if log.whole else {})
 
 
-def _start(path: Path, events: list[dict[str, Any]], variants: Iterable[str]) -> dict[str, Any] | None:
-    """Return a run's first line; where the run crashed before it, what the file's name tells."""
-    from normkit.lab.runs import SEARCH_SEED
-
-    starts = [e for e in events if e["event"] == "start" and {"variant", "lr", "seed"} <= e.keys()]
-    if starts or not events:
-        return starts[-1] if starts else None
-    name, _, rest = path.stem.rpartition("--lr")
-    lr, _, seed = rest.partition("--seed")
-    variant = next((v for v in variants if safe(v) == name), None)
-    if variant is None or not seed.isdigit():
-        return None
-    phase = "search" if int(seed) == SEARCH_SEED else "final"
-    return {"variant": variant, "lr": float(lr), "seed": int(seed), "phase": phase}
-
-
-def _events(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """Read the lines that are whole, and count the others."""
-    events, broken = [], 0
-    for line in filter(str.strip, path.read_text(encoding="utf-8", errors="replace").split("\n")):
-        try:
-            event = json.loads(line)
-            event["event"]
-        except (ValueError, KeyError, TypeError):
-            broken += 1
-        else:
-            events.append(event)
-    return events, broken
-
-
-def _by_step(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    """Return the entries of a kind; of a step that was logged again after a resume, the later."""
-    found = {e["step"]: e for e in events if e["event"] == kind and isinstance(e.get("step"), int)}
+def _by_step(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the entries in order; of a step that was logged again after a resume, the later."""
+    found = {event["step"]: event for event in events}
     return [found[step] for step in sorted(found)]

@@ -5,21 +5,20 @@ The same function trains in a worker of the local engine, in a task of Ray, and 
 
 from __future__ import annotations
 
-import errno
 import math
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from normkit.lab import files, samples, tasks
+from normkit.lab import checkpoints, files, logs, samples, tasks
 from normkit.lab.models import spheres
-from normkit.lab.plan import Run, Settings
+from normkit.lab.plan import Run, Settings, same
 from normkit.lab.probe import Probe, blocks
 
 BLOWN_UP = 3.0  # a validation loss of so many times its start counts as diverged, as NaN does
@@ -30,24 +29,45 @@ LEAST_RATE = 0.1  # where the cosine ends, as a share of the learning rate
 def train(run: Run, settings: Settings, root: str, stop: Callable[[], bool] = lambda: False) -> dict[str, Any]:
     """Train ``run``, from its checkpoint if there is one; return the last line of its log.
 
-    Whatever goes wrong inside is that line's ``error``, so that other runs go on; a full disk is the exception.
+    Whatever goes wrong inside is that line's ``error``, so that other runs go on. A folder that cannot be written to is
+    no fault of the run: it is interrupted, and ``unwritable`` says which file it was.
     """
+    folder = files.Folder(root)
+    try:
+        torch.set_num_threads(settings.threads)
+        accelerator = make_accelerator(settings)
+        with locked(folder.lock_of(run.name)) if accelerator.is_main_process else nullcontext():
+            return attempt(run, settings, folder, accelerator, stop)
+    except OSError as error:
+        facts = error.errno, error.strerror or str(error), str(error.filename or folder.root)
+        return {"event": logs.END, "status": logs.INTERRUPTED, "error": str(error), "unwritable": facts}
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Wait for another process that still trains this run, and keep others out."""
     from filelock import FileLock
 
-    folder = files.Folder(root)
-    path = folder.log(run.name)
-    torch.set_num_threads(settings.threads)
-    accelerator = make_accelerator(settings)
-    main = accelerator.is_main_process
-    with FileLock(folder.checkpoints / f"{run.name}.lock") if main else nullcontext():
-        try:
-            return Training(run, settings, folder, accelerator).train(stop)
-        except Exception as error:
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            lines = traceback.format_exc()
-            written = files.Log(path if main else None)
-            return written.write("end", status="crashed", error=f"{type(error).__name__}: {error}", traceback=lines)
+    lock = FileLock(path)
+    with files.writing(path):
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def attempt(
+    run: Run, settings: Settings, folder: files.Folder, accelerator: Any, stop: Callable[[], bool]
+) -> dict[str, Any]:
+    """Train, and tell a crash; of errors, only those of a full disk leave."""
+    try:
+        return Training(run, settings, folder, accelerator).train(stop)
+    except Exception as error:
+        if isinstance(error, OSError) and (isinstance(error, files.Unwritable) or error.errno in files.FULL):
+            raise
+        log = logs.Log(folder.log(run.name) if accelerator.is_main_process else None)
+        return log.end(logs.CRASHED, error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
 
 
 def make_accelerator(settings: Settings) -> Any:
@@ -92,6 +112,10 @@ class Training:
         self.step, self.elapsed, self.tokens, self.first_step = 0, 0.0, 0, 0.0
         self.start = self.best = self.last = math.inf
         self.reading: int | None = None
+        self.recipe = run.recipe(settings)
+        self.log = logs.Log(None)  # the first process opens its own
+        self.notes: list[str] = []
+        self.portable: bool | None = None  # whether its state can be read again, once that is known
 
     def _prepare(self, model: nn.Module) -> None:
         if self.settings.sharded:
@@ -105,18 +129,20 @@ class Training:
 
     def train(self, stop: Callable[[], bool]) -> dict[str, Any]:
         """Step until the end, a stop or divergence."""
-        self._resume()
-        if self.step == 0:
+        state = self._state_to_go_on_from()
+        if state is None:
             self._begin()
+        else:
+            self._resume(state)
         saved, patience = time.monotonic(), self.settings.checkpoint_seconds
-        status = "done"
-        while status == "done" and self.share < 1:
+        status = logs.DONE
+        while status == logs.DONE and self.share < 1:
             self._train_step()
             status = self._look()
-            if status == "done" and stop():
-                status = "interrupted"
+            if status == logs.DONE and stop():
+                status = logs.INTERRUPTED
             at_a_log_line = self.step % self.settings.log_every == 0
-            if status == "interrupted" or (at_a_log_line and self._agreed(time.monotonic() - saved) > patience):
+            if status == logs.INTERRUPTED or (at_a_log_line and self._agreed(time.monotonic() - saved) > patience):
                 self._save()
                 saved = time.monotonic()
         return self._end(status)
@@ -178,18 +204,18 @@ class Training:
         """Log what is due, and tell whether the run has diverged; between such steps the device is not waited for."""
         last = self.run.steps == self.step if self.run.steps else self.share >= 1
         if not last and self.step % self.settings.log_every and self.step % self.settings.eval_every:
-            return "done"
+            return logs.DONE
         loss, gradient = self._mean(self.loss.detach()), float(_whole(self.gradient))
         finite = math.isfinite(loss) and math.isfinite(gradient)
-        self.log.write("step", step=self.step, loss=_plain(loss), gradient_norm=_plain(gradient), **self._spent())
+        self.log.write(logs.STEP, step=self.step, loss=_plain(loss), gradient_norm=_plain(gradient), **self._spent())
         self._write_reading()
         if finite and (last or self.step % self.settings.eval_every == 0):
             finite = self._evaluate() < BLOWN_UP * max(self.start, 1e-3)
-        return "done" if finite else "diverged"
+        return logs.DONE if finite else logs.DIVERGED
 
     def _write_reading(self) -> None:
         if self.reading is not None:
-            self.log.write("probe", step=self.reading, layers=_plain(self.probe.read()))
+            self.log.write(logs.PROBE, step=self.reading, layers=_plain(self.probe.read()))
             self.reading = None
 
     def _spent(self) -> dict[str, Any]:
@@ -206,7 +232,7 @@ class Training:
         if self.task.accuracy is not None:
             found["accuracy"] = self._over_validation(self.task.accuracy)
         self.model.train()
-        self.log.write("eval", step=self.step, **_plain(found))
+        self.log.write(logs.EVAL, step=self.step, **_plain(found))
         self.last = found["loss"]
         self.best = min(self.best, self.last) if math.isfinite(self.last) else self.best
         return self.last if math.isfinite(self.last) else math.inf
@@ -217,34 +243,69 @@ class Training:
             found = torch.stack([measure(self.model, batch) for batch in self.validation]).float()
         return self._mean(found @ (sizes / sizes.sum()).to(found.device))
 
+    def _state_to_go_on_from(self) -> dict[str, Any] | None:
+        """Open the log and return the checkpoint, or None to begin; the first process decides for all."""
+        state = self._taken_up() if self.accelerator.is_main_process else None
+        if not self._agreed(float(state is not None)):
+            return None
+        return state or checkpoints.unchecked(self.folder.checkpoint(self.run.name))
+
+    def _taken_up(self) -> dict[str, Any] | None:
+        """Return the checkpoint if it and the log are those of this run; set aside what is damaged."""
+        path, log = self.folder.checkpoint(self.run.name), self.folder.log(self.run.name)
+        if path.is_file():
+            try:
+                state = checkpoints.load(path)
+                if not same(state["recipe"], self.recipe):
+                    raise files.Damaged(f"{path} is of another run")
+                self.log = logs.Log(log, logs.Mark(*state["log"]))
+                return state
+            except files.Damaged as error:
+                files.set_aside(path)
+                self.notes.append(f"{error}; it was set aside, and the run began again")
+        there = logs.read(log)
+        if there.damaged or not same(there.start.get("recipe", self.recipe), self.recipe):
+            files.set_aside(log)
+            self.notes.append(f"{log} was damaged or of another run; it was set aside, and the run began again")
+        self.log = logs.Log(log, logs.BEGINNING)
+        return None
+
     def _begin(self) -> None:
         run = self.run
         facts = {"variant": run.variant.name, "lr": run.lr, "seed": run.seed, "phase": run.phase}
-        more = {"steps": run.steps, "parameters": self.parameters, "held_out": self.held_out}
-        self.log.write("start", **facts, **more, time=time.time())
+        facts |= {"steps": run.steps, "parameters": self.parameters, "held_out": self.held_out, "time": time.time()}
+        self.log.write(logs.START, **facts, recipe=self.recipe)
+        for note in self.notes:
+            self.log.write(logs.NOTE, text=note)
         self.start = self._evaluate()
 
-    def _resume(self) -> None:
-        """Take up the checkpoint, and drop what the log says beyond it."""
-        state = files.load(self.folder.checkpoint(self.run.name))
-        if state is not None:
+    def _resume(self, state: dict[str, Any]) -> None:
+        try:
             set_state(self.model, self.optimizer, state["training"], self.accelerator.num_processes > 1)
-            files.set_chances(state["chances"])
-            if state["progress"]["held_out"] != self.held_out:
-                raise ValueError("other samples are held out than when this run began: the data must stay the same")
-            for name, value in state["progress"].items():
-                setattr(self, name, value)
-        path = self.folder.log(self.run.name)
-        self.log = files.Log.resumed(path, self.step) if self.accelerator.is_main_process else files.Log(None)
+        except (ValueError, KeyError, RuntimeError) as error:
+            path = self.folder.checkpoint(self.run.name)
+            raise ValueError(f"{path} does not fit the model as it is built now; delete it: {error}") from error
+        if state["progress"]["held_out"] != self.held_out:
+            raise ValueError("other samples are held out than when this run began: the data must stay the same")
+        checkpoints.set_chances(state["chances"])
+        for name, value in state["progress"].items():
+            setattr(self, name, value)
 
     def _save(self) -> None:
         self._write_reading()
         progress = {name: getattr(self, name) for name in PROGRESS}
         training = get_state(self.model, self.optimizer, self.accelerator.num_processes > 1)
-        if self.accelerator.is_main_process:
-            self.log.settle()
-            state = {"training": training, "chances": files.chances(), "progress": progress}
-            files.save(self.folder.checkpoint(self.run.name), state)
+        if not self.accelerator.is_main_process or self.portable is False:
+            return
+        self.log.settle()
+        state = {"training": training, "chances": checkpoints.chances(), "progress": progress}
+        state |= {"recipe": self.recipe, "log": list(self.log.mark())}
+        try:
+            checkpoints.save(self.folder.checkpoint(self.run.name), state, prove=self.portable is None)
+            self.portable = True
+        except checkpoints.Unportable as error:
+            self.portable = False
+            self.log.write(logs.NOTE, text=f"no checkpoints are kept, a stopped run begins again: {error}")
 
     def _end(self, status: str) -> dict[str, Any]:
         speed = (
@@ -263,10 +324,8 @@ class Training:
             "peak_memory": peak_memory(self.accelerator.device),
             "error": None,
         }
-        written = self.log.write("end", **found)
-        self.log.settle()
-        self.log.close()
-        if status != "interrupted" and self.accelerator.is_main_process:
+        written = self.log.end(**found)
+        if status != logs.INTERRUPTED and self.accelerator.is_main_process:
             self.folder.checkpoint(self.run.name).unlink(missing_ok=True)
         return written
 

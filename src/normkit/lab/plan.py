@@ -13,18 +13,19 @@ import json
 import os
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from normkit.lab.files import Damaged
+
 VERSION = 1
+SEARCH_SEED = 0  # of the trials of a learning rate; the runs that count have others
 OUTER_COMMA = re.compile(r",(?![^(\[]*[)\]])")  # not one inside a tuple or a list
-FREE = (
-    "workers",
-    "engine",
-    "checkpoint_seconds",
-)  # settings that change no number, so that a resumed run may differ in them
+FREE = ("workers", "engine", "checkpoint_seconds")  # change no number, so that a resumed run may differ in them
+SCHEDULED = ("steps", "seconds", "seeds", "lrs", "trials", "search")  # decide which runs there are, and for how long
+NEEDED = ("model", "data", "seeds")
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,12 @@ class Run:
     def name(self) -> str:
         """What its files are called."""
         return f"{safe(self.variant.name)}--lr{self.lr:.6g}--seed{self.seed}"
+
+    def recipe(self, settings: Settings) -> dict[str, Any]:
+        """Return plain values that determine every number of the run."""
+        found = dataclasses.asdict(self)
+        shared = {k: v for k, v in dataclasses.asdict(settings).items() if k not in FREE + SCHEDULED}
+        return json.loads(json.dumps({**found, "settings": shared}))
 
 
 @dataclass(frozen=True)
@@ -208,6 +215,21 @@ def safe(name: str) -> str:
     return re.sub(r"[^\w.+=-]+", "_", name)
 
 
+def told_by_name(name: str, variants: Iterable[str]) -> dict[str, Any]:
+    """Return what the name of a run's files tells of it, nothing where it is none of these variants'.
+
+    >>> told_by_name("dyt_alpha=0.8--lr0.003--seed0", ["dyt", "dyt:alpha=0.8"])
+    {'variant': 'dyt:alpha=0.8', 'lr': 0.003, 'seed': 0, 'phase': 'search'}
+    """
+    stem, _, rest = name.rpartition("--lr")
+    lr, _, seed = rest.partition("--seed")
+    variant = next((v for v in variants if safe(v) == stem), None)
+    if variant is None or not seed.isdigit():
+        return {}
+    phase = "search" if int(seed) == SEARCH_SEED else "final"
+    return {"variant": variant, "lr": float(lr), "seed": int(seed), "phase": phase}
+
+
 def environment() -> dict[str, Any]:
     """Tell where the numbers come from."""
     import torch
@@ -225,24 +247,52 @@ def environment() -> dict[str, Any]:
     }
 
 
+def read(path: Path) -> dict[str, Any]:
+    """Read a ``plan.json``; what is no plan is :class:`Damaged`."""
+    try:
+        found = json.loads(path.read_bytes().decode())
+        names = [variant["name"] for variant in found["variants"]]
+        if found["baseline"] not in names:
+            raise ValueError(f"the baseline {found['baseline']!r} is not among the variants {', '.join(names)}")
+        lacking = [key for key in NEEDED if key not in dict(found["settings"])]
+        if lacking:
+            raise ValueError(f"its settings lack {', '.join(lacking)}")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        why = f"there is no {error}" if isinstance(error, KeyError) else str(error)
+        raise Damaged(
+            f"{path} is no plan of a comparison: {why}; delete it, and the same 'normkit compare' writes it again"
+        ) from None
+    return found
+
+
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Say in words where two descriptions differ."""
-    settings = {**old["settings"], **new["settings"]}
+    """Say in words where two descriptions differ; what one is older than, it has at its default."""
+    there, here = ({**_defaults(Settings), **side["settings"]} for side in (old, new))
     changed = [
-        f"{key}: {old['settings'].get(key)!r} there, {new['settings'].get(key)!r} here"
-        for key in settings
-        if key not in FREE and old["settings"].get(key) != new["settings"].get(key)
+        f"{key}: {there.get(key)!r} there, {here.get(key)!r} here"
+        for key in {**there, **here}
+        if key not in FREE and there.get(key) != here.get(key)
     ]
     names = [", ".join(v["name"] for v in side["variants"]) for side in (old, new)]
-    if old["variants"] != new["variants"]:
+    if [_full(v) for v in old["variants"]] != [_full(v) for v in new["variants"]]:
         changed.append(f"variants: {names[0]} there, {names[1]} here")
     if old["baseline"] != new["baseline"]:
         changed.append(f"baseline: {old['baseline']} there, {new['baseline']} here")
     return changed
 
 
-def replace_file(path: Path, text: str) -> None:
-    """Write a file beside its place, then move it there, so that a reader never sees half of it."""
-    beside = path.with_name(path.name + ".partial")
-    beside.write_text(text, encoding="utf-8")
-    os.replace(beside, path)
+def same(there: Any, here: Mapping[str, Any]) -> bool:
+    """Whether a recipe is that of the run which is to be trained; what it is older than, it has at its default."""
+    if not isinstance(there, Mapping) or not all(isinstance(there.get(k), Mapping) for k in ("variant", "settings")):
+        return False
+    shared = {k: v for k, v in _defaults(Settings).items() if k not in FREE + SCHEDULED}
+    return {**there, "variant": _full(there["variant"]), "settings": {**shared, **there["settings"]}} == here
+
+
+def _full(variant: Mapping[str, Any]) -> dict[str, Any]:
+    return {**_defaults(Variant), **variant}
+
+
+def _defaults(of: type) -> dict[str, Any]:
+    found = {f.name: f.default for f in dataclasses.fields(of) if f.default is not dataclasses.MISSING}
+    return json.loads(json.dumps(found))

@@ -12,8 +12,9 @@ from textwrap import shorten
 from normkit.lab import findings
 from normkit.lab.findings import Finding, Interval
 from normkit.lab.history import UNFINISHED, Comparison, Record, number, points
+from normkit.lab.logs import CRASHED, DIVERGED, DONE
 
-DONE, DIVERGED, CRASHED, WAITING = "done", "diverged", "crashed", "not started"
+WAITING = "not started"
 LONGEST = 160  # characters of an error that the table repeats
 ORDER = (DONE, UNFINISHED, WAITING, DIVERGED, CRASHED)
 

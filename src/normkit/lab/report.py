@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from normkit.lab import figures, findings
+from normkit.lab.files import Folder, replace_file
 from normkit.lab.findings import Interval
 from normkit.lab.history import Comparison, load
-from normkit.lab.plan import replace_file
 from normkit.lab.ranking import CRASHED, DIVERGED, DONE, Row, rank
 
 __all__ = ["Row", "answer", "load", "rich_table", "summary", "table", "write"]
@@ -111,7 +111,7 @@ def write(folder: str | Path) -> Path:
     The page holds the table, the pictures and the program that draws them; a browser fetches nothing else.
     """
     comparison = load(folder)
-    path = comparison.folder / "index.html"
+    path = Folder(comparison.folder).report
     replace_file(path, page(comparison))
     return path
 

@@ -11,19 +11,23 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from collections import Counter
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
-from normkit.lab import tasks
+from normkit.lab import logs, tasks
 from normkit.lab.engines import Engine
-from normkit.lab.files import Folder, read
-from normkit.lab.plan import Plan, Run, Variant, differences, environment, replace_file
+from normkit.lab.files import Damaged, Folder, Unwritable, replace_file, set_aside
+from normkit.lab.plan import SEARCH_SEED, Plan, Run, Variant, differences, environment, same
+from normkit.lab.plan import read as read_plan
 
 Results = dict[str, dict[str, Any]]
 FACTOR = 3.0  # between neighbouring learning rates of a search
 FIRST = 3  # trials that a search begins with
-SEARCH_SEED = 0
 SPACE = 64 * 2**20  # bytes that must be free beside the checkpoints
+RETRIES = 2  # how often a run is taken up again whose process was killed
+WAY_OUT = "name another folder with --out, or give --fresh to delete what is there"
 
 
 def ready(plan: Plan, results: Mapping[str, Mapping[str, Any]]) -> list[Run]:
@@ -31,7 +35,7 @@ def ready(plan: Plan, results: Mapping[str, Mapping[str, Any]]) -> list[Run]:
     trials = [run for variant in plan.variants for run in search(plan, variant, results)]
     rates = {variant.name: best_rate(plan, variant, results) for variant in plan.variants}
     finals = [
-        Run(variant, rate, seed, "final", plan.settings.steps, plan.settings.seconds)
+        final(plan, variant, rate, seed)
         for seed in range(1, plan.settings.seeds + 1)
         for variant in plan.variants
         if (rate := rates[variant.name]) is not None
@@ -42,23 +46,30 @@ def ready(plan: Plan, results: Mapping[str, Mapping[str, Any]]) -> list[Run]:
 def search(plan: Plan, variant: Variant, results: Mapping[str, Mapping[str, Any]]) -> list[Run]:
     """Return the trials of a variant's search that can be named now, ended ones too."""
     settings = plan.settings
-    steps = None if settings.steps is None else max(1, round(settings.steps * settings.search))
-    seconds = None if settings.seconds is None else settings.seconds * settings.search
-
-    def trial(lr: float) -> Run:
-        return Run(variant, lr, SEARCH_SEED, "search", steps, seconds)
-
     if settings.lrs is not None:
-        return [trial(lr) for lr in settings.lrs] if len(settings.lrs) > 1 else []
+        return [trial(plan, variant, lr) for lr in settings.lrs] if len(settings.lrs) > 1 else []
     if settings.trials <= 1:
         return []
     rates = first_rates(tasks.usual_rate(variant.optimizer), settings.trials)
     while len(rates) < settings.trials:
-        further = next_rate({lr: loss_of(results.get(trial(lr).name)) for lr in rates})
+        further = next_rate({lr: loss_of(results.get(trial(plan, variant, lr).name)) for lr in rates})
         if further is None:
             break
         rates.append(further)
-    return [trial(lr) for lr in rates]
+    return [trial(plan, variant, lr) for lr in rates]
+
+
+def trial(plan: Plan, variant: Variant, lr: float) -> Run:
+    """Return the run that tries a learning rate."""
+    settings = plan.settings
+    steps = None if settings.steps is None else max(1, round(settings.steps * settings.search))
+    seconds = None if settings.seconds is None else settings.seconds * settings.search
+    return Run(variant, lr, SEARCH_SEED, "search", steps, seconds)
+
+
+def final(plan: Plan, variant: Variant, lr: float, seed: int) -> Run:
+    """Return a run that counts."""
+    return Run(variant, lr, seed, "final", plan.settings.steps, plan.settings.seconds)
 
 
 def first_rates(usual: float, trials: int) -> list[float]:
@@ -97,7 +108,7 @@ def loss_of(result: Mapping[str, Any] | None) -> float | None:
     if result is None:
         return None
     loss = result.get("final_loss")
-    return loss if result["status"] == "done" and loss is not None else math.inf
+    return loss if result["status"] == logs.DONE and loss is not None else math.inf
 
 
 def best_rate(plan: Plan, variant: Variant, results: Mapping[str, Mapping[str, Any]]) -> float | None:
@@ -119,45 +130,64 @@ def steps_in_all(plan: Plan, results: Mapping[str, Mapping[str, Any]]) -> float:
     return len(plan.variants) * plan.settings.seeds + trials * plan.settings.search
 
 
-def ended(folder: Folder, retry: bool = False) -> Results:
-    """Read from the logs what has ended; interrupted runs have not, and with ``retry`` crashed ones have not either."""
-    found = {}
-    for path in folder.runs.glob("*.jsonl"):
-        events = read(path)
-        last = events[-1] if events else {}
-        again = ("interrupted", "crashed") if retry else ("interrupted",)
-        if last.get("event") == "end" and last["status"] not in again:
-            found[path.stem] = last
-    return found
+def ended(folder: Folder, plan: Plan, retry: bool = False) -> Results:
+    """Read from the logs what has ended; interrupted runs have not, and with ``retry`` crashed ones have not either.
+
+    Nor has a run whose log is damaged, or of another comparison.
+    """
+    again = (logs.INTERRUPTED, logs.CRASHED) if retry else (logs.INTERRUPTED,)
+    found = {path.stem: log for path in folder.logs() if (log := logs.read(path)).whole and belongs(plan, log)}
+    return {name: log.end for name, log in found.items() if log.end["status"] not in again}
 
 
-def open_folder(plan: Plan, root: str, command: list[str], fresh: bool = False) -> Folder:
-    """Make the folder of a comparison, or find it again: what is there must be the same comparison."""
+def belongs(plan: Plan, log: logs.Read, unsaid: bool = True) -> bool:
+    """Whether a log is of this plan; ``unsaid`` is the answer for one that does not tell, as those of before."""
+    start = log.start
+    if "recipe" not in start:
+        return unsaid
+    variant = next((v for v in plan.variants if v.name == start["variant"]), None)
+    if variant is None:
+        return False
+    search = start["seed"] == SEARCH_SEED
+    run = trial(plan, variant, start["lr"]) if search else final(plan, variant, start["lr"], start["seed"])
+    return same(start["recipe"], run.recipe(plan.settings))
+
+
+def open_folder(plan: Plan, root: str | Path, command: list[str], fresh: bool = False) -> Folder:
+    """Make the folder of a comparison, or find it again: what is there must be the same comparison.
+
+    A plan that is lost or damaged is written anew, if the runs that have ended say that they are of this one.
+    """
     folder = Folder(root)
     if fresh:
-        clear(folder)
-    if folder.plan.is_file():
-        there = json.loads(folder.plan.read_text())
-        changed = differences(there, plan.described())
-        if changed:
-            raise ValueError(
-                f"{root} holds another comparison ({'; '.join(changed)}); name another folder with --out, "
-                "or give --fresh to delete what is there"
-            )
-        return folder
-    try:
-        folder.create()
+        folder.clear()
+    folder.create()
+    there = plan_there(folder)
+    if there is None:
+        require_own(plan, folder)
+        if folder.plan.exists():
+            set_aside(folder.plan)
         content = {**plan.described(), "command": command, "environment": environment()}
         replace_file(folder.plan, json.dumps(content, indent=2) + "\n")
-    except OSError as error:
-        raise ValueError(f"{root} cannot be written: {error.strerror}; name another folder with --out") from error
+    elif changed := differences(there, plan.described()):
+        raise ValueError(f"{root} holds another comparison ({'; '.join(changed)}); {WAY_OUT}")
     return folder
 
 
-def clear(folder: Folder) -> None:
-    """Delete what a comparison has written, and nothing else."""
-    for path in [folder.plan, *folder.runs.glob("*.jsonl"), *folder.checkpoints.glob("*")]:
-        path.unlink(missing_ok=True)
+def plan_there(folder: Folder) -> dict[str, Any] | None:
+    """Return the plan that a folder holds, None where it is lost or damaged."""
+    try:
+        return read_plan(folder.plan) if folder.plan.is_file() else None
+    except Damaged:
+        return None
+
+
+def require_own(plan: Plan, folder: Folder) -> None:
+    """Require every run that has ended to say that it is of this plan."""
+    for path in folder.logs():
+        if (log := logs.read(path)).whole and not belongs(plan, log, unsaid=False):
+            state = "damaged" if folder.plan.exists() else "missing"
+            raise ValueError(f"{folder.plan} is {state}, and {path} is not known to be of this comparison; {WAY_OUT}")
 
 
 def require_space(folder: Folder, parameters: int, workers: int) -> None:
@@ -176,8 +206,15 @@ def check(plan: Plan) -> int:
     return max(tasks.check_variant(task, variant, plan.settings) for variant in plan.variants)
 
 
-def conduct(plan: Plan, engine: Engine, results: Results, seen: Callable[[Run, dict | None], None]) -> Results:
-    """Run everything; ``seen`` is told of each run that starts, and with its result of each that ends."""
+def conduct(
+    plan: Plan, folder: Folder, engine: Engine, results: Results, seen: Callable[[Run, dict | None], None]
+) -> Results:
+    """Run everything; ``seen`` is told of each run that starts, and with its result of each that ends.
+
+    A run whose process was killed goes on from its checkpoint, up to :data:`RETRIES` times; then it has crashed. Where
+    the folder cannot be written, all runs stop.
+    """
+    lost: Counter[str] = Counter()
     try:
         while True:
             running = {run.name for run in engine.active.values()}
@@ -187,7 +224,18 @@ def conduct(plan: Plan, engine: Engine, results: Results, seen: Callable[[Run, d
             if not engine.active:
                 return results
             for run, result in engine.wait():
+                if result.get("unwritable"):
+                    raise Unwritable(*result["unwritable"])
+                lost[run.name] += result["status"] == logs.INTERRUPTED
+                if lost[run.name] > RETRIES:
+                    result = give_up(folder, run, f"{result['error']}, {lost[run.name]} times")
                 seen(run, result)
-                results[run.name] = result
+                if result["status"] != logs.INTERRUPTED:
+                    results[run.name] = result
     finally:
         engine.close()
+
+
+def give_up(folder: Folder, run: Run, why: str) -> dict[str, Any]:
+    """Write the end of a run that could not do so itself."""
+    return logs.Log(folder.log(run.name)).end(logs.CRASHED, error=why)

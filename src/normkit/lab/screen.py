@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from normkit.lab import runs
+from normkit.lab import logs, runs
 from normkit.lab.files import Folder
-from normkit.lab.plan import Plan, Run, Settings
+from normkit.lab.plan import SEARCH_SEED, Plan, Run, Settings
 
-PAINTS = {"done": "green", "diverged": "red", "crashed": "red", "interrupted": "yellow"}
+PAINTS = {logs.DONE: "green", logs.DIVERGED: "red", logs.CRASHED: "red", logs.INTERRUPTED: "yellow"}
 
 
 class Screen:
@@ -24,7 +23,7 @@ class Screen:
 
         self.plan, self.folder = plan, folder
         self.console = Console(file=sys.stderr, highlight=False)
-        self.active: dict[str, tuple[Run, int, dict[str, Any]]] = {}
+        self.active: dict[str, tuple[Run, logs.Tail, dict[str, Any]]] = {}
         self.results = results
         self.began, self.before = time.monotonic(), self._done()
 
@@ -55,11 +54,13 @@ class Screen:
     def seen(self, run: Run, result: dict[str, Any] | None) -> None:
         """Take note of a run that starts, or of the result of one that ends."""
         if result is None:
-            self.active[run.name] = (run, 0, {})
+            self.active[run.name] = (run, logs.Tail(self.folder.log(run.name)), {})
             return
         self.active.pop(run.name, None)
-        if result["status"] != "interrupted":
+        if result["status"] != logs.INTERRUPTED:
             self.results[run.name] = result
+        for note in logs.read(self.folder.log(run.name)).of(logs.NOTE):
+            self.console.print(note["text"], markup=False, soft_wrap=True)
         self.console.print(told(run, result), soft_wrap=True)
 
     def drawn(self) -> Any:
@@ -80,27 +81,18 @@ class Screen:
 
     def _read(self, name: str) -> tuple[Run, dict[str, Any]]:
         """Return the newest step of a run, reading only what was added to its log."""
-        run, place, event = self.active[name]
-        path = self.folder.log(name)
-        if path.is_file():
-            size = path.stat().st_size
-            # a log that is resumed is shorter than it was
-            with path.open() as file:
-                file.seek(place if place <= size else 0)
-                lines = file.read()
-            added = [e for e in parsed(lines) if e["event"] == "step"]
-            place = size - len(lines.rpartition("\n")[2])
-            event = added[-1] if added else event
-            if name in self.active:
-                self.active[name] = (run, place, event)
-        return run, event
+        run, tail, event = self.active[name]
+        steps = [e for e in tail.added() if e["event"] == logs.STEP]
+        if steps and name in self.active:
+            self.active[name] = (run, tail, steps[-1])
+        return run, steps[-1] if steps else event
 
     def _done(self) -> float:
         """How many full runs' worth of training is done."""
         return sum(self._worth(name) for name in self.results)
 
     def _worth(self, name: str) -> float:
-        return self.plan.settings.search if name.endswith(f"--seed{runs.SEARCH_SEED}") else 1.0
+        return self.plan.settings.search if name.endswith(f"--seed{SEARCH_SEED}") else 1.0
 
     def _summary(self) -> str:
         going = sum(share_of(run, e) * self._worth(run.name) for run, _, e in list(self.active.values()))
@@ -122,11 +114,6 @@ def searched(settings: Settings) -> str:
     return f"{trials} learning rates tried{length}"
 
 
-def parsed(lines: str) -> list[dict[str, Any]]:
-    """Read the whole lines of a piece of a log."""
-    return [json.loads(line) for line in lines.split("\n")[:-1] if line.endswith("}")]
-
-
 def share_of(run: Run, event: dict[str, Any]) -> float:
     """How much of a run its newest line says is done."""
     if not event:
@@ -146,7 +133,7 @@ def told(run: Run, result: dict[str, Any]) -> str:
     name, which = titled(run)
     status = result["status"]
     more = str(result.get("error") or "")
-    if status == "done":
+    if status == logs.DONE:
         more = "loss {final_loss:.4f}  {tokens_per_second:,.0f} {unit}/s  {seconds:.1f} s".format(**result)
     return f"{escape(name):24} {which:20} [{PAINTS[status]}]{status}[/] {escape(more)}"
 
