@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from torch import nn
 
+from normkit.choice import parsed
 from normkit.kinds import CONTRACT, Kind, kind_of
 from normkit.layout import Layout
 
@@ -258,35 +259,67 @@ def methods(pattern: str = "*", *, room: str | None = None, group: str | None = 
 
 def card(name: str) -> Card:
     """Return the card of a method; a name that does not exist gets the nearest ones in the error."""
-    return find(name)[0]
+    return find(name).card
 
 
-def find(name: str) -> tuple[Card, dict[str, Any]]:
-    """Return the card that a name or an alias stands for, and the arguments that the alias brings.
+class Choice(NamedTuple):
+    """What a name stands for: a card, and the arguments that were written with the name or that its alias brings."""
+
+    card: Card
+    arguments: Mapping[str, Any] = {}
+
+    def create(self, *args: Any, **kwargs: Any) -> Any:
+        """Build the method; of a function, bind its options. What is given here goes before the choice's own."""
+        card, kwargs = self.card, {**self.arguments, **kwargs}
+        takes = card.signature.parameters
+        for keyword in kwargs:
+            if keyword not in takes and not any(p.kind is p.VAR_KEYWORD for p in takes.values()):
+                raise TypeError(f"{card.name} takes no argument {keyword!r}; {_nearest(keyword, list(takes))}")
+        try:
+            card.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{card.name}: {error}; its arguments are {card.signature}") from None
+        return card.kind.create(card, *args, **kwargs)
+
+
+def find(text: str) -> Choice:
+    """Return what a name or an alias stands for, with arguments where they are written: ``dyt:alpha=0.8``.
 
     ``package.module.name`` imports that module first, so that a method of another package is found by it.
+
+    >>> find("dyt:alpha=0.8").create(4)
+    DyT(4, alpha=0.8, bias=True, channels_last=True)
     """
-    if not isinstance(name, str):
-        raise TypeError(f"name must be a string such as 'rmsnorm', not {name!r}")
+    if not isinstance(text, str):
+        raise TypeError(f"name must be a string such as 'rmsnorm', not {text!r}")
+    name, written = parsed(text)
+    found = _found(name)
+    return Choice(found.card, {**found.arguments, **written})
+
+
+def _found(name: str) -> Choice:
     plain = name if name in _cards else name.lower().replace("_", "-")
     if plain not in _cards and plain in _files():
         importlib.import_module(_files()[plain].module)
-        return _cards[plain], {}
+        return Choice(_cards[plain])
     if plain not in _cards:
         _load_others()
     if plain in _cards:
-        return _cards[plain], {}
-    return _by_alias(plain) or _by_path(name) or _unknown(name)
+        return Choice(_cards[plain])
+    found = _by_alias(plain) or _by_path(name)
+    if found is None:
+        known = methods()
+        known += [alias for other in known for alias in card(other).aliases]
+        raise ValueError(f"no method {name!r}; {_nearest(plain, known)}")
+    return found
 
 
-def _by_alias(name: str) -> tuple[Card, dict[str, Any]] | None:
-    for other in methods():
-        if name in card(other).aliases:
-            return card(other), dict(card(other).aliases[name])
-    return None
+def _by_alias(name: str) -> Choice | None:
+    others = map(card, methods())
+    return next((Choice(other, other.aliases[name]) for other in others if name in other.aliases), None)
 
 
-def _by_path(name: str) -> tuple[Card, dict[str, Any]] | None:
+def _by_path(name: str) -> Choice | None:
     """Find ``my_package.my_norm``: a module with one method, or a class or function in a module."""
     parent, _, last = name.rpartition(".")
     for path in filter(None, (name if parent else "", parent)):
@@ -299,14 +332,8 @@ def _by_path(name: str) -> tuple[Card, dict[str, Any]] | None:
         own = [c for c in _cards.values() if c.module == module.__name__]
         named = [c for c in own if last in (c.entry.__name__, c.name, c.name.replace("-", "_"))]
         if len(named or own) == 1:
-            return (named or own)[0], {}
+            return Choice((named or own)[0])
     return None
-
-
-def _unknown(name: str):
-    known = methods()
-    aliases = [alias for other in known for alias in card(other).aliases]
-    raise ValueError(f"no method {name!r}; {_nearest(name.lower().replace('_', '-'), [*known, *aliases])}")
 
 
 def create(name: str, *args: Any, **kwargs: Any) -> Any:
@@ -315,17 +342,7 @@ def create(name: str, *args: Any, **kwargs: Any) -> Any:
     >>> create("dyt", 4, alpha=0.8)
     DyT(4, alpha=0.8, bias=True, channels_last=True)
     """
-    found, brought = find(name)
-    kwargs = {**brought, **kwargs}
-    takes = found.signature.parameters
-    for keyword in kwargs:
-        if keyword not in takes and not any(p.kind is p.VAR_KEYWORD for p in takes.values()):
-            raise TypeError(f"{found.name} takes no argument {keyword!r}; {_nearest(keyword, list(takes))}")
-    try:
-        found.signature.bind(*args, **kwargs)
-    except TypeError as error:
-        raise TypeError(f"{found.name}: {error}; its arguments are {found.signature}") from None
-    return found.kind.create(found, *args, **kwargs)
+    return find(name).create(*args, **kwargs)
 
 
 def entry_named(name: str) -> Any:
