@@ -8,7 +8,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from normkit import statistics
-from normkit.statistics import averaging, merge, moments, once, track
+from normkit.running import averaging, once, recomputing, track
+from normkit.statistics import merge, moments
 
 AXES = (0, 2)
 
@@ -395,13 +396,13 @@ def test_a_failed_pass_leaves_the_state():
 
 
 def test_a_forward_pass_after_a_backward_pass_is_no_recomputation():
-    assert not statistics.recomputing()
+    assert not recomputing()
     x = draw(2, 3).requires_grad_(True)
     seen = []
-    x.register_hook(lambda grad: seen.append(statistics.recomputing()))
+    x.register_hook(lambda grad: seen.append(recomputing()))
     x.sum().backward()
     assert seen == [True]
-    assert not statistics.recomputing()
+    assert not recomputing()
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)

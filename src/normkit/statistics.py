@@ -1,17 +1,16 @@
-"""Moments, their merging across shards and processes, and running estimates.
+"""Moments, and their merging across shards and processes.
 
-Every statistic that spans samples goes through this file, so that a mask, unequal shards on several processes, a
-recomputed forward pass and half precision are dealt with once.
+Every statistic that spans samples goes through this file, so that a mask, unequal shards on several processes and half
+precision are dealt with once. What runs from batch to batch is :mod:`normkit.running`'s.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from normkit import check
 
@@ -189,102 +188,3 @@ def _sum_both_over_processes(a: Tensor, b: Tensor, group: ProcessGroup | None) -
     """Add up two tensors in one message."""
     joined = sum_over_processes(torch.cat([a.flatten(), b.flatten()]), group)
     return joined[: a.numel()].view(a.shape), joined[a.numel() :].view(b.shape)
-
-
-def recomputing() -> bool:
-    """Tell whether this forward pass runs inside a backward pass, that is, repeats an earlier one for checkpointing."""
-    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
-
-
-def snapshot(running: Tensor) -> Tensor:
-    """Copy a running estimate, in the accurate type, before it moves: for a training forward pass that reads it.
-
-    torch.compile may recompute in the backward pass what the forward pass made of a buffer, from a buffer that has
-    moved by then, and so give wrong gradients. The copy is an operator of its own, which it saves instead.
-    """
-    return accurate(_snapshot(running) if torch.compiler.is_compiling() else running.clone())
-
-
-@torch.library.custom_op("normkit::snapshot", mutates_args=())
-def _snapshot(running: Tensor) -> Tensor:
-    return running.clone()
-
-
-@_snapshot.register_fake
-def _(running):
-    return torch.empty_like(running)
-
-
-@torch.no_grad()
-def track(running: Tensor, value: Tensor, rate: float | Tensor) -> None:
-    """Move a running estimate in place: ``running += rate * (value - running)``, but not when a pass is recomputed.
-
-    Inside :func:`averaging` the rate is that of a plain average, but for a rate of 0.
-    """
-    if recomputing():
-        return
-    old = accurate(running)
-    if _averaged is not None and torch.as_tensor(rate).any():
-        at = (running.data_ptr(), tuple(running.shape))
-        _averaged[at] = _averaged.get(at, 0) + 1
-        rate = 1 / _averaged[at]
-    if isinstance(rate, Tensor):
-        rate = rate.to(old.dtype)
-    running.copy_(torch.lerp(old, value.detach().to(old.dtype), rate))
-
-
-_averaged: dict[tuple[int, tuple[int, ...]], int] | None = None  # how often each estimate moved inside averaging()
-
-
-@contextlib.contextmanager
-def averaging() -> Iterator[None]:
-    """Let every running estimate that :func:`track` moves become the plain average of its values from here on.
-
-    >>> running = torch.zeros(1)
-    >>> with averaging():
-    ...     for value in (1.0, 2.0, 6.0):
-    ...         track(running, torch.tensor([value]), rate=0.1)
-    >>> running
-    tensor([3.])
-    """
-    global _averaged
-    before, _averaged = _averaged, {}
-    try:
-        with torch.compiler.set_stance("force_eager"):
-            yield
-    finally:
-        _averaged = before
-
-
-@contextlib.contextmanager
-def once(module: nn.Module) -> Iterator[None]:
-    """Run a training forward pass that reads the running state it moves, so that it counts once.
-
-    A pass that is recomputed for checkpointing sees the buffers as they were before the module's last call and leaves
-    them as they are after it; a pass that fails leaves them untouched. Holds for one call of the module between two
-    backward passes, which is what a checkpointed layer does. What of a buffer enters the result must be a copy, since
-    the buffer moves.
-    """
-    if torch.compiler.is_compiling():
-        yield
-        return
-    buffers = dict(module.named_buffers())
-    now = {name: buffer.clone() for name, buffer in buffers.items()}
-    again = recomputing()
-    if again:
-        _restore(buffers, module.__dict__.get("_before_last_call", now))
-    try:
-        yield
-    except BaseException:
-        _restore(buffers, now)
-        raise
-    if again:
-        _restore(buffers, now)
-    else:
-        module.__dict__["_before_last_call"] = now
-
-
-@torch.no_grad()
-def _restore(buffers: dict[str, Tensor], values: dict[str, Tensor]) -> None:
-    for name, buffer in buffers.items():
-        buffer.copy_(values[name])

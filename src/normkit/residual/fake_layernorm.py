@@ -9,6 +9,7 @@ from torch.distributed import ProcessGroup
 from normkit import check, statistics
 from normkit.catalog import method
 from normkit.norm import Norm
+from normkit.running import Running, track
 
 EPS = 1e-5
 
@@ -25,7 +26,7 @@ EPS = 1e-5
         "vmap": "the running deviation moves in every pass",
     },
 )
-class FakeLayerNorm(Norm):
+class FakeLayerNorm(Running, Norm):
     """Normalize as LayerNorm does, until told to divide by a constant instead, which makes the map linear.
 
     For taking the norms out of a trained pre-norm transformer, one at a time while it is fine-tuned. Every pass, in
@@ -79,9 +80,11 @@ class FakeLayerNorm(Norm):
         self.sync, self.process_group = bool(sync), process_group
         self.weight = nn.Parameter(torch.ones(dim))
         self.register_parameter("bias", nn.Parameter(torch.zeros(dim)) if bias else None)
-        self.register_buffer("running_std", torch.full((1,), std))
-        self.register_buffer("fixed_std", torch.full((1,), std))
-        self.register_buffer("is_fake", torch.zeros(1, dtype=torch.bool))
+        self.keep(
+            running_std=torch.full((1,), std),
+            fixed_std=torch.full((1,), std),
+            is_fake=torch.zeros(1, dtype=torch.bool),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x`` (..., dim), truly or not."""
@@ -97,7 +100,7 @@ class FakeLayerNorm(Norm):
         if std.numel() or self.sync:
             axes = range(std.dim())
             mean = statistics.mean_over(std.detach(), axes, sync=self.sync, group=self.process_group)
-            statistics.track(self.running_std, mean, 1 - self.momentum)
+            track(self.running_std, mean, 1 - self.momentum)
 
     @torch.no_grad()
     def sync_std(self) -> None:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from normkit import statistics
 from normkit.catalog import Card
+from normkit.running import averaging
 
 
 def takes_batch_statistics(module: nn.Module) -> bool:
@@ -64,11 +64,11 @@ def recalibrate(model: nn.Module, batches: Iterable[Any]) -> nn.Module:
         for torchs in momenta:
             torchs.momentum = None
         model.train()
-        with statistics.averaging():
+        with averaging():
             feed(model, first[0])
             for layer, old in zip(layers, before, strict=True):
                 _start_afresh(layer, old)
-        with statistics.averaging():
+        with averaging():
             for batch in itertools.chain(first, remaining):
                 feed(model, batch)
     except BaseException:

@@ -7,9 +7,10 @@ from torch import Tensor, nn
 
 from normkit import check, statistics
 from normkit.norm import Norm
+from normkit.running import Running
 
 
-class Channelwise(Norm):
+class Channelwise(Running, Norm):
     """A norm of ``(N, C, *space)`` with a gain and a shift per channel, and running estimates per channel.
 
     ``momentum`` is the share of the new batch in the running estimates.
@@ -28,11 +29,6 @@ class Channelwise(Norm):
         self.register_parameter("weight", nn.Parameter(torch.ones(num_features)) if affine else None)
         self.register_parameter("bias", nn.Parameter(torch.zeros(num_features)) if affine else None)
 
-    def _keep(self, **running: float) -> None:
-        """Register running estimates per channel, each with its initial value."""
-        for name, value in running.items():
-            self.register_buffer(name, torch.full((self.num_features,), float(value)))
-
     def _moments(self, x: Tensor) -> statistics.Moments:
         return statistics.moments(x, over(x), sync=self.sync, group=self.process_group)
 
@@ -42,10 +38,6 @@ class Channelwise(Norm):
     def _count(self, x: Tensor) -> Tensor:
         count = statistics.counted(x, over(x))
         return statistics.sum_over_processes(count, self.process_group) if self.sync else count
-
-    def _track(self, running: Tensor, value: Tensor, count: Tensor) -> None:
-        """Move a running estimate; a batch without values leaves it as it is."""
-        statistics.track(running, torch.where(count > 0, value.detach(), statistics.accurate(running)), self.momentum)
 
     def _alone(self) -> bool:
         """Whether the statistics are those of this process only."""

@@ -7,9 +7,10 @@ from torch import Tensor, nn
 
 from normkit import check, ops, statistics
 from normkit.norm import Norm
+from normkit.running import Running
 
 
-class EvoNormB(Norm):
+class EvoNormB(Running, Norm):
     """Divide by the larger of the batch's deviation and a rival made of the sample; the classes differ in the rival."""
 
     running_var: Tensor | None
@@ -34,7 +35,7 @@ class EvoNormB(Norm):
         self.sync, self.process_group = sync, process_group
         self.weight = nn.Parameter(torch.ones(num_features)) if affine else None
         self.bias = nn.Parameter(torch.zeros(num_features)) if affine else None
-        self.register_buffer("running_var", torch.ones(num_features))
+        self.keep(running_var=torch.ones(num_features))
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize and activate ``x``; in training move the running variance."""
@@ -42,18 +43,18 @@ class EvoNormB(Norm):
         if not self.apply_act or self.running_var is None:
             return ops.affine(statistics.accurate(x), self.weight, self.bias).to(x.dtype)
         exact = statistics.accurate(x)
-        var = self._batch_var(exact, self.running_var) if self.training else statistics.accurate(self.running_var)
+        var = self._batch_var(exact) if self.training else statistics.accurate(self.running_var)
         deviation = (var + self.eps).sqrt().reshape(-1, *[1] * (x.dim() - 2))
         return ops.affine(exact / torch.maximum(deviation, self._rival(exact)), self.weight, self.bias).to(x.dtype)
 
     def _rival(self, x: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def _batch_var(self, x: Tensor, running: Tensor) -> Tensor:
+    def _batch_var(self, x: Tensor) -> Tensor:
         axes = [a for a in range(x.dim()) if a != 1]
         found = statistics.moments(x, axes, sync=self.sync, group=self.process_group)
         tracked = found.unbiased() if self.unbiased else found.var
-        statistics.track(running, tracked, (found.count > 0).to(running.dtype) * self.momentum)
+        self.move(found.count, running_var=tracked)
         return found.var
 
     def _root_mean_square(self, x: Tensor) -> Tensor:

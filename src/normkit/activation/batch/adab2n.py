@@ -9,6 +9,7 @@ from normkit import check, statistics
 from normkit.activation.batch._channelwise import Channelwise, along
 from normkit.catalog import method
 from normkit.ops import channel
+from normkit.running import once, snapshot, track
 
 
 @method(
@@ -85,10 +86,8 @@ class AdaB2N(Channelwise):
         self.kappa = check.number(self, "kappa", kappa, 0, 1)
         init_weight = check.number(self, "init_weight", init_weight)
         self.task_weight = nn.Parameter(torch.full((num_tasks,), init_weight))
-        self._keep(running_mean=0, running_var=1)
-        self.register_buffer("num_batches_tracked", torch.tensor(0))
-        self.register_buffer("cur_tasks", torch.tensor(0))
-        self.register_buffer("last_eta", torch.zeros(1))
+        self.keep_moments(num_features)
+        self.keep(cur_tasks=torch.tensor(0), last_eta=torch.zeros(1))
         self.loss = None
 
     def forward(self, x: Tensor, task_ids: Tensor | None = None) -> Tensor:
@@ -105,7 +104,7 @@ class AdaB2N(Channelwise):
             return y, statistics.accurate(x).new_zeros(())
         given = statistics.accurate(x)
         found = self._weighted_moments(given, self._sample_weights(given, task_ids))
-        with statistics.once(self):
+        with once(self):
             self.loss = self._step(found)
         y = channel.normalize_with(given, found.mean, found.var, self.weight, self.bias, eps=self.eps)
         return y.to(x.dtype), self.loss
@@ -158,8 +157,8 @@ class AdaB2N(Channelwise):
 
     def _move(self, running: Tensor, value: Tensor, eta: Tensor) -> Tensor:
         """Move a running estimate; return the mean square of ``value`` about it."""
-        moved = torch.lerp(statistics.snapshot(running).to(value.dtype), value.detach(), eta.to(value.dtype))
-        statistics.track(running, value, eta)
+        moved = torch.lerp(snapshot(running).to(value.dtype), value.detach(), eta.to(value.dtype))
+        track(running, value, eta)
         return (value - moved).square().mean()
 
     def _rate(self) -> Tensor | float:
@@ -167,7 +166,7 @@ class AdaB2N(Channelwise):
             return self.momentum
         if self.kappa == 0:
             return 1 / self.num_batches_tracked.to(self.last_eta.dtype)
-        last = statistics.snapshot(self.last_eta)
+        last = snapshot(self.last_eta)
         later = last / (last + (1 - self.momentum) ** self.kappa)
         eta = torch.where(last > 0, later, self.momentum**self.kappa)
         self.last_eta.copy_(eta)

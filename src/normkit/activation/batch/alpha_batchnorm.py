@@ -69,7 +69,7 @@ class AlphaBatchNorm(Channelwise):
     ):
         super().__init__(num_features, eps, momentum, affine, sync, process_group)
         self.target_weight = check.number(self, "target_weight", target_weight, 0, 1)
-        self._keep(running_mean=0, running_var=1)
+        self.keep_moments(num_features, batches=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``; in training move the running moments."""
@@ -79,8 +79,7 @@ class AlphaBatchNorm(Channelwise):
             mean, var = self._mixed(x)
             return channel.normalize_with(x, mean, var, self.weight, self.bias, eps=self.eps)
         y, found = channel.batch_norm(x, self.weight, self.bias, eps=self.eps, sync=self.sync, group=self.process_group)
-        self._track(self.running_mean, found.mean, found.count)
-        self._track(self.running_var, found.unbiased(), found.count)
+        self.follow(found)
         return y
 
     def _mixed(self, x: Tensor) -> tuple[Tensor, Tensor]:

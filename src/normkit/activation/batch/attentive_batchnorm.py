@@ -76,7 +76,7 @@ class AttentiveBatchNorm(Channelwise):
         self.attention = _constant(width, num_features, 0.0)
         self.weight_proj = _constant(width, num_features, 2.0)
         self.bias_proj = _constant(width, num_features, 0.0)
-        self._keep(running_mean=0, running_var=1)
+        self.keep_moments(num_features, batches=False)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Normalize ``x``; in training move the running moments."""
@@ -103,8 +103,7 @@ class AttentiveBatchNorm(Channelwise):
         if not self.training:
             return statistics.accurate(self.running_mean), statistics.accurate(self.running_var)
         found = statistics.moments(x, (0, 1), mask=real, sync=self.sync, group=self.process_group)
-        self._track(self.running_mean, found.mean, found.count)
-        self._track(self.running_var, found.unbiased(), found.count)
+        self.follow(found)
         return found.mean, found.var
 
     def _source(self, x: Tensor, real: Tensor | None) -> Tensor:

@@ -9,6 +9,7 @@ from normkit import check, statistics
 from normkit.activation.batch._channelwise import Channelwise
 from normkit.catalog import method
 from normkit.ops import channel
+from normkit.running import once, snapshot
 
 
 @method(
@@ -82,7 +83,7 @@ class BatchChannelNorm(Channelwise):
         self.batch_bias = nn.Parameter(torch.zeros(num_features))
         self.weight = nn.Parameter(torch.ones(num_groups))
         self.bias = nn.Parameter(torch.zeros(num_groups))
-        self._keep(running_mean=0, running_var=1)
+        self.keep_moments(num_features, batches=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``; in training move the running values."""
@@ -96,7 +97,7 @@ class BatchChannelNorm(Channelwise):
         if self.training and not self.estimate:
             return self._normalize_by_batch(x)
         if self.training:
-            with statistics.once(self):
+            with once(self):
                 mean, var = self._estimate(x)
         else:
             mean, var = self.running_mean, self.running_var
@@ -107,17 +108,15 @@ class BatchChannelNorm(Channelwise):
         z, found = channel.batch_norm(
             x, self.batch_weight, self.batch_bias, eps=self.batch_eps, sync=self.sync, group=self.process_group
         )
-        self._track(self.running_mean, found.mean, found.count)
-        self._track(self.running_var, found.unbiased(), found.count)
+        self.follow(found)
         return z
 
     @torch.no_grad()
     def _estimate(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Move the running values, and return what they move to."""
         found = self._moments(x)
-        old_mean, old_var = statistics.snapshot(self.running_mean), statistics.snapshot(self.running_var)
+        old_mean, old_var = snapshot(self.running_mean), snapshot(self.running_var)
         about_old = found.var + (found.mean - old_mean).square()
-        self._track(self.running_mean, found.mean, found.count)
-        self._track(self.running_var, about_old, found.count)
+        self.move(found.count, running_mean=found.mean, running_var=about_old)
         rate = torch.where(found.count > 0, self.momentum, 0)
         return old_mean + rate * (found.mean - old_mean), old_var + rate * (about_old - old_var)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from normkit import check, statistics
 from normkit.activation.batch._channelwise import Channelwise, along
 from normkit.catalog import method
 from normkit.ops import channel
+from normkit.running import once, snapshot
 
 NOT_THE_DERIVATIVE = "the corrections r and d are constants for the gradient, by the paper's definition"
 
@@ -72,14 +74,14 @@ class BatchRenorm(Channelwise):
         super().__init__(num_features, eps, momentum, affine, sync, process_group)
         self.r_max = check.number(self, "r_max", r_max, 1)
         self.d_max = check.number(self, "d_max", d_max, 0)
-        self._keep(running_mean=0, running_std=1)
+        self.keep(running_mean=torch.zeros(num_features), running_std=torch.ones(num_features))
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``; in training move the running values."""
         check.channels_first(self, x, self.num_features)
         given = statistics.accurate(x)
         if self.training:
-            with statistics.once(self):
+            with once(self):
                 h = self._renormalize(given)
         else:
             mean, std = statistics.accurate(self.running_mean), statistics.accurate(self.running_std)
@@ -89,9 +91,8 @@ class BatchRenorm(Channelwise):
     def _renormalize(self, x: Tensor) -> Tensor:
         found = self._moments(x)
         std = (found.var + self.eps).sqrt()
-        old_mean, old_std = statistics.snapshot(self.running_mean), statistics.snapshot(self.running_std)
+        old_mean, old_std = snapshot(self.running_mean), snapshot(self.running_std)
         r = (std.detach() / old_std).clamp(1 / self.r_max, self.r_max)
         d = ((found.mean.detach() - old_mean) / old_std).clamp(-self.d_max, self.d_max)
-        self._track(self.running_mean, found.mean, found.count)
-        self._track(self.running_std, std, found.count)
+        self.move(found.count, running_mean=found.mean, running_std=std)
         return (x - along(found.mean, x)) * along(r / std, x) + along(d, x)

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check, ops
-from normkit.activation.batch._running import RunningMoments
 from normkit.catalog import method
+from normkit.norm import Norm
+from normkit.running import Running
 
 
 @method(
@@ -19,7 +20,7 @@ from normkit.catalog import method
     invariant=("shift", "scale"),
     peer=lambda features: nn.BatchNorm2d(features),
 )
-class BatchNorm(RunningMoments):
+class BatchNorm(Running, Norm):
     """Center each channel on the batch's mean and divide it by the batch's standard deviation.
 
     For convolutional networks with batches of at least a dozen samples; folds into the neighbouring layer at
@@ -48,6 +49,9 @@ class BatchNorm(RunningMoments):
     averages, as in torch's BatchNorm; an empty one leaves them as they are.
     """
 
+    running_mean: Tensor | None
+    running_var: Tensor | None
+
     def __init__(
         self,
         num_features: int,
@@ -67,7 +71,7 @@ class BatchNorm(RunningMoments):
         self.sync, self.process_group = sync, process_group
         self.weight = nn.Parameter(torch.ones(num_features)) if affine else None
         self.bias = nn.Parameter(torch.zeros(num_features)) if affine else None
-        self._keep_moments(num_features, track_running_stats)
+        self.keep_moments(num_features, track_running_stats)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``; in training move the running moments."""
@@ -80,5 +84,5 @@ class BatchNorm(RunningMoments):
             x, self.weight, self.bias, eps=self.eps, sync=self.sync and self.training, group=self.process_group
         )
         if self.training:
-            self._track(found)
+            self.follow(found)
         return y

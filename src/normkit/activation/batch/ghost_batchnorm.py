@@ -13,6 +13,7 @@ from normkit import check, statistics
 from normkit.activation.batch._channelwise import Channelwise, along
 from normkit.catalog import method
 from normkit.ops import channel
+from normkit.running import track
 
 
 class _Cut(NamedTuple):
@@ -80,7 +81,7 @@ class GhostBatchNorm(Channelwise):
     ):
         super().__init__(num_features, eps, momentum, affine, sync, process_group)
         self.ghost_size = check.size(self, "ghost_size", ghost_size)
-        self._keep(running_mean=0, running_var=1)
+        self.keep_moments(num_features, batches=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``; in training move the running values."""
@@ -133,4 +134,4 @@ class GhostBatchNorm(Channelwise):
         rate, share = 1 - kept[0], self.momentum * kept[1:].unsqueeze(1)
         for running, value in ((self.running_mean, found.mean), (self.running_var, found.unbiased())):
             average = (share * value.detach()).sum(0) / torch.where(rate > 0, rate, 1)
-            statistics.track(running, average, rate)
+            track(running, average, rate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from normkit import check, statistics
@@ -61,7 +62,7 @@ class L1BatchNorm(Channelwise):
         process_group=None,
     ):
         super().__init__(num_features, eps, momentum, affine, sync, process_group)
-        self._keep(running_mean=0, running_deviation=1)
+        self.keep(running_mean=torch.zeros(num_features), running_deviation=torch.ones(num_features))
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``; in training move the running values."""
@@ -71,8 +72,7 @@ class L1BatchNorm(Channelwise):
             mean, count = self._mean(given), self._count(given)
             centered = given - along(mean, x)
             deviation = self._mean(centered.abs())
-            self._track(self.running_mean, mean, count)
-            self._track(self.running_deviation, deviation, count)
+            self.move(count, running_mean=mean, running_deviation=deviation)
         else:
             mean, deviation = statistics.accurate(self.running_mean), statistics.accurate(self.running_deviation)
             centered = given - along(mean, x)

@@ -81,7 +81,7 @@ class MembraneBatchNorm(Channelwise):
         self.decay = check.number(self, "decay", decay)
         self.threshold = check.number(self, "threshold", threshold, 0, open_low=True)
         self.temperature = check.number(self, "temperature", temperature, 0, open_low=True)
-        self._keep(running_mean=0, running_var=1)
+        self.keep_moments(num_features)
         self.register_buffer("num_batches_tracked", torch.tensor(0))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -120,10 +120,7 @@ class MembraneBatchNorm(Channelwise):
         if not self.training:
             return channel.normalize_with(u, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
         z, found = channel.batch_norm(u, self.weight, self.bias, eps=self.eps, sync=self.sync, group=self.process_group)
-        self._track(self.running_mean, found.mean, found.count)
-        self._track(self.running_var, found.unbiased(), found.count)
-        if not statistics.recomputing():
-            self.num_batches_tracked.add_(1)
+        self.follow(found)
         return z
 
     def _spike(self, a: Tensor) -> Tensor:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from normkit import check, ops, statistics
 from normkit.activation.batch._channelwise import Channelwise
 from normkit.catalog import method
+from normkit.running import once
 
 CONTROLLED = "training uses the authors' control processes, which are not the derivative of the forward pass"
 
@@ -85,7 +87,8 @@ class OnlineNorm(Channelwise):
         self.guard = check.choice(self, "guard", guard, ("clamp", "layer-scaling", None))
         self.clamp_value = check.number(self, "clamp_value", clamp_value, 0)
         self.guard_eps = check.eps(self, guard_eps, "guard_eps")
-        self._keep(running_mean=0, running_var=1, u=0, v=0)
+        self.keep_moments(num_features, batches=False)
+        self.keep(u=torch.zeros(num_features), v=torch.zeros(num_features))
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``; in training move the running moments, and in its backward pass u and v."""
@@ -98,7 +101,7 @@ class OnlineNorm(Channelwise):
         given = statistics.accurate(x) if self.guard == "layer-scaling" else x
         limit = self.clamp_value if self.guard == "clamp" else None
         moments, pulls = (self.running_mean, self.running_var), (self.u, self.v)
-        with statistics.once(self):
+        with once(self):
             y = ops.online_norm(given, self.weight, self.bias, moments, pulls, control, limit=limit)
         return y if limit is not None else self._guard(y).to(x.dtype)
 

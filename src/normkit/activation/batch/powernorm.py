@@ -9,6 +9,7 @@ from torch.autograd.function import once_differentiable
 from normkit import check, statistics
 from normkit.catalog import method
 from normkit.norm import Norm
+from normkit.running import Running, once
 
 GROUP_EPS = 1e-5  # fixed in the authors' code; the eps argument does not reach it
 
@@ -26,7 +27,7 @@ GROUP_EPS = 1e-5  # fixed in the authors' code; the eps argument does not reach 
         "higher-derivatives": "training uses the authors' backward pass, which has no derivative of its own",
     },
 )
-class PowerNorm(Norm):
+class PowerNorm(Running, Norm):
     """Divide each feature by a running root mean square over all tokens of the batch.
 
     For transformers whose normalization shall fold away at inference. With phi the mean of x² over all tokens that
@@ -84,9 +85,11 @@ class PowerNorm(Norm):
         self.sync, self.process_group = sync, process_group
         self.weight = nn.Parameter(torch.ones(num_features))
         self.bias = nn.Parameter(torch.zeros(num_features))
-        self.register_buffer("running_phi", torch.ones(num_features))
-        self.register_buffer("ema_gz", torch.zeros(num_features))
-        self.register_buffer("iters", torch.zeros(1, dtype=torch.int64))
+        self.keep(
+            running_phi=torch.ones(num_features),
+            ema_gz=torch.zeros(num_features),
+            iters=torch.zeros(1, dtype=torch.int64),
+        )
 
     def forward(self, x: Tensor, pad_mask: Tensor | None = None) -> Tensor:
         """Normalize ``x``; in training move the running averages."""
@@ -95,7 +98,7 @@ class PowerNorm(Norm):
         if not self.training:
             y = self.weight * scaled * (self.running_phi + self.eps).rsqrt() + self.bias
             return y.to(x.dtype)
-        with statistics.once(self):
+        with once(self):
             phi, batch_phi = self._step(scaled, valid)
         return _PowerStep.apply(scaled, self.weight, self.bias, phi, batch_phi, self.ema_gz, self).to(x.dtype)
 

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check, ops, statistics
-from normkit.activation.batch._running import RunningMoments
 from normkit.catalog import method
+from normkit.norm import Norm
+from normkit.running import Running
 
 
 @method(
@@ -16,7 +17,7 @@ from normkit.catalog import method
     shape="N C *",
     over="N *",
 )
-class Repair(RunningMoments):
+class Repair(Running, Norm):
     """Give each channel a goal mean and a goal standard deviation, from the mean and variance of all batches seen.
 
     For networks merged by averaging weights, whose activations have collapsed: put after a convolution or linear, shown
@@ -46,6 +47,9 @@ class Repair(RunningMoments):
     A batch with NaN or infinity enters the running averages, as in torch's BatchNorm; an empty one does not.
     """
 
+    running_mean: Tensor | None
+    running_var: Tensor | None
+
     def __init__(
         self, num_features: int, *, variant: str = "repair", eps: float = 1e-5, sync: bool = False, process_group=None
     ):
@@ -57,7 +61,7 @@ class Repair(RunningMoments):
         self.sync, self.process_group = sync, process_group
         self.weight = nn.Parameter(torch.ones(num_features))
         self.bias = nn.Parameter(torch.zeros(num_features))
-        self._keep_moments(num_features, True)
+        self.keep_moments(num_features, True)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``; in training move the running averages."""
@@ -67,7 +71,7 @@ class Repair(RunningMoments):
         if not self.sync and x.numel() == self.num_features:
             raise ValueError(f"Repair: x of shape {tuple(x.shape)} has one value a channel; training needs more")
         found = statistics.moments(x, [0, *range(2, x.dim())], sync=self.sync, group=self.process_group)
-        self._track(statistics.Moments(*(value.detach() for value in found)))
+        self.follow(statistics.Moments(*(value.detach() for value in found)))
         return self._apply_moments(x, found.mean, found.unbiased() if self.variant == "rescale" else found.var)
 
     def _apply_moments(self, x: Tensor, mean: Tensor, var: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torch.autograd.function import once_differentiable
 from normkit import check, statistics
 from normkit.catalog import method
 from normkit.norm import Norm
+from normkit.running import Running, once
 
 
 class _Step(NamedTuple):
@@ -33,7 +34,7 @@ class _Step(NamedTuple):
         "higher-derivatives": "training uses the authors' backward pass, which has no derivative of its own",
     },
 )
-class UnifiedNorm(Norm):
+class UnifiedNorm(Running, Norm):
     """Divide each feature by the geometric mean of its last few batches' mean squares.
 
     For transformers whose normalization shall fold into the neighbouring linear at inference. With v the geometric mean
@@ -95,12 +96,14 @@ class UnifiedNorm(Norm):
         self.sync, self.process_group = sync, process_group
         self.weight = nn.Parameter(torch.ones(channels))
         self.bias = nn.Parameter(torch.zeros(channels))
-        self.register_buffer("running_var", torch.ones(channels))
-        self.register_buffer("ema_gz", torch.zeros(channels))
-        self.register_buffer("iters", torch.zeros(1, dtype=torch.int64))
-        self.register_buffer("buffer_x2", torch.zeros(self.window[0], channels))
-        self.register_buffer("buffer_gz", torch.zeros(self.window[1], channels))
-        self.register_buffer("skip_counter", torch.zeros(1, dtype=torch.int64))
+        self.keep(
+            running_var=torch.ones(channels),
+            ema_gz=torch.zeros(channels),
+            iters=torch.zeros(1, dtype=torch.int64),
+            buffer_x2=torch.zeros(self.window[0], channels),
+            buffer_gz=torch.zeros(self.window[1], channels),
+            skip_counter=torch.zeros(1, dtype=torch.int64),
+        )
 
     def forward(self, x: Tensor, pad_mask: Tensor | None = None) -> Tensor:
         """Normalize ``x``; in training move the windows and the running averages."""
@@ -112,7 +115,7 @@ class UnifiedNorm(Norm):
         exact = statistics.accurate(x)
         if not self.training:
             return (self.weight * exact * (self.running_var + self.eps).rsqrt() + self.bias).to(x.dtype)
-        with statistics.once(self):
+        with once(self):
             step = self._step(exact, pad_mask)
         return _UnifiedStep.apply(exact, self.weight, self.bias, self.buffer_gz, self.ema_gz, step, self).to(x.dtype)
 

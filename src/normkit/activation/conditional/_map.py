@@ -7,15 +7,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normkit import check, ops, statistics
-from normkit.activation.batch._running import RunningMoments
+from normkit.norm import Norm
+from normkit.running import Running
 
 
-class FreeNorm(RunningMoments):
+class FreeNorm(Running, Norm):
     """Normalize each channel without parameters, by the sample's own moments or by the batch's.
 
     ``norm`` is "instance" or "batch"; the latter keeps running averages and, with ``sync``, takes the moments over all
     processes of ``process_group``.
     """
+
+    running_mean: Tensor | None
+    running_var: Tensor | None
 
     def __init__(
         self,
@@ -33,7 +37,7 @@ class FreeNorm(RunningMoments):
         self.eps = check.eps(self, eps)
         self.momentum = None if momentum is None else check.number(self, "momentum", momentum, 0, 1)
         self.sync, self.process_group = sync, process_group
-        self._keep_moments(num_features, norm == "batch")
+        self.keep_moments(num_features, norm == "batch")
 
     def _normalize(self, x: Tensor) -> Tensor:
         """Return the normalized values in the type of the statistics; in training move the running averages."""
@@ -46,7 +50,7 @@ class FreeNorm(RunningMoments):
             name = type(self).__name__
             raise ValueError(f"{name}: x of shape {tuple(x.shape)} has one value a channel; training needs more")
         y, found = ops.batch_norm(x, eps=self.eps, sync=self.sync, group=self.process_group)
-        self._track(found)
+        self.follow(found)
         return y
 
 

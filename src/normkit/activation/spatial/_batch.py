@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from normkit import check, statistics
-from normkit.activation.batch._running import RunningMoments
+from normkit.norm import Norm
+from normkit.running import Running
 
 
-class BatchMoments(RunningMoments):
+class BatchMoments(Running, Norm):
     """A norm with running moments that takes part of its statistics, or all, across the batch."""
 
     running_mean: Tensor
@@ -21,7 +22,7 @@ class BatchMoments(RunningMoments):
     ) -> None:
         self.momentum = None if momentum is None else check.number(self, "momentum", momentum, 0, 1)
         self.sync, self.process_group = sync, process_group
-        self._keep_moments(num_features, track)
+        self.keep_moments(num_features, track)
 
     def _moments(self, x: Tensor, axes: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Mean and biased variance to normalize with, flat; in training the batch's, which move the running ones."""
@@ -34,5 +35,5 @@ class BatchMoments(RunningMoments):
             )
         found = statistics.moments(x, axes, sync=self.sync, group=self.process_group)
         found = statistics.Moments(found.mean.flatten(), found.var.flatten(), found.count)
-        self._track(found)
+        self.follow(found)
         return found.mean, found.var

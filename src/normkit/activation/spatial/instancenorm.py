@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check, ops, statistics
-from normkit.activation.batch._running import RunningMoments
 from normkit.catalog import method
+from normkit.norm import Norm
+from normkit.running import Running, track
 
 
 @method(
@@ -19,7 +20,7 @@ from normkit.catalog import method
     invariant=("shift", "scale"),
     peer=lambda features: nn.InstanceNorm2d(features),
 )
-class InstanceNorm(RunningMoments):
+class InstanceNorm(Running, Norm):
     """Center each channel of each sample on its mean and divide it by its standard deviation.
 
     For stylization and generation, where an image's contrast shall not matter. With mean and biased variance over
@@ -47,6 +48,9 @@ class InstanceNorm(RunningMoments):
     NaN or infinity enters the running averages, as in torch's.
     """
 
+    running_mean: Tensor | None
+    running_var: Tensor | None
+
     momentum: float
 
     def __init__(
@@ -68,7 +72,7 @@ class InstanceNorm(RunningMoments):
         self.sync, self.process_group = sync, process_group
         self.weight = nn.Parameter(torch.ones(num_features)) if affine else None
         self.bias = nn.Parameter(torch.zeros(num_features)) if affine else None
-        self._keep_moments(num_features, track_running_stats)
+        self.keep_moments(num_features, track_running_stats)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``; in training move the running moments, if there are any."""
@@ -84,5 +88,5 @@ class InstanceNorm(RunningMoments):
 
     def _average(self, mean: Tensor, var: Tensor, found: statistics.Moments) -> None:
         joined = {"group": self.process_group, "sync": self.sync}
-        statistics.track(mean, statistics.mean_over(found.mean, (0,), **joined), self.momentum)
-        statistics.track(var, statistics.mean_over(found.unbiased(), (0,), **joined), self.momentum)
+        track(mean, statistics.mean_over(found.mean, (0,), **joined), self.momentum)
+        track(var, statistics.mean_over(found.unbiased(), (0,), **joined), self.momentum)

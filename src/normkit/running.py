@@ -1,0 +1,152 @@
+"""Running estimates: registered in one way, moved in one way, and right where a pass is recomputed or compiled.
+
+A module that has some is a :class:`Running`. It keeps them under the names that its checkpoints have, and moves them in
+training only; the rest deals with activation checkpointing, plain averages and state that a pass both reads and moves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normkit.statistics import Moments, accurate
+
+
+class Running(nn.Module):
+    """A module with running estimates; ``momentum`` is the share of the new batch, None weighs all batches alike."""
+
+    momentum: Any  # a number, or None
+
+    def keep(self, *, batches: bool = False, track: bool = True, **start: Tensor) -> None:
+        """Register estimates by name with their initial values, and the number of batches with ``batches``.
+
+        Without ``track`` the names are there, but None, as torch's norms have it.
+        """
+        if batches:
+            start["num_batches_tracked"] = torch.tensor(0)
+        for name, value in start.items():
+            self.register_buffer(name, value if track else None)
+
+    def keep_moments(self, size: int, track: bool = True, *, batches: bool = True) -> None:
+        """Register mean and variance under the names that torch's BatchNorm keeps them by."""
+        self.keep(batches=batches, track=track, running_mean=torch.zeros(size), running_var=torch.ones(size))
+
+    def move(self, count: Tensor, **values: Tensor) -> None:
+        """Move estimates by name towards those of ``count`` values; a batch of none counts, but moves nothing."""
+        batches = getattr(self, "num_batches_tracked", None)
+        if batches is not None and not recomputing():
+            batches.add_(1)
+        moves = (count > 0).to(next(iter(values.values())).dtype)
+        rate = moves / batches if self.momentum is None and batches is not None else moves * self.momentum
+        for name, value in values.items():
+            running = getattr(self, name)
+            if running is not None:
+                track(running, value, rate)
+
+    def follow(self, found: Moments) -> None:
+        """Move the mean, and the variance by its unbiased estimate, where they are kept."""
+        if getattr(self, "running_mean", None) is not None:
+            self.move(found.count, running_mean=found.mean, running_var=found.unbiased())
+
+
+def recomputing() -> bool:
+    """Tell whether this forward pass runs inside a backward pass, that is, repeats an earlier one for checkpointing."""
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
+
+
+def snapshot(running: Tensor) -> Tensor:
+    """Copy a running estimate, in the accurate type, before it moves: for a training forward pass that reads it.
+
+    torch.compile may recompute in the backward pass what the forward pass made of a buffer, from a buffer that has
+    moved by then, and so give wrong gradients. The copy is an operator of its own, which it saves instead.
+    """
+    return accurate(_snapshot(running) if torch.compiler.is_compiling() else running.clone())
+
+
+@torch.library.custom_op("normkit::snapshot", mutates_args=())
+def _snapshot(running: Tensor) -> Tensor:
+    return running.clone()
+
+
+@_snapshot.register_fake
+def _(running):
+    return torch.empty_like(running)
+
+
+@torch.no_grad()
+def track(running: Tensor, value: Tensor, rate: float | Tensor) -> None:
+    """Move a running estimate in place: ``running += rate * (value - running)``, but not when a pass is recomputed.
+
+    Inside :func:`averaging` the rate is that of a plain average, but for a rate of 0.
+    """
+    if recomputing():
+        return
+    old = accurate(running)
+    if _averaged is not None and torch.as_tensor(rate).any():
+        at = (running.data_ptr(), tuple(running.shape))
+        _averaged[at] = _averaged.get(at, 0) + 1
+        rate = 1 / _averaged[at]
+    if isinstance(rate, Tensor):
+        rate = rate.to(old.dtype)
+    running.copy_(torch.lerp(old, value.detach().to(old.dtype), rate))
+
+
+_averaged: dict[tuple[int, tuple[int, ...]], int] | None = None  # how often each estimate moved inside averaging()
+
+
+@contextlib.contextmanager
+def averaging() -> Iterator[None]:
+    """Let every running estimate that :func:`track` moves become the plain average of its values from here on.
+
+    >>> running = torch.zeros(1)
+    >>> with averaging():
+    ...     for value in (1.0, 2.0, 6.0):
+    ...         track(running, torch.tensor([value]), rate=0.1)
+    >>> running
+    tensor([3.])
+    """
+    global _averaged
+    before, _averaged = _averaged, {}
+    try:
+        with torch.compiler.set_stance("force_eager"):
+            yield
+    finally:
+        _averaged = before
+
+
+@contextlib.contextmanager
+def once(module: nn.Module) -> Iterator[None]:
+    """Run a training forward pass that reads the running state it moves, so that it counts once.
+
+    A pass that is recomputed for checkpointing sees the buffers as they were before the module's last call and leaves
+    them as they are after it; a pass that fails leaves them untouched. Holds for one call of the module between two
+    backward passes, which is what a checkpointed layer does. What of a buffer enters the result must be a copy, since
+    the buffer moves.
+    """
+    if torch.compiler.is_compiling():
+        yield
+        return
+    buffers = dict(module.named_buffers())
+    now = {name: buffer.clone() for name, buffer in buffers.items()}
+    again = recomputing()
+    if again:
+        _restore(buffers, module.__dict__.get("_before_last_call", now))
+    try:
+        yield
+    except BaseException:
+        _restore(buffers, now)
+        raise
+    if again:
+        _restore(buffers, now)
+    else:
+        module.__dict__["_before_last_call"] = now
+
+
+@torch.no_grad()
+def _restore(buffers: dict[str, Tensor], values: dict[str, Tensor]) -> None:
+    for name, buffer in buffers.items():
+        buffer.copy_(values[name])
