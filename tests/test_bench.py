@@ -11,7 +11,7 @@ import torch
 
 import normkit as nk
 from normkit import bench, cli
-from normkit.bench import cases, cost, lengths, paths, report, timing, training
+from normkit.bench import attention, cases, cost, paths, report, residual, timing
 from normkit.bench.timing import Entrant
 from normkit.kinds.module import ModuleKind
 from normkit.layout import Layout
@@ -317,28 +317,28 @@ def test_decoders_train_side_by_side(tmp_path, capsys):
 
 def test_x_transformers_has_the_parameters_of_its_kind():
     pytest.importorskip("x_transformers", reason="x-transformers is not installed")
-    size = training.Size(2, 8, 128, 11)
+    size = residual.Size(2, 8, 128, 11)
     sizes = {}
-    for decoder in training.PEERS:
-        models, absent = training.line_up(decoder, size, ["pre-norm"])
+    for decoder in residual.PEERS:
+        models, absent = residual.line_up(decoder, size, ["pre-norm"])
         assert "x-transformers" not in absent
         sizes[decoder] = [
             sum(p.numel() for p in models[n].parameters()) for n in ("normkit pre-norm", "x-transformers")
         ]
     matrices, shifts = 4 * 128, 2 * 128
-    assert sizes["gpt2"][0] - sizes["gpt2"][1] == training.DEPTH * (matrices + shifts) + 128
-    assert sizes["llama"][1] - sizes["llama"][0] == training.DEPTH * 2 * size.gated
+    assert sizes["gpt2"][0] - sizes["gpt2"][1] == residual.DEPTH * (matrices + shifts) + 128
+    assert sizes["llama"][1] - sizes["llama"][0] == residual.DEPTH * 2 * size.gated
 
 
 def test_a_step_of_training_learns_and_one_forward_does_not():
     tokens = torch.randint(11, (2, 9), generator=torch.Generator().manual_seed(0))
     torch.manual_seed(0)
-    model = training.own("llama", training.Size(2, 8, 16, 11), "ngpt")
+    model = residual.own("llama", residual.Size(2, 8, 16, 11), "ngpt")
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    logits = training.step(model, tokens, "float32", forward=True)()
+    logits = residual.step(model, tokens, "float32", forward=True)()
     assert not logits.requires_grad
     torch.testing.assert_close(dict(model.state_dict()), before, rtol=0, atol=0)
-    train = training.step(model, tokens, "float32", forward=False)
+    train = residual.step(model, tokens, "float32", forward=False)
     losses = [train().item() for _ in range(20)]
     assert losses[-1] < losses[0]
     torch.testing.assert_close(model.embedding.weight.norm(dim=1), torch.ones(11))
@@ -346,7 +346,7 @@ def test_a_step_of_training_learns_and_one_forward_does_not():
 
 @pytest.mark.parametrize("dtype", ["mixed", "bfloat16"])
 def test_placements_train_by_name_in_any_type(dtype, monkeypatch, capsys):
-    monkeypatch.setattr(training, "PEERS", {"gpt2": {}})
+    monkeypatch.setattr(residual, "PEERS", {"gpt2": {}})
     assert cli.main([*TRAINING, "deepnorm", "--dtypes", dtype]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("gpt2")]
     assert [("pre-norm" in line, "deepnorm" in line) for line in lines] == [(True, False), (False, True)]
@@ -407,24 +407,24 @@ def test_cores_race_at_growing_lengths(tmp_path, capsys):
 
 @pytest.mark.parametrize("name, causal", FORMS)
 def test_every_core_can_be_made_at_a_length(name, causal):
-    course = lengths.Course(nk.card(name), causal, 48, "float32")
-    core, inputs = lengths.made(course)
+    course = attention.Course(nk.card(name), causal, 48, "float32")
+    core, inputs = attention.made(course)
     y = core(*inputs)
     assert 48 in inputs[0].shape
     # cores that take coordinates return them beside the features, of each head
-    assert y.numel() == 48 * lengths.HEADS * (lengths.HEAD_DIM + nk.card(name).example.get("pos_dim", 0))
+    assert y.numel() == 48 * attention.HEADS * (attention.HEAD_DIM + nk.card(name).example.get("pos_dim", 0))
     assert isinstance(core.linear, bool)
 
 
 def test_a_call_beyond_the_budget_is_not_made(monkeypatch, capsys):
-    monkeypatch.setattr(lengths, "SECONDS", 0.0)
+    monkeypatch.setattr(attention, "SECONDS", 0.0)
     assert cli.main([*ATTENTION, "lightning", "--forward"]) == 0
     assert "would take about 0 s" in capsys.readouterr().out
     last = {"tokens": 1024, "seconds": 1e-3, "peak_bytes": 2**20, "linear": True}
-    monkeypatch.setattr(lengths, "SECONDS", 10.0)
-    assert lengths.too_much([last], 2**20) is None
-    assert lengths.too_much([last, {**last, "seconds": None}], 2**22) == "would hold about 4.0 GiB"
-    assert lengths.too_much([{**last, "linear": False}], 2**17) == "would take about 16 s"
+    monkeypatch.setattr(attention, "SECONDS", 10.0)
+    assert attention.too_much([last], 2**20) is None
+    assert attention.too_much([last, {**last, "seconds": None}], 2**22) == "would hold about 4.0 GiB"
+    assert attention.too_much([{**last, "linear": False}], 2**17) == "would take about 16 s"
 
 
 def test_where_a_core_is_ahead_shorter_races_are_held(monkeypatch):
@@ -435,7 +435,7 @@ def test_where_a_core_is_ahead_shorter_races_are_held(monkeypatch):
         held.append(length)
         return [{"method": card.name, "tokens": length, "softmax": ahead[length], "linear": True} for card in cards]
 
-    monkeypatch.setattr(lengths.Race, "at", at)
-    rows = lengths.Race(True, "float32", False, 1, None).run([nk.card("lightning")], [128])
+    monkeypatch.setattr(attention.Race, "at", at)
+    rows = attention.Race(True, "float32", False, 1, None).run([nk.card("lightning")], [128])
     assert held == [128, 64, 32]
     assert [row["overtakes"] for row in rows] == ["45"]

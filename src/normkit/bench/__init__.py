@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
+import importlib.util
 import json
 import sys
 import time
@@ -26,10 +26,6 @@ from normkit import catalog
 from normkit.bench import cases, cost, report, timing
 from normkit.bench.cases import Case
 from normkit.catalog import Card
-
-# Rooms whose methods say little alone, and the module that measures what they are part of. It has ``measure``, which
-# takes the options and a clock and returns rows, ``COLUMNS`` of their table, and a ``LEGEND`` of what these mean.
-STUDIES = {"residual": "training", "attention": "lengths"}
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -93,9 +89,14 @@ def measured(options: argparse.Namespace, study: ModuleType | None) -> dict[str,
 
 
 def studied(options: argparse.Namespace) -> ModuleType | None:
-    """Return the module that measures a room in its own way, or None where single methods race."""
-    name = None if options.group else STUDIES.get(options.room)
-    return None if name is None else importlib.import_module(f"normkit.bench.{name}")
+    """Return the module that measures a room in its own way, or None where single methods race.
+
+    It is the one of the room's name, for rooms whose methods say little alone. It has ``measure``, which takes the
+    options and a clock and returns rows, ``COLUMNS`` of their table, and a ``LEGEND`` of what these mean.
+    """
+    own = options.room in catalog.rooms() and not options.group
+    name = f"normkit.bench.{options.room}"
+    return importlib.import_module(name) if own and importlib.util.find_spec(name) is not None else None
 
 
 def line_up(options: argparse.Namespace) -> list[Case]:
