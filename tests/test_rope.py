@@ -12,7 +12,7 @@ from normkit import kernels, ops
 from normkit.bench.paths import formula_only, taken
 from normkit.ops.rope import PAIRINGS, norm_rotate, rotate, turns, turns_of
 from normkit.ops.row import Row, row_norm
-from normkit.residual.transformer import Decoder
+from normkit.transformer.model import Decoder
 
 RULES = {
     "rms": Row(),

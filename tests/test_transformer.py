@@ -11,9 +11,9 @@ from torch import nn
 
 import normkit as nk
 from normkit.ops.rope import rotate, turns
-from normkit.residual._attention import cores, masks_pairs, reads_others
-from normkit.residual._gate import gated
 from normkit.residual.placements import WIRINGS
+from normkit.transformer.attention import cores, masks_pairs, reads_others
+from normkit.transformer.gate import gated
 
 TINY = {"vocab": 17, "dim": 16, "depth": 3, "heads": 4, "hidden": 24}
 TOKENS = torch.randint(17, (2, 9), generator=torch.Generator().manual_seed(0))

@@ -7,6 +7,8 @@
 True
 """
 
+import ast
+import functools
 import importlib
 
 from normkit import catalog, ops, statistics
@@ -32,22 +34,23 @@ __all__ = [
     "statistics",
 ]
 
-# what is no method of the catalogue: name -> the module that it is imported from at the first look-up
-_LATER = {
-    "Decoder": "normkit.residual.transformer",
-    "Encoder": "normkit.residual.transformer",
-    "EncoderDecoder": "normkit.residual.transformer",
-    "Placement": "normkit.residual._stream",
-    "deepnorm_constants": "normkit.residual.deepnorm",
-    "preset": "normkit.residual.presets",
-    "projection_fraction": "normkit.attention.unselectable_keys",
-}
+
+@functools.cache
+def _exports() -> dict[str, str]:
+    """What the rooms have beside methods, by name: their ``__all__`` is read, and none of them imported."""
+    found: dict[str, str] = {}
+    for room in catalog.rooms():
+        path = catalog.HOME / room / "__init__.py"
+        for node in ast.parse(path.read_text()).body if path.is_file() else ():
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                found |= dict.fromkeys(ast.literal_eval(node.value), f"normkit.{room}")
+    return found
 
 
 def __getattr__(name: str):
-    """Find a method's class or function by its Python name; its file is imported at the first look-up."""
-    if name in _LATER:
-        return getattr(importlib.import_module(_LATER[name]), name)
+    """Find a method's class or function, or what a room exports; its file is imported at the first look-up."""
+    if name in _exports():
+        return getattr(importlib.import_module(_exports()[name]), name)
     found = catalog.entry_named(name)
     if found is None:
         raise AttributeError(f"module 'normkit' has no attribute {name!r}")
@@ -55,4 +58,4 @@ def __getattr__(name: str):
 
 
 def __dir__():
-    return sorted([*globals(), *_LATER, *catalog.entry_names()])
+    return sorted([*globals(), *_exports(), *catalog.entry_names()])

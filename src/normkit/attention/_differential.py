@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit import check
-from normkit.attention._core import AttentionCore, softmax_attention
 from normkit.attention._heads import HeadNorm
+from normkit.attention.core import AttentionCore, softmax_attention
 from normkit.statistics import accurate
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from normkit import check, statistics
-from normkit.attention._core import AttentionCore
+from normkit.attention.core import AttentionCore
 
 ACTIVATIONS = {
     "1+elu": lambda x: 1 + F.elu(x),

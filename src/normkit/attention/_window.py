@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from normkit.attention._core import softmax_attention
+from normkit.attention.core import softmax_attention
 
 BLOCK = 64  # narrower blocks would leave the kernels little to do
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check, statistics
-from normkit.attention._core import Recurrent
 from normkit.attention._linear import ACTIVATIONS, LinearCore, accurate, full_precision, hide, inverse
 from normkit.attention._scan import scan
+from normkit.attention.core import Recurrent
 from normkit.catalog import method
 
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check, ops
-from normkit.attention._core import AttentionCore, softmax_attention
 from normkit.attention._heads import NORMS, HeadNorm
+from normkit.attention.core import AttentionCore, softmax_attention
 from normkit.catalog import method
 
 EPS = {"l2": 1e-12, "layernorm": 1e-5, "rmsnorm": 1e-6}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from normkit import check
-from normkit.attention._core import AttentionCore, softmax_attention
 from normkit.attention._heads import NORMS, HeadNorm
+from normkit.attention.core import AttentionCore, softmax_attention
 from normkit.catalog import method
 from normkit.ops.rope import Turns, turns_of
 

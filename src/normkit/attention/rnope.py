@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from normkit import check
-from normkit.attention._core import Recurrent, softmax_attention
 from normkit.attention._window import Past, extended, last, window_attention, within
+from normkit.attention.core import Recurrent, softmax_attention
 from normkit.catalog import method
 from normkit.ops.rope import rotate, turns
 from normkit.statistics import accurate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from normkit import check
-from normkit.attention._core import AttentionCore, softmax_attention, softmax_formula, visible
+from normkit.attention.core import AttentionCore, softmax_attention, softmax_formula, visible
 from normkit.catalog import method
 
 

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit import check, statistics
-from normkit.attention._core import Recurrent, softmax_formula
 from normkit.attention._linear import ACTIVATIONS, LinearCore, accurate, full_precision, hide, inverse
 from normkit.attention._scan import scan
+from normkit.attention.core import Recurrent, softmax_formula
 from normkit.catalog import method
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from normkit import catalog
-from normkit.attention._core import heads_in_one
+from normkit.attention.core import heads_in_one
 from normkit.bench import cases, cost, report, timing
 from normkit.bench.timing import Entrant
 from normkit.catalog import Card

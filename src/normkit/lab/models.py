@@ -1,6 +1,6 @@
 """The built-in models, small enough for a laptop's CPU: a decoder, a vision transformer and a ResNet.
 
-The transformers are those of the residual room, in which placement, norm and attention core are names.
+The transformers are those of `normkit.transformer`, in which placement, norm and attention core are names.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from normkit.lab.data import Images
 from normkit.lab.plan import Variant, named_arguments
 from normkit.lab.swap import maker
 from normkit.residual.placements import WIRINGS
-from normkit.residual.transformer import Decoder, Encoder
+from normkit.transformer.model import Decoder, Encoder
 
 
 def decoder(variant: Variant, seed: int, length: int, sizes: Mapping[str, int]) -> nn.Module:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check, ops
-from normkit.activation._layers import Linear
 from normkit.kinds.module import BLOCK, Method
+from normkit.layers import Linear
 from normkit.residual.placements import (
     WIRINGS,
     At,

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit import catalog, check
+from normkit.depth import check_layer
 from normkit.kinds import NORM
 
 QKV = ("query", "key", "value")
@@ -269,10 +270,7 @@ def place_of(
         if option not in known:
             has = f"its options are {', '.join(known)}" if known else "it has no options"
             raise TypeError(f"{_name(owner)}: placement {name!r} takes no argument {option!r}; {has}")
-    check.size(owner, "depth", depth)
-    check.size(owner, "layer", layer, least=0)
-    if layer >= depth:
-        raise ValueError(f"{_name(owner)}: layer={layer} must be below depth={depth}; layers count from 0")
+    check_layer(owner, layer, depth)
     check.size(owner, "other_depth", other_depth, least=0)
     return At(layer, depth, dim, {**known, **options}, sublayers, other_depth)
 

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from normkit import check, statistics
-from normkit.activation._layers import Conv2d
 from normkit.activation.batch.batchnorm import BatchNorm
 from normkit.activation.spatial.subspectralnorm import SubSpectralNorm
 from normkit.catalog import method
+from normkit.layers import Conv2d
 from normkit.norm import Norm
 
 

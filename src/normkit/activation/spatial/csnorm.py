@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check, ops, statistics
-from normkit.activation._layers import Linear
 from normkit.catalog import method
+from normkit.layers import Linear
 from normkit.norm import Norm
 
 

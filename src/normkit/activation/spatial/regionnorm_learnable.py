@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from normkit import check, statistics
-from normkit.activation._layers import Conv2d
 from normkit.activation.spatial._region import region_norm
 from normkit.catalog import method
+from normkit.layers import Conv2d
 from normkit.norm import Norm
 
 

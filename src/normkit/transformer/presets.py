@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from normkit import check
-from normkit.activation.token.rmsnorm import RMSNorm
-from normkit.residual.transformer import Decoder
+from normkit import catalog, check
+from normkit.transformer.model import Decoder
 
 # fmt: off
 PRESETS: dict[str, dict[str, Any]] = {
@@ -26,8 +25,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "gemma2": {
         "vocab": 256000, "length": 8192, "dim": 2304, "depth": 26, "heads": 8, "kv_heads": 4, "head_dim": 256,
         "hidden": 9216, "placement": "peri-norm", "embedding_norm": False, "scale_embedding": True,
-        "norm": functools.partial(RMSNorm, offset=1.0), "activation": "geglu_tanh", "window": (4096, None),
-        "core_options": {"softcap": 50.0}, "logit_softcap": 30.0, "std": 0.02,
+        "norm": functools.partial(catalog.create, "rmsnorm", offset=1.0), "activation": "geglu_tanh",
+        "window": (4096, None), "core_options": {"softcap": 50.0}, "logit_softcap": 30.0, "std": 0.02,
     },
     # OLMo 2 7B, arXiv 2501.00656
     "olmo2": {

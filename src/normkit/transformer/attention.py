@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit import catalog, check
-from normkit.activation._layers import Linear
-from normkit.attention._core import AttentionCore, Recurrent, heads_in_one
+from normkit.attention.core import AttentionCore, Recurrent, heads_in_one
 from normkit.kinds import CORE
+from normkit.layers import Linear
 from normkit.ops.rope import PAIRINGS, Turns, rotate
-from normkit.residual._gate import GATES, gated
 from normkit.residual._stream import NormName, unit
 from normkit.residual.placements import make_norm, watched
+from normkit.transformer.gate import GATES, gated
 
 LinearName = str | Callable[..., nn.Module]
 

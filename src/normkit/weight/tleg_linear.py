@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.catalog import method
+from normkit.depth import along, share_of
 from normkit.kinds import Method
-from normkit.residual._learngene import along, share_of
 
 
 @method(

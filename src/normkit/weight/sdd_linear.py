@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check, ops
-from normkit.activation._layers import Linear
 from normkit.catalog import method
 from normkit.kinds import Method
+from normkit.layers import Linear
 
 
 @method(

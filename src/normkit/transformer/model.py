@@ -12,10 +12,10 @@ from torch.nn import functional as F
 
 from normkit import check
 from normkit.ops.rope import Turns, turns
-from normkit.residual._attention import LayerCache, cores, reads_others
 from normkit.residual._stream import NormName
 from normkit.residual.placements import base_scale, make_norm
-from normkit.residual.transformer_layer import TransformerLayer, to_sphere
+from normkit.transformer.attention import LayerCache, cores, reads_others
+from normkit.transformer.transformer_layer import TransformerLayer, to_sphere
 
 Cache = list[LayerCache]
 Window = int | None | Sequence[int | None]

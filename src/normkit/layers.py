@@ -1,5 +1,4 @@
-"""Linear maps and convolutions inside norms: they compute in the type of their input, whatever type they are kept
-in."""
+"""Linear maps and convolutions that compute in the type of their input, whatever type they are kept in."""
 
 from __future__ import annotations
 

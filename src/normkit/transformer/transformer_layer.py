@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.catalog import method
 from normkit.ops.rope import Turns
-from normkit.residual._attention import Attention, FeedForward, LayerCache, LinearName, cores, require
 from normkit.residual._stream import NormName, Stream
 from normkit.residual.placements import WIRINGS, make_norm
 from normkit.statistics import accurate
+from normkit.transformer.attention import Attention, FeedForward, LayerCache, LinearName, cores, require
 
 
 @method(
