@@ -31,7 +31,7 @@ def test_a_wrong_width_is_named(name):
         pytest.skip("takes any width")
     module = build(name, 8)
     message = fails(module, draw(name, 9), ValueError)
-    assert re.search(r"\b(x|q|grouped|content|anchors|message|condition|style)\b", message)
+    assert re.search(rf"\b({'|'.join(called(name))})\b", message)
     assert re.search(r"\d", message)
 
 

@@ -1,0 +1,29 @@
+"""What losses over classes share: labels, and logits without some classes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from normkit import check
+
+
+def labels(owner: object, target: Tensor, logits: Tensor) -> Tensor:
+    """Return the classes (N,) of ``target``: int64 (N,), or soft labels (N, C), of which the largest counts."""
+    if isinstance(target, Tensor) and target.is_floating_point():
+        if target.dim() != 2:
+            raise TypeError(
+                f"{type(owner).__name__}: target must be int64 of shape (N,) or soft labels (N, C), "
+                f"not {target.dtype} of shape {tuple(target.shape)}"
+            )
+        check.values(owner, "target", target, logits.shape, logits)
+        return target.argmax(1)
+    check.index(owner, "target", target, logits.shape[:1], logits.shape[1], logits)
+    return target
+
+
+def without(z: Tensor, classes: Tensor) -> Tensor:
+    """Return ``z`` (N, C) without the columns ``classes`` (N, K) of each row: (N, C - K)."""
+    dropped = torch.zeros_like(z, dtype=torch.int64).scatter(1, classes, 1)
+    kept = dropped.argsort(dim=1, stable=True)[:, : z.shape[1] - classes.shape[1]]
+    return z.gather(1, kept)
