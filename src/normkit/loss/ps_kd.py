@@ -8,7 +8,7 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Loss
-from normkit.running import once
+from normkit.running import once, snapshot
 from normkit.statistics import accurate
 
 
@@ -76,6 +76,6 @@ class PSKD(Loss):
     @torch.no_grad()
     def _mixed(self, wanted: Tensor, index: Tensor, epoch: Tensor, predicted: Tensor) -> Tensor:
         share = (self.alpha * (epoch + 1) / self.epochs).clamp(min=0)
-        before = torch.where(epoch == 0, wanted, self.memory[index].to(wanted.dtype))
+        before = torch.where(epoch == 0, wanted, snapshot(self.memory[index]).to(wanted.dtype))
         self.memory[index] = predicted.exp().to(self.memory.dtype)
         return (1 - share) * wanted + share * before
