@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 SOURCE = Path("src/normkit/kernels/cpu")
@@ -76,5 +77,13 @@ class BuildKernels(build_ext):
         return [str(path) for path in sorted(SOURCE.glob("*.[ch]"))]
 
 
+class TagByPlatform(bdist_wheel):
+    """The library knows nothing of Python: one wheel a platform serves every version."""
+
+    def get_tag(self):
+        *_, platform = super().get_tag()
+        return "py3", "none", platform
+
+
 kernels = Extension("normkit.kernels.cpu.libnormkit", [str(SOURCE / "kernels.c")], optional=True)
-setup(ext_modules=[kernels], cmdclass={"build_ext": BuildKernels})
+setup(ext_modules=[kernels], cmdclass={"bdist_wheel": TagByPlatform, "build_ext": BuildKernels})
