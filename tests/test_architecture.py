@@ -1,4 +1,7 @@
-"""ARCHITECTURE.md says who may import whom; the imports of every file are read, those inside functions too."""
+"""ARCHITECTURE.md says who may import whom; the imports of every file are read, those inside functions too.
+
+What is imported for a type checker only is not imported.
+"""
 
 import ast
 import pathlib
@@ -40,9 +43,19 @@ def modules():
 MODULES = modules()
 
 
-def imported(path, known=MODULES, depth=ast.walk):
+def statements(tree, functions):
+    """All nodes, or those outside of functions: what runs when a module is imported."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        yield node
+        if functions or not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield from statements(node, functions)
+
+
+def imported(path, known=MODULES, functions=True):
     """The names that a file imports; of the library's own, the modules."""
-    for node in depth(ast.parse(path.read_text())):
+    for node in statements(ast.parse(path.read_text()), functions):
         if isinstance(node, ast.Import):
             found = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -125,19 +138,9 @@ def circle(edges):
     return next(filter(None, map(visit, sorted(edges))), None)
 
 
-def at_import(tree):
-    """The statements that run when a module is imported; those for a type checker do not."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            continue
-        yield node
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield from at_import(node)
-
-
 @pytest.mark.parametrize("name", MODULES)
 def test_heavy_packages_are_imported_where_they_are_used(name):
-    there = {found.split(".")[0] for found in imported(MODULES[name], depth=at_import)}
+    there = {found.split(".")[0] for found in imported(MODULES[name], functions=False)}
     assert there - set(sys.stdlib_module_names) <= {"normkit", "torch", "numpy"}
     assert not {found.split(".")[0] for found in imported(MODULES[name])} - {
         *sys.stdlib_module_names,
