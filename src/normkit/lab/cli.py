@@ -232,7 +232,8 @@ def locked(root: str, first: bool) -> Any:
     except Timeout:
         raise ValueError(f"another normkit compare is at work in {root}; name another folder with --out") from None
     except OSError as error:
-        raise ValueError(f"{root} cannot be written: {error.strerror}; name another folder with --out") from error
+        where = error.filename or root
+        raise ValueError(f"{where} cannot be written: {error.strerror}; name another folder with --out") from error
 
 
 def planned(options: argparse.Namespace) -> Plan:
@@ -377,9 +378,13 @@ def run_report(options: argparse.Namespace) -> int:
     require_group("lab")
     from normkit.lab.files import Folder
 
-    if not Folder(options.folder).plan.is_file():
-        raise ValueError(f"{options.folder} holds no comparison: there is no plan.json; 'normkit compare' makes one")
-    return reported(Path(options.folder))
+    folder = Folder(options.folder)
+    if not folder.plan.is_file():
+        raise ValueError(f"{folder.root} holds no comparison: there is no {folder.plan}; 'normkit compare' makes one")
+    try:
+        return reported(folder.root)
+    except OSError as error:
+        raise ValueError(str(error)) from error
 
 
 def reported(folder: Path) -> int:

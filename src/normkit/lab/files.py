@@ -54,15 +54,20 @@ class Folder:
         """The checkpoint of a run."""
         return self.checkpoints / f"{run}.pt"
 
+    def forget(self, run: str) -> None:
+        """Delete the checkpoint of a run that has ended, and one that a kill left half written."""
+        for path in (self.checkpoint(run), partial(self.checkpoint(run))):
+            path.unlink(missing_ok=True)
+
     def lock_of(self, run: str) -> Path:
         """What the process that trains a run keeps locked."""
         return self.checkpoints / f"{run}.lock"
 
     def create(self) -> None:
         """Make the folders."""
-        with writing(self.root):
-            self.runs.mkdir(parents=True, exist_ok=True)
-            self.checkpoints.mkdir(exist_ok=True)
+        for path in (self.runs, self.checkpoints):
+            with writing(path):
+                path.mkdir(parents=True, exist_ok=True)
 
     def clear(self) -> None:
         """Delete what a comparison has written, and nothing else."""
@@ -72,23 +77,28 @@ class Folder:
                 path.unlink(missing_ok=True)
 
 
+def partial(path: Path) -> Path:
+    """Where a file is written before it takes its place."""
+    return path.with_name(path.name + ".partial")
+
+
 @contextmanager
 def beside(path: Path) -> Iterator[Path]:
     """Give a place beside ``path`` to write to, which then takes its place; after an error, nothing has changed."""
-    partial = path.with_name(path.name + ".partial")
+    there = partial(path)
     try:
         with writing(path):
-            yield partial
-            os.replace(partial, path)
+            yield there
+            os.replace(there, path)
     except BaseException:
-        partial.unlink(missing_ok=True)
+        there.unlink(missing_ok=True)
         raise
 
 
 def replace_file(path: Path, text: str) -> None:
     """Write a file beside its place, then move it there."""
-    with beside(path) as partial:
-        partial.write_text(text, encoding="utf-8")
+    with beside(path) as there:
+        there.write_text(text, encoding="utf-8")
 
 
 def set_aside(path: Path) -> Path:

@@ -253,7 +253,7 @@ class Training:
     def _taken_up(self) -> dict[str, Any] | None:
         """Return the checkpoint if it and the log are those of this run; set aside what is damaged."""
         path, log = self.folder.checkpoint(self.run.name), self.folder.log(self.run.name)
-        if path.is_file():
+        if path.exists():
             try:
                 state = checkpoints.load(path)
                 if not same(state["recipe"], self.recipe):
@@ -264,7 +264,7 @@ class Training:
                 files.set_aside(path)
                 self.notes.append(f"{error}; it was set aside, and the run began again")
         there = logs.read(log)
-        if there.damaged or not same(there.start.get("recipe", self.recipe), self.recipe):
+        if there.damaged or log.is_dir() or not same(there.start.get("recipe", self.recipe), self.recipe):
             files.set_aside(log)
             self.notes.append(f"{log} was damaged or of another run; it was set aside, and the run began again")
         self.log = logs.Log(log, logs.BEGINNING)
@@ -326,7 +326,7 @@ class Training:
         }
         written = self.log.end(**found)
         if status != logs.INTERRUPTED and self.accelerator.is_main_process:
-            self.folder.checkpoint(self.run.name).unlink(missing_ok=True)
+            self.folder.forget(self.run.name)
         return written
 
 

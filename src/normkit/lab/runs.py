@@ -108,7 +108,7 @@ def loss_of(result: Mapping[str, Any] | None) -> float | None:
     if result is None:
         return None
     loss = result.get("final_loss")
-    return loss if result["status"] == logs.DONE and loss is not None else math.inf
+    return loss if result["status"] == logs.DONE and loss is not None and math.isfinite(loss) else math.inf
 
 
 def best_rate(plan: Plan, variant: Variant, results: Mapping[str, Mapping[str, Any]]) -> float | None:
@@ -170,7 +170,7 @@ def open_folder(plan: Plan, root: str | Path, command: list[str], fresh: bool = 
         content = {**plan.described(), "command": command, "environment": environment()}
         replace_file(folder.plan, json.dumps(content, indent=2) + "\n")
     elif changed := differences(there, plan.described()):
-        raise ValueError(f"{root} holds another comparison ({'; '.join(changed)}); {WAY_OUT}")
+        raise ValueError(f"{folder.plan} is of another comparison ({'; '.join(changed)}); {WAY_OUT}")
     return folder
 
 
@@ -214,6 +214,8 @@ def conduct(
     A run whose process was killed goes on from its checkpoint, up to :data:`RETRIES` times; then it has crashed. Where
     the folder cannot be written, all runs stop.
     """
+    for name in results:
+        folder.forget(name)
     lost: Counter[str] = Counter()
     try:
         while True:

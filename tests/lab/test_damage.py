@@ -1,0 +1,231 @@
+"""Whatever befalls a folder, the same command ends with the numbers of an unbroken run, or names the file to delete."""
+
+import io
+import itertools
+import json
+import os
+import pickle
+import random
+import shutil
+
+import pytest
+import torch
+from helpers import all_numbers
+
+from normkit import cli
+from normkit.lab import checkpoints, engines, logs, loop, report, runs
+from normkit.lab import cli as lab
+from normkit.lab.files import Folder
+
+WORDS = ["--model", "decoder:dim=8,depth=1,heads=1", "--length", "8", "--batch", "2", "--steps", "6", "--seeds", "2"]
+WORDS = ["compare", *WORDS, "--lr", "0.01", "--norm", "layernorm", "--threads", "1"]
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch):
+    monkeypatch.setattr(engines, "make", lambda settings, root: engines.Here(settings, root))
+    monkeypatch.setattr(report, "page", lambda comparison: "a page takes a while, and is made from what is read before")
+
+
+def command(root, *words):
+    return cli.main([*WORDS, "--out", str(root), *words])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A whole comparison, and one whose second run was interrupted at its third step."""
+    root = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engines, "make", lambda settings, root: engines.Here(settings, root))
+        assert command(root / "whole") == 0
+    plan = lab.planned(cli.parser().parse_args([*WORDS, "--out", str(root / "halfway")]))
+    folder = runs.open_folder(plan, root / "halfway", [])
+    asked = itertools.count(1)
+    for run, stop in zip(runs.ready(plan, {}), (lambda: False, lambda: next(asked) == 3), strict=True):
+        loop.train(run, plan.settings, str(folder.root), stop)
+    report.write(folder.root)
+    folder.lock.touch()
+    return root
+
+
+@pytest.fixture
+def halfway(made, tmp_path):
+    shutil.copytree(made / "halfway", tmp_path / "out")
+    return Folder(tmp_path / "out")
+
+
+FIRST, SECOND = "layernorm--lr0.01--seed1", "layernorm--lr0.01--seed2"
+KINDS = {
+    "plan": lambda folder: folder.plan,
+    "log of a run that has ended": lambda folder: folder.log(FIRST),
+    "log of a run that has not": lambda folder: folder.log(SECOND),
+    "checkpoint": lambda folder: folder.checkpoint(SECOND),
+    "lock of a run": lambda folder: folder.lock_of(SECOND),
+    "lock": lambda folder: folder.lock,
+    "report": lambda folder: folder.report,
+    "runs": lambda folder: folder.runs,
+    "checkpoints": lambda folder: folder.checkpoints,
+}
+
+
+EMPTY = ("lock of a run", "lock", "runs", "checkpoints")
+
+
+def missing(path):
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def a_folder(path):
+    missing(path)
+    path.mkdir()
+
+
+def rewritten(change):
+    def damage(path):
+        there = b"" if path.is_dir() else path.read_bytes()
+        missing(path)
+        path.write_bytes(change(there))
+
+    return damage
+
+
+def corrupted(content):
+    place, chance = len(content) // 2, random.Random(len(content))
+    return content[:place] + chance.randbytes(min(16, len(content) - place)) + content[place + 16 :]
+
+
+def pickled(value):
+    file = io.BytesIO()
+    torch.save(value, file)
+    return file.getvalue()
+
+
+class Malicious:
+    """What runs code where it is unpickled."""
+
+    def __reduce__(self):
+        return (os.system, ("touch unpickled",))
+
+
+DAMAGES = {
+    "missing": missing,
+    "a folder": a_folder,
+    "empty": rewritten(lambda content: b""),
+    "cut in half": rewritten(lambda content: content[: len(content) // 2]),
+    "cut by a byte": rewritten(lambda content: content[:-1]),
+    "zeroed": rewritten(lambda content: bytes(len(content))),
+    "its second half zeroed": rewritten(lambda content: content[: len(content) // 2] + bytes(len(content) // 2)),
+    "random": rewritten(lambda content: random.Random(0).randbytes(len(content))),
+    "corrupted in the middle": rewritten(corrupted),
+    "a bit flipped": rewritten(lambda content: flipped(content, len(content) * 2 // 3)),
+    "JSON, but no events": rewritten(lambda content: b"[]\n5\nnull\n"),
+    "an empty mapping": rewritten(lambda content: b"{}\n"),
+    "no UTF-8": rewritten(lambda content: b"\xff\xfe\n" + content),
+    "of another type": rewritten(lambda content: pickled([1, 2])),
+    "malicious": rewritten(lambda content: pickled(Malicious())),
+    "malicious, as before zip": rewritten(lambda content: pickle.dumps(Malicious())),
+}
+
+
+def flipped(content, place):
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :] if content else content
+
+
+FEW = ("missing", "a folder", "empty")  # all that matters where the content does not
+CASES = [(kind, damage) for kind in KINDS for damage in (DAMAGES if kind not in EMPTY else FEW)]
+
+
+@pytest.mark.parametrize(("kind", "damage"), CASES)
+def test_the_same_command_ends_with_the_numbers_of_an_unbroken_run_or_names_the_file(
+    kind, damage, made, halfway, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    path = KINDS[kind](halfway)
+    DAMAGES[damage](path)
+    assert cli.main(["report", str(halfway.root)]) == 0 or str(path) in capsys.readouterr().err
+    capsys.readouterr()
+    status = command(halfway.root)
+    if status:
+        assert str(path) in capsys.readouterr().err
+        missing(path)
+        assert command(halfway.root) == 0
+    assert all_numbers(halfway.root) == all_numbers(made / "whole")
+    assert not list(halfway.checkpoints.glob("*.pt"))
+    assert not (tmp_path / "unpickled").exists()
+
+
+def test_most_damage_is_mended_without_a_word_from_the_user(made, halfway):
+    for kind in ("plan", "log of a run that has ended", "log of a run that has not", "checkpoint"):
+        rewritten(corrupted)(KINDS[kind](halfway))
+    assert command(halfway.root) == 0
+    assert all_numbers(halfway.root) == all_numbers(made / "whole")
+    aside = {path.name for path in halfway.root.rglob("*.damaged")}
+    assert aside == {
+        "plan.json.damaged",
+        *(f"{name}.jsonl.damaged" for name in (FIRST, SECOND)),
+        f"{SECOND}.pt.damaged",
+    }
+    assert command(halfway.root, "--fresh") == 0
+    assert not list(halfway.root.rglob("*.damaged"))
+
+
+def test_what_was_set_aside_is_said_in_the_log_on_the_terminal_and_in_the_report(halfway, capsys):
+    rewritten(corrupted)(halfway.checkpoint(SECOND))
+    assert command(halfway.root) == 0
+    (note,) = logs.read(halfway.log(SECOND)).of(logs.NOTE)
+    assert note["text"].startswith(f"{halfway.checkpoint(SECOND)} is no checkpoint to go on from: ")
+    assert note["text"].endswith("; it was set aside, and the run began again")
+    assert note["text"] in capsys.readouterr().err
+    assert f"{SECOND}.jsonl: {note['text']}" in report.load(halfway.root).notes
+
+
+def test_a_number_changed_in_a_log_is_found(halfway):
+    """Every line can still be read, but the seal tells."""
+    log = halfway.log(FIRST)
+    loss = logs.read(log).end["final_loss"]
+    log.write_text(log.read_text().replace(str(loss), str(loss + 1)))
+    read = logs.read(log)
+    assert (read.broken, read.whole, read.damaged) == (0, False, True)
+    assert report.load(halfway.root).runs[0].status == "unfinished"
+    assert (
+        f"{log.name} is not what was written; the same command trains the run again" in report.load(halfway.root).notes
+    )
+    assert command(halfway.root) == 0
+    assert logs.read(log).end["final_loss"] == loss
+
+
+def test_a_checkpoint_of_another_run_is_not_gone_on_from(made, halfway):
+    state = checkpoints.load(halfway.checkpoint(SECOND))
+    checkpoints.save(halfway.checkpoint(SECOND), {**state, "recipe": {**state["recipe"], "lr": 0.1}})
+    assert command(halfway.root) == 0
+    assert all_numbers(halfway.root) == all_numbers(made / "whole")
+    assert "is of another run" in logs.read(halfway.log(SECOND)).of(logs.NOTE)[0]["text"]
+
+
+def test_a_log_of_another_run_is_not_taken_for_this_one(made, halfway):
+    """Here with another batch; by its name alone it would be taken for one that has ended."""
+    there = halfway.log(FIRST).read_text().splitlines()
+    start = json.loads(there[0])
+    start["recipe"]["settings"]["batch"] = 3
+    halfway.log(FIRST).write_text("")
+    log = logs.Log(halfway.log(FIRST))
+    for event in (start, *map(json.loads, there[1:-1])):
+        log.write(**event)
+    log.end("done", final_loss=0.0)
+    assert logs.read(halfway.log(FIRST)).whole
+    assert command(halfway.root) == 0
+    assert all_numbers(halfway.root) == all_numbers(made / "whole")
+
+
+def test_runs_that_do_not_say_of_which_comparison_they_are_need_their_plan(halfway, capsys):
+    log = halfway.log(FIRST)
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    old = [{k: v for k, v in line.items() if k not in ("recipe", "seal")} for line in lines]
+    log.write_text("".join(json.dumps(line) + "\n" for line in old))
+    before = log.read_bytes()
+    assert command(halfway.root) == 0
+    halfway.plan.unlink()
+    assert command(halfway.root) == 2
+    said = f"{halfway.plan} is missing, and {log} is not known to be of this comparison; name another folder with --out"
+    assert said in capsys.readouterr().err
+    assert log.read_bytes() == before
