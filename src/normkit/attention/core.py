@@ -93,7 +93,7 @@ class AttentionCore(Method):
             raise TypeError(f"{type(self).__name__}: {name} must be a boolean tensor, True for what is seen, not {got}")
         check.dense(self, mask, name)
         fits = mask.dim() <= 4 and all(
-            have in (1, want) for have, want in zip(reversed(mask.shape), reversed(wanted), strict=False)
+            have == 1 or have == want for have, want in zip(reversed(mask.shape), reversed(wanted), strict=False)
         )
         if not fits:
             size = tuple(mask.shape)
