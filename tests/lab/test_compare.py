@@ -15,6 +15,7 @@ from helpers import TINY, all_numbers, plan_of
 import normkit
 from normkit import cli
 from normkit.lab import cli as lab
+from normkit.lab.files import Folder
 from normkit.lab.plan import Settings
 
 SMALL = ["--model", TINY, "--length", "16", "--batch", "4", "--steps", "8", "--seeds", "2", "--trials", "2"]
@@ -94,22 +95,62 @@ def _session(pid):
         return None
 
 
-def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
-    words = ["--norm", "layernorm", "--lr", "0.01", "--seeds", "1", "--steps", "2000", "--threads", "1"]
-    process = subprocess.Popen(command(tmp_path, *words), env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+LONG = ["--norm", "layernorm", "--lr", "0.01", "--seeds", "1", "--steps", "400", "--threads", "1"]
+
+
+def started(root, words, until):
+    """The command in a session of its own, at the moment when ``until`` holds."""
+    process = subprocess.Popen(
+        command(root, *words), env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     deadline = time.monotonic() + 100
-    log = tmp_path / "runs" / "layernorm--lr0.01--seed1.jsonl"
-    while not (log.is_file() and '"event": "step"' in log.read_text()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    while not until(process) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert process.poll() is None
+    return process
+
+
+def logged(root, event="step"):
+    """Whether a run has logged such an event."""
+    return lambda process: any(f'"event": "{event}"' in log.read_text() for log in Folder(root).logs())
+
+
+def has_children(process):
+    return psutil.Process(process.pid).children()
+
+
+def stopped(process, number, group):
+    """The exit status, what was said, and which processes of the session live on when the command has left."""
+    (os.killpg if group else os.kill)(process.pid, number)
     errors = process.communicate(timeout=60)[1]
-    assert process.returncode == 130
-    assert "the same command goes on" in errors
+    time.sleep(0.5)
+    return process.returncode, errors, alive(process.pid)
+
+
+@pytest.mark.parametrize("group", [False, True], ids=["the command", "all its processes"])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stop_saves_leaves_no_process_and_the_same_command_goes_on(number, status, group, tmp_path):
+    """Ctrl-C reaches all processes of a terminal; a scheduler may send its SIGTERM to one or to all."""
+    log = Folder(tmp_path).log("layernorm--lr0.01--seed1")
+    returned, errors, left = stopped(started(tmp_path, LONG, logged(tmp_path)), number, group)
+    assert (returned, left) == (status, [])
+    assert errors.endswith(f"\nstopped; the same command goes on from {tmp_path}\n")
+    assert "Traceback" not in errors
     assert '"interrupted"' in log.read_text()
-    assert len(list((tmp_path / "checkpoints").glob("*.pt"))) == 1
-    compare(tmp_path, *words)
-    steps = [e["step"] for e in all_numbers(tmp_path)[log.name] if e["event"] == "step"]
-    assert steps == list(range(steps[0], 2001, steps[0]))
+    assert [path.name for path in (tmp_path / "checkpoints").glob("*.pt")] == [f"{log.stem}.pt"]
+    if (number, group) == (signal.SIGTERM, True):
+        began = log.read_text().splitlines()[0]
+        assert compare(tmp_path, *LONG).returncode == 0
+        assert log.read_text().splitlines()[0] == began
+        steps = [e["step"] for e in all_numbers(tmp_path)[log.name] if e["event"] == "step"]
+        assert steps == list(range(10, 401, 10))
+
+
+def test_a_stop_while_workers_still_start_leaves_no_process(tmp_path):
+    """Their fork server would go through with its imports, and speak of what it no longer finds."""
+    returned, errors, left = stopped(started(tmp_path, LONG, has_children), signal.SIGTERM, False)
+    assert (returned, left) == (143, [])
+    assert "Traceback" not in errors
 
 
 def test_one_variant_crashes_and_the_rest_go_on(tmp_path):

@@ -2,15 +2,18 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 import torch
-from helpers import TINY, all_numbers, losses, settings
+from helpers import TINY, all_numbers, losses, run, settings
 
-from normkit.lab import engines, runs
-from normkit.lab.files import Folder
+from normkit.lab import engines, logs, runs
+from normkit.lab.files import Folder, Unwritable
 from normkit.lab.plan import Plan, Variant
 
 SMALL = ["--model", TINY, "--length", "16", "--batch", "4", "--steps", "10", "--seeds", "1", "--lr", "0.01"]
@@ -58,3 +61,98 @@ def plan_settings(root):
 
     there = json.loads((root / "plan.json").read_text())["settings"]
     return Settings(**{**there, "lrs": tuple(there["lrs"]), "sharded": False})
+
+
+ONE = (Variant("rmsnorm", norm="rmsnorm"),)
+
+
+def test_a_run_whose_process_is_killed_goes_on_from_its_checkpoint(tmp_path):
+    given = {"lrs": (0.01,), "seeds": 1, "steps": 150, "checkpoint_seconds": 0.0}
+    plan = Plan(settings(workers=1, **given), ONE, "rmsnorm")
+    whole = runs.open_folder(plan, tmp_path / "whole", [])
+    runs.conduct(plan, whole, engines.Here(plan.settings, str(whole.root)), {}, lambda run, result: None)
+    folder = runs.open_folder(plan, tmp_path / "killed", [])
+    (one,) = runs.ready(plan, {})
+    engine, seen, began = engines.Local(plan.settings, str(folder.root)), [], []
+
+    def kill():
+        while not folder.checkpoint(one.name).exists():
+            time.sleep(0.01)
+        began.append(logs.read(folder.log(one.name)).start)
+        os.kill(engine.workers[0].process.pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    runs.conduct(plan, folder, engine, {}, lambda run, result: seen.append(result))
+    killer.join()
+    assert [result and result["status"] for result in seen] == [None, "interrupted", None, "done"]
+    assert seen[1]["error"] == "the process was killed (SIGKILL, perhaps for want of memory)"
+    assert [logs.read(folder.log(one.name)).start] == began
+    assert all_numbers(folder.root) == all_numbers(whole.root)
+
+
+class Scripted:
+    """An engine that trains nothing: each run ends as the script says next."""
+
+    def __init__(self, *script):
+        self.script, self.active, self.started, self.closed = list(script), {}, [], False
+
+    free = 1
+
+    def start(self, one):
+        self.started.append(one.name)
+        self.active[one.name] = one
+
+    def wait(self):
+        return [(self.active.popitem()[1], self.script.pop(0))]
+
+    def close(self):
+        self.closed = True
+
+
+def scripted(root, *script):
+    plan = Plan(settings(lrs=(0.01,), seeds=1), ONE, "rmsnorm")
+    folder, engine, seen = runs.open_folder(plan, root, []), Scripted(*script), []
+    return folder, plan, engine, seen, lambda: runs.conduct(plan, folder, engine, {}, lambda run, end: seen.append(end))
+
+
+def test_a_run_that_is_lost_over_and_over_has_crashed(tmp_path):
+    lost = engines.lost("power cut")
+    folder, plan, engine, seen, conduct = scripted(tmp_path, lost, lost, lost)
+    name = run().name
+    folder.log(name).write_text('{"event": "start", "variant": "rmsnorm", "lr": 0.01, "seed": 1}\n{"event": "st')
+    results = conduct()
+    assert engine.started == [name] * 3
+    assert [end["status"] for end in seen if end] == ["interrupted", "interrupted", "crashed"]
+    assert results[name]["error"] == "power cut, 3 times"
+    assert logs.read(folder.log(name)).whole
+    assert runs.ended(folder, plan)[name]["error"] == "power cut, 3 times"
+    assert runs.ended(folder, plan, retry=True) == {}
+
+
+def test_a_folder_that_cannot_be_written_stops_everything(tmp_path):
+    end = {"status": "interrupted", "error": "full", "unwritable": (28, "No space left on device", "/there/x.jsonl")}
+    *_, engine, _, conduct = scripted(tmp_path, end)
+    with pytest.raises(Unwritable, match=r"^/there/x\.jsonl cannot be written: No space left on device$"):
+        conduct()
+    assert engine.closed
+
+
+def test_a_worker_that_leaves_by_itself_is_told_with_its_status(tmp_path, monkeypatch):
+    worker = engines.Worker.__new__(engines.Worker)
+    said = {}
+    for code in (7, -11):
+        worker.process = type("Process", (), {"exitcode": code})
+        said[code] = worker.death
+    assert said == {7: "the process left with status 7", -11: "the process was killed (SIGSEGV)"}
+
+
+@pytest.mark.ray
+def test_ray_reports_no_usage_statistics(tmp_path, monkeypatch):
+    pytest.importorskip("ray")
+    from ray._common.usage import usage_lib
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")
+    monkeypatch.setattr("ray.is_initialized", lambda: True)
+    engines.Ray(settings(engine="ray"), str(tmp_path))
+    assert not usage_lib.usage_stats_enabled()

@@ -9,11 +9,10 @@ import logging
 import multiprocessing
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing import connection, forkserver
+from multiprocessing import connection, forkserver, resource_tracker
 from typing import Any, Protocol
 
 import torch
@@ -23,6 +22,7 @@ from normkit.lab.plan import Run, Settings
 from normkit.optional import library
 
 Ended = list[tuple[Run, dict[str, Any]]]
+STOPS = (signal.SIGINT, signal.SIGTERM)
 GRACE = 30.0  # seconds that a run has to save itself
 
 
@@ -81,7 +81,7 @@ class Local:
         self.gpus = torch.cuda.device_count() if settings.device == "cuda" else 0
         self.workers: list[Worker | None] = [None] * settings.workers
         self.active: dict[Any, Run] = {}
-        self.own_server = os.name == "posix" and prepare_fork_server()
+        self.own_server = False
 
     @property
     def free(self) -> int:
@@ -90,6 +90,8 @@ class Local:
 
     def start(self, run: Run) -> None:
         """Hand a run to a process that has nothing to do."""
+        if os.name == "posix" and not any(self.workers):
+            self.own_server |= prepare_fork_server()
         place = next(i for i in range(len(self.workers)) if i not in self.active)
         gpu = place % self.gpus if self.gpus else None
         worker = self.workers[place] or Worker(self.context, self.settings, self.root, gpu)
@@ -131,7 +133,6 @@ class Local:
             self.workers, self.active = [], {}
             if self.own_server and not any(worker.proven for worker in workers):
                 end_fork_server()
-                self.own_server = False
 
 
 class Worker:
@@ -159,6 +160,8 @@ def work(line: Any, settings: Settings, root: str, gpu: int | None) -> None:
     asked: list[int] = []
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one cuts the lines
     signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+    if os.name == "posix":
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
     if gpu is not None:
         torch.cuda.set_device(gpu)
         os.environ["ACCELERATE_TORCH_DEVICE"] = f"cuda:{gpu}"
@@ -171,26 +174,32 @@ def work(line: Any, settings: Settings, root: str, gpu: int | None) -> None:
 def prepare_fork_server() -> bool:
     """Start what imports torch once, for all workers; return whether it was not there before.
 
-    It leaves with this process, not at a signal that is meant for it.
+    It leaves with this process, not at a signal that is meant for it: those are blocked where it begins, and with it in
+    the workers until they can answer. Here they wait.
     """
     server: Any = forkserver._forkserver
-    there = server._forkserver_pid is not None
+    if server._forkserver_pid is not None:
+        return False
     forkserver.set_forkserver_preload(["normkit.lab.loop", "accelerate"])
-    stops = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in stops}  # which a new process inherits
+    resource_tracker.ensure_running()  # else the server starts it, which unblocks
     try:
-        forkserver.ensure_running()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    return not there
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    except BaseException:
+        end_fork_server()
+        raise
+    return True
 
 
 def end_fork_server() -> None:
     """End it now: it may be at its imports, and would go through with them when this process is long gone."""
     server: Any = forkserver._forkserver
-    os.kill(server._forkserver_pid, signal.SIGKILL)
-    server._stop()
+    if server._forkserver_pid is not None:
+        os.kill(server._forkserver_pid, signal.SIGKILL)
+        server._stop()
 
 
 class Ray:
