@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 import normkit as nk
-from normkit.residual.placements import WIRINGS
+from normkit.residual.stream import placements
 
 DOUBLE = torch.float64
-ALONE = [name for name, wiring in WIRINGS.items() if not wiring.needs_a_layer]
+ALONE = [name for name, wiring in placements().items() if not wiring.needs_a_layer]
 
 
 def randn(*shape, seed=0):

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from torch import nn
 
+from normkit import check
 from normkit.choice import parsed
 from normkit.kinds import CONTRACT, Kind, kind_of
 from normkit.layout import Layout
@@ -281,6 +282,10 @@ class Choice(NamedTuple):
             raise TypeError(f"{card.name}: {error}; its arguments are {card.signature}") from None
         return card.kind.create(card, *args, **kwargs)
 
+    def given(self, written: Mapping[str, Any]) -> Choice:
+        """Add arguments, which go before the choice's own."""
+        return Choice(self.card, {**self.arguments, **written})
+
 
 def find(text: str) -> Choice:
     """Return what a name or an alias stands for, with arguments where they are written: ``dyt:alpha=0.8``.
@@ -294,29 +299,49 @@ def find(text: str) -> Choice:
         raise TypeError(f"name must be a string such as 'rmsnorm', not {text!r}")
     name, written = parsed(text)
     found = _found(name)
-    return Choice(found.card, {**found.arguments, **written})
-
-
-def _found(name: str) -> Choice:
-    plain = name if name in _cards else name.lower().replace("_", "-")
-    if plain not in _cards and plain in _files():
-        importlib.import_module(_files()[plain].module)
-        return Choice(_cards[plain])
-    if plain not in _cards:
-        _load_others()
-    if plain in _cards:
-        return Choice(_cards[plain])
-    found = _by_alias(plain) or _by_path(name)
     if found is None:
-        known = methods()
-        known += [alias for other in known for alias in card(other).aliases]
-        raise ValueError(f"no method {name!r}; {_nearest(plain, known)}")
-    return found
+        known = [name for card in members() for name in (card.name, *card.aliases)]
+        raise ValueError(f"no method {name!r}; {_nearest(name.lower().replace('_', '-'), known)}")
+    return found.given(written)
 
 
-def _by_alias(name: str) -> Choice | None:
-    others = map(card, methods())
-    return next((Choice(other, other.aliases[name]) for other in others if name in other.aliases), None)
+def choose(owner: object, argument: str, text: Any, *kinds: Kind) -> Choice:
+    """Return what a text stands for among the methods of some kinds; ``owner`` and ``argument`` begin the error.
+
+    A name may mean one method of each kind: ``qk-norm`` is an attention core, and as an alias a placement.
+    """
+    if isinstance(text, str):
+        name, written = parsed(text)
+        found = _found(name, kinds)
+        if found is not None:
+            return found.given(written)
+    return check.choice(owner, argument, text, [card.name for card in members(*kinds)])
+
+
+def members(*kinds: Kind) -> list[Card]:
+    """Return the cards of some kinds, by name; of all without any."""
+    cards = map(card, methods())
+    return [found for found in cards if not kinds or found.kind in kinds]
+
+
+def _found(name: str, kinds: tuple[Kind, ...] = ()) -> Choice | None:
+    plain = name if name in _cards else name.lower().replace("_", "-")
+    found = _by_name(plain)
+    if found is None or (kinds and found.card.kind not in kinds):
+        found = _by_alias(plain, kinds) or _by_path(name)
+    return found if found is None or not kinds or found.card.kind in kinds else None
+
+
+def _by_name(name: str) -> Choice | None:
+    if name not in _cards and name in _files():
+        importlib.import_module(_files()[name].module)
+    elif name not in _cards:
+        _load_others()
+    return Choice(_cards[name]) if name in _cards else None
+
+
+def _by_alias(name: str, kinds: tuple[Kind, ...]) -> Choice | None:
+    return next((Choice(other, other.aliases[name]) for other in members(*kinds) if name in other.aliases), None)
 
 
 def _by_path(name: str) -> Choice | None:

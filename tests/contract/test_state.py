@@ -137,7 +137,8 @@ def test_repr_can_be_read_back(name):
     plain = all(isinstance(v, int | float | str | bool | tuple | list | type(None)) for v in arguments.values())
     assert plain, f"arguments hold more than plain values: {arguments}"
     modules = {k: v for k, v in example(card, 8).items() if isinstance(v, torch.nn.Module)}
-    known = {card.entry.__name__: functools.partial(card.entry, **modules)}
+    made = type(module)  # of a placement that comes as a whole layer, the layer
+    known = {made.__name__: functools.partial(made, **modules)}
     again = eval(repr(module) if "\n" not in repr(module) else head(repr(module)), known)
     assert again.arguments == arguments
 

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from normkit.bench import cases, report, timing
 from normkit.bench.timing import Entrant
-from normkit.residual.placements import wiring_of
+from normkit.residual.stream import wiring_of
 from normkit.transformer.presets import preset
 
 SIZES = ((4, 512, 768),)  # the width of GPT-2 small

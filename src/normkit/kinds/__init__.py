@@ -29,10 +29,11 @@ from torch import nn
 
 from normkit.kinds.function import FUNCTION, Estimator
 from normkit.kinds.kind import CONTRACT, Kind, Subject
-from normkit.kinds.module import CORE, LAYER, NORM, Loss, Method, Parametrization, Transform
+from normkit.kinds.module import BLOCK, CORE, LAYER, NORM, Loss, Method, Parametrization, Transform
 from normkit.kinds.optimizer import OPTIMIZER
 
 __all__ = [
+    "BLOCK",
     "CONTRACT",
     "CORE",
     "FUNCTION",

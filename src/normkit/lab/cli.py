@@ -253,7 +253,7 @@ def chosen(options: argparse.Namespace) -> tuple[Variant, ...]:
     from normkit import catalog
     from normkit.lab import plan, tasks
     from normkit.lab.plan import Variant
-    from normkit.residual.placements import wiring_of
+    from normkit.residual.stream import wiring_of
 
     own = options.model.split(":")[0] not in tasks.BUILT_IN
     given = {key: getattr(options, key) for key in plan.CHOICES if getattr(options, key)}

@@ -17,7 +17,7 @@ from normkit import catalog
 from normkit.lab.data import Images
 from normkit.lab.plan import Variant, named_arguments
 from normkit.lab.swap import maker
-from normkit.residual.placements import WIRINGS
+from normkit.residual.stream import wiring_of
 from normkit.transformer.model import Decoder, Encoder
 
 
@@ -27,7 +27,7 @@ def decoder(variant: Variant, seed: int, length: int, sizes: Mapping[str, int]) 
     Embeddings are multiplied by sqrt(dim), which dyt and derf need and no norm suffers from; not on a sphere.
     """
     chosen = names(variant)
-    scaled = not WIRINGS[chosen["placement"]].attention.sphere
+    scaled = wiring_of("normkit compare", chosen["placement"]).attention.sphere is None
     made = Decoder(vocab=256, length=length, tied=False, scale_embedding=scaled, **chosen, **sizes)
     return same_start(made, seed, variant.placement)
 
@@ -125,7 +125,7 @@ def same_start(model: nn.Module, seed: int, placement: str = "pre-norm") -> nn.M
 
     A placement with a start of its own (DeepNorm, Fixup, nGPT) keeps it in its layers: it is part of the method.
     """
-    own = WIRINGS[named_arguments(placement)[0]].init is not None
+    own = wiring_of("normkit compare", placement).init is not None
     for name, module in model.named_modules():
         weight = getattr(module, "weight", None)
         if isinstance(weight, nn.Parameter) and weight.dim() > 1 and not (own and "layers." in name):

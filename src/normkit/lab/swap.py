@@ -14,7 +14,7 @@ from normkit import catalog
 from normkit.kinds import NORM
 from normkit.lab.plan import named_arguments
 from normkit.norm import Norm
-from normkit.residual.placements import fits_a_stream
+from normkit.residual.norms import fits_a_stream
 
 CHANNELS_FIRST = (
     nn.modules.batchnorm._BatchNorm,

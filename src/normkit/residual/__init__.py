@@ -1,6 +1,7 @@
 """The residual stream: placements of norms and scales around sublayers, and norms that belong to it."""
 
-from normkit.residual._stream import Block, Placement
 from normkit.residual.deepnorm import deepnorm_constants
+from normkit.residual.stream import Block, Placement, WholeLayer
+from normkit.residual.wiring import Branch, Wiring
 
-__all__ = ["Block", "Placement", "deepnorm_constants"]
+__all__ = ["Block", "Branch", "Placement", "WholeLayer", "Wiring", "deepnorm_constants"]

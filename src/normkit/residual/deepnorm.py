@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import torch
+from torch import nn
+
 from normkit import check
 from normkit.catalog import method
-from normkit.residual._stream import SUBLAYERS, Block, NormName, Sublayer
+from normkit.residual.stream import SUBLAYERS, Block
+from normkit.residual.wiring import At, Branch, Matrices, Wiring
 
 Constants = tuple[float, float]
 
@@ -24,12 +28,29 @@ def deepnorm_constants(encoder_layers: int = 0, decoder_layers: int = 0) -> tupl
     )
     if n and m:
         joined = (n**4 * m) ** (1 / 16)
-        return (0.81 * joined, 0.87 / joined), ((3 * m) ** 0.25, (12 * m) ** -0.25)
-    return _one_stack(n), _one_stack(m)
+        return (0.81 * joined, 0.87 / joined), _of_branches(3 * m)
+    return _of_branches(2 * n) if n else None, _of_branches(2 * m) if m else None
 
 
-def _one_stack(layers: int) -> Constants | None:
-    return ((2 * layers) ** 0.25, (8 * layers) ** -0.25) if layers else None
+def _of_branches(number: int) -> Constants:
+    return number**0.25, (4 * number) ** -0.25
+
+
+def _constants(at: At) -> Constants:
+    read = deepnorm_constants(at.depth, at.other_depth)[0] if at.is_read else None
+    return read or _of_branches(at.stack)
+
+
+def _alpha(at: At) -> float:
+    given = at.options["alpha"]
+    return _constants(at)[0] if given is None else check.number("deepnorm", "alpha", given)
+
+
+@torch.no_grad()
+def _init(matrices: Matrices, at: At) -> None:
+    _, beta = _constants(at)
+    for name, matrix in matrices.items():
+        nn.init.xavier_normal_(matrix, 1.0 if name.startswith(("query", "key")) else beta)
 
 
 @method(
@@ -61,15 +82,10 @@ class DeepNorm(Block):
     DeepNet: Scaling Transformers to 1,000 Layers (Wang et al., 2022), arXiv 2203.00555.
     """
 
-    def __init__(
-        self,
-        *,
-        dim: int,
-        layer: int = 0,
-        depth: int,
-        norm: NormName = "layernorm",
-        alpha: float | None = None,
-        attention: Sublayer,
-        feedforward: Sublayer,
-    ):
-        super().__init__("deepnorm", dim, layer, depth, norm, attention, feedforward, alpha=alpha)
+    wiring = Wiring(
+        Branch(norm="sum", residual=_alpha),
+        options={"alpha": None},
+        needs=("depth",),
+        init=_init,
+        final_norm=False,
+    )

@@ -2,8 +2,27 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from normkit import check
 from normkit.catalog import method
-from normkit.residual._stream import SUBLAYERS, Block, NormName, Sublayer
+from normkit.residual.stream import SUBLAYERS, Block
+from normkit.residual.wiring import At, Branch, Matrices, Wiring
+
+
+def _start(option: str) -> Callable[[At], float]:
+    """The constant of a sublayer over the root of the depth."""
+    return lambda at: check.number("depth-scaled-sandwich", option, at.options[option]) / math.sqrt(at.depth)
+
+
+@torch.no_grad()
+def _init(matrices: Matrices, at: At) -> None:
+    for matrix in matrices.values():
+        nn.init.normal_(matrix, std=(2 * at.dim * at.depth) ** -0.5)
 
 
 @method(
@@ -39,26 +58,11 @@ class DepthScaledSandwich(Block):
     Pangu Ultra: Pushing the Limits of Dense Large Language Models on Ascend NPUs (2025), arXiv 2504.07866.
     """
 
-    def __init__(
-        self,
-        *,
-        dim: int,
-        layer: int = 0,
-        depth: int,
-        norm: NormName = "rmsnorm",
-        attention_constant: float = 0.283,
-        feedforward_constant: float = 0.432,
-        attention: Sublayer,
-        feedforward: Sublayer,
-    ):
-        super().__init__(
-            "depth-scaled-sandwich",
-            dim,
-            layer,
-            depth,
-            norm,
-            attention,
-            feedforward,
-            attention_constant=attention_constant,
-            feedforward_constant=feedforward_constant,
-        )
+    wiring = Wiring(
+        Branch(norm="input", output_norm=True, output_start=_start("attention_constant")),
+        Branch(norm="input", output_norm=True, output_start=_start("feedforward_constant")),
+        options={"attention_constant": 0.283, "feedforward_constant": 0.432},
+        defaults={"norm": "rmsnorm"},
+        needs=("depth",),
+        init=_init,
+    )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from normkit.catalog import method
-from normkit.residual._stream import SUBLAYERS, Block, NormName, Sublayer
+from normkit.residual.stream import SUBLAYERS, Block
+from normkit.residual.wiring import Branch, Wiring
 
 
 @method(
@@ -36,14 +37,8 @@ class LayerNormScaling(Block):
     with capitals); here it can.
     """
 
-    def __init__(
-        self,
-        *,
-        dim: int,
-        layer: int,
-        depth: int,
-        norm: NormName = "rmsnorm",
-        attention: Sublayer,
-        feedforward: Sublayer,
-    ):
-        super().__init__("layernorm-scaling", dim, layer, depth, norm, attention, feedforward)
+    wiring = Wiring(
+        Branch(norm="input", gain=lambda at: (at.layer + 1) ** -0.5),
+        defaults={"norm": "rmsnorm"},
+        needs=("layer", "depth"),
+    )

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from normkit import check
 from normkit.catalog import method
-from normkit.residual._stream import SUBLAYERS, Block, NormName, Sublayer
+from normkit.residual.stream import SUBLAYERS, Block
+from normkit.residual.wiring import At, Branch, Wiring
 
 STEEP = "the slopes of two norms at a zero vector, 1000 each, overflow"
+
+
+def _early(at: At) -> int:
+    return int(check.number("mix-ln", "alpha", at.options["alpha"], 0.0, 1.0) * at.depth)
 
 
 @method(
@@ -42,15 +48,11 @@ class MixLN(Block):
     2412.13795.
     """
 
-    def __init__(
-        self,
-        *,
-        dim: int,
-        layer: int,
-        depth: int,
-        norm: NormName = "rmsnorm",
-        alpha: float = 0.25,
-        attention: Sublayer,
-        feedforward: Sublayer,
-    ):
-        super().__init__("mix-ln", dim, layer, depth, norm, attention, feedforward, alpha=alpha)
+    wiring = Wiring(
+        Branch(norm="input"),
+        options={"alpha": 0.25},
+        defaults={"norm": "rmsnorm"},
+        needs=("layer", "depth"),
+        early=_early,
+        early_wiring=Wiring(Branch(norm="sum")),
+    )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from normkit.catalog import method
-from normkit.residual._stream import SUBLAYERS, Block, NormName, Sublayer
+from normkit.residual.stream import SUBLAYERS, Block
+from normkit.residual.wiring import Branch, Wiring
 
 
 @method(
@@ -12,7 +13,7 @@ from normkit.residual._stream import SUBLAYERS, Block, NormName, Sublayer
     "(Kim et al., 2025), arXiv 2502.02732",
     shape="... C",
     over="C",
-    example={**SUBLAYERS},
+    example=SUBLAYERS,
     exempt=dict.fromkeys(
         ("extremes zeros float16", "extremes tiny float16"),
         "the slopes of two norms at a zero vector, 1000 each, overflow",
@@ -38,14 +39,4 @@ class PeriNorm(Block):
     Peri-LN: Revisiting Layer Normalization in the Transformer Architecture (Kim et al., 2025), arXiv 2502.02732.
     """
 
-    def __init__(
-        self,
-        *,
-        dim: int,
-        layer: int = 0,
-        depth: int = 1,
-        norm: NormName = "rmsnorm",
-        attention: Sublayer,
-        feedforward: Sublayer,
-    ):
-        super().__init__("peri-norm", dim, layer, depth, norm, attention, feedforward)
+    wiring = Wiring(Branch(norm="input", output_norm=True), defaults={"norm": "rmsnorm"}, embedding_norm=True)

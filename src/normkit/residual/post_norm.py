@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from normkit.catalog import method
-from normkit.residual._stream import SUBLAYERS, Block, NormName, Sublayer
+from normkit.residual.stream import SUBLAYERS, Block
+from normkit.residual.wiring import Branch, Wiring
 
 
 @method(
@@ -11,7 +12,7 @@ from normkit.residual._stream import SUBLAYERS, Block, NormName, Sublayer
     paper="Attention Is All You Need (Vaswani et al., 2017), arXiv 1706.03762",
     shape="... C",
     over="C",
-    example={**SUBLAYERS},
+    example=SUBLAYERS,
     exempt={"extremes huge float16": "a sum of 6e4 with its sublayer overflows before it is normalized"},
 )
 class PostNorm(Block):
@@ -32,14 +33,4 @@ class PostNorm(Block):
     Attention Is All You Need (Vaswani et al., 2017), arXiv 1706.03762.
     """
 
-    def __init__(
-        self,
-        *,
-        dim: int,
-        layer: int = 0,
-        depth: int = 1,
-        norm: NormName = "layernorm",
-        attention: Sublayer,
-        feedforward: Sublayer,
-    ):
-        super().__init__("post-norm", dim, layer, depth, norm, attention, feedforward)
+    wiring = Wiring(Branch(norm="sum"), final_norm=False)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from normkit.catalog import method
-from normkit.residual._stream import SUBLAYERS, Block, NormName, Sublayer
+from normkit.residual.stream import SUBLAYERS, Block
+from normkit.residual.wiring import Branch, Wiring
 
 
 @method(
@@ -11,7 +12,7 @@ from normkit.residual._stream import SUBLAYERS, Block, NormName, Sublayer
     paper="On Layer Normalization in the Transformer Architecture (Xiong et al., 2020), arXiv 2002.04745",
     shape="... C",
     over="C",
-    example={**SUBLAYERS},
+    example=SUBLAYERS,
 )
 class PreNorm(Block):
     """Add to the stream what each sublayer makes of a normalized copy of it.
@@ -31,14 +32,4 @@ class PreNorm(Block):
     On Layer Normalization in the Transformer Architecture (Xiong et al., 2020), arXiv 2002.04745.
     """
 
-    def __init__(
-        self,
-        *,
-        dim: int,
-        layer: int = 0,
-        depth: int = 1,
-        norm: NormName = "layernorm",
-        attention: Sublayer,
-        feedforward: Sublayer,
-    ):
-        super().__init__("pre-norm", dim, layer, depth, norm, attention, feedforward)
+    wiring = Wiring(Branch(norm="input"))

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from normkit import check
 from normkit.catalog import method
-from normkit.residual._stream import SUBLAYERS, Block, Sublayer
+from normkit.residual.stream import SUBLAYERS, Block
+from normkit.residual.wiring import At, Branch, Wiring
+
+POWERS = {"inverse": -1.0, "root": -0.5}
+
+
+def _scaling(at: At) -> float:
+    given = at.options["scaling"]
+    if not isinstance(given, str):
+        return check.number("residual-scaling", "scaling", given)
+    return at.branches ** POWERS[check.choice("residual-scaling", "scaling", given, tuple(POWERS))]
 
 
 @method(
@@ -34,14 +45,9 @@ class ResidualScaling(Block):
     On residual network depth (Dherin and Munn, 2025), arXiv 2510.03470.
     """
 
-    def __init__(
-        self,
-        *,
-        dim: int,
-        layer: int = 0,
-        depth: int,
-        scaling: str | float = "inverse",
-        attention: Sublayer,
-        feedforward: Sublayer,
-    ):
-        super().__init__("residual-scaling", dim, layer, depth, "", attention, feedforward, scaling=scaling)
+    wiring = Wiring(
+        Branch(branch=_scaling),
+        options={"scaling": "inverse"},
+        needs=("depth",),
+        final_norm=False,
+    )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from normkit.catalog import method
-from normkit.residual._stream import SUBLAYERS, Block, Sublayer
+from normkit.residual.stream import SUBLAYERS, Block
+from normkit.residual.wiring import Branch, Wiring
 
 
 @method(
@@ -12,7 +13,7 @@ from normkit.residual._stream import SUBLAYERS, Block, Sublayer
     "(De and Smith, 2020), arXiv 2002.10444",
     shape="... C",
     over="",
-    example={**SUBLAYERS},
+    example=SUBLAYERS,
     exempt={"extremes huge float16": "a sublayer's result for 6e4 overflows, and nothing normalizes it"},
 )
 class SkipInit(Block):
@@ -33,13 +34,4 @@ class SkipInit(Block):
     arXiv 2002.10444.
     """
 
-    def __init__(
-        self,
-        *,
-        dim: int,
-        layer: int = 0,
-        depth: int = 1,
-        attention: Sublayer,
-        feedforward: Sublayer,
-    ):
-        super().__init__("skipinit", dim, layer, depth, "", attention, feedforward)
+    wiring = Wiring(Branch(scale=0.0), final_norm=False)

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Method
-from normkit.residual._stream import SUBLAYERS, NormName, Sublayer, sublayer_of
-from normkit.residual.placements import add_then, make_norm
+from normkit.residual.norms import NormName, add_then, make_norm
+from normkit.residual.stream import SUBLAYERS, Sublayer, sublayer_of
 
 
 @method(

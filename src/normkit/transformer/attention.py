@@ -17,8 +17,8 @@ from normkit.attention.core import AttentionCore, Recurrent, heads_in_one
 from normkit.kinds import CORE
 from normkit.layers import Linear
 from normkit.ops.rope import PAIRINGS, Turns, rotate
-from normkit.residual._stream import NormName, unit
-from normkit.residual.placements import make_norm, watched
+from normkit.residual.norms import NormName, make_norm, watched
+from normkit.residual.stream import unit
 from normkit.transformer.gate import GATES, gated
 
 LinearName = str | Callable[..., nn.Module]

@@ -12,8 +12,7 @@ from torch.nn import functional as F
 
 from normkit import check
 from normkit.ops.rope import Turns, turns
-from normkit.residual._stream import NormName
-from normkit.residual.placements import base_scale, make_norm
+from normkit.residual.norms import NormName, make_norm
 from normkit.transformer.attention import LayerCache, cores, reads_others
 from normkit.transformer.transformer_layer import TransformerLayer, to_sphere
 
@@ -85,8 +84,8 @@ class Transformer(nn.Module):
             raise ValueError(f"{type(self).__name__}: rotary positions turn pairs; head_dim={self._turned()} is odd")
         self.embedding = None if vocab is None else nn.Embedding(check.size(self, "vocab", vocab), dim)
         self.positions = nn.Embedding(self._length(), dim) if positions == "learned" else None
-        before = last.wiring.embedding_norm if embedding_norm is None else embedding_norm
-        after = last.wiring.final_norm if final_norm is None else final_norm
+        before = last.own_wiring.embedding_norm if embedding_norm is None else embedding_norm
+        after = last.own_wiring.final_norm if final_norm is None else final_norm
         self.embedding_norm = make_norm(self, norm, dim) if before else None
         self.norm = make_norm(self, norm, dim) if after else None
         self._start(std, scale_outputs)
@@ -111,7 +110,7 @@ class Transformer(nn.Module):
         if std is None:
             return
         std = check.number(self, "std", std, 0.0)
-        if self.layer(-1).wiring.init is not None:
+        if self.layer(-1).own_wiring.init is not None:
             name = self.layer(-1).placement
             raise ValueError(
                 f"{type(self).__name__}: placement {name!r} starts its matrices by a rule; std must be None"
@@ -171,7 +170,7 @@ class Transformer(nn.Module):
         """
         for layer in self.layers:
             layer.normalize_weights()  # type: ignore[operator]
-        if self.layer(0).branches["attention"].sphere:
+        if self.layer(0).on_a_sphere:
             for table in self._tables():
                 to_sphere(table, 1)
 
@@ -229,10 +228,9 @@ class Decoder(Transformer):
             nn.init.normal_(self.head.weight, std=0.02)
         cap = logit_softcap
         self.logit_softcap = None if cap is None else check.number(self, "logit_softcap", cap, 0.0, open_low=True)
-        self.logit_scale, self.base_scale = None, 1.0
-        if self.layer(0).branches["attention"].sphere:
-            self.base_scale = base_scale(self.layer(0).place)
-            self.logit_scale = nn.Parameter(torch.full((vocab,), self.base_scale))
+        self.base_scale = self.layer(0).base_scale
+        stored = torch.full((vocab,), self.base_scale)
+        self.logit_scale = nn.Parameter(stored) if self.layer(0).on_a_sphere else None
         self.normalize_weights()
 
     def forward(

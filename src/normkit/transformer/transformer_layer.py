@@ -10,11 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normkit import check
+from normkit import catalog, check
 from normkit.catalog import method
+from normkit.kinds import LAYER
 from normkit.ops.rope import Turns
-from normkit.residual._stream import NormName, Stream
-from normkit.residual.placements import WIRINGS, make_norm
+from normkit.residual.norms import NormName, make_norm
+from normkit.residual.stream import PLACEMENTS, Stream, placements
 from normkit.statistics import accurate
 from normkit.transformer.attention import Attention, FeedForward, LayerCache, LinearName, cores, require
 
@@ -31,16 +32,14 @@ class TransformerLayer(Stream):
     """Let positions read each other, then think by themselves, on a residual stream wired by a placement's name.
 
     The frame in which placements, norms and attention cores are compared; any combination that makes sense works. The
-    placement (:data:`normkit.residual.placements.WIRINGS`) says where norms and scales stand and how the matrices
-    start; with pre-norm, for example,
+    placement, a method of the residual room, says where norms and scales stand and how the matrices start; with
+    pre-norm, for example,
 
         x <- x + A(attention_norm(x))        A(x) = join(softmax(q kᵀ / sqrt(head_dim)) v) Woᵀ
         x <- x + F(feedforward_norm(x))      F(x) = down(act(up(x)))
 
     Args:
-        placement: ``"pre-norm"``, ``"post-norm"``, ``"peri-norm"``, ``"res-post-norm"``, ``"depth-scaled-sandwich"``,
-            ``"deepnorm"``, ``"layernorm-scaling"``, ``"mix-ln"``, ``"qk-norm"``, ``"hybridnorm"``, ``"hybridnorm*"``,
-            ``"normformer"``, ``"residual-scaling"``, ``"skipinit"``, ``"fixup-residual"``, ``"ngpt"``.
+        placement: a placement by name, such as ``"pre-norm"`` or ``"mix-ln:alpha=0.5"``; an unknown one gets the list.
         dim: features of the stream.
         heads, kv_heads, head_dim: heads of the queries; of keys and values (default: as many); features of a head
             (default: dim / heads).
@@ -59,21 +58,16 @@ class TransformerLayer(Stream):
         cross, cross_options: the core by which the layer reads the states of an encoder, in a third sublayer between
             the two, and its further arguments; None reads none.
         other_depth: how many layers the other stack of an encoder-decoder has.
-        **options: the placement's own: ``alpha`` (deepnorm, mix-ln), ``scaling`` (residual-scaling), ``scale_residual``
-            (normformer), ``base_scale`` (ngpt), ``attention_constant``, ``feedforward_constant``
-            (depth-scaled-sandwich).
+        **options: the placement's own, such as ``alpha`` of mix-ln.
 
     ``layer(x, mask=None, cache=None, angles=None, memory=None, memory_mask=None)``: x (B, T, dim). The mask is True
     where a key is seen, (B, S) or what broadcasts to (B, heads, T, S). A cache (``layer.empty_cache()``) holds the past
     and is extended; angles turn q and k. The memory (B, S, dim) is what ``cross`` reads, where its mask (B, S) is True.
 
     Attention Is All You Need (Vaswani et al., 2017), arXiv 1706.03762; the placements' papers stand on their own pages.
-    Fixup (arXiv 1901.09321), HybridNorm (2503.04598), NormFormer (2110.09456), nGPT (2410.01131) and query-key norm
-    (2302.05442) have no block of their own, since they reach inside the sublayers.
-
-    Differs from the papers in: NormFormer's head scales multiply slices of the projected output, as in its authors'
-    code. nGPT's lengths have a floor of 1e-12.
     """
+
+    kind = LAYER
 
     def __init__(
         self,
@@ -101,8 +95,9 @@ class TransformerLayer(Stream):
         other_depth: int = 0,
         **options: Any,
     ):
-        super().__init__(placement, dim, layer, depth, options, 2 if cross is None else 3, other_depth)
-        wiring = self.wiring
+        chosen = catalog.choose(self, "placement", placement, *PLACEMENTS)
+        super().__init__(chosen, dim, layer, depth, options, 2 if cross is None else 3, other_depth)
+        wiring = self.own_wiring
         self.inside = wiring.hidden
         check.choice(self, "query_key_norm", query_key_norm, (None, "head", "width"))
         check.choice(self, "bias", bias, (False, True, "attention", "feedforward"))
@@ -144,17 +139,14 @@ class TransformerLayer(Stream):
 
     def _sphere_scale(self, core: str, heads: int, kv_heads: int | None, head_dim: int | None) -> dict[str, float]:
         """Queries and keys of unit length want their product multiplied by the root of the head's size."""
+        name = f"TransformerLayer: placement {self.placement!r}"
         if self.place.sublayers == 3:
-            able = ", ".join(name for name, wiring in WIRINGS.items() if wiring.hidden != "scale")
-            raise ValueError(
-                f"TransformerLayer: placement 'ngpt' has no cross-attention, cross must be None; those that do: {able}"
-            )
-        require(core, lambda card: "scale" in card.signature.parameters, "scale, which placement 'ngpt' sets")
+            able = ", ".join(other for other, wiring in placements().items() if wiring.hidden != "scale")
+            raise ValueError(f"{name} has no cross-attention, cross must be None; those that do: {able}")
+        sets = f"scale, which placement {self.placement!r} sets"
+        require(core, lambda card: "scale" in card.signature.parameters, sets)
         if kv_heads not in (None, heads):
-            raise ValueError(
-                f"TransformerLayer: placement 'ngpt' scales each query with its key; "
-                f"kv_heads must be {heads}, not {kv_heads}"
-            )
+            raise ValueError(f"{name} scales each query with its key; kv_heads must be {heads}, not {kv_heads}")
         if head_dim is None:
             check.divides(self, "heads", check.size(self, "heads", heads), "dim", self.dim)
         return {"scale": math.sqrt(self.dim // heads if head_dim is None else head_dim)}
@@ -167,12 +159,24 @@ class TransformerLayer(Stream):
             self.feedforward_hidden_shift = nn.Parameter(torch.zeros(1))
             self.feedforward_output_shift = nn.Parameter(torch.zeros(1))
         elif self.inside == "scale":
-            self.qk_scale = nn.Parameter(torch.full((self.attention.heads * self.attention.head_dim,), self.base_scale))
+            width = self.attention.heads * self.attention.head_dim
+            self.qk_scale = nn.Parameter(torch.full((width,), self.base_scale))
             self.uv_scale = nn.Parameter(torch.ones(2 * hidden))
+
+    @property
+    def on_a_sphere(self) -> bool:
+        """Whether the stream moves on the unit sphere."""
+        return self.branches["attention"].sphere is not None
+
+    @property
+    def base_scale(self) -> float:
+        """What learned numbers are stored at there; 1 elsewhere."""
+        sphere = self.branches["attention"].sphere
+        return 1.0 if sphere is None else sphere
 
     def _start(self) -> None:
         """Let the matrices start as the placement wants them."""
-        init = self.wiring.init
+        init = self.own_wiring.init
         if init is not None:
             for matrices in self._matrices():
                 init(matrices, self.place)
@@ -244,7 +248,7 @@ class TransformerLayer(Stream):
         Rows of query, key, value and up, columns of output and down: the axis of the stream. To be called after every
         optimizer step, on the module itself (``model.module`` of DDP) or on parameters sharded by FSDP2.
         """
-        if self.branches["attention"].sphere:
+        if self.on_a_sphere:
             for matrices in self._matrices():
                 *inner, last = matrices.values()
                 for matrix in inner:

@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from normkit import check, ops
-from normkit.kinds.module import BLOCK, Method
+from normkit import catalog, check, ops
+from normkit.catalog import Card, Choice
+from normkit.depth import check_layer
+from normkit.kinds import BLOCK, Kind, Method
+from normkit.kinds.module import MODULE_LINES, ModuleKind
 from normkit.layers import Linear
-from normkit.residual.placements import (
-    WIRINGS,
-    At,
-    Branch,
-    Wiring,
-    add_then,
-    base_scale,
-    make_norm,
-    place_of,
-    wiring_of,
-)
+from normkit.residual.norms import NormName, add_then, make_norm
+from normkit.residual.wiring import At, Branch, Wiring
 
-NormName = str | Callable[[int], nn.Module]
 Sublayer = Callable[[Tensor], Tensor]
-
-
-def square(dim: int) -> nn.Module:
-    """A smallest sublayer."""
-    return Linear(dim, dim, bias=False)
-
-
-SUBLAYERS = {"attention": square, "feedforward": square}  # what the blocks' cards show as an example
-
-
+LAYER = "transformer-layer"  # the method that builds the placements which come as a whole layer
 UNIT = ops.Row(eps=1e-12, eps_place="floor")
 
 
@@ -43,36 +30,85 @@ def unit(x: Tensor) -> Tensor:
     return ops.row_norm(x, rule=UNIT)
 
 
+def square(dim: int) -> nn.Module:
+    """A smallest sublayer."""
+    return Linear(dim, dim, bias=False)
+
+
+# what the cards show as an example, of blocks and of whole layers
+SUBLAYERS = {"attention": square, "feedforward": square}
+SIZES = {"heads": 2, "hidden": 12}
+
+
+@dataclass(frozen=True)
+class WholeKind(ModuleKind):
+    """A placement that another method builds, the transformer layer."""
+
+    def prepare(self, entry: Any, card: Card) -> None:
+        """Let the class know its card; that other method takes ``device`` and ``dtype``."""
+        entry.card = card
+
+    def takes(self, card: Card) -> list[str]:
+        """The names of what the layer is called with."""
+        layer = catalog.card(LAYER)
+        return layer.kind.takes(layer)
+
+
+WHOLE = WholeKind("layer", "layer", "residual", MODULE_LINES)
+PLACEMENTS = (BLOCK, WHOLE)
+
+
+def placements() -> dict[str, Wiring]:
+    """Return the wirings of all placements by name."""
+    return {card.name: card.entry.wiring for card in catalog.members(*PLACEMENTS)}
+
+
+def wiring_of(owner: object, name: str) -> Wiring:
+    """Return the wiring of a placement by name."""
+    return catalog.choose(owner, "placement", name, *PLACEMENTS).card.entry.wiring
+
+
 class Stream(Method):
     """A residual stream of ``dim`` features that sublayers read from and write to, each wired by a :class:`Branch`.
 
     Norms and learned numbers are registered flat, under the sublayer's name: ``attention_norm``, ``feedforward_scale``.
     """
 
-    kind = BLOCK
     placement: str
     place: At
     branches: dict[str, Branch]
 
     def __init__(
         self,
-        placement: str,
+        chosen: Choice,
         dim: int,
         layer: int,
         depth: int,
-        options: dict[str, Any],
+        options: Mapping[str, Any],
         sublayers: int = 2,
         other_depth: int = 0,
     ):
         super().__init__()
         self.dim = check.size(self, "dim", dim)
-        self.place = place_of(self, placement, layer, depth, dim, options, sublayers, other_depth)
-        self.placement = placement
+        self.placement = chosen.card.name
+        check_layer(self, layer, depth)
+        check.size(self, "other_depth", other_depth, least=0)
+        options = self._options(chosen.card.entry.wiring.options, chosen.given(options).arguments)
+        self.place = At(layer, depth, dim, options, sublayers, other_depth)
         self.branches = {}
 
+    def _options(self, known: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """Check the placement's options by name, and fill in the defaults."""
+        for option in given:
+            if option not in known:
+                has = f"its options are {', '.join(known)}" if known else "it has no options"
+                name = f"{type(self).__name__}: placement {self.placement!r}"
+                raise TypeError(f"{name} takes no argument {option!r}; {has}")
+        return {**known, **given}
+
     @property
-    def wiring(self) -> Wiring:
-        """The row of the table that this layer is wired by."""
+    def own_wiring(self) -> Wiring:
+        """How this layer is wired; the early layers may be in another way than the others."""
         return wiring_of(self, self.placement).of(self.place)
 
     def wire(self, name: str, branch: Branch, norm: NormName) -> None:
@@ -88,9 +124,8 @@ class Stream(Method):
                 self.register_parameter(_joined(name, number), nn.Parameter(torch.full((1,), start)))
         if branch.residual_scale:
             self.residual_scale = nn.Parameter(torch.ones(self.dim))
-        if branch.sphere:
-            self.base_scale = base_scale(self.place)
-            alpha = torch.full((self.dim,), self.base_scale)
+        if branch.sphere is not None:
+            alpha = torch.full((self.dim,), branch.sphere)
             self.register_parameter(_joined(name, "alpha"), nn.Parameter(alpha))
 
     def _started(self, norm: NormName, start: float) -> nn.Module:
@@ -134,8 +169,9 @@ class Stream(Method):
 
     def _leave(self, name: str, branch: Branch, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
         """The stream, and what the sublayer adds to it."""
-        if branch.sphere:
-            return self._on_the_sphere(self.own(name, "alpha"), x, y), None
+        if branch.sphere is not None:
+            rate = self.own(name, "alpha") * (0.05 / branch.sphere)
+            return on_the_sphere(rate.abs().to(x.dtype), x, y), None
         y = self.own(name, "output_norm")(y) if branch.output_norm else y
         y = y * self.own(name, "scale").to(y.dtype) if branch.scale is not None else y
         y = y * branch.branch if branch.branch != 1 else y
@@ -143,10 +179,11 @@ class Stream(Method):
         x = x * self.residual_scale.to(x.dtype) if branch.residual_scale else x
         return (add_then(self.own(name, "norm"), x, y)[0], None) if branch.norm == "sum" else (x, y)
 
-    def _on_the_sphere(self, alpha: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        rate = (alpha * (0.05 / self.base_scale)).abs().to(x.dtype)
-        x, y = unit(x), unit(y.to(x.dtype))
-        return unit(x + rate * (y - x))
+
+def on_the_sphere(rate: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Go a share of the way from the direction of ``x`` to that of ``y``, and return to the unit sphere."""
+    x, y = unit(x), unit(y.to(x.dtype))
+    return unit(x + rate * (y - x))
 
 
 def _joined(name: str, part: str) -> str:
@@ -154,24 +191,34 @@ def _joined(name: str, part: str) -> str:
 
 
 class Block(Stream):
-    """A placement around two sublayers of the caller's; the base of the blocks by name."""
+    """A placement around two sublayers of the caller's. A placement is a subclass with a card and a ``wiring``.
 
+    The wiring says which arguments there are: what it needs, its defaults, its options, and a norm where it has one.
+    """
+
+    kind = BLOCK
+    wiring: ClassVar[Wiring]
     attention: Sublayer
     feedforward: Sublayer
 
+    def __init_subclass__(cls, **keywords: Any):
+        super().__init_subclass__(**keywords)
+        if "wiring" in vars(cls):
+            cls.__init__ = told(Block.__init__, cls.wiring)  # type: ignore[method-assign]
+
     def __init__(
         self,
-        placement: str,
+        *,
         dim: int,
-        layer: int,
-        depth: int,
-        norm: NormName,
+        layer: int = 0,
+        depth: int = 1,
+        norm: NormName = "layernorm",
         attention: Sublayer,
         feedforward: Sublayer,
         **options: Any,
     ):
-        super().__init__(placement, dim, layer, depth, options)
-        for name, branch in self.wiring.branches(self.place).items():
+        super().__init__(Choice(self.card), dim, layer, depth, options)
+        for name, branch in self.wiring.of(self.place).branches(self.place).items():
             self.wire(name, branch, norm)
         self.attention = sublayer_of(self, "attention", attention)
         self.feedforward = sublayer_of(self, "feedforward", feedforward)
@@ -182,6 +229,68 @@ class Block(Stream):
         x, y = self.connect("attention", x, None, lambda h: self.attention(h, **arguments))
         x, y = self.connect("feedforward", x, y, self.feedforward)
         return x if y is None else x + y
+
+
+class WholeLayer:
+    """A placement that reaches inside attention and feedforward; calling it builds a transformer layer wired so.
+
+    A subclass with a card and a ``wiring``, as of :class:`Block`.
+    """
+
+    kind: ClassVar[Kind] = WHOLE
+    card: ClassVar[Card]
+    wiring: ClassVar[Wiring]
+
+    def __init_subclass__(cls, **keywords: Any):
+        super().__init_subclass__(**keywords)
+        build = told(WholeLayer.__new__, cls.wiring)
+        cls.__new__ = staticmethod(build)  # type: ignore[method-assign]
+        cls.__signature__ = without_first(inspect.signature(build))  # type: ignore[attr-defined]
+
+    def __new__(
+        cls,
+        *,
+        dim: int,
+        heads: int,
+        hidden: int,
+        layer: int = 0,
+        depth: int = 1,
+        norm: NormName = "layernorm",
+        activation: str = "gelu",
+        causal: bool = True,
+        **further: Any,
+    ) -> Any:
+        """Build the layer."""
+        given = {"dim": dim, "heads": heads, "hidden": hidden, "layer": layer, "depth": depth, "norm": norm, **further}
+        return catalog.create(LAYER, placement=cls.card.name, activation=activation, causal=causal, **given)
+
+
+def told(build: Callable[..., Any], wiring: Wiring) -> Callable[..., Any]:
+    """Return a base's ``build`` with the arguments that a wiring makes of its own, and the wiring's options by name."""
+    left_out = {"norm": not wiring.normalizes, "activation": wiring.activation is not None}
+    common, last = {}, []
+    for name, p in inspect.signature(build).parameters.items():
+        default = p.empty if name in wiring.needs else wiring.defaults.get(name, p.default)
+        if p.kind is p.VAR_KEYWORD:
+            last = [p] if name == "further" else []
+        elif not left_out.get(name):
+            common[name] = p.replace(default=default)
+    options = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=v) for n, v in wiring.options.items()]
+    signature = inspect.Signature([*common.values(), *options, *last])
+
+    @functools.wraps(build)
+    def built(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return build(*bound.args, **bound.kwargs)
+
+    built.__signature__ = signature  # type: ignore[attr-defined]
+    return built
+
+
+def without_first(signature: inspect.Signature) -> inspect.Signature:
+    """Leave out what is bound."""
+    return signature.replace(parameters=list(signature.parameters.values())[1:])
 
 
 def sublayer_of(owner: object, name: str, sublayer: Any) -> Sublayer:
@@ -199,7 +308,7 @@ class Placement(Stream):
         torch.Size([2, 8])
 
     Args:
-        placement: a name of :data:`normkit.residual.placements.WIRINGS` that does not reach inside the sublayer.
+        placement: a placement of the catalogue by name that does not reach inside the sublayer.
         dim: features of the stream.
         layer, depth: where the layer stands, from 0; how many layers of two branches the model has.
         norm: a norm of the catalogue by name, or a function of the width: ``nn.BatchNorm2d`` for images.
@@ -220,16 +329,16 @@ class Placement(Stream):
         sublayer: str = "feedforward",
         **options: Any,
     ):
-        super().__init__(placement, dim, layer, depth, options)
-        inside = self.wiring.needs_a_layer and self.wiring.hidden != "shift"
-        if inside:
-            usable = ", ".join(name for name, w in WIRINGS.items() if not w.needs_a_layer)
+        super().__init__(catalog.choose(self, "placement", placement, *PLACEMENTS), dim, layer, depth, options)
+        wiring = self.own_wiring
+        if wiring.needs_a_layer and wiring.hidden != "shift":
+            usable = ", ".join(name for name, w in placements().items() if not w.needs_a_layer)
             raise ValueError(
                 f"Placement: {placement!r} reaches inside its sublayers, use TransformerLayer; around any go {usable}"
             )
         check.choice(self, "sublayer", sublayer, ("attention", "feedforward"))
         self.shown = f"{placement!r}, {dim}, layer={layer}, depth={depth}"
-        self.wire("", self.wiring.branches(self.place)[sublayer], norm)
+        self.wire("", wiring.branches(self.place)[sublayer], norm)
 
     def extra_repr(self) -> str:
         """Name the placement and where it stands."""
@@ -241,8 +350,9 @@ class Placement(Stream):
         Its matrices and kernels are taken in the order of ``parameters()``; DeepNorm spares those named query or key.
         """
         matrices = {name: p for name, p in sublayer.named_parameters() if p.dim() > 1}
-        if self.wiring.init is not None and matrices:
-            self.wiring.init(matrices, self.place)
+        init = self.own_wiring.init
+        if init is not None and matrices:
+            init(matrices, self.place)
         return sublayer
 
     def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:
