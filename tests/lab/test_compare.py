@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -151,6 +152,34 @@ def test_a_stop_while_workers_still_start_leaves_no_process(tmp_path):
     returned, errors, left = stopped(started(tmp_path, LONG, has_children), signal.SIGTERM, False)
     assert (returned, left) == (143, [])
     assert "Traceback" not in errors
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A disk with little more room than the command asks for."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=80m", "tmpfs", str(place)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"a disk cannot be mounted here: {mounted.stderr.decode().strip()}")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_disk_that_fills_midway_stops_the_command_which_later_goes_on(whole, disk):
+    words = ["--norm", "layernorm", "dyt", "--workers", "2", "--threads", "1"]
+    process = started(disk / "out", words, logged(disk / "out"))
+    with suppress(OSError), (disk / "ballast").open("wb") as ballast:
+        while True:
+            ballast.write(bytes(2**16))
+    errors = process.communicate(timeout=100)[1]
+    assert process.returncode == 3, errors
+    assert "cannot be written: No space left on device; the same command goes on once this is mended" in errors
+    assert "crashed" not in errors
+    (disk / "ballast").unlink()
+    resumed = compare(disk / "out", *words)
+    assert resumed.returncode == 0, resumed.stderr
+    assert all_numbers(disk / "out") == all_numbers(whole[0])
 
 
 def test_one_variant_crashes_and_the_rest_go_on(tmp_path):
