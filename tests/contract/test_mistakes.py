@@ -51,21 +51,32 @@ def test_an_unknown_keyword_gets_the_nearest(name):
         nk.create(name, *args, **kwargs)
 
 
-@pytest.mark.parametrize("value", [-1.0, float("nan")])
-@pytest.mark.parametrize("name", METHODS)
-def test_a_bad_eps_is_refused(name, value):
-    if "eps" not in arguments(name):
-        pytest.skip("takes no eps")
-    with pytest.raises(ValueError, match="eps"):
-        nk.card(name).small(eps=value)
+STABILIZERS = [
+    (name, key)
+    for name in METHODS
+    for key, argument in arguments(name).items()
+    if key.split("_")[-1] == "eps" and isinstance(argument.default, float)
+]
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_eps_of_zero_is_honoured(name):
-    if "eps" not in arguments(name):
-        pytest.skip("takes no eps")
-    module = nk.card(name).small(eps=0.0).double()
-    assert module.arguments["eps"] == 0.0
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("name, key", STABILIZERS)
+def test_a_bad_eps_is_refused(name, key, value):
+    with pytest.raises(ValueError, match=rf"\b{key}\b"):
+        nk.card(name).small(**{key: value})
+
+
+@pytest.mark.parametrize("value", [True, "1e-5", None])
+@pytest.mark.parametrize("name, key", STABILIZERS)
+def test_an_eps_that_is_no_number_is_refused(name, key, value):
+    with pytest.raises(TypeError, match=rf"\b{key}\b"):
+        nk.card(name).small(**{key: value})
+
+
+@pytest.mark.parametrize("name, key", STABILIZERS)
+def test_eps_of_zero_is_honoured(name, key):
+    module = nk.card(name).small(**{key: 0.0}).double()
+    assert module.arguments[key] == 0.0
     for output in subject.outputs(module(*draw(name))):
         assert not torch.isnan(output).any()
 

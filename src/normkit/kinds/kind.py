@@ -27,6 +27,7 @@ MODULE_LINES = {
     "vmap": "torch.func.vmap and torch.func.grad work",
     "checkpoint": "activation checkpointing changes nothing",
     "gradients": "every parameter receives a gradient",
+    "moves": "every buffer moves in training",
     "rest": "running averages stand still in evaluation",
     "processes": "two processes with unequal batches equal one with the joined batch",
     "onnx": "the evaluated module exports to ONNX with the same numbers",

@@ -19,6 +19,7 @@ from normkit.statistics import accurate
     over="C",
     inputs={"teacher_features": "N C", "target": "N : index 3"},
     example={"num_classes": 3},
+    exempt={"moves": "set_centers sets them"},
 )
 class NDLoss(Loss):
     """Turn the student's features to their class's center of the teacher, and lengthen those that are too short.

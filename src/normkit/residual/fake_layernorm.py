@@ -22,6 +22,7 @@ EPS = 1e-5
     replaces=("layernorm",),
     invariant=("shift",),
     exempt={
+        **dict.fromkeys(("moves fixed_std", "moves is_fake"), "the step that fixes the deviation sets it"),
         "rest": "the deviation is followed in every pass, for the step that fixes it",
         "vmap": "the running deviation moves in every pass",
     },

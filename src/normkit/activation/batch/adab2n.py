@@ -21,7 +21,11 @@ from normkit.running import once, snapshot, track
     inputs={"task_ids?": "N : index 1"},
     example={"num_tasks": 3},
     replaces=("batchnorm",),
-    exempt={"gradients task_weight": "by the authors' definition, ids have no effect during the first task"},
+    exempt={
+        "gradients task_weight": "by the authors' definition, ids have no effect during the first task",
+        "moves cur_tasks": "end_task moves it",
+        "moves last_eta": "it is kept for a kappa between 0 and 1",
+    },
 )
 class AdaB2N(Channelwise):
     """Normalize each channel by a mean over the batch that weighs the tasks, not the samples, with learned shares.

@@ -19,6 +19,7 @@ METHODS = ("phi-s", "standard", "pca", "zca", "hadamard")
     paper="PHI-S: Distribution Balancing for Label-Free Multi-Teacher Distillation (Ranzinger, 2024), arXiv 2410.01680",
     shape="N C H W",
     over="",
+    exempt={"moves": "fit sets the map"},
 )
 class PHIS(Norm):
     """Standardize features by a fixed linear map that was fitted beforehand, and back.
