@@ -164,3 +164,23 @@ def test_a_layout_knows_where_channels_and_samples_are(text, channels, samples):
 def test_a_layout_that_cannot_be_read_is_refused(text):
     with pytest.raises(ValueError, match="layout"):
         Layout(text)
+
+
+def check(tmp_path, *words):
+    return subprocess.run(
+        [sys.executable, "-m", "normkit.cli", "check", *words], capture_output=True, text=True, cwd=tmp_path
+    )
+
+
+def test_the_contract_holds_a_method_of_a_users_package(tmp_path):
+    put(tmp_path, "my_package/__init__.py", "my_package/my_norm.py")
+    few = "half or strided or pickle or unknown_keyword"
+    done = check(tmp_path, "my_package.my_norm", "-k", few)
+    assert done.returncode == 0, done.stdout
+    assert "my-norm keeps the contract of a norm" in done.stdout
+    path = tmp_path / "my_package/my_norm.py"
+    path.write_text(path.read_text().replace("return x /", "return (x if x.dtype == torch.float64 else 1.1 * x) /"))
+    done = check(tmp_path, "my_package.my_norm", "-k", few)
+    assert done.returncode == 1
+    assert "my-norm breaks the contract of a norm" in done.stdout
+    assert check(tmp_path, "my_package.your_norm").returncode == 2

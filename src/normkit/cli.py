@@ -1,14 +1,15 @@
-"""The command line: ``normkit compare``, ``report``, ``list``, ``show``, ``bench`` and ``doctor``."""
+"""The command line: ``normkit compare``, ``report``, ``list``, ``show``, ``check``, ``bench`` and ``doctor``."""
 
 from __future__ import annotations
 
 import argparse
-import importlib
+import importlib.util
 import json
 import os
 import sys
 import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from normkit import catalog, doctor, reference
@@ -16,6 +17,7 @@ from normkit.catalog import Card
 from normkit.lab import cli as lab
 
 WIDTH = 100
+CHECK = "Hold methods, your own too, to what every method of the catalogue keeps. It needs pytest."
 
 
 class Parser(argparse.ArgumentParser):
@@ -28,6 +30,8 @@ class Parser(argparse.ArgumentParser):
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run one command; ``words`` are what was typed after ``normkit``."""
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # a method or model of the user's, as `python -m` would find it
     options = parser().parse_args(words)
     try:
         return options.run(options)
@@ -57,6 +61,10 @@ def parser() -> Parser:
     showing.add_argument("--json", action="store_true", help="print the description as JSON")
     showing.set_defaults(run=run_show)
     bench.add_arguments(commands.add_parser("bench", help="time methods on this machine", description=bench.__doc__))
+    checking = commands.add_parser("check", help="hold methods to the contract", description=CHECK)
+    checking.add_argument("names", nargs="+", metavar="NAME", help="a name, or my_package.my_norm for one of yours")
+    checking.add_argument("-k", dest="only", metavar="WORDS", help="only tests whose names fit, as pytest's -k")
+    checking.set_defaults(run=run_check)
     examining = commands.add_parser(
         "doctor", help="tell what is installed and which kernels run", description=doctor.__doc__
     )
@@ -176,6 +184,23 @@ def _wrapped(text: str, width: int) -> list[str]:
 def indented(text: str) -> str:
     """Set a text off by two columns."""
     return textwrap.indent(text, "  ")
+
+
+def run_check(options: argparse.Namespace) -> int:
+    """Run the contract's tests on the methods named."""
+    names = [catalog.find(name).card.name if name in catalog.methods() else name for name in options.names]
+    cards = [catalog.card(name) for name in names]
+    if importlib.util.find_spec("pytest") is None:
+        raise ValueError("the contract is written for pytest, which is not installed: pip install pytest")
+    import pytest
+
+    folder = Path(__file__).with_name("contract")
+    os.environ["NORMKIT_CHECK"] = ",".join(names)
+    words = [str(folder), f"--rootdir={folder}", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--tb=short"]
+    failed = pytest.main([*words, "-k", options.only] if options.only else words)
+    kept = "; ".join(f"{card.name} {'breaks' if failed else 'keeps'} the contract" for card in cards)
+    print(f"{kept} of a {' and a '.join(sorted({card.kind.name for card in cards}))}")
+    return 1 if failed else 0
 
 
 def run_doctor(options: argparse.Namespace) -> int:

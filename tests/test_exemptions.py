@@ -1,10 +1,10 @@
 """Contract, exemptions: each names cases that exist. That these do fail, a fixture in tests/conftest.py sees to."""
 
 import pytest
-from subject import METHODS
 
 import normkit as nk
 from normkit import catalog
+from normkit.contract.subject import METHODS
 
 BY_NAME = {"gradients", "moves"}  # whose cases are parameters and buffers, which the tests of these lines compare
 

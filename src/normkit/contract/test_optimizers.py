@@ -7,9 +7,10 @@ import pytest
 import torch
 
 import normkit as nk
+from normkit.contract.subject import methods
 from normkit.kinds import OPTIMIZER
 
-METHODS = [name for name in nk.methods() if nk.card(name).kind is OPTIMIZER]
+METHODS = methods(lambda kind: kind is OPTIMIZER)
 
 
 def gradients(subject, steps, dtype=torch.float64):

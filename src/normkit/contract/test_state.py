@@ -5,12 +5,12 @@ import io
 import pickle
 
 import pytest
-import subject
 import torch
-from subject import METHODS, build, draw, outputs
 from torch.utils.checkpoint import checkpoint
 
 import normkit as nk
+from normkit.contract import subject
+from normkit.contract.subject import METHODS, build, draw, outputs
 from normkit.kinds.kind import example
 
 

@@ -3,11 +3,11 @@
 import re
 
 import pytest
-import subject
 import torch
-from subject import METHODS, build, draw
 
 import normkit as nk
+from normkit.contract import subject
+from normkit.contract.subject import METHODS, build, draw
 from normkit.kinds.kind import example
 
 

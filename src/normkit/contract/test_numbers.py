@@ -1,12 +1,12 @@
 """Contract, numbers: derivatives to the third order, half precision, mixed precision."""
 
 import pytest
-import subject
 import torch
-from subject import METHODS, build, draw, outputs
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import normkit as nk
+from normkit.contract import subject
+from normkit.contract.subject import METHODS, build, draw, outputs
 from normkit.optional import let_torchvision_load
 
 EPSILON = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}

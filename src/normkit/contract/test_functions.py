@@ -4,12 +4,12 @@ import pickle
 
 import pytest
 import torch
-from subject import close, outputs
 
 import normkit as nk
+from normkit.contract.subject import close, methods, outputs
 from normkit.kinds import FUNCTION
 
-METHODS = [name for name in nk.methods() if nk.card(name).kind is FUNCTION]
+METHODS = methods(lambda kind: kind is FUNCTION)
 
 
 @pytest.mark.line("gradcheck")

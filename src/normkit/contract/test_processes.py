@@ -1,11 +1,11 @@
 """Contract, processes: two processes with unequal batches equal one process with the joined batch."""
 
 import pytest
-import subject
 import torch
-from subject import METHODS, build, draw
 
 import normkit as nk
+from normkit.contract import subject
+from normkit.contract.subject import METHODS, build, draw
 from normkit.kinds.kind import layouts
 
 SHARES = (3, 1)

@@ -1,12 +1,12 @@
 """Contract, transforms: compile, export, autocast, functorch."""
 
 import pytest
-import subject
 import torch
-from subject import METHODS, build, draw, outputs
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import normkit as nk
+from normkit.contract import subject
+from normkit.contract.subject import METHODS, build, draw, outputs
 
 
 @pytest.fixture(autouse=True)

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from subject import close
 from torch.nn.utils import parametrize
 
 import normkit as nk
+from normkit.contract.subject import close, methods
 from normkit.kinds.module import PARAMETRIZATION
 
-METHODS = [name for name in nk.methods() if nk.card(name).kind is PARAMETRIZATION]
+METHODS = methods(lambda kind: kind is PARAMETRIZATION)
 
 
 def wrapped(name):

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from subject import build, close
 
 import normkit as nk
+from normkit.contract.subject import build, close, methods
 from normkit.kinds.module import TRANSFORM
 
-METHODS = [name for name in nk.methods() if nk.card(name).kind is TRANSFORM]
+METHODS = methods(lambda kind: kind is TRANSFORM)
 
 
 def inputs(card, batch):

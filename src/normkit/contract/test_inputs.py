@@ -1,11 +1,11 @@
 """Contract, inputs: ranks, sizes, layouts, extreme values."""
 
 import pytest
-import subject
 import torch
-from subject import METHODS, build, draw, outputs
 
 import normkit as nk
+from normkit.contract import subject
+from normkit.contract.subject import METHODS, build, draw, outputs
 
 LEADING = [(), (3,), (2, 3), (2, 1, 3), (1, 1, 1, 2)]
 TRAILING = [(), (5,), (3, 5), (1, 3, 2)]
