@@ -8,7 +8,7 @@ from normkit.lab.loop import train
 from normkit.lab.plan import Run, Settings, Variant
 
 TINY = "decoder:dim=16,depth=2,heads=2"
-CLOCKS = ("time", "seconds", "tokens_per_second", "peak_memory", "seal")
+CLOCKS = ("time", "seconds", "cpu_seconds", "tokens_per_second", "peak_memory", "seal")
 
 
 def settings(**given):

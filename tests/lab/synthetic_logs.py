@@ -41,6 +41,7 @@ def run(
     speed=9000.0,
     status="done",
     until=None,
+    measured=lambda step, loss: {},
 ):
     """Return the events of a run.
 
@@ -80,7 +81,7 @@ def run(
             "time": 0.0,
         }
     ]
-    events.append({"event": "eval", "step": 0, "loss": loss(0)})
+    events.append({"event": "eval", "step": 0, "loss": loss(0), **measured(0, loss(0))})
     last = min(until or steps, 94 if status == "diverged" else steps)
     for step in range(1, last + 1):
         seconds = round(step * tokens / speed, 3)
@@ -102,14 +103,15 @@ def run(
         if step == 1 or step % 40 == 0:
             events.append({"event": "probe", "step": step, "layers": probed(step)})
         if step % 40 == 0 or step == last:
-            events.append({"event": "eval", "step": step, "loss": loss(step)})
+            events.append({"event": "eval", "step": step, "loss": loss(step), **measured(step, loss(step))})
     if status == "unfinished":
         return events
     held_out = [event["loss"] for event in events if event["event"] == "eval"]
     events.append(
         {
             "event": "end", "status": status, "final_loss": held_out[-1], "best_loss": min(held_out),
-            "seconds": last * tokens / speed, "tokens_per_second": speed, "unit": "tokens", "peak_memory": 412 * 2**20,
+            "seconds": last * tokens / speed, "cpu_seconds": 2 * last * tokens / speed,
+            "tokens_per_second": speed, "unit": "tokens", "peak_memory": 412 * 2**20,
             "error": None,
         }
     )  # fmt: skip
@@ -130,7 +132,13 @@ def write_plan(folder, **given):
     (folder / "plan.json").write_text(json.dumps(plan(**given)))
 
 
-def comparison(folder, gains, seeds=3, statuses=None, **given):
+def speeds(folder, clock="CPU time", rounds=40, **ratios):
+    """Write the times of steps: alternately a little more and a little less than the ratio says."""
+    times = {name: [[1.0, 3.0, r * (1 + 0.01 * (-1) ** i), 3 * r] for i in range(rounds)] for name, r in ratios.items()}
+    (folder / "speed.json").write_text(json.dumps({"clock": clock, "rounds": times}))
+
+
+def comparison(folder, gains, seeds=3, statuses=None, run=run, **given):
     """Write a whole comparison: a search of three rates, then every seed.
 
     ``gains`` are by variant, ``statuses`` by variant and seed.

@@ -9,8 +9,8 @@ import subprocess
 import pytest
 import synthetic_logs
 
-from normkit.lab import figures, report
-from normkit.lab.findings import BETTER, FEW, SAME, WORSE
+from normkit.lab import figures, findings, report, tables
+from normkit.lab.findings import BETTER, EQUAL, FEW, SAME, WORSE
 
 for package in ("scipy", "plotly", "rich", "jinja2"):
     pytest.importorskip(package)
@@ -56,7 +56,7 @@ def test_the_ranking_is_by_loss_and_says_what_was_found(whole):
         *sorted(("layernorm", "rmsnorm"), key=[r.variant for r in rows].index),
         "dyt",
     ]
-    assert [row.rank for row in rows] == [1, 2, 3, 4]
+    assert [row.place for row in rows] == [(1, 1), (2, 3), (2, 3), (4, 4)]
     words = {row.variant: row.finding.word for row in rows if row.finding}
     assert words == {"derf": BETTER, "dyt": WORSE, "rmsnorm": SAME}
     assert {row.status for row in rows} == {"done"}
@@ -80,7 +80,7 @@ def test_identical_variants_under_two_names_differ_in_no_repetition(tmp_path):
             events = synthetic_logs.run("one", seed + 10 * repetition, every=100)
             for name in ("one", "other"):
                 synthetic_logs.write_run(folder, [{**events[0], "variant": name, "seed": seed}, *events[1:]])
-        assert row_of(folder, "other").finding.word == SAME
+        assert row_of(folder, "other").finding.word == EQUAL
 
 
 def test_steps_to_the_baselines_loss(tmp_path):
@@ -113,7 +113,7 @@ def test_the_survivors_of_divergence_do_not_win(tmp_path):
     gains = {"layernorm": 0.0, "risky": 0.5}
     synthetic_logs.comparison(tmp_path, gains, seeds=5, statuses={("risky", 2): "diverged"})
     row = row_of(tmp_path, "risky")
-    assert (row.status, row.finding, row.rank) == ("diverged", None, None)
+    assert (row.status, row.finding, row.place) == ("diverged", None, None)
 
 
 def test_a_search_in_which_every_rate_diverged(tmp_path):
@@ -215,12 +215,112 @@ def test_the_text_table_fits_its_width_and_cuts_no_number(mixed, width):
         assert said in text
 
 
+def test_a_narrow_table_breaks_no_word_and_says_what_it_leaves_out(tmp_path):
+    long = "groupnorm:num_groups=4+peri-norm"
+    synthetic_logs.comparison(tmp_path, {"layernorm": 0.0, long: -0.3}, seeds=5)
+    rows = report.summary(tmp_path)
+    text = report.table(rows, width=80)
+    assert max(map(len, text.splitlines())) <= 80
+    for word in ("layernorm", "groupnorm:", "num_groups=4+", "peri-norm", "baseline", "worse"):
+        assert re.search(rf"(?<!\S){re.escape(word)}(?!\S)", text), word
+    left = text[text.index("Not shown for want of room:") :]
+    wide = [column.title for column in tables.columns_of(rows) if column.brief]
+    for title in wide:
+        first = title.split(" ")[0]
+        assert (first in text[: text.index("Not shown")]) != (f"{title}," in left or f"{title}." in left)
+    assert "Not shown" not in report.table(rows, width=200)
+
+
 def test_the_answer_in_sentences(whole, mixed):
-    told = "\n".join(report.answer(report.summary(whole)))
-    assert re.search(r"^derf is better than layernorm: its final loss is 0\.\d{3} ± 0\.\d{3} below \(p ", told)
+    rows = report.summary(whole)
+    told = "\n".join(report.answer(rows))
+    assert re.search(r"^derf is better than layernorm: its final loss is 1\d\.\d% ± \d\.\d lower \(p < 0\.001", told)
     assert "dyt is worse than layernorm" in told
-    assert "No difference from layernorm was found for rmsnorm." in told
+    least = row_of(whole, "rmsnorm").finding.least / row_of(whole, "layernorm").final.mean
+    said = f"No difference from layernorm was found for rmsnorm; one of {least:.1%} would have been, four times in five"
+    assert said in told
+    assert re.search(r"About \d+ seeds would tell 1% of its loss\.", told)
+    assert report.headline(rows).startswith("Take derf: its loss is 1")
     assert "Not finished: slow, later; the same command goes on from here." in report.answer(report.summary(mixed))
+
+
+@pytest.mark.parametrize(
+    "gains, noise, ratio, said",
+    [
+        ({"b": 0.0}, 0.0005, 0.88, "Take b: as good as a, and 12% [11, 13] less CPU time a step"),
+        ({"b": 0.0}, 0.0005, 0.99, "Keep a: b is as good, and not surely cheaper"),
+        ({"b": 0.0}, 0.0005, 1.2, "Keep a: b is as good, and not surely cheaper"),
+        ({"b": -0.3}, 0.0005, 0.5, "Keep a: b is worse"),
+        ({"b": 0.0}, 0.1, 0.5, "Keep a: nothing was found to be better"),
+        ({"b": 0.3, "c": 0.3}, 0.001, 0.5, "Take {} or {}: its loss is 1"),
+    ],
+)
+def test_the_headline_says_what_to_do(gains, noise, ratio, said, tmp_path):
+    given = {"run": lambda *words, **more: synthetic_logs.run(*words, noise=noise, **more)}
+    synthetic_logs.comparison(tmp_path, {"a": 0.0, **gains}, seeds=6, **given)
+    synthetic_logs.speeds(tmp_path, b=ratio)
+    rows = report.summary(tmp_path)
+    assert report.headline(rows).startswith(said.format(rows[0].variant, rows[1].variant))
+    assert report.headline(rows) in report.write(tmp_path).read_text().replace("&#39;", "'")
+
+
+def test_time_is_told_with_its_interval_and_only_where_it_is_sure(tmp_path):
+    synthetic_logs.comparison(tmp_path, {"a": 0.0, "faster": -0.3, "level": -0.3}, seeds=5)
+    synthetic_logs.speeds(tmp_path, faster=0.8, level=1.0)
+    rows = {row.variant: row for row in report.summary(tmp_path)}
+    assert rows["a"].speed is None
+    assert rows["faster"].speed[:4] == (pytest.approx(0.8), pytest.approx(0.792), pytest.approx(0.808), 40)
+    told = "\n".join(report.answer([*rows.values()]))
+    assert "20% [19, 21] less CPU time a step" in told
+    assert told.count("time a step") == 1
+    assert "-20% [-21, -19]" in report.table([*rows.values()], width=160)
+    assert rows["a"].cpu_seconds == pytest.approx(2 * rows["a"].seconds)
+
+
+def test_a_file_of_times_that_is_damaged_is_none(tmp_path):
+    synthetic_logs.comparison(tmp_path, {"a": 0.0, "b": 0.0}, seeds=3)
+    for content in ("", "[]", '{"rounds": {"b": [[1]]}}', '{"rounds": 3}'):
+        (tmp_path / "speed.json").write_text(content)
+        assert row_of(tmp_path, "b").speed is None
+
+
+def test_a_twin_is_a_control_without_a_place(tmp_path):
+    synthetic_logs.comparison(tmp_path, {"a": 0.0, "b": 0.3, "twin": 0.01}, seeds=5)
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    plan["variants"][2] |= {"norm": "a", "start": "permuted"}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    rows = {row.variant: row for row in report.summary(tmp_path)}
+    assert {name: row.place for name, row in rows.items()} == {"b": (1, 1), "twin": None, "a": (2, 2)}
+    told = "\n".join(report.answer([*rows.values()]))
+    assert re.search(r"Control: twin, which is a from another start, differs by -0\.\d+% ± \d\.\d+, by chance", told)
+    alone = findings.findings({n: values_of(tmp_path, n) for n in "ab"}, "a")["b"]
+    assert rows["b"].finding.p == alone.p
+    synthetic_logs.comparison(tmp_path, {"a": 0.0, "b": 0.3, "twin": 0.4}, seeds=5)
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    assert "trust no finding of this size here" in "\n".join(report.answer(report.summary(tmp_path)))
+
+
+def values_of(folder, variant):
+    return {run.seed: run.final() for run in report.load(folder).final_runs(variant)}
+
+
+def test_seeds_that_were_not_needed_are_not_missing(tmp_path):
+    """The clear one was decided after four seeds, the open one took all."""
+    given = {"run": lambda *words, **more: synthetic_logs.run(*words, noise=0.05, **more)}
+    synthetic_logs.comparison(tmp_path, {"a": 0.0, "clear": 0.8, "open": 0.0}, seeds=8, until_decided=True, **given)
+    for seed in range(5, 9):
+        (tmp_path / "runs" / f"clear--lr0.003--seed{seed}.jsonl").unlink()
+    rows = {row.variant: row for row in report.summary(tmp_path)}
+    assert {name: (row.status, row.seeds, row.planned) for name, row in rows.items()} == {
+        "a": ("done", 8, 8),
+        "clear": ("done", 4, 4),
+        "open": ("done", 8, 8),
+    }
+    assert rows["clear"].finding.word == BETTER
+    page = report.write(tmp_path).read_text()
+    assert "with looks after 4, 6 and 8" in page
+    (tmp_path / "runs" / "open--lr0.003--seed6.jsonl").unlink()
+    assert row_of(tmp_path, "open").happened == "unfinished: 5 of 6 seeds"
 
 
 def test_a_rate_at_the_edge_of_the_search_is_noted(tmp_path):
@@ -234,12 +334,64 @@ def test_a_rate_at_the_edge_of_the_search_is_noted(tmp_path):
     assert said in report.write(tmp_path).read_text()
 
 
+def measured(folder, gains, **given):
+    """Write a comparison in which a lower loss goes with a lower accuracy and a higher own measure."""
+
+    def of(step, loss):
+        return {"accuracy": 0.9 + 0.1 * (loss - 1.9), "metric": 5.0 - loss}
+
+    run = {"run": lambda *words, **more: synthetic_logs.run(*words, measured=of, **more)}
+    return synthetic_logs.comparison(folder, gains, seeds=5, **run, **given)
+
+
 def test_classifiers_show_their_accuracy(tmp_path):
-    synthetic_logs.comparison(tmp_path, {"batchnorm": 0.0}, seeds=1)
-    path = tmp_path / "runs" / "batchnorm--lr0.003--seed1.jsonl"
-    events = [json.loads(line) for line in path.read_text().splitlines()]
-    synthetic_logs.write_run(tmp_path, [{**e, "metric": 0.912} if e["event"] == "eval" else e for e in events])
-    assert "91.2%" in report.write(tmp_path).read_text()
+    measured(tmp_path, {"batchnorm": 0.0})
+    row = row_of(tmp_path, "batchnorm")
+    assert row.accuracy.mean == pytest.approx(0.9 + 0.1 * (row.final.mean - 1.9))
+    assert f"{row.accuracy.mean:.1%} ±" in report.write(tmp_path).read_text()
+
+
+@pytest.mark.parametrize(
+    "metric, higher, word, places",
+    [
+        (None, False, BETTER, [(1, 1), (2, 2)]),
+        ("accuracy", True, WORSE, [(1, 1), (2, 2)]),
+        ("mine:score", True, BETTER, [(1, 1), (2, 2)]),
+        ("mine:score", False, WORSE, [(1, 1), (2, 2)]),
+    ],
+)
+def test_the_finding_is_on_the_measure_that_was_named(metric, higher, word, places, tmp_path):
+    measured(tmp_path, {"a": 0.0, "b": 0.3}, metric=metric, higher=higher)
+    rows = report.summary(tmp_path)
+    assert [row.place for row in rows] == places
+    assert rows[0].variant == ("b" if word == BETTER else "a")
+    row = row_of(tmp_path, "b")
+    assert row.finding.word == word
+    key = {"accuracy": "accuracy", "mine:score": "metric"}.get(metric, "loss")
+    ends = [run.evals[-1][key] for run in report.load(tmp_path).final_runs("b")]
+    assert row.measured.mean == pytest.approx(sum(ends) / 5)
+    name = {"accuracy": "accuracy", "mine:score": "score"}.get(metric, "loss")
+    assert f"{name} is " in report.headline(rows) or word == WORSE
+    page = report.write(tmp_path).read_text()
+    assert f"compared by their {name}" in page
+    assert "final loss" in page
+
+
+def test_a_margin_is_the_users(tmp_path):
+    given = {"run": lambda *words, **more: synthetic_logs.run(*words, noise=0.0005, **more)}
+    for margin, word in ((0.05, EQUAL), (1e-4, WORSE)):
+        synthetic_logs.comparison(tmp_path, {"a": 0.0, "b": -0.02}, seeds=5, margin=margin, **given)
+        assert row_of(tmp_path, "b").finding.word == word
+        assert f"on either side of {100 * margin:g}% of" in report.write(tmp_path).read_text()
+
+
+def test_a_column_with_little_to_say_goes(tmp_path):
+    """Steps to the baseline's loss, where one of three variants gets there."""
+    synthetic_logs.comparison(tmp_path, {"a": 0.0, "b": -0.3, "c": -0.3}, seeds=3)
+    titles = [column.title for column in tables.columns_of(report.summary(tmp_path))]
+    assert not any("steps to" in title for title in titles)
+    synthetic_logs.comparison(tmp_path, {"a": 0.0, "b": 0.3, "c": 0.3}, seeds=3)
+    assert "steps to a's loss" in [column.title for column in tables.columns_of(report.summary(tmp_path))]
 
 
 def test_an_axis_shows_the_end_rather_than_the_first_steps(whole):

@@ -154,3 +154,93 @@ def test_crosses_are_named_by_what_varies():
     assert [v.name for v in cross(norm=["dyt"], optimizer=["adamw", "sgd"])] == ["adamw", "sgd"]
     with pytest.raises(ValueError, match="a variant has no speed"):
         cross(speed=["1"])
+
+
+def test_numbers_of_a_variant_are_read_and_checked(tmp_path):
+    path = tmp_path / "v.yaml"
+    path.write_text("variants: [{norm: dyt, steps: 5, lr: 0.1, warmup: 0, batch: 2}, {name: t, start: permuted}]")
+    one, other = read_variants(path)
+    assert (one.name, one.steps, one.lr, one.warmup, one.batch) == (
+        "dyt+steps=5+lr=0.1+warmup=0+batch=2",
+        5,
+        0.1,
+        0.0,
+        2,
+    )
+    assert other == Variant("t", start="permuted")
+    path.write_text("steps: [50, 100]")
+    assert [(v.name, v.steps) for v in read_variants(path)] == [("steps=50", 50), ("steps=100", 100)]
+    for wrong, said in (
+        ("steps: 0", "steps must be at least 1, not 0"),
+        ("steps: 1.5", "steps must be at least 1, not 1.5"),
+        ("batch: many", "batch must be at least 1, not 'many'"),
+        ("lr: 0", "lr must be above 0, not 0.0"),
+        ("warmup: 1", "warmup must be a share of the run, from 0 to below 1, not 1.0"),
+        ("start: late", "start must be one of own, permuted, not 'late'"),
+    ):
+        path.write_text(f"variants: [{{norm: dyt, {wrong}}}]")
+        with pytest.raises(ValueError, match=said):
+            read_variants(path)
+
+
+def test_a_variants_own_steps_and_rate_are_those_of_its_runs():
+    short, fixed = Variant("short", steps=5), Variant("fixed", lr=0.5)
+    order = played(Plan(Settings(steps=10, seeds=1, trials=3), (short, fixed), "short"), lambda run: done(run.lr))
+    assert {(r.steps, r.phase) for r in order if r.variant == short} == {(5, "search"), (5, "final")}
+    assert [(r.lr, r.steps, r.phase) for r in order if r.variant == fixed] == [(0.5, 10, "final")]
+    given = Settings(steps=None, seconds=9.0, batch=4, warmup=0.3)
+    assert runs.length(Plan(given, (short, fixed), "short"), short) == (5, None)
+    assert runs.length(Plan(given, (short, fixed), "short"), fixed) == (None, 9.0)
+    assert given.of(Variant("b", batch=2)) == dataclasses.replace(given, batch=2)
+    assert given.of(Variant("b", warmup=0.0)) == dataclasses.replace(given, warmup=0.0)
+
+
+def test_a_twin_takes_the_rate_of_what_it_is_the_twin_of():
+    twin = Variant("twin", norm="rmsnorm", start="permuted")
+    one = Plan(Settings(steps=10, seeds=2, trials=3), (Variant("a"), Variant("b", norm="rmsnorm"), twin), "a")
+    order = played(one, lambda run: done(abs(run.lr - (0.001 if run.variant.norm == "rmsnorm" else 0.009))))
+    assert {(r.lr, r.phase) for r in order if r.variant == twin} == {(0.001, "final")}
+    alone = Plan(Settings(steps=10, seeds=1, trials=3), (Variant("a"), twin), "a")
+    assert len([r for r in played(alone, lambda run: done(run.lr)) if r.variant == twin and r.phase == "search"]) > 1
+
+
+@pytest.mark.parametrize("metric, higher", [("accuracy", True), ("mine:score", True), ("mine:score", False)])
+def test_the_rate_is_that_which_is_best_by_the_measure_that_was_named(metric, higher):
+    key = "accuracy" if metric == "accuracy" else "metric"
+
+    def outcome(run):
+        return {"status": "done", "final_loss": run.lr, "final": {"loss": run.lr, key: run.lr}}
+
+    order = played(plan(trials=3, metric=metric, higher=higher), outcome)
+    assert {r.lr for r in order if r.phase == "final"} == {0.009 if higher else 0.001}
+
+
+def until_decided(outcome, variants="bcd", seeds=12):
+    made = (Variant("a"), *(Variant(name, norm="rmsnorm") for name in variants))
+    given = Settings(steps=10, seeds=seeds, trials=1, until_decided=True)
+    order = played(Plan(given, made, "a"), outcome)
+    return {v.name: sorted(r.seed for r in order if r.variant == v) for v in made}
+
+
+def test_seeds_are_added_for_what_is_not_decided_alone():
+    def outcome(run):
+        luck = 0.05 * math.sin(17 * run.seed)
+        own = {"a": 0.0, "b": -0.5, "c": 0.0005 * math.sin(run.seed), "d": 0.2 * math.sin(5 * run.seed)}
+        return done(2 + luck + own[run.variant.name])
+
+    found = until_decided(outcome)
+    assert found == {"a": [*range(1, 13)], "b": [1, 2, 3, 4], "c": [1, 2, 3, 4], "d": [*range(1, 13)]}
+    assert until_decided(outcome, "bc") == {name: [1, 2, 3, 4] for name in "abc"}
+
+
+def test_what_diverges_holds_up_nobody():
+    def outcome(run):
+        if (run.variant.name, run.seed) == ("b", 2):
+            return {"status": "diverged"}
+        return done(2 + (0.3 * math.sin(5 * run.seed) if run.variant.name == "d" else 0.0))
+
+    found = until_decided(outcome)
+    assert max(found["b"]) <= 4
+    assert max(found["a"]) == max(found["d"]) == 12
+    lost = until_decided(lambda run: {"status": "crashed"} if run.variant.name == "a" else done(1.0))
+    assert max(map(max, lost.values())) == 4

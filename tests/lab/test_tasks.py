@@ -1,5 +1,6 @@
 """Models and data of every kind learn, and their batches are what they should be."""
 
+import math
 import sys
 
 import numpy
@@ -9,7 +10,7 @@ import transformers
 from helpers import settings, trained
 from PIL import Image
 
-from normkit.lab import data, samples, tasks
+from normkit.lab import data, measures, samples, tasks
 from normkit.lab.plan import Run, Variant
 
 
@@ -53,17 +54,8 @@ def test_a_decoder_takes_linear_maps_of_the_catalogue(linear, tmp_path):
     assert type(other.layers[0].feedforward.up) is not type(plain.layers[0].feedforward.up)
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "SGD", "muon-like", "adamw:betas=(0.9,0.95)"])
-def test_optimizers_are_those_of_torch_and_of_the_catalogue(optimizer, tmp_path, monkeypatch):
-    """A method that is entered into the catalogue needs nothing of the lab."""
-
-    class MuonLike(torch.optim.SGD):
-        pass
-
-    there, card = tasks.catalog.methods, tasks.catalog.card
-    monkeypatch.setattr(tasks.catalog, "methods", lambda *a, **k: [*there(*a, **k), "muon-like"])
-    found = type("Card", (), {"cls": MuonLike})
-    monkeypatch.setattr(tasks.catalog, "card", lambda name: found if name == "muon-like" else card(name))
+@pytest.mark.parametrize("optimizer", ["adamw", "SGD", "adamp", "adamw:betas=(0.9,0.95)"])
+def test_optimizers_are_those_of_torch_and_of_the_catalogue(optimizer, tmp_path):
     learns(tmp_path, Variant("v", optimizer=optimizer))
 
 
@@ -124,7 +116,7 @@ def own(monkeypatch, **parts):
     module = type(sys)("own")
     vars(module).update(parts)
     monkeypatch.setitem(sys.modules, "own", module)
-    tasks.load.cache_clear()
+    tasks.loaded.cache_clear()
 
 
 def small(norm):
@@ -272,3 +264,74 @@ def test_known_models_learn_own_rows_of_tokens(model, tmp_path, monkeypatch):
     own(monkeypatch, rows=torch.utils.data.DataLoader(rows, 8, shuffle=True))
     given = {} if model == "decoder" else {"model": saved("causal", tmp_path)}
     learns(tmp_path, Variant("v"), data="own:rows", steps=30, **given)
+
+
+def test_a_permuted_start_has_other_numbers_of_the_same_law():
+    task = tasks.load(settings())
+    own, twin = (dict(task.build(Variant("v", start=start), 3).named_parameters()) for start in ("own", "permuted"))
+    matrices = [name for name, p in own.items() if p.dim() > 1]
+    for name in matrices:
+        assert not torch.equal(own[name], twin[name]), name
+        assert torch.equal(own[name].sort(0).values, twin[name].sort(0).values)
+    assert all(torch.equal(own[name], twin[name]) for name in own if name not in matrices)
+    again = dict(task.build(Variant("v", start="permuted"), 3).named_parameters())
+    assert all(torch.equal(twin[name], again[name]) for name in twin)
+
+
+def test_a_users_measure_is_of_the_model_and_all_that_is_held_out(tmp_path, monkeypatch):
+    def largest(model, batches):
+        assert not model.training
+        assert not torch.is_grad_enabled()
+        return max(model(x).abs().max() for x, _ in batches)
+
+    x = torch.randn(80, 4)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, x[:, :3].argmax(1)), 8)
+    own(monkeypatch, loader=loader, model=small, largest=largest)
+    given = {"model": "own:model", "data": "own:loader", "batch": None, "metric": "own:largest", "higher": True}
+    evals = learns(tmp_path, Variant("v"), **given)
+    task = tasks.load(settings(**given))
+    with torch.no_grad():
+        found = largest(task.build(Variant("v"), 1).eval(), task.data.validation())
+    assert evals[0]["metric"] == pytest.approx(float(found))
+    assert "accuracy" in evals[0]
+
+
+@pytest.mark.parametrize(
+    "measure, said",
+    [
+        (lambda model: 1.0, "takes 1 positional argument but 2 were given; it is called with the model and a list"),
+        (lambda model, batches: math.nan, "gives nan for a model that is not trained"),
+        (lambda model, batches: "good", "could not convert string to float"),
+        (3, "is no function of a model and its held-out batches"),
+    ],
+)
+def test_a_measure_that_cannot_be_taken_is_named_before_training(measure, said, monkeypatch):
+    x = torch.randn(80, 4)
+    own(monkeypatch, loader=[(x, x[:, :3].argmax(1))] * 3, model=small, measure=measure)
+    given = settings(model="own:model", data="own:loader", batch=None, metric="own:measure")
+    monkeypatch.setattr(samples.ByPlace, "_require_new", lambda *_: None)
+    with pytest.raises(ValueError, match=f"metric 'own:measure' .*{said}"):
+        tasks.check_variant(Variant("v"), given)
+
+
+def test_the_direction_of_a_measure_is_said(monkeypatch):
+    def score(model, batches):
+        return 1.0
+
+    own(monkeypatch, score=score)
+    with pytest.raises(ValueError, match="does not say whether more is better: give --metric-direction"):
+        measures.is_higher_better("own:score", None)
+    assert measures.is_higher_better("own:score", "higher")
+    score.higher_is_better = True
+    assert measures.is_higher_better("own:score", None)
+    assert not measures.is_higher_better("own:score", "lower")
+    assert measures.is_higher_better("accuracy", None)
+    with pytest.raises(ValueError, match="--metric-direction higher contradicts --metric loss"):
+        measures.is_higher_better("loss", "higher")
+    with pytest.raises(ValueError, match="metric 'f1' is unknown; it is 'loss', 'accuracy' or 'module:function'"):
+        measures.is_higher_better("f1", None)
+
+
+def test_what_tells_no_classes_has_no_accuracy():
+    with pytest.raises(ValueError, match="has no accuracy: it tells no classes"):
+        tasks.load(settings(metric="accuracy"))

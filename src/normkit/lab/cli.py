@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from normkit.lab import measures
 from normkit.lab.plan import Settings
 from normkit.optional import require_group
 
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
 NORMS = ["layernorm", "rmsnorm", "dyt", "derf"]
 WHERE = "normkit-report"
 CRASHED, UNWRITABLE = 1, 3  # the command's status; 2 is a refusal, 130 and 143 are Ctrl-C and SIGTERM
+MOST = 24  # seeds, where they go on until it is decided
 SHOWN = 5  # crashed runs that are named
 EXAMPLES = """examples:
   normkit compare
   normkit compare --norm layernorm rmsnorm --placement pre-norm peri-norm --steps 500
-  normkit compare --norm rmsnorm dyt:alpha=0.5 dyt:alpha=1 --baseline rmsnorm
+  normkit compare --norm rmsnorm dyt:alpha=0.5 dyt:alpha=1 --baseline rmsnorm --until-decided --twin
+  normkit compare --model mine:Net --data mine:train_loader --val mine:val_loader --metric accuracy
   normkit compare --model timm:resnet18 --data digits --norm original groupnorm:num_groups=8
   normkit compare --model hf:PATH --data text.txt --norm original dyt --engine ray
   torchrun --nproc-per-node 2 -m normkit.cli compare --norm rmsnorm dyt --sharded
@@ -98,12 +101,37 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     on.add_argument(
         "--length", type=int, default=Settings.length, metavar="N", help="tokens of a sequence (%(default)s)"
     )
+    by = command.add_argument_group("by what, and how surely")
+    by.add_argument(
+        "--metric",
+        metavar="NAME",
+        help="what variants are compared by: loss, accuracy, or module:function, a function of the model and a list of "
+        "held-out batches (loss)",
+    )
+    by.add_argument(
+        "--metric-direction",
+        choices=measures.DIRECTIONS,
+        help="which values of a module:function are better (its attribute higher_is_better)",
+    )
+    by.add_argument(
+        "--margin",
+        type=float,
+        default=Settings.margin,
+        metavar="X",
+        help="difference that counts as none, as a share of the baseline's measure (%(default)s)",
+    )
+    by.add_argument("--seeds", type=int, metavar="N", help=f"runs of each variant, from 1 ({Settings.seeds})")
+    by.add_argument(
+        "--until-decided",
+        action="store_true",
+        help=f"add seeds until each variant is better, worse or as good, --seeds at most ({MOST})",
+    )
+    by.add_argument(
+        "--twin", action="store_true", help="also train the baseline from another start, to see what chance gives"
+    )
     how = command.add_argument_group("how it is trained")
     how.add_argument("--steps", type=int, metavar="N", help=f"steps of a run ({Settings.steps})")
     how.add_argument("--seconds", type=float, metavar="S", help="instead of steps: seconds of training of a run")
-    how.add_argument(
-        "--seeds", type=int, default=Settings.seeds, metavar="N", help="runs of each variant, from 1 (%(default)s)"
-    )
     how.add_argument("--lr", nargs="+", type=float, metavar="X", help="learning rates to search; one: no search")
     how.add_argument(
         "--trials",
@@ -153,6 +181,7 @@ def run_compare(options: argparse.Namespace) -> int:
             results = runs.ended(folder, plan, options.retry)
             with closing(engines.make(plan.settings, options.out)) as engine:
                 train(plan, folder, results, engine, first)
+            time_steps(plan, folder)
             return (reported(folder.root) or verdict(results)) if first else 0
     except KeyboardInterrupt as stop:
         print(f"\nstopped; the same command goes on from {options.out}", file=sys.stderr)
@@ -205,6 +234,18 @@ def train(plan: Plan, folder: Any, results: dict, engine: Any, shown: bool) -> N
         runs.conduct(plan, folder, engine, results, screen.seen)
 
 
+def time_steps(plan: Plan, folder: Any) -> None:
+    """Time a step of all variants side by side, now that nothing trains; not where processes share a step."""
+    from normkit.lab import report, speed
+
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        return
+    try:
+        speed.measure(plan, folder, [row.variant for row in report.summary(folder.root) if row.seeds])
+    except RuntimeError as error:  # such as a GPU that is elsewhere, or has no room for two models
+        print(f"steps could not be timed: {error}", file=sys.stderr)
+
+
 def in_turn(settings: Settings) -> Any:
     """Under torchrun, let the first process go before the others."""
     from contextlib import nullcontext
@@ -245,7 +286,18 @@ def planned(options: argparse.Namespace) -> Plan:
     baseline = options.baseline or names[0]
     if baseline not in names:
         raise ValueError(f"--baseline {baseline!r} is none of the variants: {', '.join(names)}")
+    variants = with_twin(variants, baseline) if options.twin else variants
     return Plan(settled(options, len(variants)), variants, baseline)
+
+
+def with_twin(variants: tuple[Variant, ...], baseline: str) -> tuple[Variant, ...]:
+    """Add the baseline from a permuted start."""
+    from dataclasses import replace
+
+    from normkit.lab.plan import TWIN, unique
+
+    one = next(variant for variant in variants if variant.name == baseline)
+    return unique([*variants, replace(one, name=TWIN, start="permuted")])
 
 
 def chosen(options: argparse.Namespace) -> tuple[Variant, ...]:
@@ -290,6 +342,7 @@ def settled(options: argparse.Namespace, variants: int) -> Settings:
         ("batch", 1),
         ("length", 1),
         ("seeds", 1),
+        ("margin", 0),
         ("trials", 1),
         ("clip", 0),
         ("weight_decay", 0),
@@ -316,9 +369,13 @@ def settled(options: argparse.Namespace, variants: int) -> Settings:
         seconds=options.seconds,
         batch=options.batch or {"images": tasks.IMAGES, "batches": None}.get(data.kind_of(source), samples.BATCH),
         length=options.length,
-        seeds=options.seeds,
+        seeds=seeds_of(options),
         lrs=tuple(options.lr) if options.lr else None,
         trials=options.trials,
+        metric=options.metric,
+        higher=direction(options),
+        margin=options.margin,
+        until_decided=options.until_decided,
         warmup=options.warmup,
         clip=options.clip,
         weight_decay=options.weight_decay,
@@ -332,6 +389,18 @@ def settled(options: argparse.Namespace, variants: int) -> Settings:
         eval_every=5 * every,
         probe_every=5 * every,
     )
+
+
+def seeds_of(options: argparse.Namespace) -> int:
+    """Return how many seeds there may be: more where they go on until it is decided."""
+    return options.seeds or (MOST if options.until_decided else Settings.seeds)
+
+
+def direction(options: argparse.Namespace) -> bool:
+    """Return whether more of the measure is better."""
+    if options.metric is None and options.metric_direction is not None:
+        raise ValueError("--metric-direction is of a measure of your own; name it with --metric module:function")
+    return measures.is_higher_better(options.metric or measures.LOSS, options.metric_direction)
 
 
 def device_for(wanted: str) -> str:
@@ -358,7 +427,7 @@ def places(options: argparse.Namespace, device: str, variants: int) -> tuple[int
             "--sharded spreads a model over processes; start them with: torchrun --nproc-per-node 2 -m normkit.cli ..."
         )
     room = torch.cuda.device_count() if device == "cuda" else cores
-    workers = options.workers or max(1, min(room, variants * options.seeds))
+    workers = options.workers or max(1, min(room, variants * seeds_of(options)))
     kept = None if options.fresh else kept_threads(options.out)
     threads = options.threads or kept or max(1, cores // (int(os.environ["WORLD_SIZE"]) if spread else workers))
     return (0 if spread else workers), threads
@@ -396,6 +465,7 @@ def reported(folder: Path) -> int:
     rows = report.summary(folder)
     console = Console(highlight=False)
     console.print(report.rich_table(rows) if console.is_terminal else report.table(rows), soft_wrap=True)
+    console.print(f"{report.headline(rows)}.", markup=False, style="bold")
     for sentence in report.answer(rows):
         console.print(sentence, markup=False)
     console.print(f"report: {report.write(folder)}", markup=False, soft_wrap=True)

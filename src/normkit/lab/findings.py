@@ -1,8 +1,9 @@
-"""What several seeds allow one to say: means, intervals, and paired differences from a baseline.
+"""What several seeds allow one to say: means, intervals, paired differences from a baseline, and how sure each word is.
 
 A seed fixes the first weights and the order of the batches, so a variant and the baseline are compared seed by seed:
-what a lucky seed gives to both cancels. With many variants one of them would win by chance; Holm's correction keeps the
-chance of *any* false finding in a comparison at :data:`LEVEL`.
+what a lucky seed gives to both cancels. "Better" and "worse" are paired t-tests; "as good as" is two such tests, one on
+either side of a margin; "no difference found" is what remains. With many variants one of them would win by chance;
+Holm's correction keeps the chance of *any* false word of a kind in a comparison at :data:`LEVEL`.
 
     >>> baseline = {0: 2.00, 1: 2.10, 2: 1.95, 3: 2.05}
     >>> losses = {"a": baseline, "b": {0: 1.81, 1: 1.90, 2: 1.76, 3: 1.85}, "c": {0: 1.9, 1: 2.2}}
@@ -14,16 +15,25 @@ chance of *any* false finding in a comparison at :data:`LEVEL`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 
+from normkit.lab.plan import MARGIN
+
 LEVEL = 0.05
+POWER = 0.8  # how often the smallest difference that is stated would have been found
 ENOUGH = 3
+LOOKS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96)  # seeds after which a comparison that goes on until it is decided looks
 ROUNDING = 1e-5  # differences up to this share of the loss are float32's rounding, and count as none
 
-BETTER, WORSE, SAME, FEW = "better", "worse", "no difference found", "too few seeds to tell"
+BETTER, WORSE, EQUAL = "better", "worse", "as good as"
+SAME, FEW = "no difference found", "too few seeds to tell"
+DECIDED = (BETTER, WORSE, EQUAL)
+
+Values = Mapping[str, Mapping[int, float]]  # numbers by variant and seed
 
 
 class Interval(NamedTuple):
@@ -37,14 +47,20 @@ class Interval(NamedTuple):
 class Finding(NamedTuple):
     """What may be said of a variant against the baseline.
 
-    word: better, worse, no difference found, or too few seeds to tell; a lower number is better.
+    word: better, worse, as good as, no difference found, or too few seeds to tell.
     difference: variant minus baseline over the seeds that both have, with the interval of this difference by itself.
-    p: how often chance alone gives as much, corrected for the number of variants; NaN with too few seeds.
+    p: how often chance alone gives as much, corrected for variants and looks; NaN with too few seeds.
+    equal: how often a difference as large as the margin would look as small as this one; corrected too.
+    margin: the difference that counts as none.
+    least: the smallest difference that would have been found four times in five.
     """
 
     word: str
     difference: Interval
     p: float
+    equal: float = math.nan
+    margin: float = math.nan
+    least: float = math.nan
 
 
 def interval(values: Iterable[float]) -> Interval:
@@ -59,27 +75,70 @@ def interval(values: Iterable[float]) -> Interval:
     found = np.asarray(list(values), dtype=float)
     if found.size < 2:
         return Interval(float(found[0]) if found.size else math.nan, math.nan, found.size)
-    error = found.std(ddof=1) / math.sqrt(found.size)
-    return Interval(float(found.mean()), float(stdtrit(found.size - 1, 1 - LEVEL / 2) * error), found.size)
+    return Interval(float(found.mean()), float(stdtrit(found.size - 1, 1 - LEVEL / 2) * _error(found)), found.size)
+
+
+def differences(variant: Mapping[int, float], baseline: Mapping[int, float]) -> np.ndarray:
+    """Return variant minus baseline for the seeds that both have; what rounding makes of the same mathematics is 0."""
+    seeds = sorted(variant.keys() & baseline.keys())
+    level, other = (np.array([side[seed] for seed in seeds], dtype=float) for side in (baseline, variant))
+    return np.where(np.abs(other - level) <= ROUNDING * np.abs(level), 0.0, other - level)
 
 
 def paired(variant: Mapping[int, float], baseline: Mapping[int, float]) -> tuple[Interval, float]:
     """Compare two variants over the seeds that both have: the mean difference, and the paired t-test's p.
 
-    Differences that are all the same leave no doubt: p is 1 where they are 0, else 0. What rounding makes of the same
-    mathematics, written in two ways, is 0.
+    Differences that are all the same leave no doubt: p is 1 where they are 0, else 0.
     """
-    from scipy.stats import ttest_1samp
+    from scipy.special import stdtr
 
-    seeds = sorted(variant.keys() & baseline.keys())
-    level, other = (np.array([side[seed] for seed in seeds]) for side in (baseline, variant))
-    differences = np.where(np.abs(other - level) <= ROUNDING * np.abs(level), 0.0, other - level)
-    found = interval(differences)
-    if found.count < ENOUGH:
-        return found, math.nan
-    if np.all(differences == differences[0]):
-        return found, float(differences[0] == 0)
-    return found, float(ttest_1samp(differences, 0).pvalue)
+    found = differences(variant, baseline)
+    if found.size < ENOUGH:
+        return interval(found), math.nan
+    if np.all(found == found[0]):
+        return interval(found), float(found[0] == 0)
+    return interval(found), float(2 * stdtr(found.size - 1, -abs(found.mean()) / _error(found)))
+
+
+def equivalence(variant: Mapping[int, float], baseline: Mapping[int, float], margin: float) -> float:
+    """Return the p of two one-sided paired t-tests (Schuirmann, 1987): that the difference is beyond the margin.
+
+    >>> one, other = {1: 2.0, 2: 2.1, 3: 1.9}, {1: 2.001, 2: 2.099, 3: 1.9}
+    >>> equivalence(one, other, 0.1) < 0.05 < equivalence(one, other, 0.001)
+    True
+    """
+    from scipy.special import stdtr
+
+    found = differences(variant, baseline)
+    if found.size < ENOUGH:
+        return math.nan
+    if np.all(found == found[0]):
+        return float(abs(found[0]) >= margin)
+    return float(stdtr(found.size - 1, (abs(found.mean()) - margin) / _error(found)))
+
+
+def least(found: np.ndarray, level: float = LEVEL) -> float:
+    """Return the smallest mean difference that a test at this level finds in the share :data:`POWER` of all cases.
+
+    From how much the differences vary between seeds, whatever their mean.
+    """
+    from scipy.special import stdtrit
+
+    if found.size < ENOUGH:
+        return math.nan
+    reach = stdtrit(found.size - 1, 1 - level / 2) + stdtrit(found.size - 1, POWER)
+    return float(reach * _error(found))
+
+
+def _error(found: np.ndarray) -> float:
+    return float(found.std(ddof=1) / math.sqrt(found.size))
+
+
+def seeds_needed(found: Finding) -> int | None:
+    """Estimate how many seeds would find a difference as large as the margin; None where there is nothing to go by."""
+    if not found.least > 0 or not found.margin > 0:
+        return None
+    return math.ceil(found.difference.count * (found.least / found.margin) ** 2)
 
 
 def holm(ps: Iterable[float]) -> list[float]:
@@ -95,19 +154,140 @@ def holm(ps: Iterable[float]) -> list[float]:
     return np.minimum(corrected, 1).tolist()
 
 
-def findings(losses: Mapping[str, Mapping[int, float]], baseline: str) -> dict[str, Finding]:
-    """Compare every variant with the baseline; ``losses`` holds a variant's numbers by seed.
+def findings(
+    values: Values, baseline: str, share: float = MARGIN, higher: bool = False, level: float = LEVEL
+) -> dict[str, Finding]:
+    """Compare every variant with the baseline; ``values`` holds a variant's numbers by seed.
 
     Only variants with :data:`ENOUGH` seeds in common with the baseline are tested, and count for the correction.
+
+    share: the margin, as a share of the baseline's mean. higher: whether a higher number is better.
+    level: what these tests may spend of :data:`LEVEL`, where there are several looks.
     """
-    compared = {name: paired(found, losses[baseline]) for name, found in losses.items() if name != baseline}
-    tested = [name for name, (_, p) in compared.items() if not math.isnan(p)]
-    corrected = dict(zip(tested, holm(compared[name][1] for name in tested), strict=True))
-    return {name: _finding(difference, corrected.get(name)) for name, (difference, _) in compared.items()}
+    pairs = [(name, baseline) for name in values if name != baseline]
+    margin = share * abs(interval(values[baseline].values()).mean)
+    return {name: found for (name, _), found in _tested(values, pairs, margin, higher, level).items()}
 
 
-def _finding(difference: Interval, p: float | None) -> Finding:
-    if p is None:
-        return Finding(FEW, difference, math.nan)
-    word = SAME if p > LEVEL else BETTER if difference.mean < 0 else WORSE
-    return Finding(word, difference, p)
+def _tested(
+    values: Values, pairs: Sequence[tuple[str, str]], margin: float, higher: bool, level: float
+) -> dict[tuple[str, str], Finding]:
+    """Test some pairs as one family."""
+    found = {pair: differences(values[pair[0]], values[pair[1]]) for pair in pairs}
+    tested = [pair for pair in pairs if found[pair].size >= ENOUGH]
+    sides = [(values[one], values[other]) for one, other in tested]
+    scale = LEVEL / level  # so that every p may be read against the whole level
+    ps = [min(1.0, scale * p) for p in holm(paired(*both)[1] for both in sides)]
+    equal = [min(1.0, scale * p) for p in holm(equivalence(*both, margin) for both in sides)]
+    told = {pair: Finding(FEW, interval(found[pair]), math.nan) for pair in pairs}
+    for pair, p, same in zip(tested, ps, equal, strict=True):
+        mean = interval(found[pair])
+        smallest = least(found[pair], level / len(tested))
+        told[pair] = Finding(_word(mean.mean, p, same, higher), mean, p, same, margin, smallest)
+    return told
+
+
+def _word(mean: float, p: float, equal: float, higher: bool) -> str:
+    if equal <= LEVEL:
+        return EQUAL
+    if p > LEVEL:
+        return SAME
+    return BETTER if (mean > 0) == higher else WORSE
+
+
+def looks(most: int) -> list[int]:
+    """Return after how many seeds to look, if there may be so many at most.
+
+    >>> looks(10), looks(3)
+    ([4, 6, 8, 10], [3])
+    """
+    return [*(look for look in LOOKS if look < most), most]
+
+
+def judged(
+    values: Values,
+    baseline: str,
+    twins: Collection[str],
+    most: int,
+    until: bool = False,
+    share: float = MARGIN,
+    higher: bool = False,
+) -> tuple[dict[str, Finding], dict[str, int]]:
+    """Return what may be said of every variant, and how many seeds each needs as far as can be told now.
+
+    Twins, which are the baseline from another start, are controls: a family of their own, with the baseline's seeds.
+    """
+    if baseline not in values:
+        return {}, dict.fromkeys(values, looks(most)[0] if until else most)
+    others = {name: found for name, found in values.items() if name not in twins}
+    controls = {name: found for name, found in values.items() if name in twins or name == baseline}
+    told = findings(controls, baseline, share, higher)
+    if not until:
+        return findings(others, baseline, share, higher) | told, dict.fromkeys(values, most)
+    found, needed = until_decided(others, baseline, most, share, higher)
+    return found | told, {name: needed.get(name, needed[baseline]) for name in values}
+
+
+def spent(most: int) -> dict[int, float]:
+    """Return the level of the tests at each look: the part of :data:`LEVEL` that its new seeds are of all there may be.
+
+    Looking often gives chance more than one try; all looks together spend no more than the whole level.
+
+    >>> {look: round(level, 4) for look, level in spent(8).items()}
+    {4: 0.025, 6: 0.0125, 8: 0.0125}
+    """
+    ends = looks(most)
+    return {look: LEVEL * (look - before) / most for before, look in zip([0, *ends], ends, strict=False)}
+
+
+def until_decided(
+    values: Values, baseline: str, most: int, share: float = MARGIN, higher: bool = False
+) -> tuple[dict[str, Finding], dict[str, int]]:
+    """At every look, compare the variants that no earlier look has decided; also return the seeds that each needs now.
+
+    The baseline needs as many seeds as whichever variant needs most. A look waits for all that it compares.
+    """
+    found = {name: _untested(values, name, baseline) for name in values if name != baseline}
+    needed = dict.fromkeys(values, 0)
+    for look, level in spent(most).items():
+        going = [name for name, finding in found.items() if finding.word not in DECIDED]
+        if going or look == looks(most)[0]:
+            needed |= dict.fromkeys([*going, baseline], look)
+        seen = {name: {s: v for s, v in values[name].items() if s <= look} for name in [*going, baseline]}
+        if not going or any(len(seeds) < look for seeds in seen.values()):
+            break
+        found |= findings(seen, baseline, share, higher, level)
+    return found, needed
+
+
+def _untested(values: Values, name: str, baseline: str) -> Finding:
+    return Finding(FEW, interval(differences(values[name], values[baseline])), math.nan)
+
+
+def places(
+    values: Values,
+    told: Mapping[str, Finding],
+    baseline: str,
+    share: float = MARGIN,
+    higher: bool = False,
+    level: float = LEVEL,
+) -> dict[str, tuple[int, int]]:
+    """Return the best and the worst place that each variant may have: only those that differ have places of their own.
+
+    What differs from the baseline the findings say; all other pairs are tested as one family of their own. What is
+    better than something is better than all that this is better than.
+    """
+    margin = share * abs(interval(values[baseline].values()).mean) if baseline in values else math.nan
+    pairs = [pair for pair in combinations(values, 2) if baseline not in pair]
+    found = {(name, baseline): finding for name, finding in told.items()}
+    found |= _tested(values, pairs, margin, higher, level)
+    above: dict[str, set[str]] = {name: set() for name in values}
+    for (one, other), finding in found.items():
+        if finding.word in (BETTER, WORSE):
+            better, worse = (one, other) if finding.word == BETTER else (other, one)
+            above[worse].add(better)
+    for middle in values:
+        for name in values:
+            above[name] |= above[middle] if middle in above[name] else set()
+    below = {name: sum(name in better for better in above.values()) for name in values}
+    return {name: (1 + len(above[name]), len(values) - below[name]) for name in values}

@@ -13,6 +13,7 @@ from typing import Any
 
 from normkit.lab import logs
 from normkit.lab.files import Folder
+from normkit.lab.measures import LOSS
 from normkit.lab.plan import read as read_plan
 from normkit.lab.plan import told_by_name
 
@@ -58,6 +59,12 @@ class Record:
         """Return the final loss, or another number of the run's end; NaN where there is none."""
         return number(self.end.get(which))
 
+    def measured(self, key: str) -> float:
+        """Return the last held-out value of a measure; NaN where there is none."""
+        if key == LOSS and "final_loss" in self.end:
+            return self.final()
+        return number(self.evals[-1].get(key)) if self.evals else math.nan
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -88,6 +95,11 @@ class Comparison:
         """Return how many seeds are planned."""
         planned = self.settings.get("seeds", 0)
         return planned if isinstance(planned, int) else len(planned)
+
+    @property
+    def twins(self) -> list[str]:
+        """Return the variants that are the control: another from a permuted start."""
+        return [variant["name"] for variant in self.plan["variants"] if variant.get("start", "own") != "own"]
 
     @property
     def held_out(self) -> bool:

@@ -22,7 +22,7 @@ from normkit.lab.plan import Run, Settings, same
 from normkit.lab.probe import Probe, blocks
 
 BLOWN_UP = 3.0  # a validation loss of so many times its start counts as diverged, as NaN does
-PROGRESS = ("step", "elapsed", "tokens", "first_step", "start", "best", "last", "held_out")  # what a checkpoint keeps
+PROGRESS = ("step", "elapsed", "busy", "tokens", "first_step", "start", "best", "last", "held_out")  # is checkpointed
 LEAST_RATE = 0.1  # where the cosine ends, as a share of the learning rate
 
 
@@ -98,9 +98,9 @@ class Training:
     """A run while it lasts: the model, its optimizer, its log, and the time spent."""
 
     def __init__(self, run: Run, settings: Settings, folder: files.Folder, accelerator: Any):
-        self.run, self.settings, self.folder, self.accelerator = run, settings, folder, accelerator
+        self.run, self.settings, self.folder, self.accelerator = run, settings.of(run.variant), folder, accelerator
         reset_peak()
-        self.task = tasks.load(settings)
+        self.task = tasks.load(self.settings)
         model = self.task.build(run.variant, run.seed)
         self.parameters = sum(p.numel() for p in model.parameters())
         self.probe = Probe(model)
@@ -110,6 +110,8 @@ class Training:
         self.validation = [self._mine(batch) for batch in self.task.data.validation()]
         torch.manual_seed(run.seed)
         self.step, self.elapsed, self.tokens, self.first_step = 0, 0.0, 0, 0.0
+        self.busy = 0.0  # seconds that processors have worked for this run, whatever else the machine does
+        self.measured: dict[str, float] = {}
         self.start = self.best = self.last = math.inf
         self.reading: int | None = None
         self.recipe = run.recipe(settings)
@@ -172,7 +174,7 @@ class Training:
         return self.run.lr * (LEAST_RATE + (1 - LEAST_RATE) * fall)
 
     def _train_step(self) -> None:
-        began = time.perf_counter()
+        began, worked = time.perf_counter(), time.process_time()
         batch = self.task.data.train(self.run.seed, self.step + 1)
         rate = self.rate()
         for group in self.optimizer.param_groups:
@@ -192,6 +194,7 @@ class Training:
         spent = time.perf_counter() - began
         self.first_step = self.first_step or spent
         self.elapsed += spent
+        self.busy += time.process_time() - worked
 
     def _mine(self, batch: Any) -> Any:
         """This process's rows of a batch, on its device."""
@@ -231,7 +234,12 @@ class Training:
         found = {"loss": self._over_validation(self.task.loss)}
         if self.task.accuracy is not None:
             found["accuracy"] = self._over_validation(self.task.accuracy)
+        if self.task.metric is not None:
+            with self.accelerator.autocast():
+                own = float(self.task.metric(self.model, self.validation))
+            found["metric"] = self._mean(torch.tensor(own, device=self.accelerator.device))
         self.model.train()
+        self.measured = found
         self.log.write(logs.EVAL, step=self.step, **_plain(found))
         self.last = found["loss"]
         self.best = min(self.best, self.last) if math.isfinite(self.last) else self.best
@@ -317,7 +325,9 @@ class Training:
             "status": status,
             "final_loss": _plain(self.last),
             "best_loss": _plain(self.best),
+            "final": _plain(self.measured),
             "seconds": round(self.elapsed, 4),
+            "cpu_seconds": round(self.busy, 4),
             "steps": self.step,
             "tokens_per_second": round(speed, 1),
             "unit": self.task.data.unit,

@@ -139,6 +139,28 @@ def same_start(model: nn.Module, seed: int, placement: str = "pre-norm") -> nn.M
     return model
 
 
+def permuted(model: nn.Module, seed: int) -> nn.Module:
+    """Permute the outputs of every layer's weights, and of its bias with them: other numbers of the same law.
+
+    What is trained from there differs from what the model itself would become by chance alone.
+    """
+    done: set[int] = set()
+    for name, module in model.named_modules():
+        weight = getattr(module, "weight", None)
+        if not isinstance(weight, nn.Parameter) or weight.dim() < 2 or id(weight) in done:
+            continue
+        done.add(id(weight))
+        order = torch.randperm(
+            len(weight), generator=torch.Generator().manual_seed(zlib.crc32(f"{seed}/{name}".encode()))
+        )
+        bias = getattr(module, "bias", None)
+        with torch.no_grad():
+            weight.copy_(weight[order])
+            if isinstance(bias, nn.Parameter) and bias.shape == order.shape:
+                bias.copy_(bias[order])
+    return model
+
+
 def spheres(model: nn.Module) -> list[nn.Module]:
     """Return what keeps weights on a sphere, to be called after every step: the model, or else its parts."""
     having = [(name, m) for name, m in model.named_modules() if hasattr(m, "normalize_weights")]

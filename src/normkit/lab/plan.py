@@ -13,7 +13,7 @@ import json
 import os
 import platform
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,19 @@ SEARCH_SEED = 0  # of the trials of a learning rate; the runs that count have ot
 OUTER_COMMA = re.compile(r",(?![^(\[]*[)\]])")  # not one inside a tuple or a list
 FREE = ("workers", "engine", "checkpoint_seconds")  # change no number, so that a resumed run may differ in them
 SCHEDULED = ("steps", "seconds", "seeds", "lrs", "trials", "search")  # decide which runs there are, and for how long
+JUDGED = ("higher", "margin", "until_decided")  # decide what is said of the runs
+MARGIN = 0.01
 NEEDED = ("model", "data", "seeds")
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to build and train the model; the fields besides ``name`` are names of the catalogue or of torch.
+    """One way to build and train the model; norm to optimizer are names of the catalogue or of torch.
 
     A name may carry arguments: ``groupnorm:num_groups=4``, ``dyt:alpha=0.8``.
+
+    steps, lr, warmup, batch: as in the settings, for this variant alone; None takes theirs.
+    start: "own", or "permuted": other first weights of the same law, what makes a control of a method's own twin.
     """
 
     name: str
@@ -41,9 +46,30 @@ class Variant:
     attention: str = "softmax"
     linear: str = "linear"
     optimizer: str = "adamw"
+    steps: int | None = None
+    lr: float | None = None
+    warmup: float | None = None
+    batch: int | None = None
+    start: str = "own"
+
+    def __post_init__(self) -> None:
+        for field, (_, fits, wanted) in NUMBERS.items():
+            if (value := getattr(self, field)) is not None and not fits(value):
+                raise ValueError(f"variant {self.name!r}: {field} must be {wanted}, not {value!r}")
+        if self.start not in STARTS:
+            raise ValueError(f"variant {self.name!r}: start must be one of {', '.join(STARTS)}, not {self.start!r}")
 
 
-CHOICES = tuple(f.name for f in dataclasses.fields(Variant) if f.name != "name")
+CHOICES = ("norm", "placement", "attention", "linear", "optimizer")
+STARTS = ("own", "permuted")
+TWIN = "twin"  # what the command calls the baseline from a permuted start
+NUMBERS: dict[str, tuple[type, Callable[[Any], bool], str]] = {
+    "steps": (int, lambda value: value >= 1, "at least 1"),
+    "lr": (float, lambda value: value > 0, "above 0"),
+    "warmup": (float, lambda value: 0 <= value < 1, "a share of the run, from 0 to below 1"),
+    "batch": (int, lambda value: value >= 1, "at least 1"),
+}
+OF_A_VARIANT = (*CHOICES, *NUMBERS, "start")
 
 
 @dataclass(frozen=True)
@@ -57,6 +83,9 @@ class Settings:
     trials: the most trials of such a search: three, and further ones while the best rate is the lowest or highest.
     search: the share of a run's length that a trial of the search gets; a short trial favours a rate too high for the
         whole run, most of all for a variant that is easily shaken.
+    metric, higher: what variants are compared by, loss if None, and whether more of it is better.
+    margin: the difference that counts as none, as a share of the baseline's mean.
+    until_decided: add seeds until each variant is decided, ``seeds`` at most.
     warmup: the share of a run in which the learning rate grows from 0; it then falls along a cosine to a tenth.
     workers, threads: how many runs train side by side, and with how many threads each.
     """
@@ -72,6 +101,10 @@ class Settings:
     lrs: tuple[float, ...] | None = None
     trials: int = 5
     search: float = 1.0
+    metric: str | None = None
+    higher: bool = False
+    margin: float = MARGIN
+    until_decided: bool = False
     warmup: float = 0.2
     clip: float = 1.0
     weight_decay: float = 0.1
@@ -86,6 +119,11 @@ class Settings:
     eval_batches: int = 5
     probe_every: int = 40
     checkpoint_seconds: float = 10.0
+
+    def of(self, variant: Variant) -> Settings:
+        """Return the settings with what a variant has of its own."""
+        own = {name: value for name in ("batch", "warmup") if (value := getattr(variant, name)) is not None}
+        return dataclasses.replace(self, **own)
 
 
 @dataclass(frozen=True)
@@ -107,7 +145,9 @@ class Run:
     def recipe(self, settings: Settings) -> dict[str, Any]:
         """Return plain values that determine every number of the run."""
         found = dataclasses.asdict(self)
-        shared = {k: v for k, v in dataclasses.asdict(settings).items() if k not in FREE + SCHEDULED}
+        shared = {k: v for k, v in dataclasses.asdict(settings).items() if k not in FREE + SCHEDULED + JUDGED}
+        if ":" not in (settings.metric or ""):
+            shared["metric"] = None  # loss and accuracy are always logged
         return json.loads(json.dumps({**found, "settings": shared}))
 
 
@@ -134,18 +174,41 @@ class Plan:
         return json.loads(json.dumps(found))
 
 
-def cross(**choices: Sequence[str]) -> tuple[Variant, ...]:
+def cross(**choices: Sequence[Any]) -> tuple[Variant, ...]:
     """Combine every norm with every placement, attention and optimizer; names tell what varies, or the norm."""
-    unknown = set(choices) - set(CHOICES)
+    unknown = set(choices) - set(OF_A_VARIANT)
     if unknown:
-        raise ValueError(f"a variant has no {', '.join(sorted(unknown))}; it has {', '.join(CHOICES)}")
+        raise ValueError(f"a variant has no {', '.join(sorted(unknown))}; it has {', '.join(OF_A_VARIANT)}")
     varying = [key for key, values in choices.items() if len(values) > 1] or ["norm"]
     made = []
     for values in itertools.product(*choices.values()):
-        parts = dict(zip(choices, values, strict=True))
-        named = [parts.get(key) or getattr(Variant, key) for key in varying]
+        parts = {key: typed(key, value) for key, value in zip(choices, values, strict=True)}
+        named = [called(key, parts.get(key) or getattr(Variant, key)) for key in varying]
         made.append(Variant("+".join(named), **parts))
     return unique(made)
+
+
+def typed(field: str, value: Any) -> Any:
+    """Return a variant's field as the type it has.
+
+    >>> typed("steps", "100"), typed("norm", "dyt"), typed("lr", 1)
+    (100, 'dyt', 1.0)
+    """
+    if field not in NUMBERS:
+        return str(value)
+    kind, _, wanted = NUMBERS[field]
+    try:
+        found = kind(value)
+        if found != float(value):
+            raise ValueError
+    except (TypeError, ValueError):
+        raise ValueError(f"a variant's {field} must be {wanted}, not {value!r}") from None
+    return found
+
+
+def called(field: str, value: Any) -> str:
+    """Return what a name says of a field: a number needs its name."""
+    return f"{field}={value:g}" if field in NUMBERS else str(value)
 
 
 def unique(variants: Sequence[Variant]) -> tuple[Variant, ...]:
@@ -170,17 +233,18 @@ def read_variants(path: Path) -> tuple[Variant, ...]:
     if not isinstance(content, Mapping):
         raise ValueError(f"{path}: the file must hold a mapping, with 'variants' or lists to cross, not {content!r}")
     if "variants" not in content:
-        return cross(**{key: [value] if isinstance(value, str) else list(value) for key, value in content.items()})
+        return cross(**{key: value if isinstance(value, list) else [value] for key, value in content.items()})
     return unique([_variant(path, entry) for entry in content["variants"]])
 
 
 def _variant(path: Path, entry: Any) -> Variant:
     if isinstance(entry, str):
         return Variant(entry, norm=entry)
-    if not isinstance(entry, Mapping) or set(entry) - {"name", *CHOICES} or not entry:
-        raise ValueError(f"{path}: a variant is a mapping of {', '.join(('name', *CHOICES))}, not {entry!r}")
-    parts = {key: str(value) for key, value in entry.items()}
-    return Variant(**{"name": "+".join(v for k, v in parts.items() if k != "name"), **parts})
+    if not isinstance(entry, Mapping) or set(entry) - {"name", *OF_A_VARIANT} or not entry:
+        raise ValueError(f"{path}: a variant is a mapping of {', '.join(('name', *OF_A_VARIANT))}, not {entry!r}")
+    parts = {key: typed(key, value) for key, value in entry.items()}
+    named = "+".join(called(key, value) for key, value in parts.items() if key != "name")
+    return Variant(**{"name": named, **parts})
 
 
 def named_arguments(text: str) -> tuple[str, dict[str, Any]]:
@@ -285,7 +349,7 @@ def same(there: Any, here: Mapping[str, Any]) -> bool:
     """Whether a recipe is that of the run which is to be trained; what it is older than, it has at its default."""
     if not isinstance(there, Mapping) or not all(isinstance(there.get(k), Mapping) for k in ("variant", "settings")):
         return False
-    shared = {k: v for k, v in _defaults(Settings).items() if k not in FREE + SCHEDULED}
+    shared = {k: v for k, v in _defaults(Settings).items() if k not in FREE + SCHEDULED + JUDGED}
     return {**there, "variant": _full(there["variant"]), "settings": {**shared, **there["settings"]}} == here
 
 

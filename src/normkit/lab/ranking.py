@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import shorten
 
-from normkit.lab import findings
+from normkit.lab import findings, measures
 from normkit.lab.findings import Finding, Interval
-from normkit.lab.history import UNFINISHED, Comparison, Record, number, points
+from normkit.lab.history import UNFINISHED, Comparison, Record, points
 from normkit.lab.logs import CRASHED, DIVERGED, DONE
+from normkit.lab.measures import Measure
+from normkit.lab.plan import MARGIN
+from normkit.lab.speed import Ratio, ratios
 
 WAITING = "not started"
 LONGEST = 160  # characters of an error that the table repeats
@@ -23,21 +26,26 @@ ORDER = (DONE, UNFINISHED, WAITING, DIVERGED, CRASHED)
 class Row:
     """What became of a variant.
 
-    rank: the place among the variants that have finished seeds and none that failed, by the mean difference of the
-        final loss from the baseline's over the seeds that both have finished; else None.
+    place: the best and the worst place it may have among the variants that have finished seeds and none that failed,
+        by what is measured; equal numbers for all that could not be told apart. None for what failed, and controls.
     status: done, unfinished, not started, or the worst that befell a seed: diverged, crashed.
     happened: in words, what went wrong or is still missing; empty for a variant of which all is done.
-    final, best: the final and the lowest loss over the finished seeds; metric: the last one logged.
+    measured: what variants are compared by, over the finished seeds; final, best: the final and the lowest loss;
+        accuracy: the last one logged.
     finding: against the baseline; None for the baseline itself and where a seed failed or none is finished.
     edge: "lowest" or "highest" if the search of the learning rate ended there: a better one may lie beyond; or empty.
     steps_to_baseline, seconds_to_baseline: how long it took to the baseline's final loss of the same seed, the mean
         over seeds; None if a seed did not get there.
+    seconds, cpu_seconds: how long a run trained, and how long processors worked for it.
+    speed: a step's time over the baseline's, timed side by side.
+    measure, margin: what all rows are compared by, and the share of the baseline's that counts as no difference.
     unit: what the data's size is counted in: tokens, images or samples, also where a name says tokens.
     """
 
     variant: str
     is_baseline: bool
-    rank: int | None
+    is_twin: bool
+    place: tuple[int, int] | None
     status: str
     happened: str
     seeds: int
@@ -45,34 +53,66 @@ class Row:
     lr: float | None
     edge: str
     parameters: int | None
+    measured: Interval
     final: Interval
     best: Interval
-    metric: float | None
+    accuracy: Interval
     finding: Finding | None
     steps_to_baseline: float | None
     seconds_to_baseline: float | None
     seconds: float | None
+    cpu_seconds: float | None
+    speed: Ratio | None
     tokens_per_second: float | None
     unit: str
     peak_memory: float | None
+    measure: Measure
+    margin: float
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the runs allow one to say: findings and places, and how many seeds each variant was to have."""
+
+    told: dict[str, Finding]
+    places: dict[str, tuple[int, int]]
+    planned: dict[str, int]
 
 
 def rank(comparison: Comparison) -> list[Row]:
     """Return the rows, the best first, then what is unfinished, then what failed."""
-    statuses = {name: status(comparison, name) for name in comparison.variants}
-    sound = [name for name in comparison.variants if statuses[name] in (DONE, UNFINISHED)]
-    losses = {name: _losses(comparison.final_runs(name)) for name in sound}
-    losses = {name: found for name, found in losses.items() if found}
-    told = findings.findings(losses, comparison.baseline) if comparison.baseline in losses else {}
-    places = sorted(losses, key=lambda name: _lead(losses[name], losses.get(comparison.baseline, {})))
-    rows = [
-        _row(comparison, name, statuses[name], places.index(name) + 1 if name in places else None, told.get(name))
-        for name in comparison.variants
-    ]
-    return sorted(rows, key=lambda row: (row.rank or math.inf, ORDER.index(row.status)))
+    measure, timed = measures.of(comparison.settings), ratios(comparison.folder)
+    sound = [name for name in comparison.variants if not _failed(comparison, name)]
+    values = {name: _values(comparison.final_runs(name), measure.key) for name in sound}
+    judged = judge(comparison, values)
+    rows = [_row(comparison, name, judged, timed.get(name)) for name in comparison.variants]
+    lead = {name: _lead(found, values.get(comparison.baseline, {})) for name, found in values.items() if found}
+    sign = -1 if measure.higher else 1
+    return sorted(rows, key=lambda row: (sign * lead.get(row.variant, sign * math.inf), ORDER.index(row.status)))
 
 
-def status(comparison: Comparison, variant: str) -> str:
+def judge(comparison: Comparison, values: Mapping[str, Mapping[int, float]]) -> Judgement:
+    """Compare the variants of which no seed failed with the baseline, and with each other."""
+    given, measure = comparison.settings, measures.of(comparison.settings)
+    how = {"share": given.get("margin", MARGIN), "higher": measure.higher}
+    until = bool(given.get("until_decided"))
+    there = values if until else {name: found for name, found in values.items() if found}
+    told, planned = findings.judged(there, comparison.baseline, comparison.twins, comparison.seeds, until, **how)
+    ranked = {name: found for name, found in values.items() if found and name not in comparison.twins}
+    last = max((planned[name] for name in ranked), default=0)
+    level = findings.spent(comparison.seeds).get(last, findings.LEVEL) if until else findings.LEVEL
+    return Judgement(
+        {name: found for name, found in told.items() if values[name]},
+        findings.places(ranked, told, comparison.baseline, level=level, **how),
+        {name: planned.get(name, comparison.seeds) for name in comparison.variants},
+    )
+
+
+def _failed(comparison: Comparison, name: str) -> bool:
+    return status(comparison, name) in (DIVERGED, CRASHED)
+
+
+def status(comparison: Comparison, variant: str, planned: int = 0) -> str:
     """Tell what became of a variant: the worst of its seeds, or of its search where that left nothing to train."""
     runs = comparison.final_runs(variant)
     searched = comparison.search_runs(variant)
@@ -81,7 +121,7 @@ def status(comparison: Comparison, variant: str) -> str:
     if not runs:
         return UNFINISHED if searched else WAITING
     worst = max((run.status for run in runs), key=ORDER.index)
-    return UNFINISHED if worst == DONE and len(runs) < comparison.seeds else worst
+    return UNFINISHED if worst == DONE and sum(run.seed <= planned for run in runs) < planned else worst
 
 
 def edge(comparison: Comparison, variant: str) -> str:
@@ -92,35 +132,43 @@ def edge(comparison: Comparison, variant: str) -> str:
     return next((name for name, lr in ends.items() if lr in chosen), "")
 
 
-def _row(comparison: Comparison, name: str, state: str, place: int | None, found: Finding | None) -> Row:
-    runs = comparison.final_runs(name)
+def _row(comparison: Comparison, name: str, judged: Judgement, timed: Ratio | None) -> Row:
+    runs, planned = comparison.final_runs(name), judged.planned[name]
+    state = status(comparison, name, planned)
     done = [run for run in runs if run.status == DONE]
     steps, seconds = _reach(done, {run.seed: run for run in comparison.final_runs(comparison.baseline)})
+    key = measures.of(comparison.settings).key
     return Row(
         variant=name,
         is_baseline=name == comparison.baseline,
-        rank=place,
+        is_twin=name in comparison.twins,
+        place=judged.places.get(name),
         status=state,
-        happened=happened(comparison, name, state),
+        happened=happened(comparison, name, state, planned),
         seeds=len(done),
-        planned=comparison.seeds,
+        planned=planned,
         lr=runs[0].lr if runs else None,
         edge=edge(comparison, name),
         parameters=next((run.parameters for run in runs), None),
-        final=findings.interval(_losses(runs).values()),
+        measured=findings.interval(_values(runs, key).values()),
+        final=findings.interval(_values(runs, measures.LOSS).values()),
         best=findings.interval(_finite(run.final("best_loss") for run in done)),
-        metric=_over(statistics.fmean, (number(run.evals[-1].get("metric")) for run in done if run.evals)),
-        finding=found,
+        accuracy=findings.interval(_values(runs, measures.ACCURACY).values()),
+        finding=judged.told.get(name),
         steps_to_baseline=steps,
         seconds_to_baseline=seconds,
         seconds=_over(statistics.fmean, (run.final("seconds") for run in done)),
+        cpu_seconds=_over(statistics.fmean, (run.final("cpu_seconds") for run in done)),
+        speed=timed,
         tokens_per_second=_over(statistics.median, (run.final("tokens_per_second") for run in done)),
         unit=next((str(run.end["unit"]) for run in done if "unit" in run.end), "tokens"),
         peak_memory=_over(max, (run.final("peak_memory") for run in runs)),
+        measure=measures.of(comparison.settings),
+        margin=comparison.settings.get("margin", MARGIN),
     )
 
 
-def happened(comparison: Comparison, variant: str, state: str) -> str:
+def happened(comparison: Comparison, variant: str, state: str, planned: int) -> str:
     """Say what went wrong, or what is missing; nothing of a variant of which all is done."""
     runs = comparison.final_runs(variant)
     if state == DONE:
@@ -128,8 +176,8 @@ def happened(comparison: Comparison, variant: str, state: str) -> str:
     if state == WAITING:
         return "not started"
     if state == UNFINISHED:
-        done = sum(run.status == DONE for run in runs)
-        return f"unfinished: {done} of {comparison.seeds} seeds" if runs else "unfinished: in the learning-rate search"
+        done = sum(run.status == DONE and run.seed <= planned for run in runs)
+        return f"unfinished: {done} of {planned} seeds" if runs else "unfinished: in the learning-rate search"
     failed = [run for run in runs or comparison.search_runs(variant) if run.status == state]
     where = f"in {len(failed)} of {len(runs)} seeds" if runs else "at every learning rate tried"
     return f"{state} {where}{_why(failed)}"
@@ -143,13 +191,13 @@ def _why(failed: Sequence[Record]) -> str:
     return f", first at step {min(steps)}" if steps else ""
 
 
-def _losses(runs: Iterable[Record]) -> dict[int, float]:
-    """Return the final losses of the finished runs by seed."""
-    found = {run.seed: run.final() for run in runs if run.status == DONE}
-    return {seed: loss for seed, loss in found.items() if math.isfinite(loss)}
+def _values(runs: Iterable[Record], key: str) -> dict[int, float]:
+    """Return a measure of the finished runs by seed."""
+    found = {run.seed: run.measured(key) for run in runs if run.status == DONE}
+    return {seed: value for seed, value in found.items() if math.isfinite(value)}
 
 
-def _lead(losses: dict[int, float], baseline: dict[int, float]) -> float:
+def _lead(losses: Mapping[int, float], baseline: Mapping[int, float]) -> float:
     """Return the mean difference from the baseline over the seeds in common; without any, that of the means."""
     shared = losses.keys() & baseline.keys()
     if shared:

@@ -3,7 +3,7 @@
 Each variant first gets the same small search of its learning rate, in full runs with a seed of their own (0): three
 rates around the usual one, then one more beyond the best as long as that is the lowest or the highest, until the budget
 of trials is spent. Then the best rate is trained with every seed, seed by seed, so that a comparison cut short is still
-a fair one.
+a fair one. Where seeds go on until it is decided, they do so look by look, for the variants that are not.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from normkit.lab import logs, tasks
+from normkit.lab import findings, logs, measures, tasks
 from normkit.lab.engines import Engine
 from normkit.lab.files import Damaged, Folder, Unwritable, replace_file, set_aside
 from normkit.lab.plan import SEARCH_SEED, Plan, Run, Variant, differences, environment, same
@@ -34,25 +34,60 @@ def ready(plan: Plan, results: Mapping[str, Mapping[str, Any]]) -> list[Run]:
     """Return the runs that could start now, in order, those that have ended left out."""
     trials = [run for variant in plan.variants for run in search(plan, variant, results)]
     rates = {variant.name: best_rate(plan, variant, results) for variant in plan.variants}
+    wanted = seeds_wanted(plan, rates, results)
     finals = [
         final(plan, variant, rate, seed)
-        for seed in range(1, plan.settings.seeds + 1)
+        for seed in range(1, max(wanted.values(), default=0) + 1)
         for variant in plan.variants
-        if (rate := rates[variant.name]) is not None
+        if (rate := rates[variant.name]) is not None and seed <= wanted[variant.name]
     ]
     return [run for run in trials + finals if run.name not in results]
 
 
-def search(plan: Plan, variant: Variant, results: Mapping[str, Mapping[str, Any]]) -> list[Run]:
-    """Return the trials of a variant's search that can be named now, ended ones too."""
+def seeds_wanted(
+    plan: Plan, rates: Mapping[str, float | None], results: Mapping[str, Mapping[str, Any]]
+) -> dict[str, int]:
+    """Return how many seeds each variant needs as far as can be told now; one that has failed needs no more."""
     settings = plan.settings
+    if not settings.until_decided:
+        return dict.fromkeys(rates, settings.seeds)
+    values = {v.name: _values(plan, v, rates[v.name], results) for v in plan.variants}
+    failed = {name for name in rates if rates[name] is None and not _searching(plan, name, results)}
+    failed |= {name for name, found in values.items() if math.inf in found.values()}
+    sound = {name: found for name, found in values.items() if name not in failed}
+    twins = {variant.name for variant in plan.variants if variant.start != "own"}
+    _, wanted = findings.judged(sound, plan.baseline, twins, settings.seeds, until=True, share=settings.margin)
+    return {name: wanted.get(name, len(values[name])) for name in rates}
+
+
+def _values(
+    plan: Plan, variant: Variant, rate: float | None, results: Mapping[str, Mapping[str, Any]]
+) -> dict[int, float]:
+    """Return by seed what the runs of a variant that have ended are judged by; less is better."""
+    seeds = range(1, plan.settings.seeds + 1) if rate is not None else ()
+    found = {seed: value_of(plan, results.get(final(plan, variant, rate or 0.0, seed).name)) for seed in seeds}
+    return {seed: value for seed, value in found.items() if value is not None}
+
+
+def _searching(plan: Plan, name: str, results: Mapping[str, Mapping[str, Any]]) -> bool:
+    return any(run.name not in results for run in search(plan, plan.variant(name), results))
+
+
+def search(plan: Plan, variant: Variant, results: Mapping[str, Mapping[str, Any]]) -> list[Run]:
+    """Return the trials of a variant's search that can be named now, ended ones too.
+
+    None for a variant whose rate is given, or that is another's twin and takes its rate.
+    """
+    settings = plan.settings
+    if variant.lr is not None or sibling(plan, variant) is not None:
+        return []
     if settings.lrs is not None:
         return [trial(plan, variant, lr) for lr in settings.lrs] if len(settings.lrs) > 1 else []
     if settings.trials <= 1:
         return []
     rates = first_rates(tasks.usual_rate(variant.optimizer), settings.trials)
     while len(rates) < settings.trials:
-        further = next_rate({lr: loss_of(results.get(trial(plan, variant, lr).name)) for lr in rates})
+        further = next_rate({lr: value_of(plan, results.get(trial(plan, variant, lr).name)) for lr in rates})
         if further is None:
             break
         rates.append(further)
@@ -61,15 +96,27 @@ def search(plan: Plan, variant: Variant, results: Mapping[str, Mapping[str, Any]
 
 def trial(plan: Plan, variant: Variant, lr: float) -> Run:
     """Return the run that tries a learning rate."""
-    settings = plan.settings
-    steps = None if settings.steps is None else max(1, round(settings.steps * settings.search))
-    seconds = None if settings.seconds is None else settings.seconds * settings.search
-    return Run(variant, lr, SEARCH_SEED, "search", steps, seconds)
+    steps, seconds = length(plan, variant)
+    share = plan.settings.search
+    steps = None if steps is None else max(1, round(steps * share))
+    return Run(variant, lr, SEARCH_SEED, "search", steps, None if seconds is None else seconds * share)
 
 
 def final(plan: Plan, variant: Variant, lr: float, seed: int) -> Run:
     """Return a run that counts."""
-    return Run(variant, lr, seed, "final", plan.settings.steps, plan.settings.seconds)
+    return Run(variant, lr, seed, "final", *length(plan, variant))
+
+
+def length(plan: Plan, variant: Variant) -> tuple[int | None, float | None]:
+    """Return the steps or the seconds of a variant's full run."""
+    return (variant.steps, None) if variant.steps is not None else (plan.settings.steps, plan.settings.seconds)
+
+
+def sibling(plan: Plan, variant: Variant) -> Variant | None:
+    """Return the variant that a twin has all in common with but its start and its name."""
+    own = {**vars(variant), "start": "own"}
+    alike = (other for other in plan.variants if {**vars(other), "name": variant.name} == own)
+    return next(alike, None) if variant.start != "own" else None
 
 
 def first_rates(usual: float, trials: int) -> list[float]:
@@ -103,21 +150,28 @@ def round_rate(lr: float) -> float:
     return float(f"{lr:.6g}")
 
 
-def loss_of(result: Mapping[str, Any] | None) -> float | None:
-    """Return the final loss of a run, infinity if it diverged or crashed, None if it has not ended."""
+def value_of(plan: Plan, result: Mapping[str, Any] | None) -> float | None:
+    """Return the number that a run is judged by, turned so that less is better.
+
+    Infinity if the run diverged or crashed, None if it has not ended.
+    """
     if result is None:
         return None
-    loss = result.get("final_loss")
-    return loss if result["status"] == logs.DONE and loss is not None and math.isfinite(loss) else math.inf
+    final = result.get("final") or {measures.LOSS: result.get("final_loss")}
+    return measures.of(vars(plan.settings)).badness(final) if result["status"] == logs.DONE else math.inf
 
 
 def best_rate(plan: Plan, variant: Variant, results: Mapping[str, Mapping[str, Any]]) -> float | None:
     """Return the learning rate for a variant's full runs; None while the search lasts, or if all failed."""
-    settings = plan.settings
+    settings, twin = plan.settings, sibling(plan, variant)
+    if variant.lr is not None:
+        return round_rate(variant.lr)
+    if twin is not None:
+        return best_rate(plan, twin, results)
     trials = search(plan, variant, results)
     if not trials:
         return round_rate(settings.lrs[0] if settings.lrs else tasks.usual_rate(variant.optimizer))
-    losses = {run.lr: loss_of(results.get(run.name)) for run in trials}
+    losses = {run.lr: value_of(plan, results.get(run.name)) for run in trials}
     if None in losses.values():
         return None
     best = min(losses, key=lambda lr: losses[lr])  # type: ignore[arg-type,return-value]
@@ -127,7 +181,8 @@ def best_rate(plan: Plan, variant: Variant, results: Mapping[str, Mapping[str, A
 def steps_in_all(plan: Plan, results: Mapping[str, Mapping[str, Any]]) -> float:
     """Return how many full runs' worth of training a comparison is, as far as can be told now: searches may go on."""
     trials = sum(len(search(plan, variant, results)) for variant in plan.variants)
-    return len(plan.variants) * plan.settings.seeds + trials * plan.settings.search
+    rates = {variant.name: best_rate(plan, variant, results) for variant in plan.variants}
+    return sum(seeds_wanted(plan, rates, results).values()) + trials * plan.settings.search
 
 
 def ended(folder: Folder, plan: Plan, retry: bool = False) -> Results:
@@ -202,8 +257,7 @@ def require_space(folder: Folder, parameters: int, workers: int) -> None:
 
 def check(plan: Plan) -> int:
     """Build every variant and pass one batch through it; return the parameters of the largest."""
-    task = tasks.load(plan.settings)
-    return max(tasks.check_variant(task, variant, plan.settings) for variant in plan.variants)
+    return max(tasks.check_variant(variant, plan.settings) for variant in plan.variants)
 
 
 def conduct(

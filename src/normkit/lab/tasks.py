@@ -9,8 +9,10 @@ torch.Size([])
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit import catalog
-from normkit.lab import data, models, samples
+from normkit.lab import data, measures, models, samples
 from normkit.lab.data import Data
 from normkit.lab.plan import Settings, Variant, named_arguments
 from normkit.lab.swap import maker, swap
@@ -40,18 +42,50 @@ DEFAULT_DATA = {"decoder": "python-docs", "vit": "digits", "resnet": "digits"}
 
 @dataclass
 class Task:
-    """What is trained: batches, a model to build, the loss of a batch, its size, and how often a model is right."""
+    """What is trained: batches, a model to build, the loss of a batch, its size, and how often a model is right.
+
+    metric: a user's own measure, of a model and all held-out batches.
+    """
 
     data: Data
     build: Callable[[Variant, int], nn.Module]
     loss: Callable[[nn.Module, Any], Tensor]
     size: Callable[[Any], int]
     accuracy: Callable[[nn.Module, Any], Tensor] | None = None
+    metric: Callable[[nn.Module, list[Any]], Any] | None = None
+
+
+LOADED = ("model", "data", "val", "batch", "length", "eval_batches", "metric")
+
+
+def load(settings: Settings) -> Task:
+    """Read the data and prepare to build the model that ``settings`` name; what was loaded last is kept."""
+    return loaded(Settings(**{name: getattr(settings, name) for name in LOADED}))
 
 
 @functools.lru_cache(maxsize=1)
-def load(settings: Settings) -> Task:
-    """Read the data and prepare to build the model that ``settings`` name."""
+def loaded(settings: Settings) -> Task:
+    """Return the task; only what the settings say of model, data and measure is looked at."""
+    task = _task(settings)
+    measure = measures.of(vars(settings))
+    if measure.key == measures.OWN:
+        task.metric = measures.found_at(settings.metric or "")
+    if measure.key == measures.ACCURACY and task.accuracy is None:
+        raise ValueError(f"model {settings.model!r} on data {settings.data!r} has no accuracy: it tells no classes")
+    return dataclasses.replace(task, build=_started(task.build))
+
+
+def _started(build: Callable[[Variant, int], nn.Module]) -> Callable[[Variant, int], nn.Module]:
+    """Build a model from the start that the variant names."""
+
+    def built(variant: Variant, seed: int) -> nn.Module:
+        model = build(variant, seed)
+        return models.permuted(model, seed) if variant.start == "permuted" else model
+
+    return built
+
+
+def _task(settings: Settings) -> Task:
     name, arguments = (
         named_arguments(settings.model) if settings.model.split(":")[0] in BUILT_IN else (settings.model, {})
     )
@@ -389,8 +423,9 @@ def make_optimizer(name: str, model: nn.Module, lr: float, weight_decay: float) 
     return build([group for group in groups if group["params"]], **arguments)
 
 
-def check_variant(task: Task, variant: Variant, settings: Settings) -> int:
+def check_variant(variant: Variant, settings: Settings) -> int:
     """Pass one batch through a variant, there and back, to find a misfit before training; return its parameters."""
+    task = load(settings.of(variant))
     try:
         model = task.build(variant, 1)
         batch = task.data.train(1, 1)
@@ -398,7 +433,23 @@ def check_variant(task: Task, variant: Variant, settings: Settings) -> int:
         task.loss(model, batch).backward()
     except Exception as error:
         raise ValueError(f"variant {variant.name!r} does not fit: {error}") from error
+    _check_metric(task, model, settings)
     return sum(p.numel() for p in model.parameters())
+
+
+@torch.no_grad()
+def _check_metric(task: Task, model: nn.Module, settings: Settings) -> None:
+    if task.metric is None:
+        return
+    try:
+        found = float(task.metric(model.eval(), task.data.validation()))
+    except Exception as error:
+        raise ValueError(
+            f"metric {settings.metric!r} fails: {type(error).__name__}: {error}; it is called with the model and a "
+            "list of held-out batches, and returns a number"
+        ) from error
+    if not math.isfinite(found):
+        raise ValueError(f"metric {settings.metric!r} gives {found} for a model that is not trained; wanted a number")
 
 
 def default_data(model: str) -> str:

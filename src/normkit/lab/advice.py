@@ -1,0 +1,171 @@
+"""What a comparison comes to, in sentences: what to keep, what is as good and cheaper, what is worse, and how sure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from normkit.lab import findings
+from normkit.lab.findings import BETTER, EQUAL, FEW, SAME, WORSE
+from normkit.lab.logs import CRASHED, DIVERGED, DONE
+from normkit.lab.ranking import Row
+from normkit.lab.words import Scale, chance, faster, listed, scale_of
+
+CHEAPER = 0.02  # a share of time that is worth a change, if the whole interval says that there is some
+
+
+def headline(rows: Sequence[Row]) -> str:
+    """Say in a line what to do."""
+    baseline, scale = _baseline(rows), scale_of(rows)
+    tested = [row for row in rows if row.finding and row.finding.word != FEW and not row.is_twin]
+    better = [row for row in tested if row.finding and row.finding.word == BETTER]
+    if _failed(baseline):
+        return f"{baseline.variant} {baseline.status}: nothing can be told against it"
+    if better:
+        taken, first = better[0], better[0].place
+        level = [row.variant for row in better[1:] if row.place == first]
+        beside = f" or {listed(level)}" if level else ""
+        return f"Take {taken.variant}{beside}: {_lead(taken, baseline, scale)}"
+    cheap = [row for row in tested if row.finding and row.finding.word == EQUAL and is_cheaper(row)]
+    if cheap:
+        taken = min(cheap, key=lambda row: row.speed.median if row.speed else 1.0)
+        return f"Take {taken.variant}: as good as {baseline.variant}, and {faster(taken.speed, brief=False)}"
+    if not any(row.finding for row in rows if not row.is_twin):
+        return f"{baseline.variant} has nothing to be compared with yet"
+    if not tested:
+        return f"Too few seeds to tell anything from {baseline.variant}"
+    return f"Keep {baseline.variant}: {_why_keep(tested)}"
+
+
+def _why_keep(tested: Sequence[Row]) -> str:
+    words = {row.finding.word for row in tested if row.finding}
+    if words == {WORSE}:
+        return "the others are worse" if len(tested) > 1 else f"{tested[0].variant} is worse"
+    if words == {EQUAL}:
+        return (
+            "the others are as good, and none is surely cheaper"
+            if len(tested) > 1
+            else (f"{tested[0].variant} is as good, and not surely cheaper")
+        )
+    return "nothing was found to be better"
+
+
+def is_cheaper(row: Row) -> bool:
+    """Whether a step surely takes less time than the baseline's, by as much as is worth a change."""
+    return row.speed is not None and row.speed.high < 1 and row.speed.median <= 1 - CHEAPER
+
+
+def is_sure(row: Row) -> bool:
+    """Whether a step surely takes more, or less, time than the baseline's."""
+    return row.speed is not None and (row.speed.high < 1 or row.speed.low > 1)
+
+
+def answer(rows: Sequence[Row]) -> list[str]:
+    """Say in sentences what was found."""
+    baseline, scale = _baseline(rows), scale_of(rows)
+    others = [row for row in rows if not row.is_baseline and not row.is_twin]
+    if _failed(baseline):
+        told = [f"The baseline {baseline.variant} {baseline.happened}, so nothing can be told against it."]
+    else:
+        told = [_compared(row, baseline, scale) for row in others if _word(row) in (BETTER, WORSE)]
+        told += _equals(others, baseline, scale)
+        told += _open(others, baseline, scale)
+        told += _untold(others, baseline)
+        told += [_control(row, baseline, scale) for row in rows if row.is_twin and row.finding]
+    failed = [row for row in rows if _failed(row) and not row.is_baseline]
+    return [*told, *(f"{row.variant} {row.happened}." for row in failed), *_edges(rows), *_left(rows)]
+
+
+def _baseline(rows: Sequence[Row]) -> Row:
+    return next(row for row in rows if row.is_baseline)
+
+
+def _failed(row: Row) -> bool:
+    return row.status in (DIVERGED, CRASHED)
+
+
+def _word(row: Row) -> str:
+    return row.finding.word if row.finding else ""
+
+
+def _lead(row: Row, baseline: Row, scale: Scale) -> str:
+    assert row.finding is not None
+    mean = row.finding.difference.mean
+    return f"its {scale.measure.name} is {scale.size(mean)} {_way(mean)} than {baseline.variant}'s"
+
+
+def _way(mean: float) -> str:
+    return "lower" if mean < 0 else "higher"
+
+
+def _compared(row: Row, baseline: Row, scale: Scale) -> str:
+    """Say how much better or worse a variant is, how sure that is, and what it costs."""
+    assert row.finding is not None
+    mean, half, seeds = row.finding.difference
+    size = scale.difference(findings.Interval(abs(mean), half, seeds), "")
+    unit = " points" if "points" in scale.unit else ""
+    what = f"its final {scale.measure.name}" if scale.measure.name == "loss" else f"its {scale.measure.name}"
+    odds = f"p = {chance(row.finding.p)}".replace("= <", "< ")
+    cost = f"; {faster(row.speed, brief=False)}" if is_sure(row) else ""
+    return (
+        f"{row.variant} is {row.finding.word} than {baseline.variant}: {what} is {size}{unit} {_way(mean)} "
+        f"({odds}, {seeds} seeds){cost}."
+    )
+
+
+def _equals(rows: Sequence[Row], baseline: Row, scale: Scale) -> list[str]:
+    """Name what is as good, and what of that is cheaper."""
+    equal = [row for row in rows if _word(row) == EQUAL]
+    if not equal:
+        return []
+    costs = [f"{row.variant} ({faster(row.speed, brief=False)})" if is_sure(row) else row.variant for row in equal]
+    odds = chance(max(row.finding.equal for row in equal if row.finding))
+    within = scale.share(rows[0].margin)
+    return [f"As good as {baseline.variant}, within {within} (p = {odds}): {listed(costs)}.".replace("= <", "< ")]
+
+
+def _open(rows: Sequence[Row], baseline: Row, scale: Scale) -> list[str]:
+    """Name what is neither told apart nor as good, how small a difference would have been seen, and what would do."""
+    found = [row for row in rows if row.finding and _word(row) == SAME]
+    if not found:
+        return []
+    least = max(row.finding.least for row in found if row.finding)
+    needed = [seeds for row in found if row.finding and (seeds := findings.seeds_needed(row.finding))]
+    sentence = f"No difference from {baseline.variant} was found for {listed([row.variant for row in found])}"
+    sentence += f"; one of {scale.size(least)} would have been, four times in five" if least > 0 else ""
+    more = f" About {max(needed)} seeds would tell {scale.share(rows[0].margin)}." if needed else ""
+    return [f"{sentence}.{more}"]
+
+
+def _untold(rows: Sequence[Row], baseline: Row) -> list[str]:
+    """Name what has too few seeds."""
+    few = listed([row.variant for row in rows if _word(row) == FEW])
+    need = f"{findings.ENOUGH} seeds of both must be finished"
+    return [f"Too few seeds to tell {few} from {baseline.variant}: {need}."] if few else []
+
+
+def _control(row: Row, baseline: Row, scale: Scale) -> str:
+    """Say what chance alone makes of the baseline."""
+    assert row.finding is not None
+    size = scale.difference(row.finding.difference)
+    unit = " points" if "points" in scale.unit else ""
+    said = f"Control: {row.variant}, which is {baseline.variant} from another start, differs by {size}{unit}"
+    if row.finding.word in (BETTER, WORSE):
+        return f"{said}, which is more than chance should give: trust no finding of this size here."
+    return f"{said}, by chance alone."
+
+
+def _edges(rows: Sequence[Row]) -> list[str]:
+    """Name the variants whose search ended with its best learning rate at an end."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if row.edge:
+            found.setdefault(f"{row.edge} learning rate tried, {row.lr:g},", []).append(row.variant)
+    return [
+        f"The search ended at its edge: the {said} was the best for {', '.join(names)}; a better one may lie beyond."
+        for said, names in found.items()
+    ]
+
+
+def _left(rows: Sequence[Row]) -> list[str]:
+    left = [row.variant for row in rows if row.status not in (DONE, DIVERGED, CRASHED)]
+    return [f"Not finished: {', '.join(left)}; the same command goes on from here."] if left else []

@@ -1,0 +1,75 @@
+"""What variants are compared by: the held-out loss, the accuracy, or a function of the user's own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+LOSS, ACCURACY = "loss", "accuracy"
+OWN = "metric"  # what a log calls the value of a user's own measure
+DIRECTIONS = ("lower", "higher")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number by which variants are compared.
+
+    name: what it is called in words; key: what the logs call it; higher: whether more of it is better.
+    """
+
+    name: str = LOSS
+    key: str = LOSS
+    higher: bool = False
+
+    def badness(self, values: Mapping[str, Any]) -> float:
+        """Return the number turned so that less is better; infinity where there is none.
+
+        >>> Measure("accuracy", "accuracy", higher=True).badness({"loss": 0.3, "accuracy": 0.9})
+        -0.9
+        """
+        value = values.get(self.key)
+        finite = isinstance(value, int | float) and math.isfinite(value)
+        return (-value if self.higher else value) if finite else math.inf  # type: ignore[operator,return-value]
+
+
+def of(settings: Mapping[str, Any]) -> Measure:
+    """Return the measure that some settings name.
+
+    >>> of({"metric": "mine:f1", "higher": True})
+    Measure(name='f1', key='metric', higher=True)
+    """
+    named = settings.get("metric") or LOSS
+    if named in (LOSS, ACCURACY):
+        return Measure(named, named, named == ACCURACY)
+    return Measure(named.rpartition(":")[2], OWN, bool(settings.get("higher")))
+
+
+def found_at(source: str) -> Callable[..., Any]:
+    """Import a user's measure, ``module:function``: a function of the model and the held-out batches."""
+    from normkit.lab.data import resolve
+
+    if ":" not in source:
+        raise ValueError(f"metric {source!r} is unknown; it is 'loss', 'accuracy' or 'module:function'")
+    found = resolve(source, "metric")
+    if not callable(found):
+        raise ValueError(f"metric {source!r} is no function of a model and its held-out batches")
+    return found
+
+
+def is_higher_better(source: str, direction: str | None) -> bool:
+    """Return whether more is better: as the user says, or the function's own ``higher_is_better``."""
+    if source in (LOSS, ACCURACY):
+        if direction is not None and (direction == "higher") != (source == ACCURACY):
+            raise ValueError(f"--metric-direction {direction} contradicts --metric {source}")
+        return source == ACCURACY
+    said = getattr(found_at(source), "higher_is_better", None)
+    if direction is not None:
+        return direction == "higher"
+    if not isinstance(said, bool):
+        raise ValueError(
+            f"metric {source!r} does not say whether more is better: give --metric-direction higher or lower, or the "
+            "function an attribute higher_is_better"
+        )
+    return said

@@ -1,0 +1,157 @@
+"""What a training step of each variant takes, timed side by side with the baseline's once all runs have ended.
+
+Steps of both are taken in turn, in an order that turns too, so that what else the machine does hits both alike. The
+ratio of each round's times is what counts; its median has an interval from the ratios' order alone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from normkit.lab.files import Folder, replace_file
+from normkit.lab.plan import Plan, Settings, Variant
+
+ROUNDS, FEWEST = 40, 10  # of a race; fewer than the first if they take longer than SECONDS
+SECONDS = 4.0
+WARM_UP = 2
+LEVEL = 0.05
+CPU, WALL = "CPU time", "time"  # what is compared: on a CPU what its cores work, which others' work does not lengthen
+
+
+class Ratio(NamedTuple):
+    """A variant's time for a sample over the baseline's: the median over rounds, and its interval."""
+
+    median: float
+    low: float
+    high: float
+    rounds: int
+    clock: str
+
+
+def measure(plan: Plan, folder: Folder, names: Sequence[str]) -> None:
+    """Race those variants against the baseline that have not been raced, and keep the rounds' times."""
+    there = read_rounds(folder.root)
+    missing = [name for name in names if name != plan.baseline and name not in there]
+    if not missing or plan.baseline not in names:
+        return
+    torch.set_num_threads(plan.settings.threads)
+    for name in missing:
+        there[name] = race(*(stepper(plan.variant(one), plan.settings) for one in (plan.baseline, name)))
+    content = {"clock": WALL if plan.settings.device == "cuda" else CPU, "baseline": plan.baseline, "rounds": there}
+    replace_file(path_of(folder.root), json.dumps(content) + "\n")
+
+
+def stepper(variant: Variant, settings: Settings) -> Callable[[], tuple[float, float]]:
+    """Return a function that takes a training step, and returns its CPU and wall time for a sample."""
+    from normkit.lab import tasks
+    from normkit.lab.models import spheres
+
+    task = tasks.load(settings.of(variant))
+    device = torch.device(settings.device)
+    model = task.build(variant, 1).to(device)
+    optimizer = tasks.make_optimizer(variant.optimizer, model, 1e-6, settings.weight_decay)
+    batch = _moved(task.data.train(1, 1), device)
+    size, load, kind, kept = task.size(batch), task.loss, _autocast(settings), spheres(model)
+
+    def step() -> tuple[float, float]:
+        began, worked = time.perf_counter(), time.process_time()
+        with torch.autocast(device.type, kind, enabled=kind is not None):
+            loss = load(model, batch)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip or math.inf)
+        optimizer.step()
+        optimizer.zero_grad()
+        for module in kept:
+            module.normalize_weights()  # type: ignore[operator]
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        return (time.process_time() - worked) / size, (time.perf_counter() - began) / size
+
+    return step
+
+
+def _autocast(settings: Settings) -> torch.dtype | None:
+    return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(settings.precision)
+
+
+def _moved(batch: Any, device: torch.device) -> Any:
+    from accelerate.utils import send_to_device
+
+    return send_to_device(batch, device)
+
+
+def race(baseline: Callable[[], Any], variant: Callable[[], Any]) -> list[list[float]]:
+    """Take steps of both in turn; return of every round the baseline's times and the variant's."""
+    for _ in range(WARM_UP):
+        baseline(), variant()
+    rounds: list[list[float]] = []
+    began = time.perf_counter()
+    while len(rounds) < FEWEST or (len(rounds) < ROUNDS and time.perf_counter() - began < SECONDS):
+        if len(rounds) % 2:
+            second, first = variant(), baseline()
+        else:
+            first, second = baseline(), variant()
+        rounds.append([*first, *second])
+    return rounds
+
+
+def path_of(root: str | Path) -> Path:
+    """Return where the times of a comparison are."""
+    return Path(root) / "speed.json"
+
+
+def read_rounds(root: str | Path) -> dict[str, list[list[float]]]:
+    """Return the rounds of every variant raced so far; of a file that cannot be read, none."""
+    return dict(_content(root).get("rounds", {}))
+
+
+def ratios(root: str | Path) -> dict[str, Ratio]:
+    """Return what each variant's step takes of the baseline's, as the file in a comparison's folder tells it.
+
+    With several variants, each interval is wider, so that all hold together at 1 - :data:`LEVEL`.
+    """
+    content = _content(root)
+    clock = content.get("clock", CPU)
+    at = 0 if clock == CPU else 1
+    rounds: Mapping[str, Any] = content.get("rounds", {})
+    return {
+        name: _ratio([row[2 + at] / row[at] for row in found if row[at] > 0], LEVEL / len(rounds), clock)
+        for name, found in rounds.items()
+    }
+
+
+def _ratio(found: Sequence[float], level: float, clock: str) -> Ratio:
+    import numpy as np
+
+    low, high = interval_of_median(found, level)
+    return Ratio(float(np.median(found)) if found else math.nan, low, high, len(found), clock)
+
+
+def interval_of_median(found: Sequence[float], level: float) -> tuple[float, float]:
+    """Return the values between which the median lies, by the sign test; any value where there are too few.
+
+    >>> interval_of_median(range(1, 11), 0.05), interval_of_median([1, 2], 0.05)
+    ((2, 9), (-inf, inf))
+    """
+    ordered, chance, cut = sorted(found), 0.0, 0
+    while cut <= len(ordered) // 2:
+        chance += math.comb(len(ordered), cut) / 2 ** len(ordered)
+        if chance > level / 2:
+            break
+        cut += 1
+    return (ordered[cut - 1], ordered[-cut]) if cut else (-math.inf, math.inf)
+
+
+def _content(root: str | Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path_of(root).read_text())
+        return found if all(len(row) == 4 for rows in found["rounds"].values() for row in rows) else {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}

@@ -1,0 +1,169 @@
+"""The ranked table: for a terminal, which is narrow, and for the page."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from normkit.lab import measures
+from normkit.lab.ranking import Row
+from normkit.lab.words import (
+    chance,
+    decimals,
+    faster,
+    fixed,
+    memory,
+    percent,
+    rounded,
+    scale_of,
+    seconds,
+    with_interval,
+)
+
+NAME, WORD, GAP = 20, 16, 2  # characters of a terminal's line: for a name, for a word, between columns
+ENOUGH = 0.5  # the share of the rows that must have something to say, for a column to stay
+
+
+class Column(NamedTuple):
+    """A column of the table.
+
+    words: whether it holds words rather than numbers; brief: whether a terminal, which is narrow, shows it too.
+    kept: whether it stays also where most rows have nothing to say.
+    """
+
+    title: str
+    text: Callable[[Row], str]
+    words: bool = False
+    brief: bool = False
+    kept: bool = False
+
+
+def columns_of(rows: Sequence[Row]) -> list[Column]:
+    """Return the columns that have enough to say."""
+    scale, measure = scale_of(rows), rows[0].measure
+    digits = decimals(row.final.mean for row in rows)
+    baseline = next(row.variant for row in rows if row.is_baseline)
+    baseline = baseline if len(baseline) <= NAME else "the baseline"
+    by_loss, by_accuracy = measure.key == measures.LOSS, measure.key == measures.ACCURACY
+    every = [
+        Column("final loss" if by_loss else measure.name, lambda row: scale.value(row.measured), brief=True, kept=True),
+        Column(
+            f"minus {baseline}'s{', points' * by_accuracy}",
+            lambda row: scale.difference(row.finding.difference) if row.finding else "",
+            brief=True,
+            kept=True,
+        ),
+        Column("finding", finding, words=True, brief=True, kept=True),
+        Column("could find", lambda row: scale.size(row.finding.least) if row.finding else "", brief=True, kept=True),
+        Column("time a step", lambda row: faster(row.speed), brief=True, kept=True),
+        Column("p", lambda row: chance(row.finding.p) if row.finding else "", brief=True, kept=True),
+        Column("accuracy", lambda row: "" if by_accuracy else percent(row.accuracy), brief=True),
+        Column("final loss", lambda row: "" if by_loss else with_interval(row.final, digits)),
+        Column("best loss", lambda row: fixed(row.best.mean, digits)),
+        Column(f"steps to {baseline}'s loss", lambda row: rounded(row.steps_to_baseline)),
+        Column("seconds", lambda row: seconds(row.seconds)),
+        Column("CPU seconds", lambda row: seconds(row.cpu_seconds)),
+        Column(f"{rows[0].unit}/s", lambda row: rounded(row.tokens_per_second), brief=True),
+        Column("peak memory", lambda row: memory(row.peak_memory), brief=True),
+        Column("learning rate", lambda row: "" if row.lr is None else f"{row.lr:g}"),
+        Column("seeds", lambda row: f"{row.seeds}" if row.seeds >= row.planned else f"{row.seeds} of {row.planned}"),
+    ]
+    return [column for column in every if speaks(column, rows)]
+
+
+def speaks(column: Column, rows: Sequence[Row]) -> bool:
+    """Whether a column has something to say, and unless it stays for that, in most rows with finished seeds."""
+    ended = [bool(column.text(row)) for row in rows if row.seeds]
+    return any(column.text(row) for row in rows) and (column.kept or sum(ended) > ENOUGH * len(ended))
+
+
+def finding(row: Row) -> str:
+    """Say what may be said of a row against the baseline, and what is missing."""
+    said = row.finding.word if row.finding else "baseline" if row.is_baseline else ""
+    control = "control" if row.is_twin else ""
+    return "; ".join(filter(None, (control, said, row.happened)))
+
+
+def place(row: Row) -> str:
+    """Return the place, or the places that a variant may have that others may have as well."""
+    if row.place is None:
+        return ""
+    best, worst = row.place
+    return f"{best}" if best == worst else f"{best}-{worst}"
+
+
+def table(rows: Sequence[Row], width: int | None = None) -> str:
+    """Return the ranked table as text; ``width`` is the terminal's by default, columns that do not fit are left out."""
+    from rich.console import Console
+
+    console = Console(width=width or terminal_width(), color_system=None)
+    with console.capture() as captured:
+        console.print(rich_table(rows, width))
+    return captured.get().rstrip("\n")
+
+
+def rich_table(rows: Sequence[Row], width: int | None = None) -> Any:
+    """Return the ranked table for a rich console: the columns that fit in ``width``, and which do not."""
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    names = {row.variant: folded(row.variant) for row in rows}
+    made.add_column("", no_wrap=True)
+    made.add_column("variant", no_wrap=True)
+    first = max(len(line) for name in names.values() for line in name.split("\n"))
+    columns, left = fitting(rows, (width or terminal_width()) - first - max(len(place(row)) for row in rows) - 2 * GAP)
+    for column in columns:
+        title, least = column.title.replace(" ", "\n", 1), _longest_word(rows, column)
+        if column.words:
+            made.add_column(title, min_width=least)
+        else:
+            made.add_column(title, justify="right", no_wrap=True)
+    for row in rows:
+        cells = [Text(cell) for cell in (place(row), names[row.variant], *(column.text(row) for column in columns))]
+        made.add_row(*cells, style="bold" if row.is_baseline else None)
+    note = f"Not shown for want of room: {', '.join(column.title for column in left)}."
+    return Group(made, Text(note, style="dim")) if left else made
+
+
+def fitting(rows: Sequence[Row], room: int) -> tuple[list[Column], list[Column]]:
+    """Return the first of a terminal's columns, as many as there is room for, and those that are left out."""
+    columns = [column for column in columns_of(rows) if column.brief]
+    ends = accumulate(GAP + _width(rows, column) for column in columns)
+    count = sum(end <= room for end in ends)
+    return columns[:count], columns[count:]
+
+
+def _width(rows: Sequence[Row], column: Column) -> int:
+    """Return the characters that a column needs; its title stands on two lines, words on as many as they need."""
+    texts = [_longest_word(rows, column)] if column.words else [len(column.text(row)) for row in rows]
+    return max(*map(len, column.title.split(" ", 1)), *texts)
+
+
+def _longest_word(rows: Iterable[Row], column: Column) -> int:
+    """Return the length of a column's longest word, within reason: an error may hold a path."""
+    return min(WORD, max((len(word) for row in rows for word in column.text(row).split()), default=0))
+
+
+def folded(name: str, width: int = NAME) -> str:
+    r"""Break a long name where one of its parts ends, never inside a word.
+
+    >>> folded("groupnorm:num_groups=4+peri-norm")
+    'groupnorm:\nnum_groups=4+\nperi-norm'
+    """
+    lines = [""]
+    for part in re.findall(r"[^+:,]*[+:,]?", name):
+        if lines[-1] and len(lines[-1]) + len(part) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
+
+
+def terminal_width() -> int:
+    """Return the terminal's width, 100 where there is none."""
+    return shutil.get_terminal_size((100, 24)).columns

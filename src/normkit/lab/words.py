@@ -1,0 +1,169 @@
+"""Numbers of a comparison, written for people."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from normkit.lab import measures
+from normkit.lab.findings import Interval
+from normkit.lab.measures import Measure
+from normkit.lab.ranking import Row
+from normkit.lab.speed import Ratio
+
+HUGE = 1e5
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How a measure's values and differences are written.
+
+    A loss as it is, its differences as shares of the baseline's; an accuracy and its differences in percent; a user's
+    own measure as it is.
+
+    level: the baseline's mean; digits: decimals of a value, places: of a difference.
+    """
+
+    measure: Measure
+    level: float
+    digits: int
+    places: int
+
+    @property
+    def factor(self) -> float:
+        """What a difference is multiplied by."""
+        if self.measure.key == measures.LOSS and self.level:
+            return 100 / abs(self.level)
+        return 100.0 if self.measure.key == measures.ACCURACY else 1.0
+
+    @property
+    def unit(self) -> str:
+        """What stands behind a difference: an accuracy's percents are points."""
+        return "" if self.factor == 1 else " points" if self.measure.key == measures.ACCURACY else "%"
+
+    def value(self, found: Interval) -> str:
+        """Write a mean over seeds, and how far its interval reaches."""
+        if self.measure.key == measures.ACCURACY:
+            return percent(found)
+        return with_interval(found, self.digits)
+
+    def difference(self, found: Interval, sign: str = "+") -> str:
+        """Write a difference from the baseline."""
+        mean, half = (fixed(self.factor * part, self.places, s) for part, s in zip(found[:2], (sign, ""), strict=True))
+        unit = self.unit.replace(" points", "")
+        return f"{mean}{unit} ± {half}" if half else f"{mean}{unit}" if mean else ""
+
+    def size(self, value: float) -> str:
+        """Write how large a difference is."""
+        return fixed(self.factor * abs(value), self.places) + self.unit if math.isfinite(value) else ""
+
+    def share(self, margin: float) -> str:
+        """Write a margin, which is a share of the baseline's mean."""
+        return f"{100 * margin:g}% of its {self.measure.name}"
+
+
+def scale_of(rows: Sequence[Row]) -> Scale:
+    """Return how the measure of a table is written: with as many decimals as its smallest value needs."""
+    level = next((row.measured.mean for row in rows if row.is_baseline), math.nan)
+    level = level if math.isfinite(level) else 0.0
+    scale = Scale(rows[0].measure, level, decimals(row.measured.mean for row in rows), 2)
+    if scale.factor == 1:
+        return Scale(scale.measure, level, scale.digits, scale.digits)
+    largest = max((scale.factor * abs(row.finding.difference.mean) for row in rows if row.finding), default=0.0)
+    return Scale(scale.measure, level, scale.digits, 2 if not largest >= 10 else 1 if largest < 100 else 0)
+
+
+def percent(found: Interval) -> str:
+    """Write a share.
+
+    >>> percent(Interval(0.912, 0.0133, 3)), percent(Interval(math.nan, math.nan, 0))
+    ('91.2% ± 1.3', '')
+    """
+    mean = "" if math.isnan(found.mean) else f"{found.mean:.1%}"
+    return mean if math.isnan(found.half) else f"{mean} ± {100 * found.half:.1f}"
+
+
+def faster(found: Ratio | None, brief: bool = True) -> str:
+    """Write how much less or more time than the baseline a step takes.
+
+    >>> faster(Ratio(0.88, 0.85, 0.9, 40, "CPU time")), faster(Ratio(1.05, 0.99, 1.1, 40, "CPU time"), brief=False)
+    ('-12% [-15, -10]', '5% [-1, 10] more CPU time a step')
+    """
+    if found is None or math.isnan(found.median):
+        return ""
+    change = [100 * (part - 1) for part in found[:3]]
+    if brief:
+        return f"{change[0]:+.0f}% [{change[1]:+.0f}, {change[2]:+.0f}]"
+    low, high = sorted(abs(change[0]) / change[0] * part if change[0] else part for part in change[1:])
+    return f"{abs(change[0]):.0f}% [{low:.0f}, {high:.0f}] {'less' if change[0] < 0 else 'more'} {found.clock} a step"
+
+
+def decimals(values: Iterable[float]) -> int:
+    """Return how many decimals show the smallest of some losses to four digits; at most eight.
+
+    >>> decimals([2.31, 12.5]), decimals([0.0123]), decimals([])
+    (3, 5, 3)
+    """
+    found = [abs(value) for value in values if math.isfinite(value) and value]
+    return min(8, max(0, 3 - math.floor(math.log10(min(found))))) if found else 3
+
+
+def with_interval(found: Interval, digits: int, sign: str = "") -> str:
+    """Write a mean and how far its interval reaches."""
+    mean = fixed(found.mean, digits, sign)
+    return mean if math.isnan(found.half) else f"{mean} ± {fixed(found.half, digits)}"
+
+
+def fixed(value: float, digits: int, sign: str = "") -> str:
+    """Write a number with so many decimals, a huge one with its power of ten, and nothing for NaN.
+
+    >>> fixed(2.34567, 3), fixed(1234567.8, 3)
+    ('2.346', '1.23e+06')
+    """
+    if math.isnan(value):
+        return ""
+    return f"{value:{sign}.{digits}f}" if abs(value) < HUGE else f"{value:{sign}.3g}"
+
+
+def rounded(value: float | None) -> str:
+    """Write a count.
+
+    >>> rounded(12345.6)
+    '12,346'
+    """
+    return "" if value is None else f"{value:,.0f}"
+
+
+def seconds(value: float | None) -> str:
+    """Write a duration in seconds."""
+    return "" if value is None else f"{value:,.1f}"
+
+
+def memory(value: float | None) -> str:
+    """Write bytes in the unit that suits them.
+
+    >>> memory(1.5 * 2**30), memory(300 * 2**20)
+    ('1.5 GiB', '300 MiB')
+    """
+    if value is None:
+        return ""
+    return f"{value / 2**30:.1f} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"
+
+
+def chance(p: float) -> str:
+    """Write a p-value, and nothing for NaN.
+
+    >>> chance(0.0123), chance(1e-5)
+    ('0.012', '<0.001')
+    """
+    return "" if math.isnan(p) else "<0.001" if p < 0.001 else f"{p:.2g}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Join names as a sentence does.
+
+    >>> listed(["a"]), listed(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1]))) if names else ""
