@@ -51,7 +51,7 @@ def __getattr__(name: str):
     """Find a method's class or function, or what a room exports; its file is imported at the first look-up."""
     if name in _exports():
         return getattr(importlib.import_module(_exports()[name]), name)
-    found = catalog.entry_named(name)
+    found = None if name.startswith("__") else catalog.entry_named(name)
     if found is None:
         raise AttributeError(f"module 'normkit' has no attribute {name!r}")
     return found

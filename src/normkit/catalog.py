@@ -13,12 +13,11 @@ or times methods reads the cards; nothing else keeps a list. Other packages ente
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -28,6 +27,7 @@ from torch import nn
 from normkit import check
 from normkit.choice import parsed
 from normkit.kinds import CONTRACT, Kind, kind_of
+from normkit.kinds.arguments import nearest
 from normkit.layout import Layout
 
 HOME = Path(__file__).parent
@@ -35,6 +35,7 @@ ENTRY_POINTS = "normkit.methods"
 DECORATOR = b"\n@method("
 
 _cards: dict[str, Card] = {}
+_classes: dict[str, type] = {}  # of aliases that are written as one
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,11 @@ class Card:
     ``entry`` is the class or function. ``shape`` is the :class:`Layout` of the first input; ``over`` names the axes
     that a statistic is taken over, and is empty where there is no statistic. ``inputs`` lays out the further inputs by
     name. ``example`` holds the keyword arguments that a smallest instance needs. ``aliases`` are other names, each with
-    the arguments that make the method what the name says. ``exempt`` holds the cases of the contract that the method
-    cannot keep, each with its reason; see :meth:`exemption`. ``peer`` builds, from a feature count, another library's
-    module for the same numbers: what the benchmark races and a test compares with.
+    the arguments that make the method what the name says; one that is written as a class is one, ``nk.InstanceNorm2d``.
+    ``called`` holds other libraries' classes that it stands in for, each with its arguments in order, which the method
+    takes as well: ``"normalized_shape=dim eps"``, their name = ours where they differ. ``exempt`` holds the cases of
+    the contract that the method cannot keep, each with its reason; see :meth:`exemption`. ``peer`` builds, from a
+    feature count, another library's module for the same numbers: what the benchmark races and a test compares with.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Card:
     example: Mapping[str, Any] = field(default_factory=dict)
     replaces: tuple[str, ...] = ()
     aliases: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    called: Mapping[str, str] = field(default_factory=dict)
     invariant: tuple[str, ...] = ()
     provenance: str = ""
     exempt: Mapping[str, str] = field(default_factory=dict)
@@ -134,6 +138,7 @@ def method(
     example: Mapping[str, Any] | None = None,
     replaces: tuple[str, ...] = (),
     aliases: Mapping[str, Mapping[str, Any]] | tuple[str, ...] = (),
+    called: Mapping[str, str] | None = None,
     invariant: tuple[str, ...] = (),
     provenance: str = "",
     exempt: Mapping[str, str] | None = None,
@@ -166,6 +171,7 @@ def method(
             example or {},
             replaces,
             aliases if isinstance(aliases, Mapping) else {other: {} for other in aliases},
+            called or {},
             invariant,
             provenance,
             exempt or {},
@@ -191,6 +197,7 @@ class _Place(NamedTuple):
     module: str
     room: str
     group: str
+    path: Path
 
 
 @functools.cache
@@ -200,7 +207,8 @@ def _files() -> dict[str, _Place]:
     for path in sorted(HOME.glob("*/**/[!_]*.py")):
         if DECORATOR in path.read_bytes():
             room, *groups, name = path.relative_to(HOME).with_suffix("").parts
-            found[name.replace("_", "-")] = _Place(".".join(["normkit", room, *groups, name]), room, "/".join(groups))
+            module = ".".join(["normkit", room, *groups, name])
+            found[name.replace("_", "-")] = _Place(module, room, "/".join(groups), path)
     return found
 
 
@@ -271,16 +279,7 @@ class Choice(NamedTuple):
 
     def create(self, *args: Any, **kwargs: Any) -> Any:
         """Build the method; of a function, bind its options. What is given here goes before the choice's own."""
-        card, kwargs = self.card, {**self.arguments, **kwargs}
-        takes = card.signature.parameters
-        for keyword in kwargs:
-            if keyword not in takes and not any(p.kind is p.VAR_KEYWORD for p in takes.values()):
-                raise TypeError(f"{card.name} takes no argument {keyword!r}; {_nearest(keyword, list(takes))}")
-        try:
-            card.signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise TypeError(f"{card.name}: {error}; its arguments are {card.signature}") from None
-        return card.kind.create(card, *args, **kwargs)
+        return self.card.kind.create(self.card, *args, **{**self.arguments, **kwargs})
 
     def given(self, written: Mapping[str, Any]) -> Choice:
         """Add arguments, which go before the choice's own."""
@@ -301,7 +300,8 @@ def find(text: str) -> Choice:
     found = _found(name)
     if found is None:
         known = [name for card in members() for name in (card.name, *card.aliases)]
-        raise ValueError(f"no method {name!r}; {_nearest(name.lower().replace('_', '-'), known)}")
+        word = name.lower().replace("_", "-")
+        raise ValueError(f"no method {name!r}; {nearest(word, known, 'normkit.methods() lists them all')}")
     return found.given(written)
 
 
@@ -325,23 +325,38 @@ def members(*kinds: Kind) -> list[Card]:
 
 
 def _found(name: str, kinds: tuple[Kind, ...] = ()) -> Choice | None:
-    plain = name if name in _cards else name.lower().replace("_", "-")
-    found = _by_name(plain)
+    found = _by_name(name)
     if found is None or (kinds and found.card.kind not in kinds):
-        found = _by_alias(plain, kinds) or _by_path(name)
+        found = _by_alias(name, kinds) or _by_path(name)
     return found if found is None or not kinds or found.card.kind in kinds else None
 
 
 def _by_name(name: str) -> Choice | None:
-    if name not in _cards and name in _files():
-        importlib.import_module(_files()[name].module)
-    elif name not in _cards:
+    plain = _written(name, _files()) or _written(name, _cards)
+    if plain is None:
         _load_others()
-    return Choice(_cards[name]) if name in _cards else None
+        plain = _written(name, _cards)
+    if plain is not None and plain not in _cards:
+        importlib.import_module(_files()[plain].module)
+    return None if plain is None else Choice(_cards[plain])
 
 
-def _by_alias(name: str, kinds: tuple[Kind, ...]) -> Choice | None:
-    return next((Choice(other, other.aliases[name]) for other in members(*kinds) if name in other.aliases), None)
+def _written(name: str, known: Iterable[str]) -> str | None:
+    """Return the name among ``known`` that is meant; capitals, dashes and underscores make no difference."""
+    if name in known:
+        return name
+    return next((other for other in known if _plain(other) == _plain(name)), None)
+
+
+def _by_alias(name: str, kinds: tuple[Kind, ...] = ()) -> Choice | None:
+    """Find a method by another name; of the files, only those that hold the word are imported."""
+    wanted = _plain(name)
+    holding = [other for other, place in _files().items() if f'"{wanted}"' in _plain(place.path.read_text("utf-8"))]
+    for other in map(card, dict.fromkeys([*holding, *_cards])):
+        for alias, arguments in other.aliases.items():
+            if _plain(alias) == wanted and (not kinds or other.kind in kinds):
+                return Choice(other, arguments)
+    return None
 
 
 def _by_path(name: str) -> Choice | None:
@@ -371,27 +386,43 @@ def create(name: str, *args: Any, **kwargs: Any) -> Any:
 
 
 def entry_named(name: str) -> Any:
-    """Return the method's class or function of that Python name, so that ``normkit.RMSNorm`` works; else None."""
-    plain = _plain(name)
-    for known in [*_files(), *_cards]:
-        if known.replace("-", "") == plain:
-            found = card(known).entry
-            if found.__name__ == name:
-                return found
-    return next((c.entry for c in _cards.values() if c.entry.__name__ == name), None)
+    """Return the class or function of that Python name, so that ``normkit.RMSNorm`` works; else None.
+
+    An alias that is written as a class is one: of the method itself, or of it with the alias's arguments as defaults.
+    """
+    known = _written(name, [*_files(), *_cards])
+    if known is not None and card(known).entry.__name__ == name:
+        return card(known).entry
+    return next((c.entry for c in _cards.values() if c.entry.__name__ == name), None) or _class_of_alias(name)
+
+
+def _class_of_alias(name: str) -> type | None:
+    if name not in _classes:
+        found = _by_alias(name) if name[:1].isupper() else None
+        if found is None or name not in found.card.aliases or not isinstance(found.card.entry, type):
+            return None
+        entry, brought = found.card.entry, found.arguments
+        _classes[name] = _with_defaults(entry, name, brought) if brought else entry
+    return _classes[name]
+
+
+def _with_defaults(entry: type, name: str, brought: Mapping[str, Any]) -> type:
+    written = ", ".join(f"{key}={value!r}" for key, value in brought.items())
+    whole = inspect.signature(entry)
+    signature = whole.replace(
+        parameters=[p.replace(default=brought.get(p.name, p.default)) for p in whole.parameters.values()]
+    )
+    doc = f"{entry.__name__} with {written}.\n\n{inspect.getdoc(entry)}"
+    own = {"brought": brought, "__module__": "normkit", "__doc__": doc, "__signature__": signature}
+    return type(name, (entry,), own)
 
 
 def entry_names() -> list[str]:
-    """Return the Python names of all methods' classes and functions."""
-    return sorted(card(name).entry.__name__ for name in methods())
+    """Return the Python names of all methods' classes and functions, and of the aliases that are written as classes."""
+    cards = list(map(card, methods()))
+    aliases = [alias for c in cards if isinstance(c.entry, type) for alias in c.aliases if alias[:1].isupper()]
+    return sorted([*(c.entry.__name__ for c in cards), *aliases])
 
 
 def _plain(name: str) -> str:
-    return name.replace("_", "").lower()
-
-
-def _nearest(word: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(word, known, n=3, cutoff=0.5) or [k for k in known if word in k][:3]
-    if close:
-        return "did you mean " + " or ".join(repr(c) for c in close) + "?"
-    return "it takes " + ", ".join(known) if len(known) < 20 else "normkit.methods() lists them all"
+    return name.replace("_", "").replace("-", "").lower()

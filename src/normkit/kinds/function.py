@@ -7,6 +7,7 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from normkit.kinds.arguments import bind
 from normkit.kinds.kind import FUNCTION_LINES, Kind
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class FunctionKind(Kind):
 
     def create(self, card: Card, *args: Any, **kwargs: Any) -> Any:
         """Bind the options."""
-        return functools.partial(card.entry, **kwargs)
+        return functools.partial(card.entry, **bind(card.name, self.signature(card.entry), args, kwargs).kwargs)
 
     def use(self, card: Card, given: str, inputs: str) -> str:
         """The call, its options as keywords."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from normkit.kinds.arguments import bind
 from normkit.layout import Layout
 
 if TYPE_CHECKING:
@@ -88,7 +89,8 @@ class Kind:
 
     def create(self, card: Card, *args: Any, **kwargs: Any) -> Any:
         """Build the method."""
-        return card.entry(*args, **kwargs)
+        bound = bind(card.name, self.signature(card.entry), args, kwargs, card.called)
+        return card.entry(*bound.args, **bound.kwargs)
 
     def takes(self, card: Card) -> list[str]:
         """The names of what a call takes."""

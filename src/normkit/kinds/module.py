@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check
+from normkit.kinds.arguments import bind
 from normkit.kinds.kind import MODULE_LINES, PARAMETRIZATION_LINES, TRANSFORM_LINES, Kind, Subject
 
 if TYPE_CHECKING:
@@ -26,7 +28,11 @@ class ModuleKind(Kind):
         """Give the class its card, and let it take ``device`` and ``dtype`` as torch's modules do."""
         entry.card = card  # type: ignore[attr-defined]
         if "takes_device" not in vars(entry):
-            _take_device_and_dtype(entry)
+            _take_device_and_dtype(entry, card.called)
+
+    def create(self, card: Card, *args: Any, **kwargs: Any) -> nn.Module:
+        """Build the module; the class itself tells the arguments apart."""
+        return card.entry(*args, **kwargs)
 
     def takes(self, card: Card) -> list[str]:
         """The names of what a call takes."""
@@ -95,40 +101,48 @@ class Transform(Method):
     inverse: Callable[..., tuple[Tensor, Tensor]]
 
 
-def _take_device_and_dtype(cls: type[nn.Module]) -> None:
-    """Wrap ``__init__``: remember the arguments for ``repr``, build on ``device``, convert to ``dtype``."""
+def _take_device_and_dtype(cls: type[nn.Module], called: Mapping[str, str]) -> None:
+    """Wrap ``__init__``: take any form of the arguments, remember them for ``repr``, build on ``device``, in ``dtype``.
+
+    A class that an alias made of ``cls`` says in ``brought`` what it gives where a call does not.
+    """
     plain = cls.__init__
-    signature = inspect.signature(plain)
+    signature = _with_device_and_dtype(inspect.signature(plain))
+    sensible = getattr(cls, "sensible", None)
 
     @functools.wraps(plain)
-    def init(self, *args, device=None, dtype=None, **kwargs):
+    def init(self, *args, **kwargs):
+        name, brought = type(self).__name__, vars(type(self)).get("brought")
+        bound = bind(name, signature, args, kwargs, called, brought=brought, sensible=sensible)
+        bound.apply_defaults()
+        device, dtype = bound.arguments.pop("device"), bound.arguments.pop("dtype")
         if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-            raise TypeError(f"{cls.__name__}: dtype must be a floating-point torch.dtype, not {dtype!r}")
+            raise TypeError(f"{name}: dtype must be a floating-point torch.dtype, not {dtype!r}")
         if "arguments" not in self.__dict__:
-            bound = signature.bind(self, *args, **kwargs)
-            bound.apply_defaults()
-            self.__dict__["arguments"] = _plain_values(signature, bound)
-        if device is None:
-            plain(self, *args, **kwargs)
-        else:
-            with check.device(cls.__name__, device):
-                plain(self, *args, **kwargs)
+            self.__dict__["arguments"] = _plain_values(bound)
+        with contextlib.nullcontext() if device is None else check.device(name, device):
+            plain(self, *bound.args, **bound.kwargs)
         if dtype is not None:
             self.to(dtype)
 
-    extra = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None) for n in ("device", "dtype")]
-    own = list(signature.parameters.values())
-    keywords = [p for p in own if p.kind is inspect.Parameter.VAR_KEYWORD]
-    own = [p for p in own if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    own = [p for p in own if p.name not in ("device", "dtype")]
-    init.__signature__ = signature.replace(parameters=[*own, *extra, *keywords])  # type: ignore[attr-defined]
+    init.__signature__ = inspect.signature(plain).replace(  # type: ignore[attr-defined]
+        parameters=[next(iter(inspect.signature(plain).parameters.values())), *signature.parameters.values()]
+    )
     cls.__init__ = init  # type: ignore[method-assign]
     cls.takes_device = True  # type: ignore[attr-defined]
 
 
-def _plain_values(signature: inspect.Signature, bound: inspect.BoundArguments) -> dict[str, Any]:
-    values = dict(list(bound.arguments.items())[1:])
-    for parameter in signature.parameters.values():
+def _with_device_and_dtype(signature: inspect.Signature) -> inspect.Signature:
+    """Put ``device`` and ``dtype`` behind the arguments of a constructor, and leave ``self`` out."""
+    own = [p for p in list(signature.parameters.values())[1:] if p.name not in ("device", "dtype")]
+    extra = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None) for n in ("device", "dtype")]
+    split = len(own) - sum(p.kind is p.VAR_KEYWORD for p in own)
+    return signature.replace(parameters=[*own[:split], *extra, *own[split:]])
+
+
+def _plain_values(bound: inspect.BoundArguments) -> dict[str, Any]:
+    values = dict(bound.arguments)
+    for parameter in bound.signature.parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
             values.update(values.pop(parameter.name))
     return {key: value for key, value in values.items() if not isinstance(value, nn.Module | torch.Tensor)}

@@ -17,6 +17,11 @@ from normkit.running import Running
     shape="N C *",
     over="N *",
     replaces=("groupnorm", "instancenorm"),
+    aliases={"BatchNorm1d": {}, "BatchNorm2d": {}, "BatchNorm3d": {}, "SyncBatchNorm": {"sync": True}},
+    called={
+        "torch.nn.BatchNorm2d": "num_features eps momentum affine track_running_stats device dtype",
+        "torch.nn.SyncBatchNorm": "num_features eps momentum affine track_running_stats process_group device dtype",
+    },
     invariant=("shift", "scale"),
     peer=lambda features: nn.BatchNorm2d(features),
 )
@@ -37,6 +42,7 @@ class BatchNorm(Running, Norm):
         eps: added to the variance under the root.
         momentum: share of the NEW batch in the running moments; None averages all batches alike.
         affine: learn ``weight`` and ``bias``.
+        bias: learn ``bias``; without effect when ``affine`` is off.
         track_running_stats: keep running moments for evaluation.
         sync: join the moments over the processes of ``process_group``, as SyncBatchNorm does.
         process_group: the processes to join, default all.
@@ -59,6 +65,7 @@ class BatchNorm(Running, Norm):
         eps: float = 1e-5,
         momentum: float | None = 0.1,
         affine: bool = True,
+        bias: bool = True,
         track_running_stats: bool = True,
         sync: bool = False,
         process_group=None,
@@ -70,7 +77,7 @@ class BatchNorm(Running, Norm):
         self.affine, self.track_running_stats = bool(affine), bool(track_running_stats)
         self.sync, self.process_group = sync, process_group
         self.weight = nn.Parameter(torch.ones(num_features)) if affine else None
-        self.bias = nn.Parameter(torch.zeros(num_features)) if affine else None
+        self.bias = nn.Parameter(torch.zeros(num_features)) if affine and bias else None
         self.keep_moments(num_features, track_running_stats)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -17,6 +17,10 @@ from normkit.norm import Norm
     over="C/G *",
     example={"num_groups": 2},
     replaces=("batchnorm", "instancenorm"),
+    called={
+        "torch.nn.GroupNorm": "num_groups num_channels=num_features eps affine device dtype",
+        "timm.layers.GroupNorm": "num_channels=num_features num_groups eps affine",
+    },
     invariant=("shift", "scale"),
     peer=lambda features: nn.GroupNorm(2, features),
 )
@@ -33,18 +37,22 @@ class GroupNorm(Norm):
 
     Args:
         num_features: C, the number of channels.
-        num_groups: number of groups, a divisor of C.
+        num_groups: number of groups, a divisor of C; the authors' is 32.
         eps: added to the variance under the root.
         affine: learn ``weight`` and ``bias``.
+        bias: learn ``bias``; without effect when ``affine`` is off.
 
     Input ``(N, C)`` or ``(N, C, *space)``.
 
     Group Normalization (Wu, He, 2018), arXiv 1803.08494.
 
-    Differs from torch.nn.GroupNorm in: the channel count comes first.
+    Two integers without names are those of torch.nn.GroupNorm, the number of groups first, or where that one does not
+    divide the other, those of timm's, channels first.
     """
 
-    def __init__(self, num_features: int, *, num_groups: int, eps: float = 1e-5, affine: bool = True):
+    def __init__(
+        self, num_features: int, *, num_groups: int = 32, eps: float = 1e-5, affine: bool = True, bias: bool = True
+    ):
         super().__init__()
         self.num_features = check.size(self, "num_features", num_features)
         self.num_groups = check.size(self, "num_groups", num_groups)
@@ -52,7 +60,17 @@ class GroupNorm(Norm):
         self.eps = check.eps(self, eps)
         self.affine = bool(affine)
         self.weight = nn.Parameter(torch.ones(num_features)) if affine else None
-        self.bias = nn.Parameter(torch.zeros(num_features)) if affine else None
+        self.bias = nn.Parameter(torch.zeros(num_features)) if affine and bias else None
+
+    @staticmethod
+    def sensible(num_features: int, num_groups: int, **_) -> bool:
+        """Whether two integers can be meant so: of torch's order and timm's the one where groups divide channels."""
+        return all(isinstance(n, int) and n > 0 for n in (num_features, num_groups)) and num_features % num_groups == 0
+
+    @property
+    def num_channels(self) -> int:
+        """What torch calls ``num_features``."""
+        return self.num_features
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``."""

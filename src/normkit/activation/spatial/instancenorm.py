@@ -17,6 +17,8 @@ from normkit.running import Running, track
     shape="N C +",
     over="*",
     replaces=("batchnorm", "groupnorm"),
+    aliases={"InstanceNorm1d": {"space": 1}, "InstanceNorm2d": {"space": 2}, "InstanceNorm3d": {"space": 3}},
+    called={"torch.nn.InstanceNorm2d": "num_features eps momentum affine track_running_stats device dtype"},
     invariant=("shift", "scale"),
     peer=lambda features: nn.InstanceNorm2d(features),
 )
@@ -34,13 +36,17 @@ class InstanceNorm(Running, Norm):
     Args:
         num_features: C, the number of channels.
         eps: added to the variance under the root.
-        momentum: share of the NEW batch in the running moments.
+        momentum: share of the NEW batch in the running moments; None leaves them where they are, as torch does.
         affine: learn ``weight`` and ``bias``.
+        bias: learn ``bias``; without effect when ``affine`` is off.
         track_running_stats: keep running moments for evaluation.
+        space: number of axes of space, where an input of any other rank is an error, as in torch's InstanceNorm2d.
         sync: average the tracked moments over the processes of ``process_group``; the output needs no other process.
         process_group: the processes to join, default all.
 
-    Input ``(N, C, *space)`` with at least one axis of space. In training a channel needs more than one position.
+    Input ``(N, C, *space)`` with at least one axis of space. In training a channel needs more than one position. One
+    sample may come alone, as ``(C, *space)``: it is told by its rank where ``space`` is given, else by C being first
+    and not second.
 
     Instance Normalization: The Missing Ingredient for Fast Stylization (Ulyanov et al., 2016), arXiv 1607.08022.
 
@@ -50,33 +56,37 @@ class InstanceNorm(Running, Norm):
 
     running_mean: Tensor | None
     running_var: Tensor | None
-
-    momentum: float
+    momentum: float | None
 
     def __init__(
         self,
         num_features: int,
         *,
         eps: float = 1e-5,
-        momentum: float = 0.1,
+        momentum: float | None = 0.1,
         affine: bool = False,
+        bias: bool = True,
         track_running_stats: bool = False,
+        space: int | None = None,
         sync: bool = False,
         process_group=None,
     ):
         super().__init__()
         self.num_features = check.size(self, "num_features", num_features)
         self.eps = check.eps(self, eps)
-        self.momentum = check.number(self, "momentum", momentum, 0, 1)
+        self.momentum = None if momentum is None else check.number(self, "momentum", momentum, 0, 1)
+        self.space = None if space is None else check.size(self, "space", space)
         self.affine, self.track_running_stats = bool(affine), bool(track_running_stats)
         self.sync, self.process_group = sync, process_group
         self.weight = nn.Parameter(torch.ones(num_features)) if affine else None
-        self.bias = nn.Parameter(torch.zeros(num_features)) if affine else None
+        self.bias = nn.Parameter(torch.zeros(num_features)) if affine and bias else None
         self.keep_moments(num_features, track_running_stats)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``; in training move the running moments, if there are any."""
-        check.channels_first(self, x, self.num_features, 3)
+        if self._alone(x):
+            return self.forward(x.unsqueeze(0)).squeeze(0)
+        check.channels_first(self, x, self.num_features, *(3, None) if self.space is None else [self.space + 2] * 2)
         mean, var = self.running_mean, self.running_var
         if mean is not None and var is not None and not self.training:
             return ops.normalize_with(x, mean, var, self.weight, self.bias, eps=self.eps)
@@ -86,7 +96,15 @@ class InstanceNorm(Running, Norm):
             self._average(mean, var, ops.instance_moments(x.detach()))
         return ops.instance_norm(x, self.weight, self.bias, eps=self.eps)
 
+    def _alone(self, x: Tensor) -> bool:
+        """Whether x is one sample without an axis for it."""
+        check.floating(self, x)
+        if self.space is not None:
+            return x.dim() == self.space + 1
+        return x.dim() > 1 and (x.dim() == 2 or x.shape[1] != self.num_features) and x.shape[0] == self.num_features
+
     def _average(self, mean: Tensor, var: Tensor, found: statistics.Moments) -> None:
         joined = {"group": self.process_group, "sync": self.sync}
-        track(mean, statistics.mean_over(found.mean, (0,), **joined), self.momentum)
-        track(var, statistics.mean_over(found.unbiased(), (0,), **joined), self.momentum)
+        rate = self.momentum or 0.0
+        track(mean, statistics.mean_over(found.mean, (0,), **joined), rate)
+        track(var, statistics.mean_over(found.unbiased(), (0,), **joined), rate)

@@ -22,6 +22,10 @@ def _timm(features: int) -> nn.Module:
     shape="N C H W",
     over="C",
     replaces=("batchnorm", "groupnorm"),
+    called={
+        "timm.layers.LayerNorm2d": "num_channels=num_features eps affine",
+        "torchvision's LayerNorm2d": "normalized_shape=num_features eps elementwise_affine=affine bias device dtype",
+    },
     invariant=("shift", "scale"),
     peer=_timm,
 )

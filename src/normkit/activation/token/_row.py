@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +32,25 @@ class RowNorm(Norm):
         weight = None if gain is None else nn.Parameter(torch.full(self.shape, gain))
         self.register_parameter("weight", weight)
         self.register_parameter("bias", nn.Parameter(torch.zeros(self.shape)) if bias else None)
+
+    @property
+    def normalized_shape(self) -> tuple[int, ...]:
+        """The sizes of the trailing axes that are normalized together."""
+        return self.shape
+
+    @property
+    def elementwise_affine(self) -> bool:
+        """Whether there is a learned gain."""
+        return self.weight is not None
+
+    @property
+    def eps(self) -> float:
+        """The stabilizer; it may be set."""
+        return self.rule.eps
+
+    @eps.setter
+    def eps(self, value: float) -> None:
+        self.rule = replace(self.rule, eps=check.eps(self, value))
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``, whose trailing axes have the sizes ``dim``."""

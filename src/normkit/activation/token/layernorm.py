@@ -17,6 +17,10 @@ from normkit.catalog import method
     shape="... C",
     over="C",
     replaces=("rmsnorm",),
+    called={
+        "torch.nn.LayerNorm": "normalized_shape=dim eps elementwise_affine=affine bias device dtype",
+        "timm.layers.LayerNorm": "num_channels=dim eps affine",
+    },
     invariant=("shift", "scale"),
     peer=lambda dim: nn.LayerNorm(dim),
 )

@@ -18,6 +18,7 @@ from normkit.catalog import method
     shape="... C",
     over="C",
     replaces=("layernorm", "rmsnorm"),
+    called={"the authors' ScaleNorm over a width": "dim eps"},
     invariant=("scale",),
 )
 class ScaleNorm(RowNorm):

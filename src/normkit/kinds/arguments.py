@@ -1,0 +1,91 @@
+"""How a method's arguments may be given: as its own signature has them, or as a class has them that it stands in for.
+
+>>> def norm(dim, *, eps=1e-5, affine=True): ...
+>>> torch = {"torch.nn.LayerNorm": "normalized_shape=dim eps elementwise_affine=affine"}
+>>> bind("norm", inspect.signature(norm), (8, 1e-3), {"elementwise_affine": False}, torch)
+<BoundArguments (dim=8, eps=0.001, affine=False)>
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+
+def read(form: str) -> dict[str, str]:
+    """Read the arguments of another class, in its order: its name of each, and ours.
+
+    >>> read("normalized_shape=dim eps")
+    {'normalized_shape': 'dim', 'eps': 'eps'}
+    """
+    pairs = (word.partition("=") for word in form.split())
+    return {theirs: ours or theirs for theirs, _, ours in pairs}
+
+
+def bind(
+    name: str,
+    signature: inspect.Signature,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    called: Mapping[str, str] | None = None,
+    *,
+    brought: Mapping[str, Any] | None = None,
+    sensible: Callable[..., bool] | None = None,
+) -> inspect.BoundArguments:
+    """Tell which argument is which; what fits no form is refused by name, with the nearest name that is known.
+
+    Args:
+        name: whom an error names.
+        signature: the method's own, which is tried first.
+        args, kwargs: what was given.
+        called: the arguments of the classes that it stands in for; see :func:`read`.
+        brought: what an alias gives where the call does not.
+        sensible: whether the values make sense as they were understood; if not, the next form is tried.
+    """
+    forms = [read(text) for text in (called or {}).values()]
+    found = []
+    problem = None
+    for given in _readings(signature, forms, args, kwargs):
+        try:
+            bound = signature.bind_partial(*given[0], **given[1])
+            bound.arguments = {**(brought or {}), **bound.arguments}
+            found.append(signature.bind(*bound.args, **bound.kwargs))
+        except TypeError as error:
+            problem = problem or error
+    if not found:
+        raise TypeError(_refusal(name, signature, forms, kwargs, problem)) from None
+    if len(found) > 1 and sensible is not None:
+        return next((b for b in found if sensible(**b.arguments)), found[0])
+    return found[0]
+
+
+def _readings(
+    signature: inspect.Signature, forms: list[dict[str, str]], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Iterator[tuple[Sequence[Any], Mapping[str, Any]]]:
+    """The call as it was made, then as each form understands it, under our names."""
+    yield args, kwargs
+    for form in forms:
+        named = [(form.get(key, key), value) for key, value in kwargs.items()]
+        named += zip(form.values(), args, strict=False)
+        if len(args) <= len(form) and len(dict(named)) == len(named):
+            yield (), dict(named)
+
+
+def _refusal(name, signature, forms, kwargs, problem) -> str:
+    takes = signature.parameters.values()
+    known = dict.fromkeys([*signature.parameters, *(key for form in forms for key in form)])
+    if not any(p.kind is p.VAR_KEYWORD for p in takes):
+        for keyword in kwargs:
+            if keyword not in known:
+                return f"{name} takes no argument {keyword!r}; {nearest(keyword, list(known))}"
+    return f"{name}: {problem}; its arguments are {signature}"
+
+
+def nearest(word: str, known: Sequence[str], all_of_them: str = "") -> str:
+    """Suggest what was meant: the nearest names, else all, or where they are many what ``all_of_them`` says."""
+    close = difflib.get_close_matches(word, known, n=3, cutoff=0.5) or [k for k in known if word in k][:3]
+    if close:
+        return "did you mean " + " or ".join(repr(c) for c in close) + "?"
+    return "it takes " + ", ".join(known) if len(known) < 20 or not all_of_them else all_of_them
