@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -59,6 +60,20 @@ def bind(
     if len(found) > 1 and sensible is not None:
         return next((b for b in found if sensible(**b.arguments)), found[0])
     return found[0]
+
+
+def take_forms(cls: type, called: Mapping[str, str]) -> None:
+    """Wrap a class's ``__init__``, so that it takes its arguments in any form, and names what it cannot take."""
+    plain = cls.__init__  # type: ignore[misc]
+    signature = inspect.signature(plain)
+    own = signature.replace(parameters=list(signature.parameters.values())[1:])
+
+    @functools.wraps(plain)
+    def init(self, *args, **kwargs):
+        bound = bind(type(self).__name__, own, args, kwargs, called)
+        plain(self, *bound.args, **bound.kwargs)
+
+    cls.__init__ = init  # type: ignore[misc]
 
 
 def _readings(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from normkit.kinds.arguments import bind
+from normkit.kinds.arguments import take_forms
 from normkit.layout import Layout
 
 if TYPE_CHECKING:
@@ -80,8 +80,10 @@ class Kind:
     lines: Mapping[str, str]
 
     def prepare(self, entry: Any, card: Card) -> None:
-        """Let the class or function know its card."""
+        """Let the class or function know its card, and a class name what it cannot take."""
         entry.card = card
+        if isinstance(entry, type):
+            take_forms(entry, card.called)
 
     def signature(self, entry: Any) -> inspect.Signature:
         """What :func:`normkit.create` takes after the name."""
@@ -89,8 +91,7 @@ class Kind:
 
     def create(self, card: Card, *args: Any, **kwargs: Any) -> Any:
         """Build the method."""
-        bound = bind(card.name, self.signature(card.entry), args, kwargs, card.called)
-        return card.entry(*bound.args, **bound.kwargs)
+        return card.entry(*args, **kwargs)
 
     def takes(self, card: Card) -> list[str]:
         """The names of what a call takes."""

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from normkit.catalog import Card
 
 
+LEAF = "torch.nn"  # torch.fx asks an instance for its module, and calls those of torch.nn without looking into them
+
+
 @dataclass(frozen=True)
 class ModuleKind(Kind):
     """A module that is called with tensors and holds what it learns and keeps."""
@@ -29,10 +32,6 @@ class ModuleKind(Kind):
         entry.card = card  # type: ignore[attr-defined]
         if "takes_device" not in vars(entry):
             _take_device_and_dtype(entry, card.called)
-
-    def create(self, card: Card, *args: Any, **kwargs: Any) -> nn.Module:
-        """Build the module; the class itself tells the arguments apart."""
-        return card.entry(*args, **kwargs)
 
     def takes(self, card: Card) -> list[str]:
         """The names of what a call takes."""
@@ -76,7 +75,19 @@ class Method(nn.Module):
         takes = next(iter(self.card.signature.parameters.values()), None)
         positional = takes is not None and takes.kind is takes.POSITIONAL_OR_KEYWORD
         shown = [repr(value) if positional else f"{first}={value!r}"] if first else []
-        return ", ".join(shown + [f"{key}={value!r}" for key, value in rest])
+        return ", ".join(shown + [f"{key}={self._now(key, value)!r}" for key, value in rest])
+
+    def _now(self, key: str, value: Any) -> Any:
+        """The number that an attribute holds by now: eps and momentum may be set."""
+        now = getattr(self, key, value)
+        return now if type(now) is type(value) is float else value
+
+    def __prepare_scriptable__(self):
+        """Refuse what torch.jit.script would fail at, line by line."""
+        raise NotImplementedError(
+            f"{type(self).__name__}: torch.jit.script cannot compile it; "
+            "torch.compile, torch.export and torch.jit.trace can"
+        )
 
 
 class Parametrization(Method):
@@ -112,14 +123,15 @@ def _take_device_and_dtype(cls: type[nn.Module], called: Mapping[str, str]) -> N
 
     @functools.wraps(plain)
     def init(self, *args, **kwargs):
-        name, brought = type(self).__name__, vars(type(self)).get("brought")
+        name = type(self).__name__
+        brought = getattr(type(self), "brought", None) if type(self).card.entry is cls else None
         bound = bind(name, signature, args, kwargs, called, brought=brought, sensible=sensible)
         bound.apply_defaults()
         device, dtype = bound.arguments.pop("device"), bound.arguments.pop("dtype")
         if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
             raise TypeError(f"{name}: dtype must be a floating-point torch.dtype, not {dtype!r}")
         if "arguments" not in self.__dict__:
-            self.__dict__["arguments"] = _plain_values(bound)
+            self.__dict__.update(arguments=_plain_values(bound), __module__=LEAF)
         with contextlib.nullcontext() if device is None else check.device(name, device):
             plain(self, *bound.args, **bound.kwargs)
         if dtype is not None:

@@ -63,7 +63,7 @@ class GroupNorm(Norm):
         self.bias = nn.Parameter(torch.zeros(num_features)) if affine and bias else None
 
     @staticmethod
-    def sensible(num_features: int, num_groups: int, **_) -> bool:
+    def sensible(num_features: int, num_groups: int = 32, **_) -> bool:
         """Whether two integers can be meant so: of torch's order and timm's the one where groups divide channels."""
         return all(isinstance(n, int) and n > 0 for n in (num_features, num_groups)) and num_features % num_groups == 0
 

@@ -43,6 +43,7 @@ class LayerNorm2d(Norm):
         num_features: C, the number of channels.
         eps: added to the variance under the root.
         affine: learn ``weight`` and ``bias``.
+        bias: learn ``bias``; without effect when ``affine`` is off.
 
     Input ``(N, C, H, W)``, in either memory format.
 
@@ -50,13 +51,23 @@ class LayerNorm2d(Norm):
     arXiv 2201.03545.
     """
 
-    def __init__(self, num_features: int, *, eps: float = 1e-6, affine: bool = True):
+    def __init__(self, num_features: int, *, eps: float = 1e-6, affine: bool = True, bias: bool = True):
         super().__init__()
         self.num_features = check.size(self, "num_features", num_features)
         self.eps = check.eps(self, eps)
         self.affine = bool(affine)
         self.weight = nn.Parameter(torch.ones(num_features)) if affine else None
-        self.bias = nn.Parameter(torch.zeros(num_features)) if affine else None
+        self.bias = nn.Parameter(torch.zeros(num_features)) if affine and bias else None
+
+    @property
+    def normalized_shape(self) -> tuple[int, ...]:
+        """What timm's and torchvision's, which are layer norms, call ``num_features``."""
+        return (self.num_features,)
+
+    @property
+    def elementwise_affine(self) -> bool:
+        """What they call ``affine``."""
+        return self.affine
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``."""
