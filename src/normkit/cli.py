@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import importlib
 import json
 import os
 import sys
@@ -15,6 +15,7 @@ from typing import Any
 from normkit import catalog, doctor, reference
 from normkit.catalog import Card
 from normkit.lab import cli as lab
+from normkit.optional import library
 
 WIDTH = 100
 CHECK = "Hold methods, your own too, to what every method of the catalogue keeps. It needs pytest."
@@ -190,10 +191,7 @@ def run_check(options: argparse.Namespace) -> int:
     """Run the contract's tests on the methods named."""
     names = [catalog.find(name).card.name if name in catalog.methods() else name for name in options.names]
     cards = [catalog.card(name) for name in names]
-    if importlib.util.find_spec("pytest") is None:
-        raise ValueError("the contract is written for pytest, which is not installed: pip install pytest")
-    import pytest
-
+    pytest = library("pytest")
     folder = Path(__file__).with_name("contract")
     os.environ["NORMKIT_CHECK"] = ",".join(names)
     words = [str(folder), f"--rootdir={folder}", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--tb=short"]

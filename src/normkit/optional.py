@@ -27,6 +27,7 @@ GROUPS = {
     "timm": "timm",
     "transformers": "transformers",
     "x_transformers": "bench",
+    "pytest": "test",
 }
 ON_TORCHVISION = ("timm", "transformers")
 
