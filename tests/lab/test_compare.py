@@ -122,10 +122,11 @@ def has_children(process):
 
 def stopped(process, number, group):
     """The exit status, what was said, and which processes of the session live on when the command has left."""
+    below = psutil.Process(process.pid).children(recursive=True)
     (os.killpg if group else os.kill)(process.pid, number)
     errors = process.communicate(timeout=60)[1]
-    time.sleep(0.5)
-    return process.returncode, errors, alive(process.pid)
+    left = {p.pid for p in psutil.wait_procs(below, timeout=1)[1] if p.status() != psutil.STATUS_ZOMBIE}
+    return process.returncode, errors, sorted(left.union(alive(process.pid)))
 
 
 @pytest.mark.parametrize("group", [False, True], ids=["the command", "all its processes"])
@@ -145,6 +146,16 @@ def test_a_stop_saves_leaves_no_process_and_the_same_command_goes_on(number, sta
         assert log.read_text().splitlines()[0] == began
         steps = [e["step"] for e in all_numbers(tmp_path)[log.name] if e["event"] == "step"]
         assert steps == list(range(10, 401, 10))
+
+
+@pytest.mark.ray
+def test_a_stop_leaves_no_process_of_ray(tmp_path):
+    """Ray would abort at a SIGTERM, with a trace."""
+    pytest.importorskip("ray")
+    words = [*LONG, "--engine", "ray", "--workers", "1", "--steps", "20000"]
+    returned, errors, left = stopped(started(tmp_path, words, logged(tmp_path)), signal.SIGTERM, False)
+    assert (returned, left) == (143, [])
+    assert errors.endswith(f"\nstopped; the same command goes on from {tmp_path}\n")
 
 
 def test_a_stop_while_workers_still_start_leaves_no_process(tmp_path):

@@ -173,8 +173,9 @@ def run_compare(options: argparse.Namespace) -> int:
     plan = planned(options)
     largest = runs.check(plan)
     first = int(os.environ.get("RANK", "0")) == 0
+    stops: list[int] = []
     try:
-        with locked(options.out, first), stoppable():
+        with locked(options.out, first), stoppable(stops):
             with in_turn(plan.settings):
                 folder = runs.open_folder(plan, options.out, ["normkit", *sys.argv[1:]], options.fresh and first)
             runs.require_space(folder, largest, plan.settings.workers)
@@ -183,9 +184,9 @@ def run_compare(options: argparse.Namespace) -> int:
                 train(plan, folder, results, engine, first)
             time_steps(plan, folder)
             return (reported(folder.root) or verdict(results)) if first else 0
-    except KeyboardInterrupt as stop:
+    except KeyboardInterrupt:
         print(f"\nstopped; the same command goes on from {options.out}", file=sys.stderr)
-        return 128 + (stop.args[0] if stop.args else signal.SIGINT)
+        return 128 + (stops or [signal.SIGINT])[0]
     except OSError as error:
         print(f"\nstopped: {error}; the same command goes on once this is mended", file=sys.stderr)
         return UNWRITABLE
@@ -207,11 +208,12 @@ def verdict(results: Mapping[str, Mapping[str, Any]]) -> int:
 
 
 @contextmanager
-def stoppable() -> Iterator[None]:
-    """Let a SIGTERM stop as Ctrl-C does."""
+def stoppable(stops: list[int]) -> Iterator[None]:
+    """Let a SIGTERM stop as Ctrl-C does, and take note of it."""
 
     def stop(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt(number)
+        stops.append(number)
+        raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, stop)
     try:

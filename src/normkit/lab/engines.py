@@ -9,6 +9,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -213,6 +214,7 @@ class Ray:
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         ray = library("ray")
         if not ray.is_initialized():
+            handler = signal.getsignal(signal.SIGTERM)
             cluster = os.environ.get("RAY_ADDRESS")
             cores = None if cluster else settings.workers * settings.threads
             ray.init(
@@ -222,6 +224,7 @@ class Ray:
                 log_to_driver=False,
                 logging_level=logging.ERROR,
             )
+            own_signal(signal.SIGTERM, handler)
         self.ray, self.settings, self.root = ray, settings, os.path.abspath(root)
         gpus = 1 if settings.device == "cuda" else 0
         self.task = ray.remote(num_cpus=settings.threads, num_gpus=gpus, max_retries=0)(_train_on_ray)
@@ -257,6 +260,12 @@ class Ray:
         while self.active:
             self.ray.cancel(self.active.popitem()[0], force=True)
         self.ray.shutdown()
+
+
+def own_signal(number: signal.Signals, handler: Any) -> None:
+    """Answer a signal as before: Ray puts a handler of its own there, which aborts."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(number, handler)
 
 
 def _train_on_ray(run: Run, settings: Settings, root: str) -> tuple[dict[str, Any], str, str]:
