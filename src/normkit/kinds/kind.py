@@ -29,6 +29,7 @@ MODULE_LINES = {
     "checkpoint": "activation checkpointing changes nothing",
     "gradients": "every parameter receives a gradient",
     "moves": "every buffer moves in training",
+    "padding": "what a mask hides changes nothing and gets no gradient",
     "rest": "running averages stand still in evaluation",
     "processes": "two processes with unequal batches equal one with the joined batch",
     "onnx": "the evaluated module exports to ONNX with the same numbers",

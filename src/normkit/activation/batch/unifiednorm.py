@@ -30,6 +30,7 @@ class _Step(NamedTuple):
     inputs={"pad_mask?": "N T : bool"},
     replaces=("layernorm",),
     exempt={
+        "padding gradients": "the authors' backward pass corrects the gradient of padding as it does any other",
         "moves skip_counter": "it counts batches that lie far off, of which the sample is none",
         "gradcheck train": "training uses the authors' backward pass, which is not the derivative of the forward pass",
         "higher-derivatives": "training uses the authors' backward pass, which has no derivative of its own",
