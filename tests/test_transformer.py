@@ -12,7 +12,7 @@ from torch import nn
 import normkit as nk
 from normkit.ops.rope import rotate, turns
 from normkit.residual.stream import placements, wiring_of
-from normkit.transformer.attention import cores, masks_pairs, reads_others
+from normkit.transformer.attention import cores, goes_on, reads_others
 from normkit.transformer.gate import gated
 
 WIRINGS = {**placements(), "hybridnorm*": wiring_of("the tests", "hybridnorm*")}
@@ -277,7 +277,7 @@ def test_any_norm_goes_with_any_placement(placement, norm):
     assert x.grad.abs().max() > 0
 
 
-CAUSAL = sorted(name for name, card in cores().items() if True in card.entry.forms)
+CAUSAL = sorted(name for name, core in cores().items() if True in core.forms)
 NEEDS = {
     "qk-norm": {"length": 8},
     "norm-aware-linear": {"size": (2, 4)},
@@ -293,8 +293,8 @@ def options_of(core, placement):
 
 def fits(kind, placement, core):
     """Whether a placement and a core go together, read off their tables."""
-    scaled = WIRINGS[placement].hidden != "scale" or "scale" in cores()[core].signature.parameters
-    return scaled and (kind is nk.Decoder) in cores()[core].entry.forms
+    scaled = WIRINGS[placement].hidden != "scale" or "scale" in nk.card(core).signature.parameters
+    return scaled and (kind is nk.Decoder) in cores()[core].forms
 
 
 def shaken(model):
@@ -353,18 +353,13 @@ def test_groups_of_queries_share_keys_in_any_core(core):
     torch.testing.assert_close(whole(PAIR), model(PAIR))
 
 
-def goes_on(core):
-    """Whether a core has a past to go on from: keys and values, or a state."""
-    return masks_pairs(cores()[core]) or hasattr(cores()[core].entry, "step")
-
-
 @pytest.mark.parametrize(
     "placement, core", [pair for pair in itertools.product(WIRINGS, CAUSAL) if fits(nk.Decoder, *pair)]
 )
 def test_generation_with_a_cache_is_that_without(placement, core):
     model = decoder(placement, core=core, core_options=options_of(core, placement), dim=32)
     want = model.generate(PAIR[:, :5], 3, temperature=0, cached=False)
-    if goes_on(core):
+    if goes_on(cores()[core]):
         torch.testing.assert_close(model.generate(PAIR[:, :5], 3, temperature=0), want)
     else:
         with pytest.raises(ValueError, match=f"core '{core}' takes no cache; those that do: .*softmax"):
@@ -373,12 +368,12 @@ def test_generation_with_a_cache_is_that_without(placement, core):
 
 def test_a_core_that_counts_positions_itself_takes_no_cache():
     model = nk.Decoder(**TINY, core="qkv-norm", core_options={"rope_base": 1e4}, positions=None)
-    with pytest.raises(ValueError, match=r"'qkv-norm' with rope_base takes no cache.*rope_base=None does"):
+    with pytest.raises(ValueError, match=r"'qkv-norm' takes no cache: with rope_base .*rope_base=None does not"):
         model.generate(TOKENS, 1)
     assert model.generate(TOKENS, 1, cached=False).shape == (2, 10)
 
 
-@pytest.mark.parametrize("core", [core for core in CAUSAL if goes_on(core)])
+@pytest.mark.parametrize("core", [core for core in CAUSAL if goes_on(cores()[core])])
 def test_the_cache_goes_with_the_cores_that_can(core):
     model = decoder("pre-norm", core=core, core_options=NEEDS.get(core), kv_heads=2)
     mask = torch.ones(2, 9, dtype=torch.bool)

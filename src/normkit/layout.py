@@ -95,11 +95,6 @@ class Layout(str):
         """Whether a size is part of some axis: ``C`` is in ``2C`` and in ``C-1``."""
         return any(_letters(axis) == name for axis in self.axes)
 
-    def times(self, name: str) -> int:
-        """How many of a size an axis holds: 2 where it says ``2heads``, else 1."""
-        found = (SIZED.fullmatch(axis) for axis in self.axes if axis not in RUNS and _letters(axis) == name)
-        return next((int(match[1] or 1) for match in found if match), 1)
-
     @cached_property
     def channels(self) -> int | None:
         """Where the features are: 1 of ``N C *``, -1 of ``... C``; None where no axis or no fixed place is theirs."""

@@ -17,6 +17,8 @@ from normkit.statistics import accurate
 class DifferentialCore(AttentionCore):
     """Two softmax maps a head over values of twice the width; heads 2h and 2h + 1 of q and k belong to head h."""
 
+    splits = 2
+    place = {"depth": "layer"}
     lambda_query1: nn.Parameter
     lambda_key1: nn.Parameter
     lambda_query2: nn.Parameter

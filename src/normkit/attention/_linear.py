@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -28,6 +28,8 @@ class LinearCore(AttentionCore):
     """
 
     linear = True
+    masks: ClassVar[str | None] = "keys"
+    crossed = False
 
 
 def grid(owner: object, size: Any) -> tuple[int, int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -14,21 +15,48 @@ from normkit import catalog, check
 from normkit.kinds import CORE, Method
 
 
-class AttentionCore(Method):
+class Mixer(Method):
+    """What lets tokens read each other, and declares what it can do.
+
+    ``forms``: the values of ``causal`` that its mathematics allows; another one is refused. ``linear``: whether time
+    and memory grow as the number of tokens, and not as its square.
+    """
+
+    forms: ClassVar[tuple[bool, ...]] = (False, True)
+    linear: bool = False
+
+    @classmethod
+    def fitting(cls, length: int) -> dict[str, Any]:
+        """Arguments that a number of tokens calls for, where there are such."""
+        return {}
+
+
+class AttentionCore(Mixer):
     """A map of queries, keys and values, head by head; projections, dropout and the joining of heads are its owner's.
 
     Shapes: ``q`` (N, heads, T, head_dim), ``k`` and ``v`` (N, heads, S, head_dim). ``mask`` is boolean and broadcasts
     to (N, heads, T, S); True means that the query may see the key. A query that sees no key gets the zero vector.
 
-    ``forms`` holds the values of ``causal`` that the core's mathematics allows; another one is refused. ``linear``
-    tells whether time and memory grow as the number of tokens, and not as its square.
+    A core declares what it can do, besides its ``forms`` and whether it is ``linear``:
+
+    ``masks``: ``"pairs"``, it may hide each key from each query; ``"keys"``, a key from all queries alike; None, none.
+    ``crossed``: keys and values may be of another sequence than the queries, where nothing is causal.
+    ``keys_are_queries``: it has no keys of its own; ``k`` is not looked at.
+    ``splits``: how many heads of queries and keys it takes for one of its result.
+    ``further``: what a call must have besides q, k and v.
+    ``place``: which arguments tell it where its layer stands, each ``"layer"``, from 0, or ``"depth"``, how many
+    there are.
 
     A core that can go on from a state instead of the past's keys and values is :class:`Recurrent`.
     """
 
     kind = CORE
-    forms: ClassVar[tuple[bool, ...]] = (False, True)
-    linear: bool = False
+    masks: ClassVar[str | None] = "pairs"
+    crossed: ClassVar[bool] = True
+    keys_are_queries: ClassVar[bool] = False
+    splits: ClassVar[int] = 1
+    further: ClassVar[tuple[str, ...]] = ()
+    place: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, head_dim: int, heads: int, causal: bool = False):
         super().__init__()
@@ -36,15 +64,21 @@ class AttentionCore(Method):
         self.heads = check.size(self, "heads", heads)
         self.causal = self._form(bool(causal))
 
-    @classmethod
-    def fitting(cls, length: int) -> dict[str, Any]:
-        """Arguments that a number of tokens calls for, where there are such."""
-        return {}
+    def no_past(self) -> str | None:
+        """Why the keys of a past cannot stand before those of a call, in a user's words, or None if they can."""
+        return None
+
+    def without_order(self) -> AttentionCore:
+        """Return the core without its causal rule, which counts from the first query; a mask has to keep it."""
+        if not self.causal:
+            return self
+        core = copy.copy(self)
+        core.causal = False
+        return core
 
     def _form(self, causal: bool) -> bool:
         if causal not in self.forms:
-            cards = map(catalog.card, catalog.methods(room="attention"))
-            names = [card.name for card in cards if card.kind is CORE and causal in card.entry.forms]
+            names = [card.name for card in catalog.members(CORE) if causal in card.entry.forms]
             form = f"{'a causal' if causal else 'a non-causal'} form"
             raise ValueError(
                 f"{type(self).__name__}: causal must be {not causal}; cores with {form}: {', '.join(names)}"
@@ -156,11 +190,6 @@ class Recurrent(AttentionCore):
             raise ValueError(f"{name}: state is of {state[0].shape[0]} samples, but q has {q.shape[0]}")
         if state[0].device != q.device:
             raise ValueError(f"{name}: state is on {state[0].device}, but q is on {q.device}")
-
-
-def heads_in_one(card: catalog.Card) -> int:
-    """How many heads of queries and keys a core takes for one of its result: 2 where its layout says ``2heads``."""
-    return card.shape.times("heads")
 
 
 def visible(mask: Tensor | None, causal: bool, length: int, keys: int, device: torch.device) -> Tensor | None:

@@ -46,6 +46,8 @@ class DifferentialIntegral(DifferentialCore):
     """
 
     forms = (False,)
+    masks = "keys"
+    crossed = False
 
     def __init__(self, head_dim: int, *, heads: int, depth: int, eps: float = 1e-5, causal: bool = False):
         super().__init__(head_dim, heads, depth, causal, eps)

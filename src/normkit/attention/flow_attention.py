@@ -68,6 +68,7 @@ class FlowAttention(Recurrent, LinearCore):
     Differs from the paper, as the authors' code does, in: eps and the clamp.
     """
 
+    crossed = True
     state = Flows
 
     def __init__(self, head_dim: int, *, heads: int, causal: bool = False, eps: float = 1e-6, clamp: float = 1.0):

@@ -71,6 +71,7 @@ class GatedLinear(Recurrent, LinearCore):
     """
 
     forms = (True,)
+    further = ("gate", "refine")
     state = Memory
 
     def __init__(

@@ -62,6 +62,7 @@ class Lightning(Recurrent, LinearCore):
     """
 
     forms = (True,)
+    place = {"layer": "layer", "layers": "depth"}
     state = Memory
 
     def __init__(

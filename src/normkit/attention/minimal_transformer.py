@@ -6,9 +6,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit import check
+from normkit.attention.core import Mixer
 from normkit.attention.softmax import Softmax
 from normkit.catalog import method
-from normkit.kinds import Method
 
 SIMILARITIES = ("collapsed", "symmetric", "full")
 
@@ -22,7 +22,7 @@ SIMILARITIES = ("collapsed", "symmetric", "full")
     provenance="the paper's equations, whose experiments ran on a Keras layer with biases",
     exempt={"extremes huge float16": "the product of a matrix with 6e4 overflows, as any linear map's"},
 )
-class MinimalTransformer(Method):
+class MinimalTransformer(Mixer):
     """Replace every token by an average of all, by the softmax of their similarities; no feedforward part, few
     matrices.
 
@@ -49,9 +49,6 @@ class MinimalTransformer(Method):
 
     Differs from the paper in: its experiments ran on a Keras layer, with the biases that the equations have not.
     """
-
-    forms = (False, True)
-    linear = False
 
     def __init__(
         self, dim: int, *, heads: int = 1, similarity: str = "collapsed", value: bool = False, causal: bool = False

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 from normkit import check, ops, statistics
 from normkit.attention._linear import full_precision, inverse
+from normkit.attention.core import Mixer
 from normkit.catalog import method
-from normkit.kinds import Method
 
 
 @method(
@@ -21,7 +21,7 @@ from normkit.kinds import Method
     over="N",
     example={"heads": 2},
 )
-class Polynormer(Method):
+class Polynormer(Mixer):
     """Let every node attend to all nodes in linear time, and multiply what it gets with a linear map of itself.
 
     Each layer doubles the polynomial degree of the features. For i < layers, with k = sigmoid(key(x)), q = k or
@@ -50,6 +50,7 @@ class Polynormer(Method):
     Polynormer: Polynomial-Expressive Graph Transformer in Linear Time (Deng et al., 2024), arXiv 2403.01232.
     """
 
+    forms = (False,)
     linear = True
 
     def __init__(

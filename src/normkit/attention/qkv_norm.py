@@ -66,6 +66,15 @@ class QKVNorm(AttentionCore):
         check.eps(self, eps)
         self.query_norm, self.key_norm, self.value_norm = (HeadNorm(norm, head_dim, eps) for _ in range(3))
 
+    def no_past(self) -> str | None:
+        """Why the keys of a past cannot stand before those of a call, in a user's words, or None if they can."""
+        if self.rope_base is None:
+            return None
+        return (
+            "with rope_base it counts positions from its first query; rope_base=None does not, and positions='rope' of "
+            "the model turns instead"
+        )
+
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
         """Attend."""
         self._check(q, k, v)

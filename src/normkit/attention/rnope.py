@@ -55,6 +55,8 @@ class RNoPE(Recurrent):
     """
 
     forms = (True,)
+    crossed = False
+    place = {"layer": "layer"}
     state = Past
 
     def __init__(

@@ -58,6 +58,7 @@ class SoftmaxFree(LinearCore):
     """
 
     forms = (False,)
+    masks = None
     keys_are_queries = True
 
     def __init__(

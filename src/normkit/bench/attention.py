@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from normkit import catalog
-from normkit.attention.core import heads_in_one
+from normkit.attention.core import AttentionCore, Mixer
 from normkit.bench import cases, cost, report, timing
 from normkit.bench.timing import Entrant
 from normkit.catalog import Card
+from normkit.kinds import CORE, LAYER
 from normkit.kinds.kind import layouts
-from normkit.kinds.module import ModuleKind
 
 LENGTHS = ((1024,), (2048,), (4096,), (8192,))
 HEADS, HEAD_DIM = 4, 64
@@ -74,14 +74,19 @@ class Course:
         return {**known, "dtype": self.dtype, "pass": which, **dict.fromkeys(FOUND), "absent": {}}
 
     @property
+    def is_core(self) -> bool:
+        """Whether it takes queries, keys and values, cut into heads; else it cuts what it takes itself."""
+        return issubclass(self.card.entry, AttentionCore)
+
+    @property
     def heads(self) -> int:
         """Heads of the result, so that all cores have the same width; some want queries in more, smaller heads."""
-        return HEADS // heads_in_one(self.card)
+        return HEADS // (self.card.entry.splits if self.is_core else 1)
 
     @property
     def width(self) -> int:
         """Features of a head, or of a token where the core cuts heads itself."""
-        return HEAD_DIM if self.card.shape.has("heads") else HEADS * HEAD_DIM
+        return HEAD_DIM if self.is_core else HEADS * HEAD_DIM
 
     def __str__(self) -> str:
         """Write the size as the table does."""
@@ -112,12 +117,12 @@ def tokens(size: tuple[int, ...]) -> int:
 
 def chosen(names: Sequence[str], causal: bool) -> list[Card]:
     """Return the cores named, or all, that have that form."""
-    known = [name for name in catalog.methods(room="attention") if isinstance(catalog.card(name).kind, ModuleKind)]
+    known = [card.name for card in catalog.members(CORE, LAYER) if issubclass(card.entry, Mixer)]
     cards = [catalog.card(name) for name in names or known]
     for card in cards:
         if card.name not in known:
             raise ValueError(f"{card.name} is no attention core; they are {', '.join(known)}")
-    return [card for card in cards if causal in getattr(card.entry, "forms", (False,))]
+    return [card for card in cards if causal in card.entry.forms]
 
 
 class Race:
@@ -201,10 +206,9 @@ def entrant(course: Course, forward: bool) -> tuple[bool, Entrant]:
 def made(course: Course) -> tuple[Any, list[Tensor]]:
     """Build the core and draw its inputs: whatever their layout, tokens are the axis before the last."""
     card, (taken, kept) = course.card, cases.DTYPES[course.dtype]
-    takes = card.signature.parameters
-    fitting = card.entry.fitting(course.tokens) if hasattr(card.entry, "fitting") else {}
+    fitting = card.entry.fitting(course.tokens)
     own = {"heads": course.heads} if "heads" in card.example else {}
-    form = {"causal": course.causal} if "causal" in takes else {}
+    form = {"causal": course.causal} if len(card.entry.forms) > 1 else {}
     torch.manual_seed(0)
     core = card.small(course.width, **{**own, **form, **fitting}).to(kept)
     sizes = {"N": 1, "heads": course.heads, "C": course.width}

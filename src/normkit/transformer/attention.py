@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import functools
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -13,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit import catalog, check
-from normkit.attention.core import AttentionCore, Recurrent, heads_in_one
+from normkit.attention.core import AttentionCore, Recurrent
 from normkit.kinds import CORE
 from normkit.layers import Linear
 from normkit.ops.rope import PAIRINGS, Turns, rotate
@@ -76,56 +74,48 @@ def make_linear(owner: object, linear: LinearName, inputs: int, outputs: int, bi
     return catalog.create(linear, inputs, outputs, bias=bias)
 
 
-@functools.cache
-def cores() -> dict[str, catalog.Card]:
+Core = type[AttentionCore]
+
+
+def cores() -> dict[str, Core]:
     """The attention cores that go with queries, keys and values alone, by name."""
-    cards = [catalog.card(name) for name in catalog.methods(room="attention")]
-    return {card.name: card for card in cards if card.kind is CORE and not _further_inputs(card)}
+    return {card.name: card.entry for card in catalog.members(CORE) if not card.entry.further}
 
 
-def _further_inputs(card: catalog.Card) -> list[str]:
-    takes = list(inspect.signature(card.entry.forward).parameters.values())[4:]  # after self, q, k, v
-    return [p.name for p in takes if p.default is p.empty]
+def chosen_core(owner: object, argument: str, text: Any) -> catalog.Choice:
+    """Return an attention core by name, with arguments where they are written; an unknown one gets the list."""
+    chosen = catalog.choose(owner, argument, text, CORE)
+    if chosen.card.entry.further:
+        check.choice(owner, argument, text, tuple(cores()))
+    return chosen
 
 
-def forms(card: catalog.Card) -> tuple[bool, ...]:
-    """The values of ``causal`` that a core's mathematics allows."""
-    return cast(type[AttentionCore], card.entry).forms
+def keeps_keys(core: Core) -> bool:
+    """Whether a mask can say what is earlier, as windows and caches of keys need."""
+    return core.masks == "pairs" and core.crossed and False in core.forms
 
 
-def masks_pairs(card: catalog.Card) -> bool:
-    """Whether a core takes a mask of single pairs of a query and a key, which windows and caches of keys need."""
-    return "mask" in card.inputs and card.inputs["mask"].axes == ("N", "heads", "T", "S")
+def reads_others(core: Core) -> bool:
+    """Whether it reads the keys of another sequence, which cross-attention needs."""
+    return core.crossed and False in core.forms
 
 
-def reads_others(card: catalog.Card) -> bool:
-    """Whether the keys may be of another sequence than the queries, which cross-attention needs."""
-    return False in forms(card) and "S" in card.inputs["k"].axes
-
-
-def goes_on(card: catalog.Card) -> bool:
+def goes_on(core: Core) -> bool:
     """Whether tokens can be taken one by one: from the past's keys and values, or from a state."""
-    return masks_pairs(card) or issubclass(card.entry, Recurrent)
+    return keeps_keys(core) or issubclass(core, Recurrent)
 
 
-def require(name: str, able: Callable[[catalog.Card], bool], what: str) -> catalog.Card:
-    """Return a core that is able to take something, or say which ones are."""
-    known = cores()
-    card = known[check.choice("Attention", "core", name, tuple(known))]
-    if not able(card):
-        names = [other for other, its in known.items() if able(its)]
-        way = f"those that do: {', '.join(names)}" if names else f"it takes {', '.join(card.signature.parameters)}"
-        raise ValueError(f"Attention: core {name!r} takes no {what}; {way}")
-    return card
+def takes(option: str) -> Callable[[Core], bool]:
+    """Whether a core is built with an argument."""
+    return lambda core: option in core.card.signature.parameters
 
 
-def make_core(name: str, head_dim: int, heads: int, causal: bool, options: Mapping[str, Any]) -> nn.Module:
-    """Build an attention core by name, or say which cores would do."""
-    for option in options:
-        require(name, lambda card, option=option: option in card.signature.parameters, repr(option))  # type: ignore[misc]
-    card = require(name, lambda card: causal in forms(card), f"causal={causal}")
-    form = {"causal": causal} if "causal" in card.signature.parameters else {}
-    return catalog.create(name, head_dim, heads=heads, **form, **options)
+def require(core: Core, able: Callable[[Core], bool], what: str) -> None:
+    """Require a core that is able to take something, or say which ones are."""
+    if not able(core):
+        names = [name for name, other in cores().items() if able(other)]
+        way = f"those that do: {', '.join(names)}" if names else f"it takes {', '.join(core.card.signature.parameters)}"
+        raise ValueError(f"Attention: core {core.card.name!r} takes no {what}; {way}")
 
 
 class Attention(nn.Module):
@@ -142,6 +132,7 @@ class Attention(nn.Module):
         head_dim: features of a head, dim / heads by default.
         causal: position t sees positions s <= t.
         core, core_options: a method of the attention room by name, and its further arguments.
+        place: where the layer stands, for cores that want to know: ``layer`` and ``depth``.
         norms: which of query, key and value are normalized. norm: by which norm. norm_over: each ``"head"`` by
             itself, or the full ``"width"`` before it is cut.
         head_scale: a learned number multiplies each head's slice of the result.
@@ -161,6 +152,7 @@ class Attention(nn.Module):
         causal: bool = True,
         core: str = "softmax",
         core_options: Mapping[str, Any] | None = None,
+        place: Mapping[str, int] | None = None,
         norms: tuple[str, ...] = (),
         norm: NormName = "layernorm",
         norm_over: str = "head",
@@ -187,8 +179,10 @@ class Attention(nn.Module):
             "key": self.kv_heads * self.head_dim,
             "value": self.kv_heads * self.head_dim,
         }
-        self.cut = self._cut(core)
-        if getattr(cores()[core].entry, "keys_are_queries", False):
+        chosen = chosen_core(self, "core", core)
+        kind: Core = chosen.card.entry
+        self.cut = self._cut(kind)
+        if kind.keys_are_queries:
             del widths["key"]
         for name, width in widths.items():
             self.add_module(name, make_linear(self, linear, dim, width, bias))
@@ -199,12 +193,20 @@ class Attention(nn.Module):
         self.head_scale = nn.Parameter(torch.ones(self.heads)) if head_scale else None
         self.causal = bool(causal)
         if self.window is not None:
-            require(core, masks_pairs, "window")
+            require(kind, keeps_keys, "window")
         if crossed:
-            require(core, reads_others, "keys of another sequence, which cross-attention has")
-        rule = self.causal and self.window is None  # with a window, the mask says what is earlier
-        self.core = make_core(core, self.cut["query"], self.heads, rule, core_options or {})
-        self.masks = "mask" in inspect.signature(self.core.forward).parameters
+            require(kind, reads_others, "keys of another sequence, which cross-attention has")
+        told = {argument: place[what] for argument, what in kind.place.items()} if place is not None else {}
+        self.core = self._made(kind, told | {**chosen.arguments, **(core_options or {})})
+
+    def _made(self, kind: Core, options: Mapping[str, Any]) -> AttentionCore:
+        """Build the core. With a window, a mask says what is earlier; else the core does."""
+        for option in options:
+            require(kind, takes(option), repr(option))
+        causal = self.causal and self.window is None
+        require(kind, lambda core: causal in core.forms, f"causal={causal}")
+        form = {"causal": causal} if len(kind.forms) > 1 else {}
+        return catalog.create(kind.card.name, self.cut["query"], heads=self.heads, **form, **options)
 
     def forward(
         self,
@@ -235,18 +237,12 @@ class Attention(nn.Module):
 
     def empty_cache(self) -> KeysValues | State:
         """Return a cache for :meth:`forward`: of keys and values, or of the core's state where it has one."""
-        core = cast(AttentionCore, self.core)
-        if masks_pairs(require(core.card.name, goes_on, "cache")):
-            if getattr(core, "rope_base", None) is not None:
-                raise ValueError(
-                    f"Attention: core {core.card.name!r} with rope_base takes no cache, since it counts positions from "
-                    f"its first query; rope_base=None does, and positions='rope' of the model turns instead"
-                )
-            return KeysValues()
-        reason = cast(Recurrent, core).no_state()
+        require(type(self.core), goes_on, "cache")
+        keys = keeps_keys(type(self.core))
+        reason = self.core.no_past() if keys else cast(Recurrent, self.core).no_state()
         if reason is not None:
-            raise ValueError(f"Attention: core {core.card.name!r} takes no cache: {reason}")
-        return State()
+            raise ValueError(f"Attention: core {self.core.card.name!r} takes no cache: {reason}")
+        return KeysValues() if keys else State()
 
     def _read(self, q: Tensor, memory: Tensor, mask: Tensor | None, cache: KeysValues | None) -> Tensor:
         """Attend to the keys and values of ``memory``, or to those that ``cache`` already has of it."""
@@ -265,12 +261,12 @@ class Attention(nn.Module):
         cache.seen += q.shape[2]
         return y
 
-    def _cut(self, core: str) -> dict[str, int]:
+    def _cut(self, core: Core) -> dict[str, int]:
         """Features of a head of each; a core may want queries and keys in more, smaller heads, as differential does."""
-        known = cores()
-        parts = heads_in_one(known[check.choice(self, "core", core, tuple(known))])
+        parts = core.splits
         if self.head_dim % parts:
-            raise ValueError(f"Attention: core {core!r} needs a head_dim that {parts} divides, not {self.head_dim}")
+            name = core.card.name
+            raise ValueError(f"Attention: core {name!r} needs a head_dim that {parts} divides, not {self.head_dim}")
         return {"query": self.head_dim // parts, "key": self.head_dim // parts, "value": self.head_dim}
 
     def _heads(self, name: str, x: Tensor, angles: Turns | None = None) -> Tensor:
@@ -299,16 +295,11 @@ class Attention(nn.Module):
         core = self.core
         mask = None if mask is None else self._checked(mask, q, k)
         if self.window is not None or (self.causal and past):
-            seen = self._visible(q, k, past)
+            core, seen = core.without_order(), self._visible(q, k, past)
             mask = seen if mask is None else mask & seen
-        if self.causal and past:
-            # a core counts its causal rule from the first query, which with a past is not the first position
-            core = copy.copy(core)
-            core.causal = False  # type: ignore[assignment]
         if mask is None:
             return core(q, k, v)
-        if not self.masks:
-            require(cast(AttentionCore, core).card.name, lambda card: "mask" in card.inputs, "mask")
+        require(type(core), lambda other: other.masks is not None, "mask")
         return core(q, k, v, mask=mask)
 
     def _visible(self, q: Tensor, k: Tensor, past: int) -> Tensor:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from normkit import check
 from normkit.ops.rope import Turns, turns
 from normkit.residual.norms import NormName, make_norm
-from normkit.transformer.attention import LayerCache, cores, reads_others
+from normkit.transformer.attention import LayerCache, chosen_core, cores, reads_others
 from normkit.transformer.transformer_layer import TransformerLayer, to_sphere
 
 Cache = list[LayerCache]
@@ -328,7 +328,8 @@ class EncoderDecoder(nn.Module):
         **arguments: Any,
     ):
         super().__init__()
-        check.choice(self, "cross", cross, [name for name, card in cores().items() if reads_others(card)])
+        if not isinstance(cross, str) or not reads_others(chosen_core(self, "cross", cross).card.entry):
+            check.choice(self, "cross", cross, [name for name, core in cores().items() if reads_others(core)])
         shared: dict[str, Any] = {"dim": dim, "heads": heads, **arguments}
         self.encoder = Encoder(
             vocab=vocab if source_vocab is None else source_vocab,

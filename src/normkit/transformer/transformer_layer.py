@@ -17,7 +17,7 @@ from normkit.ops.rope import Turns
 from normkit.residual.norms import NormName, make_norm
 from normkit.residual.stream import PLACEMENTS, Stream, placements
 from normkit.statistics import accurate
-from normkit.transformer.attention import Attention, FeedForward, LayerCache, LinearName, cores, require
+from normkit.transformer.attention import Attention, FeedForward, LayerCache, LinearName, chosen_core, require, takes
 
 
 @method(
@@ -101,7 +101,7 @@ class TransformerLayer(Stream):
         self.inside = wiring.hidden
         check.choice(self, "query_key_norm", query_key_norm, (None, "head", "width"))
         check.choice(self, "bias", bias, (False, True, "attention", "feedforward"))
-        core_options = self._place_for(core) | dict(core_options or {})
+        core_options = dict(core_options or {})
         if wiring.hidden == "scale":
             core_options |= self._sphere_scale(core, heads, kv_heads, head_dim)
         attend = functools.partial(
@@ -116,11 +116,11 @@ class TransformerLayer(Stream):
             head_scale=wiring.head_scale,
             bias=bias in (True, "attention"),
             linear=linear,
+            place={"layer": self.place.layer, "depth": self.place.depth},
         )
         self.attention = attend(causal=causal, core=core, core_options=core_options, window=window, rotary=rotary)
         self.cross_attention = None
         if cross is not None:
-            cross_options = self._place_for(cross) | dict(cross_options or {})
             self.cross_attention = attend(causal=False, core=cross, core_options=cross_options, crossed=True)
         activation = wiring.activation or activation
         self.feedforward = FeedForward(
@@ -131,20 +131,14 @@ class TransformerLayer(Stream):
         self._wire_hidden(norm, hidden)
         self._start()
 
-    def _place_for(self, core: str) -> dict[str, int]:
-        """What a core wants to know of the layer's place; ``depth`` is a layer's index there."""
-        known = {"layer": self.place.layer, "depth": self.place.layer, "layers": self.place.depth}
-        card = cores().get(core)
-        return {name: value for name, value in known.items() if card is not None and name in card.signature.parameters}
-
     def _sphere_scale(self, core: str, heads: int, kv_heads: int | None, head_dim: int | None) -> dict[str, float]:
         """Queries and keys of unit length want their product multiplied by the root of the head's size."""
         name = f"TransformerLayer: placement {self.placement!r}"
         if self.place.sublayers == 3:
             able = ", ".join(other for other, wiring in placements().items() if wiring.hidden != "scale")
             raise ValueError(f"{name} has no cross-attention, cross must be None; those that do: {able}")
-        sets = f"scale, which placement {self.placement!r} sets"
-        require(core, lambda card: "scale" in card.signature.parameters, sets)
+        kind = chosen_core(self, "core", core).card.entry
+        require(kind, takes("scale"), f"scale, which placement {self.placement!r} sets")
         if kv_heads not in (None, heads):
             raise ValueError(f"{name} scales each query with its key; kv_heads must be {heads}, not {kv_heads}")
         if head_dim is None:
