@@ -254,7 +254,7 @@ class _Rotate(torch.autograd.Function):
 
 
 class _NormRotate(torch.autograd.Function):
-    """Keeps x and one or two numbers a row; higher derivatives are those of the formula."""
+    """Keeps x and up to three numbers a row; higher derivatives are those of the formula."""
 
     @staticmethod
     def forward(ctx, x, weight, bias, cos, sin, rule, pairing):

@@ -123,7 +123,7 @@ class Row:
         plan.eps, plan.constant, plan.offset, plan.scale = self.eps, self.constant, self.offset, self.scale
         plan.address = ctypes.addressof(plan)
         plan.wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-        plan.stats = 2 if self.center or self.statistic == "zero-sum" else 1
+        plan.stats = 3 if self.center else 2 if self.statistic == "zero-sum" else 1
         return plan
 
 
@@ -321,7 +321,7 @@ def statistics(x: Tensor, plan: _Plan) -> Tensor:
 
 
 class _RowNorm(torch.autograd.Function):
-    """Keeps x and one or two numbers a row; higher derivatives are those of the formula."""
+    """Keeps x and up to three numbers a row; higher derivatives are those of the formula."""
 
     @staticmethod
     def forward(ctx, x, weight, bias, plan, formula):

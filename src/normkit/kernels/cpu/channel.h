@@ -18,7 +18,6 @@
 #ifndef CHANNEL_H
 #define CHANNEL_H
 enum { MEAN, GAIN, SHIFT, EXTRA, RECIPROCAL, PULL, REST, COEFFICIENTS };
-enum { FLUSH = 64, PILOT = 16 };        /* rows summed up in REAL; rows that the pivot is the mean of */
 enum { TOGETHER = 4 };                  /* channels, of all samples, worked on at once */
 
 /* How many threads share() would use. */
@@ -222,45 +221,34 @@ static void T(level_of)(const T(Job) *j, int64_t n)
 
 /* ---- channels first: planes of one sample and channel ---- */
 
-/* Adds the sum of x - mean to sums[0], of its squares to sums[1]. */
-static void T(add_moments)(const ELEM *x, int64_t length, REAL mean, double *sums)
+/* Adds up the units from `begin` to `end`, sample by sample. */
+static void T(take_units)(const T(Job) *j, int64_t begin, int64_t end, T(Taken) *taken)
 {
-    V m = T(all)(mean);
-    for (int64_t at = 0; at < length;) {
-        V sum[2] = {{0}}, square[2] = {{0}};
-        int64_t stop = length - at > FLUSH * LANES ? at + FLUSH * LANES : length;
-        for (; at + 2 * LANES <= stop; at += 2 * LANES)
-            for (int i = 0; i < 2; i++) {
-                V d = T(load)(x + at + i * LANES) - m;
-                sum[i] += d, square[i] += d * d;
-            }
-        for (; at < stop; at += LANES) {
-            int n = stop - at < LANES ? (int)(stop - at) : LANES;
-            V d = GET(x + at, n) - m;
-            if (n < LANES) d = T(select)(T(first)(n), d, (V){0});
-            sum[0] += d, square[0] += d * d;
-        }
-        sums[0] += T(across)(sum[0] + sum[1]), sums[1] += T(across)(square[0] + square[1]);
-    }
+    const ChannelPlan *p = j->plan;
+    int64_t runs = p->over_samples ? j->samples : 1, length = p->over_samples ? p->space : p->space * j->group;
+    for (int64_t i = 0; i < runs; i++)
+        for (int64_t u = begin; u < end; u++) T(take)(j->x + (i * p->channels * p->space) + u * length, length, &taken[u - begin]);
 }
 
-/* Statistics of the units from `begin` to `end`. The second pass also mends the mean, whose sum lost digits to an offset. */
+/* Statistics of the units from `begin` to `end`, at most TOGETHER. */
 static void T(measure_together)(const T(Job) *j, int64_t begin, int64_t end)
 {
     const ChannelPlan *p = j->plan;
     int64_t runs = p->over_samples ? j->samples : 1, length = p->over_samples ? p->space : p->space * j->group;
-    int64_t apart = p->channels * p->space;
-    double sums[TOGETHER][3] = {{0}}, count = (double)runs * length;
-    for (int64_t i = 0; i < runs && T(centered)(j); i++)
-        for (int64_t u = begin; u < end; u++) sums[u - begin][2] += T(add_up)(j->x + u * length + i * apart, length, 0, SUM);
-    for (int64_t i = 0; i < runs; i++)
-        for (int64_t u = begin; u < end; u++)
-            T(add_moments)(j->x + u * length + i * apart, length, (REAL)(sums[u - begin][2] / count), sums[u - begin]);
+    int centered = T(centered)(j);
+    double n = (double)runs * length, share = 1 / n;
+    T(Taken) taken[TOGETHER] = {{0, 0, 0}};
+    for (int64_t u = begin; u < end && centered; u++)
+        taken[u - begin].pivot = T(pilot)(j->x + u * length, length, runs, p->channels * p->space);
+    T(take_units)(j, begin, end, taken);
     for (int64_t u = begin; u < end; u++) {
-        double *of = sums[u - begin], left = T(centered)(j) ? of[0] / count : 0;
-        j->mean[u] = (REAL)(of[2] / count) + left;
-        j->var[u] = p->statistic == SHARE ? sqrt(of[1]) : of[1] / count - left * left;
-        if (j->var[u] < 0) j->var[u] = 0;
+        T(Taken) *t = &taken[u - begin];
+        if (centered && T(astray)(*t, share)) {
+            *t = T(about_mean)(*t, share);
+            T(take_units)(j, u, u + 1, t);
+        }
+        j->mean[u] = centered ? T(mean_of)(*t, share) : 0;
+        j->var[u] = p->statistic == SHARE ? sqrt(t->square) : (centered ? T(squares_of)(*t, share) : t->square) / n;
     }
 }
 
@@ -298,7 +286,7 @@ INLINE void T(sum_values)(int activation, const ELEM *x, const ELEM *grad, int64
     int64_t at = 0;
     while (at < space) {
         V even[3] = {{0}}, odd[3] = {{0}};
-        int64_t stop = space - at > FLUSH * LANES ? at + FLUSH * LANES : space;
+        int64_t stop = space - at > DEPTH * LANES ? at + DEPTH * LANES : space;
         for (; at + 2 * LANES <= stop; at += 2 * LANES) {
             T(sum_up)(activation, T(load)(x + at), T(load)(grad + at), k, even);
             T(sum_up)(activation, T(load)(x + at + LANES), T(load)(grad + at + LANES), k, odd);
@@ -424,14 +412,16 @@ static T(Chunk) T(chunk_of)(const T(Job) *j, int64_t index)
         }                                                                                                            \
     }
 
-/* The mean of the first rows, where they are full and finite. */
-static void T(find_pivot)(T(Chunk) chunk, int64_t lanes, REAL *pivot)
+/* Per lane the mean of a few rows from here and there; where there is less than one row, of that. */
+static void T(find_pivots)(T(Chunk) chunk, int64_t lanes, REAL *pivot)
 {
-    int64_t rows = (chunk.end - chunk.begin) / lanes < PILOT ? (chunk.end - chunk.begin) / lanes : PILOT;
-    for (int64_t i = 0; i < lanes; i++) pivot[i] = 0;
-    chunk.end = chunk.begin + rows * lanes;
-    EACH_ROW_VECTOR(chunk, lanes, V sum = T(load_real)(pivot + col), sum += GET(chunk.x + at, n), T(save_real)(pivot + col, sum))
-    for (int64_t i = 0; i < lanes; i++) pivot[i] = rows && pivot[i] - pivot[i] == 0 ? pivot[i] / rows : 0;
+    T(Chunk) part = chunk;
+    int64_t rows = (chunk.end - chunk.begin) / lanes, few = rows < PILOT ? rows + !rows : PILOT;
+    V share = T(all)((REAL)1 / (REAL)few);
+    for (int64_t i = 0; i < few; i++) {
+        part.begin = chunk.begin + i * rows / few * lanes, part.end = rows ? part.begin + lanes : chunk.end;
+        EACH_ROW_VECTOR(part, lanes, V sum = T(load_real)(pivot + col), sum += GET(part.x + at, n) * share, T(save_real)(pivot + col, sum))
+    }
 }
 
 static void T(flush)(REAL *rows, double *partial, int64_t stride)
@@ -439,55 +429,82 @@ static void T(flush)(REAL *rows, double *partial, int64_t stride)
     for (int64_t i = 0; i < 3 * stride; i++) partial[i] += rows[i], rows[i] = 0;
 }
 
-/* Per lane the number of values, their mean and the sum of squares about it. One pass: about a pivot, the mean of the first rows,
- * which is as exact as a second pass would be, since the pivot is one of the values' own size. */
-static void T(measure_chunk)(const T(Job) *j, int64_t index, REAL *room)
+/* Adds up, per lane, a chunk's values less their pivots and the squares of these into its partial sums. */
+static void T(take_chunk)(const T(Job) *j, T(Chunk) all, const REAL *pivot, REAL *room)
 {
-    T(Chunk) all = T(chunk_of)(j, index), part = all;
     int64_t lanes = j->lanes, stride = j->stride;
-    int centered = T(centered)(j);
-    REAL *pivot = room, *sums = room + stride, *squares = sums + stride;
-    for (int64_t i = 0; i < 4 * stride; i++) room[i] = 0;
-    for (int64_t i = 0; i < 3 * stride; i++) all.partial[i] = 0;
-    if (centered) T(find_pivot)(all, lanes, pivot);
+    REAL *sums = room, *squares = room + stride;
+    T(Chunk) part = all;
+    for (int64_t i = 0; i < 3 * stride; i++) room[i] = 0, all.partial[i] = 0;
     for (; part.begin < all.end; part.begin = part.end) {
-        part.end = all.end - part.begin > FLUSH * lanes ? part.begin + FLUSH * lanes : all.end;
+        part.end = all.end - part.begin > DEPTH * lanes ? part.begin + DEPTH * lanes : all.end;
         EACH_ROW_VECTOR(part, lanes,
             V p = T(load_real)(pivot + col); V sum = T(load_real)(sums + col); V square = T(load_real)(squares + col),
-            V d = GET(part.x + at, n) - p; if (n < LANES) d = T(select)(T(first)(n), d, (V){0}); sum += d; square += d * d,
+            T(take_some)(part.x + at, p, n, &sum, &square),
             T(save_real)(sums + col, sum); T(save_real)(squares + col, square))
         T(flush)(sums, all.partial, stride);
     }
-    for (int64_t i = 0; i < lanes; i++) {
-        int64_t count = (all.end - all.begin - i + lanes - 1) / lanes;
-        double mean = count ? all.partial[i] / count : 0;
-        all.partial[stride + i] -= centered ? count * mean * mean : 0;
-        all.partial[2 * stride + i] = (double)count;
-        all.partial[i] = pivot[i] + mean;
+}
+
+/* What was added up about a lane's pivot. */
+static inline T(Taken) T(taken_of)(const T(Job) *j, T(Chunk) chunk, const REAL *pivot, int64_t lane)
+{
+    return (T(Taken)){pivot[lane], chunk.partial[lane], chunk.partial[j->stride + lane]};
+}
+
+/* Moves pivots that turned out astray to the means found; tells whether there were any. */
+static int T(mend_pivots)(const T(Job) *j, T(Chunk) chunk, REAL *pivot)
+{
+    int64_t size = chunk.end - chunk.begin, rows = size / j->lanes, rest = size % j->lanes;
+    int any = 0;
+    for (int64_t i = 0; i < (rows ? j->lanes : rest); i++) {
+        T(Taken) t = T(taken_of)(j, chunk, pivot, i);
+        double share = 1 / (double)(rows + (i < rest));
+        if (T(astray)(t, share)) pivot[i] = T(about_mean)(t, share).pivot, any = 1;
+    }
+    return any;
+}
+
+/* Per lane the mean of its values, the sum of squares about it and their number. */
+static void T(measure_chunk)(const T(Job) *j, int64_t index, REAL *room)
+{
+    T(Chunk) chunk = T(chunk_of)(j, index);
+    int64_t size = chunk.end - chunk.begin, rows = size / j->lanes, rest = size % j->lanes;
+    REAL *pivot = room, *sums = room + j->stride;
+    for (int64_t i = 0; i < j->stride; i++) pivot[i] = 0;
+    if (T(centered)(j)) T(find_pivots)(chunk, j->lanes, pivot);
+    T(take_chunk)(j, chunk, pivot, sums);
+    if (!T(centered)(j)) return;
+    if (T(mend_pivots)(j, chunk, pivot)) T(take_chunk)(j, chunk, pivot, sums);
+    for (int64_t i = 0; i < (rows ? j->lanes : rest); i++) {
+        double n = (double)(rows + (i < rest)), share = 1 / n;
+        T(Taken) t = T(taken_of)(j, chunk, pivot, i);
+        chunk.partial[i] = T(mean_of)(t, share), chunk.partial[j->stride + i] = T(squares_of)(t, share);
+        chunk.partial[2 * j->stride + i] = n;
     }
 }
 
-/* Joins the chunks' lanes into the units of a sample. */
+/* Joins the chunks' lanes into the units of a sample; means by how far they are from the unit's first. */
 static void T(join_measures)(const T(Job) *j, int64_t n)
 {
     const ChannelPlan *p = j->plan;
-    const double *partial = j->partial + n * j->chunks * 3 * j->stride;
+    const double *partial = j->partial + n * j->chunks * 3 * j->stride, *start = partial;
     double *mean = j->mean + n * p->groups, *var = j->var + n * p->groups, values = (double)T(values_of_unit)(j);
     for (int64_t u = 0; u < p->groups; u++) mean[u] = var[u] = 0;
     for (int64_t i = 0; i < j->chunks; i++, partial += 3 * j->stride)
-        for (int64_t lane = 0; lane < j->lanes && T(centered)(j); lane++)
-            mean[lane % p->channels / j->group] += partial[lane] * (partial[2 * j->stride + lane] / values);
-    partial -= j->chunks * 3 * j->stride;
+        for (int64_t lane = 0; lane < j->lanes && T(centered)(j); lane++) {
+            int64_t u = lane % p->channels / j->group;
+            mean[u] += (partial[lane] - start[u * j->group]) * partial[2 * j->stride + lane];
+        }
+    for (int64_t u = 0; u < p->groups && T(centered)(j); u++) mean[u] = start[u * j->group] + mean[u] / values;
+    partial = start;
     for (int64_t i = 0; i < j->chunks; i++, partial += 3 * j->stride)
         for (int64_t lane = 0; lane < j->lanes; lane++) {
             int64_t u = lane % p->channels / j->group;
             double away = T(centered)(j) ? partial[lane] - mean[u] : 0, count = partial[2 * j->stride + lane];
             var[u] += partial[j->stride + lane] + (count > 0 ? count * away * away : 0);
         }
-    for (int64_t u = 0; u < p->groups; u++) {
-        var[u] = p->statistic == SHARE ? sqrt(var[u]) : var[u] / values;
-        if (var[u] < 0) var[u] = 0;
-    }
+    for (int64_t u = 0; u < p->groups; u++) var[u] = p->statistic == SHARE ? sqrt(var[u]) : var[u] / values;
 }
 
 INLINE void T(sum_rows)(int activation, T(Chunk) part, int64_t lanes, int64_t stride, REAL *rows)
@@ -506,7 +523,7 @@ static void T(reduce_chunk)(const T(Job) *j, int64_t index, REAL *room)
     int64_t lanes = j->lanes, stride = j->stride;
     for (int64_t i = 0; i < 3 * stride; i++) room[i] = 0, all.partial[i] = 0;
     for (; part.begin < all.end; part.begin = part.end) {
-        part.end = all.end - part.begin > FLUSH * lanes ? part.begin + FLUSH * lanes : all.end;
+        part.end = all.end - part.begin > DEPTH * lanes ? part.begin + DEPTH * lanes : all.end;
         BY_ACTIVATION(j->plan->activation, T(sum_rows), part, lanes, stride, room)
         T(flush)(room, all.partial, stride);
     }
@@ -641,7 +658,7 @@ static void *T(furnish)(T(Job) *j, const ChannelPlan *p, int64_t samples, int ba
     j->lanes = channels * (p->last ? repeat : 1);
     j->stride = (j->lanes + 15) / 16 * 16;
     int64_t rows = 65536 / j->lanes;
-    j->chunk = j->lanes * (rows < FLUSH ? FLUSH : rows);
+    j->chunk = j->lanes * (rows < DEPTH ? DEPTH : rows);
     j->chunks = p->last ? (channels * p->space + j->chunk - 1) / j->chunk : 0;
     int64_t per_unit = backward ? 3 * j->units : 0, sums = backward ? 3 * samples * channels : 0;
     int64_t partials = samples * j->chunks * 3 * j->stride, levels = p->statistic == SHARE ? samples : 0;

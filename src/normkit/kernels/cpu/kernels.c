@@ -29,6 +29,7 @@ enum { SUM, SQUARES, MAGNITUDES };       /* what of z is added up */
 #define T(name) PASTE(name, f32)
 #include "vector.h"
 #include "block.h"
+#include "moments.h"
 #include "row.h"
 #include "rotate.h"
 #include "channel.h"
@@ -44,6 +45,7 @@ enum { SUM, SQUARES, MAGNITUDES };       /* what of z is added up */
 #define T(name) PASTE(name, bf16)
 #include "vector.h"
 #include "block.h"
+#include "moments.h"
 #include "row.h"
 #include "rotate.h"
 #include "channel.h"
@@ -55,6 +57,7 @@ enum { SUM, SQUARES, MAGNITUDES };       /* what of z is added up */
 #define T(name) PASTE(name, f16)
 #include "vector.h"
 #include "block.h"
+#include "moments.h"
 #include "row.h"
 #include "rotate.h"
 #include "channel.h"
@@ -78,6 +81,7 @@ enum { SUM, SQUARES, MAGNITUDES };       /* what of z is added up */
 #define T(name) PASTE(name, f64)
 #include "vector.h"
 #include "block.h"
+#include "moments.h"
 #include "row.h"
 #include "rotate.h"
 #include "channel.h"

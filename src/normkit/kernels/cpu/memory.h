@@ -16,7 +16,7 @@
 #endif
 
 enum { BLOCK = 512 };                   /* entries handled at once where loops share arrays: all of them in first-level cache */
-enum { AT_ONCE = 512, MOST_AT_ONCE = 8 };  /* entries, and rows, of short rows that are worked on together */
+enum { AT_ONCE = 2048, MOST_AT_ONCE = 8 };  /* entries, and rows, of short rows that are worked on together */
 enum { STRETCH = 1024 };                /* entries added up in the arithmetic's type, before a double takes the sum */
 enum { GRAIN = 32768 };                 /* below this many entries a second thread costs more than it brings (as in torch) */
 enum { MOST_CHUNKS = 64 };              /* partial sums of gain gradients; fixed, so that no result depends on the threads */

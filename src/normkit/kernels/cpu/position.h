@@ -44,22 +44,69 @@ static void T(copy_block)(const ELEM *from, int64_t space, int64_t channels, int
     }
 }
 
-/* The mean is mended by what it leaves, so that an offset costs no digits. */
+/* Sums about a pivot for each position. */
+typedef struct {
+    REAL pivot[T(POSITIONS)] __attribute__((aligned(64)));
+    double sum[T(POSITIONS)], square[T(POSITIONS)];
+} T(BlockTaken);
+
+#define EACH_POSITION for (int k = 0; k < T(POSITIONS); k++)
+
+static void T(find_block_pivots)(const V *x, int64_t channels, T(BlockTaken) *t)
+{
+    EACH_OF_BLOCK {
+        V sum = {0};
+        for (int k = 0; k < 4; k++) sum += x[k * (channels - 1) / 3 * BLOCK_VECTORS + i] * (REAL)0.25;
+        T(save_real)(t->pivot + i * LANES, sum);
+    }
+}
+
+static void T(take_block)(const V *x, int64_t channels, T(BlockTaken) *t)
+{
+    V pivot[BLOCK_VECTORS];
+    EACH_OF_BLOCK pivot[i] = T(load_real)(t->pivot + i * LANES);
+    EACH_POSITION t->sum[k] = t->square[k] = 0;
+    for (int64_t begin = 0; begin < channels; begin += DEPTH) {
+        int64_t end = channels - begin < DEPTH ? channels : begin + DEPTH;
+        V sum[BLOCK_VECTORS] = {{0}}, square[BLOCK_VECTORS] = {{0}};
+        REAL sums[T(POSITIONS)], squares[T(POSITIONS)];
+        for (int64_t c = begin; c < end; c++) EACH_OF_BLOCK {
+            V d = x[c * BLOCK_VECTORS + i] - pivot[i];
+            sum[i] += d, square[i] += d * d;
+        }
+        EACH_OF_BLOCK T(save_real)(sums + i * LANES, sum[i]), T(save_real)(squares + i * LANES, square[i]);
+        EACH_POSITION t->sum[k] += sums[k], t->square[k] += squares[k];
+    }
+}
+
+/* Moves pivots that turned out astray to the means found; tells whether there were any. */
+static int T(mend_block_pivots)(int64_t channels, T(BlockTaken) *t)
+{
+    double share = 1.0 / channels;
+    int any = 0;
+    EACH_POSITION {
+        T(Taken) one = {t->pivot[k], t->sum[k], t->square[k]};
+        int astray = T(astray)(one, share);
+        t->pivot[k] = astray ? T(about_mean)(one, share).pivot : t->pivot[k];
+        any |= astray;
+    }
+    return any;
+}
+
 static void T(measure_block)(const T(PositionJob) *j, const V *x, T(PositionMoments) *m)
 {
     int64_t channels = j->plan->channels;
-    V sum[BLOCK_VECTORS] = {{0}}, left[BLOCK_VECTORS] = {{0}}, square[BLOCK_VECTORS] = {{0}};
-    EACH_CHANNEL EACH_OF_BLOCK sum[i] += x[c * BLOCK_VECTORS + i];
-    EACH_OF_BLOCK m->mean[i] = sum[i] / (REAL)channels;
-    EACH_CHANNEL EACH_OF_BLOCK {
-        V d = x[c * BLOCK_VECTORS + i] - m->mean[i];
-        left[i] += d, square[i] += d * d;
-    }
-    EACH_OF_BLOCK {
-        m->left[i] = left[i] / (REAL)channels;
-        V var = square[i] / (REAL)channels - m->left[i] * m->left[i];
-        var = T(select)((M)(var < 0), (V){0}, var) + (REAL)j->plan->eps;
-        for (int k = 0; k < LANES; k++) m->r[i][k] = (REAL)(1 / sqrt(var[k]));
+    double share = 1.0 / channels, eps = j->plan->eps;
+    T(BlockTaken) t;
+    T(find_block_pivots)(x, channels, &t);
+    T(take_block)(x, channels, &t);
+    if (T(mend_block_pivots)(channels, &t)) T(take_block)(x, channels, &t);
+    REAL *means = (REAL *)m->mean, *left = (REAL *)m->left, *r = (REAL *)m->r;
+    EACH_POSITION {
+        T(Taken) one = {t.pivot[k], t.sum[k], t.square[k]};
+        double mean = T(mean_of)(one, share);
+        means[k] = (REAL)mean, left[k] = (REAL)(mean - (REAL)mean);
+        r[k] = (REAL)(1 / sqrt(T(squares_of)(one, share) * share + eps));
     }
 }
 

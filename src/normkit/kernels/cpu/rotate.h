@@ -27,7 +27,7 @@ typedef struct {
     ELEM *out, *made;
     const REAL *cos, *sin;
     double raw;
-    REAL mean, r, pull, shift;
+    REAL mean, left, r, pull, shift;                         /* left: of the mean, in units of n */
 } T(TurnRow);
 
 typedef struct { V a, b; } T(Pair);
@@ -57,7 +57,7 @@ INLINE void T(find_row)(const T(TurnJob) *j, const Place *at, T(TurnRow) *row)
     row->grad = j->grad + offset_of(at, t->grad);
     row->made = row->out = j->out + offset_of(at, t->out);
     row->cos = j->cos + angle, row->sin = j->sin + angle;
-    row->raw = 0, row->mean = 0, row->r = 1;
+    row->raw = 0, row->mean = 0, row->left = 0, row->r = 1;
 }
 
 static const ELEM *T(split_row)(const ELEM *x, ELEM *room, int64_t dim)
@@ -73,13 +73,14 @@ static void T(merge_team)(const T(TurnRow) *team, int count, int64_t dim)
 
 INLINE void T(know)(T(TurnRow) *row, const RowPlan *p, T(RowState) s)
 {
-    row->raw = s.raw, row->mean = p->center ? s.mean : 0, row->r = (REAL)s.r;
+    row->raw = s.raw, row->r = (REAL)s.r;
+    row->mean = p->center ? s.mean : 0, row->left = p->center ? s.left * row->r : 0;
 }
 
-INLINE void T(turn_some)(const T(TurnRow) *row, V mean, V r, const T(RowJob) *norm, int64_t at, int64_t half, int n)
+INLINE void T(turn_some)(const T(TurnRow) *row, V mean, V left, V r, const T(RowJob) *norm, int64_t at, int64_t half, int n)
 {
     T(Pair) p = T(pairs)(row->x + at, half, n);
-    p.a = (p.a - mean) * r, p.b = (p.b - mean) * r;
+    p.a = (p.a - mean) * r - left, p.b = (p.b - mean) * r - left;
     if (norm->plan->early) {
         ELEM a[LANES], b[LANES];
         T(save)(a, p.a), T(save)(b, p.b);
@@ -93,9 +94,10 @@ INLINE void T(turn_some)(const T(TurnRow) *row, V mean, V r, const T(RowJob) *no
 INLINE void T(turn_row)(const T(RowJob) *norm, const T(TurnRow) *row)
 {
     int64_t half = norm->plan->dim / 2, at = 0;
-    V mean = T(all)(row->mean), r = T(all)(norm->plan->early ? row->r : row->r * norm->shared);
-    for (; at + LANES <= half; at += LANES) T(turn_some)(row, mean, r, norm, at, half, LANES);
-    if (at < half) T(turn_some)(row, mean, r, norm, at, half, (int)(half - at));
+    REAL shared = norm->plan->early ? 1 : norm->shared;
+    V mean = T(all)(row->mean), left = T(all)(row->left * shared), r = T(all)(row->r * shared);
+    for (; at + LANES <= half; at += LANES) T(turn_some)(row, mean, left, r, norm, at, half, LANES);
+    if (at < half) T(turn_some)(row, mean, left, r, norm, at, half, (int)(half - at));
 }
 
 static void T(turn_rows)(void *job, int64_t begin, int64_t end)
@@ -126,10 +128,10 @@ typedef struct { T(Pair) g, h, n; } T(TurnedBack);
 
 INLINE T(TurnedBack) T(turn_back)(const T(TurnRow) *row, const REAL *gain, int64_t at, int64_t half, int n)
 {
-    V mean = T(all)(row->mean), r = T(all)(row->r);
+    V mean = T(all)(row->mean), left = T(all)(row->left), r = T(all)(row->r);
     T(Pair) x = T(pairs)(row->x + at, half, n);
     T(Pair) g = T(turn)(T(pairs)(row->grad + at, half, n), GET_REAL(row->cos + at, n), -GET_REAL(row->sin + at, n));
-    T(TurnedBack) back = {g, g, {(x.a - mean) * r, (x.b - mean) * r}};
+    T(TurnedBack) back = {g, g, {(x.a - mean) * r - left, (x.b - mean) * r - left}};
     if (gain) back.h.a *= GET_REAL(gain + at, n), back.h.b *= GET_REAL(gain + half + at, n);
     return back;
 }
@@ -152,7 +154,7 @@ INLINE void T(turn_gather)(const T(RowJob) *norm, T(TurnRow) *row, double *dshar
     if (at < half) T(gather_pairs)(row, gain, &h, &hn, at, half, (int)(half - at));
     double sum = T(across)(hn);
     if (dshared) *dshared += sum;
-    row->pull = (REAL)T(pull)(plan, (T(RowState)){row->mean, row->raw, row->r}, (T(RowSums)){.hn = sum * norm->shared});
+    row->pull = (REAL)T(pull)(plan, (T(RowState)){.raw = row->raw, .r = row->r}, (T(RowSums)){.hn = sum * norm->shared});
     row->shift = plan->center ? (REAL)(T(across)(h) * norm->shared / plan->dim) : 0;
 }
 

@@ -7,7 +7,8 @@
  * units of n, so that rows of 1e-20 or 6e4 are as safe as rows of 1.
  *
  * ELEM is the type in memory, REAL that of the arithmetic, T(name) the name for this type. Sums run in REAL over a stretch and in
- * double over stretches, so a long row costs no accuracy.
+ * double over stretches, so a long row costs no accuracy. A mean is kept as its pivot (see moments.h) and what that leaves of it, so
+ * that an offset costs none either.
  */
 
 typedef struct {
@@ -24,55 +25,48 @@ typedef struct {
     int64_t together;
 } T(RowJob);
 
-typedef struct { REAL mean; double raw, r; } T(RowState);
+typedef struct { REAL mean, left; double raw, r; } T(RowState);
 
 /* A sum over a row of z, its square or its magnitude. Four sums run side by side, so that none waits for the last addition. */
-INLINE V T(term)(const ELEM *x, V mean, int term, int n)
+INLINE V T(term)(const ELEM *x, V mean, V left, int term, int n)
 {
-    V z = GET(x, n) - mean;
+    V z = (GET(x, n) - mean) - left;
     if (n < LANES) z = T(select)(T(first)(n), z, (V){0});
     return term == SUM ? z : term == SQUARES ? z * z : T(magnitude)(z);
 }
 
-INLINE double T(add_up_term)(const ELEM *x, int64_t dim, REAL mean, int term)
+INLINE double T(add_up)(const ELEM *x, int64_t dim, REAL mean, REAL left, int term)
 {
     double sum = 0;
-    V m = T(all)(mean);
+    V m = T(all)(mean), l = T(all)(left);
     for (int64_t at = 0; at < dim;) {
         int64_t end = dim - at < STRETCH ? dim : at + STRETCH;
         V a = {0}, b = {0}, c = {0}, d = {0};
         for (; at + 4 * LANES <= end; at += 4 * LANES) {
-            a += T(term)(x + at, m, term, LANES);
-            b += T(term)(x + at + LANES, m, term, LANES);
-            c += T(term)(x + at + 2 * LANES, m, term, LANES);
-            d += T(term)(x + at + 3 * LANES, m, term, LANES);
+            a += T(term)(x + at, m, l, term, LANES);
+            b += T(term)(x + at + LANES, m, l, term, LANES);
+            c += T(term)(x + at + 2 * LANES, m, l, term, LANES);
+            d += T(term)(x + at + 3 * LANES, m, l, term, LANES);
         }
-        for (; at + LANES <= end; at += LANES) a += T(term)(x + at, m, term, LANES);
-        if (at < end) b += T(term)(x + at, m, term, (int)(end - at)), at = end;
+        for (; at + LANES <= end; at += LANES) a += T(term)(x + at, m, l, term, LANES);
+        if (at < end) b += T(term)(x + at, m, l, term, (int)(end - at)), at = end;
         sum += T(across)((a + b) + (c + d));
     }
     return sum;
 }
 
-INLINE double T(add_up)(const ELEM *x, int64_t dim, REAL mean, int term)
-{
-    if (term == SUM) return T(add_up_term)(x, dim, mean, SUM);
-    if (term == SQUARES) return T(add_up_term)(x, dim, mean, SQUARES);
-    return T(add_up_term)(x, dim, mean, MAGNITUDES);
-}
-
 /* The largest magnitude; a NaN anywhere is the result, which a comparison alone would lose. */
 INLINE V T(larger)(V most, V a) { return T(select)((M)(a > most) | (M)(a != a), a, most); }
 
-static double T(largest)(const ELEM *x, int64_t dim, REAL mean)
+static double T(largest)(const ELEM *x, int64_t dim, REAL mean, REAL left)
 {
-    V a = {0}, b = {0}, m = T(all)(mean);
+    V a = {0}, b = {0}, m = T(all)(mean), l = T(all)(left);
     int64_t at = 0;
     for (; at + 2 * LANES <= dim; at += 2 * LANES) {
-        a = T(larger)(a, T(term)(x + at, m, MAGNITUDES, LANES));
-        b = T(larger)(b, T(term)(x + at + LANES, m, MAGNITUDES, LANES));
+        a = T(larger)(a, T(term)(x + at, m, l, MAGNITUDES, LANES));
+        b = T(larger)(b, T(term)(x + at + LANES, m, l, MAGNITUDES, LANES));
     }
-    for (; at < dim; at += LANES) a = T(larger)(a, T(term)(x + at, m, MAGNITUDES, dim - at < LANES ? (int)(dim - at) : LANES));
+    for (; at < dim; at += LANES) a = T(larger)(a, T(term)(x + at, m, l, MAGNITUDES, dim - at < LANES ? (int)(dim - at) : LANES));
     a = T(larger)(a, b);
     REAL most = a[0];
     for (int i = 1; i < LANES; i++) most = a[i] > most || a[i] != a[i] ? a[i] : most;
@@ -90,43 +84,53 @@ INLINE double T(reciprocal)(const RowPlan *p, double raw)
     return 1 / (sqrt(raw) < p->eps ? p->eps : sqrt(raw));
 }
 
-/* The mean (or the sum, ZERO_SUM) where there is one. */
-INLINE T(RowState) T(locate)(const RowPlan *p, const ELEM *x)
+/* What the statistic is taken about: a pivot, where there is a mean; the sum, ZERO_SUM. Here and below `statistic` and `center` are
+ * the plan's, constants where speed counts. */
+INLINE T(RowState) T(locate)(const RowPlan *p, const ELEM *x, int statistic, int center)
 {
-    double sum = p->center || p->statistic == ZERO_SUM ? T(add_up)(x, p->dim, 0, SUM) : 0;
-    return (T(RowState)){(REAL)(p->center ? sum / p->dim : sum), p->center ? 0 : sum * sum, 0};
+    T(RowState) s = {0, 0, 0, 0};
+    if (center) s.mean = T(pilot)(x, p->dim, 1, 0);
+    else if (statistic == ZERO_SUM) s.raw = T(add_up)(x, p->dim, 0, 0, SUM), s.mean = (REAL)s.raw, s.raw *= s.raw;
+    return s;
 }
 
-/* The statistic about it. */
-INLINE void T(spread)(const RowPlan *p, const ELEM *x, T(RowState) *s)
+/* The mean, and the statistic about it. */
+INLINE void T(spread)(const RowPlan *p, const ELEM *x, double share, T(RowState) *s, int statistic, int center)
 {
-    switch (p->statistic) {
-    case ABSOLUTE: s->raw = T(add_up)(x, p->dim, s->mean, MAGNITUDES); break;
-    case MAXIMUM: s->raw = T(largest)(x, p->dim, s->mean); break;
-    case ZERO_SUM: s->raw += T(add_up)(x, p->dim, 0, SQUARES); break;
-    default: s->raw = T(add_up)(x, p->part, s->mean, SQUARES);
+    if (center) {
+        T(Taken) t = T(taken_of_run)(x, p->dim, share, s->mean);
+        s->mean = t.pivot, s->left = (REAL)(t.sum * share), s->raw = T(squares_of)(t, share);
+    }
+    switch (statistic) {
+    case ABSOLUTE: s->raw = T(add_up)(x, p->dim, s->mean, s->left, MAGNITUDES); break;
+    case MAXIMUM: s->raw = T(largest)(x, p->dim, s->mean, s->left); break;
+    case ZERO_SUM: s->raw += T(add_up)(x, p->dim, 0, 0, SQUARES); break;
+    default: if (!center) s->raw = T(add_up)(x, p->part, 0, 0, SQUARES);
     }
 }
 
 INLINE T(RowState) T(measure)(const RowPlan *p, const ELEM *x)
 {
-    T(RowState) s = T(locate)(p, x);
-    T(spread)(p, x, &s);
+    T(RowState) s = T(locate)(p, x, p->statistic, p->center);
+    T(spread)(p, x, 1.0 / p->dim, &s, p->statistic, p->center);
     s.r = T(reciprocal)(p, s.raw);
     return s;
 }
 
-/* Keeps what the backward pass needs of a row: the raw statistic and, where there is one, the mean (or the sum, ZERO_SUM). */
+/* Keeps what the backward pass needs of a row: the raw statistic and, where there is one, the mean in two parts, or the sum. */
 static void T(keep)(const T(RowJob) *j, int64_t row, T(RowState) s)
 {
     if (!j->stats) return;
-    j->stats[row * j->stat_size] = (REAL)s.raw;
-    if (j->stat_size == 2) j->stats[row * 2 + 1] = s.mean;
+    REAL *stats = j->stats + row * j->stat_size;
+    stats[0] = (REAL)s.raw;
+    if (j->stat_size > 1) stats[1] = s.mean;
+    if (j->stat_size > 2) stats[2] = s.left;
 }
 
 static T(RowState) T(recall)(const T(RowJob) *j, int64_t row)
 {
-    T(RowState) s = {j->stat_size == 2 ? j->stats[row * 2 + 1] : 0, j->stats[row * j->stat_size], 0};
+    const REAL *stats = j->stats + row * j->stat_size;
+    T(RowState) s = {j->stat_size > 1 ? stats[1] : 0, j->stat_size > 2 ? stats[2] : 0, stats[0], 0};
     s.r = T(reciprocal)(j->plan, s.raw);
     return s;
 }
@@ -143,10 +147,11 @@ static void T(add_row)(const ELEM *x, const ELEM *residual, ELEM *total, int64_t
     if (n) T(save_some)(total + at, T(load_some)(x + at, n) + T(load_some)(residual + at, n), n);
 }
 
-/* y of up to LANES entries. `gained` and `biased` are constants where this is called, so the loop has no branches. */
-INLINE void T(write)(const T(RowJob) *j, const ELEM *x, ELEM *y, int64_t at, V mean, V r, int gained, int biased, int early, int n)
+/* y of up to LANES entries; `left` in units of y. `gained` and `biased` are constants where this is called, so the loop has no
+ * branches. */
+INLINE void T(write)(const T(RowJob) *j, const ELEM *x, ELEM *y, int64_t at, V mean, V left, V r, int gained, int biased, int early, int n)
 {
-    V v = (GET(x + at, n) - mean) * r;
+    V v = (GET(x + at, n) - mean) * r - left;
     if (early) {
         ELEM half[LANES];
         T(save)(half, v);
@@ -160,44 +165,55 @@ INLINE void T(write)(const T(RowJob) *j, const ELEM *x, ELEM *y, int64_t at, V m
 }
 
 /* The job is taken by value, since a pointer's fields would be read anew after every store. */
-INLINE void T(write_all)(T(RowJob) j, const ELEM *x, ELEM *y, T(RowState) s, int gained, int biased, int early)
+INLINE void T(write_all)(T(RowJob) j, const ELEM *x, ELEM *y, const T(RowState) *s, int center, int gained, int biased, int early)
 {
     int64_t dim = j.plan->dim, at = 0;
-    V mean = T(all)(j.plan->center ? s.mean : 0), r = T(all)((REAL)s.r * (early ? 1 : j.shared));
+    REAL scale = (REAL)s->r * (early ? 1 : j.shared);
+    V mean = T(all)(center ? s->mean : 0), r = T(all)(scale), left = T(all)(center ? s->left * scale : 0);
     for (; at + LANES <= dim; at += LANES) {
         if (!j.residual) fetch(x + j.together * dim + at);
-        T(write)(&j, x, y, at, mean, r, gained, biased, early, LANES);
+        T(write)(&j, x, y, at, mean, left, r, gained, biased, early, LANES);
     }
-    if (at < dim) T(write)(&j, x, y, at, mean, r, gained, biased, early, (int)(dim - at));
+    if (at < dim) T(write)(&j, x, y, at, mean, left, r, gained, biased, early, (int)(dim - at));
 }
 
-static void T(write_row)(const T(RowJob) *j, const ELEM *x, ELEM *y, T(RowState) s)
+INLINE void T(write_row)(const T(RowJob) *j, const ELEM *x, ELEM *y, const T(RowState) *s, int center)
 {
     int kind = 2 * (j->gain != 0) + (j->bias != 0);
-    if (j->plan->early) T(write_all)(*j, x, y, s, j->gain != 0, j->bias != 0, 1);
-    else if (kind == 3) T(write_all)(*j, x, y, s, 1, 1, 0);
-    else if (kind == 2) T(write_all)(*j, x, y, s, 1, 0, 0);
-    else if (kind == 1) T(write_all)(*j, x, y, s, 0, 1, 0);
-    else T(write_all)(*j, x, y, s, 0, 0, 0);
+    if (j->plan->early) T(write_all)(*j, x, y, s, center, j->gain != 0, j->bias != 0, 1);
+    else if (kind == 3) T(write_all)(*j, x, y, s, center, 1, 1, 0);
+    else if (kind == 2) T(write_all)(*j, x, y, s, center, 1, 0, 0);
+    else if (kind == 1) T(write_all)(*j, x, y, s, center, 0, 1, 0);
+    else T(write_all)(*j, x, y, s, center, 0, 0, 0);
 }
 
 /* Short rows go a few at a time, so that the processor works on one while another's root and quotients are under way. */
-static void T(forward_rows)(void *job, int64_t begin, int64_t end)
+INLINE void T(forward_as)(const T(RowJob) *j, int64_t begin, int64_t end, int statistic, int center)
 {
-    const T(RowJob) *j = job;
-    int64_t dim = j->plan->dim, together = j->together;
+    const RowPlan *p = j->plan;
+    int64_t dim = p->dim, together = j->together;
     const ELEM *x = j->residual ? j->total : j->x;
+    double share = 1.0 / dim;
     T(RowState) s[MOST_AT_ONCE];
     for (int64_t row = begin; row < end; row += together) {
         int64_t stop = row + together < end ? row + together : end;
         for (int64_t i = row; i < stop; i++) {
             if (j->residual) T(add_row)(j->x + i * dim, j->residual + i * dim, j->total + i * dim, dim);
-            s[i - row] = T(locate)(j->plan, x + i * dim);
+            s[i - row] = T(locate)(p, x + i * dim, statistic, center);
         }
-        for (int64_t i = row; i < stop; i++) T(spread)(j->plan, x + i * dim, &s[i - row]);
-        for (int64_t i = row; i < stop; i++) s[i - row].r = T(reciprocal)(j->plan, s[i - row].raw), T(keep)(j, i, s[i - row]);
-        for (int64_t i = row; i < stop; i++) T(write_row)(j, x + i * dim, j->out + i * dim, s[i - row]);
+        for (int64_t i = row; i < stop; i++) T(spread)(p, x + i * dim, share, &s[i - row], statistic, center);
+        for (int64_t i = row; i < stop; i++) s[i - row].r = T(reciprocal)(p, s[i - row].raw), T(keep)(j, i, s[i - row]);
+        for (int64_t i = row; i < stop; i++) T(write_row)(j, x + i * dim, j->out + i * dim, &s[i - row], center);
     }
+}
+
+static void T(forward_rows)(void *job, int64_t begin, int64_t end)
+{
+    const T(RowJob) *j = job;
+    const RowPlan *p = j->plan;
+    if (p->statistic != SQUARE) T(forward_as)(j, begin, end, p->statistic, p->center);
+    else if (p->center) T(forward_as)(j, begin, end, SQUARE, 1);
+    else T(forward_as)(j, begin, end, SQUARE, 0);
     if (j->streaming) finish_stream();
 }
 
@@ -214,25 +230,27 @@ INLINE V T(direction)(int statistic, V z, V n, V r, V sum, V most)
 }
 
 /* What the passes over a row have in common. */
-typedef struct { V mean, r, sum, most; } T(RowVectors);
+typedef struct { V mean, left, r, sum, most; } T(RowVectors);
 
-static T(RowVectors) T(spread_state)(const RowPlan *p, T(RowState) s)
+INLINE T(RowVectors) T(spread_state)(const T(RowState) *s, int center)
 {
-    REAL zero = 0;
-    return (T(RowVectors)){T(all)(p->center ? s.mean : zero), T(all)((REAL)s.r), T(all)(s.mean), T(all)((REAL)s.raw)};
+    V mean = T(all)(s->mean), none = {0};
+    return (T(RowVectors)){center ? mean : none, center ? T(all)(s->left) : none, T(all)((REAL)s->r), mean, T(all)((REAL)s->raw)};
 }
+
+INLINE V T(centred)(const T(RowVectors) *s, V x, int center) { return center ? (x - s->mean) - s->left : x; }
 
 typedef struct { V h, hn, t, ties; } T(Sums);
 
 INLINE void T(gather_some)(const T(RowJob) *j, const ELEM *x, const ELEM *grad, int64_t at, const T(RowVectors) *s, T(Sums) *sums,
-                           int statistic, int centered, int gained, int n)
+                           int statistic, int center, int gained, int n)
 {
-    V h = GET(grad + at, n), z = GET(x + at, n) - s->mean;
+    V h = GET(grad + at, n), z = T(centred)(s, GET(x + at, n), center);
     if (n < LANES) z = T(select)(T(first)(n), z, (V){0});
     V v = z * s->r;
     if (gained) h *= GET_REAL(j->gain + at, n);
     sums->hn += h * v;
-    if (centered) sums->h += h;
+    if (center) sums->h += h;
     if (statistic == ABSOLUTE || statistic == MAXIMUM) {
         V t = T(direction)(statistic, z, v, s->r, s->sum, s->most);
         sums->t += t;
@@ -240,7 +258,7 @@ INLINE void T(gather_some)(const T(RowJob) *j, const ELEM *x, const ELEM *grad, 
     }
 }
 
-INLINE T(RowSums) T(gather)(const T(RowJob) *j, const ELEM *x, const ELEM *grad, T(RowVectors) s, int statistic, int centered, int gained)
+INLINE T(RowSums) T(gather)(const T(RowJob) *j, const ELEM *x, const ELEM *grad, T(RowVectors) s, int statistic, int center, int gained)
 {
     int64_t dim = j->plan->dim;
     T(RowSums) total = {0, 0, 0, 0};
@@ -248,13 +266,13 @@ INLINE T(RowSums) T(gather)(const T(RowJob) *j, const ELEM *x, const ELEM *grad,
         int64_t end = dim - at < STRETCH ? dim : at + STRETCH;
         T(Sums) a = {{0}, {0}, {0}, {0}}, b = a;
         for (; at + 2 * LANES <= end; at += 2 * LANES) {
-            T(gather_some)(j, x, grad, at, &s, &a, statistic, centered, gained, LANES);
-            T(gather_some)(j, x, grad, at + LANES, &s, &b, statistic, centered, gained, LANES);
+            T(gather_some)(j, x, grad, at, &s, &a, statistic, center, gained, LANES);
+            T(gather_some)(j, x, grad, at + LANES, &s, &b, statistic, center, gained, LANES);
         }
-        for (; at + LANES <= end; at += LANES) T(gather_some)(j, x, grad, at, &s, &a, statistic, centered, gained, LANES);
-        if (at < end) T(gather_some)(j, x, grad, at, &s, &b, statistic, centered, gained, (int)(end - at)), at = end;
+        for (; at + LANES <= end; at += LANES) T(gather_some)(j, x, grad, at, &s, &a, statistic, center, gained, LANES);
+        if (at < end) T(gather_some)(j, x, grad, at, &s, &b, statistic, center, gained, (int)(end - at)), at = end;
         total.hn += T(across)(a.hn + b.hn);
-        if (centered) total.h += T(across)(a.h + b.h);
+        if (center) total.h += T(across)(a.h + b.h);
         if (statistic == ABSOLUTE || statistic == MAXIMUM) total.t += T(across)(a.t + b.t), total.ties += T(across)(a.ties + b.ties);
     }
     return total;
@@ -284,14 +302,14 @@ typedef struct {
     REAL pull, shift;
 } T(RowFlow);
 
-INLINE void T(flow_some)(const T(RowJob) *j, const T(RowFlow) *f, int64_t at, const T(RowVectors) *s, int statistic, int gained,
-                         int dgain, int dbias, int pulled, int n)
+INLINE void T(flow_some)(const T(RowJob) *j, const T(RowFlow) *f, int64_t at, const T(RowVectors) *s, int statistic, int center,
+                         int gained, int dgain, int dbias, int pulled, int n)
 {
-    V g = GET(f->grad + at, n), z = GET(f->x + at, n) - s->mean, v = z * s->r, h = g * j->shared;
+    V g = GET(f->grad + at, n), z = T(centred)(s, GET(f->x + at, n), center), v = z * s->r, h = g * j->shared;
     if (gained) h = g * GET_REAL(j->gain + at, n);
     if (dgain) PUT_REAL(f->dgain + at, GET_REAL(f->dgain + at, n) + g * v, n);
     if (dbias) PUT_REAL(f->dbias + at, GET_REAL(f->dbias + at, n) + g, n);
-    V d = h - f->shift;
+    V d = center ? h - f->shift : h;
     if (pulled) d -= f->pull * T(direction)(statistic, z, v, s->r, s->sum, s->most);
     d *= s->r;
     if (f->more) d += GET(f->more + at, n);
@@ -301,55 +319,55 @@ INLINE void T(flow_some)(const T(RowJob) *j, const T(RowFlow) *f, int64_t at, co
 }
 
 /* The job and the flow are taken by value, since a pointer's fields would be read anew after every store. */
-INLINE void T(flow)(T(RowJob) j, T(RowFlow) f, int statistic, int gained, int dgain, int dbias)
+INLINE void T(flow)(T(RowJob) j, T(RowFlow) f, int statistic, int center, int gained, int dgain, int dbias)
 {
     int64_t dim = j.plan->dim, part = j.plan->part, at = 0;
-    T(RowVectors) s = T(spread_state)(j.plan, f.state);
+    T(RowVectors) s = T(spread_state)(&f.state, center);
     for (; at + LANES <= part; at += LANES) {
         fetch(f.x + j.together * dim + at), fetch(f.grad + j.together * dim + at);
-        T(flow_some)(&j, &f, at, &s, statistic, gained, dgain, dbias, 1, LANES);
+        T(flow_some)(&j, &f, at, &s, statistic, center, gained, dgain, dbias, 1, LANES);
     }
-    if (at < part) T(flow_some)(&j, &f, at, &s, statistic, gained, dgain, dbias, 1, (int)(part - at)), at = part;
-    for (; at + LANES <= dim; at += LANES) T(flow_some)(&j, &f, at, &s, statistic, gained, dgain, dbias, 0, LANES);
-    if (at < dim) T(flow_some)(&j, &f, at, &s, statistic, gained, dgain, dbias, 0, (int)(dim - at));
+    if (at < part) T(flow_some)(&j, &f, at, &s, statistic, center, gained, dgain, dbias, 1, (int)(part - at)), at = part;
+    for (; at + LANES <= dim; at += LANES) T(flow_some)(&j, &f, at, &s, statistic, center, gained, dgain, dbias, 0, LANES);
+    if (at < dim) T(flow_some)(&j, &f, at, &s, statistic, center, gained, dgain, dbias, 0, (int)(dim - at));
 }
 
 /* Sums up a row, which settles its pull and shift. */
-INLINE void T(aim)(const T(RowJob) *j, T(RowFlow) *f, double *dshared, int statistic)
+INLINE void T(aim)(const T(RowJob) *j, T(RowFlow) *f, double *dshared, int statistic, int center)
 {
     const RowPlan *p = j->plan;
-    T(RowVectors) s = T(spread_state)(p, f->state);
-    T(RowSums) sums;
-    if (!j->gain) sums = T(gather)(j, f->x, f->grad, s, statistic, 1, 0);
-    else if (p->center) sums = T(gather)(j, f->x, f->grad, s, statistic, 1, 1);
-    else sums = T(gather)(j, f->x, f->grad, s, statistic, 0, 1);
+    T(RowVectors) s = T(spread_state)(&f->state, center);
+    T(RowSums) sums = j->gain ? T(gather)(j, f->x, f->grad, s, statistic, center, 1) : T(gather)(j, f->x, f->grad, s, statistic, center, 0);
     if (dshared) *dshared += sums.hn;
     sums.h *= j->shared, sums.hn *= j->shared;
     double pull = T(pull)(p, f->state, sums);
     f->pull = (REAL)pull;
-    f->shift = p->center ? (REAL)((sums.h - pull * sums.t) / p->dim) : 0;
+    f->shift = (REAL)((sums.h - pull * sums.t) / p->dim);
 }
 
 /* Both passes over a few rows for a statistic known to the compiler. */
-INLINE void T(backward_as)(const T(RowJob) *j, T(RowFlow) *f, int64_t rows, double *dshared, int statistic)
+INLINE void T(backward_as)(const T(RowJob) *j, T(RowFlow) *f, int64_t rows, double *dshared, int statistic, int center)
 {
     int kind = !j->gain && !f->dbias ? 0 : j->gain && f->dgain ? 2 + (f->dbias != 0) : 1;
-    for (int64_t i = 0; i < rows; i++) T(aim)(j, f + i, dshared, statistic);
+    for (int64_t i = 0; i < rows; i++) T(aim)(j, f + i, dshared, statistic, center);
     for (int64_t i = 0; i < rows; i++) {
-        if (kind == 3) T(flow)(*j, f[i], statistic, 1, 1, 1);
-        else if (kind == 2) T(flow)(*j, f[i], statistic, 1, 1, 0);
-        else if (kind == 1) T(flow)(*j, f[i], statistic, j->gain != 0, f->dgain != 0, f->dbias != 0);
-        else T(flow)(*j, f[i], statistic, 0, 0, 0);
+        if (kind == 3) T(flow)(*j, f[i], statistic, center, 1, 1, 1);
+        else if (kind == 2) T(flow)(*j, f[i], statistic, center, 1, 1, 0);
+        else if (kind == 1) T(flow)(*j, f[i], statistic, center, j->gain != 0, f->dgain != 0, f->dbias != 0);
+        else T(flow)(*j, f[i], statistic, center, 0, 0, 0);
     }
 }
 
 static void T(backward_rows)(const T(RowJob) *j, T(RowFlow) *f, int64_t rows, double *dshared)
 {
+    int center = j->plan->center;
     switch (j->plan->statistic) {
-    case ABSOLUTE: T(backward_as)(j, f, rows, dshared, ABSOLUTE); break;
-    case MAXIMUM: T(backward_as)(j, f, rows, dshared, MAXIMUM); break;
-    case ZERO_SUM: T(backward_as)(j, f, rows, dshared, ZERO_SUM); break;
-    default: T(backward_as)(j, f, rows, dshared, SQUARE);
+    case ABSOLUTE: T(backward_as)(j, f, rows, dshared, ABSOLUTE, center); break;
+    case MAXIMUM: T(backward_as)(j, f, rows, dshared, MAXIMUM, center); break;
+    case ZERO_SUM: T(backward_as)(j, f, rows, dshared, ZERO_SUM, 0); break;
+    default:
+        if (center) T(backward_as)(j, f, rows, dshared, SQUARE, 1);
+        else T(backward_as)(j, f, rows, dshared, SQUARE, 0);
     }
 }
 
@@ -393,7 +411,7 @@ static void T(backward_chunks)(void *job, int64_t begin, int64_t end)
 static T(RowJob) T(row_job)(const RowPlan *p, int64_t rows, const void *weight)
 {
     return (T(RowJob)){.plan = p, .rows = rows, .shared = weight ? 1 : (REAL)p->scale,
-                       .stat_size = p->center || p->statistic == ZERO_SUM ? 2 : 1, .together = rows_together(p->dim)};
+                       .stat_size = p->center ? 3 : p->statistic == ZERO_SUM ? 2 : 1, .together = rows_together(p->dim)};
 }
 
 static void T(take_gain)(T(RowJob) *j, const void *weight, REAL **room)
