@@ -215,6 +215,18 @@ def test_the_text_table_fits_its_width_and_cuts_no_number(mixed, width):
         assert said in text
 
 
+def test_no_width_cuts_a_cell(whole, mixed):
+    for folder in (whole, mixed):
+        rows = report.summary(folder)
+        for width in range(72, 170):
+            text = report.table(rows, width=width)
+            assert max(map(len, text.splitlines())) <= width
+            first = max(len(row.variant) for row in rows) + max(len(tables.place(row)) for row in rows)
+            shown, _ = tables.fitting(rows, width - first - tables.EDGES)
+            for cell in (column.text(row) for column in shown if not column.words for row in rows):
+                assert cell in text, (width, cell)
+
+
 def test_a_narrow_table_breaks_no_word_and_says_what_it_leaves_out(tmp_path):
     long = "groupnorm:num_groups=4+peri-norm"
     synthetic_logs.comparison(tmp_path, {"layernorm": 0.0, long: -0.3}, seeds=5)

@@ -1,5 +1,6 @@
 """Models and data of every kind learn, and their batches are what they should be."""
 
+import copy
 import math
 import sys
 
@@ -10,7 +11,7 @@ import transformers
 from helpers import settings, trained
 from PIL import Image
 
-from normkit.lab import data, measures, samples, tasks
+from normkit.lab import data, measures, optimizers, samples, tasks
 from normkit.lab.plan import Run, Variant
 
 
@@ -54,7 +55,7 @@ def test_a_decoder_takes_linear_maps_of_the_catalogue(linear, tmp_path):
     assert type(other.layers[0].feedforward.up) is not type(plain.layers[0].feedforward.up)
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "SGD", "adamp", "adamw:betas=(0.9,0.95)"])
+@pytest.mark.parametrize("optimizer", ["adamw", "SGD", "adamp", "muon", "muon:momentum=0.9", "adamw:betas=(0.9,0.95)"])
 def test_optimizers_are_those_of_torch_and_of_the_catalogue(optimizer, tmp_path):
     learns(tmp_path, Variant("v", optimizer=optimizer))
 
@@ -62,7 +63,7 @@ def test_optimizers_are_those_of_torch_and_of_the_catalogue(optimizer, tmp_path)
 @pytest.mark.parametrize("name", ["lbfgs", "optimizer", "rmsnorm"])
 def test_what_cannot_step_alone_is_no_optimizer(name):
     with pytest.raises(ValueError, match=f"no optimizer '{name}'; there are .*adamw"):
-        tasks.optimizer_for(name)
+        optimizers.optimizer_for(name)
 
 
 @pytest.mark.parametrize("name, norm", [("resnet18", "groupnorm:num_groups=8"), ("vit_tiny_patch16_224", "dyt")])
@@ -335,3 +336,56 @@ def test_the_direction_of_a_measure_is_said(monkeypatch):
 def test_what_tells_no_classes_has_no_accuracy():
     with pytest.raises(ValueError, match="has no accuracy: it tells no classes"):
         tasks.load(settings(metric="accuracy"))
+
+
+def test_an_optimizer_of_matrices_steps_those_inside_the_model_and_adamw_the_rest():
+    model = tasks.load(settings()).build(Variant("v"), 1)
+    found = optimizers.make_optimizer("muon", model, 0.02, 0.1)
+    muon, adamw = found.parts
+    names = {id(p): name for name, p in model.named_parameters()}
+    inside, rest = ({names[id(p)] for g in part.param_groups for p in g["params"]} for part in (muon, adamw))
+    assert inside == {name for name, p in model.named_parameters() if "layers." in name and p.dim() == 2}
+    assert inside | rest == set(names.values())
+    assert "head.weight" in rest
+    assert [g["lr"] for g in muon.param_groups] == [0.02]
+    assert [g["lr"] for g in adamw.param_groups] == [pytest.approx(0.003)] * 2
+
+
+def test_a_joint_optimizer_does_what_its_parts_do_and_is_resumed():
+    def made():
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Linear(6, 6), torch.nn.Linear(6, 2))
+        return model, optimizers.make_optimizer("muon", model, 0.02, 0.0)
+
+    def stepped(model, optimizer, steps):
+        for step in range(steps):
+            for group in optimizer.param_groups:
+                group["lr"] = 0.01 * (step + 1) * group.get("share", 1.0)
+            model(torch.arange(8.0).view(2, 4)).square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    model, joint = made()
+    stepped(model, joint, 2)
+    kept = copy.deepcopy((model.state_dict(), joint.state_dict()))
+    other, resumed = made()
+    other.load_state_dict(kept[0])
+    resumed.load_state_dict(kept[1])
+    stepped(model, joint, 2)
+    stepped(other, resumed, 2)
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), other.parameters(), strict=True))
+    plain, _ = made()
+    first = torch.optim.Muon([plain[0].weight, plain[1].weight], lr=0.02, weight_decay=0.0)
+    last = torch.optim.AdamW([plain[0].bias, plain[1].bias, *plain[2].parameters()], lr=0.003, weight_decay=0.0)
+    for step in range(2):
+        first.param_groups[0]["lr"], last.param_groups[0]["lr"] = 0.01 * (step + 1), 0.0015 * (step + 1)
+        plain(torch.arange(8.0).view(2, 4)).square().sum().backward()
+        for part in (first, last):
+            part.step()
+            part.zero_grad()
+    assert all(torch.allclose(kept[0][name], p) for name, p in plain.named_parameters())
+
+
+def test_a_model_without_hidden_matrices_is_refused():
+    with pytest.raises(ValueError, match="'muon' takes matrices only, and the model has none inside it"):
+        optimizers.make_optimizer("muon", torch.nn.Linear(3, 3), 0.1, 0.0)

@@ -305,7 +305,7 @@ def with_twin(variants: tuple[Variant, ...], baseline: str) -> tuple[Variant, ..
 def chosen(options: argparse.Namespace) -> tuple[Variant, ...]:
     """Return the variants that were asked for, names checked."""
     from normkit import catalog
-    from normkit.lab import plan, tasks
+    from normkit.lab import optimizers, plan, tasks
     from normkit.lab.plan import Variant
     from normkit.residual.stream import wiring_of
 
@@ -328,7 +328,7 @@ def chosen(options: argparse.Namespace) -> tuple[Variant, ...]:
         if linear != Variant.linear:
             catalog.card(linear)
         wiring_of("normkit compare", plan.named_arguments(variant.placement)[0])
-        tasks.optimizer_for(variant.optimizer)
+        optimizers.optimizer_for(variant.optimizer)
     return found
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normkit.lab import checkpoints, files, logs, samples, tasks
+from normkit.lab import checkpoints, files, logs, optimizers, samples, tasks
 from normkit.lab.models import spheres
 from normkit.lab.plan import Run, Settings, same
 from normkit.lab.probe import Probe, blocks
@@ -125,7 +125,7 @@ class Training:
         else:
             self.model = self.accelerator.prepare(model)
         run, decay = self.run, self.settings.weight_decay
-        self.optimizer = tasks.make_optimizer(run.variant.optimizer, self.model, run.lr, decay)
+        self.optimizer = optimizers.make_optimizer(run.variant.optimizer, self.model, run.lr, decay)
         if self.settings.precision == "fp16":
             self.optimizer = self.accelerator.prepare(self.optimizer)  # which brings the loss scaling
 
@@ -178,7 +178,7 @@ class Training:
         batch = self.task.data.train(self.run.seed, self.step + 1)
         rate = self.rate()
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group.get("share", 1.0)
         self.step += 1
         probed = self.step % self.settings.probe_every == 0 or self.step == 1
         with self.probe if probed else nullcontext():

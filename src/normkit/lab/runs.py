@@ -19,6 +19,7 @@ from typing import Any
 from normkit.lab import findings, logs, measures, tasks
 from normkit.lab.engines import Engine
 from normkit.lab.files import Damaged, Folder, Unwritable, replace_file, set_aside
+from normkit.lab.optimizers import usual_rate
 from normkit.lab.plan import SEARCH_SEED, Plan, Run, Variant, differences, environment, same
 from normkit.lab.plan import read as read_plan
 
@@ -85,7 +86,7 @@ def search(plan: Plan, variant: Variant, results: Mapping[str, Mapping[str, Any]
         return [trial(plan, variant, lr) for lr in settings.lrs] if len(settings.lrs) > 1 else []
     if settings.trials <= 1:
         return []
-    rates = first_rates(tasks.usual_rate(variant.optimizer), settings.trials)
+    rates = first_rates(usual_rate(variant.optimizer), settings.trials)
     while len(rates) < settings.trials:
         further = next_rate({lr: value_of(plan, results.get(trial(plan, variant, lr).name)) for lr in rates})
         if further is None:
@@ -170,7 +171,7 @@ def best_rate(plan: Plan, variant: Variant, results: Mapping[str, Mapping[str, A
         return best_rate(plan, twin, results)
     trials = search(plan, variant, results)
     if not trials:
-        return round_rate(settings.lrs[0] if settings.lrs else tasks.usual_rate(variant.optimizer))
+        return round_rate(settings.lrs[0] if settings.lrs else usual_rate(variant.optimizer))
     losses = {run.lr: value_of(plan, results.get(run.name)) for run in trials}
     if None in losses.values():
         return None

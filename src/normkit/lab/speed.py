@@ -50,13 +50,13 @@ def measure(plan: Plan, folder: Folder, names: Sequence[str]) -> None:
 
 def stepper(variant: Variant, settings: Settings) -> Callable[[], tuple[float, float]]:
     """Return a function that takes a training step, and returns its CPU and wall time for a sample."""
-    from normkit.lab import tasks
+    from normkit.lab import optimizers, tasks
     from normkit.lab.models import spheres
 
     task = tasks.load(settings.of(variant))
     device = torch.device(settings.device)
     model = task.build(variant, 1).to(device)
-    optimizer = tasks.make_optimizer(variant.optimizer, model, 1e-6, settings.weight_decay)
+    optimizer = optimizers.make_optimizer(variant.optimizer, model, 1e-6, settings.weight_decay)
     batch = _moved(task.data.train(1, 1), device)
     size, load, kind, kept = task.size(batch), task.loss, _autocast(settings), spheres(model)
 

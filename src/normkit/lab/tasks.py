@@ -22,8 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from normkit import catalog
-from normkit.lab import data, measures, models, samples
+from normkit.lab import data, measures, models, optimizers, samples
 from normkit.lab.data import Data
 from normkit.lab.plan import Settings, Variant, named_arguments
 from normkit.lab.swap import maker, swap
@@ -378,58 +377,13 @@ def _own_size(batch: Any) -> int:
     return len(first if isinstance(first, Tensor) else first[0])
 
 
-def optimizer_for(name: str) -> tuple[Callable[..., torch.optim.Optimizer], dict[str, Any]]:
-    """Find an optimizer, a method of the catalogue or a class of ``torch.optim``; case does not matter."""
-    plain, arguments = named_arguments(name)
-    known: dict[str, Any] = {name.lower(): found for name, found in vars(torch.optim).items()}
-    known |= {name: catalog.card(name).entry for name in catalog.methods()}
-    if not _steps_alone(known.get(plain.lower())):
-        raise ValueError(f"no optimizer {plain!r}; there are {', '.join(n for n in known if _steps_alone(known[n]))}")
-    return known[plain.lower()], arguments
-
-
-def _steps_alone(found: Any) -> bool:
-    """Whether it is an optimizer with a learning rate whose step needs no function that computes the loss again."""
-    if not (inspect.isclass(found) and issubclass(found, torch.optim.Optimizer)):
-        return False
-    takes = inspect.signature(found).parameters
-    closure = inspect.signature(found.step).parameters.get("closure")
-    return "lr" in takes and (closure is None or closure.default is None)
-
-
-USUAL_RATE = {"adamw": 3e-3, "adam": 3e-3, "sgd": 0.1}
-USUAL_ARGUMENTS = {"sgd": {"momentum": 0.9}}
-
-
-def usual_rate(name: str) -> float:
-    """Return the learning rate that a search begins with: for small models, or the optimizer's own default."""
-    plain, arguments = named_arguments(name)
-    default = inspect.signature(optimizer_for(name)[0]).parameters["lr"].default
-    return float(arguments.get("lr", USUAL_RATE.get(plain.lower(), default)))
-
-
-def make_optimizer(name: str, model: nn.Module, lr: float, weight_decay: float) -> torch.optim.Optimizer:
-    """Build an optimizer; weight decay, where it has such, is for matrices alone."""
-    build, given = optimizer_for(name)
-    weights = [p for p in model.parameters() if p.requires_grad]
-    takes = inspect.signature(build).parameters
-    arguments: dict[str, Any] = {**USUAL_ARGUMENTS.get(named_arguments(name)[0].lower(), {}), **given, "lr": lr}
-    if "weight_decay" not in takes or "weight_decay" in arguments:
-        return build(weights, **arguments)
-    groups = [
-        {"params": [p for p in weights if p.dim() > 1], "weight_decay": weight_decay},
-        {"params": [p for p in weights if p.dim() <= 1], "weight_decay": 0.0},
-    ]
-    return build([group for group in groups if group["params"]], **arguments)
-
-
 def check_variant(variant: Variant, settings: Settings) -> int:
     """Pass one batch through a variant, there and back, to find a misfit before training; return its parameters."""
     task = load(settings.of(variant))
     try:
         model = task.build(variant, 1)
         batch = task.data.train(1, 1)
-        make_optimizer(variant.optimizer, model, 0.0, settings.weight_decay)
+        optimizers.make_optimizer(variant.optimizer, model, 0.0, settings.weight_decay)
         task.loss(model, batch).backward()
     except Exception as error:
         raise ValueError(f"variant {variant.name!r} does not fit: {error}") from error
