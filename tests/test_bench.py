@@ -11,10 +11,11 @@ import torch
 
 import normkit as nk
 from normkit import bench, cli
-from normkit.bench import attention, cases, cost, paths, report, residual, timing
+from normkit.bench import attention, cases, cost, report, residual, timing
 from normkit.bench.timing import Entrant
 from normkit.kinds.module import ModuleKind
 from normkit.layout import Layout
+from normkit.ops import paths
 
 
 @pytest.fixture(autouse=True)
@@ -199,14 +200,14 @@ def test_every_activation_can_be_raced_as_its_card_says(name):
     assert cases.make(case).inputs[0].numel() > 0
 
 
-def test_the_path_is_told_and_the_formula_can_be_forced():
+def test_the_path_of_a_race_is_told():
     norm, x = nk.LayerNorm(8), torch.randn(4, 8)
-    taken = paths.taken(lambda: norm(x))
     live = nk.kernels.status().live
-    assert taken.startswith("C kernel" if live else "formula: ")
+    assert cases.path_of(lambda: norm(x)).startswith("C kernel" if live else "formula: ")
+    assert cases.path_of(lambda: norm(x[:0])).startswith("formula: ")
     with paths.formula_only():
-        assert paths.taken(lambda: norm(x)) == "formula: the formula is being timed"
-    assert paths.taken(lambda: norm(x)) == taken
+        assert cases.path_of(lambda: norm(x)) == "formula: it is asked for"
+    assert cases.path_of(lambda: x + 1) == "formula: the method has no kernel"
 
 
 def test_a_tiny_race_from_the_command_line(tmp_path, capsys):

@@ -16,11 +16,11 @@ STRIDED = torch.strided
 def size(owner: object, name: str, value: Any, least: int = 1, most: int = 2**31 - 1) -> int:
     """Return ``value`` if it is an integer from ``least`` to ``most``: a width, a channel count, a number of steps."""
     if isinstance(value, bool) or not isinstance(value, int | torch.SymInt):
-        raise TypeError(f"{_name(owner)}: {name} must be an integer, not {value!r}")
+        raise TypeError(f"{whose(owner)}: {name} must be an integer, not {value!r}")
     if value < least:
-        raise ValueError(f"{_name(owner)}: {name} must be at least {least}, not {value}")
+        raise ValueError(f"{whose(owner)}: {name} must be at least {least}, not {value}")
     if value > most:
-        raise ValueError(f"{_name(owner)}: {name} must be at most {most}, not {value}")
+        raise ValueError(f"{whose(owner)}: {name} must be at most {most}, not {value}")
     return int(value)
 
 
@@ -29,10 +29,10 @@ def number(
 ) -> float:
     """Return ``value`` as a float if it lies in [low, high], or in (low, high] with ``open_low``; NaN never does."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{_name(owner)}: {name} must be a number, not {value!r}")
+        raise TypeError(f"{whose(owner)}: {name} must be a number, not {value!r}")
     if not (low < value if open_low else low <= value) or not value <= high:
         bounds = f"{'(' if open_low else '['}{low}, {high}]"
-        raise ValueError(f"{_name(owner)}: {name} must lie in {bounds}, not {value}")
+        raise ValueError(f"{whose(owner)}: {name} must lie in {bounds}, not {value}")
     return float(value)
 
 
@@ -40,14 +40,14 @@ def eps(owner: object, value: Any, name: str = "eps") -> float:
     """Return a stabilizer: finite and not negative; 0 is honoured."""
     value = number(owner, name, value, 0.0)
     if math.isinf(value):
-        raise ValueError(f"{_name(owner)}: {name} must be finite, not {value}")
+        raise ValueError(f"{whose(owner)}: {name} must be finite, not {value}")
     return value
 
 
 def choice(owner: object, name: str, value: Any, options: Sequence[Any]) -> Any:
     """Return ``value`` if it is one of ``options``."""
     if value not in options:
-        raise ValueError(f"{_name(owner)}: {name} must be one of {', '.join(map(repr, options))}, not {value!r}")
+        raise ValueError(f"{whose(owner)}: {name} must be one of {', '.join(map(repr, options))}, not {value!r}")
     return value
 
 
@@ -58,7 +58,7 @@ def device(owner: object, value: Any) -> torch.device:
         torch.empty(0, device=found)
     except (RuntimeError, AssertionError, ImportError) as error:
         reason = str(error).partition("\n")[0]
-        raise ValueError(f"{_name(owner)}: device={value!r} cannot be used: {reason}") from None
+        raise ValueError(f"{whose(owner)}: device={value!r} cannot be used: {reason}") from None
     return found
 
 
@@ -67,16 +67,16 @@ def divides(owner: object, name: str, groups: int, whole: str, total: int) -> No
     if total % groups:
         divisors = sorted((d for d in range(1, total + 1) if total % d == 0), key=lambda d: abs(d - groups))[:3]
         raise ValueError(
-            f"{_name(owner)}: {name}={groups} does not divide {whole}={total}; nearest that do: {sorted(divisors)}"
+            f"{whose(owner)}: {name}={groups} does not divide {whole}={total}; nearest that do: {sorted(divisors)}"
         )
 
 
 def floating(owner: object, x: Any, name: str = "x") -> None:
     """Require a floating-point tensor."""
     if not isinstance(x, Tensor):
-        raise TypeError(f"{_name(owner)}: {name} must be a tensor, not {type(x).__name__}")
+        raise TypeError(f"{whose(owner)}: {name} must be a tensor, not {type(x).__name__}")
     if not x.dtype.is_floating_point:
-        raise TypeError(f"{_name(owner)}: {name} must be a floating-point tensor, not {x.dtype}")
+        raise TypeError(f"{whose(owner)}: {name} must be a floating-point tensor, not {x.dtype}")
     if not x.is_cpu or x.layout is not STRIDED:
         _usable(owner, x, name)
 
@@ -87,20 +87,31 @@ def _usable(owner: object, x: Tensor, name: str) -> None:
     if isinstance(owner, nn.Module):
         own = next((t for t in itertools.chain(owner.parameters(), owner.buffers())), x)
         if own.device != x.device:
-            raise ValueError(f"{_name(owner)}: {name} is on {x.device}, but the module is on {own.device}")
+            raise ValueError(f"{whose(owner)}: {name} is on {x.device}, but the module is on {own.device}")
 
 
 def dense(owner: object, x: Tensor, name: str) -> None:
     """Require a tensor that is not sparse."""
     if x.layout is not STRIDED:
-        raise TypeError(f"{_name(owner)}: {name} must be a dense tensor, not {x.layout}")
+        raise TypeError(f"{whose(owner)}: {name} must be a dense tensor, not {x.layout}")
 
 
 def features_last(owner: object, x: Any, width: int, name: str = "x") -> None:
     """Require a floating-point tensor whose last axis has ``width`` entries."""
     floating(owner, x, name)
     if x.dim() == 0 or x.shape[-1] != width:
-        raise ValueError(f"{_name(owner)}: {name} must end in {width} features, but its shape is {tuple(x.shape)}")
+        raise ValueError(f"{whose(owner)}: {name} must end in {width} features, but its shape is {tuple(x.shape)}")
+
+
+def ends_in(owner: object, x: Any, sizes: Sequence[int], name: str = "x") -> None:
+    """Require a floating-point tensor whose last axes have ``sizes``."""
+    if len(sizes) == 1:
+        return features_last(owner, x, sizes[0], name)
+    floating(owner, x, name)
+    if not 0 < len(sizes) <= x.dim() or tuple(x.shape[-len(sizes) :]) != tuple(sizes):
+        raise ValueError(
+            f"{whose(owner)}: {name} must end in axes of sizes {tuple(sizes)}, but its shape is {tuple(x.shape)}"
+        )
 
 
 def channels_first(
@@ -111,7 +122,7 @@ def channels_first(
     if x.dim() < least or (most is not None and x.dim() > most) or x.shape[1] != channels:
         axes = f"{least}" if most == least else f"{least} to {most}" if most else f"at least {least}"
         raise ValueError(
-            f"{_name(owner)}: {name} must have {axes} axes and {channels} channels on axis 1, "
+            f"{whose(owner)}: {name} must have {axes} axes and {channels} channels on axis 1, "
             f"but its shape is {tuple(x.shape)}"
         )
 
@@ -119,14 +130,14 @@ def channels_first(
 def shape(owner: object, name: str, tensor: Any, wanted: Sequence[int | None], like: Tensor | None = None) -> None:
     """Require a tensor of exactly ``wanted`` shape (None fits any size), on the device of ``like``."""
     if not isinstance(tensor, Tensor):
-        raise TypeError(f"{_name(owner)}: {name} must be a tensor, not {type(tensor).__name__}")
+        raise TypeError(f"{whose(owner)}: {name} must be a tensor, not {type(tensor).__name__}")
     dense(owner, tensor, name)
     fits = tensor.dim() == len(wanted) and all(w is None or s == w for s, w in zip(tensor.shape, wanted, strict=True))
     if not fits:
         text = "(" + ", ".join("any" if w is None else str(w) for w in wanted) + ")"
-        raise ValueError(f"{_name(owner)}: {name} must have shape {text}, but its shape is {tuple(tensor.shape)}")
+        raise ValueError(f"{whose(owner)}: {name} must have shape {text}, but its shape is {tuple(tensor.shape)}")
     if like is not None and tensor.device != like.device:
-        raise ValueError(f"{_name(owner)}: {name} is on {tensor.device}, but x is on {like.device}")
+        raise ValueError(f"{whose(owner)}: {name} is on {tensor.device}, but x is on {like.device}")
 
 
 def values(owner: object, name: str, tensor: Any, wanted: Sequence[int | None], like: Tensor) -> None:
@@ -139,7 +150,7 @@ def mask(owner: object, name: str, tensor: Any, wanted: Sequence[int | None], li
     """Require a boolean tensor of exactly ``wanted`` shape on the device of ``like``."""
     shape(owner, name, tensor, wanted, like)
     if tensor.dtype is not torch.bool:
-        raise TypeError(f"{_name(owner)}: {name} must be a boolean tensor, not {tensor.dtype}")
+        raise TypeError(f"{whose(owner)}: {name} must be a boolean tensor, not {tensor.dtype}")
 
 
 def index(owner: object, name: str, tensor: Any, wanted: Sequence[int | None], below: int, like: Tensor) -> None:
@@ -149,13 +160,14 @@ def index(owner: object, name: str, tensor: Any, wanted: Sequence[int | None], b
     """
     shape(owner, name, tensor, wanted, like)
     if tensor.dtype is not torch.int64:
-        raise TypeError(f"{_name(owner)}: {name} must be an int64 tensor, not {tensor.dtype}")
+        raise TypeError(f"{whose(owner)}: {name} must be an int64 tensor, not {tensor.dtype}")
     if torch.compiler.is_compiling() or tensor.numel() == 0 or type(tensor) is not Tensor or tensor.is_meta:
         return
     low, high = int(tensor.min()), int(tensor.max())
     if low < 0 or high >= below:
-        raise ValueError(f"{_name(owner)}: {name} must lie in 0 .. {below - 1}, but goes from {low} to {high}")
+        raise ValueError(f"{whose(owner)}: {name} must lie in 0 .. {below - 1}, but goes from {low} to {high}")
 
 
-def _name(owner: object) -> str:
+def whose(owner: object) -> str:
+    """Return the name that an error begins with."""
     return owner if isinstance(owner, str) else type(owner).__name__

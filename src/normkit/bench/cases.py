@@ -16,10 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from normkit import reference
-from normkit.bench import cost, paths, timing
+from normkit.bench import cost, timing
 from normkit.bench.timing import Entrant
 from normkit.catalog import Card
 from normkit.layout import Fit
+from normkit.ops import paths
 
 TOKENS = ((256, 768), (4096, 768))
 IMAGES = ((32, 64, 56, 56),)
@@ -235,12 +236,20 @@ def plain_copy(bout: Bout) -> Callable[[], object]:
     return lambda: target.copy_(x)
 
 
+def path_of(call: Callable[[], object]) -> str:
+    """Call once, and tell the path: the kernel, or why something else ran instead of one."""
+    with paths.watched() as taken:
+        call()
+    other = next((path for path in taken if path.why is not None), None)
+    return str(other or taken[0]) if taken else "formula: the method has no kernel"
+
+
 def run(case: Case, repeats: int, compile: bool, clock: timing.Clock = time.perf_counter) -> dict[str, Any]:
     """Hold one race, and return all that was measured as plain values."""
     bout = make(case)
     with torch.no_grad() if case.which == "forward" else nullcontext():
         there, absent = entrants(bout, compile)
-        path = paths.taken(there["normkit"].call)
+        path = path_of(there["normkit"].call)
         heats = [{name: who for name, who in there.items() if (name in ADDED) is added} for added in (False, True)]
         times = {name: time for heat in heats if heat for name, time in timing.race(heat, repeats, clock).items()}
         peaks = {name: cost.peak_bytes(there[name]) for name in WEIGHED if name in there}

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-__all__ = ["Status", "cpu", "status"]
+__all__ = ["RECORDS", "Status", "cpu", "status"]
 
 LIBRARY = Path(__file__).with_name("cpu") / "libnormkit.so"
 
@@ -31,30 +33,99 @@ class Status:
     pool: str | None  # the thread pool's library, torch's own
 
 
+# Plans and records of `kernels/cpu/normkit.h`. A record is a plan, a number of rows or a turning, and arrays, each an
+# address and its bytes. An array with a star is walked along its strides: its bytes are all that can be reached.
+ROW, TURNING = struct.Struct("8i2q4d"), struct.Struct("17q")
+POINT, CHANNEL = struct.Struct("7i2qd"), struct.Struct("8i3q2d")
+RECORDS = {
+    "row_forward": (ROW, "q", "x residual weight bias total y stats"),
+    "row_backward": (ROW, "q", "x grad grad_total weight stats dx dweight dbias"),
+    "rotate_forward": (ROW, f"{TURNING.size}s", "x* weight bias cos* sin* y* stats"),
+    "rotate_backward": (ROW, f"{TURNING.size}s", "x* grad* weight cos* sin* stats dx* dweight dbias"),
+    "point_forward": (POINT, "q", "x alpha shift weight bias y"),
+    "point_backward": (POINT, "q", "x grad alpha shift weight dx dalpha dshift dweight dbias"),
+    "channel_forward": (CHANNEL, "q", "x weight bias extra moments state y"),
+    "channel_backward": (CHANNEL, "q", "x grad weight bias extra moments state dx dweight dbias dextra deps"),
+}
+_NO_MEMORY, _ARRAY = 1, 16
+_WRONG = {2: "an element type", 3: "the rule", 4: "a size", 5: "the number of groups"}
+
+
 class Library:
-    """The loaded C library: one Python callable a function, taking a plan, a number of rows and addresses."""
+    """The loaded C library: one Python callable a kernel, taking plan, rows and the tensors of its record.
+
+    The record is packed for the call and gone after it; the tensors are held until then. C checks it before anything
+    else, and what it refuses is a ValueError.
+    """
 
     def __init__(self, path: Path):
         self._handle = ctypes.CDLL(str(path))
-        self.row_forward = self._kernel("row_forward", 7)
-        self.row_backward = self._kernel("row_backward", 8)
-        self.rotate_forward = self._kernel("rotate_forward", 8)
-        self.rotate_backward = self._kernel("rotate_backward", 10)
-        self.point_forward = self._kernel("point_forward", 6)
-        self.point_backward = self._kernel("point_backward", 10)
-        self.channel_forward = self._kernel("channel_forward", 7)
-        self.channel_backward = self._kernel("channel_backward", 12)
+        sizes = (ctypes.c_int64 * len(RECORDS)).in_dll(self._handle, "normkit_records")
+        if list(sizes) != [_packer(name).size for name in RECORDS]:
+            raise OSError("they are not of this version; install normkit again")
+        self.row_forward = self._kernel("row_forward")
+        self.row_backward = self._kernel("row_backward")
+        self.rotate_forward = self._kernel("rotate_forward")
+        self.rotate_backward = self._kernel("rotate_backward")
+        self.point_forward = self._kernel("point_forward")
+        self.point_backward = self._kernel("point_backward")
+        self.channel_forward = self._kernel("channel_forward")
+        self.channel_backward = self._kernel("channel_backward")
         self.isa = self._function("isa", [], ctypes.c_char_p)
         self.threaded = self._function("threaded", [])
         self.use = self._function("use", [ctypes.c_char_p])
 
-    def _kernel(self, name: str, addresses: int):
-        return self._function(name, [ctypes.c_void_p, ctypes.c_int64] + [ctypes.c_void_p] * addresses)
+    def _kernel(self, name: str) -> Callable[..., None]:
+        function, pack = self._function(name, [ctypes.c_char_p]), _packer(name).pack
+        walked = [array.endswith("*") for array in RECORDS[name][2].split()]
+
+        def call(plan: bytes, rows: int, *tensors):
+            record: list = [plan, rows]
+            for tensor in tensors:
+                if tensor is None:
+                    record.append(0)
+                    record.append(0)
+                else:
+                    record.append(tensor.data_ptr())
+                    record.append(tensor.nbytes)
+            answer = function(pack(*record))
+            if answer:
+                raise _error(name, answer, record)
+
+        def walk(plan: bytes, turning: bytes, *tensors):
+            record: list = [plan, turning]
+            for tensor, far in zip(tensors, walked, strict=True):
+                record += (0, 0) if tensor is None else (tensor.data_ptr(), _reach(tensor) if far else tensor.nbytes)
+            answer = function(pack(*record))
+            if answer:
+                raise _error(name, answer, record)
+
+        return walk if any(walked) else call
 
     def _function(self, name: str, arguments: list, result=ctypes.c_int):
         function = getattr(self._handle, f"normkit_{name}")
         function.argtypes, function.restype = arguments, result
         return function
+
+
+def _packer(name: str) -> struct.Struct:
+    plan, rows, arrays = RECORDS[name]
+    return struct.Struct(f"{plan.size}s" + rows + "Pq" * len(arrays.split()))
+
+
+def _reach(tensor) -> int:
+    return tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.itemsize
+
+
+def _error(name: str, answer: int, record: list) -> Exception:
+    if answer == _NO_MEMORY:
+        return MemoryError(f"{name}: no memory for the kernel's scratch")
+    what = _WRONG.get(answer)
+    if what is None:
+        arrays = RECORDS[name][2].split()
+        at = answer - _ARRAY
+        what = f"{arrays[at].rstrip('*')} of {record[2 * (at - len(arrays)) + 1]} bytes"
+    return ValueError(f"{name}: the kernel refuses {what}: it does not fit what else it was handed")
 
 
 @cache
@@ -67,7 +138,7 @@ def _load() -> tuple[Library | None, str | None]:
 
     try:
         return Library(LIBRARY), None
-    except (OSError, AttributeError) as error:
+    except (OSError, AttributeError, ValueError) as error:  # ctypes: no such library, function, or number in it
         return None, f"the C kernels could not be loaded: {error}"
 
 

@@ -1,5 +1,6 @@
 """Pure functions: each one a formula in PyTorch, and the choice of a kernel that computes the same faster."""
 
+from normkit.ops import paths
 from normkit.ops.channel import (
     affine,
     batch_norm,
@@ -43,6 +44,7 @@ __all__ = [
     "norm_rotate",
     "normalize_with",
     "online_norm",
+    "paths",
     "refusal",
     "rms_norm",
     "rotate",

@@ -1,22 +1,22 @@
 """Per-channel and per-group statistics of ``(N, C, *space)``: batch, group, instance, response and evolved norms.
 
-Every function takes per-channel parameters of shape (C,), any of which may be None, takes half precision in float32
-and gives back the type and the memory format of ``x``. The formulas are the definition; the C kernel computes the
-same numbers faster, in either memory format, and is taken when `eager.refusal` has nothing to say against it.
+Every function takes parameters of shape (C,), (N, C), or one number for all, any of which may be None, takes half
+precision in float32 and gives back the type and the memory format of ``x``. The formulas are the definition; the C
+kernel computes the same numbers faster, in either memory format, and is taken when `eager.refused` has nothing to say
+against it.
 """
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
-from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from normkit import check, kernels
 from normkit.ops import eager
-from normkit.ops.eager import address
+from normkit.ops.eager import code
 from normkit.ops.row import layer_norm
 from normkit.statistics import Moments, accurate, moments, processes
 
@@ -26,12 +26,13 @@ AFFINE, THRESHOLD, SWISH, CLAMP = range(4)
 
 
 class Rule(NamedTuple):
-    """What a norm is: its formula of (x, weight, bias, extra, eps, rule), and the same in the kernel's terms."""
+    """What a norm is: its name, its formula of (x, weight, bias, extra, eps, rule), the same in the kernel's terms."""
 
+    name: str
     formula: Callable[..., Tensor]
     statistic: int
     activation: int = AFFINE
-    groups: int = 0  # statistics of a sample; 0 for one a channel
+    groups: int | None = None  # statistics of a sample; None: one a channel
     over_samples: bool = False
     eps: float = 0.0
     decay: float = 0.0  # ONLINE: share of the old state
@@ -55,8 +56,10 @@ def batch_norm(
     >>> y.flatten(), found.var
     (tensor([-1.,  1.]), tensor([1.]))
     """
-    rule = Rule(_batch_formula, DEVIATION, over_samples=True, eps=eps)
-    if (sync and processes(group) > 1) or refusal(x, weight, bias) is not None:
+    rule = Rule("batch_norm", _batch_formula, DEVIATION, over_samples=True, eps=eps)
+    check_channels(rule.name, x, eps, weight=weight, bias=bias)
+    apart = "its moments are joined over processes" if sync and processes(group) > 1 else None
+    if eager.refused(rule.name, apart or against(x, weight, bias), x, weight, bias):
         found = moments(x, [0, *_space(x)], sync=sync, group=group)
         y = _normalize(x, found.mean, found.var, weight, bias, eps)
         return y, Moments(*(f.detach() for f in found))
@@ -69,32 +72,39 @@ def normalize_with(
     x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5
 ) -> Tensor:
     """Normalize with given moments, of shape (C,) or (N, C): y = weight (x - mean) / sqrt(var + eps) + bias."""
-    if mean.dim() > 1 or refusal(x, weight, bias, mean, var) is not None or eager.needs_grad(mean, var):
+    rule = Rule("normalize_with", _given_formula, GIVEN, over_samples=True, eps=eps, given=(mean, var))
+    check_channels(rule.name, x, eps, weight=weight, bias=bias, mean=mean, var=var)
+    moved = "the moments need a gradient" if eager.needs_grad(mean, var) else None
+    if eager.refused(rule.name, moved or against(x, weight, bias, mean, var), x, weight, bias, mean, var):
         return _normalize(x, mean, var, weight, bias, eps)
-    return _run(Rule(_given_formula, GIVEN, over_samples=True, eps=eps, given=(mean, var)), x, weight, bias)[0]
+    return _run(rule, x, weight, bias)[0]
 
 
 def group_norm(
     x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5
 ) -> Tensor:
     """Normalize each run of C / ``num_groups`` neighbouring channels of each sample, over these channels and space."""
-    return _choose(Rule(_group_formula, DEVIATION, groups=num_groups, eps=eps), x, weight, bias)
+    rule = Rule("group_norm", _group_formula, DEVIATION, groups=num_groups, eps=eps)
+    return _choose(rule, x, weight, bias)
 
 
 def instance_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5) -> Tensor:
     """Normalize each channel of each sample over space."""
-    return _choose(Rule(_instance_formula, DEVIATION, eps=eps), x, weight, bias)
+    return _choose(Rule("instance_norm", _instance_formula, DEVIATION, eps=eps), x, weight, bias)
 
 
 def instance_moments(x: Tensor) -> Moments:
     """Mean and biased variance over space, of shape (N, C)."""
+    check_channels("instance_moments", x)
     return moments(x, _space(x))
 
 
 def layer_norm2d(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-6) -> Tensor:
     """Normalize the vector of channels at each position."""
-    rule = Rule(_position_formula, POSITION, eps=eps)
-    if refusal(x, weight, bias) is None and not x.is_contiguous() and x.movedim(1, -1).is_contiguous():
+    rule = Rule("layer_norm2d", _position_formula, POSITION, eps=eps)
+    check_channels(rule.name, x, eps, weight=weight, bias=bias)
+    last = eager.refusal(x) is None and not x.is_contiguous() and x.movedim(1, -1).is_contiguous()
+    if last and against(x, weight, bias) is None:
         return layer_norm(x.movedim(1, -1), x.shape[1:2], weight, bias, eps).movedim(-1, 1)
     return _choose(rule, x, weight, bias)
 
@@ -113,8 +123,9 @@ def global_response_norm(
     gradient of a norm of 0 is 0.
     """
     if channels_last:
+        check.floating("global_response_norm", x)
         return global_response_norm(x.movedim(-1, 1), weight, bias, eps=eps).movedim(1, -1)
-    return _choose(Rule(_share_formula, SHARE, eps=eps), x, weight, bias)
+    return _choose(Rule("global_response_norm", _share_formula, SHARE, eps=eps), x, weight, bias)
 
 
 def filter_response_norm(
@@ -128,13 +139,14 @@ def filter_response_norm(
     """Divide each channel of each sample by its root mean square over space; with ``tau``, max(y, tau) follows."""
     learned = eps if isinstance(eps, Tensor) else None
     fixed = 0.0 if isinstance(eps, Tensor) else eps
-    rule = Rule(_response_formula, RESPONSE, AFFINE if tau is None else THRESHOLD, eps=fixed)
-    return _choose(rule, x, weight, bias, tau, learned)
+    rule = Rule("filter_response_norm", _response_formula, RESPONSE, AFFINE if tau is None else THRESHOLD, eps=fixed)
+    return _choose(rule, x, weight, bias, tau, learned, named="tau")
 
 
 def threshold(x: Tensor, tau: Tensor | None) -> Tensor:
     """max(x, tau), with a threshold per channel; a tie splits the gradient in halves."""
-    return x if tau is None else torch.maximum(x, along(tau.to(x.dtype), x))
+    check_channels("threshold", x, tau=tau)
+    return _threshold(x, tau)
 
 
 def evonorm_s(
@@ -152,15 +164,14 @@ def evonorm_s(
     s² is the group's variance (its mean square without ``center``) plus ``eps``; a ``slope`` of None is 1. The groups
     are those of :func:`group_norm`; x itself is not centered.
     """
-    rule = Rule(_swish_formula, DEVIATION if center else RESPONSE, SWISH, num_groups, eps=eps)
-    return _choose(rule, x, weight, bias, slope)
+    rule = Rule("evonorm_s", _swish_formula, DEVIATION if center else RESPONSE, SWISH, num_groups, eps=eps)
+    return _choose(rule, x, weight, bias, slope, named="slope")
 
 
 def affine(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
     """Multiply by ``weight`` and add ``bias``, per channel on axis 1."""
-    if weight is not None:
-        x = x * along(weight, x)
-    return x if bias is None else x + along(bias, x)
+    check_channels("affine", x, weight=weight, bias=bias)
+    return _affine(x, weight, bias)
 
 
 def mean_over_space(x: Tensor) -> Tensor:
@@ -168,12 +179,36 @@ def mean_over_space(x: Tensor) -> Tensor:
     return x.mean(tuple(_space(x)), keepdim=True) if x.dim() > 2 else x
 
 
+def check_channels(owner: object, x: Tensor, eps: float = 0.0, **parameters: Tensor | None) -> None:
+    """An error unless x is (N, C, *space) and each parameter (C,), (N, C) or a single number."""
+    check.floating(owner, x)
+    if x.dim() < 2:
+        raise ValueError(f"{check.whose(owner)}: x must be (N, C, *space), but its shape is {tuple(x.shape)}")
+    check.number(owner, "eps", eps)
+    for name, parameter in parameters.items():
+        if parameter is not None and parameter.shape != x.shape[1:2] and parameter.shape not in ((1,), (), x.shape[:2]):
+            raise ValueError(
+                f"{check.whose(owner)}: {name} must have shape ({x.shape[1]},) or {tuple(x.shape[:2])}, or be a single "
+                f"number, but its shape is {tuple(parameter.shape)}"
+            )
+
+
 # The formulas.
+
+
+def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    if weight is not None:
+        x = x * along(weight, x)
+    return x if bias is None else x + along(bias, x)
+
+
+def _threshold(x: Tensor, tau: Tensor | None) -> Tensor:
+    return x if tau is None else torch.maximum(x, along(tau.to(x.dtype), x))
 
 
 def _normalize(x, mean, var, weight, bias, eps) -> Tensor:
     y = (accurate(x) - along(mean, x)) * along((accurate(var) + eps).rsqrt(), x)
-    return affine(y, weight, bias).to(x.dtype)
+    return _affine(y, weight, bias).to(x.dtype)
 
 
 def _batch_formula(x, weight, bias, extra, eps, rule) -> Tensor:
@@ -199,20 +234,20 @@ def _instance_formula(x, weight, bias, extra, eps, rule) -> Tensor:
 def _position_formula(x, weight, bias, extra, eps, rule) -> Tensor:
     found = moments(x, (1,))
     h = (accurate(x) - found.mean.unsqueeze(1)) * (found.var + eps).rsqrt().unsqueeze(1)
-    return affine(h, weight, bias).to(x.dtype)
+    return _affine(h, weight, bias).to(x.dtype)
 
 
 def _share_formula(x, weight, bias, extra, eps, rule) -> Tensor:
     exact = accurate(x)
     length = torch.linalg.vector_norm(exact.flatten(2) if x.dim() > 2 else exact.unsqueeze(-1), dim=-1)
     share = along(length / (length.mean(1, keepdim=True) + eps), x)
-    return (affine(exact * share, weight, bias) + exact).to(x.dtype)
+    return (_affine(exact * share, weight, bias) + exact).to(x.dtype)
 
 
 def _response_formula(x, weight, bias, tau, eps, rule) -> Tensor:
     exact = accurate(x)
-    y = affine(exact * (mean_over_space(exact.square()) + eps).rsqrt(), weight, bias)
-    return threshold(y, tau).to(x.dtype)
+    y = _affine(exact * (mean_over_space(exact.square()) + eps).rsqrt(), weight, bias)
+    return _threshold(y, tau).to(x.dtype)
 
 
 def _swish_formula(x, weight, bias, slope, eps, rule) -> Tensor:
@@ -223,7 +258,7 @@ def _swish_formula(x, weight, bias, slope, eps, rule) -> Tensor:
         square = exact.unflatten(1, (rule.groups, -1)).square()
         spread = _per_channel(square.mean(tuple(range(2, square.dim()))), x)
     gate = torch.sigmoid(exact if slope is None else exact * along(slope, x))
-    return affine(exact * gate * along((spread + eps).rsqrt(), x), weight, bias).to(x.dtype)
+    return _affine(exact * gate * along((spread + eps).rsqrt(), x), weight, bias).to(x.dtype)
 
 
 def _space(x: Tensor) -> range:
@@ -249,67 +284,52 @@ def _per_channel(value: Tensor, x: Tensor) -> Tensor:
 # The kernel.
 
 
-class _Plan(ctypes.Structure):
-    """ChannelPlan of `kernels/cpu/normkit.h`."""
+def _plan(
+    rule: Rule, x: Tensor, parameters: tuple[Tensor | None, ...], learned: Tensor | None
+) -> tuple[bytes, int, int]:
+    """A dense ``x`` as ChannelPlan of `kernels/cpu/normkit.h`, its samples, and how many numbers its statistics are.
 
-    _fields_ = [
-        *((name, ctypes.c_int32) for name in ("statistic", "activation", "over_samples", "last")),
-        *((name, ctypes.c_int32) for name in ("x_type", "weight_type", "bias_type", "extra_type")),
-        *((name, ctypes.c_int64) for name in ("channels", "groups", "space")),
-        *((name, ctypes.c_double) for name in ("eps", "decay")),
-    ]
-
-
-class _Layout(NamedTuple):
-    """The plan, the samples that the kernel sees, and how many statistics it takes."""
-
-    plan: int
-    samples: int
-    units: int
-
-
-@lru_cache(maxsize=512)
-def _plan(*values) -> tuple[int, _Plan]:
-    plan = _Plan(*values)
-    return ctypes.addressof(plan), plan
-
-
-def _lay_out(rule: Rule, x: Tensor, parameters: tuple[Tensor | None, ...], learned: Tensor | None) -> _Layout:
-    """Describe a dense ``x`` to the kernel; channels last, a statistic over samples is one sample with all of space."""
+    Channels last, a statistic over samples is one sample with all of space.
+    """
     samples, channels = x.shape[0], x.shape[1]
     space = x.numel() // (samples * channels)
-    last, over_samples = space == 1 or not x.is_contiguous(), rule.over_samples
+    last = rule.statistic != POSITION and (space == 1 or not x.is_contiguous())
+    over_samples = rule.over_samples
     if last and over_samples:
         samples, space, over_samples = 1, space * samples, False
-    groups = rule.groups or channels
+    groups = channels if rule.groups is None else rule.groups
     units = groups if over_samples else samples * groups
-    if rule.statistic == POSITION:
-        units = samples * space
+    kept = 0 if rule.statistic == POSITION else 4 * units if rule.statistic == ONLINE else 2 * units
+    kinds = rule.statistic, rule.activation, over_samples, last
     eps = rule.eps if learned is None else float(learned)
-    kinds = (rule.statistic, rule.activation, over_samples, last, *map(eager.code, (x, *parameters)))
-    return _Layout(_plan(*kinds, channels, groups, space, eps, rule.decay)[0], samples, units)
+    plan = kernels.CHANNEL.pack(*kinds, *map(code, (x, *parameters)), channels, groups, space, eps, rule.decay)
+    return plan, samples, kept
 
 
-def refusal(x: Tensor, *parameters: Tensor | None) -> str | None:
-    """None if the kernel takes these tensors; parameters are one number a channel."""
-    if (reason := eager.refusal(x, *parameters)) is not None:
-        return reason
+def against(x: Tensor, *parameters: Tensor | None) -> str | None:
+    """What speaks against the kernel beside what the tensors are: it takes one number a channel."""
     for parameter in parameters:
-        if parameter is not None and (parameter.numel() != x.shape[1] or not parameter.is_contiguous()):
-            return f"a parameter has shape {tuple(parameter.shape)} and strides {parameter.stride()}"
+        if parameter is not None and parameter.shape != x.shape[1:2]:
+            return f"a parameter of shape {tuple(parameter.shape)} is not one number a channel"
     return None
 
 
-def _choose(rule: Rule, x: Tensor, weight, bias, extra=None, learned: Tensor | None = None) -> Tensor:
-    """The kernel or the formula."""
-    if refusal(x, weight, bias, extra) is not None or (learned is not None and eager.refusal(learned) is not None):
-        return rule.formula(x, weight, bias, extra, rule.eps if learned is None else learned, rule)
+def _choose(rule: Rule, x: Tensor, weight, bias, extra=None, learned: Tensor | None = None, named="extra") -> Tensor:
+    """The checks, then the kernel or the formula."""
+    check_channels(rule.name, x, rule.eps, weight=weight, bias=bias, **{named: extra})
+    if rule.groups is not None:
+        check.size(rule.name, "num_groups", rule.groups)
+        check.divides(rule.name, "num_groups", rule.groups, "channels", x.shape[1])
+    if learned is not None and learned.numel() != 1:
+        raise ValueError(f"{rule.name}: eps must be a single number, but its shape is {tuple(learned.shape)}")
+    if eager.refused(rule.name, against(x, weight, bias, extra), x, weight, bias, extra, learned):
+        return _with_eps(x, weight, bias, extra, learned, rule)
     return _run(rule, x, weight, bias, extra, learned)[0]
 
 
 def _run(rule: Rule, x: Tensor, weight, bias, extra=None, learned: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The kernel's result and its statistics: per unit the means, then the variances, in float64."""
-    x = arranged(x, rule)
+    x, (weight, bias, extra) = arranged(x, rule), map(eager.packed, (weight, bias, extra))
     if eager.needs_grad(x, weight, bias, extra, learned):
         return _Channel.apply(x, weight, bias, extra, learned, rule)
     return kernel_forward(rule, x, weight, bias, extra, learned)
@@ -323,12 +343,10 @@ def arranged(x: Tensor, rule: Rule) -> Tensor:
 
 def kernel_forward(rule: Rule, x, weight, bias, extra, learned, state=None) -> tuple[Tensor, Tensor]:
     """The result and the statistics, those of ONLINE followed by each unit's own; ``state`` moves in place."""
-    plan, samples, units = _lay_out(rule, x, (weight, bias, extra), learned)
+    plan, samples, kept = _plan(rule, x, (weight, bias, extra), learned)
     y = torch.empty_like(x)
-    size = 4 * units if rule.statistic == ONLINE else 2 * units
-    both = torch.zeros(size, dtype=torch.float64) if rule.given is None else torch.cat(rule.given).double()
-    if eager.library().channel_forward(plan, samples, *map(address, (x, weight, bias, extra, both, state, y))):
-        raise MemoryError("channel norm: no memory for the kernel's scratch")
+    both = torch.zeros(kept, dtype=torch.float64) if rule.given is None else torch.cat(rule.given).double()
+    eager.library().channel_forward(plan, samples, x, weight, bias, extra, both, state, y)
     return y, both
 
 
@@ -336,14 +354,11 @@ def kernel_backward(
     rule: Rule, x, weight, bias, extra, learned, both, grad, wanted, state=None
 ) -> tuple[Tensor | None, ...]:
     """Gradients of x, weight, bias, extra and the learned eps; those not wanted are None. ``state`` moves in place."""
-    plan, samples, _ = _lay_out(rule, x, (weight, bias, extra), learned)
+    plan, samples, _ = _plan(rule, x, (weight, bias, extra), learned)
     made = [torch.empty_like(t) if want else None for t, want in zip((x, weight, bias, extra), wanted, strict=False)]
     deps = torch.empty((), dtype=torch.float64) if wanted[4] else None
     grad = eager.dense(grad, x)
-    if eager.library().channel_backward(
-        plan, samples, *map(address, (x, grad, weight, bias, extra, both, state, *made, deps))
-    ):
-        raise MemoryError("channel norm: no memory for the kernel's scratch")
+    eager.library().channel_backward(plan, samples, x, grad, weight, bias, extra, both, state, *made, deps)
     return (*made, None if deps is None else deps.to(learned.dtype).view(learned.shape))
 
 
@@ -366,7 +381,7 @@ class _Channel(torch.autograd.Function):
         rule, wanted = ctx.rule, ctx.needs_input_grad
         if grad is None:
             return (None,) * 6
-        if torch.is_grad_enabled() or eager.refusal(grad, x) is not None:
+        if eager.refused(f"{rule.name} backward", eager.derived_again(), grad, x):
             if rule.given is not None:
                 rule = rule._replace(given=tuple(both.to(accurate(grad[:0]).dtype).view(2, -1)))
             return (*eager.differentiate(_with_eps, tensors, (rule,), grad, wanted), None)

@@ -1,7 +1,8 @@
-"""The choice between kernel and formula, told as a reason.
+"""The choice between kernel and formula, told as a reason, and what a kernel is handed.
 
-A refusal is not an error: the plain PyTorch formula runs instead, and is the definition. The checks are few and cheap,
-since on eight rows of 768 torch's own layer norm takes five microseconds in all.
+A refusal is not an error: the plain PyTorch formula runs instead, and is the definition. What is an error is one on
+both paths, and is found before one is chosen. The checks are few and cheap, since on eight rows of 768 torch's own
+layer norm takes five microseconds in all.
 """
 
 from __future__ import annotations
@@ -12,8 +13,21 @@ from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext
 
 from normkit import kernels
+from normkit.ops import paths
 
-__all__ = ["address", "code", "dense", "differentiate", "library", "needs_grad", "refusal", "storage_order"]
+__all__ = [
+    "CODES",
+    "code",
+    "dense",
+    "derived_again",
+    "differentiate",
+    "library",
+    "needs_grad",
+    "packed",
+    "refusal",
+    "refused",
+    "storage_order",
+]
 
 # Element types as the C code numbers them; 0 is an absent tensor.
 CODES = {torch.float32: 1, torch.bfloat16: 2, torch.float16: 3, torch.float64: 4}
@@ -50,12 +64,32 @@ def refusal(x: Tensor, *others: Tensor | None) -> str | None:
         reason = _situation()
         if reason is not None:
             return reason
-    for tensor in (x, *others):
+    for tensor in others:
         if tensor is not None and (type(tensor) not in _PLAIN or not tensor.is_cpu or tensor.dtype not in CODES):
             return _tensor(tensor)
-    if x.layout is _STRIDED and x.numel() and not (x.is_neg() or x._is_zerotensor() or _is_batched(x)):
-        return None
+    if type(x) in _PLAIN and x.is_cpu and x.dtype in CODES and x.layout is _STRIDED:
+        lazy = x.is_neg() or x._is_zerotensor() or _is_batched(x)
+        return None if x.numel() and not lazy else _tensor(x)
     return _tensor(x)
+
+
+def refused(op: str, but: str | None, *tensors: Tensor | None) -> bool:
+    """Whether the formula runs: what an op asks, once a call; whoever watches :mod:`normkit.ops.paths` is told.
+
+    but: what else this op has against its kernel, for this call.
+    """
+    why = refusal(*tensors) or but  # type: ignore[arg-type]
+    if why is not None and torch.compiler.is_compiling():
+        return True
+    watch = paths.watching()
+    if watch is not None:
+        why = watch.decide(op, why)
+    return why is not None
+
+
+def derived_again() -> str | None:
+    """What a backward pass has against its kernel: that its own derivative may be asked for."""
+    return "its derivative may be wanted too" if torch.is_grad_enabled() else None
 
 
 def _look() -> str | None:
@@ -139,13 +173,8 @@ def differentiate(formula, tensors, rest, grad, wanted) -> tuple:
 
 
 def packed(x: Tensor | None) -> Tensor | None:
-    """A gain or shift without gaps, copied only if it has some: the kernels read it as it lies."""
-    return x if x is None or x.is_contiguous() else x.contiguous()
-
-
-def address(x: Tensor | None) -> int:
-    """Where a tensor's numbers are; 0 for an absent one."""
-    return 0 if x is None else x.data_ptr()
+    """A gain or shift as it is read by the kernels, without gaps or a lazy sign; copied only if it has one."""
+    return x if x is None or (x.is_contiguous() and not x.is_neg()) else x.contiguous().resolve_neg()
 
 
 def code(x: Tensor | None) -> int:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from normkit import statistics
+from normkit import check, statistics
 from normkit.ops import channel, eager
 from normkit.ops.scan import recurrence
 
@@ -64,13 +64,29 @@ def online_norm(
     >>> y.flatten(), mean, var
     (tensor([4.0000, 0.9428]), tensor([3.]), tensor([3.2500]))
     """
-    alone = not control.sync or statistics.processes(control.group) == 1
-    # single values are nothing to keep in the cache: there the formula is as fast
-    if alone and x.shape[2:].numel() > 1 and channel.refusal(x, weight, bias, *moments, *pulls) is None:
-        activation = channel.AFFINE if limit is None else channel.CLAMP
-        rule = channel.Rule(_formula, channel.ONLINE, activation, eps=control.eps)
-        return _ByKernel.apply(channel.arranged(x, rule), weight, bias, moments, pulls, control, limit, rule)
-    return _formula(x, weight, bias, moments, pulls, control, limit)
+    _check(x, weight, bias, moments, pulls)
+    if eager.refused("online_norm", _against(x, control), x, weight, bias, *moments, *pulls):
+        return _formula(x, weight, bias, moments, pulls, control, limit)
+    activation = channel.AFFINE if limit is None else channel.CLAMP
+    rule = channel.Rule("online_norm", _formula, channel.ONLINE, activation, eps=control.eps)
+    x, weight, bias = channel.arranged(x, rule), eager.packed(weight), eager.packed(bias)
+    return _ByKernel.apply(x, weight, bias, moments, pulls, control, limit, rule)
+
+
+def _check(x, weight, bias, moments, pulls) -> None:
+    channel.check_channels("online_norm", x)
+    given = [("weight", weight), ("bias", bias), *(("moments", m) for m in moments), *(("pulls", p) for p in pulls)]
+    for name, tensor in given:
+        if tensor is not None:
+            check.shape("online_norm", name, tensor, x.shape[1:2])
+
+
+def _against(x: Tensor, control: Control) -> str | None:
+    if control.sync and statistics.processes(control.group) > 1:
+        return "its statistics run over processes"
+    if x.shape[2:].numel() == 1:
+        return "single values are nothing to keep in the cache: the formula is as fast"
+    return None
 
 
 def _formula(x, weight, bias, moments, pulls, control: Control, limit: float | None) -> Tensor:
@@ -113,8 +129,8 @@ def _pull(g: Tensor, gh: Tensor, pulls: tuple[Tensor, Tensor], step: _Step, cont
     return u, v
 
 
-def _controlled(grad, x, weight, step: _Step, pulls, control: Control) -> tuple[Tensor | None, ...]:
-    """Gradients of x, weight and bias; ``pulls`` move."""
+def _controlled(grad, x, weight, bias, step: _Step, pulls, control: Control) -> tuple[Tensor | None, ...]:
+    """Gradients of x, and of weight and bias where they are; ``pulls`` move."""
     along, axes, space = channel.along, range(2, grad.dim()), math.prod(grad.shape[2:])
     exact, h = statistics.accurate(grad), _h(x, step)
     total, total_h = statistics.sum_over(exact, axes), statistics.sum_over(exact * h, axes)
@@ -122,23 +138,22 @@ def _controlled(grad, x, weight, step: _Step, pulls, control: Control) -> tuple[
     u, v = _pull(scale * total / space, scale * total_h / space, pulls, step, control)
     share = 1 - control.backward_decay
     dx = (exact * along(scale, x) - h * along(share * v, x)) * along(step.rstd, x) - along(share * u, x)
-    if weight is None:
-        return dx.to(grad.dtype), None, None
-    return dx.to(grad.dtype), total_h.sum(0).to(weight.dtype), total.sum(0).to(weight.dtype)
+    dweight = None if weight is None else total_h.sum(0).to(weight.dtype)
+    return dx.to(grad.dtype), dweight, None if bias is None else total.sum(0).to(bias.dtype)
 
 
 class _ByFormula(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias, u, v, step, control):
-        ctx.save_for_backward(x, weight, *step)
+        ctx.save_for_backward(x, weight, bias, *step)
         ctx.about = (u, v), control
         return channel.affine(_h(x, step), weight, bias)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad):
-        x, weight, *step = ctx.saved_tensors
-        return *_controlled(grad, x, weight, _Step(*step), *ctx.about), *[None] * 4
+        x, weight, bias, *step = ctx.saved_tensors
+        return *_controlled(grad, x, weight, bias, _Step(*step), *ctx.about), *[None] * 4
 
 
 class _ByKernel(torch.autograd.Function):
@@ -160,7 +175,7 @@ class _ByKernel(torch.autograd.Function):
     def backward(ctx, grad):
         x, weight, bias, extra, found = ctx.saved_tensors
         rule, pulls, control = ctx.about
-        if eager.refusal(grad) is not None:
+        if eager.refused("online_norm backward", None, grad):
             return *_without_kernel(grad, x, weight, bias, extra, found, pulls, control), *[None] * 5
         backward = rule._replace(decay=control.backward_decay)
         state = torch.cat(pulls).double()
@@ -184,4 +199,4 @@ def _without_kernel(grad, x, weight, bias, extra, found, pulls, control: Control
     step = _normalized(mean, var, m, s, control.eps)
     if extra is not None:
         grad = torch.where(channel.affine(_h(exact, step), weight, bias).abs() <= extra[0], grad, 0)
-    return _controlled(grad, exact, weight, step, pulls, control)
+    return _controlled(grad, exact, weight, bias, step, pulls, control)

@@ -11,16 +11,15 @@ tensor([[-1.,  0.,  1.]])
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Callable
-from functools import cache
 
 import torch
 from torch import Tensor
 
+from normkit import check, kernels
 from normkit.ops import eager
-from normkit.ops.eager import address
+from normkit.ops.eager import code
 
 __all__ = ["FUNCTIONS", "derf", "dyt", "eln", "pointwise_formula"]
 
@@ -49,25 +48,21 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "expsign": _expsign,
     "satursin": _satursin,
 }
-_CODES = [*FUNCTIONS, "eln"]
-
-
-class _Plan(ctypes.Structure):
-    """PointPlan of `kernels/cpu/normkit.h`."""
-
-    _fields_ = [
-        *((name, ctypes.c_int32) for name in ("function", "x_type", "alpha_type", "shift_type")),
-        *((name, ctypes.c_int32) for name in ("weight_type", "bias_type", "by_row")),
-        *((name, ctypes.c_int64) for name in ("dim", "width")),
-        ("scale", ctypes.c_double),
-    ]
+# As the C code numbers them.
+_CODES = {name: number for number, name in enumerate([*FUNCTIONS, "eln"])}
 
 
 def dyt(
-    x: Tensor, alpha: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, channels_last: bool = True
+    x: Tensor,
+    alpha: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    channels_last: bool = True,
+    owner: object = "dyt",
 ) -> Tensor:
-    """tanh(alpha * x) * weight + bias."""
-    return _pointwise("dyt", x, alpha, None, weight, bias, "tanh", channels_last)
+    """tanh(alpha * x) * weight + bias. An error names `owner`."""
+    return _pointwise(owner, "dyt", x, alpha, None, weight, bias, "tanh", channels_last)
 
 
 def derf(
@@ -79,18 +74,24 @@ def derf(
     *,
     function: str = "erf",
     channels_last: bool = True,
+    owner: object = "derf",
 ) -> Tensor:
     """f(alpha * x + shift) * weight + bias, f one of FUNCTIONS."""
-    if function not in FUNCTIONS:
-        raise ValueError(f"derf: function is {function!r}; it must be one of {', '.join(FUNCTIONS)}")
-    return _pointwise("derf", x, alpha, shift, weight, bias, function, channels_last)
+    check.choice(owner, "function", function, tuple(FUNCTIONS))
+    return _pointwise(owner, "derf", x, alpha, shift, weight, bias, function, channels_last)
 
 
 def eln(
-    x: Tensor, beta: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, channels_last: bool = True
+    x: Tensor,
+    beta: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    channels_last: bool = True,
+    owner: object = "eln",
 ) -> Tensor:
     """sqrt(dim) * x / sqrt(beta + x^2) * weight + bias."""
-    return _pointwise("eln", x, beta, None, weight, bias, "eln", channels_last)
+    return _pointwise(owner, "eln", x, beta, None, weight, bias, "eln", channels_last)
 
 
 def pointwise_formula(
@@ -98,11 +99,11 @@ def pointwise_formula(
 ) -> Tensor:
     """The definition, the features being on `axis`: arithmetic in at least float32, the result in x's type."""
     wide = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
-    alpha = alpha.to(wide.dtype)
+    alpha = alpha.to(wide.dtype).reshape(())
     if function == "eln":
         y = math.sqrt(x.shape[axis]) * wide / torch.sqrt(alpha + wide.square())
     else:
-        y = FUNCTIONS[function](alpha * wide if shift is None else alpha * wide + shift.to(wide.dtype))
+        y = FUNCTIONS[function](alpha * wide if shift is None else alpha * wide + shift.to(wide.dtype).reshape(()))
     each = (-1,) + (1,) * (x.ndim - 1 - axis)
     if weight is not None:
         y = y * weight.to(wide.dtype).view(each)
@@ -111,97 +112,78 @@ def pointwise_formula(
     return y.to(x.dtype)
 
 
-def _pointwise(name, x, alpha, shift, weight, bias, function, channels_last) -> Tensor:
-    axis = _axis(name, x, (alpha, shift), (weight, bias), channels_last)
-    if eager.refusal(x, alpha, shift, weight, bias) is not None or x.dtype == torch.float64:
+def _pointwise(owner, op, x, alpha, shift, weight, bias, function, channels_last) -> Tensor:
+    axis = _axis(owner, x, channels_last)
+    _check_parameters(owner, x, axis, alpha, shift, weight, bias)
+    but = "there is no kernel for float64" if x.dtype == torch.float64 else None
+    if eager.refused(op, but, x, alpha, shift, weight, bias):
         return pointwise_formula(x, alpha, shift, weight, bias, function, axis)
-    weight, bias = eager.packed(weight), eager.packed(bias)
-    layout = _layout(x, axis)
-    if layout is None:
-        x = x.contiguous()
-        layout = _layout(x, axis)
+    alpha, shift, weight, bias = map(eager.packed, (alpha, shift, weight, bias))
+    x, layout = _laid_out(x, axis)
+    plan, width = _plan(x, alpha, shift, weight, bias, function, layout), layout[2]
     if eager.needs_grad(x, alpha, shift, weight, bias):
-        return _Pointwise.apply(x, alpha, shift, weight, bias, function, axis, layout)
-    return _forward(x, alpha, shift, weight, bias, _plan_for(x, alpha, shift, weight, bias, function, layout))
+        return _Pointwise.apply(x, alpha, shift, weight, bias, plan, width, op, function, axis)
+    return _forward(x, alpha, shift, weight, bias, plan, width)
 
 
-def _axis(name: str, x: Tensor, scalars, vectors, channels_last: bool) -> int:
-    """Which axis the features are on; an error if the tensors do not fit together."""
-    if not x.is_floating_point():
-        raise TypeError(f"{name}: x is {x.dtype}; a floating-point tensor is wanted")
+def _axis(owner: object, x: Tensor, channels_last: bool) -> int:
+    """Which axis the features are on."""
+    check.floating(owner, x)
     if x.ndim < (1 if channels_last else 2):
         wanted = "a feature axis" if channels_last else "at least two axes"
-        raise ValueError(f"{name}: x is {tuple(x.shape)}; it must have {wanted}")
-    axis = x.ndim - 1 if channels_last else 1
-    dim = x.size(axis)
-    for tensor in vectors:
-        if tensor is not None and tensor.numel() != dim:
-            raise ValueError(f"{name}: x has {dim} features on axis {axis}; weight or bias is {tuple(tensor.shape)}")
-    for tensor in scalars:
-        if tensor is not None and tensor.numel() != 1:
-            raise ValueError(f"{name}: alpha, shift and beta are single numbers; one of them is {tuple(tensor.shape)}")
-    return axis
+        raise ValueError(f"{check.whose(owner)}: x must have {wanted}, but its shape is {tuple(x.shape)}")
+    return x.ndim - 1 if channels_last else 1
 
 
-def _layout(x: Tensor, axis: int) -> tuple[int, int, int] | None:
-    """(by row, features, entries a row) of x's memory, or None if it has gaps and must be copied first.
+def _check_parameters(owner: object, x: Tensor, axis: int, alpha, shift, weight, bias) -> None:
+    """An error unless the layer's numbers are one each, and weight and bias one a feature."""
+    features = x.shape[axis : axis + 1]
+    if weight is not None and weight.shape != features:
+        check.shape(owner, "weight", weight, (None,))
+        fitting = check.features_last if axis == x.ndim - 1 else check.channels_first
+        fitting(owner, x, weight.shape[0])
+    if bias is not None and bias.shape != features:
+        check.shape(owner, "bias", bias, features)
+    if alpha.numel() != 1 or (shift is not None and shift.numel() != 1):
+        name, tensor = ("shift", shift) if alpha.numel() == 1 else ("alpha (or beta)", alpha)
+        raise ValueError(
+            f"{check.whose(owner)}: {name} must be a single number, but its shape is {tuple(tensor.shape)}"
+        )
+
+
+def _laid_out(x: Tensor, axis: int) -> tuple[Tensor, tuple[int, int, int]]:
+    """x, copied if its memory has gaps, and (by row, features, entries a row) of its memory.
 
     Whatever the order of the axes in memory, those after the features make a row, on which the gain is one number.
     """
     if axis == x.ndim - 1 and x.is_contiguous():
-        return 0, x.size(axis), x.size(axis)
+        return x, (0, x.shape[axis], x.shape[axis])
     order = eager.storage_order(x)
     if order is None:
-        return None
+        x, order = x.contiguous(), list(range(x.ndim))
     width = math.prod(x.size(other) for other in order[order.index(axis) + 1 :])
-    return (0, x.size(axis), x.size(axis)) if width == 1 else (1, x.size(axis), width)
+    return x, (0, x.size(axis), x.size(axis)) if width == 1 else (1, x.size(axis), width)
 
 
-def _plan_for(x, alpha, shift, weight, bias, function, layout) -> _Plan:
-    return _plan(function, layout, *map(eager.code, (x, alpha, shift, weight, bias)))
-
-
-@cache
-def _plan(function: str, layout: tuple[int, int, int], *types: int) -> _Plan:
+def _plan(x, alpha, shift, weight, bias, function, layout) -> bytes:
+    """PointPlan of `kernels/cpu/normkit.h`."""
     scale = math.sqrt(layout[1]) if function == "eln" else 1.0
-    plan = _Plan(_CODES.index(function), *types, *layout, scale)
-    plan.address = ctypes.addressof(plan)
-    return plan
+    types = code(x), code(alpha), code(shift), code(weight), code(bias)
+    return kernels.POINT.pack(_CODES[function], *types, *layout, scale)
 
 
-def _forward(x, alpha, shift, weight, bias, plan) -> Tensor:
+def _forward(x, alpha, shift, weight, bias, plan, width) -> Tensor:
     y = torch.empty_like(x)
-    if eager.library().point_forward(
-        plan.address,
-        x.numel() // plan.width,
-        x.data_ptr(),
-        alpha.data_ptr(),
-        address(shift),
-        address(weight),
-        address(bias),
-        y.data_ptr(),
-    ):
-        raise MemoryError("no memory for the kernel's scratch")
+    eager.library().point_forward(plan, x.numel() // width, x, alpha, shift, weight, bias, y)
     return y
 
 
-def _backward(x, grad, parameters, plan, wanted) -> tuple:
+def _backward(x, grad, parameters, plan, width, wanted) -> tuple:
     """Gradients of x, alpha, shift, weight and bias in one pass; those not wanted are None."""
     alpha, shift, weight, _ = parameters
     grad, dx = eager.dense(grad, x), torch.empty_like(x)
     made = [torch.empty_like(t) if want else None for t, want in zip(parameters, wanted, strict=True)]
-    if eager.library().point_backward(
-        plan.address,
-        x.numel() // plan.width,
-        x.data_ptr(),
-        grad.data_ptr(),
-        alpha.data_ptr(),
-        address(shift),
-        address(weight),
-        dx.data_ptr(),
-        *map(address, made),
-    ):
-        raise MemoryError("no memory for the kernel's scratch")
+    eager.library().point_backward(plan, x.numel() // width, x, grad, alpha, shift, weight, dx, *made)
     return (dx, *made)
 
 
@@ -209,19 +191,18 @@ class _Pointwise(torch.autograd.Function):
     """Keeps x alone; higher derivatives are those of the formula."""
 
     @staticmethod
-    def forward(ctx, x, alpha, shift, weight, bias, function, axis, layout):
-        plan = _plan_for(x, alpha, shift, weight, bias, function, layout)
+    def forward(ctx, x, alpha, shift, weight, bias, plan, width, name, function, axis):
         ctx.save_for_backward(x, alpha, shift, weight, bias)
-        ctx.about = function, axis, plan
-        return _forward(x, alpha, shift, weight, bias, plan)
+        ctx.about = plan, width, name, function, axis
+        return _forward(x, alpha, shift, weight, bias, plan, width)
 
     @staticmethod
     def backward(ctx, grad):
         x, *parameters = ctx.saved_tensors
-        function, axis, plan = ctx.about
+        plan, width, name, function, axis = ctx.about
         needs = ctx.needs_input_grad
-        if torch.is_grad_enabled() or eager.refusal(grad) is not None:
+        if eager.refused(f"{name} backward", eager.derived_again(), grad):
             grads = eager.differentiate(pointwise_formula, (x, *parameters), (function, axis), grad, needs)
         else:
-            grads = _backward(x, grad, parameters, plan, needs[1:5])
-        return (*grads, None, None, None)
+            grads = _backward(x, grad, parameters, plan, width, needs[1:5])
+        return (*grads, None, None, None, None, None)

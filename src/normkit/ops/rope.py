@@ -16,15 +16,13 @@ tensor([[1.0000, 0.0000],
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 
 import torch
 from torch import Tensor
 
-from normkit import check
+from normkit import check, kernels
 from normkit.ops import eager
-from normkit.ops.eager import address
 from normkit.ops.row import Row, row_values, statistics, vector
 
 __all__ = [
@@ -42,7 +40,6 @@ __all__ = [
 PAIRINGS = ("halves", "pairs")
 Turns = tuple[Tensor, Tensor]
 LONGEST = 512  # the C code's BLOCK: what it keeps of a row at a time
-_Turning = ctypes.c_int64 * 17
 UNCHANGED = Row()  # stands in for a rule where nothing is normalized
 
 
@@ -71,7 +68,7 @@ def rotate(x: Tensor, angles: Turns, pairing: str = "halves") -> Tensor:
     Cosine and sine broadcast to (..., T, head_dim / 2), so each sample may have its own positions.
     """
     cos, sin = _fitting("rotate", x, angles, pairing)
-    if _refusal(x, None, None, cos, sin, UNCHANGED) is not None:
+    if eager.refused("rotate", _against(x, cos, sin, UNCHANGED), x, cos, sin):
         return rotate_formula(x.to(cos.dtype), cos, sin, pairing).to(x.dtype)
     if eager.needs_grad(x):
         return _Rotate.apply(x, cos, sin, pairing)
@@ -99,7 +96,7 @@ def norm_rotate(
     """
     cos, sin = _fitting("norm_rotate", x, angles, pairing)
     vector("norm_rotate", x, weight, bias, rule, x.shape[-1:])
-    if _refusal(x, weight, bias, cos, sin, rule) is not None:
+    if eager.refused("norm_rotate", _against(x, cos, sin, rule), x, weight, bias, cos, sin):
         return norm_rotate_formula(x, weight, bias, cos, sin, rule, pairing)
     weight, bias = eager.packed(weight), eager.packed(bias)
     if eager.needs_grad(x, weight, bias):
@@ -155,33 +152,21 @@ def _check_broadcast(owner: str, have: torch.Size, wanted: tuple[int, ...]) -> N
         raise ValueError(f"{owner}: angles of shape {tuple(have)} do not broadcast to {wanted}, a pair's each")
 
 
-def _refusal(x: Tensor, weight: Tensor | None, bias: Tensor | None, cos: Tensor, sin: Tensor, rule: Row) -> str | None:
-    """None if the C kernel takes these, else the reason in a user's words."""
+def _against(x: Tensor, cos: Tensor, sin: Tensor, rule: Row) -> str | None:
+    """What speaks against the C kernel beside what the tensors are."""
     if rule.statistic != "square" or rule.part not in (None, x.shape[-1]):
         return "there is a kernel for norm and turn only where the statistic is the square of all entries"
     if x.shape[-1] > LONGEST:
         return f"a head has more than {LONGEST} features"
-    if eager.needs_grad(cos, sin):
-        return "the angles need a gradient"
-    return eager.refusal(x, weight, bias, cos, sin)
+    return "the angles need a gradient" if eager.needs_grad(cos, sin) else None
 
 
 def _forward(x, weight, bias, cos, sin, rule, pairing, stats=None) -> Tensor:
     plan = (rule or UNCHANGED).plan(x.shape[-1], x, weight, bias)
     shape, x, (cos, sin) = x.shape, _rows(x), _angle_rows(x, cos, sin)
     y = torch.empty_like(x)
-    eager.library().rotate_forward(
-        plan.address,
-        x.numel() // plan.dim,
-        _turning(rule, pairing, x, x, y, cos),
-        x.data_ptr(),
-        address(weight),
-        address(bias),
-        cos.data_ptr(),
-        sin.data_ptr(),
-        y.data_ptr(),
-        address(stats),
-    )
+    turning = _turning(rule, pairing, x, x, y, cos)
+    eager.library().rotate_forward(plan, turning, x, weight, bias, cos, sin, y, stats)
     return y if y.shape == shape else y.view(shape)
 
 
@@ -192,21 +177,8 @@ def _backward(x, grad, weight, bias, cos, sin, stats, rule, pairing, wanted) -> 
     dx = torch.empty_like(x)
     dweight = torch.empty_like(weight) if wanted[0] else None
     dbias = torch.empty_like(bias) if wanted[1] else None
-    if eager.library().rotate_backward(
-        plan.address,
-        x.numel() // plan.dim,
-        _turning(rule, pairing, x, grad, dx, cos),
-        x.data_ptr(),
-        grad.data_ptr(),
-        address(weight),
-        cos.data_ptr(),
-        sin.data_ptr(),
-        stats.data_ptr(),
-        dx.data_ptr(),
-        address(dweight),
-        address(dbias),
-    ):
-        raise MemoryError("norm_rotate: no memory for the kernel's scratch")
+    turning = _turning(rule, pairing, x, grad, dx, cos)
+    eager.library().rotate_backward(plan, turning, x, grad, weight, cos, sin, stats, dx, dweight, dbias)
     return dx.view(shape), dweight, dbias
 
 
@@ -228,14 +200,14 @@ def _angle_rows(x: Tensor, cos: Tensor, sin: Tensor) -> Turns:
     return cos, sin
 
 
-def _turning(rule: Row | None, pairing: str, x: Tensor, grad: Tensor, out: Tensor, angle: Tensor):
+def _turning(rule: Row | None, pairing: str, x: Tensor, grad: Tensor, out: Tensor, angle: Tensor) -> bytes:
     """`Turning` of `kernels/cpu/normkit.h`; the rows are walked as x lies in memory."""
     still = [0 if size == 1 else stride for size, stride in zip(angle.shape, angle.stride(), strict=True)]
     numbers = [(1, 1, 1, *x.shape)[-4:-1]]
     numbers += [(0, 0, 0, *strides)[-4:-1] for strides in (x.stride(), grad.stride(), out.stride(), still)]
     if numbers[1][1] < numbers[1][2]:
         numbers = [(a, c, b) for a, b, c in numbers]
-    return _Turning(rule is not None, pairing == "pairs", *itertools.chain(*numbers))
+    return kernels.TURNING.pack(rule is not None, pairing == "pairs", *itertools.chain(*numbers))
 
 
 class _Rotate(torch.autograd.Function):
@@ -258,7 +230,7 @@ class _NormRotate(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, weight, bias, cos, sin, rule, pairing):
-        stats = statistics(x, rule.plan(x.shape[-1], x, weight, bias))
+        stats = statistics(x, rule, x.shape[-1])
         ctx.save_for_backward(x, weight, bias, cos, sin, stats)
         ctx.about = rule, pairing
         return _forward(x, weight, bias, cos, sin, rule, pairing, stats)
@@ -268,7 +240,7 @@ class _NormRotate(torch.autograd.Function):
         x, weight, bias, cos, sin, stats = ctx.saved_tensors
         rule, pairing = ctx.about
         needs = ctx.needs_input_grad[:3]
-        if torch.is_grad_enabled() or eager.refusal(grad) is not None:
+        if eager.refused("norm_rotate backward", eager.derived_again(), grad):
             rest = cos, sin, rule, pairing
             grads = eager.differentiate(norm_rotate_formula, (x, weight, bias), rest, grad, needs)
         else:

@@ -18,34 +18,24 @@ The formula below is the definition. The C kernel computes the same in one pass 
 
 from __future__ import annotations
 
-import ctypes
 import math
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
+from normkit import check, kernels
 from normkit.ops import eager
-from normkit.ops.eager import address
+from normkit.ops.eager import CODES
 from normkit.statistics import root
 
 __all__ = ["Row", "add_layer_norm", "add_rms_norm", "add_row_norm", "layer_norm", "rms_norm", "row_formula", "row_norm"]
 
-STATISTICS = ("square", "absolute", "maximum", "zero-sum")
-EPS_PLACES = ("inside", "outside", "floor")
-CASTS = ("late", "early")
-
-
-class _Plan(ctypes.Structure):
-    """RowPlan of `kernels/cpu/normkit.h`."""
-
-    _fields_ = [
-        *((name, ctypes.c_int32) for name in ("center", "statistic", "place", "early")),
-        *((name, ctypes.c_int32) for name in ("x_type", "weight_type", "bias_type", "shared")),
-        *((name, ctypes.c_int64) for name in ("dim", "part")),
-        *((name, ctypes.c_double) for name in ("eps", "constant", "offset", "scale")),
-    ]
+# As the C code numbers them.
+STATISTICS = {"square": 0, "absolute": 1, "maximum": 2, "zero-sum": 3}
+EPS_PLACES = {"inside": 0, "outside": 1, "floor": 2}
+CASTS = {"late": 0, "early": 1}
 
 
 @dataclass(frozen=True)
@@ -76,14 +66,17 @@ class Row:
     offset: float = 0.0
     scale: float = 1.0
     cast: str = "late"
-    _plans: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name, known in (("statistic", STATISTICS), ("eps_place", EPS_PLACES), ("cast", CASTS)):
             if getattr(self, name) not in known:
                 raise ValueError(f"Row: {name} is {getattr(self, name)!r}; it must be one of {', '.join(known)}")
-        if self.part is not None and (self.center or self.statistic != "square" or self.part < 1):
-            raise ValueError(f"Row: part={self.part} needs statistic='square', center=False and at least one entry")
+        for name in ("eps", "constant", "offset", "scale"):
+            check.number("Row", name, getattr(self, name))
+        if self.part is not None:
+            check.size("Row", "part", self.part)
+        if self.part is not None and (self.center or self.statistic != "square"):
+            raise ValueError(f"Row: part={self.part} needs statistic='square' and center=False")
         if self.statistic == "zero-sum" and self.center:
             raise ValueError("Row: statistic='zero-sum' stands for a centered vector; center must be False")
         if self.statistic != "square" and self.eps_place != "inside":
@@ -95,7 +88,8 @@ class Row:
         if self.statistic == "absolute":
             return 1 / (self.constant * z.abs().mean(axes, keepdim=True) + self.eps)
         if self.statistic == "maximum":
-            return 1 / (z.abs().amax(axes, keepdim=True) + self.eps)
+            most = z.abs().amax(axes, keepdim=True) if dim else z.abs().sum(axes, keepdim=True)  # none has no maximum
+            return 1 / (most + self.eps)
         if self.statistic == "zero-sum":
             q = z.square().sum(axes, keepdim=True) + z.sum(axes, keepdim=True).square()
             return torch.rsqrt(q / (dim + 1) + self.eps)
@@ -107,24 +101,20 @@ class Row:
             return 1 / (root(s) / math.sqrt(part) + self.eps)
         return 1 / root(s).clamp(min=self.eps)
 
-    def plan(self, dim: int, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> _Plan:
-        """The rule and the types as the C code wants them; made once."""
-        key = (dim, x.dtype, weight is not None and (weight.dtype, weight.numel()), bias is not None and bias.dtype)
-        made = self._plans.get(key)
-        return made if made is not None else self._plans.setdefault(key, self._make_plan(dim, x, weight, bias))
+    def plan(self, dim: int, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bytes:
+        """Rule and types as RowPlan of `kernels/cpu/normkit.h` has them: a plain value, good for any process."""
+        weight_type, bias_type = None if weight is None else weight.dtype, None if bias is None else bias.dtype
+        return _plan(
+            self, dim, x.dtype, weight_type, bias_type, weight is not None and dim != 1 and weight.numel() == 1
+        )
 
-    def _make_plan(self, dim: int, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> _Plan:
-        plan = _Plan()
-        plan.center, plan.early = self.center, self.cast == "early"
-        plan.statistic, plan.place = STATISTICS.index(self.statistic), EPS_PLACES.index(self.eps_place)
-        plan.x_type, plan.weight_type, plan.bias_type = map(eager.code, (x, weight, bias))
-        plan.shared = weight is not None and weight.numel() == 1 and dim != 1
-        plan.dim, plan.part = dim, dim if self.part is None else self.part
-        plan.eps, plan.constant, plan.offset, plan.scale = self.eps, self.constant, self.offset, self.scale
-        plan.address = ctypes.addressof(plan)
-        plan.wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-        plan.stats = 3 if self.center else 2 if self.statistic == "zero-sum" else 1
-        return plan
+
+@lru_cache(maxsize=1024)
+def _plan(rule: Row, dim: int, x_type, weight_type, bias_type, shared: bool) -> bytes:
+    kinds = rule.center, STATISTICS[rule.statistic], EPS_PLACES[rule.eps_place], CASTS[rule.cast]
+    types = (CODES.get(kind, 0) for kind in (x_type, weight_type, bias_type))
+    numbers = rule.eps, rule.constant, rule.offset, rule.scale
+    return kernels.ROW.pack(*kinds, *types, shared, dim, rule.part or dim, *numbers)
 
 
 def row_formula(x: Tensor, weight: Tensor | None, bias: Tensor | None, rule: Row, count: int = 1) -> Tensor:
@@ -155,24 +145,27 @@ def row_norm(
     bias: Tensor | None = None,
     rule: Row = Row(),
     shape: tuple[int, ...] | None = None,
+    owner: object = "row_norm",
 ) -> Tensor:
     """Normalizes the vectors of x by `rule`; the result has x's shape, type and strides.
 
     weight: one number an entry, a single number for all, or None. bias: one number an entry, or None.
     shape: the trailing axes that make a vector, where weight does not say it (default: the last axis).
+    owner: whom an error names.
     Any mix of float types: half-precision x is worked out in float32, whatever the type of weight and bias.
     """
-    count, dim = vector("row_norm", x, weight, bias, rule, shape)
-    if eager.refusal(x, weight, bias) is not None:
+    count, dim = vector(owner, x, weight, bias, rule, shape)
+    if eager.refused("row_norm", None, x, weight, bias):
+        check.floating(owner, x)
         return row_formula(x, weight, bias, rule, count)
+    x, restore = (x, None) if x.is_contiguous() else _arrange(x, count)
     weight, bias = eager.packed(weight), eager.packed(bias)
-    if not x.is_contiguous():
-        x, restore = _arrange(x, count)
-        if restore is not None:
-            return restore(row_norm(x, weight, bias, rule, shape))
+    plan = rule.plan(dim, x, weight, bias)
     if eager.needs_grad(x, weight, bias):
-        return _RowNorm.apply(x, weight, bias, rule.plan(dim, x, weight, bias), (rule, count))
-    return _forward(x, weight, bias, rule.plan(dim, x, weight, bias))
+        y = _RowNorm.apply(x, weight, bias, plan, rule, count, dim)
+    else:
+        y = _forward(x, weight, bias, plan, dim)
+    return y if restore is None else restore(y)
 
 
 def add_row_norm(
@@ -182,6 +175,7 @@ def add_row_norm(
     bias: Tensor | None = None,
     rule: Row = Row(),
     shape: tuple[int, ...] | None = None,
+    owner: object = "add_row_norm",
 ) -> tuple[Tensor, Tensor]:
     """Adds, then normalizes, in one pass: `(row_norm(total), total)` with total = x + residual in x's type.
 
@@ -189,59 +183,57 @@ def add_row_norm(
     >>> total
     tensor([3., 4.])
     """
-    count, dim = vector("add_row_norm", x, weight, bias, rule, shape)
-    if x.shape != residual.shape:
-        raise ValueError(f"add_row_norm: residual is {tuple(residual.shape)}; it must be as x, {tuple(x.shape)}")
-    if eager.refusal(x, weight, bias, residual) is not None or x.dtype != residual.dtype:
-        return _add_formula(x, residual, weight, bias, rule, count)
+    count, dim = vector(owner, x, weight, bias, rule, shape)
+    check.floating(owner, residual, "residual")
+    check.shape(owner, "residual", residual, x.shape, x)
+    but = None if x.dtype == residual.dtype else f"x is {x.dtype} and residual {residual.dtype}"
+    if eager.refused("add_row_norm", but, x, residual, weight, bias):
+        check.floating(owner, x)
+        total = (x + residual).to(x.dtype)
+        return row_formula(total, weight, bias, rule, count), total
+    x, restore = (x, None) if x.is_contiguous() else _arrange(x, count)
+    residual = residual if restore is None else residual.contiguous()
     weight, bias = eager.packed(weight), eager.packed(bias)
-    if not x.is_contiguous():
-        arranged, restore = _arrange(x, count)
-        if restore is not None:
-            return _add_formula(x, residual, weight, bias, rule, count)
-        x = arranged
+    plan = rule.plan(dim, x, weight, bias)
     if eager.needs_grad(x, residual, weight, bias):
-        return _AddRowNorm.apply(x, residual, weight, bias, rule, count, dim)
-    return _add_forward(x, residual, weight, bias, rule.plan(dim, x, weight, bias))
+        y, total = _AddRowNorm.apply(x, residual, weight, bias, plan, rule, count, dim)
+    else:
+        y, total = _add_forward(x, residual, weight, bias, plan, dim)
+    return (y, total) if restore is None else (restore(y), restore(total))
 
 
-def _add_formula(x, residual, weight, bias, rule, count):
-    total = (x + residual).to(x.dtype)
-    return row_formula(total, weight, bias, rule, count), total
-
-
-def vector(name: str, x: Tensor, weight: Tensor | None, bias: Tensor | None, rule: Row, shape) -> tuple[int, int]:
+def vector(owner: object, x: Tensor, weight: Tensor | None, bias: Tensor | None, rule: Row, shape) -> tuple[int, int]:
     """How many trailing axes a vector has, and how many entries; an error if the tensors do not fit together."""
-    if x.ndim and x.is_floating_point() and (shape is None or len(shape) == 1):
-        dim = x.size(-1)  # the common case, at the least cost
-        fits = (shape is None or shape[0] == dim) and (rule.part is None or rule.part <= dim)
-        if fits and (weight is None or weight.shape == (dim,)) and (bias is None or bias.shape == (dim,)):
-            return 1, dim
-    return _checked_vector(name, x, weight, bias, rule, shape)
+    if type(x) is Tensor and x.dtype in CODES and (shape is None or len(shape) == 1):
+        last = x.shape[-1:]  # the common case, at the least cost
+        fits = last and (shape is None or shape == last) and (rule.part is None or rule.part <= last[0])
+        if fits and (weight is None or weight.shape == last) and (bias is None or bias.shape == last):
+            return 1, last[0]
+    return _checked_vector(owner, x, weight, bias, rule, shape)
 
 
-def _checked_vector(name, x, weight, bias, rule, shape) -> tuple[int, int]:
-    if not x.is_floating_point():
-        raise TypeError(f"{name}: x is {x.dtype}; a floating-point tensor is wanted")
-    if shape is None:
-        shape = _shape(x, weight, bias)
-    count, dim = len(shape), math.prod(shape)
-    if count == 0 or count > x.ndim or (x.size(-1) != dim if count == 1 else x.shape[-count:] != tuple(shape)):
-        raise ValueError(f"{name}: x is {tuple(x.shape)}; its last axes must be {tuple(shape)}, what is normalized")
-    if weight is not None and weight.numel() not in (1, dim):
-        raise ValueError(f"{name}: weight is {tuple(weight.shape)}; it must be {tuple(shape)} or a single number")
-    if bias is not None and bias.numel() != dim:
-        raise ValueError(f"{name}: bias is {tuple(bias.shape)}; it must be {tuple(shape)}")
-    if rule.part is not None and (rule.part > dim or count > 1):
-        raise ValueError(f"{name}: part is {rule.part}; it must be at most {dim}, the last and only normalized axis")
-    return count, dim
+def _checked_vector(owner, x, weight, bias, rule, shape) -> tuple[int, int]:
+    check.floating(owner, x)
+    shape = _shape(x, weight, bias) if shape is None else tuple(shape)
+    if not shape:
+        raise ValueError(f"{check.whose(owner)}: x must have an axis to normalize, but its shape is {tuple(x.shape)}")
+    check.ends_in(owner, x, shape)
+    if weight is not None and (weight.ndim > 1 or weight.numel() != 1):
+        check.shape(owner, "weight", weight, shape)
+    if bias is not None:
+        check.shape(owner, "bias", bias, shape)
+    if rule.part is not None and (len(shape) > 1 or rule.part > shape[0]):
+        raise ValueError(
+            f"{check.whose(owner)}: part must lie within the one normalized axis, not {rule.part} of {shape}"
+        )
+    return len(shape), math.prod(shape)
 
 
 def _shape(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> tuple[int, ...]:
     """The axes that make a vector, as weight or bias tell; the last one where neither does."""
     if weight is not None and (weight.ndim > 1 or weight.numel() != 1):
-        return weight.shape
-    return x.shape[-1:] if bias is None else bias.shape
+        return tuple(weight.shape)
+    return tuple(x.shape[-1:] if bias is None else bias.shape)
 
 
 def _arrange(x: Tensor, count: int):
@@ -258,117 +250,83 @@ def _arrange(x: Tensor, count: int):
     return x.contiguous(), lambda y: y.permute(order).contiguous().permute(inverse)
 
 
-def _forward(x, weight, bias, plan, stats=None) -> Tensor:
+def _forward(x, weight, bias, plan, dim, stats=None) -> Tensor:
     y = torch.empty_like(x)
-    if eager.library().row_forward(
-        plan.address,
-        x.numel() // plan.dim,
-        x.data_ptr(),
-        0,
-        address(weight),
-        address(bias),
-        0,
-        y.data_ptr(),
-        address(stats),
-    ):
-        raise MemoryError("row_norm: no memory for the kernel's scratch")
+    eager.library().row_forward(plan, x.numel() // dim, x, None, weight, bias, None, y, stats)
     return y
 
 
-def _add_forward(x, residual, weight, bias, plan, stats=None) -> tuple[Tensor, Tensor]:
+def _add_forward(x, residual, weight, bias, plan, dim, stats=None) -> tuple[Tensor, Tensor]:
     y, total, residual = torch.empty_like(x), torch.empty_like(x), eager.dense(residual, x)
-    if eager.library().row_forward(
-        plan.address,
-        x.numel() // plan.dim,
-        x.data_ptr(),
-        residual.data_ptr(),
-        address(weight),
-        address(bias),
-        total.data_ptr(),
-        y.data_ptr(),
-        address(stats),
-    ):
-        raise MemoryError("add_row_norm: no memory for the kernel's scratch")
+    eager.library().row_forward(plan, x.numel() // dim, x, residual, weight, bias, total, y, stats)
     return y, total
 
 
-def _backward(x, grad, grad_total, weight, bias, stats, plan, wanted) -> tuple:
+def _backward(x, grad, grad_total, weight, bias, stats, plan, dim, wanted) -> tuple:
     """Gradients of x, weight and bias, in one pass; those not wanted are None."""
     dx = torch.empty_like(x)
     dweight = torch.empty_like(weight) if wanted[0] else None
     dbias = torch.empty_like(bias) if wanted[1] else None
-    grad = eager.dense(grad, x)
-    grad_total = None if grad_total is None else eager.dense(grad_total, x)
-    if eager.library().row_backward(
-        plan.address,
-        x.numel() // plan.dim,
-        x.data_ptr(),
-        grad.data_ptr(),
-        address(grad_total),
-        address(weight),
-        stats.data_ptr(),
-        dx.data_ptr(),
-        address(dweight),
-        address(dbias),
-    ):
-        raise MemoryError("row_norm: no memory for the kernel's scratch")
+    grad, grad_total = eager.dense(grad, x), None if grad_total is None else eager.dense(grad_total, x)
+    rows = x.numel() // dim
+    eager.library().row_backward(plan, rows, x, grad, grad_total, weight, stats, dx, dweight, dbias)
     return dx, dweight, dbias
 
 
-def statistics(x: Tensor, plan: _Plan) -> Tensor:
+def statistics(x: Tensor, rule: Row, dim: int) -> Tensor:
     """Room for what the backward pass needs to know of each row."""
-    return torch.empty(x.numel() // plan.dim * plan.stats, dtype=plan.wide)
+    each = 3 if rule.center else 2 if rule.statistic == "zero-sum" else 1
+    return torch.empty(x.numel() // dim * each, dtype=torch.float64 if x.dtype == torch.float64 else torch.float32)
 
 
 class _RowNorm(torch.autograd.Function):
     """Keeps x and up to three numbers a row; higher derivatives are those of the formula."""
 
     @staticmethod
-    def forward(ctx, x, weight, bias, plan, formula):
-        stats = statistics(x, plan)
+    def forward(ctx, x, weight, bias, plan, rule, count, dim):
+        stats = statistics(x, rule, dim)
         ctx.save_for_backward(x, weight, bias, stats)
-        ctx.about = plan, formula
-        return _forward(x, weight, bias, plan, stats)
+        ctx.about = plan, rule, count, dim
+        return _forward(x, weight, bias, plan, dim, stats)
 
     @staticmethod
     def backward(ctx, grad):
         x, weight, bias, stats = ctx.saved_tensors
-        plan, formula = ctx.about
+        plan, rule, count, dim = ctx.about
         needs = ctx.needs_input_grad
-        if torch.is_grad_enabled() or eager.refusal(grad) is not None:
-            grads = eager.differentiate(row_formula, (x, weight, bias), formula, grad, needs)
+        if eager.refused("row_norm backward", eager.derived_again(), grad):
+            grads = eager.differentiate(row_formula, (x, weight, bias), (rule, count), grad, needs)
         else:
-            grads = _backward(x, grad, None, weight, bias, stats, plan, needs[1:3])
-        return (*grads, None, None)
+            grads = _backward(x, grad, None, weight, bias, stats, plan, dim, needs[1:3])
+        return (*grads, None, None, None, None)
 
 
 class _AddRowNorm(torch.autograd.Function):
     """The same after an addition; x and residual have one gradient, made in the same pass."""
 
     @staticmethod
-    def forward(ctx, x, residual, weight, bias, rule, count, dim):
-        plan = rule.plan(dim, x, weight, bias)
-        stats = statistics(x, plan)
-        y, total = _add_forward(x, residual, weight, bias, plan, stats)
+    def forward(ctx, x, residual, weight, bias, plan, rule, count, dim):
+        stats = statistics(x, rule, dim)
+        y, total = _add_forward(x, residual, weight, bias, plan, dim, stats)
         ctx.save_for_backward(total, weight, bias, stats)
-        ctx.about = rule, count, plan
+        ctx.about = plan, rule, count, dim
         ctx.set_materialize_grads(False)
         return y, total
 
     @staticmethod
     def backward(ctx, grad, grad_total):
         if grad is None:
-            return grad_total, grad_total, None, None, None, None, None
+            return grad_total, grad_total, None, None, None, None, None, None
         total, weight, bias, stats = ctx.saved_tensors
-        rule, count, plan = ctx.about
+        plan, rule, count, dim = ctx.about
         needs = ctx.needs_input_grad
-        if torch.is_grad_enabled() or eager.refusal(grad, grad_total) is not None:
+        if eager.refused("add_row_norm backward", eager.derived_again(), grad, grad_total):
             wanted = (needs[0] or needs[1], *needs[2:4])
             dx, dweight, dbias = eager.differentiate(row_formula, (total, weight, bias), (rule, count), grad, wanted)
             dx = dx if grad_total is None or dx is None else dx + grad_total
         else:
-            dx, dweight, dbias = _backward(total, grad, grad_total, weight, bias, stats, plan, needs[2:4])
-        return dx, dx, dweight, dbias, None, None, None
+            dx, dweight, dbias = _backward(total, grad, grad_total, weight, bias, stats, plan, dim, needs[2:4])
+        return dx, dx, dweight, dbias, None, None, None, None
 
 
 def layer_norm(x: Tensor, shape, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
@@ -393,11 +351,11 @@ def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor | None = None, eps:
     return add_row_norm(x, residual, weight, None, _rms_rule(eps))
 
 
-@cache
+@lru_cache(maxsize=64)
 def _layer_rule(eps: float) -> Row:
     return Row(center=True, eps=eps)
 
 
-@cache
+@lru_cache(maxsize=64)
 def _rms_rule(eps: float) -> Row:
     return Row(eps=eps)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from normkit import check
 from normkit.norm import Norm
@@ -21,12 +21,6 @@ class PointwiseNorm(Norm):
         self.channels_last = bool(channels_last)
         self.weight = nn.Parameter(torch.ones(dim))
         self.register_parameter("bias", nn.Parameter(torch.zeros(dim)) if bias else None)
-
-    def _check(self, x: Tensor) -> None:
-        if self.channels_last:
-            check.features_last(self, x, self.dim)
-        else:
-            check.channels_first(self, x, self.dim)
 
 
 def scalar(owner: object, name: str, value: float) -> nn.Parameter:

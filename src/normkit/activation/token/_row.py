@@ -54,28 +54,16 @@ class RowNorm(Norm):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``, whose trailing axes have the sizes ``dim``."""
-        self._check(x)
-        return ops.row_norm(x, self.weight, self.bias, self.rule, self.shape)
+        return ops.row_norm(x, self.weight, self.bias, self.rule, self.shape, self)
 
     def add_norm(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``norm(x + residual)`` and ``x + residual`` in one pass over memory, forward and backward."""
-        self._check(x)
-        check.shape(self, "residual", residual, x.shape, x)
-        return ops.add_row_norm(x, residual, self.weight, self.bias, self.rule, self.shape)
+        return ops.add_row_norm(x, residual, self.weight, self.bias, self.rule, self.shape, self)
 
     def norm_rotate(self, x: Tensor, angles: Turns, pairing: str = "halves") -> Tensor:
         """Normalize the last axis of ``x`` (..., T, dim), then turn it by ``angles``, in one pass over memory.
 
         For queries and keys, head by head; half precision is rounded once, at the end.
         """
-        self._check(x)
+        check.ends_in(self, x, self.shape)
         return ops.norm_rotate(x, self.weight, self.bias, angles, rule=self.rule, pairing=pairing)
-
-    def _check(self, x: Tensor) -> None:
-        if len(self.shape) == 1:
-            return check.features_last(self, x, self.shape[0])
-        check.floating(self, x)
-        if tuple(x.shape[-len(self.shape) :]) != self.shape:
-            raise ValueError(
-                f"{type(self).__name__}: x must end in axes of sizes {self.shape}, but its shape is {tuple(x.shape)}"
-            )

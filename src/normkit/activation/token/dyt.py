@@ -41,5 +41,4 @@ class DyT(PointwiseNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """Squash ``x``."""
-        self._check(x)
-        return ops.dyt(x, self.alpha, self.weight, self.bias, channels_last=self.channels_last)
+        return ops.dyt(x, self.alpha, self.weight, self.bias, channels_last=self.channels_last, owner=self)

@@ -1,5 +1,6 @@
 /* One library for every processor: the same source compiled for several vector widths, the widest that runs here chosen once. */
 #include "normkit.h"
+#include "memory.h"
 
 extern const Kernels normkit_baseline;
 #ifdef NORMKIT_X86
@@ -50,53 +51,226 @@ int normkit_use(const char *name)
     return table != 0;
 }
 
-int normkit_row_forward(const RowPlan *plan, int64_t rows, const void *x, const void *residual, const void *weight, const void *bias,
-                        void *total, void *y, void *stats)
+/* ---- the gate: what a call hands over is held against its sizes before anything is divided or indexed ---- */
+
+/* Sizes of the records, in the order of `kernels/__init__.py`, which packs them. */
+const int64_t normkit_records[] = {sizeof(RowForward),   sizeof(RowBackward),   sizeof(RotateForward),  sizeof(RotateBackward),
+                                   sizeof(PointForward), sizeof(PointBackward), sizeof(ChannelForward), sizeof(ChannelBackward)};
+
+#define MOST ((int64_t)1 << 48)               /* elements: beyond all memory, and no sum of their bytes overflows */
+
+/* What is wanted of an array: so many bytes, or one of these. */
+#define ABSENT INT64_MIN                      /* none at all */
+#define MAYBE(bytes) (-1 - (bytes))           /* so many if it is there */
+#define LEAST(bytes) (MOST * 256 + (bytes))   /* so many or more */
+
+static int within(int64_t value, int64_t last) { return 0 <= value && value <= last; }
+static int is_type(int type) { return F32 <= type && type <= F64; }
+static int64_t width_of(int type) { return type == F64 ? 8 : type == F32 ? 4 : 2; }
+static int wide(int type) { return type == F64 ? F64 : F32; }
+
+/* Elements of a type that may be NONE, and the same of a gradient, which may be absent in any case. */
+static int64_t of(int type, int64_t count) { return type ? count * width_of(type) : ABSENT; }
+static int64_t maybe(int type, int64_t count) { return type ? MAYBE(count * width_of(type)) : ABSENT; }
+
+/* a * b; -1 where a factor is negative or the product beyond MOST. */
+static int64_t times(int64_t a, int64_t b)
 {
-    return chosen->row_forward(plan, rows, x, residual, weight, bias, total, y, stats);
+    int64_t product;
+    return a < 0 || b < 0 || __builtin_mul_overflow(a, b, &product) || product > MOST ? -1 : product;
 }
 
-int normkit_row_backward(const RowPlan *plan, int64_t rows, const void *x, const void *grad, const void *grad_total,
-                         const void *weight, const void *stats, void *dx, void *dweight, void *dbias)
+static int fits(Array array, int64_t wanted)
 {
-    return chosen->row_backward(plan, rows, x, grad, grad_total, weight, stats, dx, dweight, dbias);
+    if (wanted >= LEAST(0)) return array.at && array.bytes >= wanted - LEAST(0);
+    if (!array.at) return wanted <= 0;
+    return array.bytes == (wanted < 0 ? -1 - wanted : wanted);
 }
 
-int normkit_rotate_forward(const RowPlan *plan, int64_t rows, const Turning *turning, const void *x, const void *weight,
-                           const void *bias, const void *cos, const void *sin, void *y, void *stats)
+/* The code for the first of some arrays that is not as wanted, or DONE. */
+static int misfit(const Array *arrays, const int64_t *wanted, int count)
 {
-    return chosen->rotate_forward(plan, rows, turning, x, weight, bias, cos, sin, y, stats);
+    for (int i = 0; i < count; i++)
+        if (!fits(arrays[i], wanted[i])) return ARRAY + i;
+    return DONE;
+}
+#define BYTES(...) (const int64_t[]){__VA_ARGS__}
+#define MISFIT(first, ...) misfit(&(first), BYTES(__VA_ARGS__), sizeof(BYTES(__VA_ARGS__)) / sizeof(int64_t))
+
+static int wrong_row(const RowPlan *p, int64_t rows)
+{
+    if (!is_type(p->x_type) || !within(p->weight_type, F64) || !within(p->bias_type, F64)) return WRONG_TYPE;
+    if (!within(p->statistic, ZERO_SUM) || !within(p->place, FLOOR)) return WRONG_RULE;
+    if (p->dim < 1 || p->part < 1 || p->part > p->dim || times(rows, p->dim) < 0) return WRONG_SIZE;
+    return p->part < p->dim && (p->statistic != SQUARE || p->center) ? WRONG_RULE : DONE;
 }
 
-int normkit_rotate_backward(const RowPlan *plan, int64_t rows, const Turning *turning, const void *x, const void *grad,
-                            const void *weight, const void *cos, const void *sin, const void *stats, void *dx, void *dweight,
-                            void *dbias)
+static int64_t gains(const RowPlan *p) { return p->shared ? 1 : p->dim; }
+
+/* The bytes that a backward pass needs of the rows. */
+static int64_t kept(const RowPlan *p, int64_t rows)
 {
-    return chosen->rotate_backward(plan, rows, turning, x, grad, weight, cos, sin, stats, dx, dweight, dbias);
+    return of(wide(p->x_type), rows * (p->center ? 3 : p->statistic == ZERO_SUM ? 2 : 1));
 }
 
-int normkit_point_forward(const PointPlan *plan, int64_t rows, const void *x, const void *alpha, const void *shift,
-                          const void *weight, const void *bias, void *y)
+int normkit_row_forward(const RowForward *c)
 {
-    return chosen->point_forward(plan, rows, x, alpha, shift, weight, bias, y);
+    const RowPlan *p = &c->plan;
+    int64_t all = of(p->x_type, times(c->rows, p->dim));
+    int wrong = wrong_row(p, c->rows);
+    if (!wrong)
+        wrong = MISFIT(c->x, all, MAYBE(all), of(p->weight_type, gains(p)), of(p->bias_type, p->dim), c->residual.at ? all : ABSENT,
+                       all, MAYBE(kept(p, c->rows)));
+    if (wrong) return wrong;
+    return chosen->row_forward(p, c->rows, c->x.at, c->residual.at, c->weight.at, c->bias.at, c->total.at, c->y.at, c->stats.at);
 }
 
-int normkit_point_backward(const PointPlan *plan, int64_t rows, const void *x, const void *grad, const void *alpha,
-                           const void *shift, const void *weight, void *dx, void *dalpha, void *dshift, void *dweight, void *dbias)
+int normkit_row_backward(const RowBackward *c)
 {
-    return chosen->point_backward(plan, rows, x, grad, alpha, shift, weight, dx, dalpha, dshift, dweight, dbias);
+    const RowPlan *p = &c->plan;
+    int64_t all = of(p->x_type, times(c->rows, p->dim));
+    int wrong = wrong_row(p, c->rows);
+    if (!wrong)
+        wrong = MISFIT(c->x, all, all, MAYBE(all), of(p->weight_type, gains(p)), kept(p, c->rows), all,
+                       maybe(p->weight_type, gains(p)), maybe(p->bias_type, p->dim));
+    if (wrong) return wrong;
+    return chosen->row_backward(p, c->rows, c->x.at, c->grad.at, c->grad_total.at, c->weight.at, c->stats.at, c->dx.at,
+                                c->dweight.at, c->dbias.at);
 }
 
-int normkit_channel_forward(const ChannelPlan *plan, int64_t samples, const void *x, const void *weight, const void *bias,
-                            const void *extra, double *moments, double *state, void *y)
+static int64_t rows_of(const Turning *t) { return times(times(t->size[0], t->size[1]), t->size[2]); }
+
+/* What a walk over rows of some length needs of an array. */
+static int64_t reach(const Turning *t, const int64_t *stride, int64_t length, int type)
 {
-    return chosen->channel_forward(plan, samples, x, weight, bias, extra, moments, state, y);
+    for (int i = 0; i < 3; i++) {
+        int64_t way = times(t->size[i] - 1, stride[i]);
+        length += way < 0 ? MOST : way;
+    }
+    return LEAST(of(type, length));
 }
 
-int normkit_channel_backward(const ChannelPlan *plan, int64_t samples, const void *x, const void *grad, const void *weight,
-                             const void *bias, const void *extra, const double *moments, double *state, void *dx, void *dweight,
-                             void *dbias, void *dextra, double *deps)
+static int wrong_turn(const RowPlan *p, const Turning *t)
 {
-    return chosen->channel_backward(plan, samples, x, grad, weight, bias, extra, moments, state, dx, dweight,
-                                    dbias, dextra, deps);
+    int wrong = wrong_row(p, rows_of(t));
+    if (wrong) return wrong;
+    if (p->statistic != SQUARE || p->part != p->dim) return WRONG_RULE;
+    return rows_of(t) < 1 || p->dim % 2 || p->dim > BLOCK ? WRONG_SIZE : DONE;
+}
+
+int normkit_rotate_forward(const RotateForward *c)
+{
+    const RowPlan *p = &c->plan;
+    const Turning *t = &c->turning;
+    int64_t rows = rows_of(t);
+    int wrong = wrong_turn(p, t), type = p->x_type;
+    if (!wrong) {
+        int64_t angles = reach(t, t->angle, p->dim / 2, wide(type));
+        wrong = MISFIT(c->x, reach(t, t->x, p->dim, type), of(p->weight_type, gains(p)), of(p->bias_type, p->dim), angles, angles,
+                       reach(t, t->out, p->dim, type), MAYBE(kept(p, rows)));
+    }
+    if (wrong) return wrong;
+    return chosen->rotate_forward(p, rows, t, c->x.at, c->weight.at, c->bias.at, c->cos.at, c->sin.at, c->y.at, c->stats.at);
+}
+
+int normkit_rotate_backward(const RotateBackward *c)
+{
+    const RowPlan *p = &c->plan;
+    const Turning *t = &c->turning;
+    int64_t rows = rows_of(t);
+    int wrong = wrong_turn(p, t), type = p->x_type;
+    if (!wrong) {
+        int64_t angles = reach(t, t->angle, p->dim / 2, wide(type));
+        wrong = MISFIT(c->x, reach(t, t->x, p->dim, type), reach(t, t->grad, p->dim, type), of(p->weight_type, gains(p)), angles,
+                       angles, kept(p, rows), reach(t, t->out, p->dim, type), maybe(p->weight_type, gains(p)),
+                       maybe(p->bias_type, p->dim));
+    }
+    if (wrong) return wrong;
+    return chosen->rotate_backward(p, rows, t, c->x.at, c->grad.at, c->weight.at, c->cos.at, c->sin.at, c->stats.at, c->dx.at,
+                                   c->dweight.at, c->dbias.at);
+}
+
+static int wrong_point(const PointPlan *p, int64_t rows)
+{
+    if (!is_type(p->x_type) || p->x_type == F64 || !is_type(p->alpha_type)) return WRONG_TYPE;
+    if (!within(p->shift_type, F64) || !within(p->weight_type, F64) || !within(p->bias_type, F64)) return WRONG_TYPE;
+    if (!within(p->function, ELN)) return WRONG_RULE;
+    if (p->dim < 1 || p->width < 1 || times(rows, p->width) < 0) return WRONG_SIZE;
+    return p->by_row ? rows % p->dim ? WRONG_GROUPS : DONE : p->width == p->dim ? DONE : WRONG_SIZE;
+}
+
+int normkit_point_forward(const PointForward *c)
+{
+    const PointPlan *p = &c->plan;
+    int64_t all = of(p->x_type, times(c->rows, p->width));
+    int wrong = wrong_point(p, c->rows);
+    if (!wrong)
+        wrong = MISFIT(c->x, all, of(p->alpha_type, 1), of(p->shift_type, 1), of(p->weight_type, p->dim), of(p->bias_type, p->dim),
+                       all);
+    if (wrong) return wrong;
+    return chosen->point_forward(p, c->rows, c->x.at, c->alpha.at, c->shift.at, c->weight.at, c->bias.at, c->y.at);
+}
+
+int normkit_point_backward(const PointBackward *c)
+{
+    const PointPlan *p = &c->plan;
+    int64_t all = of(p->x_type, times(c->rows, p->width));
+    int wrong = wrong_point(p, c->rows);
+    if (!wrong)
+        wrong = MISFIT(c->x, all, all, of(p->alpha_type, 1), of(p->shift_type, 1), of(p->weight_type, p->dim), all,
+                       maybe(p->alpha_type, 1), maybe(p->shift_type, 1), maybe(p->weight_type, p->dim),
+                       maybe(p->bias_type, p->dim));
+    if (wrong) return wrong;
+    return chosen->point_backward(p, c->rows, c->x.at, c->grad.at, c->alpha.at, c->shift.at, c->weight.at, c->dx.at, c->dalpha.at,
+                                  c->dshift.at, c->dweight.at, c->dbias.at);
+}
+
+static int wrong_channel(const ChannelPlan *p, int64_t samples)
+{
+    int of_channels = p->statistic == SHARE || p->statistic == ONLINE || p->over_samples;
+    if (!is_type(p->x_type)) return WRONG_TYPE;
+    if (!within(p->weight_type, F64) || !within(p->bias_type, F64) || !within(p->extra_type, F64)) return WRONG_TYPE;
+    if (!within(p->statistic, ONLINE) || !within(p->activation, CLAMP)) return WRONG_RULE;
+    if ((p->activation == THRESHOLD || p->activation == CLAMP) && !p->extra_type) return WRONG_RULE;
+    if (p->over_samples && (p->last || p->statistic > RESPONSE)) return WRONG_RULE;
+    if (p->statistic == POSITION && (p->last || p->activation != AFFINE)) return WRONG_RULE;
+    if (p->channels < 1 || p->space < 1 || times(times(samples, p->channels), p->space) < 0) return WRONG_SIZE;
+    if (p->groups < 1 || p->channels % p->groups || (of_channels && p->groups != p->channels)) return WRONG_GROUPS;
+    return DONE;
+}
+
+/* The doubles that describe the statistics of a call, and the state that moves in it. */
+static int64_t moments_of(const ChannelPlan *p, int64_t samples)
+{
+    int64_t units = p->over_samples ? p->groups : samples * p->groups;
+    return p->statistic == POSITION ? ABSENT : of(F64, p->statistic == ONLINE ? 4 * units : 2 * units);
+}
+
+static int64_t state_of(const ChannelPlan *p) { return p->statistic == ONLINE ? of(F64, 2 * p->channels) : ABSENT; }
+
+int normkit_channel_forward(const ChannelForward *c)
+{
+    const ChannelPlan *p = &c->plan;
+    int64_t channels = p->channels, all = of(p->x_type, times(times(c->samples, channels), p->space));
+    int wrong = wrong_channel(p, c->samples);
+    if (!wrong)
+        wrong = MISFIT(c->x, all, of(p->weight_type, channels), of(p->bias_type, channels), of(p->extra_type, channels),
+                       moments_of(p, c->samples), state_of(p), all);
+    if (wrong) return wrong;
+    return chosen->channel_forward(p, c->samples, c->x.at, c->weight.at, c->bias.at, c->extra.at, c->moments.at, c->state.at,
+                                   c->y.at);
+}
+
+int normkit_channel_backward(const ChannelBackward *c)
+{
+    const ChannelPlan *p = &c->plan;
+    int64_t channels = p->channels, all = of(p->x_type, times(times(c->samples, channels), p->space));
+    int wrong = wrong_channel(p, c->samples);
+    if (!wrong)
+        wrong = MISFIT(c->x, all, all, of(p->weight_type, channels), of(p->bias_type, channels), of(p->extra_type, channels),
+                       moments_of(p, c->samples), state_of(p), MAYBE(all), maybe(p->weight_type, channels),
+                       maybe(p->bias_type, channels), maybe(p->extra_type, channels), MAYBE(of(F64, 1)));
+    if (wrong) return wrong;
+    return chosen->channel_backward(p, c->samples, c->x.at, c->grad.at, c->weight.at, c->bias.at, c->extra.at, c->moments.at,
+                                    c->state.at, c->dx.at, c->dweight.at, c->dbias.at, c->dextra.at, c->deps.at);
 }

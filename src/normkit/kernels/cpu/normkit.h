@@ -1,13 +1,17 @@
 /* What the library offers to Python: templates, each with a forward and a backward.
  *
- * Nothing here knows of torch or Python: pointers, sizes and a plan. A plan says what is computed (the rule) and on which
- * types; it is made once per rule and set of types, and kept by the caller.
- * Every function returns 0, or 1 when memory for its scratch could not be had (nothing has been written then).
+ * Nothing here knows of torch or Python. A call is one record: a plan (what is computed, on which types and sizes) and the arrays,
+ * each with its length in bytes. It is read during the call and not kept. `dispatch.c` holds every number of it against the
+ * others before a template runs, so that no template divides by, or indexes with, what has not been checked.
  */
 #ifndef NORMKIT_H
 #define NORMKIT_H
 
 #include <stdint.h>
+
+/* What a call returns: done; no memory for scratch (nothing has been written); or what in the record is wrong, ARRAY + i being the
+ * length of its array i. `kernels/__init__.py` has the words. */
+enum { DONE, NO_MEMORY, WRONG_TYPE, WRONG_RULE, WRONG_SIZE, WRONG_GROUPS, ARRAY = 16 };
 
 enum { NONE = 0, F32 = 1, BF16 = 2, F16 = 3, F64 = 4 };                      /* element types; NONE: the tensor is absent */
 enum { SQUARE = 0, ABSOLUTE = 1, MAXIMUM = 2, ZERO_SUM = 3 };                /* what is taken over a row */
@@ -51,6 +55,23 @@ typedef struct {
     double eps, decay;                                                       /* decay: share of the old state, ONLINE */
 } ChannelPlan;
 
+/* An array as it is handed over; null: absent. The bytes of one that is walked along strides are all that can be reached. */
+typedef struct { void *at; int64_t bytes; } Array;
+
+typedef struct { RowPlan plan; int64_t rows; Array x, residual, weight, bias, total, y, stats; } RowForward;
+typedef struct { RowPlan plan; int64_t rows; Array x, grad, grad_total, weight, stats, dx, dweight, dbias; } RowBackward;
+typedef struct { RowPlan plan; Turning turning; Array x, weight, bias, cos, sin, y, stats; } RotateForward;
+typedef struct { RowPlan plan; Turning turning; Array x, grad, weight, cos, sin, stats, dx, dweight, dbias; } RotateBackward;
+typedef struct { PointPlan plan; int64_t rows; Array x, alpha, shift, weight, bias, y; } PointForward;
+typedef struct { PointPlan plan; int64_t rows; Array x, grad, alpha, shift, weight, dx, dalpha, dshift, dweight, dbias; } PointBackward;
+typedef struct { ChannelPlan plan; int64_t samples; Array x, weight, bias, extra, moments, state, y; } ChannelForward;
+typedef struct {
+    ChannelPlan plan;
+    int64_t samples;
+    Array x, grad, weight, bias, extra, moments, state, dx, dweight, dbias, dextra, deps;
+} ChannelBackward;
+
+/* The templates of one instruction set. */
 typedef struct {
     int (*row_forward)(const RowPlan *, int64_t rows, const void *x, const void *residual, const void *weight, const void *bias,
                        void *total, void *y, void *stats);
