@@ -45,6 +45,7 @@ def made(tmp_path_factory):
         loop.train(run, plan.settings, str(folder.root), stop)
     report.write(folder.root)
     folder.lock.touch()
+    folder.speed.write_text(json.dumps({"clock": "CPU time", "rounds": {"layernorm": [[1.0, 1.0, 2.0, 2.0]] * 12}}))
     return root
 
 
@@ -63,6 +64,7 @@ KINDS = {
     "lock of a run": lambda folder: folder.lock_of(SECOND),
     "lock": lambda folder: folder.lock,
     "report": lambda folder: folder.report,
+    "speed": lambda folder: folder.speed,
     "runs": lambda folder: folder.runs,
     "checkpoints": lambda folder: folder.checkpoints,
 }
@@ -167,6 +169,7 @@ def test_most_damage_is_mended_without_a_word_from_the_user(made, halfway):
     }
     assert command(halfway.root, "--fresh") == 0
     assert not list(halfway.root.rglob("*.damaged"))
+    assert not halfway.speed.exists()
 
 
 def test_what_was_set_aside_is_said_in_the_log_on_the_terminal_and_in_the_report(halfway, capsys):
@@ -215,6 +218,7 @@ def test_a_log_of_another_run_is_not_taken_for_this_one(made, halfway):
     assert logs.read(halfway.log(FIRST)).whole
     assert command(halfway.root) == 0
     assert all_numbers(halfway.root) == all_numbers(made / "whole")
+    assert "of another run" in logs.read(halfway.log(FIRST)).of(logs.NOTE)[0]["text"]
 
 
 def test_runs_that_do_not_say_of_which_comparison_they_are_need_their_plan(halfway, capsys):
@@ -229,3 +233,22 @@ def test_runs_that_do_not_say_of_which_comparison_they_are_need_their_plan(halfw
     said = f"{halfway.plan} is missing, and {log} is not known to be of this comparison; name another folder with --out"
     assert said in capsys.readouterr().err
     assert log.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("content", "broken", "torn", "damaged"),
+    [
+        ("", 0, False, False),
+        ("START", 0, False, False),
+        ("START{", 1, True, False),
+        ("START{\n", 1, False, True),
+        ("START{\n{", 2, True, True),
+        ("START\0\0\0", 1, True, False),
+    ],
+)
+def test_half_a_line_at_the_end_is_what_a_kill_leaves_and_no_damage(content, broken, torn, damaged, tmp_path):
+    (tmp_path / "x.jsonl").write_text(
+        content.replace("START", '{"event": "start", "variant": "a", "lr": 1, "seed": 1}\n')
+    )
+    read = logs.read(tmp_path / "x.jsonl")
+    assert (read.broken, read.torn, read.damaged, read.whole) == (broken, torn, damaged, False)

@@ -22,7 +22,9 @@ from normkit.lab.plan import Run, Settings, same
 from normkit.lab.probe import Probe, blocks
 
 BLOWN_UP = 3.0  # a validation loss of so many times its start counts as diverged, as NaN does
-PROGRESS = ("step", "elapsed", "busy", "tokens", "first_step", "start", "best", "last", "held_out")  # is checkpointed
+PROGRESS = ("step", "elapsed", "busy", "tokens", "first_step", "start", "best", "last", "measured", "held_out")
+"""What a checkpoint keeps besides weights and chance."""
+
 LEAST_RATE = 0.1  # where the cosine ends, as a share of the learning rate
 
 

@@ -45,7 +45,7 @@ def measure(plan: Plan, folder: Folder, names: Sequence[str]) -> None:
     for name in missing:
         there[name] = race(*(stepper(plan.variant(one), plan.settings) for one in (plan.baseline, name)))
     content = {"clock": WALL if plan.settings.device == "cuda" else CPU, "baseline": plan.baseline, "rounds": there}
-    replace_file(path_of(folder.root), json.dumps(content) + "\n")
+    replace_file(folder.speed, json.dumps(content) + "\n")
 
 
 def stepper(variant: Variant, settings: Settings) -> Callable[[], tuple[float, float]]:
@@ -102,11 +102,6 @@ def race(baseline: Callable[[], Any], variant: Callable[[], Any]) -> list[list[f
     return rounds
 
 
-def path_of(root: str | Path) -> Path:
-    """Return where the times of a comparison are."""
-    return Path(root) / "speed.json"
-
-
 def read_rounds(root: str | Path) -> dict[str, list[list[float]]]:
     """Return the rounds of every variant raced so far; of a file that cannot be read, none."""
     return dict(_content(root).get("rounds", {}))
@@ -151,7 +146,8 @@ def interval_of_median(found: Sequence[float], level: float) -> tuple[float, flo
 
 def _content(root: str | Path) -> dict[str, Any]:
     try:
-        found = json.loads(path_of(root).read_text())
-        return found if all(len(row) == 4 for rows in found["rounds"].values() for row in rows) else {}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        found = json.loads(Folder(root).speed.read_text())
+        rows = [row for rows in found["rounds"].values() for row in rows]
+        return found if all(len(row) == 4 and min(map(float, row)) >= 0 for row in rows) else {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
