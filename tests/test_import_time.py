@@ -1,9 +1,12 @@
 """`import normkit` loads nothing that it does not need."""
 
+import importlib
 import subprocess
 import sys
 
 import pytest
+
+import normkit as nk
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +33,20 @@ def test_import_loads_no_method_and_no_heavy_package(loaded):
 def test_importing_a_submodule_loads_no_method(loaded):
     there = loaded["from normkit import check, layout, reference, doctor"]
     assert "normkit.reference" in there
-    assert not [name for name in there if name.startswith("normkit.activation.")]
+    rooms = ("activation.", "attention", "residual", "transformer", "weight", "gradient")
+    assert not [name for name in there if name.startswith(tuple(f"normkit.{room}" for room in rooms))]
 
 
 def test_a_class_is_found_at_the_first_look(loaded):
     assert "normkit.activation.token.rmsnorm" in loaded["normkit.RMSNorm"]
+
+
+def test_what_the_rooms_export_is_found_without_a_list_of_it():
+    assert nk.Decoder is importlib.import_module("normkit.transformer.model").Decoder
+    for room in nk.catalog.rooms():
+        package = importlib.import_module(f"normkit.{room}")
+        for name in getattr(package, "__all__", ()):
+            assert getattr(nk, name) is getattr(package, name)
+            assert name in dir(nk)
+    models = ("Decoder", "Encoder", "EncoderDecoder", "Placement", "preset")
+    assert {*models, "deepnorm_constants", "projection_fraction"} <= set(dir(nk))

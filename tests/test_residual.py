@@ -8,7 +8,9 @@ import torch
 from torch import nn
 
 import normkit as nk
-from normkit.residual.stream import placements
+from normkit import catalog
+from normkit.residual.stream import SUBLAYERS, WholeLayer, placements
+from normkit.residual.wiring import Branch, Wiring
 
 DOUBLE = torch.float64
 ALONE = [name for name, wiring in placements().items() if not wiring.needs_a_layer]
@@ -155,6 +157,98 @@ def test_the_matrices_start_by_the_placement():
     assert fixup.feedforward.up.weight.abs().max() <= math.sqrt(6 / 320) * 16 ** (-1 / 2)
     sphere = nk.TransformerLayer(placement="ngpt", **sizes)
     assert_on_the_sphere(sphere)
+
+
+# placements by name
+
+
+@pytest.mark.parametrize("name", placements())
+def test_what_can_be_typed_as_a_placement_has_a_card_and_builds(name):
+    card = nk.card(name)
+    assert getattr(nk, card.entry.__name__) is card.entry
+    assert card.entry.wiring.needs_a_layer == issubclass(card.entry, WholeLayer)
+    made = card.small()
+    assert made.placement == name
+    assert made(torch.randn(2, 3, 8)).shape == (2, 3, 8)
+
+
+@pytest.mark.parametrize("name", [n for n, wiring in placements().items() if wiring.needs_a_layer])
+def test_a_placement_that_reaches_inside_builds_the_transformer_layer_wired_so(name):
+    own = {"norm": "layernorm"} if placements()[name].normalizes else {}
+    own |= {} if placements()[name].activation else {"activation": "relu"}
+    sizes = {"dim": 8, "heads": 2, "hidden": 12, "layer": 1, "depth": 3, **own}
+    torch.manual_seed(0)
+    made = getattr(nk, nk.card(name).entry.__name__)(**sizes, window=2, kv_heads=2)
+    torch.manual_seed(0)
+    want = nk.TransformerLayer(placement=name, **{"norm": "layernorm", **sizes}, window=2, kv_heads=2)
+    assert type(made) is nk.TransformerLayer
+    x = torch.randn(2, 5, 8)
+    torch.testing.assert_close(made(x), want(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("old, new", [("qk-norm", "qk-norm-layer"), ("hybridnorm*", "hybridnorm:first_pre_norm=True")])
+def test_old_names_of_placements_stay(old, new):
+    sizes = {"vocab": 7, "dim": 8, "depth": 2, "heads": 2, "hidden": 12}
+    first, second = (nk.Decoder(**sizes, placement=name) for name in (old, new))
+    assert [layer.branches for layer in first.layers] == [layer.branches for layer in second.layers]
+    assert first.state_dict().keys() == second.state_dict().keys()
+    assert first.layers[0].branches != nk.Decoder(**sizes, placement="hybridnorm").layers[0].branches
+    assert nk.create("qk-norm", 4, heads=2, length=8).card.room == "attention"
+
+
+@pytest.mark.parametrize(
+    "build, words",
+    [
+        (lambda: nk.DeepNorm(dim=4, attention=nn.Identity(), feedforward=nn.Identity()), "depth"),
+        (lambda: nk.MixLN(dim=4, depth=2, attention=nn.Identity(), feedforward=nn.Identity()), "layer"),
+        (lambda: nk.create("mix-ln", dim=4, beta=1.0), "takes no argument 'beta'; .*alpha"),
+        (lambda: nk.PreNorm(dim=4, attention=nn.Identity(), feedforward=nn.Identity(), alpha=1.0), "alpha"),
+        (lambda: nk.SkipInit(dim=4, norm="rmsnorm", attention=nn.Identity(), feedforward=nn.Identity()), "norm"),
+        (lambda: nk.NGPT(dim=8, heads=2, hidden=12, activation="relu"), "activation"),
+        (lambda: nk.NGPT(dim=8, heads=2), "hidden"),
+    ],
+)
+def test_a_placement_takes_its_own_arguments_by_name(build, words):
+    with pytest.raises(TypeError, match=words):
+        build()
+
+
+@pytest.fixture
+def toy():
+    """A placement of a user's: a class and its wiring."""
+
+    @nk.method("toy-share", shape="... C", over="C", example=SUBLAYERS)
+    class ToyShare(nk.Block):
+        """Pre-norm whose branches count a share, in deeper layers less."""
+
+        wiring = Wiring(
+            Branch(norm="input", branch=lambda at: at.options["share"] / (at.layer + 1)),
+            options={"share": 0.5},
+            defaults={"norm": "rmsnorm"},
+            needs=("layer",),
+        )
+
+    yield ToyShare
+    catalog._cards.pop("toy-share")
+
+
+def test_a_placement_of_ones_own_is_one_class_and_goes_wherever_a_placement_goes(toy):
+    f, g = nn.Linear(4, 4).double(), nn.Linear(4, 4).double()
+    block = nk.create("toy-share", dim=4, layer=1, depth=2, share=0.6, attention=f, feedforward=g).double()
+    x = randn(3, 4)
+    y = x + 0.3 * f(block.attention_norm(x))
+    torch.testing.assert_close(block(x), y + 0.3 * g(block.feedforward_norm(y)))
+    with pytest.raises(TypeError, match="layer"):
+        toy(dim=4, attention=f, feedforward=g)
+    model = nk.Decoder(vocab=7, dim=8, depth=2, heads=2, placement="toy-share:share=0.25", norm="dyt:alpha=0.3")
+    assert [layer.branches["attention"].branch for layer in model.layers] == [0.25, 0.125]
+    assert model(torch.zeros(2, 3, dtype=torch.int64)).shape == (2, 3, 7)
+    around = nk.Placement("toy-share", 4, layer=3, depth=4).double()
+    torch.testing.assert_close(around(x, f), x + 0.125 * f(around.norm(x)))
+    assert type(block.attention_norm) is nk.RMSNorm
+    for name in ("mid-norm", "rmsnorm", "normkit.activation.token.rmsnorm"):
+        with pytest.raises(ValueError, match=f"placement must be one of .*'toy-share', not '{name}'"):
+            nk.Decoder(vocab=7, dim=8, depth=1, heads=2, placement=name)
 
 
 # depth

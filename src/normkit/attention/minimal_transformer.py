@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from normkit import check
 from normkit.attention.core import Mixer
 from normkit.attention.softmax import Softmax
 from normkit.catalog import method
+from normkit.layers import Linear
 
 SIMILARITIES = ("collapsed", "symmetric", "full")
 
@@ -63,10 +63,10 @@ class MinimalTransformer(Mixer):
             raise ValueError(
                 f"MinimalTransformer: heads must be 1 with {why}, which has nothing to cut into heads, not {heads}"
             )
-        self.query = nn.Linear(dim, dim, bias=False)
-        self.key = nn.Linear(dim, dim, bias=False) if similarity == "full" else None
-        self.value = nn.Linear(dim, dim, bias=False) if value else None
-        self.output = nn.Linear(dim, dim, bias=False) if value else None
+        self.query = Linear(dim, dim, bias=False)
+        self.key = Linear(dim, dim, bias=False) if similarity == "full" else None
+        self.value = Linear(dim, dim, bias=False) if value else None
+        self.output = Linear(dim, dim, bias=False) if value else None
         self.core = Softmax(dim // heads, heads=heads, causal=causal)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -79,6 +79,6 @@ class MinimalTransformer(Mixer):
         return _map(self.output, o).to(x.dtype)
 
 
-def _map(linear: nn.Linear | None, x: Tensor) -> Tensor:
-    """A matrix of any type for x; without one, x itself."""
-    return x if linear is None else F.linear(x, linear.weight.to(x.dtype))
+def _map(linear: nn.Module | None, x: Tensor) -> Tensor:
+    """A matrix, or without one x itself."""
+    return x if linear is None else linear(x)

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from normkit import check, ops, statistics
 from normkit.attention._linear import full_precision, inverse
 from normkit.attention.core import Mixer
 from normkit.catalog import method
+from normkit.layers import Linear
 
 
 @method(
@@ -75,7 +75,7 @@ class Polynormer(Mixer):
         self.sync, self.process_group = bool(sync), process_group
         self.beta = nn.Parameter(torch.full((layers, channels), 0.0 if self.bounded else float(beta)))
         self.layers = nn.ModuleList(_Layer(channels, shared, self.eps) for _ in range(layers))
-        self.output = nn.Linear(channels, channels)
+        self.output = Linear(channels, channels)
 
     def forward(self, x: Tensor) -> Tensor:
         """Run all layers on the nodes of one graph."""
@@ -86,7 +86,7 @@ class Polynormer(Mixer):
         with full_precision(x):
             for layer, gate in zip(self.layers, beta, strict=True):
                 attended = layer.attend(y, self.heads, self._sum)  # type: ignore[operator]
-                y = _map(self.output, attended * (_map(layer.hidden, y) + gate.to(y.dtype))).relu()  # type: ignore
+                y = self.output(attended * (layer.hidden(y) + gate.to(y.dtype))).relu()  # type: ignore
         return y.to(x.dtype)
 
     def _sum(self, x: Tensor) -> Tensor:
@@ -96,19 +96,15 @@ class Polynormer(Mixer):
 class _Layer(nn.Module):
     def __init__(self, channels: int, shared: bool, eps: float):
         super().__init__()
-        self.hidden, self.key, self.value = (nn.Linear(channels, channels) for _ in range(3))
-        self.query = None if shared else nn.Linear(channels, channels)
+        self.hidden, self.key, self.value = (Linear(channels, channels) for _ in range(3))
+        self.query = None if shared else Linear(channels, channels)
         self.norm, self.rule = nn.LayerNorm(channels, eps), ops.Row(center=True, eps=eps)
 
     def attend(self, x: Tensor, heads: int, join: Callable[[Tensor], Tensor]) -> Tensor:
         """Average the values of all nodes by products of sigmoids, and normalize the result."""
-        k, v = _map(self.key, x).sigmoid(), _map(self.value, x)
-        q = k if self.query is None else _map(self.query, x).sigmoid()
+        k, v = self.key(x).sigmoid(), self.value(x)
+        q = k if self.query is None else self.query(x).sigmoid()
         q, k, v = (part.unflatten(-1, (-1, heads)).permute(2, 0, 1) for part in (q, k, v))
         total = (q * join(k.sum(-2, keepdim=True))).sum(-1, keepdim=True)
         y = (q @ join(k.mT @ v) * inverse(total)).permute(1, 2, 0).flatten(-2)
         return ops.row_norm(y, self.norm.weight, self.norm.bias, self.rule)
-
-
-def _map(layer: nn.Linear, x: Tensor) -> Tensor:
-    return F.linear(x, layer.weight.to(x.dtype), layer.bias.to(x.dtype))

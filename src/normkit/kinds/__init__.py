@@ -9,6 +9,7 @@ kind               base class                      called as
 norm               :class:`normkit.norm.Norm`      ``y = norm(x, ...)``, where a LayerNorm could stand
 core               ``attention.AttentionCore``     ``y = core(q, k, v, mask)``
 block              ``residual.Block``              ``x = block(x)``, around sublayers
+whole layer        ``residual.WholeLayer``         ``x = layer(x)``, a placement that reaches inside its sublayers
 layer              :class:`Method`                 ``y = layer(x, ...)``, any other module
 parametrization    :class:`Parametrization`        ``weight = parametrization(raw)``
 loss               :class:`Loss`                   ``scalar = loss(x, ...)``

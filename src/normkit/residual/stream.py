@@ -54,7 +54,7 @@ class WholeKind(ModuleKind):
         return layer.kind.takes(layer)
 
 
-WHOLE = WholeKind("layer", "layer", "residual", MODULE_LINES)
+WHOLE = WholeKind("whole layer", "layer", "residual", MODULE_LINES)
 PLACEMENTS = (BLOCK, WHOLE)
 
 
@@ -267,19 +267,22 @@ class WholeLayer:
 
 def told(build: Callable[..., Any], wiring: Wiring) -> Callable[..., Any]:
     """Return a base's ``build`` with the arguments that a wiring makes of its own, and the wiring's options by name."""
-    left_out = {"norm": not wiring.normalizes, "activation": wiring.activation is not None}
-    common, last = {}, []
+    needless = {"norm": not wiring.normalizes, "activation": wiring.activation is not None}
+    common, last = [], []
     for name, p in inspect.signature(build).parameters.items():
-        default = p.empty if name in wiring.needs else wiring.defaults.get(name, p.default)
         if p.kind is p.VAR_KEYWORD:
             last = [p] if name == "further" else []
-        elif not left_out.get(name):
-            common[name] = p.replace(default=default)
+        elif not needless.get(name):
+            default = p.empty if name in wiring.needs else wiring.defaults.get(name, p.default)
+            common.append(p.replace(default=default))
     options = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=v) for n, v in wiring.options.items()]
-    signature = inspect.Signature([*common.values(), *options, *last])
+    signature = inspect.Signature([*common, *options, *last])
 
     @functools.wraps(build)
     def built(*args: Any, **kwargs: Any) -> Any:
+        for name in kwargs:
+            if needless.get(name):
+                raise TypeError(f"got an unexpected keyword argument {name!r}: this placement has no choice of it")
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         return build(*bound.args, **bound.kwargs)
