@@ -125,7 +125,8 @@ def stopped(process, number, group):
     below = psutil.Process(process.pid).children(recursive=True)
     (os.killpg if group else os.kill)(process.pid, number)
     errors = process.communicate(timeout=60)[1]
-    left = {p.pid for p in psutil.wait_procs(below, timeout=1)[1] if p.status() != psutil.STATUS_ZOMBIE}
+    psutil.wait_procs(below, timeout=1)
+    left = {p.pid for p in psutil.process_iter(["status"]) if p in below and p.info["status"] != psutil.STATUS_ZOMBIE}
     return process.returncode, errors, sorted(left.union(alive(process.pid)))
 
 

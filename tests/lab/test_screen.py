@@ -40,6 +40,12 @@ def test_a_failure_is_told_as_it_is():
     assert "RuntimeError: a \\[b]" in told(run(), {"status": "crashed", "error": "RuntimeError: a [b]"})
 
 
+def test_a_run_that_was_lost_is_said_to_go_on():
+    assert told(run(), {"status": "interrupted", "error": "killed"}).endswith(
+        "killed; the run goes on from its checkpoint"
+    )
+
+
 def test_the_budget_of_the_search_is_said():
     assert searched(settings()) == "3 to 5 learning rates tried"
     assert searched(settings(trials=2, search=0.5)) == "2 learning rates tried for 50% of that"

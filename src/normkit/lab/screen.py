@@ -135,6 +135,8 @@ def told(run: Run, result: dict[str, Any]) -> str:
     more = str(result.get("error") or "")
     if status == logs.DONE:
         more = "loss {final_loss:.4f}  {tokens_per_second:,.0f} {unit}/s  {seconds:.1f} s".format(**result)
+    if status == logs.INTERRUPTED:
+        more += "; the run goes on from its checkpoint"
     return f"{escape(name):24} {which:20} [{PAINTS[status]}]{status}[/] {escape(more)}"
 
 
