@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import os
 import subprocess
 import sys
 
@@ -125,12 +126,53 @@ def test_a_wrong_word_gets_one_line_and_status_2(words, message, capsys):
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("words", [[], ["shw"], ["show"], ["list", "--rom", "x"], ["bench", "--repeats", "many"]])
+@pytest.mark.parametrize("words", [["shw"], ["show"], ["list", "--rom", "x"], ["bench", "--repeats", "many"]])
 def test_a_wrong_command_gets_one_line_and_status_2(words, capsys):
     with pytest.raises(SystemExit) as left:
         cli.main(words)
     assert left.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("module", ["normkit", "normkit.cli"])
+def test_the_module_is_the_command(module):
+    out = subprocess.check_output([sys.executable, "-m", module, "--version"], text=True)
+    assert out == f"normkit {nk.__version__}\n"
+
+
+def test_alone_it_prints_its_commands(capsys):
+    assert cli.main([]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("usage: normkit ")
+    assert all(f"\n    {name} " in out for name in ("compare", "report", "list", "show", "check", "bench", "doctor"))
+
+
+def test_help_and_completion_import_only_what_the_command_needs():
+    code = (
+        "import sys, normkit; before = set(sys.modules); from normkit import cli; {}; print(*set(sys.modules) - before)"
+    )
+    told = "cli.parser().print_help()"
+    out = subprocess.check_output([sys.executable, "-c", code.format(told)], text=True).splitlines()[-1].split()
+    assert not {"normkit.bench", "normkit.reference", "normkit.doctor", "normkit.describe"} & set(out)
+    assert not [name for name in out if name.startswith(("torch.", "rich", "scipy", "plotly", "accelerate"))]
+    told = "cli.parser().parse_args(['bench', 'rmsnorm'])"
+    assert "normkit.bench" in subprocess.check_output([sys.executable, "-c", code.format(told)], text=True)
+
+
+@pytest.mark.parametrize(
+    "typed, offered",
+    [
+        ("normkit sh", {"show"}),
+        ("normkit show crms", {"crmsnorm"}),
+        ("normkit compare --norm srms", {"srmsnorm"}),
+        ("normkit bench --cp", {"--cpu-time"}),
+    ],
+)
+def test_a_shell_is_told_what_may_be_typed_next(typed, offered, tmp_path):
+    shell = {"_ARGCOMPLETE": "1", "COMP_LINE": typed, "COMP_POINT": str(len(typed)), "_ARGCOMPLETE_IFS": "\n"}
+    shell |= {"_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "out"), "COMP_TYPE": "9", "_ARGCOMPLETE_SHELL": "bash"}
+    subprocess.run([sys.executable, "-m", "normkit"], env=os.environ | shell, check=True)
+    assert {word.strip() for word in (tmp_path / "out").read_text().split()} == offered
 
 
 def test_the_installed_command_answers():
@@ -143,3 +185,35 @@ def test_a_reader_who_leaves_early_sees_no_traceback():
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert done.stdout.count("\n") == 1
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--placement", "pre-nrm"], "normkit compare: --placement: placement must be one of"),
+        (["--placement", "pre-nrm"], "not 'pre-nrm'; did you mean 'pre-norm'?"),
+        (["--model", "timm:resnet81", "--norm", "rmsnorm"], "timm has no model 'resnet81'; nearest: resnet18"),
+        (["--model", "hf:./nowhere"], "model 'hf:./nowhere': there is no folder './nowhere'"),
+        (["--model", "hf:here/nowhere"], "model 'hf:here/nowhere': there is no folder"),
+        (["--data", "hf:/no/where", "--model", "vit"], "data 'hf:/no/where': there is no folder '/no/where'"),
+    ],
+)
+def test_what_compare_is_not_given_right_is_named_at_once(words, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    assert cli.main(["compare", *words, "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("normkit compare: ") == 1
+
+
+@pytest.mark.parametrize("model, norm", [("decoder", "layernorm"), ("vit", "layernorm"), ("resnet", "batchnorm")])
+def test_the_original_norm_of_a_built_in_model_is_the_one_that_it_is_known_with(model, norm):
+    from normkit.lab import tasks
+    from normkit.lab.plan import Settings, Variant
+
+    task = tasks.load(Settings(model=model, data=tasks.default_data(model), length=8, batch=2))
+    first, second = (task.build(Variant("a", norm=name), 1) for name in ("original", norm))
+    assert [type(m) for m in first.modules()] == [type(m) for m in second.modules()]
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+    assert type(nk.create(norm, 8)).__name__ in repr(first)

@@ -22,6 +22,7 @@ GROUPS = {
     "scipy": "lab",
     "sklearn": "lab",
     "yaml": "lab",
+    "argcomplete": "completion",
     "datasets": "datasets",
     "ray": "ray",
     "timm": "timm",

@@ -227,7 +227,7 @@ def test_one_variant_crashes_and_the_rest_go_on(tmp_path):
     [
         (["--norm", "layrnorm"], "did you mean 'layernorm'"),
         (["--norm", "batchnorm"], "'batchnorm' does not fit a stream of vectors"),
-        (["--placement", "upside-down"], "placement must be one of 'pre-norm'"),
+        (["--placement", "upside-down"], "placement must be one of 'deepnorm'"),
         (["--attention", "galerkn"], "did you mean 'galerkin'"),
         (["--linear", "zero-mean-linea"], "did you mean 'zero-mean-linear'"),
         (["--linear", "rmsnorm"], "linear='rmsnorm' is no linear map"),
@@ -237,7 +237,7 @@ def test_one_variant_crashes_and_the_rest_go_on(tmp_path):
         (["--model", "dekoder"], "no model 'dekoder'; models are 'decoder'"),
         (["--model", "decoder:width=3"], "model 'decoder' has no 'width'; it has dim, depth, heads"),
         (["--model", "timm:resnet1888"], "timm has no model 'resnet1888'; nearest: "),
-        (["--model", "hf:/nowhere/at/all"], "model 'hf:/nowhere/at/all' cannot be loaded"),
+        (["--model", "hf:/nowhere/at/all"], "model 'hf:/nowhere/at/all': there is no folder"),
         (["--model", "no.such.module:make"], "model 'no.such.module:make' cannot be imported"),
         (["--model", "torch.nn:Identity"], "the model has no norm to replace"),
         (["--data", "nowhere.txt"], "neither a file nor a folder is there"),

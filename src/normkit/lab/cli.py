@@ -327,7 +327,7 @@ def chosen(options: argparse.Namespace) -> tuple[Variant, ...]:
         linear = plan.named_arguments(variant.linear)[0]
         if linear != Variant.linear:
             catalog.card(linear)
-        wiring_of("normkit compare", plan.named_arguments(variant.placement)[0])
+        wiring_of("--placement", plan.named_arguments(variant.placement)[0])
         optimizers.optimizer_for(variant.optimizer)
     return found
 

@@ -164,6 +164,17 @@ def text_of(source: str, column: str = "text") -> str:
     return text
 
 
+def require_folder(role: str, name: str) -> None:
+    """Refuse a path of Hugging Face at once where it is none, rather than look for it in the network again and again.
+
+    ``owner/name`` is a path only if there is a folder ``owner``.
+    """
+    parts = Path(name).parts
+    path = name[:1] in ("/", ".", "~") or len(parts) > 2 or (len(parts) == 2 and Path(parts[0]).is_dir())
+    if path and not Path(name).expanduser().exists():
+        raise ValueError(f"{role} 'hf:{name}': there is no folder {name!r}")
+
+
 def hugging_face(source: str) -> Any:
     """Load a data set: ``hf:NAME`` or ``hf:NAME:CONFIG``, a folder of parquet or JSON, or one that datasets has saved.
 
@@ -172,6 +183,7 @@ def hugging_face(source: str) -> Any:
     datasets = library("datasets")
     whole, split = split_of(source)
     name, _, config = whole.removeprefix("hf:").partition(":")
+    require_folder("data", name)
     saved = any((Path(name) / file).is_file() for file in SAVED)
     try:
         found = datasets.load_from_disk(name) if saved else datasets.load_dataset(name, config or None)

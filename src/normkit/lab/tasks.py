@@ -10,6 +10,7 @@ torch.Size([])
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 import inspect
 import math
@@ -122,6 +123,8 @@ def _built_in(name: str, arguments: dict[str, Any], settings: Settings) -> Task:
 def _from_seed(build: Callable[..., nn.Module], variant: Variant, seed: int, *given: Any) -> nn.Module:
     if build is models.resnet:
         _require_norm_alone("resnet", variant)
+    if variant.norm == "original":
+        variant = dataclasses.replace(variant, norm="batchnorm" if build is models.resnet else "layernorm")
     torch.manual_seed(seed)
     return build(variant, seed, *given)
 
@@ -135,8 +138,8 @@ def _require_norm_alone(model: str, variant: Variant) -> None:
 def _timm(name: str, settings: Settings) -> Task:
     timm = library("timm")
     if not timm.is_model(name):
-        near = ", ".join(timm.list_models(f"*{name.split('_')[0].rstrip('0123456789')}*")[:5])
-        raise ValueError(f"timm has no model {name!r}; nearest: {near or 'see timm.list_models()'}")
+        near = difflib.get_close_matches(name, timm.list_models(), n=5)
+        raise ValueError(f"timm has no model {name!r}; nearest: {', '.join(near) or 'see timm.list_models()'}")
     pictures = _images(settings, 32)
 
     def make() -> nn.Module:
@@ -160,6 +163,7 @@ def _swapped(make: Callable[[], nn.Module], name: str, variant: Variant, seed: i
 
 def _hugging_face(name: str, settings: Settings) -> Task:
     transformers = library("transformers")
+    data.require_folder("model", name)
     try:
         config = transformers.AutoConfig.from_pretrained(name)
     except (OSError, ValueError) as error:

@@ -1,0 +1,121 @@
+"""What ``normkit list`` and ``normkit show`` print."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from normkit import catalog, reference
+from normkit.catalog import Card
+
+WIDTH = 100
+
+
+def run_list(options: argparse.Namespace) -> int:
+    """Print the methods by folder."""
+    cards = chosen(options.pattern, options.room, options.group)
+    if options.json:
+        print(json.dumps([described(card) for card in cards], indent=2))
+        return 0
+    width = max(len(card.name) for card in cards)
+    for place, members in reference.rooms(cards).items():
+        print(f"{place}: {reference.meaning_of(place, importlib.import_module)}")
+        for card in members:
+            print(f"  {card.name:{width}}  {card.summary}")
+        print()
+    print(f"{len(cards)} methods; 'normkit show NAME' tells more")
+    return 0
+
+
+def chosen(pattern: str, room: str | None, group: str | None) -> list[Card]:
+    """Return the cards that fit, and name the nearest where none does."""
+    names = catalog.methods(pattern, room=room, group=group) or catalog.methods(f"*{pattern}*", room=room, group=group)
+    if not names and not set(pattern) & set("*?["):
+        catalog.card(pattern)
+    if not names:
+        raise ValueError(f"no method fits {pattern!r} there; 'normkit list' shows them all")
+    return [catalog.card(name) for name in names]
+
+
+def described(card: Card) -> dict[str, Any]:
+    """Return what is known of a method, as plain values."""
+    return {
+        "name": card.name,
+        "class": card.entry.__name__,
+        "folder": reference.folder(card),
+        "summary": card.summary,
+        "paper": card.paper,
+        "shape": card.shape,
+        "over": card.over,
+        "inputs": {name: {"shape": str(layout), "optional": layout.optional} for name, layout in card.inputs.items()},
+        "arguments": {a.name: {"default": a.default, "meaning": a.meaning} for a in reference.arguments(card)},
+        "replaces": list(card.replaces),
+        "invariant": list(card.invariant),
+        "provenance": card.provenance,
+        "exempt": dict(card.exempt),
+    }
+
+
+def run_show(options: argparse.Namespace) -> int:
+    """Print what there is to know of a method."""
+    card = catalog.card(options.name)
+    if options.json:
+        state = {entry.name: {"shape": entry.shape, "kind": entry.kind} for entry in reference.state(card)}
+        print(json.dumps({**described(card), "explanation": reference.explanation(card), "state": state}, indent=2))
+    else:
+        print("\n\n".join(f"{title}\n{body}" if title else body for title, body in sections(card) if body))
+    return 0
+
+
+def sections(card: Card) -> list[tuple[str, str]]:
+    """Return title and text of every part of the description; an empty text is left out."""
+    return [
+        ("", f"{card.name}: {card.summary}\n{reference.folder(card)}, {reference.form(card)} {card.entry.__name__}"),
+        ("", reference.explanation(card)),
+        ("Use", indented(reference.usage(card))),
+        ("Arguments", indented("\n".join(table(argument_rows(card))))),
+        ("Axes", indented("\n".join(axes_lines(card)))),
+        ("State", indented("\n".join(table([(e.name, e.shape, e.kind) for e in reference.state(card)])) or "none")),
+        ("Replaces", indented(", ".join(card.replaces))),
+        ("Unchanged by", indented(", ".join(card.invariant))),
+        ("Paper", indented(card.paper)),
+        ("Provenance", indented(card.provenance)),
+        ("Does not keep", indented("\n".join(f"{line}: {reason}" for line, reason in reference.exemptions(card)))),
+    ]
+
+
+def argument_rows(card: Card) -> list[tuple[str, str, str]]:
+    """Return name, default and meaning of every argument."""
+    return [(a.name, a.default, a.meaning) for a in reference.arguments(card)]
+
+
+def axes_lines(card: Card) -> list[str]:
+    """Draw the axes, and say in words what the drawing means."""
+    return [*reference.drawing(card).split("\n"), reference.statistic(card), *reference.legend(card)]
+
+
+def table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Align rows of words in columns; the last column is wrapped."""
+    if not rows:
+        return []
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    lines = []
+    for row in rows:
+        start = "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)) + "  "
+        wrapped = _wrapped(row[-1], max(40, WIDTH - len(start)))
+        lines += [start + wrapped[0], *(" " * len(start) + more for more in wrapped[1:])]
+    return [line.rstrip() for line in lines]
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Break at spaces only, so that paths and names stay whole."""
+    return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False) or [""]
+
+
+def indented(text: str) -> str:
+    """Set a text off by two columns."""
+    return textwrap.indent(text, "  ")
