@@ -24,7 +24,7 @@ from normkit.lab.words import (
 )
 
 NAME, WORD, GAP = 20, 16, 2  # characters of a terminal's line: for a name, for a word, between columns
-EDGES = 2 * GAP + 2  # beside the place and the name: a gap after each, and the table's own edges
+EDGES = 2 * GAP  # beside the place and the name: a gap after each
 ENOUGH = 0.5  # the share of the rows that must have something to say, for a column to stay
 
 
@@ -117,7 +117,7 @@ def rich_table(rows: Sequence[Row], width: int | None = None) -> Any:
     names = {row.variant: folded(row.variant) for row in rows}
     made.add_column("", no_wrap=True)
     made.add_column("variant", no_wrap=True)
-    first = max(len(line) for name in names.values() for line in name.split("\n"))
+    first = max(len(line) for name in ("variant", *names.values()) for line in name.split("\n"))
     first += max(len(place(row)) for row in rows) + EDGES
     columns, left = fitting(rows, (width or terminal_width()) - first)
     for column in columns:
