@@ -469,6 +469,33 @@ def test_every_variant_is_drawn_alike_everywhere_and_unlike_the_others():
     assert len(set(looks)) == len(looks)
 
 
+def test_no_line_hides_another(whole):
+    """The baseline is wider than the others and drawn first; the others are broken, and each in its own way."""
+    comparison = report.load(whole)
+    for picture in figures.pictures(comparison):
+        lines = [trace for trace in picture["figure"]["data"] if trace.get("line", {}).get("width", 0) > 1]
+        own = [trace["name"] == "layernorm" for trace in lines]
+        assert own == sorted(own, reverse=True), picture["title"]
+        for trace, base in zip(lines, own, strict=True):
+            assert (trace["line"]["dash"] == "solid") == base
+            assert (trace["line"]["width"] > 2 * figures.NARROW) == base
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
+@pytest.mark.parametrize("width", [1280, 1024])
+def test_no_column_is_cut(width, tmp_path):
+    measured(tmp_path / "a", {"layernorm": 0.0, "groupnorm:num_groups=4+peri-norm": 0.3, "rmsnorm": 0.3})
+    synthetic_logs.speeds(tmp_path / "a", rmsnorm=0.8, **{"groupnorm:num_groups=4+peri-norm": 1.2})
+    page = report.write(tmp_path / "a")
+    ask = "[...document.querySelectorAll('.frame')].map((f) => [f.scrollWidth, f.clientWidth].join('/')).join(' ')"
+    script = f"<script>document.body.dataset.widths = {ask}</script></body>"
+    page.write_text(page.read_text().replace("</body>", script))
+    elements, _ = opened(page, tmp_path / "profile", f"--window-size={width},900")
+    widths = re.search(r'data-widths="([^"]+)"', elements)[1].split()
+    assert len(widths) >= 3
+    assert all(int(inside) <= int(outside) for inside, outside in (pair.split("/") for pair in widths)), widths
+
+
 def test_the_page_has_every_setting_and_the_command(whole):
     page = report.write(whole).read_text()
     assert "normkit compare --norm layernorm rmsnorm dyt derf --out &#39;my report&#39;" in page
@@ -489,7 +516,7 @@ def test_the_report_is_replaced_whole(whole):
     assert sorted(path.name for path in whole.iterdir()) == ["index.html", "plan.json", "runs"]
 
 
-def opened(page, profile):
+def opened(page, profile, *more):
     """Return the page's elements as Chromium has made them, and what it complained of."""
     quiet = ["--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update"]
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-sync", *quiet, "--enable-logging=stderr"]
@@ -497,6 +524,7 @@ def opened(page, profile):
         BROWSER,
         *options,
         f"--user-data-dir={profile}",
+        *more,
         "--virtual-time-budget=5000",
         "--dump-dom",
         page.as_uri(),

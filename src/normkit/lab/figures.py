@@ -23,7 +23,9 @@ Merged = list[tuple[float, tuple[float, float, float]]]
 Range = tuple[float, float] | None
 
 COLOURS = 7  # in the page's style sheet, beside the baseline's
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+DASHES = ("dash", "dot", "dashdot", "longdash", "longdashdot")  # broken, so that what lies below is seen
+PALE = 0.4  # the opacity of the baseline's line
+WIDE, NARROW = 6, 2.2  # the baseline's line, below all others, and theirs
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "pentagon", "hexagram")
 MOST_POINTS, FEW_POINTS, MOST_TICKS = 150, 12, 12
 SPAN = "Mean over seeds, and a band that spans them; a seed that diverged is a thin line to a cross."
@@ -61,14 +63,20 @@ def pictures(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def style(comparison: Comparison, variant: str) -> dict[str, Any]:
-    """Return a variant's colour, dash and symbol; the baseline has the colour of the text."""
+    """Return a variant's colour, dash, width and symbol; the baseline has the colour of the text, wide and unbroken."""
     place = comparison.variants.index(variant)
     others = [name for name in comparison.variants if name != comparison.baseline]
     if variant == comparison.baseline:
-        return {"place": place, "colour": "var(--ink)", "dash": "solid", "symbol": "circle-open"}
+        return {"place": place, "colour": "var(--ink)", "dash": "solid", "width": WIDE, "symbol": "circle-open"}
     turn = others.index(variant)
     dash = DASHES[(turn + turn // COLOURS) % len(DASHES)]
-    return {"place": place, "colour": f"var(--c{turn % COLOURS})", "dash": dash, "symbol": SYMBOLS[turn % len(SYMBOLS)]}
+    own = {"colour": f"var(--c{turn % COLOURS})", "symbol": SYMBOLS[turn % len(SYMBOLS)]}
+    return {"place": place, "dash": dash, "width": NARROW, **own}
+
+
+def _below_first(comparison: Comparison, data: list[Figure]) -> list[Figure]:
+    """Put the baseline's traces first: what comes later is drawn above."""
+    return sorted(data, key=lambda trace: trace["name"] != comparison.baseline)
 
 
 def curves(comparison: Comparison, which: str = "steps", key: str = "loss") -> Figure:
@@ -118,7 +126,9 @@ def rates(comparison: Comparison) -> Figure:
     traces = [trace for name, line, failed in data for trace in _rate_traces(comparison, name, line, failed, top)]
     named = {"type": "log", "tickvals": ticks, "ticktext": [f"{lr:g}" for lr in ticks]}
     reach = _around(min(seen, default=0.0), top)
-    return _figure(traces, "learning rate", "loss", named, {"range": list(reach)} if reach else {})
+    return _figure(
+        _below_first(comparison, traces), "learning rate", "loss", named, {"range": list(reach)} if reach else {}
+    )
 
 
 def depths(comparison: Comparison, what: str, index: int) -> Figure:
@@ -135,7 +145,7 @@ def depths(comparison: Comparison, what: str, index: int) -> Figure:
             )
     deepest = max((depth for trace in data for depth in trace["x"]), default=0)
     whole = {"dtick": max(1, math.ceil(deepest / MOST_TICKS))}
-    return _figure(data, "depth (block)", f"{what} norm", whole, _norms_axis(data))
+    return _figure(_below_first(comparison, data), "depth (block)", f"{what} norm", whole, _norms_axis(data))
 
 
 def limits(found: Found) -> Range:
@@ -208,7 +218,7 @@ def _lines(comparison: Comparison, found: Found, x: str, y: str, reach: Range) -
     """Draw every variant's curves; what diverged ends at a cross no higher than the axis."""
     top = reach[1] if reach else math.inf
     data = [trace for name, curves in found.items() for trace in _bundle(comparison, name, curves, top)]
-    return _figure(data, x, y, {}, {"range": list(reach)} if reach else {})
+    return _figure(_below_first(comparison, data), x, y, {}, {"range": list(reach)} if reach else {})
 
 
 def _bundle(comparison: Comparison, variant: str, found: Curves, top: float = math.inf) -> list[Figure]:
@@ -242,11 +252,16 @@ def _band_and_mean(comparison: Comparison, variant: str, merged: Merged) -> list
         "x": x,
         "y": mean,
         "mode": "lines+markers" if len(x) <= FEW_POINTS else "lines",
-        "line": {"color": look["colour"], "dash": look["dash"], "width": 2.2},
+        "line": {"color": _shade(look), "dash": look["dash"], "width": look["width"]},
         "marker": {"color": look["colour"], "symbol": look["symbol"], "size": 7},
         "hovertemplate": "%{y:.4g}",
     }
     return [line] if low == high else [band, line]
+
+
+def _shade(look: dict[str, Any]) -> str:
+    """Return a line's colour; a wide one is paler."""
+    return f"{look['colour']} {PALE}" if look["width"] == WIDE else look["colour"]
 
 
 def _ended(comparison: Comparison, variant: str, curve: Sequence[tuple[float, float]], top: float) -> Figure:
@@ -291,7 +306,7 @@ def _rate_traces(
         "x": [lr for lr, _ in line],
         "y": [loss for _, loss in line],
         "mode": "lines+markers",
-        "line": {"color": look["colour"], "dash": look["dash"], "width": 2.2},
+        "line": {"color": _shade(look), "dash": look["dash"], "width": look["width"]},
         "marker": marker,
         "hovertemplate": "%{y:.4g}",
     }

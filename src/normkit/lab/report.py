@@ -27,7 +27,14 @@ from normkit.lab.words import listed
 
 __all__ = ["Row", "answer", "headline", "load", "rich_table", "summary", "table", "write"]
 
-DASH_LENGTHS = {"solid": "", "dash": "7 4", "dot": "2 3", "dashdot": "7 3 2 3", "longdash": "11 4"}
+DASH_LENGTHS = {
+    "solid": "",
+    "dash": "7 4",
+    "dot": "2 3",
+    "dashdot": "7 3 2 3",
+    "longdash": "11 4",
+    "longdashdot": "11 3 2 3",
+}
 
 
 def summary(folder: str | Path) -> list[Row]:
@@ -67,22 +74,30 @@ def page(comparison: Comparison) -> str:
 def content(comparison: Comparison) -> dict[str, Any]:
     """Return what the page says in words and numbers."""
     rows = rank(comparison)
-    columns = columns_of(rows)
     looks = {name: figures.style(comparison, name) for name in comparison.variants}
     return {
         "title": headline(rows),
         "subtitle": subtitle(comparison),
         "answer": answer(rows),
-        "columns": [Column("variant", place, words=True), *columns],
-        "rows": [
+        "tables": [
             {
-                "rank": place(row),
-                "name": row.variant,
-                "look": looks[row.variant],
-                "baseline": row.is_baseline,
-                "cells": [(column, column.text(row)) for column in columns],
+                "title": title,
+                "columns": [Column("variant", place, words=True), *columns],
+                "rows": [
+                    {
+                        "rank": place(row),
+                        "name": row.variant,
+                        "look": looks[row.variant],
+                        "baseline": row.is_baseline,
+                        "cells": [(column, column.text(row)) for column in columns],
+                    }
+                    for row in rows
+                ],
             }
-            for row in rows
+            for title, columns in (
+                ("Ranking", [column for column in columns_of(rows) if not column.cost]),
+                ("What a run took", [column for column in columns_of(rows) if column.cost]),
+            )
         ],
         "keys": [{"name": row.variant, "look": looks[row.variant]} for row in rows],
         "reading": reading(comparison),
@@ -158,10 +173,12 @@ def swatch(look: Mapping[str, Any]) -> Any:
     """Return a line in a variant's colour and dash."""
     from markupsafe import Markup
 
+    dash = DASH_LENGTHS[look["dash"]]
     return Markup(
         '<svg class="swatch" viewBox="0 0 30 12" aria-hidden="true">'
-        '<line x1="1" x2="29" y1="6" y2="6" stroke-width="3" style="stroke: {}" stroke-dasharray="{}"/></svg>'
-    ).format(look["colour"], DASH_LENGTHS[look["dash"]])
+        '<line x1="1" x2="29" y1="6" y2="6" stroke-width="{}" stroke-opacity="{}" style="stroke: {}" '
+        'stroke-dasharray="{}"/></svg>'
+    ).format(look["width"], figures.PALE if look["width"] == figures.WIDE else 1, look["colour"], dash)
 
 
 def _lines(given: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -32,7 +32,8 @@ class Column(NamedTuple):
     """A column of the table.
 
     words: whether it holds words rather than numbers; brief: whether a terminal, which is narrow, shows it too.
-    kept: whether it stays also where most rows have nothing to say.
+    kept: whether it stays also where most rows have nothing to say. cost: whether it tells what a run took rather than
+    what came of it; the page has a table of its own for that.
     """
 
     title: str
@@ -40,6 +41,7 @@ class Column(NamedTuple):
     words: bool = False
     brief: bool = False
     kept: bool = False
+    cost: bool = False
 
 
 def columns_of(rows: Sequence[Row]) -> list[Column]:
@@ -63,14 +65,19 @@ def columns_of(rows: Sequence[Row]) -> list[Column]:
         Column("p", lambda row: chance(row.finding.p) if row.finding else "", brief=True, kept=True),
         Column("accuracy", lambda row: "" if by_accuracy else percent(row.accuracy), brief=True),
         Column("final loss", lambda row: "" if by_loss else with_interval(row.final, digits)),
-        Column("best loss", lambda row: fixed(row.best.mean, digits)),
-        Column(f"steps to {baseline}'s loss", lambda row: rounded(row.steps_to_baseline)),
-        Column("seconds", lambda row: seconds(row.seconds)),
-        Column("CPU seconds", lambda row: seconds(row.cpu_seconds)),
-        Column(f"{rows[0].unit}/s", lambda row: rounded(row.tokens_per_second), brief=True),
-        Column("peak memory", lambda row: memory(row.peak_memory), brief=True),
-        Column("learning rate", lambda row: "" if row.lr is None else f"{row.lr:g}"),
-        Column("seeds", lambda row: f"{row.seeds}" if row.seeds >= row.planned else f"{row.seeds} of {row.planned}"),
+        Column("best loss", lambda row: fixed(row.best.mean, digits), cost=True),
+        Column(f"steps to {baseline}'s loss", lambda row: rounded(row.steps_to_baseline), cost=True),
+        Column("seconds", lambda row: seconds(row.seconds), cost=True),
+        Column("CPU seconds", lambda row: seconds(row.cpu_seconds), cost=True),
+        Column(f"{rows[0].unit}/s", lambda row: rounded(row.tokens_per_second), brief=True, cost=True),
+        Column("peak memory", lambda row: memory(row.peak_memory), brief=True, cost=True),
+        Column("parameters", lambda row: rounded(row.parameters), cost=True),
+        Column("learning rate", lambda row: "" if row.lr is None else f"{row.lr:g}", cost=True),
+        Column(
+            "seeds",
+            lambda row: f"{row.seeds}" if row.seeds >= row.planned else f"{row.seeds} of {row.planned}",
+            cost=True,
+        ),
     ]
     return [column for column in every if speaks(column, rows)]
 
