@@ -68,6 +68,8 @@ def index() -> str:
 def page(card: Card) -> str:
     """Everything about one method."""
     arguments = [(f"`{a.name}`", f"`{a.default}`", escaped(a.meaning)) for a in reference.arguments(card)]
+    forms = [(owner, escaped(text)) for owner, text in reference.forms(card)]
+    names = [(f"`{name}`", f"`{brought}`" if brought else "") for name, brought in reference.aliases(card)]
     state = [(f"`{e.name}`", f"`{e.shape}`", e.kind) for e in reference.state(card)]
     sections = [
         ("", f"# {card.name}\n\n**{escaped(card.summary)}**"),
@@ -76,6 +78,8 @@ def page(card: Card) -> str:
         ("", docstrings.fenced(reference.explanation(card))),
         ("Axes", f"{svg(card)}\n\n{escaped(sentence(reference.statistic(card)))}\n\n{legend(card)}"),
         ("Arguments", table(("argument", "default", "meaning"), arguments)),
+        ("Takes the arguments of", table(("class", "its arguments, and ours"), forms) if forms else ""),
+        ("Other names", table(("name", "brings"), names) if names else ""),
         ("State", table(("name", "shape", "kind"), state) if state else "None: nothing is learned, nothing is kept."),
         ("Replaces", ", ".join(linked(name, card) for name in card.replaces)),
         ("Unchanged by", ", ".join(card.invariant)),

@@ -36,6 +36,29 @@ def test_list_is_narrowed_by_pattern_room_and_group(capsys):
     assert sorted(names) == nk.methods(room="activation")
 
 
+@pytest.mark.parametrize(
+    "typed, name, brings",
+    [
+        ("group-norm", "groupnorm", ""),
+        ("LayerNorm", "layernorm", ""),
+        ("gemma-rmsnorm", "rmsnorm", "offset=1.0"),
+        ("SyncBatchNorm", "batchnorm", "sync=True"),
+        ("instance_norm_2d", "instancenorm", "space=2"),
+    ],
+)
+def test_another_name_finds_the_method_and_says_what_it_brings(typed, name, brings, capsys):
+    out = run(capsys, "show", typed)
+    assert out.startswith(f"{typed} is {name} with {brings}\n\n{name}: " if brings else f"{name}: ")
+    assert [card["name"] for card in json.loads(run(capsys, "list", typed, "--json"))] == [name]
+
+
+def test_show_tells_other_names_and_whose_arguments_are_taken(capsys):
+    out = run(capsys, "show", "rmsnorm")
+    assert "\n  GemmaRMSNorm " in out
+    assert "torch.nn.RMSNorm " in out
+    assert "normalized_shape (dim), eps, elementwise_affine (affine)" in out
+
+
 @pytest.mark.parametrize("name", nk.methods())
 def test_show_tells_everything_of_every_method(name, capsys):
     card, out = nk.card(name), run(capsys, "show", name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import importlib
 import json
 import textwrap
@@ -33,12 +34,18 @@ def run_list(options: argparse.Namespace) -> int:
 
 def chosen(pattern: str, room: str | None, group: str | None) -> list[Card]:
     """Return the cards that fit, and name the nearest where none does."""
-    names = catalog.methods(pattern, room=room, group=group) or catalog.methods(f"*{pattern}*", room=room, group=group)
-    if not names and not set(pattern) & set("*?["):
-        catalog.card(pattern)
-    if not names:
+    there = [catalog.card(name) for name in catalog.methods(room=room, group=group)]
+    found = [card for card in there if fits(card, pattern)] or [card for card in there if fits(card, f"*{pattern}*")]
+    if not found and not set(pattern) & set("*?["):
+        found = [card for card in there if card is catalog.card(pattern)]
+    if not found:
         raise ValueError(f"no method fits {pattern!r} there; 'normkit list' shows them all")
-    return [catalog.card(name) for name in names]
+    return found
+
+
+def fits(card: Card, pattern: str) -> bool:
+    """Whether a method's name, or another name that it has, is of the pattern."""
+    return any(fnmatch.fnmatch(name.lower(), pattern.lower()) for name in (card.name, *card.aliases))
 
 
 def described(card: Card) -> dict[str, Any]:
@@ -53,6 +60,8 @@ def described(card: Card) -> dict[str, Any]:
         "over": card.over,
         "inputs": {name: {"shape": str(layout), "optional": layout.optional} for name, layout in card.inputs.items()},
         "arguments": {a.name: {"default": a.default, "meaning": a.meaning} for a in reference.arguments(card)},
+        "aliases": {name: dict(brought) for name, brought in card.aliases.items()},
+        "called": dict(card.called),
         "replaces": list(card.replaces),
         "invariant": list(card.invariant),
         "provenance": card.provenance,
@@ -62,11 +71,13 @@ def described(card: Card) -> dict[str, Any]:
 
 def run_show(options: argparse.Namespace) -> int:
     """Print what there is to know of a method."""
-    card = catalog.card(options.name)
+    card, brought = catalog.find(options.name)
     if options.json:
         state = {entry.name: {"shape": entry.shape, "kind": entry.kind} for entry in reference.state(card)}
         print(json.dumps({**described(card), "explanation": reference.explanation(card), "state": state}, indent=2))
     else:
+        if brought:
+            print(f"{options.name} is {card.name} with {reference.written(brought)}\n")
         print("\n\n".join(f"{title}\n{body}" if title else body for title, body in sections(card) if body))
     return 0
 
@@ -78,6 +89,8 @@ def sections(card: Card) -> list[tuple[str, str]]:
         ("", reference.explanation(card)),
         ("Use", indented(reference.usage(card))),
         ("Arguments", indented("\n".join(table(argument_rows(card))))),
+        ("Takes the arguments of", indented("\n".join(table(reference.forms(card))))),
+        ("Other names", indented("\n".join(table(reference.aliases(card))))),
         ("Axes", indented("\n".join(axes_lines(card)))),
         ("State", indented("\n".join(table([(e.name, e.shape, e.kind) for e in reference.state(card)])) or "none")),
         ("Replaces", indented(", ".join(card.replaces))),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from normkit.catalog import CONTRACT, Card
+from normkit.kinds.arguments import read
 from normkit.layout import Layout
 
 AXES = {
@@ -92,6 +93,29 @@ def arguments(card: Card) -> list[Argument]:
         Argument(name, "required" if p.default is p.empty else repr(p.default), meanings.get(name, ""))
         for name, p in card.signature.parameters.items()
         if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+    ]
+
+
+def aliases(card: Card) -> list[tuple[str, str]]:
+    """Return the other names of a method, each with what it brings."""
+    return [(name, written(brought)) for name, brought in card.aliases.items()]
+
+
+def written(arguments: Mapping[str, Any]) -> str:
+    """Write arguments as they are typed."""
+    return ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+
+
+def forms(card: Card) -> list[tuple[str, str]]:
+    """Return the classes whose arguments the method takes as well, each with these, and ours where ours is another.
+
+    >>> import normkit as nk
+    >>> forms(nk.card("groupnorm"))[0]
+    ('torch.nn.GroupNorm', 'num_groups, num_channels (num_features), eps, affine, device, dtype')
+    """
+    return [
+        (owner, ", ".join(their if their == our else f"{their} ({our})" for their, our in read(form).items()))
+        for owner, form in card.called.items()
     ]
 
 
