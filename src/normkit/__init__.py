@@ -11,28 +11,14 @@ import ast
 import functools
 import importlib
 
-from normkit import catalog, ops, statistics
-from normkit.catalog import Card, card, create, method, methods
-from normkit.kinds import Estimator, Loss, Method, Parametrization, Transform
-from normkit.norm import Norm
+from normkit import catalog, ops, statistics  # noqa: F401
+from normkit.catalog import Card, card, create, method, methods  # noqa: F401
+from normkit.kinds import Estimator, Loss, Method, Parametrization, Transform  # noqa: F401
+from normkit.norm import Norm  # noqa: F401
 
 __version__ = "0.1.0"
-__all__ = [
-    "Card",
-    "Estimator",
-    "Loss",
-    "Method",
-    "Norm",
-    "Parametrization",
-    "Transform",
-    "card",
-    "catalog",
-    "create",
-    "method",
-    "methods",
-    "ops",
-    "statistics",
-]
+HERE = ["Card", "Estimator", "Loss", "Method", "Norm", "Parametrization", "Transform"]
+HERE += ["card", "catalog", "create", "method", "methods", "ops", "statistics"]
 
 
 @functools.cache
@@ -49,6 +35,8 @@ def _exports() -> dict[str, str]:
 
 def __getattr__(name: str):
     """Find a method's class or function, or what a room exports; its file is imported at the first look-up."""
+    if name == "__all__":  # which only `from normkit import *` asks for: then every method is imported
+        return sorted([*HERE, *_exports(), *catalog.entry_names()])
     if name in _exports():
         return getattr(importlib.import_module(_exports()[name]), name)
     found = None if name.startswith("__") else catalog.entry_named(name)

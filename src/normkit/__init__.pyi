@@ -1,0 +1,2736 @@
+"""Every normalization method of deep learning in one place. Made by tools/stub.py from the catalogue."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+from torch.distributed.distributed_c10d import ProcessGroup
+
+import normkit.activation.batch.adab2n as _adab2n
+import normkit.activation.batch.alpha_batchnorm as _alpha_batchnorm
+import normkit.activation.batch.attentive_batchnorm as _attentive_batchnorm
+import normkit.activation.batch.batch_channel_norm as _batch_channel_norm
+import normkit.activation.batch.batch_renorm as _batch_renorm
+import normkit.activation.batch.batchnorm as _batchnorm
+import normkit.activation.batch.batchnorm_linear_bounded as _batchnorm_linear_bounded
+import normkit.activation.batch.evonorm_b0 as _evonorm_b0
+import normkit.activation.batch.evonorm_b1 as _evonorm_b1
+import normkit.activation.batch.evonorm_b2 as _evonorm_b2
+import normkit.activation.batch.ghost_batchnorm as _ghost_batchnorm
+import normkit.activation.batch.l1_batchnorm as _l1_batchnorm
+import normkit.activation.batch.membrane_batchnorm as _membrane_batchnorm
+import normkit.activation.batch.onlinenorm as _onlinenorm
+import normkit.activation.batch.phi_s as _phi_s
+import normkit.activation.batch.powernorm as _powernorm
+import normkit.activation.batch.repair as _repair
+import normkit.activation.batch.unifiednorm as _unifiednorm
+import normkit.activation.conditional.adain as _adain
+import normkit.activation.conditional.adain_modulated as _adain_modulated
+import normkit.activation.conditional.adalin as _adalin
+import normkit.activation.conditional.adaptive_layernorm as _adaptive_layernorm
+import normkit.activation.conditional.cross_modal_adain as _cross_modal_adain
+import normkit.activation.conditional.fadain as _fadain
+import normkit.activation.conditional.fade as _fade
+import normkit.activation.conditional.fin as _fin
+import normkit.activation.conditional.gdwct as _gdwct
+import normkit.activation.conditional.layernorm_tuning as _layernorm_tuning
+import normkit.activation.conditional.mixstyle_layernorm as _mixstyle_layernorm
+import normkit.activation.conditional.motion_adaptive_norm as _motion_adaptive_norm
+import normkit.activation.conditional.motion_layernorm as _motion_layernorm
+import normkit.activation.conditional.sawn as _sawn
+import normkit.activation.conditional.spade as _spade
+import normkit.activation.sets.dualnorm as _dualnorm
+import normkit.activation.sets.graphsaint_norm as _graphsaint_norm
+import normkit.activation.sets.msgnorm as _msgnorm
+import normkit.activation.sets.point_norm as _point_norm
+import normkit.activation.sets.reverse_point_norm as _reverse_point_norm
+import normkit.activation.spatial.broadcast_residual as _broadcast_residual
+import normkit.activation.spatial.ccnorm as _ccnorm
+import normkit.activation.spatial.csnorm as _csnorm
+import normkit.activation.spatial.evonorm_s0 as _evonorm_s0
+import normkit.activation.spatial.evonorm_s1 as _evonorm_s1
+import normkit.activation.spatial.evonorm_s2 as _evonorm_s2
+import normkit.activation.spatial.frn as _frn
+import normkit.activation.spatial.gcblock as _gcblock
+import normkit.activation.spatial.gdn as _gdn
+import normkit.activation.spatial.gdn_parametric as _gdn_parametric
+import normkit.activation.spatial.grn as _grn
+import normkit.activation.spatial.groupnorm as _groupnorm
+import normkit.activation.spatial.ibn as _ibn
+import normkit.activation.spatial.iln as _iln
+import normkit.activation.spatial.instancenorm as _instancenorm
+import normkit.activation.spatial.layernorm2d as _layernorm2d
+import normkit.activation.spatial.pcnorm as _pcnorm
+import normkit.activation.spatial.regionnorm_basic as _regionnorm_basic
+import normkit.activation.spatial.regionnorm_learnable as _regionnorm_learnable
+import normkit.activation.spatial.scnorm as _scnorm
+import normkit.activation.spatial.stain_norm as _stain_norm
+import normkit.activation.spatial.subspectralnorm as _subspectralnorm
+import normkit.activation.spatial.tlu as _tlu
+import normkit.activation.token.bidirectional_mean_feature_norm as _bidirectional_mean_feature_norm
+import normkit.activation.token.crmsnorm as _crmsnorm
+import normkit.activation.token.derf as _derf
+import normkit.activation.token.dyt as _dyt
+import normkit.activation.token.eln as _eln
+import normkit.activation.token.feature_norm as _feature_norm
+import normkit.activation.token.fixnorm as _fixnorm
+import normkit.activation.token.l1_layernorm as _l1_layernorm
+import normkit.activation.token.l2_feature_norm as _l2_feature_norm
+import normkit.activation.token.layernorm as _layernorm
+import normkit.activation.token.prenormalized_layernorm as _prenormalized_layernorm
+import normkit.activation.token.rmsnorm as _rmsnorm
+import normkit.activation.token.scalenorm as _scalenorm
+import normkit.activation.token.srmsnorm as _srmsnorm
+import normkit.attention.differential as _differential
+import normkit.attention.differential_integral as _differential_integral
+import normkit.attention.flow_attention as _flow_attention
+import normkit.attention.fourier as _fourier
+import normkit.attention.galerkin as _galerkin
+import normkit.attention.gated_linear as _gated_linear
+import normkit.attention.liger_attention as _liger_attention
+import normkit.attention.lightning as _lightning
+import normkit.attention.minimal_transformer as _minimal_transformer
+import normkit.attention.norm_aware_linear as _norm_aware_linear
+import normkit.attention.normalized_attention as _normalized_attention
+import normkit.attention.polynormer as _polynormer
+import normkit.attention.qk_norm as _qk_norm
+import normkit.attention.qkv_norm as _qkv_norm
+import normkit.attention.rnope as _rnope
+import normkit.attention.softmax as _softmax
+import normkit.attention.softmax_free as _softmax_free
+import normkit.attention.softplus_attention as _softplus_attention
+import normkit.attention.transnormer as _transnormer
+import normkit.density.rational_quadratic_spline as _rational_quadratic_spline
+import normkit.gradient.adamp as _adamp
+import normkit.loss.delta_l as _delta_l
+import normkit.loss.density_normalized_edge_loss as _density_normalized_edge_loss
+import normkit.loss.nd_loss as _nd_loss
+import normkit.loss.nkd as _nkd
+import normkit.loss.ps_kd as _ps_kd
+import normkit.loss.reward_transform as _reward_transform
+import normkit.residual.deepnorm as _deepnorm
+import normkit.residual.depth_scaled_sandwich as _depth_scaled_sandwich
+import normkit.residual.factorized_layernorm as _factorized_layernorm
+import normkit.residual.fake_layernorm as _fake_layernorm
+import normkit.residual.fixup_residual as _fixup_residual
+import normkit.residual.hybridnorm as _hybridnorm
+import normkit.residual.layernorm_scaling as _layernorm_scaling
+import normkit.residual.mix_ln as _mix_ln
+import normkit.residual.modality_norm as _modality_norm
+import normkit.residual.ngpt as _ngpt
+import normkit.residual.normformer as _normformer
+import normkit.residual.peri_norm as _peri_norm
+import normkit.residual.post_norm as _post_norm
+import normkit.residual.pre_norm as _pre_norm
+import normkit.residual.qk_norm_layer as _qk_norm_layer
+import normkit.residual.res_post_norm as _res_post_norm
+import normkit.residual.residual_scaling as _residual_scaling
+import normkit.residual.skipinit as _skipinit
+import normkit.residual.tleg_layernorm as _tleg_layernorm
+import normkit.residual.widenet as _widenet
+import normkit.transformer.transformer_layer as _transformer_layer
+import normkit.weight.sdd_linear as _sdd_linear
+import normkit.weight.tleg_linear as _tleg_linear
+import normkit.weight.weight_norm as _weight_norm
+import normkit.weight.zero_mean_linear as _zero_mean_linear
+from normkit import catalog as catalog
+from normkit import ops as ops
+from normkit import statistics as statistics
+from normkit.attention import AttentionCore as AttentionCore
+from normkit.attention import Recurrent as Recurrent
+from normkit.attention import projection_fraction as projection_fraction
+from normkit.attention.attention_separation import Separation
+from normkit.catalog import Card as Card
+from normkit.catalog import card as card
+from normkit.catalog import create as create
+from normkit.catalog import method as method
+from normkit.catalog import methods as methods
+from normkit.gradient.adamp import Groups
+from normkit.kinds import Estimator as Estimator
+from normkit.kinds import Loss as Loss
+from normkit.kinds import Method as Method
+from normkit.kinds import Parametrization as Parametrization
+from normkit.kinds import Transform as Transform
+from normkit.norm import Norm as Norm
+from normkit.residual import Block as Block
+from normkit.residual import Branch as Branch
+from normkit.residual import Placement as Placement
+from normkit.residual import WholeLayer as WholeLayer
+from normkit.residual import Wiring as Wiring
+from normkit.residual import deepnorm_constants as deepnorm_constants
+from normkit.residual.stream import NormName, Sublayer
+from normkit.transformer import Decoder as Decoder
+from normkit.transformer import Encoder as Encoder
+from normkit.transformer import EncoderDecoder as EncoderDecoder
+from normkit.transformer import preset as preset
+from normkit.transformer.attention import LayerCache
+from normkit.transformer.transformer_layer import LinearName, Turns
+
+__version__: str
+__all__ = [
+    "ELN",
+    "FADE",
+    "FIN",
+    "FRN",
+    "GDN",
+    "GDWCT",
+    "GRN",
+    "IBN",
+    "ILN",
+    "NGPT",
+    "NKD",
+    "PHIS",
+    "PSKD",
+    "SAWN",
+    "SPADE",
+    "TLU",
+    "AdaB2N",
+    "AdaIN",
+    "AdaINModulated",
+    "AdaLIN",
+    "AdamP",
+    "AdaptiveLayerNorm",
+    "AlphaBatchNorm",
+    "AttentionCore",
+    "AttentiveBatchNorm",
+    "BatchChannelNorm",
+    "BatchNorm",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
+    "BatchNormLinearBounded",
+    "BatchRenorm",
+    "BidirectionalMeanFeatureNorm",
+    "Block",
+    "Branch",
+    "BroadcastResidual",
+    "CCNorm",
+    "CRMSNorm",
+    "CSNorm",
+    "Card",
+    "CrossModalAdaIN",
+    "Decoder",
+    "DeepNorm",
+    "DeltaL",
+    "DensityNormalizedEdgeLoss",
+    "DepthScaledSandwich",
+    "Derf",
+    "Differential",
+    "DifferentialIntegral",
+    "DualNorm",
+    "DyT",
+    "Encoder",
+    "EncoderDecoder",
+    "Estimator",
+    "EvoNormB0",
+    "EvoNormB1",
+    "EvoNormB2",
+    "EvoNormS0",
+    "EvoNormS1",
+    "EvoNormS2",
+    "FAdaIN",
+    "FactorizedLayerNorm",
+    "FakeLayerNorm",
+    "FeatureNorm",
+    "FixNorm",
+    "FixupResidual",
+    "FlowAttention",
+    "Fourier",
+    "GCBlock",
+    "GDNParametric",
+    "Galerkin",
+    "GatedLinear",
+    "GemmaRMSNorm",
+    "GhostBatchNorm",
+    "GraphSAINTNorm",
+    "GroupNorm",
+    "HybridNorm",
+    "InstanceNorm",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "InstanceNorm3d",
+    "L1BatchNorm",
+    "L1LayerNorm",
+    "L2FeatureNorm",
+    "LayerNorm",
+    "LayerNorm2d",
+    "LayerNormScaling",
+    "LayerNormTuning",
+    "LigerAttention",
+    "Lightning",
+    "LlamaRMSNorm",
+    "Loss",
+    "MembraneBatchNorm",
+    "Method",
+    "MinimalTransformer",
+    "MixLN",
+    "MixStyleLayerNorm",
+    "ModalityNorm",
+    "MotionAdaptiveNorm",
+    "MotionLayerNorm",
+    "MsgNorm",
+    "NDLoss",
+    "Norm",
+    "NormAwareLinear",
+    "NormFormer",
+    "NormalizedAttention",
+    "OnlineNorm",
+    "PCNorm",
+    "Parametrization",
+    "PeriNorm",
+    "Placement",
+    "PointNorm",
+    "Polynormer",
+    "PostNorm",
+    "PowerNorm",
+    "PreNorm",
+    "PrenormalizedLayerNorm",
+    "QKNorm",
+    "QKNormLayer",
+    "QKVNorm",
+    "RMSNorm",
+    "RNoPE",
+    "RationalQuadraticSpline",
+    "Recurrent",
+    "RegionNormBasic",
+    "RegionNormLearnable",
+    "Repair",
+    "ResPostNorm",
+    "ResidualScaling",
+    "ReversePointNorm",
+    "RewardTransform",
+    "SCNorm",
+    "SDDLinear",
+    "SRMSNorm",
+    "ScaleNorm",
+    "SkipInit",
+    "Softmax",
+    "SoftmaxFree",
+    "SoftplusAttention",
+    "StainNorm",
+    "SubSpectralNorm",
+    "SyncBatchNorm",
+    "T5LayerNorm",
+    "TLEGLayerNorm",
+    "TLEGLinear",
+    "TransNormer",
+    "Transform",
+    "TransformerLayer",
+    "UnifiedNorm",
+    "WeightNorm",
+    "WholeLayer",
+    "WideNet",
+    "Wiring",
+    "ZeroMeanLinear",
+    "attention_entropy",
+    "attention_separation",
+    "bnpo",
+    "card",
+    "catalog",
+    "create",
+    "deepnorm_constants",
+    "inverted_softmax",
+    "method",
+    "methods",
+    "ops",
+    "preset",
+    "projection_fraction",
+    "statistics",
+    "unselectable_keys",
+]
+
+class AdaB2N(_adab2n.AdaB2N):
+    """Normalize each channel by a mean over the batch that weighs the tasks, not the samples, with learned shares."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        num_tasks: int,
+        eps: float = 1e-05,
+        momentum: float = 0.1,
+        affine: bool = True,
+        kappa: float = 1.0,
+        init_weight: float = 0.0,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, task_ids: Tensor | None = None) -> Tensor: ...
+
+class AdaIN(_adain.AdaIN):
+    """Give each channel of the content the mean and the standard deviation of the style's channel."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-05,
+        unbiased: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, content: Tensor, style: Tensor) -> Tensor: ...
+
+class AdaINModulated(_adain_modulated.AdaINModulated):
+    """Normalize each channel of each sample, then apply a gain and a shift that a style network made."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-05,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor: ...
+
+class AdaLIN(_adalin.AdaLIN):
+    """Blend instance and layer normalization by a learned share per channel, then apply a style's gain and shift."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-05,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, gamma: Tensor, beta: Tensor) -> Tensor: ...
+
+class AdamP(_adamp.AdamP):
+    """Take Adam's step, less its share along the weight where the weight's length does not matter."""
+    def __init__(
+        self,
+        params: Groups,
+        *,
+        lr: float = 0.001,
+        betas: tuple[float, float] = ...,
+        eps: float = 1e-08,
+        weight_decay: float = 0.0,
+        delta: float = 0.1,
+        wd_ratio: float = 0.1,
+        nesterov: bool = False,
+        maximize: bool = False,
+    ) -> None: ...
+
+class AdaptiveLayerNorm(_adaptive_layernorm.AdaptiveLayerNorm):
+    """Give each token zero mean and unit variance, then a gain and a shift made from the sample's condition."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        condition_features: int | None = None,
+        eps: float = 1e-06,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, condition: Tensor) -> Tensor: ...
+
+class AlphaBatchNorm(_alpha_batchnorm.AlphaBatchNorm):
+    """Normalize each channel by the batch; in evaluation mix the running moments with the test batch's."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        target_weight: float = 0.1,
+        eps: float = 1e-05,
+        momentum: float = 0.1,
+        affine: bool = True,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+def attention_entropy(weights: Tensor, *, reduce: bool = True) -> Tensor:
+    """Return the entropy of rows that sum to 1, in nats: (N, heads) means over the queries, or (N, heads, T)."""
+    ...
+
+def attention_separation(weights: Tensor, values: Tensor, *, top: int) -> Separation:
+    """Compare the weighted sum of the heaviest tokens with every other token, as weighted."""
+    ...
+
+class AttentiveBatchNorm(_attentive_batchnorm.AttentiveBatchNorm):
+    """Normalize each feature over the batch's frames, then scale and shift it as a small network of the input says."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        hidden_features: int,
+        level: str = "frame",
+        eps: float = 1e-05,
+        momentum: float = 0.1,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, mask: Tensor | None = None) -> Tensor: ...
+
+class BatchChannelNorm(_batch_channel_norm.BatchChannelNorm):
+    """Normalize each channel over the batch, then groups of channels within each sample."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        num_groups: int = 32,
+        eps: float = 1e-05,
+        batch_eps: float = 1e-05,
+        momentum: float = 0.1,
+        estimate: bool = False,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class BatchRenorm(_batch_renorm.BatchRenorm):
+    """Normalize each channel by the batch, then correct it towards what the running statistics would have given."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 0.001,
+        momentum: float = 0.01,
+        r_max: float = 3.0,
+        d_max: float = 5.0,
+        affine: bool = True,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class BatchNorm(_batchnorm.BatchNorm):
+    """Center each channel on the batch's mean and divide it by the batch's standard deviation."""
+    @overload
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-05,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        bias: bool = True,
+        track_running_stats: bool = True,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-05,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        bias: bool = True,
+        sync: bool = False,
+        process_group=None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-05,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        bias: bool = True,
+        sync: bool = False,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+BatchNorm1d = BatchNorm
+BatchNorm2d = BatchNorm
+BatchNorm3d = BatchNorm
+
+class SyncBatchNorm(BatchNorm):
+    """BatchNorm with sync=True."""
+    @overload
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-05,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        bias: bool = True,
+        track_running_stats: bool = True,
+        sync: bool = True,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-05,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        bias: bool = True,
+        sync: bool = True,
+        process_group=None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-05,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        bias: bool = True,
+        sync: bool = True,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class BatchNormLinearBounded(_batchnorm_linear_bounded.BatchNormLinearBounded):
+    """Divide each feature by its length over the batch, next to an activation whose gain may fall with depth."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        mean_reduction: bool = False,
+        force_factor: float | None = None,
+        activation: str = "identity",
+        layer_index: int = 0,
+        exponent: float = 0.0,
+        order: str = "act-norm",
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class BidirectionalMeanFeatureNorm(_bidirectional_mean_feature_norm.BidirectionalMeanFeatureNorm):
+    """Average the features of an image and of its mirror image and divide the mean by its length."""
+    def __init__(self, *, device: torch.device | str | int | None = None, dtype: torch.dtype | None = None) -> None: ...
+    def __call__(self, feature: Tensor, flipped: Tensor) -> Tensor: ...
+
+def bnpo(
+    rewards: Tensor,
+    group: Tensor,
+    *,
+    mode: str = "bnpo",
+    min_value: float = 0.0,
+    max_value: float = 1.0,
+    eps: float = 1e-06,
+) -> Tensor:
+    """Subtract from each reward the mean of its prompt, and weight it by how rare such a mean is."""
+    ...
+
+class BroadcastResidual(_broadcast_residual.BroadcastResidual):
+    """Normalize a spectrogram in bands, average over its frequencies, and add what time says to every frequency."""
+    def __init__(
+        self,
+        in_channels: int,
+        *,
+        out_channels: int | None = None,
+        index: int = 0,
+        stride: Sequence[int] = ...,
+        num_groups: int = 5,
+        dropout: float = 0.1,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class CCNorm(_ccnorm.CCNorm):
+    """Give each channel the Fourier amplitudes of its batch norm and the phases of the input less a share of its mean."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-05,
+        momentum: float | None = 0.1,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class CRMSNorm(_crmsnorm.CRMSNorm):
+    """Divide a zero-mean vector, stored without its last entry, by the root mean square of the whole."""
+    def __init__(
+        self,
+        dim: int,
+        *,
+        eps: float = 1e-05,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class CrossModalAdaIN(_cross_modal_adain.CrossModalAdaIN):
+    """Give each feature of the content's tokens the mean and the standard deviation over the style's tokens."""
+    def __init__(
+        self, num_features: int, *, device: torch.device | str | int | None = None, dtype: torch.dtype | None = None
+    ) -> None: ...
+    def __call__(self, content: Tensor, style: Tensor) -> Tensor: ...
+
+class CSNorm(_csnorm.CSNorm):
+    """Instance-normalize the channels that a nearly binary gate opens for the image, leave the others as they are."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        hidden_channels: int | None = None,
+        eps: float = 1e-05,
+        gate_eps: float = 1e-08,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class DeepNorm(_deepnorm.DeepNorm):
+    """Normalize the stream after each sublayer, the stream weighted up by a constant that grows with depth."""
+    def __init__(
+        self,
+        *,
+        dim: int,
+        layer: int = 0,
+        depth: int,
+        norm: NormName = "layernorm",
+        attention: Sublayer,
+        feedforward: Sublayer,
+        alpha=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, **arguments: Any) -> Tensor: ...
+
+class DeltaL(_delta_l.DeltaL):
+    """Average the losses of tokens over responses, each weighted by a power of its length."""
+    def __init__(
+        self,
+        mode: str = "delta-l",
+        alpha: float = 1.0,
+        max_length: int | None = None,
+        *,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, loss: Tensor, mask: Tensor) -> Tensor: ...
+
+class DensityNormalizedEdgeLoss(_density_normalized_edge_loss.DensityNormalizedEdgeLoss):
+    """Divide the loss of a graph's edges by the number of edges that are labeled, not by the number of all."""
+    def __init__(
+        self,
+        mode: str = "dnorm",
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        gamma: float = 1.0,
+        *,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, logits: Tensor, target: Tensor) -> Tensor: ...
+
+class DepthScaledSandwich(_depth_scaled_sandwich.DepthScaledSandwich):
+    """Normalize what each sublayer reads and writes; the written share starts at a constant over the root of the depth."""
+    def __init__(
+        self,
+        *,
+        dim: int,
+        layer: int = 0,
+        depth: int,
+        norm: NormName = "rmsnorm",
+        attention: Sublayer,
+        feedforward: Sublayer,
+        attention_constant=0.283,
+        feedforward_constant=0.432,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, **arguments: Any) -> Tensor: ...
+
+class Derf(_derf.Derf):
+    """Squash every entry with an error function of learned slope and shift instead of normalizing."""
+    def __init__(
+        self,
+        dim: int,
+        *,
+        alpha: float = 0.5,
+        shift: float = 0.0,
+        function: str = "erf",
+        bias: bool = True,
+        channels_last: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class Differential(_differential.Differential):
+    """Subtract a second softmax map from the first, by a learned weight, and normalize each head's result."""
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        heads: int,
+        depth: int,
+        causal: bool = True,
+        eps: float = 1e-05,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor: ...
+
+class DifferentialIntegral(_differential_integral.DifferentialIntegral):
+    """Subtract a second softmax map from the first and add the first's average row, so that rows sum to 1 again."""
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        heads: int,
+        depth: int,
+        eps: float = 1e-05,
+        causal: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor: ...
+
+class DualNorm(_dualnorm.DualNorm):
+    """Normalize neighbours by their sampled points, then the sampled points by the normalized neighbours."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        mean: str = "local",
+        std: str = "global",
+        eps: float = 1e-05,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, grouped: Tensor, anchors: Tensor) -> tuple[Tensor, Tensor]: ...
+
+class DyT(_dyt.DyT):
+    """Squash every entry with a tanh of learned slope instead of normalizing."""
+    def __init__(
+        self,
+        dim: int,
+        *,
+        alpha: float = 0.5,
+        bias: bool = True,
+        channels_last: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class ELN(_eln.ELN):
+    """Squash every entry as RMSNorm would if the other entries stood still."""
+    def __init__(
+        self,
+        dim: int,
+        *,
+        beta: float | None = None,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class EvoNormB0(_evonorm_b0.EvoNormB0):
+    """Divide each channel by the larger of the batch's standard deviation and a line through the sample's own."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-05,
+        momentum: float = 0.1,
+        affine: bool = True,
+        apply_act: bool = True,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class EvoNormB1(_evonorm_b1.EvoNormB1):
+    """Divide each channel by the larger of the batch's deviation and the sample's root mean square times x + 1."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-05,
+        momentum: float = 0.1,
+        apply_act: bool = True,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class EvoNormB2(_evonorm_b2.EvoNormB2):
+    """Divide each channel by the larger of the batch's deviation and the sample's root mean square less x."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-05,
+        momentum: float = 0.1,
+        apply_act: bool = True,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class EvoNormS0(_evonorm_s0.EvoNormS0):
+    """Swish each channel with a learned slope and divide it by its group's standard deviation."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        num_groups: int = 32,
+        eps: float = 1e-05,
+        affine: bool = True,
+        apply_act: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class EvoNormS1(_evonorm_s1.EvoNormS1):
+    """Apply SiLU and divide by the standard deviation of the group's input."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        num_groups: int = 32,
+        eps: float = 1e-05,
+        apply_act: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class EvoNormS2(_evonorm_s2.EvoNormS2):
+    """Apply SiLU and divide by the root mean square of the group's input."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        num_groups: int = 32,
+        eps: float = 1e-05,
+        apply_act: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class FactorizedLayerNorm(_factorized_layernorm.FactorizedLayerNorm):
+    """Move each vector onto the hyperplane across (1, ..., 1), then give it the length sqrt(dim); either can be off."""
+    def __init__(
+        self,
+        dim: int,
+        *,
+        scale: bool = True,
+        project: bool = True,
+        affine: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class FAdaIN(_fadain.FAdaIN):
+    """Give the masked part of the content the mean and deviation of the masked part of the style; blend by alpha."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-05,
+        alpha: float = 1.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(
+        self, content: Tensor, style: Tensor, content_mask: Tensor | None = None, style_mask: Tensor | None = None
+    ) -> Tensor: ...
+
+class FADE(_fade.FADE):
+    """Normalize each channel, then give every pixel a gain and a shift made from another network's feature map."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        feature_channels: int,
+        kernel_size: int = 3,
+        norm: str = "batch",
+        eps: float = 1e-05,
+        momentum: float | None = 0.1,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, feature: Tensor) -> Tensor: ...
+
+class FakeLayerNorm(_fake_layernorm.FakeLayerNorm):
+    """Normalize as LayerNorm does, until told to divide by a constant instead, which makes the map linear."""
+    def __init__(
+        self,
+        dim: int,
+        *,
+        average_std: float = 1.0,
+        momentum: float = 0.9,
+        bias: bool = True,
+        sync: bool = False,
+        process_group: ProcessGroup | None = None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class FeatureNorm(_feature_norm.FeatureNorm):
+    """Set the vector of all of a sample's features to a fixed length."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        scale: float | None = None,
+        center: bool = False,
+        eps: float = 1e-12,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class FIN(_fin.FIN):
+    """Normalize each channel of each sample, then apply a gain and a shift that are periodic in an angle."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-05,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, phi: Tensor) -> Tensor: ...
+
+class FixNorm(_fixnorm.FixNorm):
+    """Give every word vector the same fixed length, so that rare words do not lose by short vectors."""
+    def __init__(
+        self,
+        dim: int,
+        *,
+        scale: float = 1.0,
+        eps: float = 1e-12,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class FixupResidual(_fixup_residual.FixupResidual):
+    """Build a layer that normalizes nothing: it shifts and scales by learned numbers, and starts as the identity."""
+    def __init__(
+        self,
+        *,
+        dim: int,
+        heads: int,
+        hidden: int,
+        layer: int = 0,
+        depth: int = 1,
+        activation: str = "relu",
+        causal: bool = True,
+        **further: Any,
+    ) -> None: ...
+
+class FlowAttention(_flow_attention.FlowAttention):
+    """Fix what flows into each query and out of each key to 1, so that keys compete and queries share, in linear time."""
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        heads: int,
+        causal: bool = False,
+        eps: float = 1e-06,
+        clamp: float = 1.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, query_mask: Tensor | None = None
+    ) -> Tensor: ...
+
+class Fourier(_fourier.Fourier):
+    """Normalize queries and keys head by head, and weigh the values by their product as it is, without a softmax."""
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        heads: int,
+        norm: str | None = "layer",
+        eps: float = 1e-05,
+        pos_dim: int = 0,
+        causal: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, pos: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor: ...
+
+class FRN(_frn.FRN):
+    """Divide each channel of each sample by its root mean square over space, then cut it off at a learned threshold."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-06,
+        apply_act: bool = True,
+        learnable_eps: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class Galerkin(_galerkin.Galerkin):
+    """Normalize keys and values head by head, and multiply the queries by their averaged product."""
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        heads: int,
+        norm: str | None = "layer",
+        eps: float = 1e-05,
+        pos_dim: int = 0,
+        causal: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, pos: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor: ...
+
+class GatedLinear(_gated_linear.GatedLinear):
+    """Sum the values of the past with a learned decay of each value feature, and normalize the result of each head."""
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        heads: int,
+        norm: str | None = "layernorm",
+        eps: float = 1e-05,
+        causal: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, gate: Tensor, refine: Tensor, mask: Tensor | None = None
+    ) -> Tensor: ...
+
+class GCBlock(_gcblock.GCBlock):
+    """Add to every position, or multiply it by, a layer-normalized summary of the whole image."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        ratio: float = 0.0625,
+        pooling: str = "att",
+        fusion: Sequence[str] = ...,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class GDN(_gdn.GDN):
+    """Divide each channel by a learned mix of all channels' energies at its position."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        inverse: bool = False,
+        power: int = 2,
+        beta_min: float = 1e-06,
+        gamma_init: float = 0.1,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class GDNParametric(_gdn_parametric.GDNParametric):
+    """Divide linear responses by a learned power of a learned mix of their powers."""
+    def __init__(
+        self, num_features: int, *, device: torch.device | str | int | None = None, dtype: torch.dtype | None = None
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class GDWCT(_gdwct.GDWCT):
+    """Center the content's channels over the batch, then mix each group of channels by a matrix made from the style."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        num_groups: int = 8,
+        hidden_channels: int = 256,
+        eps: float = 1e-05,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, content: Tensor, style: Tensor) -> tuple[Tensor, Tensor, Tensor]: ...
+
+class GhostBatchNorm(_ghost_batchnorm.GhostBatchNorm):
+    """Cut the batch into small ghost batches and normalize each channel of each by its own mean and variance."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        ghost_size: int = 32,
+        eps: float = 1e-05,
+        momentum: float = 0.1,
+        affine: bool = True,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class GraphSAINTNorm(_graphsaint_norm.GraphSAINTNorm):
+    """Weight edges and nodes of sampled subgraphs by how rarely the sampler draws them."""
+    def __init__(
+        self, num_nodes: int, *, device: torch.device | str | int | None = None, dtype: torch.dtype | None = None
+    ) -> None: ...
+    def __call__(
+        self,
+        edge_target: Tensor,
+        edge_count: Tensor,
+        node_count: Tensor,
+        num_subgraphs: Tensor | float,
+        train_mask: Tensor,
+        eval_mask: Tensor,
+    ) -> tuple[Tensor, Tensor]: ...
+
+class GRN(_grn.GRN):
+    """Scale each channel by its share of the image's response, and add the input again."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-06,
+        channels_last: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class GroupNorm(_groupnorm.GroupNorm):
+    """Center groups of channels of each sample on their mean and divide them by their standard deviation."""
+    @overload
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        num_groups: int = 32,
+        eps: float = 1e-05,
+        affine: bool = True,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-05,
+        affine: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        bias: bool = True,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        num_channels: int,
+        num_groups: int = 32,
+        eps: float = 1e-05,
+        affine: bool = True,
+        *,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class HybridNorm(_hybridnorm.HybridNorm):
+    """Build a layer whose attention normalizes queries, keys and values, and whose feedforward normalizes the stream."""
+    def __init__(
+        self,
+        *,
+        dim: int,
+        heads: int,
+        hidden: int,
+        layer: int = 0,
+        depth: int = 1,
+        norm: NormName = "rmsnorm",
+        activation: str = "gelu",
+        causal: bool = True,
+        first_pre_norm=False,
+        **further: Any,
+    ) -> None: ...
+
+class IBN(_ibn.IBN):
+    """Instance-normalize the first channels of an image, batch-normalize the others."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        ratio: float = 0.5,
+        eps: float = 1e-05,
+        momentum: float | None = 0.1,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class ILN(_iln.ILN):
+    """Mix instance and layer normalization, by a learned share per channel."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-05,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class InstanceNorm(_instancenorm.InstanceNorm):
+    """Center each channel of each sample on its mean and divide it by its standard deviation."""
+    @overload
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-05,
+        momentum: float | None = 0.1,
+        affine: bool = False,
+        bias: bool = True,
+        track_running_stats: bool = False,
+        space: int | None = None,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-05,
+        momentum: float | None = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        bias: bool = True,
+        space: int | None = None,
+        sync: bool = False,
+        process_group=None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class InstanceNorm1d(InstanceNorm):
+    """InstanceNorm with space=1."""
+    @overload
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-05,
+        momentum: float | None = 0.1,
+        affine: bool = False,
+        bias: bool = True,
+        track_running_stats: bool = False,
+        space: int | None = 1,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-05,
+        momentum: float | None = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        bias: bool = True,
+        space: int | None = 1,
+        sync: bool = False,
+        process_group=None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class InstanceNorm2d(InstanceNorm):
+    """InstanceNorm with space=2."""
+    @overload
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-05,
+        momentum: float | None = 0.1,
+        affine: bool = False,
+        bias: bool = True,
+        track_running_stats: bool = False,
+        space: int | None = 2,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-05,
+        momentum: float | None = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        bias: bool = True,
+        space: int | None = 2,
+        sync: bool = False,
+        process_group=None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class InstanceNorm3d(InstanceNorm):
+    """InstanceNorm with space=3."""
+    @overload
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-05,
+        momentum: float | None = 0.1,
+        affine: bool = False,
+        bias: bool = True,
+        track_running_stats: bool = False,
+        space: int | None = 3,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-05,
+        momentum: float | None = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        bias: bool = True,
+        space: int | None = 3,
+        sync: bool = False,
+        process_group=None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+def inverted_softmax(similarity: Tensor, bank: Tensor, *, beta: float = 20.0) -> Tensor:
+    """Divide a query's score of each gallery item by what a bank of queries gives that item."""
+    ...
+
+class L1BatchNorm(_l1_batchnorm.L1BatchNorm):
+    """Center each channel on the batch's mean and divide it by the batch's mean absolute deviation."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-05,
+        momentum: float = 0.1,
+        affine: bool = True,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class L1LayerNorm(_l1_layernorm.L1LayerNorm):
+    """Centre each vector and divide by its mean absolute deviation: no square, no root."""
+    def __init__(
+        self,
+        dim: int,
+        *,
+        eps: float = 1e-05,
+        constant: float = 1.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class L2FeatureNorm(_l2_feature_norm.L2FeatureNorm):
+    """Divide each vector by its length and multiply it by a radius; nothing is learned."""
+    def __init__(
+        self, *, radius: float = 1, device: torch.device | str | int | None = None, dtype: torch.dtype | None = None
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class LayerNorm(_layernorm.LayerNorm):
+    """Give each vector zero mean and unit variance, then a learned gain and shift."""
+    @overload
+    def __init__(
+        self,
+        dim: int | Sequence[int],
+        *,
+        eps: float = 1e-05,
+        affine: bool = True,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-05,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        num_channels: int | Sequence[int],
+        eps: float = 1e-05,
+        affine: bool = True,
+        *,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class LayerNormScaling(_layernorm_scaling.LayerNormScaling):
+    """Add to the stream what each sublayer makes of a normalized copy, made smaller in deeper layers."""
+    def __init__(
+        self,
+        *,
+        dim: int,
+        layer: int,
+        depth: int,
+        norm: NormName = "rmsnorm",
+        attention: Sublayer,
+        feedforward: Sublayer,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, **arguments: Any) -> Tensor: ...
+
+class LayerNormTuning(_layernorm_tuning.LayerNormTuning):
+    """Give each token zero mean and unit variance, then the gain and shift of its sample's task."""
+    def __init__(
+        self,
+        dim: int,
+        *,
+        num_tasks: int,
+        eps: float = 1e-06,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, task_ids: Tensor) -> Tensor: ...
+
+class LayerNorm2d(_layernorm2d.LayerNorm2d):
+    """Center the channels at each pixel on their mean and divide them by their standard deviation."""
+    @overload
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-06,
+        affine: bool = True,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        num_channels: int,
+        eps: float = 1e-06,
+        affine: bool = True,
+        *,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        normalized_shape: int,
+        eps: float = 1e-06,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class LigerAttention(_liger_attention.LigerAttention):
+    """Mix softmax attention over a window with gated linear attention over the whole past, gated by the keys"""
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        heads: int,
+        window: int = 64,
+        rope_base: float | None = 10000.0,
+        gate_normalizer: float = 16,
+        ratio: float = 0.5,
+        causal: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor: ...
+
+class Lightning(_lightning.Lightning):
+    """Sum the values of the past with a decay of the head's own, and divide the joined heads by their root mean square."""
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        heads: int,
+        layer: int = 0,
+        layers: int = 12,
+        activation: str | None = "silu",
+        lrpe: bool = False,
+        norm: bool = True,
+        eps: float = 1e-06,
+        causal: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, gate: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor: ...
+
+class MembraneBatchNorm(_membrane_batchnorm.MembraneBatchNorm):
+    """Integrate the input over time, normalize the membrane potential over the batch, and spike where it is high."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        steps: int,
+        decay: float = 0.25,
+        threshold: float = 1.0,
+        temperature: float = 3.0,
+        eps: float = 1e-05,
+        momentum: float = 0.1,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class MinimalTransformer(_minimal_transformer.MinimalTransformer):
+    """Replace every token by an average of all, by the softmax of their similarities; no feedforward part, few"""
+    def __init__(
+        self,
+        dim: int,
+        *,
+        heads: int = 1,
+        similarity: str = "collapsed",
+        value: bool = False,
+        causal: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, mask: Tensor | None = None) -> Tensor: ...
+
+class MixLN(_mix_ln.MixLN):
+    """Normalize the stream itself in the first layers, and a copy of it in the others."""
+    def __init__(
+        self,
+        *,
+        dim: int,
+        layer: int,
+        depth: int,
+        norm: NormName = "rmsnorm",
+        attention: Sublayer,
+        feedforward: Sublayer,
+        alpha=0.25,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, **arguments: Any) -> Tensor: ...
+
+class MixStyleLayerNorm(_mixstyle_layernorm.MixStyleLayerNorm):
+    """Give each frame a style's gain and shift, mixed with another sample's; in evaluation pass x on as it is."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        p: float = 0.5,
+        alpha: float = 0.1,
+        eps: float = 1e-06,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(
+        self, x: Tensor, condition: Tensor, permutation: Tensor | None = None, mix: Tensor | None = None
+    ) -> Tensor: ...
+
+class ModalityNorm(_modality_norm.ModalityNorm):
+    """Normalize each token by its own statistic, then apply the gain of its modality."""
+    def __init__(
+        self,
+        dim: int,
+        *,
+        modalities: int,
+        norm: str = "rmsnorm",
+        eps: float = 1e-05,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, modality: Tensor) -> Tensor: ...
+
+class MotionAdaptiveNorm(_motion_adaptive_norm.MotionAdaptiveNorm):
+    """Normalize each channel of each frame, then give every pixel a gain and a shift made from a motion field."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        motion_channels: int = 2,
+        hidden_channels: int = 128,
+        kernel_size: int = 3,
+        eps: float = 1e-05,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, motion: Tensor) -> Tensor: ...
+
+class MotionLayerNorm(_motion_layernorm.MotionLayerNorm):
+    """Give each vector zero mean and unit variance, then a gain and a shift made from a condition."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        condition_features: int,
+        normalize: bool = True,
+        eps: float = 1e-05,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, condition: Tensor) -> Tensor: ...
+
+class MsgNorm(_msgnorm.MsgNorm):
+    """Give each node's aggregated message the length of the node's own features, times a scale."""
+    def __init__(
+        self,
+        *,
+        learnable: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, message: Tensor) -> Tensor: ...
+
+class NDLoss(_nd_loss.NDLoss):
+    """Turn the student's features to their class's center of the teacher, and lengthen those that are too short."""
+    def __init__(
+        self,
+        num_features: int,
+        num_classes: int,
+        *,
+        loss_weight: float = 1.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, features: Tensor, teacher_features: Tensor, target: Tensor) -> Tensor: ...
+
+class NGPT(_ngpt.NGPT):
+    """Build a layer whose stream moves on the unit sphere, a learned share of the way to what each sublayer gives."""
+    def __init__(
+        self,
+        *,
+        dim: int,
+        heads: int,
+        hidden: int,
+        layer: int = 0,
+        depth: int = 1,
+        causal: bool = True,
+        base_scale=None,
+        **further: Any,
+    ) -> None: ...
+
+class NKD(_nkd.NKD):
+    """Compare student and teacher on the right class, and on the others normalized without it."""
+    def __init__(
+        self,
+        temperature: float = 1.0,
+        gamma: float = 1.5,
+        *,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, logits: Tensor, teacher_logits: Tensor, target: Tensor) -> Tensor: ...
+
+class NormAwareLinear(_norm_aware_linear.NormAwareLinear):
+    """Raise the direction of each query to a power that grows with its length, so that long queries attend sharply."""
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        heads: int,
+        size: tuple[int, int] | None = None,
+        eps: float = 1e-06,
+        causal: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor: ...
+
+class NormalizedAttention(_normalized_attention.NormalizedAttention):
+    """Give the scores of each query mean ``bias`` and deviation ``weight``, and sum the values by them."""
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        heads: int,
+        causal: bool = False,
+        eps: float = 0.001,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor: ...
+
+class NormFormer(_normformer.NormFormer):
+    """Build a pre-norm layer with norms behind attention and behind the activation, and a learned scale for each head."""
+    def __init__(
+        self,
+        *,
+        dim: int,
+        heads: int,
+        hidden: int,
+        layer: int = 0,
+        depth: int = 1,
+        norm: NormName = "layernorm",
+        activation: str = "gelu",
+        causal: bool = True,
+        scale_residual=False,
+        **further: Any,
+    ) -> None: ...
+
+class OnlineNorm(_onlinenorm.OnlineNorm):
+    """Normalize each sample by running moments of the samples before it, and control the gradient in the same way."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        forward_decay: float = 0.999,
+        backward_decay: float = 0.99,
+        eps: float = 1e-05,
+        affine: bool = True,
+        guard: str | None = "clamp",
+        clamp_value: float = 5.0,
+        guard_eps: float = 1e-05,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class PCNorm(_pcnorm.PCNorm):
+    """Give each channel the Fourier amplitudes of its batch norm and the phases of the raw input."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-05,
+        momentum: float | None = 0.1,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class PeriNorm(_peri_norm.PeriNorm):
+    """Normalize what each sublayer reads and what it writes, and leave the stream alone."""
+    def __init__(
+        self,
+        *,
+        dim: int,
+        layer: int = 0,
+        depth: int = 1,
+        norm: NormName = "rmsnorm",
+        attention: Sublayer,
+        feedforward: Sublayer,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, **arguments: Any) -> Tensor: ...
+
+class PHIS(_phi_s.PHIS):
+    """Standardize features by a fixed linear map that was fitted beforehand, and back."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        method: str = "phi-s",
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class PointNorm(_point_norm.PointNorm):
+    """Center each point's neighbours on the point and divide them by the sample's standard deviation."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        mean: str = "local",
+        std: str = "global",
+        eps: float = 1e-05,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, grouped: Tensor, anchors: Tensor) -> Tensor: ...
+
+class Polynormer(_polynormer.Polynormer):
+    """Let every node attend to all nodes in linear time, and multiply what it gets with a linear map of itself."""
+    def __init__(
+        self,
+        channels: int,
+        *,
+        heads: int = 1,
+        layers: int = 2,
+        beta: float = -1,
+        shared: bool = True,
+        eps: float = 1e-05,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class PostNorm(_post_norm.PostNorm):
+    """Normalize the stream after each sublayer has been added to it."""
+    def __init__(
+        self,
+        *,
+        dim: int,
+        layer: int = 0,
+        depth: int = 1,
+        norm: NormName = "layernorm",
+        attention: Sublayer,
+        feedforward: Sublayer,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, **arguments: Any) -> Tensor: ...
+
+class PowerNorm(_powernorm.PowerNorm):
+    """Divide each feature by a running root mean square over all tokens of the batch."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-05,
+        alpha_fwd: float = 0.9,
+        alpha_bkw: float = 0.9,
+        warmup_iters: int = 10000,
+        group_num: int = 1,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, pad_mask: Tensor | None = None) -> Tensor: ...
+
+class PreNorm(_pre_norm.PreNorm):
+    """Add to the stream what each sublayer makes of a normalized copy of it."""
+    def __init__(
+        self,
+        *,
+        dim: int,
+        layer: int = 0,
+        depth: int = 1,
+        norm: NormName = "layernorm",
+        attention: Sublayer,
+        feedforward: Sublayer,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, **arguments: Any) -> Tensor: ...
+
+class PrenormalizedLayerNorm(_prenormalized_layernorm.PrenormalizedLayerNorm):
+    """LayerNorm computed in the input's own precision without overflow."""
+    def __init__(
+        self,
+        dim: int,
+        *,
+        eps: float = 1e-05,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class PSKD(_ps_kd.PSKD):
+    """Mix each sample's label with the model's own prediction of it an epoch ago, ever more of it."""
+    def __init__(
+        self,
+        num_samples: int,
+        num_classes: int,
+        *,
+        epochs: int,
+        alpha: float = 0.8,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, logits: Tensor, target: Tensor, index: Tensor, epoch: int | Tensor) -> Tensor: ...
+
+class QKNorm(_qk_norm.QKNorm):
+    """Normalize each head's queries and keys before their product, so that no score can outgrow a learned bound."""
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        heads: int,
+        causal: bool = False,
+        norm: str = "l2",
+        length: float | None = None,
+        scale: float | None = None,
+        eps: float | None = None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor: ...
+
+class QKNormLayer(_qk_norm_layer.QKNormLayer):
+    """Build a pre-norm layer that also normalizes each head's queries and keys, which bounds every score."""
+    def __init__(
+        self,
+        *,
+        dim: int,
+        heads: int,
+        hidden: int,
+        layer: int = 0,
+        depth: int = 1,
+        norm: NormName = "layernorm",
+        activation: str = "gelu",
+        causal: bool = True,
+        **further: Any,
+    ) -> None: ...
+
+class QKVNorm(_qkv_norm.QKVNorm):
+    """Normalize each head's queries, keys and values, so that a block needs no norm in front of its attention."""
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        heads: int,
+        causal: bool = False,
+        norm: str = "rmsnorm",
+        eps: float = 1e-05,
+        rope_base: float | None = None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor: ...
+
+class RationalQuadraticSpline(_rational_quadratic_spline.RationalQuadraticSpline):
+    """Bend each number by a monotone curve of K pieces, each a quotient of two quadratics."""
+    def __init__(
+        self,
+        num_bins: int,
+        *,
+        tails: str | None = None,
+        tail_bound: float = 1.0,
+        left: float = 0.0,
+        right: float = 1.0,
+        bottom: float = 0.0,
+        top: float = 1.0,
+        min_bin_width: float = 0.001,
+        min_bin_height: float = 0.001,
+        min_derivative: float = 0.001,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, widths: Tensor, heights: Tensor, derivatives: Tensor) -> tuple[Tensor, Tensor]: ...
+
+class RegionNormBasic(_regionnorm_basic.RegionNormBasic):
+    """Normalize the valid and the corrupted pixels of a batch apart, each region by its own mean and deviation."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-05,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, mask: Tensor) -> Tensor: ...
+
+class RegionNormLearnable(_regionnorm_learnable.RegionNormLearnable):
+    """Split an image by a learned saliency map, normalize both regions apart, modulate them with maps of the saliency."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        threshold: float = 0.8,
+        kernel_size: int = 7,
+        eps: float = 1e-05,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class Repair(_repair.Repair):
+    """Give each channel a goal mean and a goal standard deviation, from the mean and variance of all batches seen."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        variant: str = "repair",
+        eps: float = 1e-05,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class ResPostNorm(_res_post_norm.ResPostNorm):
+    """Normalize what each sublayer writes, and neither what it reads nor the stream."""
+    def __init__(
+        self,
+        *,
+        dim: int,
+        layer: int = 0,
+        depth: int = 1,
+        norm: NormName = "layernorm",
+        attention: Sublayer,
+        feedforward: Sublayer,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, **arguments: Any) -> Tensor: ...
+
+class ResidualScaling(_residual_scaling.ResidualScaling):
+    """Add each sublayer to the stream with one constant weight, and normalize nothing."""
+    def __init__(
+        self,
+        *,
+        dim: int,
+        layer: int = 0,
+        depth: int,
+        attention: Sublayer,
+        feedforward: Sublayer,
+        scaling="inverse",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, **arguments: Any) -> Tensor: ...
+
+class ReversePointNorm(_reverse_point_norm.ReversePointNorm):
+    """Center each point on its neighbours' mean and divide it by the sample's standard deviation."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        mean: str = "local",
+        std: str = "global",
+        eps: float = 1e-05,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, grouped: Tensor, anchors: Tensor) -> Tensor: ...
+
+class RewardTransform(_reward_transform.RewardTransform):
+    """Turn each reward into the logarithm of the chance to beat a reference, and add up those of a response."""
+    def __init__(
+        self,
+        mode: str = "log_sigmoid",
+        weights: Sequence[float] | None = None,
+        quantile: float = 0.85,
+        *,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, rewards: Tensor, reference: Tensor) -> Tensor: ...
+
+class RMSNorm(_rmsnorm.RMSNorm):
+    """Divide each vector by its root mean square and multiply by a learned gain."""
+    @overload
+    def __init__(
+        self,
+        dim: int | Sequence[int],
+        *,
+        eps: float = 1e-06,
+        p: float = 1.0,
+        affine: bool = True,
+        bias: bool = False,
+        offset: float = 0.0,
+        eps_inside: bool = True,
+        cast: str = "auto",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-06,
+        elementwise_affine: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        p: float = 1.0,
+        bias: bool = False,
+        offset: float = 0.0,
+        eps_inside: bool = True,
+        cast: str = "auto",
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        channels: int | Sequence[int],
+        eps: float = 1e-06,
+        affine: bool = True,
+        *,
+        p: float = 1.0,
+        bias: bool = False,
+        offset: float = 0.0,
+        eps_inside: bool = True,
+        cast: str = "auto",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        hidden_size: int | Sequence[int],
+        eps: float = 1e-06,
+        *,
+        p: float = 1.0,
+        affine: bool = True,
+        bias: bool = False,
+        offset: float = 0.0,
+        eps_inside: bool = True,
+        cast: str = "auto",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        dim: int | Sequence[int],
+        eps: float = 1e-06,
+        elementwise_affine: bool = True,
+        bias: bool = False,
+        *,
+        p: float = 1.0,
+        offset: float = 0.0,
+        eps_inside: bool = True,
+        cast: str = "auto",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+LlamaRMSNorm = RMSNorm
+T5LayerNorm = RMSNorm
+
+class GemmaRMSNorm(RMSNorm):
+    """RMSNorm with offset=1.0."""
+    @overload
+    def __init__(
+        self,
+        dim: int | Sequence[int],
+        *,
+        eps: float = 1e-06,
+        p: float = 1.0,
+        affine: bool = True,
+        bias: bool = False,
+        offset: float = 1.0,
+        eps_inside: bool = True,
+        cast: str = "auto",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-06,
+        elementwise_affine: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        p: float = 1.0,
+        bias: bool = False,
+        offset: float = 1.0,
+        eps_inside: bool = True,
+        cast: str = "auto",
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        channels: int | Sequence[int],
+        eps: float = 1e-06,
+        affine: bool = True,
+        *,
+        p: float = 1.0,
+        bias: bool = False,
+        offset: float = 1.0,
+        eps_inside: bool = True,
+        cast: str = "auto",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        hidden_size: int | Sequence[int],
+        eps: float = 1e-06,
+        *,
+        p: float = 1.0,
+        affine: bool = True,
+        bias: bool = False,
+        offset: float = 1.0,
+        eps_inside: bool = True,
+        cast: str = "auto",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        dim: int | Sequence[int],
+        eps: float = 1e-06,
+        elementwise_affine: bool = True,
+        bias: bool = False,
+        *,
+        p: float = 1.0,
+        offset: float = 1.0,
+        eps_inside: bool = True,
+        cast: str = "auto",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class RNoPE(_rnope.RNoPE):
+    """Attend with rotary positions to a window, or, in the last layer of each period, without positions to all."""
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        heads: int,
+        layer: int,
+        period: int = 4,
+        window: int = 4096,
+        rope_base: float = 10000.0,
+        causal: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor: ...
+
+class SAWN(_sawn.SAWN):
+    """Normalize each channel, then give every pixel a gain and a shift fetched from a style along a flow."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        kernel_size: int = 5,
+        hidden_channels: int = 128,
+        norm: str = "instance",
+        eps: float = 1e-05,
+        momentum: float | None = 0.1,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, style: Tensor, flow: Tensor, mask: Tensor | None = None) -> Tensor: ...
+
+class ScaleNorm(_scalenorm.ScaleNorm):
+    """Give every vector the same learned length."""
+    @overload
+    def __init__(
+        self,
+        dim: int,
+        *,
+        eps: float = 1e-05,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        dim: int,
+        eps: float = 1e-05,
+        *,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class SCNorm(_scnorm.SCNorm):
+    """Replace each channel's Fourier amplitudes by a learned mix of raw and instance-normalized ones."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-05,
+        channels_last: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class SDDLinear(_sdd_linear.SDDLinear):
+    """Map linearly, then divide the result by its root mean square: the weight only turns, a gain says how large."""
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        bias: bool = False,
+        eps: float = 1e-06,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class SkipInit(_skipinit.SkipInit):
+    """Add each sublayer to the stream with a learned weight that starts at 0, and normalize nothing."""
+    def __init__(
+        self,
+        *,
+        dim: int,
+        layer: int = 0,
+        depth: int = 1,
+        attention: Sublayer,
+        feedforward: Sublayer,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, **arguments: Any) -> Tensor: ...
+
+class Softmax(_softmax.Softmax):
+    """Turn each query's scores into probabilities over the keys it sees, and average the values by them."""
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        heads: int,
+        causal: bool = False,
+        scale: float | None = None,
+        softcap: float | None = None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor: ...
+
+class SoftmaxFree(_softmax_free.SoftmaxFree):
+    """Weigh values by a Gaussian kernel of the tokens' distances, through a few landmarks and an iterated inverse."""
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        heads: int,
+        size: tuple[int, int],
+        ratio: int,
+        norm: str | None = None,
+        kernel_size: int | None = None,
+        max_iter: int = 20,
+        sync: bool = False,
+        process_group=None,
+        causal: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor: ...
+
+class SoftplusAttention(_softplus_attention.SoftplusAttention):
+    """Turn scores into weights by softplus and division by their sum, with a scale that grows with the keys seen."""
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        heads: int,
+        causal: bool = True,
+        power: float | None = None,
+        free_rows: int = 3,
+        eps: float = 1e-12,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor: ...
+
+class SPADE(_spade.SPADE):
+    """Normalize each channel, then give every pixel a gain and a shift made from a segmentation map."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        label_channels: int,
+        hidden_channels: int = 128,
+        kernel_size: int = 3,
+        norm: str = "instance",
+        eps: float = 1e-05,
+        momentum: float | None = 0.1,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, segmap: Tensor) -> Tensor: ...
+
+class SRMSNorm(_srmsnorm.SRMSNorm):
+    """Divide each vector by its root mean square; nothing is learned."""
+    def __init__(
+        self,
+        dim: int,
+        *,
+        eps: float = 1e-06,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class StainNorm(_stain_norm.StainNorm):
+    """Recolour a tissue image so that its stains, or its mean colour and contrast, are those of a reference image."""
+    def __init__(
+        self,
+        *,
+        method: str = "macenko",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, image: Tensor) -> Tensor: ...
+
+class SubSpectralNorm(_subspectralnorm.SubSpectralNorm):
+    """Normalize each band of frequencies of each channel by moments of its own."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        num_groups: int = 16,
+        affine: str = "sub",
+        norm: str = "batch",
+        dim: int = 2,
+        eps: float = 1e-05,
+        momentum: float | None = 0.1,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class TLEGLayerNorm(_tleg_layernorm.TLEGLayerNorm):
+    """Give each vector zero mean and unit variance; gain and shift move on a straight line as the layer goes deeper."""
+    def __init__(
+        self,
+        dim: int,
+        *,
+        layer: int,
+        depth: int,
+        eps: float = 1e-05,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class TLEGLinear(_tleg_linear.TLEGLinear):
+    """Map linearly with weights that move on a straight line as the layer goes deeper."""
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        layer: int,
+        depth: int,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class TLU(_tlu.TLU):
+    """Cut each channel off at a learned threshold."""
+    def __init__(
+        self, num_features: int, *, device: torch.device | str | int | None = None, dtype: torch.dtype | None = None
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class TransformerLayer(_transformer_layer.TransformerLayer):
+    """Let positions read each other, then think by themselves, on a residual stream wired by a placement's name."""
+    def __init__(
+        self,
+        *,
+        placement: str,
+        dim: int,
+        heads: int,
+        hidden: int,
+        layer: int = 0,
+        depth: int = 1,
+        norm: NormName = "layernorm",
+        activation: str = "gelu",
+        causal: bool = True,
+        kv_heads: int | None = None,
+        head_dim: int | None = None,
+        core: str = "softmax",
+        core_options: Mapping[str, Any] | None = None,
+        query_key_norm: str | None = None,
+        window: int | None = None,
+        rotary: str = "halves",
+        bias: bool | str = False,
+        linear: LinearName = "linear",
+        cross: str | None = None,
+        cross_options: Mapping[str, Any] | None = None,
+        other_depth: int = 0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        **options: Any,
+    ) -> None: ...
+    def __call__(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        cache: LayerCache | None = None,
+        angles: Turns | None = None,
+        memory: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+    ) -> Tensor: ...
+
+class TransNormer(_transnormer.TransNormer):
+    """Sum the values by activated products of queries and keys, and divide the joined heads by their root mean square."""
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        heads: int,
+        causal: bool = False,
+        activation: str | None = "1+elu",
+        norm: str = "simple",
+        eps: float = 1e-08,
+        block: int | None = None,
+        softmax: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor: ...
+
+class UnifiedNorm(_unifiednorm.UnifiedNorm):
+    """Divide each feature by the geometric mean of its last few batches' mean squares."""
+    def __init__(
+        self,
+        channels: int,
+        *,
+        window_size: int | tuple[int, int] = 4,
+        warmup_iters: int = 4000,
+        outlier_filtration: bool = False,
+        eps: float = 1e-05,
+        momentum: float = 0.9,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, pad_mask: Tensor | None = None) -> Tensor: ...
+
+def unselectable_keys(keys: Tensor, *, bound: float = 100.0, tolerance: float = 1e-06) -> Tensor:
+    """Find the keys that never get the highest score, whatever the query: True where a key is one of them, (n,)."""
+    ...
+
+class WeightNorm(_weight_norm.WeightNorm):
+    """Divide each slice of a raw weight by its length, and multiply it by a learned one."""
+    def __init__(
+        self,
+        shape: Sequence[int],
+        *,
+        dim: int | None = 0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, raw: Tensor) -> Tensor: ...
+
+class WideNet(_widenet.WideNet):
+    """Pass the stream ``depth`` times through the same two sublayers, each pass with norms of its own."""
+    def __init__(
+        self,
+        *,
+        dim: int,
+        depth: int,
+        norm: NormName = "layernorm",
+        attention: Sublayer,
+        feedforward: Sublayer,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class ZeroMeanLinear(_zero_mean_linear.ZeroMeanLinear):
+    """Center a linear layer's weight and bias over the outputs, so that every output vector has mean zero."""
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
