@@ -118,8 +118,10 @@ def test_fresh_deletes_what_a_comparison_wrote_and_nothing_else(tmp_path):
     runs.open_folder(plan(), tmp_path, [])
     (tmp_path / "runs" / "a--lr1--seed1.jsonl").write_text("{}")
     (tmp_path / "mine.txt").write_text("keep")
+    (tmp_path / "speed.json").write_text("times of what was there")
     runs.open_folder(plan(steps=11), tmp_path, [], fresh=True)
     assert not list((tmp_path / "runs").iterdir())
+    assert not (tmp_path / "speed.json").exists()
     assert (tmp_path / "mine.txt").read_text() == "keep"
 
 
