@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import normkit as nk
+from normkit import ops
 from normkit.activation.batch.alpha_batchnorm import core_loss
 from normkit.ops.scan import recurrence
 
@@ -480,3 +481,31 @@ def test_gradients_do_not_grow_with_depth():
 
     assert abs(slope(orthogonal=True)) < 0.5
     assert slope(orthogonal=False) > 2
+
+
+@pytest.mark.parametrize("steps, running, ratio", [(1000, 1e-8, 1.0), (1001, 1e-8, 5.0), (1001, 1e8, 0.2)])
+def test_unifiednorm_limits_its_correction_of_the_gradient_after_a_thousand_steps(steps, running, ratio):
+    module = nk.create("unifiednorm", 3, warmup_iters=0, outlier_filtration=False, dtype=torch.float64)
+    module.buffer_x2.fill_(2.0)
+    module.running_var.fill_(running)
+    module.iters.fill_(steps - 1)
+    x = rand(5, 3)
+    module(x).sum().backward()
+    v = (2.0 ** (module.buffer_x2.shape[0] - 1) * x.square().mean(0)) ** (1 / module.buffer_x2.shape[0])
+    close(module.weight.grad, ratio * (x / (v + module.eps).sqrt()).sum(0))
+
+
+def test_the_mixed_moments_are_constants_for_the_gradient():
+    module = nk.create("alpha-batchnorm", 3, target_weight=0.4, dtype=torch.float64).eval()
+    x = rand(6, 3).requires_grad_()
+    module(x).sum().backward()
+    var = 0.6 * module.running_var + 0.4 * x.detach().var(0)
+    close(x.grad, (var + module.eps).rsqrt().expand_as(x))
+
+
+@pytest.mark.parametrize("shape", [(6, 3), (0, 3)], ids=["kernel", "formula"])
+def test_the_moments_that_a_batch_norm_returns_hold_no_graph(shape):
+    """They move running averages, and would keep every batch's graph alive."""
+    y, found = ops.batch_norm(rand(*shape).requires_grad_())
+    assert y.requires_grad
+    assert not any(part.requires_grad for part in found)

@@ -234,6 +234,20 @@ def test_a_model_is_folded_where_that_is_exact_and_says_where_not():
     assert sum(isinstance(m, nn.BatchNorm2d) for m in done.model.modules()) == 2
 
 
+def test_each_fold_is_proven_on_what_arrives_there(monkeypatch):
+    """The second layer is proven on the first norm's results, which by then the first layer gives."""
+    from normkit.surgery import fold as module
+
+    compared, same = [], module._same
+    monkeypatch.setattr(module, "_same", lambda a, b, tolerance: compared.append(b) or same(a, b, tolerance))
+    torch.manual_seed(0)
+    norms = [settled(nn.BatchNorm1d(4), seed) for seed in (0, 1)]
+    model = nn.Sequential(nn.Linear(3, 4), norms[0], nn.Linear(4, 4), norms[1]).double().eval()
+    x = torch.randn(5, 3, dtype=torch.float64)
+    assert fold(model, x).folded == ["1", "3"]
+    close(compared, [model[:2](x), model(x)])
+
+
 def test_a_norm_over_other_channels_than_the_layers_is_found_out():
     """Behind a linear on sequences, torch's batch norm takes the sequence for the channels."""
     model = nn.Sequential(nn.Linear(3, 5), settled(nn.BatchNorm1d(5)).float()).eval()

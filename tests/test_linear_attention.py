@@ -112,6 +112,19 @@ def test_no_token_sees_the_future(case):
     close(core(*later)[:, :, :70], core(*inputs)[:, :, :70])
 
 
+@pytest.mark.parametrize("case", RECURRENT)
+def test_a_state_of_other_samples_or_of_another_kind_is_refused(case):
+    core, inputs = build(case), draw(case, 3)
+    _, state = core.prefill(*inputs)
+    fewer = [x[:1] for x in inputs]
+    with pytest.raises(ValueError, match="state is of 2 samples, but q has 1"):
+        core.prefill(*fewer, state=state)
+    with pytest.raises(TypeError, match="state must be what"):
+        core.prefill(*inputs, state=tuple(state))
+    with pytest.raises(ValueError, match="state is on meta, but q is on cpu"):
+        core.prefill(*inputs, state=type(state)(*(part.to("meta") for part in state)))
+
+
 def test_a_step_without_a_causal_form_is_refused():
     token = torch.zeros(2, HEADS, DIM)
     for case in ("flow-whole", "transnormer-whole"):

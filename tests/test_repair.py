@@ -87,6 +87,14 @@ def test_interpolation_averages_every_entry():
     close(interpolate([a, b])[6].bias, (a[6].bias + b[6].bias) / 2)
 
 
+def test_interpolation_adds_up_in_double():
+    """In float32 the third network would be lost beside the first two, which cancel."""
+    models = [nn.Linear(1, 1, bias=False) for _ in range(3)]
+    for model, value in zip(models, (1e8, 1.0, -1e8), strict=True):
+        nn.init.constant_(model.weight, value)
+    close(interpolate(models, [1.0, 1.0, 1.0]).weight.item(), 1.0)
+
+
 def test_measuring_averages_over_batches_and_changes_nothing():
     model = networks(nn.BatchNorm2d)[0]
     before = copy.deepcopy(model.state_dict())

@@ -106,3 +106,17 @@ def test_a_broadcast_residual_that_fails_moves_no_state():
     assert all((b == 0).all() or (b == 1).all() for b in module.buffers())
     with pytest.raises(ValueError, match="stride"):
         nk.create("broadcast-residual", 2, stride=(2, 1), num_groups=2)(torch.randn(2, 2, 8, 4))
+
+
+@pytest.mark.parametrize("name, shape", [("instancenorm", (2, 3, 1)), ("ibn", (1, 3, 1)), ("pcnorm", (1, 3, 1, 1))])
+def test_one_value_has_no_spread_to_train_on(name, shape):
+    module = nk.create(name, 3, dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"one (value|position)"):
+        module(rand(*shape))
+    assert torch.isfinite(module.eval()(rand(*shape))).all()
+
+
+def test_the_learned_eps_of_frn_starts_at_1e_4():
+    x = rand(2, 3, 5) * 1e-3
+    module = nk.create("frn", 3, learnable_eps=True, apply_act=False, dtype=torch.float64)
+    torch.testing.assert_close(module(x), x / (x.square().mean(2, keepdim=True) + 1e-4).sqrt())

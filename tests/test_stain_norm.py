@@ -155,3 +155,11 @@ def test_slides_of_two_scanners_come_together():
         return (a.mean((1, 2)) - b.mean((1, 2))).norm().item()
 
     assert apart(*slides) > 10 * apart(*map(module, slides))
+
+
+@pytest.mark.parametrize("pixels, changes", [(3, False), (4, True)])
+def test_tissue_of_a_hundredth_of_the_image_is_enough(pixels, changes):
+    amounts = np.full((2, 400), 0.05)  # too pale to count
+    amounts[:, :pixels] = np.array([[2.0, 0.8, 1.5, 1.0], [0.8, 2.0, 1.0, 1.5]])[:, :pixels]
+    image = tissue(height=20, width=20, concentrations=amounts)
+    assert torch.equal(nk.create("stain-norm", dtype=torch.float64)(image), image) != changes

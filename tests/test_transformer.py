@@ -669,3 +669,14 @@ def test_presets_start_as_told():
     assert sizes["llama"] == 6_738_415_616
     assert sizes["gemma2"] == 2_614_341_888
     assert sizes["olmo2"] == 7_298_617_344
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_window_has_two_sides_where_the_future_is_seen(causal):
+    """Which inputs reach which results, against the distances."""
+    torch.manual_seed(0)
+    layer = nk.create("transformer-layer", dim=8, placement="pre-norm", heads=2, hidden=8, window=3, causal=causal)
+    jacobian = torch.autograd.functional.jacobian(lambda x: layer.eval()(x).sum(-1), torch.randn(1, 7, 8))
+    reached = jacobian.abs().sum((0, 2, 4)) > 0
+    lag = torch.arange(7)[:, None] - torch.arange(7)
+    assert torch.equal(reached, (lag.abs() < 3) & (lag >= 0) if causal else lag.abs() < 3)

@@ -47,7 +47,7 @@ def eps(owner: object, value: Any, name: str = "eps") -> float:
 
 def choice(owner: object, name: str, value: Any, options: Sequence[Any]) -> Any:
     """Return ``value`` if it is one of ``options``."""
-    if value not in options:
+    if value not in options or (isinstance(value, bool) and not any(value is option for option in options)):
         close = difflib.get_close_matches(str(value), [word for word in options if isinstance(word, str)], n=1)
         meant = f"; did you mean {close[0]!r}?" if close else ""
         raise ValueError(f"{whose(owner)}: {name} must be one of {', '.join(map(repr, options))}, not {value!r}{meant}")

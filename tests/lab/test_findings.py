@@ -81,6 +81,12 @@ def test_rounding_in_one_direction_is_no_difference():
     assert (found.word, found.p) == (EQUAL, 1.0)
 
 
+@pytest.mark.parametrize("level", [1e-3, 1.0, 1e3])
+def test_rounding_is_a_share_of_the_level(level):
+    other = {1: level * (1 + 0.9e-5), 2: level * (1 - 1.1e-5)}
+    assert findings.differences(other, {1: level, 2: level}) == pytest.approx([0.0, -1.1e-5 * level], rel=1e-9, abs=0)
+
+
 def test_the_same_shift_of_every_seed_is_one():
     found = findings.findings({"a": {1: 2.0, 2: 3.0, 3: 4.0}, "b": {1: 2.5, 2: 3.5, 3: 4.5}}, "a")["b"]
     assert (found.word, found.p) == (WORSE, 0.0)

@@ -187,6 +187,17 @@ def test_absurd_sizes_are_named(name, value):
             module(*draw(name))
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_a_truth_value_is_no_number(name):
+    card = nk.card(name)
+    small = example(card, 8)
+    for argument, parameter in arguments(name).items():
+        given = small.get(argument, parameter.default)
+        if parameter is card.width or (isinstance(given, int | float) and not isinstance(given, bool)):
+            with pytest.raises((TypeError, ValueError), match=rf"\b{argument}\b"):
+                card.small(**{argument: True})
+
+
 @pytest.mark.parametrize("device", ["cdua", "xpu"])
 @pytest.mark.parametrize("name", METHODS)
 def test_a_device_that_does_not_exist_is_named(name, device):

@@ -87,6 +87,8 @@ class RationalQuadraticSpline(Transform):
         self.tails = check.choice(self, "tails", tails, (None, "linear"))
         bound = check.number(self, "tail_bound", tail_bound, 0.0, open_low=True)
         self.box = (-bound, bound, -bound, bound) if tails else (left, right, bottom, top)
+        for name, edge in (("left", left), ("right", right), ("bottom", bottom), ("top", top)):
+            check.number(self, name, edge)
         for low, high, names in ((*self.box[:2], "left and right"), (*self.box[2:], "bottom and top")):
             if not (math.isfinite(low) and math.isfinite(high) and low < high):
                 raise ValueError(f"{type(self).__name__}: {names} must be finite and in order, not {low} and {high}")
