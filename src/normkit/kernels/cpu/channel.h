@@ -85,22 +85,29 @@ static inline double T(reciprocal_of)(const T(Job) *j, int64_t u)
     return 1 / sqrt(j->var[u] + j->plan->eps);
 }
 
+/* What the rounding of a unit's mean to REAL leaves of it; of one that is not finite, nothing. */
+static inline double T(left_of)(const T(Job) *j, int64_t u)
+{
+    double left = j->mean[u] - (REAL)j->mean[u];
+    return left - left == 0 ? left : 0;
+}
+
 /* The mean is stored as REAL; what its rounding leaves is carried in the constants, so that an offset costs no digits. */
 static void T(settle)(const T(Job) *j, int64_t n, int64_t c, REAL *to, int64_t stride)
 {
     int64_t u = T(unit_of)(j, n, c);
     double r = T(reciprocal_of)(j, u), w = j->weight[c], gain = w * r;
     REAL mean = (REAL)j->mean[u];
-    double left = j->mean[u] - mean;
+    double left = T(left_of)(j, u);
     if (j->plan->statistic == SHARE) gain = w * (j->var[u] / j->level[n]) + 1;
     to[MEAN * stride] = mean;
     to[GAIN * stride] = (REAL)gain;
-    to[SHIFT * stride] = (REAL)(j->plan->activation == SWISH ? j->bias[c] : j->bias[c] - left * gain);
+    to[SHIFT * stride] = (REAL)(j->plan->activation == SWISH || left == 0 ? j->bias[c] : j->bias[c] - left * gain);
     to[EXTRA * stride] = j->extra[c];
     if (!j->pull) return;
     to[RECIPROCAL * stride] = (REAL)r;
     to[PULL * stride] = (REAL)j->pull[u];
-    to[REST * stride] = (REAL)(j->rest[u] - left * r * j->pull[u]);
+    to[REST * stride] = (REAL)(left == 0 || j->pull[u] == 0 ? j->rest[u] : j->rest[u] - left * r * j->pull[u]);
 }
 
 /* Below, `k` holds the coefficients of a vector of values. */
@@ -126,7 +133,8 @@ INLINE V T(passed)(int activation, V b, V g, const V *k)
 
 INLINE V T(unbend)(int activation, V b, V g, const V *k)
 {
-    V remainder = (b - k[MEAN]) * k[RECIPROCAL] * k[PULL] + k[REST];
+    V pulled = (b - k[MEAN]) * k[RECIPROCAL] * k[PULL];
+    V remainder = T(select)((M)(k[PULL] == 0), (V){0}, pulled) + k[REST];      /* nothing pulls at given moments, not even infinity */
     if (activation != SWISH) return T(passed)(activation, b, g, k) * k[GAIN] - remainder;
     V z = k[EXTRA] * b, s = T(sigmoid)(z);
     return g * (s + z * s * (1 - s)) * k[GAIN] - remainder;
@@ -142,7 +150,9 @@ INLINE void T(sum_up)(int activation, V b, V g, const V *k, V *sums)
     }
     V h = T(passed)(activation, b, g, k);
     sums[0] += h, sums[1] += h * (b - k[MEAN]);
-    if (activation == THRESHOLD) sums[2] += g - h;
+    if (activation != THRESHOLD) return;
+    V z = (b - k[MEAN]) * k[GAIN] + k[SHIFT];                    /* NaN passes to both, as torch.maximum has it */
+    sums[2] += T(select)((M)(z == z), g - h, g);
 }
 
 /* Calls `work` with the activation as a constant, so that its loop has no branches. */
@@ -188,7 +198,7 @@ static void T(settle_unit)(const T(Job) *j, int64_t u)
     const ChannelPlan *p = j->plan;
     int64_t first = p->over_samples ? u : u * j->group, step = p->over_samples ? p->channels : 1;
     int64_t planes = p->over_samples ? j->samples : j->group;
-    double total = 0, along = 0, r = T(reciprocal_of)(j, u), left = j->mean[u] - (REAL)j->mean[u], values = T(values_of_unit)(j);
+    double total = 0, along = 0, r = T(reciprocal_of)(j, u), left = T(left_of)(j, u), values = T(values_of_unit)(j);
     for (int64_t i = 0, at = first; i < planes; i++, at += step) {
         double *sums = j->sums + 3 * at, w = j->weight[at % p->channels];
         if (p->activation != SWISH) sums[1] -= left * sums[0];

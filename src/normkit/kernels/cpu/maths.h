@@ -115,7 +115,7 @@ static inline float sine_of(float x)
     return with_sign(t + t * (s * p), x);
 }
 
-/* Zero outside [-pi/2, pi/2], where the argument of the sine is clipped. */
+/* Zero outside [-pi/2, pi/2], where the argument of the sine is clipped, and at NaN, which a clip does not let through either. */
 static inline float sine_slope(float x)
 {
     float t = fabsf(x), s = t * t;
@@ -124,7 +124,7 @@ static inline float sine_slope(float x)
     p = p * s - 0.00138884035f;
     p = p * s + 0.0416666407f;
     p = p * s - 0.499999995f;
-    return t > 1.57079633f ? 0.0f : 1.0f + s * p;
+    return t <= 1.57079633f ? 1.0f + s * p : 0.0f;
 }
 
 #endif

@@ -41,7 +41,7 @@ static void T(values)(int function, const float *x, float alpha, float shift, fl
     for (int i = 0; i < n; i++) f[i] = x[i] / sqrtf(alpha + x[i] * x[i]);
 }
 
-/* f and its slope. For ELN the slope is (beta + x^2)^(-3/2), which serves x (times beta) and beta (times -x/2). */
+/* f and its slope, NaN where f is. For ELN the slope is (beta + x^2)^(-3/2), which serves x (times beta) and beta (times -x/2). */
 static void T(values_and_slopes)(int function, const float *x, float alpha, float shift, float *f, float *d, int n)
 {
 #define EACH(statements)                                                                                             \
@@ -55,7 +55,7 @@ static void T(values_and_slopes)(int function, const float *x, float alpha, floa
     switch (function) {
     case ERF: EACH(f[i] = erf_of(u); d[i] = erf_slope(u));
     case TANH: EACH(float v = tanh_of(u); f[i] = v; d[i] = 1 - v * v);
-    case ISRU: EACH(float q = 1 / sqrtf(u * u + 1); f[i] = u * q; d[i] = q * q * q);
+    case ISRU: EACH(float q = 1 / sqrtf(u * u + 1); f[i] = u * q; d[i] = q * q * q + 0 * f[i]);
     case ARCTAN: EACH(f[i] = 0.636619772f * arctan_of(u); d[i] = 0.636619772f / (1 + u * u));
     case EXPSIGN: EACH(float v = expsign_of(u); f[i] = v; d[i] = u == 0 ? 0 : 1 - fabsf(v));
     case SATURSIN: EACH(f[i] = sine_of(u); d[i] = sine_slope(u));
@@ -65,7 +65,7 @@ static void T(values_and_slopes)(int function, const float *x, float alpha, floa
     for (int i = 0; i < n; i++) {
         float q = 1 / sqrtf(alpha + x[i] * x[i]);
         f[i] = x[i] * q;
-        d[i] = q * q * q;
+        d[i] = q * q * q + 0 * f[i];
     }
 }
 

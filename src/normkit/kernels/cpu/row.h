@@ -107,6 +107,7 @@ INLINE void T(spread)(const RowPlan *p, const ELEM *x, double share, T(RowState)
     case ZERO_SUM: s->raw += T(add_up)(x, p->dim, 0, 0, SQUARES); break;
     default: if (!center) s->raw = T(add_up)(x, p->part, 0, 0, SQUARES);
     }
+    s->raw = (REAL)s->raw;                   /* as the backward pass will find it, which matters where it overflows */
 }
 
 INLINE T(RowState) T(measure)(const RowPlan *p, const ELEM *x)
@@ -278,7 +279,8 @@ INLINE T(RowSums) T(gather)(const T(RowJob) *j, const ELEM *x, const ELEM *grad,
     return total;
 }
 
-/* The factor of t in dx / r; zero where the statistic does not move r (a row of zeros under a root, a norm below its floor). */
+/* The factor of t in dx / r; zero where the statistic does not move r (a row of zeros or of an infinite sum under a root, a norm
+ * below its floor). */
 static double T(pull)(const RowPlan *p, T(RowState) s, T(RowSums) sums)
 {
     double root = sqrt(s.raw);
@@ -288,7 +290,7 @@ static double T(pull)(const RowPlan *p, T(RowState) s, T(RowSums) sums)
     case ZERO_SUM: return sums.hn / (p->dim + 1);
     }
     if (p->place == INSIDE) return sums.hn / p->part;
-    if (root == 0) return 0;
+    if (root == 0 || isinf(root)) return 0;
     if (p->place == OUTSIDE) return sums.hn / (s.r * root * sqrt(p->part));
     return root < p->eps ? 0 : sums.hn / (s.r * root);
 }

@@ -1,0 +1,141 @@
+"""Kernel and formula agree where numbers end: sums that overflow, infinities, NaN, zero entries."""
+
+import math
+
+import pytest
+import torch
+
+from normkit import kernels, ops
+from normkit.ops import paths
+
+live = pytest.mark.skipif(not kernels.status().live, reason=str(kernels.status().reason))
+BASE = torch.linspace(-1, 2, 24).view(3, 8)
+WEIGHT = torch.linspace(0.5, 1.5, 8)
+
+
+def with_entry(value, whole=False):
+    x = BASE.clone()
+    x[1, slice(None) if whole else 2] = value
+    return x
+
+
+def run(act, tensors):
+    leaves = [tensor.clone().requires_grad_() for tensor in tensors]
+    y = act(*leaves)
+    return [y.detach(), *torch.autograd.grad(y.sum(), leaves)]
+
+
+def assert_same(act, *tensors):
+    got = run(act, tensors)
+    with paths.formula_only():
+        want = run(act, tensors)
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(
+            a, b, rtol=1e-5, atol=1e-5 * max(1.0, b.nan_to_num(0, 0, 0).abs().max().item()), equal_nan=True
+        )
+    return got
+
+
+@live
+@pytest.mark.parametrize("eps", [1e-6, 0.0])
+@pytest.mark.parametrize("place", ["inside", "outside", "floor"])
+@pytest.mark.parametrize("whole", [False, True], ids=["an entry", "a row"])
+def test_a_sum_of_squares_that_overflows_passes_no_gradient(place, eps, whole):
+    rule = ops.Row(eps=eps, eps_place=place)
+    y, dx, _ = assert_same(lambda x, w: ops.row_norm(x, w, None, rule), with_entry(1e20, whole), WEIGHT)
+    assert torch.equal(y[1], torch.zeros(8))
+    assert torch.equal(dx[1], torch.zeros(8))
+
+
+@live
+@pytest.mark.parametrize("rule", [ops.Row(), ops.Row(statistic="zero-sum"), ops.Row(eps_place="floor")], ids=str)
+def test_a_statistic_that_only_a_double_holds_is_the_same_forward_and_backward(rule):
+    """4,096 squares of 4e17 are 6.6e38: beyond float32, whose sum the formula takes."""
+    y, dx = assert_same(lambda x: ops.row_norm(x, rule=rule), torch.full((2, 4096), 4e17))
+    assert not y.any()
+    assert not dx.any()
+
+
+@live
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize("shape", [(3, 4, 5, 6), (3, 4), (1, 4, 9)], ids=str)
+@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+def test_an_entry_that_is_not_finite_spoils_itself_alone_where_moments_are_given(value, shape, last):
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    x.view(shape[0], 4, -1)[0, 1, -1] = value
+    x = x.movedim(1, -1).contiguous().movedim(-1, 1) if last else x
+    mean, var = torch.arange(4.0), torch.arange(4.0) + 1
+    _, dx, _ = assert_same(lambda x, w: ops.normalize_with(x, mean, var, w), x, WEIGHT[:4])
+    assert dx.isfinite().all()
+
+
+@live
+@pytest.mark.parametrize("moments", [(math.inf, 1.0), (-math.inf, 1.0), (math.nan, 1.0), (0.0, math.inf), (0.0, 0.0)])
+def test_given_moments_that_are_not_finite(moments):
+    mean, var = torch.zeros(4), torch.ones(4)
+    mean[1], var[1] = moments
+    x = torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(0))
+    # without the gain's gradient: at an infinite mean it is an infinity in the formula and NaN in the kernel
+    assert_same(lambda x: ops.normalize_with(x, mean, var, WEIGHT[:4], eps=0.0), x)
+
+
+@live
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 1e30, 0.0])
+@pytest.mark.parametrize("alpha", [0.0, 1.0, -2.0])
+@pytest.mark.parametrize("function", ["erf", "tanh", "isru", "arctan", "expsign", "satursin", "eln"])
+def test_bounded_functions_at_their_ends(function, alpha, value):
+    if function == "eln":
+        act = lambda x, a, w: ops.eln(x, a.abs(), w)  # noqa: E731
+    else:
+        act = lambda x, a, w: ops.derf(x, a, 0.1 * torch.ones(1), w, function=function)  # noqa: E731
+    assert_same(act, with_entry(value), torch.tensor([alpha]), WEIGHT)
+
+
+@live
+@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_a_threshold_under_a_value_that_is_none_is_moved_by_it(value, last):
+    x = torch.randn(2, 4, 3, 5, generator=torch.Generator().manual_seed(0))
+    x[0, 1, 2, 3] = value
+    x = x.contiguous(memory_format=torch.channels_last) if last else x
+    assert_same(lambda x, w, t: ops.filter_response_norm(x, w, None, t), x, WEIGHT[:4], torch.zeros(4))
+
+
+@pytest.mark.parametrize("statistic", ["square", "absolute", "maximum", "zero-sum"])
+def test_vectors_of_no_entries_stay_so(statistic):
+    x = torch.zeros(4, 0, requires_grad=True)
+    y = ops.row_norm(x, rule=ops.Row(statistic=statistic))
+    y.sum().backward()
+    assert y.shape == x.grad.shape == (4, 0)
+
+
+@pytest.mark.parametrize("shape", [(4, 3, 5), (4, 3)], ids=["kernel", "formula"])
+@pytest.mark.parametrize("given", [(True, False), (False, True), (True, True), (False, False)], ids=str)
+def test_online_norm_moves_each_parameter_that_it_has(given, shape):
+    """As one with both, of which the other is a gain of 1 or a shift of 0 that nobody learns."""
+    x, grad = torch.randn(shape, generator=torch.Generator().manual_seed(0)), torch.linspace(-1, 2, math.prod(shape))
+    learned = [torch.linspace(0.5, 1.5, 3), torch.linspace(-1, 1, 3)]
+    plain = [torch.ones(3), torch.zeros(3)]
+
+    def gradients(parameters):
+        state = torch.zeros(3), torch.ones(3), torch.zeros(3), torch.zeros(3)
+        leaves = [None if p is None else p.clone().requires_grad_() for p in parameters]
+        inner = x.clone().requires_grad_()
+        y = ops.online_norm(inner, *leaves, state[:2], state[2:], ops.Control(1e-5, 0.9, 0.9))
+        y.backward(grad.view(shape))
+        return [y.detach(), inner.grad, *(None if p is None else p.grad for p in leaves)]
+
+    got = gradients([p if there else None for p, there in zip(learned, given, strict=True)])
+    want = gradients([p if there else q for p, q, there in zip(learned, plain, given, strict=True)])
+    for index, (a, b) in enumerate(zip(got, want, strict=True)):
+        if index < 2 or given[index - 2]:
+            torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("path", ["kernel", "formula"])
+def test_a_single_number_of_any_shape_serves_a_vector(path):
+    x, one = torch.linspace(-1, 2, 8), torch.full((1, 1), 0.5)
+    with paths.formula_only() if path == "formula" else paths.watched():
+        for y in (ops.dyt(x, one), ops.derf(x, one, one), ops.eln(x, one)):
+            assert y.shape == (8,)
+        torch.testing.assert_close(ops.dyt(x, one), torch.tanh(0.5 * x))
