@@ -322,12 +322,11 @@ def chosen(options: argparse.Namespace) -> tuple[Variant, ...]:
     found = plan.read_variants(Path(options.variants)) if options.variants else plan.cross(**given)
     for variant in found:
         if variant.norm != "original":
-            catalog.card(plan.named_arguments(variant.norm)[0])
-        catalog.card(plan.named_arguments(variant.attention)[0])
-        linear = plan.named_arguments(variant.linear)[0]
-        if linear != Variant.linear:
-            catalog.card(linear)
-        wiring_of("--placement", plan.named_arguments(variant.placement)[0])
+            catalog.find(variant.norm)
+        catalog.find(variant.attention)
+        if variant.linear != Variant.linear:
+            catalog.find(variant.linear)
+        wiring_of("--placement", variant.placement)
         optimizers.optimizer_for(variant.optimizer)
     return found
 

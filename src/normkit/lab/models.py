@@ -5,7 +5,6 @@ The transformers are those of `normkit.transformer`, in which placement, norm an
 
 from __future__ import annotations
 
-import functools
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,9 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normkit import catalog
 from normkit.lab.data import Images
-from normkit.lab.plan import Variant, named_arguments
+from normkit.lab.plan import Variant
 from normkit.lab.swap import maker
 from normkit.residual.stream import wiring_of
 from normkit.transformer.model import Decoder, Encoder
@@ -34,12 +32,8 @@ def decoder(variant: Variant, seed: int, length: int, sizes: Mapping[str, int]) 
 
 def names(variant: Variant) -> dict[str, Any]:
     """Return a transformer's placement, norm, attention core and linear maps as its arguments."""
-    core, core_options = named_arguments(variant.attention)
-    placement, options = named_arguments(variant.placement)
-    linear, given = named_arguments(variant.linear)
-    made = functools.partial(catalog.create, linear, **given) if given else linear
-    chosen = {"placement": placement, "norm": maker(variant.norm), "core": core, "core_options": core_options}
-    return {**chosen, "linear": made, **options}
+    chosen = {"placement": variant.placement, "norm": maker(variant.norm)}
+    return {**chosen, "core": variant.attention, "linear": variant.linear}
 
 
 class ViT(nn.Module):

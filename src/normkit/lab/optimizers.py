@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from normkit import catalog
-from normkit.lab.plan import named_arguments
+from normkit.choice import parsed
 from normkit.parameters import hidden_matrices
 
 Build = Callable[..., torch.optim.Optimizer]
@@ -20,7 +20,7 @@ USUAL_ARGUMENTS = {"sgd": {"momentum": 0.9}}
 
 def optimizer_for(name: str) -> tuple[Build, dict[str, Any]]:
     """Find an optimizer, a method of the catalogue or a class of ``torch.optim``; case does not matter."""
-    plain, arguments = named_arguments(name)
+    plain, arguments = parsed(name)
     known: dict[str, Any] = {name.lower(): found for name, found in vars(torch.optim).items()}
     known |= {name: catalog.card(name).entry for name in catalog.methods()}
     if not _steps_alone(known.get(plain.lower())):
@@ -39,7 +39,7 @@ def _steps_alone(found: Any) -> bool:
 
 def usual_rate(name: str) -> float:
     """Return the learning rate that a search begins with: for small models, or the optimizer's own default."""
-    plain, arguments = named_arguments(name)
+    plain, arguments = parsed(name)
     default = inspect.signature(optimizer_for(name)[0]).parameters["lr"].default
     return float(arguments.get("lr", USUAL_RATE.get(plain.lower(), default)))
 
@@ -51,7 +51,7 @@ def make_optimizer(name: str, model: nn.Module, lr: float, weight_decay: float) 
     as that of the first does.
     """
     build, given = optimizer_for(name)
-    arguments = {**USUAL_ARGUMENTS.get(named_arguments(name)[0].lower(), {}), **given, "lr": lr}
+    arguments = {**USUAL_ARGUMENTS.get(parsed(name)[0].lower(), {}), **given, "lr": lr}
     weights = [p for p in model.parameters() if p.requires_grad]
     if not takes_matrices_only(build, arguments):
         return _grouped(build, weights, arguments, weight_decay)

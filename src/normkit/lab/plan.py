@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import itertools
 import json
@@ -22,7 +21,6 @@ from normkit.lab.files import Damaged
 
 VERSION = 1
 SEARCH_SEED = 0  # of the trials of a learning rate; the runs that count have others
-OUTER_COMMA = re.compile(r",(?![^(\[]*[)\]])")  # not one inside a tuple or a list
 FREE = ("workers", "engine", "checkpoint_seconds")  # change no number, so that a resumed run may differ in them
 SCHEDULED = ("steps", "seconds", "seeds", "lrs", "trials", "search")  # decide which runs there are, and for how long
 JUDGED = ("higher", "margin", "until_decided")  # decide what is said of the runs
@@ -245,29 +243,6 @@ def _variant(path: Path, entry: Any) -> Variant:
     parts = {key: typed(key, value) for key, value in entry.items()}
     named = "+".join(called(key, value) for key, value in parts.items() if key != "name")
     return Variant(**{"name": named, **parts})
-
-
-def named_arguments(text: str) -> tuple[str, dict[str, Any]]:
-    """Split a name and its arguments.
-
-    >>> named_arguments("groupnorm:num_groups=4"), named_arguments("adamw:betas=(0.9,0.95)")
-    (('groupnorm', {'num_groups': 4}), ('adamw', {'betas': (0.9, 0.95)}))
-    """
-    name, _, rest = text.partition(":")
-    arguments = {}
-    for part in filter(None, OUTER_COMMA.split(rest)):
-        key, equals, value = part.partition("=")
-        if not equals:
-            raise ValueError(f"{text!r}: an argument is written key=value, not {part!r}")
-        arguments[key.strip()] = _value(value.strip())
-    return name, arguments
-
-
-def _value(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
 
 
 def safe(name: str) -> str:

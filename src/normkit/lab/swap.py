@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from normkit import catalog
 from normkit.kinds import NORM
-from normkit.lab.plan import named_arguments
 from normkit.norm import Norm
 from normkit.residual.norms import fits_a_stream
 
@@ -76,25 +75,25 @@ def maker(norm: str, channels_first: bool = False) -> Callable[[int], nn.Module]
 
     The norm's own random numbers are drawn apart, so that those of the layers around it stay the same for every norm.
     """
-    name, arguments = named_arguments(norm)
-    card = catalog.card(name)
-    wrap = channels_first and fits_a_stream(card)
-    _require_fit(card, arguments, channels_first)
+    chosen = catalog.find(norm)
+    wrap = channels_first and fits_a_stream(chosen.card)
+    _require_fit(chosen, channels_first)
 
     def make(width: int) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
-            made = catalog.create(name, width, **arguments)
+            made = chosen.create(width)
         return OverChannels(made) if wrap else made
 
     return make
 
 
-def _require_fit(card: catalog.Card, arguments: dict[str, Any], channels_first: bool) -> None:
-    if fits(card, channels_first, tuple(arguments)):
+def _require_fit(chosen: catalog.Choice, channels_first: bool) -> None:
+    card = chosen.card
+    if fits(card, channels_first, tuple(chosen.arguments)):
         return
     usable = [name for name in catalog.methods() if fits(catalog.card(name), channels_first)]
     place = "images, (N, C, H, W)" if channels_first else "a stream of vectors, (..., C)"
-    wants = [p.name for p in _required(card) if p.name not in arguments]
+    wants = [p.name for p in _required(card) if p.name not in chosen.arguments]
     reason = f"it needs {card.name}:{wants[0]}=..." if wants else f"its input is {card.shape}"
     raise ValueError(f"norm {card.name!r} does not fit {place}: {reason}; those that do: {', '.join(usable)}")
 

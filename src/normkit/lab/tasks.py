@@ -23,9 +23,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from normkit.choice import parsed
 from normkit.lab import data, measures, models, optimizers, samples
 from normkit.lab.data import Data
-from normkit.lab.plan import Settings, Variant, named_arguments
+from normkit.lab.plan import Settings, Variant
 from normkit.lab.swap import maker, swap
 from normkit.optional import library
 
@@ -86,9 +87,7 @@ def _started(build: Callable[[Variant, int], nn.Module]) -> Callable[[Variant, i
 
 
 def _task(settings: Settings) -> Task:
-    name, arguments = (
-        named_arguments(settings.model) if settings.model.split(":")[0] in BUILT_IN else (settings.model, {})
-    )
+    name, arguments = parsed(settings.model) if settings.model.split(":")[0] in BUILT_IN else (settings.model, {})
     if name in BUILT_IN:
         return _built_in(name, arguments, settings)
     source, _, rest = name.partition(":")
