@@ -5,7 +5,6 @@ import itertools
 import pytest
 import torch
 import torch.nn.functional as F
-from normkit.samples import inputs
 
 import normkit as nk
 
@@ -36,7 +35,7 @@ def build(name, *args, **kwargs):
 def joined(name, rank=None):
     """Run a module on the whole batch, or on a rank's part of it; return what is to be compared."""
     module = build(name, 6, **BATCHED[name], sync=rank is not None)
-    given = inputs(nk.card(name), 6, sum(SHARES), dtype=torch.float64)
+    given = nk.card(name).draw(6, sum(SHARES), dtype=torch.float64)
     weight = rand(*given[0].shape, seed=1)
     if rank is not None:
         start = sum(SHARES[:rank])
@@ -131,7 +130,7 @@ def test_norm_names_its_choices_and_counts_batches(name):
     plain = build(name, 4, **{**example, "norm": "instance"})
     assert not list(plain.buffers())
     module = build(name, 4, **{**example, "norm": "batch", "momentum": None})
-    steps = [inputs(nk.card(name), 4, 3, dtype=torch.float64, seed=s) for s in range(3)]
+    steps = [nk.card(name).draw(4, 3, dtype=torch.float64, seed=s) for s in range(3)]
     for given in steps:
         module(*given)
     assert module.num_batches_tracked == 3
@@ -405,7 +404,7 @@ def test_the_next_task_starts_from_the_previous_one():
 def test_further_inputs_of_another_type_are_named_or_taken(name):
     card = nk.card(name)
     module = build(name, 8, **card.example)
-    given = inputs(card, 8, optional=True, dtype=torch.float64)
+    given = card.draw(8, optional=True, dtype=torch.float64)
     for position, key in enumerate(card.inputs, start=1):
         wrong = list(given)
         wrong[position] = given[position].long() if given[position].is_floating_point() else given[position].double()

@@ -25,7 +25,8 @@ GROUPS = PROJECT["optional-dependencies"]
 PAGES = sorted(
     [*ROOT.glob("*.md"), ROOT / "benchmarks/README.md", ROOT / "tests/goldens/README.md", *DOCS.glob("*.md")]
 )
-MODULES = sorted(found.name for found in pkgutil.walk_packages(normkit.__path__, "normkit."))
+FOUND = [found.name for found in pkgutil.walk_packages(normkit.__path__, "normkit.")]
+MODULES = sorted(name for name in FOUND if not name.endswith("__main__"))  # which is the command itself
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 

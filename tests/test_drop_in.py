@@ -68,8 +68,10 @@ def test_the_numbers_gradients_and_state_of_torch(case):
     assert list(ours.state_dict()) == list(theirs.state_dict())
     stir(theirs)
     ours.load_state_dict(theirs.state_dict())
+    # a parameter's gradient is a sum over all rows, here and there in another order
+    near = {"rtol": max(1.3e-6, 2 * torch.finfo(dtype).eps * x.numel() ** 0.5), "atol": 1e-5}
     for _ in range(2):
-        torch.testing.assert_close(run(ours, x), run(theirs, x))
+        torch.testing.assert_close(run(ours, x), run(theirs, x), **near)
         torch.testing.assert_close(ours.state_dict(), theirs.state_dict())
     copy.deepcopy(theirs).load_state_dict(ours.state_dict())
 

@@ -3,6 +3,7 @@
 import copy
 import gc
 import multiprocessing
+import os
 import pickle
 import subprocess
 import sys
@@ -253,7 +254,8 @@ def test_used_modules_work_in_another_process(tmp_path):
     modules = {name: used(name) for name in MODULES}
     file = tmp_path / "modules.pt"
     torch.save(({n: m for n, (m, _) in modules.items()}, {n: y for n, (_, y) in modules.items()}), file)
-    run = subprocess.run([sys.executable, "-c", IN_ANOTHER, file], capture_output=True, text=True)
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # of this file, which the other process imports
+    run = subprocess.run([sys.executable, "-c", IN_ANOTHER, file], capture_output=True, text=True, env=path)
     assert (run.returncode, run.stdout) == (0, f"{len(MODULES)} modules\n"), run.stderr
 
 
