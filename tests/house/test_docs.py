@@ -18,7 +18,7 @@ import tomllib
 import normkit
 from normkit import catalog, cli
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 GROUPS = PROJECT["optional-dependencies"]

@@ -15,7 +15,7 @@ from normkit import cli, optional
 from normkit.lab import data, engines, tasks
 from normkit.lab.plan import Settings
 
-TESTS = pathlib.Path(__file__).parent
+TESTS = pathlib.Path(__file__).parents[1]
 PROJECT = tomllib.loads((TESTS.parent / "pyproject.toml").read_text())["project"]
 GROUPS = PROJECT["optional-dependencies"]
 

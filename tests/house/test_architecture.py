@@ -12,7 +12,7 @@ import pytest
 
 from normkit.optional import GROUPS
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 SRC = ROOT / "src"
 PAGE = (ROOT / "ARCHITECTURE.md").read_text()
 

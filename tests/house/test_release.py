@@ -11,7 +11,7 @@ from setuptools.config.pyprojecttoml import read_configuration
 import normkit as nk
 import release
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 READY = "# Changelog\n\n## 1.2.0, 2027-01-31\n\n- It is there.\n"
 
 

@@ -6,7 +6,7 @@ import re
 import pytest
 import yaml
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 FORMS = sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*-*.yml"))
 PAGES = [*ROOT.glob("*.md"), ROOT / ".github/pull_request_template.md", *FORMS]
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
