@@ -232,8 +232,8 @@ def test_what_compare_is_not_given_right_is_named_at_once(words, message, tmp_pa
 
 @pytest.mark.parametrize("model, norm", [("decoder", "layernorm"), ("vit", "layernorm"), ("resnet", "batchnorm")])
 def test_the_original_norm_of_a_built_in_model_is_the_one_that_it_is_known_with(model, norm):
-    from normkit.lab import tasks
-    from normkit.lab.plan import Settings, Variant
+    from normkit.lab.plan import tasks
+    from normkit.lab.plan.plan import Settings, Variant
 
     task = tasks.load(Settings(model=model, data=tasks.default_data(model), length=8, batch=2))
     first, second = (task.build(Variant("a", norm=name), 1) for name in ("original", norm))

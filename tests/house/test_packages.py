@@ -12,8 +12,9 @@ import pytest
 import tomllib
 
 from normkit import cli, optional
-from normkit.lab import data, engines, tasks
-from normkit.lab.plan import Settings
+from normkit.lab.plan import data, tasks
+from normkit.lab.plan.plan import Settings
+from normkit.lab.training import engines
 
 TESTS = pathlib.Path(__file__).parents[1]
 PROJECT = tomllib.loads((TESTS.parent / "pyproject.toml").read_text())["project"]

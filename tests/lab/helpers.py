@@ -4,8 +4,8 @@ import json
 
 from normkit.lab import logs
 from normkit.lab.files import Folder
-from normkit.lab.loop import train
-from normkit.lab.plan import Run, Settings, Variant
+from normkit.lab.plan.plan import Run, Settings, Variant
+from normkit.lab.training.loop import train
 
 TINY = "decoder:dim=16,depth=2,heads=2"
 CLOCKS = ("time", "seconds", "cpu_seconds", "tokens_per_second", "peak_memory", "seal")

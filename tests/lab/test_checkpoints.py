@@ -8,8 +8,9 @@ import pytest
 import torch
 from helpers import run, trained
 
-from normkit.lab import checkpoints, logs
+from normkit.lab import logs
 from normkit.lab.files import Damaged, Folder
+from normkit.lab.training import checkpoints
 
 
 def drawn():

@@ -17,7 +17,7 @@ import normkit
 from normkit import cli
 from normkit.lab import cli as lab
 from normkit.lab.files import Folder
-from normkit.lab.plan import Settings
+from normkit.lab.plan.plan import Settings
 
 SMALL = ["--model", TINY, "--length", "16", "--batch", "4", "--steps", "8", "--seeds", "2", "--trials", "2"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -311,4 +311,6 @@ def test_the_steps_of_a_run_are_those_of_the_settings_where_none_are_given():
 def test_the_command_line_loads_no_part_of_the_lab_before_it_is_asked():
     code = "from normkit import cli; cli.parser(); import sys; print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", code], text=True).split()
-    assert not {"accelerate", "rich", "plotly", "scipy", "transformers", "ray", "normkit.lab.loop"} & set(loaded)
+    assert not {"accelerate", "rich", "plotly", "scipy", "transformers", "ray", "normkit.lab.training.loop"} & set(
+        loaded
+    )

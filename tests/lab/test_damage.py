@@ -13,9 +13,11 @@ import torch
 from helpers import all_numbers
 
 from normkit import cli
-from normkit.lab import checkpoints, engines, logs, loop, report, runs
 from normkit.lab import cli as lab
+from normkit.lab import logs
 from normkit.lab.files import Folder
+from normkit.lab.report import page as report
+from normkit.lab.training import checkpoints, engines, loop, runs
 
 WORDS = ["--model", "decoder:dim=8,depth=1,heads=1", "--length", "8", "--batch", "2", "--steps", "6", "--seeds", "2"]
 WORDS = ["compare", *WORDS, "--lr", "0.01", "--norm", "layernorm", "--threads", "1"]

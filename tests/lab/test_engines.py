@@ -12,9 +12,10 @@ import pytest
 import torch
 from helpers import TINY, all_numbers, losses, run, settings
 
-from normkit.lab import engines, logs, runs
+from normkit.lab import logs
 from normkit.lab.files import Folder, Unwritable
-from normkit.lab.plan import Plan, Variant
+from normkit.lab.plan.plan import Plan, Variant
+from normkit.lab.training import engines, runs
 
 SMALL = ["--model", TINY, "--length", "16", "--batch", "4", "--steps", "10", "--seeds", "1", "--lr", "0.01"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -57,7 +58,7 @@ def test_torchrun_gives_the_losses_of_one_process(sharded, tmp_path):
 
 
 def plan_settings(root):
-    from normkit.lab.plan import Settings
+    from normkit.lab.plan.plan import Settings
 
     there = json.loads((root / "plan.json").read_text())["settings"]
     return Settings(**{**there, "lrs": tuple(there["lrs"]), "sharded": False})

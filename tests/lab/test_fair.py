@@ -4,8 +4,10 @@ import pytest
 import synthetic_logs
 import torch
 
-from normkit.lab import data, report, runs
-from normkit.lab.plan import Plan, Settings, Variant, unique
+from normkit.lab.plan import data
+from normkit.lab.plan.plan import Plan, Settings, Variant, unique
+from normkit.lab.report import page as report
+from normkit.lab.training import runs
 
 
 def images(count=40):

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from normkit.lab import findings
-from normkit.lab.findings import BETTER, DECIDED, EQUAL, FEW, LEVEL, SAME, WORSE
+from normkit.lab.plan import findings
+from normkit.lab.plan.findings import BETTER, DECIDED, EQUAL, FEW, LEVEL, SAME, WORSE
 
 stats = pytest.importorskip("scipy.stats")
 

@@ -22,7 +22,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from normkit.lab import data, samples, tasks
+from normkit.lab.plan import data, samples, tasks
 
 COUNT, BATCH = 80, 8
 SEEDS = (0, 1, 2)

@@ -9,8 +9,10 @@ import pytest
 import torch
 from helpers import losses, run, settings, trained
 
-from normkit.lab import files, loop, models, tasks
-from normkit.lab.plan import Run, Variant
+from normkit.lab import files
+from normkit.lab.plan import models, tasks
+from normkit.lab.plan.plan import Run, Variant
+from normkit.lab.training import loop
 
 
 def by_hand(one, given):

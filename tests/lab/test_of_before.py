@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from normkit.lab import report, runs
-from normkit.lab.findings import SAME
-from normkit.lab.plan import Plan, Settings, Variant
+from normkit.lab.plan.findings import SAME
+from normkit.lab.plan.plan import Plan, Settings, Variant
+from normkit.lab.report import page as report
+from normkit.lab.training import runs
 
 BEFORE = Path(__file__).parent / "of_before"
 

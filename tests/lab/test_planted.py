@@ -5,8 +5,9 @@ import pytest
 from scipy import stats
 
 from normkit import cli
-from normkit.lab import findings, report
-from normkit.lab.findings import BETTER, EQUAL, LEVEL, WORSE
+from normkit.lab.plan import findings
+from normkit.lab.plan.findings import BETTER, EQUAL, LEVEL, WORSE
+from normkit.lab.report import page as report
 
 SMALL = ["--length", "16", "--batch", "8", "--workers", "2", "--threads", "1"]
 ALIKE = """

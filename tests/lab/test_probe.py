@@ -4,7 +4,7 @@ import timm
 import torch
 from torch import nn
 
-from normkit.lab.probe import Probe, blocks
+from normkit.lab.training.probe import Probe, blocks
 
 
 class Block(nn.Module):

@@ -9,8 +9,10 @@ import subprocess
 import pytest
 import synthetic_logs
 
-from normkit.lab import figures, findings, report, tables
-from normkit.lab.findings import BETTER, EQUAL, FEW, SAME, WORSE
+from normkit.lab.plan import findings
+from normkit.lab.plan.findings import BETTER, EQUAL, FEW, SAME, WORSE
+from normkit.lab.report import figures, tables
+from normkit.lab.report import page as report
 
 for package in ("scipy", "plotly", "rich", "jinja2"):
     pytest.importorskip(package)

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from normkit.lab import runs
-from normkit.lab.plan import Plan, Settings, Variant, cross, read_variants
+from normkit.lab.plan.plan import Plan, Settings, Variant, cross, read_variants
+from normkit.lab.training import runs
 
 
 def plan(**settings):

@@ -5,9 +5,9 @@ import io
 from helpers import run, settings
 from rich.console import Console
 
-from normkit.lab import runs
-from normkit.lab.plan import Plan, Variant
+from normkit.lab.plan.plan import Plan, Variant
 from normkit.lab.screen import Screen, clock, searched, told
+from normkit.lab.training import runs
 
 
 def shown(screen):

@@ -11,8 +11,8 @@ import transformers
 from helpers import settings, trained
 from PIL import Image
 
-from normkit.lab import data, measures, optimizers, samples, tasks
-from normkit.lab.plan import Run, Variant
+from normkit.lab.plan import data, measures, optimizers, samples, tasks
+from normkit.lab.plan.plan import Run, Variant
 
 
 def learns(tmp_path, variant, lr=0.01, **given):

@@ -10,7 +10,8 @@ from helpers import all_numbers
 
 from normkit import cli
 from normkit.lab import cli as lab
-from normkit.lab import engines, report
+from normkit.lab.report import page as report
+from normkit.lab.training import engines
 
 WORDS = ["compare", "--model", "decoder:dim=8,depth=1,heads=1", "--length", "8", "--batch", "2", "--steps", "4"]
 WORDS = [*WORDS, "--seeds", "1", "--lr", "0.01", "--norm", "layernorm", "--threads", "1"]

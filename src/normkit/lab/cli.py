@@ -15,12 +15,12 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from normkit.lab import measures
-from normkit.lab.plan import Settings
+from normkit.lab.plan import measures
+from normkit.lab.plan.plan import Settings
 from normkit.optional import require_group
 
 if TYPE_CHECKING:
-    from normkit.lab.plan import Plan, Variant
+    from normkit.lab.plan.plan import Plan, Variant
 
 NORMS = ["layernorm", "rmsnorm", "dyt", "derf"]
 WHERE = "normkit-report"
@@ -168,7 +168,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def run_compare(options: argparse.Namespace) -> int:
     """Train, go on where an earlier call stopped, and report."""
     require_group("lab")
-    from normkit.lab import engines, runs
+    from normkit.lab.training import engines, runs
 
     plan = planned(options)
     largest = runs.check(plan)
@@ -224,8 +224,8 @@ def stoppable(stops: list[int]) -> Iterator[None]:
 
 def train(plan: Plan, folder: Any, results: dict, engine: Any, shown: bool) -> None:
     """Carry out the schedule, shown on the terminal by the first process."""
-    from normkit.lab import runs
     from normkit.lab.screen import Screen
+    from normkit.lab.training import runs
 
     screen = Screen(plan, folder, dict(results))
     if not shown:
@@ -238,7 +238,8 @@ def train(plan: Plan, folder: Any, results: dict, engine: Any, shown: bool) -> N
 
 def time_steps(plan: Plan, folder: Any) -> None:
     """Time a step of all variants side by side, now that nothing trains; not where processes share a step."""
-    from normkit.lab import report, speed
+    from normkit.lab.report import page as report
+    from normkit.lab.training import speed
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         return
@@ -281,7 +282,7 @@ def locked(root: str, first: bool) -> Any:
 
 def planned(options: argparse.Namespace) -> Plan:
     """Turn the arguments into a plan."""
-    from normkit.lab.plan import Plan
+    from normkit.lab.plan.plan import Plan
 
     variants = chosen(options)
     names = [v.name for v in variants]
@@ -296,7 +297,7 @@ def with_twin(variants: tuple[Variant, ...], baseline: str) -> tuple[Variant, ..
     """Add the baseline from a permuted start."""
     from dataclasses import replace
 
-    from normkit.lab.plan import TWIN, unique
+    from normkit.lab.plan.plan import TWIN, unique
 
     one = next(variant for variant in variants if variant.name == baseline)
     return unique([*variants, replace(one, name=TWIN, start="permuted")])
@@ -305,8 +306,8 @@ def with_twin(variants: tuple[Variant, ...], baseline: str) -> tuple[Variant, ..
 def chosen(options: argparse.Namespace) -> tuple[Variant, ...]:
     """Return the variants that were asked for, names checked."""
     from normkit import catalog
-    from normkit.lab import optimizers, plan, tasks
-    from normkit.lab.plan import Variant
+    from normkit.lab.plan import optimizers, plan, tasks
+    from normkit.lab.plan.plan import Variant
     from normkit.residual.stream import wiring_of
 
     own = options.model.split(":")[0] not in tasks.BUILT_IN
@@ -333,7 +334,7 @@ def chosen(options: argparse.Namespace) -> tuple[Variant, ...]:
 
 def settled(options: argparse.Namespace, variants: int) -> Settings:
     """Return the settings, with what was left open decided."""
-    from normkit.lab import data, samples, tasks
+    from normkit.lab.plan import data, samples, tasks
 
     if options.steps and options.seconds:
         raise ValueError("--steps and --seconds exclude each other")
@@ -436,8 +437,8 @@ def places(options: argparse.Namespace, device: str, variants: int) -> tuple[int
 
 def kept_threads(root: str) -> int | None:
     """Return the threads of the comparison that is there."""
-    from normkit.lab import runs
     from normkit.lab.files import Folder
+    from normkit.lab.training import runs
 
     there = runs.plan_there(Folder(root))
     return there["settings"].get("threads") if there else None
@@ -461,7 +462,7 @@ def reported(folder: Path) -> int:
     """Write the report, print the ranked table."""
     from rich.console import Console
 
-    from normkit.lab import report
+    from normkit.lab.report import page as report
 
     rows = report.summary(folder)
     console = Console(highlight=False)

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from normkit.lab import logs, runs
+from normkit.lab import logs
 from normkit.lab.files import Folder
-from normkit.lab.plan import SEARCH_SEED, Plan, Run, Settings
+from normkit.lab.plan.plan import SEARCH_SEED, Plan, Run, Settings
+from normkit.lab.training import runs
 
 PAINTS = {logs.DONE: "green", logs.DIVERGED: "red", logs.CRASHED: "red", logs.INTERRUPTED: "yellow"}
 

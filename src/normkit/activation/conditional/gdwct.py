@@ -24,7 +24,7 @@ from normkit.norm import Norm
     example={"num_groups": 2, "hidden_channels": 5},
     exempt={
         "empty": "the covariance has its size whatever the batch",
-        "processes": "two of the outputs are joined along no axis; tests/activation/test_conditional.py compares the processes",
+        "processes": "two of the outputs are joined along no axis; tests/activation compares them",
     },
 )
 class GDWCT(Norm):

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from normkit.lab.plan import MARGIN
+from normkit.lab.plan.plan import MARGIN
 
 LEVEL = 0.05
 POWER = 0.8  # how often the smallest difference that is stated would have been found

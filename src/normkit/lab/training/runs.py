@@ -16,12 +16,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from normkit.lab import findings, logs, measures, tasks
-from normkit.lab.engines import Engine
+from normkit.lab import logs
 from normkit.lab.files import Damaged, Folder, Unwritable, replace_file, set_aside
-from normkit.lab.optimizers import usual_rate
-from normkit.lab.plan import SEARCH_SEED, Plan, Run, Variant, differences, environment, same
-from normkit.lab.plan import read as read_plan
+from normkit.lab.plan import findings, measures, tasks
+from normkit.lab.plan.optimizers import usual_rate
+from normkit.lab.plan.plan import SEARCH_SEED, Plan, Run, Variant, differences, environment, same
+from normkit.lab.plan.plan import read as read_plan
+from normkit.lab.training.engines import Engine
 
 Results = dict[str, dict[str, Any]]
 FACTOR = 3.0  # between neighbouring learning rates of a search

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from normkit.lab import measures
-from normkit.lab.findings import Interval
-from normkit.lab.measures import Measure
-from normkit.lab.ranking import Row
-from normkit.lab.speed import Ratio
+from normkit.lab.plan import measures
+from normkit.lab.plan.findings import Interval
+from normkit.lab.plan.measures import Measure
+from normkit.lab.report.ranking import Row
+from normkit.lab.training.speed import Ratio
 
 HUGE = 1e5
 

@@ -33,7 +33,7 @@ from torch.utils.data import (
     default_collate,
 )
 
-from normkit.lab.data import Data, all_but, chances, generator, held_out, resolve
+from normkit.lab.plan.data import Data, all_but, chances, generator, held_out, resolve
 
 BATCH = 16  # samples of a batch where neither the loader nor the user says
 LOOKED_AT = 100  # batches of a stream that are read twice to see whether their order stays

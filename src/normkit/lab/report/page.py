@@ -15,15 +15,16 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from normkit.lab import figures, findings, measures
-from normkit.lab.advice import answer, headline
 from normkit.lab.files import Folder, replace_file
-from normkit.lab.history import Comparison, load
 from normkit.lab.logs import DONE
-from normkit.lab.plan import MARGIN
-from normkit.lab.ranking import Row, rank
-from normkit.lab.tables import Column, columns_of, place, rich_table, table
-from normkit.lab.words import listed
+from normkit.lab.plan import findings, measures
+from normkit.lab.plan.plan import MARGIN
+from normkit.lab.report import figures
+from normkit.lab.report.advice import answer, headline
+from normkit.lab.report.history import Comparison, load
+from normkit.lab.report.ranking import Row, rank
+from normkit.lab.report.tables import Column, columns_of, place, rich_table, table
+from normkit.lab.report.words import listed
 
 __all__ = ["Row", "answer", "headline", "load", "rich_table", "summary", "table", "write"]
 
@@ -60,7 +61,7 @@ def page(comparison: Comparison) -> str:
     from plotly.offline import get_plotlyjs
 
     environment = Environment(autoescape=True, undefined=StrictUndefined)
-    template = environment.from_string(files("normkit.lab").joinpath("report.html").read_text(encoding="utf-8"))
+    template = environment.from_string(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
     pictures = figures.pictures(comparison)
     return template.render(
         **content(comparison),

@@ -18,8 +18,9 @@ from typing import Any, Protocol
 
 import torch
 
-from normkit.lab import files, logs, loop
-from normkit.lab.plan import Run, Settings
+from normkit.lab import files, logs
+from normkit.lab.plan.plan import Run, Settings
+from normkit.lab.training import loop
 from normkit.optional import library
 
 Ended = list[tuple[Run, dict[str, Any]]]
@@ -181,7 +182,7 @@ def prepare_fork_server() -> bool:
     server: Any = forkserver._forkserver
     if server._forkserver_pid is not None:
         return False
-    forkserver.set_forkserver_preload(["normkit.lab.loop", "accelerate"])
+    forkserver.set_forkserver_preload(["normkit.lab.training.loop", "accelerate"])
     resource_tracker.ensure_running()  # else the server starts it, which unblocks
     try:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normkit.lab.data import Images
-from normkit.lab.plan import Variant
-from normkit.lab.swap import maker
+from normkit.lab.plan.data import Images
+from normkit.lab.plan.plan import Variant
 from normkit.residual.stream import wiring_of
+from normkit.surgery.swap import maker
 from normkit.transformer.model import Decoder, Encoder
 
 

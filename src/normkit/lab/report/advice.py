@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from normkit.lab import findings
-from normkit.lab.findings import BETTER, EQUAL, FEW, SAME, WORSE
 from normkit.lab.logs import CRASHED, DIVERGED, DONE
-from normkit.lab.ranking import Row
-from normkit.lab.words import Scale, chance, faster, listed, scale_of
+from normkit.lab.plan import findings
+from normkit.lab.plan.findings import BETTER, EQUAL, FEW, SAME, WORSE
+from normkit.lab.report.ranking import Row
+from normkit.lab.report.words import Scale, chance, faster, listed, scale_of
 
 CHEAPER = 0.02  # a share of time that is worth a change, if the whole interval says that there is some
 

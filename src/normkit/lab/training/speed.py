@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from normkit.lab.files import Folder, replace_file
-from normkit.lab.plan import Plan, Settings, Variant
+from normkit.lab.plan.plan import Plan, Settings, Variant
 
 ROUNDS, FEWEST = 40, 10  # of a race; fewer than the first if they take longer than SECONDS
 SECONDS = 4.0
@@ -50,8 +50,8 @@ def measure(plan: Plan, folder: Folder, names: Sequence[str]) -> None:
 
 def stepper(variant: Variant, settings: Settings) -> Callable[[], tuple[float, float]]:
     """Return a function that takes a training step, and returns its CPU and wall time for a sample."""
-    from normkit.lab import optimizers, tasks
-    from normkit.lab.models import spheres
+    from normkit.lab.plan import optimizers, tasks
+    from normkit.lab.plan.models import spheres
 
     task = tasks.load(settings.of(variant))
     device = torch.device(settings.device)

@@ -6,7 +6,7 @@ import torch
 import transformers
 from torch import nn
 
-from normkit.lab import swap
+from normkit.surgery import swap
 
 
 def small_llama():

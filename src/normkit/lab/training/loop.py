@@ -16,10 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normkit.lab import checkpoints, files, logs, optimizers, samples, tasks
-from normkit.lab.models import spheres
-from normkit.lab.plan import Run, Settings, same
-from normkit.lab.probe import Probe, blocks
+from normkit.lab import files, logs
+from normkit.lab.plan import optimizers, samples, tasks
+from normkit.lab.plan.models import spheres
+from normkit.lab.plan.plan import Run, Settings, same
+from normkit.lab.training import checkpoints
+from normkit.lab.training.probe import Probe, blocks
 
 BLOWN_UP = 3.0  # a validation loss of so many times its start counts as diverged, as NaN does
 PROGRESS = ("step", "elapsed", "busy", "tokens", "first_step", "start", "best", "last", "measured", "held_out")

@@ -1,6 +1,6 @@
 """Tasks: data, a model to build for a variant, and the loss.
 
->>> from normkit.lab.plan import Settings, Variant
+>>> from normkit.lab.plan.plan import Settings, Variant
 >>> task = load(Settings(length=8, batch=2))
 >>> model = task.build(Variant("rmsnorm", norm="rmsnorm"), seed=1)
 >>> task.loss(model, task.data.train(1, 1)).shape
@@ -24,11 +24,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit.choice import parsed
-from normkit.lab import data, measures, models, optimizers, samples
-from normkit.lab.data import Data
-from normkit.lab.plan import Settings, Variant
-from normkit.lab.swap import maker, swap
+from normkit.lab.plan import data, measures, models, optimizers, samples
+from normkit.lab.plan.data import Data
+from normkit.lab.plan.plan import Settings, Variant
 from normkit.optional import library
+from normkit.surgery.swap import maker, swap
 
 BUILT_IN = {
     "decoder": {"dim": 64, "depth": 4, "heads": 4},

@@ -13,9 +13,9 @@ from typing import Any
 
 from normkit.lab import logs
 from normkit.lab.files import Folder
-from normkit.lab.measures import LOSS
-from normkit.lab.plan import read as read_plan
-from normkit.lab.plan import told_by_name
+from normkit.lab.plan.measures import LOSS
+from normkit.lab.plan.plan import read as read_plan
+from normkit.lab.plan.plan import told_by_name
 
 UNFINISHED = "unfinished"
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from normkit.lab import measures
-from normkit.lab.ranking import Row
-from normkit.lab.words import (
+from normkit.lab.plan import measures
+from normkit.lab.report.ranking import Row
+from normkit.lab.report.words import (
     chance,
     decimals,
     faster,

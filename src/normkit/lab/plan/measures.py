@@ -48,7 +48,7 @@ def of(settings: Mapping[str, Any]) -> Measure:
 
 def found_at(source: str) -> Callable[..., Any]:
     """Import a user's measure, ``module:function``: a function of the model and the held-out batches."""
-    from normkit.lab.data import resolve
+    from normkit.lab.plan.data import resolve
 
     if ":" not in source:
         raise ValueError(f"metric {source!r} is unknown; it is 'loss', 'accuracy' or 'module:function'")

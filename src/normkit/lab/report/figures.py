@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from normkit.lab.history import UNFINISHED, Comparison, Record, number, points
-from normkit.lab.ranking import DIVERGED, DONE, time_at
+from normkit.lab.report.history import UNFINISHED, Comparison, Record, number, points
+from normkit.lab.report.ranking import DIVERGED, DONE, time_at
 
 Figure = dict[str, Any]
 Curve = list[tuple[float, float]]

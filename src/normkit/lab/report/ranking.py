@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import shorten
 
-from normkit.lab import findings, measures
-from normkit.lab.findings import Finding, Interval
-from normkit.lab.history import UNFINISHED, Comparison, Record, points
 from normkit.lab.logs import CRASHED, DIVERGED, DONE
-from normkit.lab.measures import Measure
-from normkit.lab.plan import MARGIN
-from normkit.lab.speed import Ratio, ratios
+from normkit.lab.plan import findings, measures
+from normkit.lab.plan.findings import Finding, Interval
+from normkit.lab.plan.measures import Measure
+from normkit.lab.plan.plan import MARGIN
+from normkit.lab.report.history import UNFINISHED, Comparison, Record, points
+from normkit.lab.training.speed import Ratio, ratios
 
 WAITING = "not started"
 LONGEST = 160  # characters of an error that the table repeats

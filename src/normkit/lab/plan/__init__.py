@@ -1,0 +1,1 @@
+"""What is compared, on what data, by which measure."""

@@ -1,0 +1,1 @@
+"""Runs: what to train next, where, and how."""
