@@ -178,6 +178,7 @@ def sizes(features: int = 8, batch: int = 4) -> dict[str, int]:
         "L": 5,
         "H": 6,
         "W": 7,
+        "E": 16,
         "F": 16,
         "S": 3,
         "K": 4,
