@@ -24,6 +24,7 @@ import normkit.activation.batch.onlinenorm as _onlinenorm
 import normkit.activation.batch.phi_s as _phi_s
 import normkit.activation.batch.powernorm as _powernorm
 import normkit.activation.batch.repair as _repair
+import normkit.activation.batch.tensor_minmax_norm as _tensor_minmax_norm
 import normkit.activation.batch.unifiednorm as _unifiednorm
 import normkit.activation.conditional.adain as _adain
 import normkit.activation.conditional.adain_modulated as _adain_modulated
@@ -41,6 +42,8 @@ import normkit.activation.conditional.motion_layernorm as _motion_layernorm
 import normkit.activation.conditional.sawn as _sawn
 import normkit.activation.conditional.spade as _spade
 import normkit.activation.sets.dualnorm as _dualnorm
+import normkit.activation.sets.gnp as _gnp
+import normkit.activation.sets.graph_transformer_layer as _graph_transformer_layer
 import normkit.activation.sets.graphsaint_norm as _graphsaint_norm
 import normkit.activation.sets.msgnorm as _msgnorm
 import normkit.activation.sets.point_norm as _point_norm
@@ -55,19 +58,24 @@ import normkit.activation.spatial.frn as _frn
 import normkit.activation.spatial.gcblock as _gcblock
 import normkit.activation.spatial.gdn as _gdn
 import normkit.activation.spatial.gdn_parametric as _gdn_parametric
+import normkit.activation.spatial.global_control_norm as _global_control_norm
 import normkit.activation.spatial.grn as _grn
 import normkit.activation.spatial.groupnorm as _groupnorm
 import normkit.activation.spatial.ibn as _ibn
 import normkit.activation.spatial.iln as _iln
+import normkit.activation.spatial.instance_norm_placement as _instance_norm_placement
 import normkit.activation.spatial.instancenorm as _instancenorm
 import normkit.activation.spatial.layernorm2d as _layernorm2d
 import normkit.activation.spatial.pcnorm as _pcnorm
+import normkit.activation.spatial.placement_search as _placement_search
 import normkit.activation.spatial.regionnorm_basic as _regionnorm_basic
 import normkit.activation.spatial.regionnorm_learnable as _regionnorm_learnable
 import normkit.activation.spatial.scnorm as _scnorm
 import normkit.activation.spatial.stain_norm as _stain_norm
 import normkit.activation.spatial.subspectralnorm as _subspectralnorm
 import normkit.activation.spatial.tlu as _tlu
+import normkit.activation.token.af_kan as _af_kan
+import normkit.activation.token.alignment_uniformity as _alignment_uniformity
 import normkit.activation.token.bidirectional_mean_feature_norm as _bidirectional_mean_feature_norm
 import normkit.activation.token.crmsnorm as _crmsnorm
 import normkit.activation.token.derf as _derf
@@ -75,6 +83,7 @@ import normkit.activation.token.dyt as _dyt
 import normkit.activation.token.eln as _eln
 import normkit.activation.token.feature_norm as _feature_norm
 import normkit.activation.token.fixnorm as _fixnorm
+import normkit.activation.token.hyperspherical_head as _hyperspherical_head
 import normkit.activation.token.l1_layernorm as _l1_layernorm
 import normkit.activation.token.l2_feature_norm as _l2_feature_norm
 import normkit.activation.token.layernorm as _layernorm
@@ -82,6 +91,7 @@ import normkit.activation.token.prenormalized_layernorm as _prenormalized_layern
 import normkit.activation.token.rmsnorm as _rmsnorm
 import normkit.activation.token.scalenorm as _scalenorm
 import normkit.activation.token.srmsnorm as _srmsnorm
+import normkit.attention.adversarial_attention as _adversarial_attention
 import normkit.attention.differential as _differential
 import normkit.attention.differential_integral as _differential_integral
 import normkit.attention.flow_attention as _flow_attention
@@ -90,6 +100,7 @@ import normkit.attention.galerkin as _galerkin
 import normkit.attention.gated_linear as _gated_linear
 import normkit.attention.liger_attention as _liger_attention
 import normkit.attention.lightning as _lightning
+import normkit.attention.low_rank_attention as _low_rank_attention
 import normkit.attention.minimal_transformer as _minimal_transformer
 import normkit.attention.norm_aware_linear as _norm_aware_linear
 import normkit.attention.normalized_attention as _normalized_attention
@@ -100,6 +111,7 @@ import normkit.attention.rnope as _rnope
 import normkit.attention.softmax as _softmax
 import normkit.attention.softmax_free as _softmax_free
 import normkit.attention.softplus_attention as _softplus_attention
+import normkit.attention.tpe_2d as _tpe_2d
 import normkit.attention.transnormer as _transnormer
 import normkit.density.rational_quadratic_spline as _rational_quadratic_spline
 import normkit.gradient.adamp as _adamp
@@ -169,12 +181,14 @@ from normkit.transformer.transformer_layer import LinearName, Turns
 
 __version__: str
 __all__ = [
+    "AFKAN",
     "ELN",
     "FADE",
     "FIN",
     "FRN",
     "GDN",
     "GDWCT",
+    "GNP",
     "GRN",
     "IBN",
     "ILN",
@@ -185,12 +199,15 @@ __all__ = [
     "SAWN",
     "SPADE",
     "TLU",
+    "TPE2D",
     "AdaB2N",
     "AdaIN",
     "AdaINModulated",
     "AdaLIN",
     "AdamP",
     "AdaptiveLayerNorm",
+    "AdversarialAttention",
+    "AlignmentUniformity",
     "AlphaBatchNorm",
     "AttentionCore",
     "AttentiveBatchNorm",
@@ -243,13 +260,17 @@ __all__ = [
     "GatedLinear",
     "GemmaRMSNorm",
     "GhostBatchNorm",
+    "GlobalControlNorm",
     "GraphSAINTNorm",
+    "GraphTransformerLayer",
     "GroupNorm",
     "HybridNorm",
+    "HypersphericalHead",
     "InstanceNorm",
     "InstanceNorm1d",
     "InstanceNorm2d",
     "InstanceNorm3d",
+    "InstanceNormPlacement",
     "L1BatchNorm",
     "L1LayerNorm",
     "L2FeatureNorm",
@@ -261,6 +282,7 @@ __all__ = [
     "Lightning",
     "LlamaRMSNorm",
     "Loss",
+    "LowRankAttention",
     "MembraneBatchNorm",
     "Method",
     "MinimalTransformer",
@@ -280,6 +302,7 @@ __all__ = [
     "Parametrization",
     "PeriNorm",
     "Placement",
+    "PlacementSearch",
     "PointNorm",
     "Polynormer",
     "PostNorm",
@@ -314,6 +337,7 @@ __all__ = [
     "T5LayerNorm",
     "TLEGLayerNorm",
     "TLEGLinear",
+    "TensorMinMaxNorm",
     "TransNormer",
     "Transform",
     "TransformerLayer",
@@ -424,6 +448,52 @@ class AdaptiveLayerNorm(_adaptive_layernorm.AdaptiveLayerNorm):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor, condition: Tensor) -> Tensor: ...
+
+class AdversarialAttention(_adversarial_attention.AdversarialAttention):
+    """Weigh the tokens of a text by an additive score, and in training also under an attack on these scores."""
+    def __init__(
+        self,
+        dim: int,
+        *,
+        epsilon: float = 1.0,
+        variant: str = "at",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, hidden: Tensor, mask: Tensor) -> Tensor: ...
+
+class AFKAN(_af_kan.AFKAN):
+    """Lay each feature out over a grid of bumps made of activations, weigh them down to one number, and mix linearly."""
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        grid: int = 5,
+        order: int = 3,
+        method: str = "global",
+        norm: str = "layer",
+        activation: str = "silu",
+        combine: str = "quad1",
+        normalize: bool = True,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class AlignmentUniformity(_alignment_uniformity.AlignmentUniformity):
+    """Measure how close unit vectors of one label are, and how evenly all of them are spread."""
+    def __init__(
+        self,
+        *,
+        alpha: float = 2.0,
+        temperature: float = 2.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]: ...
 
 class AlphaBatchNorm(_alpha_batchnorm.AlphaBatchNorm):
     """Normalize each channel by the batch; in evaluation mix the running moments with the test batch's."""
@@ -1218,6 +1288,50 @@ class GhostBatchNorm(_ghost_batchnorm.GhostBatchNorm):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+class GlobalControlNorm(_global_control_norm.GlobalControlNorm):
+    """Clip a whole video at two percentiles of all its values, and turn it over into [0, 1], near being 1."""
+    def __init__(
+        self,
+        *,
+        low: float = 5,
+        high: float = 95,
+        stride: int = 80,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, signal: Tensor) -> Tensor: ...
+
+class GNP(_gnp.GNP):
+    """Pool the rows of each set by a norm of learned order, divided by a learned power of their number."""
+    def __init__(
+        self,
+        dim: int,
+        *,
+        eps: float = 1e-06,
+        sets: int | None = None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, index: Tensor) -> Tensor: ...
+
+class GraphTransformerLayer(_graph_transformer_layer.GraphTransformerLayer):
+    """Let each node average its neighbours' values by clamped softmax scores, and normalize after each sublayer."""
+    def __init__(
+        self,
+        dim: int,
+        *,
+        heads: int,
+        norm: str = "batchnorm",
+        edges: bool = False,
+        bias: bool = False,
+        dropout: float = 0.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(
+        self, x: Tensor, edge_index: Tensor, edge_features: Tensor | None = None
+    ) -> Tensor | tuple[Tensor, Tensor]: ...
+
 class GraphSAINTNorm(_graphsaint_norm.GraphSAINTNorm):
     """Weight edges and nodes of sampled subgraphs by how rarely the sampler draws them."""
     def __init__(
@@ -1303,6 +1417,22 @@ class HybridNorm(_hybridnorm.HybridNorm):
         **further: Any,
     ) -> None: ...
 
+class HypersphericalHead(_hyperspherical_head.HypersphericalHead):
+    """Divide features by their length and classify them linearly; the loss also spreads them over the sphere."""
+    def __init__(
+        self,
+        dim: int,
+        classes: int,
+        *,
+        cross_entropy: float = 1.0,
+        alignment: float = 0.1,
+        uniformity: float = 0.5,
+        label_smoothing: float = 0.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]: ...
+
 class IBN(_ibn.IBN):
     """Instance-normalize the first channels of an image, batch-normalize the others."""
     def __init__(
@@ -1330,6 +1460,21 @@ class ILN(_iln.ILN):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+class InstanceNormPlacement(_instance_norm_placement.InstanceNormPlacement):
+    """End a residual block: normalize the branch, add the identity, with instance norm at one of four places; ReLU."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        placement: str = "none",
+        affine: bool = True,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, branch: Tensor, identity: Tensor) -> Tensor: ...
 
 class InstanceNorm(_instancenorm.InstanceNorm):
     """Center each channel of each sample on its mean and divide it by its standard deviation."""
@@ -1654,6 +1799,20 @@ class Lightning(_lightning.Lightning):
         self, q: Tensor, k: Tensor, v: Tensor, gate: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor: ...
 
+class LowRankAttention(_low_rank_attention.LowRankAttention):
+    """Sum up a text by attention of its mean to its tokens, each head's scores a product of two numbers."""
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        activation: str = "tanh",
+        out_features: int | None = None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, mask: Tensor | None = None) -> Tensor: ...
+
 class MembraneBatchNorm(_membrane_batchnorm.MembraneBatchNorm):
     """Integrate the input over time, normalize the membrane potential over the batch, and spike where it is high."""
     def __init__(
@@ -1925,6 +2084,13 @@ class PHIS(_phi_s.PHIS):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+class PlacementSearch(_placement_search.PlacementSearch):
+    """Mix the outputs of candidates by softmax weights with Gumbel noise, so that gradients find the best one."""
+    def __init__(
+        self, candidates: int, *, device: torch.device | str | int | None = None, dtype: torch.dtype | None = None
+    ) -> None: ...
+    def __call__(self, noise: Tensor, temperature: Tensor, *outputs: Tensor) -> Tensor: ...
 
 class PointNorm(_point_norm.PointNorm):
     """Center each point's neighbours on the point and divide them by the sample's standard deviation."""
@@ -2579,6 +2745,18 @@ class SubSpectralNorm(_subspectralnorm.SubSpectralNorm):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+class TensorMinMaxNorm(_tensor_minmax_norm.TensorMinMaxNorm):
+    """Bring all entries of a tensor into [0, 1] by its smallest and its largest one."""
+    def __init__(
+        self,
+        *,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
 class TLEGLayerNorm(_tleg_layernorm.TLEGLayerNorm):
     """Give each vector zero mean and unit variance; gain and shift move on a straight line as the layer goes deeper."""
     def __init__(
@@ -2614,6 +2792,22 @@ class TLU(_tlu.TLU):
         self, num_features: int, *, device: torch.device | str | int | None = None, dtype: torch.dtype | None = None
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+class TPE2D(_tpe_2d.TPE2D):
+    """Attend twice, with a table's tokens in the order of its rows and of its columns, and let each head choose."""
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        heads: int,
+        inner: int | None = None,
+        base: float = 10000.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, hidden: Tensor, rows: Tensor, columns: Tensor, table: Tensor
+    ) -> tuple[Tensor, Tensor]: ...
 
 class TransformerLayer(_transformer_layer.TransformerLayer):
     """Let positions read each other, then think by themselves, on a residual stream wired by a placement's name."""
