@@ -15,7 +15,7 @@ from helpers import TINY, all_numbers, plan_of
 
 import normkit
 from normkit import cli
-from normkit.lab import cli as lab
+from normkit.lab import request
 from normkit.lab.files import Folder
 from normkit.lab.plan.plan import Settings
 
@@ -305,7 +305,7 @@ def test_nothing_but_the_command_line_imports_the_lab():
 
 def test_the_steps_of_a_run_are_those_of_the_settings_where_none_are_given():
     options = cli.parser().parse_args(["compare"])
-    assert lab.settled(options, 1).steps == Settings().steps == 120
+    assert request.settled(options, 1).steps == Settings().steps == 120
 
 
 def test_the_command_line_loads_no_part_of_the_lab_before_it_is_asked():

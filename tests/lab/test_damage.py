@@ -13,8 +13,7 @@ import torch
 from helpers import all_numbers
 
 from normkit import cli
-from normkit.lab import cli as lab
-from normkit.lab import logs
+from normkit.lab import logs, request
 from normkit.lab.files import Folder
 from normkit.lab.report import page as report
 from normkit.lab.training import checkpoints, engines, loop, runs
@@ -40,7 +39,7 @@ def made(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engines, "make", lambda settings, root: engines.Here(settings, root))
         assert command(root / "whole") == 0
-    plan = lab.planned(cli.parser().parse_args([*WORDS, "--out", str(root / "halfway")]))
+    plan = request.planned(cli.parser().parse_args([*WORDS, "--out", str(root / "halfway")]))
     folder = runs.open_folder(plan, root / "halfway", [])
     asked = itertools.count(1)
     for run, stop in zip(runs.ready(plan, {}), (lambda: False, lambda: next(asked) == 3), strict=True):

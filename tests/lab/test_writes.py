@@ -9,7 +9,7 @@ import pytest
 from helpers import all_numbers
 
 from normkit import cli
-from normkit.lab import cli as lab
+from normkit.lab import request
 from normkit.lab.report import page as report
 from normkit.lab.training import engines
 
@@ -92,9 +92,9 @@ class Handle:
 
 @pytest.fixture(autouse=True)
 def in_this_process_with_a_checkpoint_at_every_step(monkeypatch):
-    settled = lab.settled
+    settled = request.settled
     monkeypatch.setattr(engines, "make", lambda settings, root: engines.Here(settings, root))
-    monkeypatch.setattr(lab, "settled", lambda *a: dataclasses.replace(settled(*a), checkpoint_seconds=0.0))
+    monkeypatch.setattr(request, "settled", lambda *a: dataclasses.replace(settled(*a), checkpoint_seconds=0.0))
     monkeypatch.setattr(report, "page", lambda comparison: "a page takes a while")
 
 

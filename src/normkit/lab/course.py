@@ -1,0 +1,133 @@
+"""The course of a comparison, from what is asked for to the report: the same from the command line and from Python."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from normkit.lab import logs, request
+
+if TYPE_CHECKING:
+    from normkit.lab.plan.plan import Plan, Settings
+
+SHOWN = 5  # crashed runs that are named
+
+Results = dict[str, dict[str, Any]]
+
+
+class Stopped(KeyboardInterrupt):
+    """A SIGTERM: what it interrupts can go on, as after Ctrl-C."""
+
+
+def compare(options: Any, command: list[str]) -> Results:
+    """Train, go on where an earlier call stopped, time, and write the report; return how the runs ended."""
+    from normkit.lab.report import page as report
+    from normkit.lab.training import engines, runs
+
+    plan = request.planned(options)
+    largest = runs.check(plan)
+    with locked(options.out), stoppable():
+        with in_turn(plan.settings):
+            folder = runs.open_folder(plan, options.out, command, options.fresh and is_first())
+        runs.require_space(folder, largest, plan.settings.workers)
+        results = runs.ended(folder, plan, options.retry)
+        with closing(engines.make(plan.settings, options.out)) as engine:
+            train(plan, folder, results, engine)
+        time_steps(plan, folder)
+        if is_first():
+            report.write(folder.root)
+    return results
+
+
+def is_first() -> bool:
+    """Whether this is the process that writes and speaks, where torchrun has started several."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def crashes(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Say how many runs have crashed; nothing if none has."""
+    crashed = sorted(name for name, result in results.items() if result["status"] == logs.CRASHED)
+    if not crashed:
+        return ""
+    rest = f" and {len(crashed) - SHOWN} more" if len(crashed) > SHOWN else ""
+    return f"{len(crashed)} of {len(results)} runs crashed: {', '.join(crashed[:SHOWN])}{rest}"
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Let a SIGTERM stop as Ctrl-C does, where signals can be answered: in the main thread."""
+
+    def stop(number: int, frame: Any) -> None:
+        raise Stopped
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def train(plan: Plan, folder: Any, results: Results, engine: Any) -> None:
+    """Carry out the schedule, shown on the terminal by the first process."""
+    from normkit.lab.screen import Screen
+    from normkit.lab.training import runs
+
+    screen = Screen(plan, folder, dict(results))
+    if not is_first():
+        runs.conduct(plan, folder, engine, results, lambda run, result: None)
+        return
+    screen.introduce()
+    with screen.live():
+        runs.conduct(plan, folder, engine, results, screen.seen)
+
+
+def time_steps(plan: Plan, folder: Any) -> None:
+    """Time a step of all variants side by side, now that nothing trains; not where processes share a step."""
+    from normkit.lab.report import page as report
+    from normkit.lab.training import speed
+
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        return
+    try:
+        speed.measure(plan, folder, [row.variant for row in report.summary(folder.root) if row.seeds])
+    except RuntimeError as error:  # such as a GPU that is elsewhere, or has no room for two models
+        print(f"steps could not be timed: {error}", file=sys.stderr)
+
+
+def in_turn(settings: Settings) -> Any:
+    """Under torchrun, let the first process go before the others."""
+    from contextlib import nullcontext
+
+    from accelerate import PartialState
+
+    spread = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    return PartialState(cpu=settings.device == "cpu").main_process_first() if spread else nullcontext()
+
+
+def locked(root: str) -> Any:
+    """Keep a second comparison out of the folder."""
+    from contextlib import nullcontext
+
+    from filelock import FileLock, Timeout
+
+    from normkit.lab.files import Folder
+
+    if not is_first():
+        return nullcontext()
+    try:
+        folder = Folder(root)
+        folder.root.mkdir(parents=True, exist_ok=True)
+        return FileLock(folder.lock, timeout=0).acquire()
+    except Timeout:
+        raise ValueError(f"another normkit compare is at work in {root}; name another folder with --out") from None
+    except OSError as error:
+        where = error.filename or root
+        raise ValueError(f"{where} cannot be written: {error.strerror}; name another folder with --out") from error

@@ -1,0 +1,183 @@
+"""What is asked for, on the command line or from Python, made into a plan: every choice checked, what is open decided.
+
+``options`` has an attribute for each option of the command, and None or the default where nothing was given.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from normkit.lab.plan import measures
+from normkit.lab.plan.plan import Settings
+
+if TYPE_CHECKING:
+    from normkit.lab.plan.plan import Plan, Variant
+
+NORMS = ["layernorm", "rmsnorm", "dyt", "derf"]
+MOST = 24  # seeds, where they go on until it is decided
+
+
+def planned(options: Any) -> Plan:
+    """Turn the arguments into a plan."""
+    from normkit.lab.plan.plan import Plan
+
+    variants = chosen(options)
+    names = [v.name for v in variants]
+    baseline = options.baseline or names[0]
+    if baseline not in names:
+        raise ValueError(f"--baseline {baseline!r} is none of the variants: {', '.join(names)}")
+    variants = with_twin(variants, baseline) if options.twin else variants
+    return Plan(settled(options, len(variants)), variants, baseline)
+
+
+def with_twin(variants: tuple[Variant, ...], baseline: str) -> tuple[Variant, ...]:
+    """Add the baseline from a permuted start."""
+    from dataclasses import replace
+
+    from normkit.lab.plan.plan import TWIN, unique
+
+    one = next(variant for variant in variants if variant.name == baseline)
+    return unique([*variants, replace(one, name=TWIN, start="permuted")])
+
+
+def chosen(options: Any) -> tuple[Variant, ...]:
+    """Return the variants that were asked for, names checked."""
+    from normkit import catalog
+    from normkit.lab.plan import optimizers, plan, tasks
+    from normkit.lab.plan.plan import Variant
+    from normkit.residual.stream import wiring_of
+
+    own = options.model.split(":")[0] not in tasks.BUILT_IN
+    given = {key: getattr(options, key) for key in plan.CHOICES if getattr(options, key)}
+    if options.variants and given:
+        raise ValueError(f"--variants and --{next(iter(given))} exclude each other")
+    if options.variants and not Path(options.variants).is_file():
+        raise ValueError(f"--variants: there is no file {options.variants!r}")
+    if not given:
+        given = {"norm": ["original", *NORMS[:3]] if own else NORMS}
+    elif own:
+        given.setdefault("norm", ["original"])
+    found = plan.read_variants(Path(options.variants)) if options.variants else plan.cross(**given)
+    for variant in found:
+        if variant.norm != "original":
+            catalog.find(variant.norm)
+        catalog.find(variant.attention)
+        if variant.linear != Variant.linear:
+            catalog.find(variant.linear)
+        wiring_of("--placement", variant.placement)
+        optimizers.optimizer_for(variant.optimizer)
+    return found
+
+
+def settled(options: Any, variants: int) -> Settings:
+    """Return the settings, with what was left open decided."""
+    from normkit.lab.plan import data, samples, tasks
+
+    if options.steps and options.seconds:
+        raise ValueError("--steps and --seconds exclude each other")
+    for name, least in (
+        ("steps", 1),
+        ("seconds", 0),
+        ("batch", 1),
+        ("length", 1),
+        ("seeds", 1),
+        ("margin", 0),
+        ("trials", 1),
+        ("clip", 0),
+        ("weight_decay", 0),
+        ("workers", 1),
+        ("threads", 1),
+    ):
+        given = getattr(options, name)
+        if given is not None and not given >= least:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least {least}, not {given}")
+    if not 0 <= options.warmup < 1:
+        raise ValueError(f"--warmup is a share of the run, from 0 to below 1, not {options.warmup}")
+    if options.lr and not all(lr > 0 for lr in options.lr):
+        raise ValueError(f"--lr must be above 0, not {min(options.lr)}")
+    source = options.data or tasks.default_data(options.model)
+    steps = None if options.seconds else options.steps or Settings.steps
+    every = max(1, (steps or 100) // 40)
+    device = device_for(options.device)
+    workers, threads = places(options, device, variants)
+    return Settings(
+        model=options.model,
+        data=source,
+        val=options.val,
+        steps=steps,
+        seconds=options.seconds,
+        batch=options.batch or {"images": tasks.IMAGES, "batches": None}.get(data.kind_of(source), samples.BATCH),
+        length=options.length,
+        seeds=seeds_of(options),
+        lrs=tuple(options.lr) if options.lr else None,
+        trials=options.trials,
+        metric=options.metric,
+        higher=direction(options),
+        margin=options.margin,
+        until_decided=options.until_decided,
+        warmup=options.warmup,
+        clip=options.clip,
+        weight_decay=options.weight_decay,
+        device=device,
+        precision=options.precision,
+        engine=options.engine,
+        workers=workers,
+        threads=threads,
+        sharded=options.sharded,
+        log_every=every,
+        eval_every=5 * every,
+        probe_every=5 * every,
+    )
+
+
+def seeds_of(options: Any) -> int:
+    """Return how many seeds there may be: more where they go on until it is decided."""
+    return options.seeds or (MOST if options.until_decided else Settings.seeds)
+
+
+def direction(options: Any) -> bool:
+    """Return whether more of the measure is better."""
+    if options.metric is None and options.metric_direction is not None:
+        raise ValueError("--metric-direction is of a measure of your own; name it with --metric module:function")
+    return measures.is_higher_better(options.metric or measures.LOSS, options.metric_direction)
+
+
+def device_for(wanted: str) -> str:
+    """Return the device, or say that there is no GPU."""
+    import torch
+
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise ValueError("--device cuda: torch sees no GPU here; leave it out, or give --device cpu")
+    return wanted if wanted != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def places(options: Any, device: str, variants: int) -> tuple[int, int]:
+    """Return how many runs go on side by side, and the threads of each.
+
+    On a CPU, one run a core: small models gain little from a second thread. A resumed comparison keeps its
+    threads, since the last digits of a sum depend on them. Under torchrun, no workers: its processes share each run.
+    """
+    import torch
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    spread = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if options.sharded and not spread:
+        raise ValueError(
+            "--sharded spreads a model over processes; start them with: torchrun --nproc-per-node 2 -m normkit.cli ..."
+        )
+    room = torch.cuda.device_count() if device == "cuda" else cores
+    workers = options.workers or max(1, min(room, variants * seeds_of(options)))
+    kept = None if options.fresh else kept_threads(options.out)
+    threads = options.threads or kept or max(1, cores // (int(os.environ["WORLD_SIZE"]) if spread else workers))
+    return (0 if spread else workers), threads
+
+
+def kept_threads(root: str) -> int | None:
+    """Return the threads of the comparison that is there."""
+    from normkit.lab.files import Folder
+    from normkit.lab.training import runs
+
+    there = runs.plan_there(Folder(root))
+    return there["settings"].get("threads") if there else None
