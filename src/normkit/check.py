@@ -156,6 +156,13 @@ def mask(owner: object, name: str, tensor: Any, wanted: Sequence[int | None], li
         raise TypeError(f"{whose(owner)}: {name} must be a boolean tensor, not {tensor.dtype}")
 
 
+def flags(owner: object, name: str, tensor: Any, wanted: Sequence[int | None], like: Tensor | None = None) -> None:
+    """Require a tensor of ``wanted`` shape that may be boolean or of numbers, 0 for False."""
+    shape(owner, name, tensor, wanted, like)
+    if tensor.is_complex():
+        raise TypeError(f"{whose(owner)}: {name} must be boolean or of real numbers, not {tensor.dtype}")
+
+
 def index(owner: object, name: str, tensor: Any, wanted: Sequence[int | None], below: int, like: Tensor) -> None:
     """Require an int64 tensor of exactly ``wanted`` shape with entries in [0, below).
 

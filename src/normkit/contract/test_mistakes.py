@@ -16,11 +16,25 @@ def arguments(name):
 
 
 def fails(module, inputs, kinds=(ValueError, TypeError)):
-    before = subject.state(module)
+    before = kept(module)
     with pytest.raises(kinds) as caught:
         module(*inputs)
-    subject.close(subject.state(module), before, rtol=0, atol=0)
+    after = kept(module)
+    subject.close(after[0], before[0], rtol=0, atol=0)
+    assert after[1] == before[1]
     return str(caught.value)
+
+
+def kept(module):
+    """All that a call might move: parameters, buffers, and plain attributes of every part."""
+    tensors = {name: value.clone() for name, value in [*module.named_parameters(), *module.named_buffers()]}
+    plain = (int, float, str, tuple, list, dict, type(None))
+    return tensors, {
+        (name, key): repr(value)
+        for name, part in module.named_modules()
+        for key, value in vars(part).items()
+        if isinstance(value, plain) and key not in ("_parameters", "_buffers", "_modules")
+    }
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -42,6 +56,24 @@ def test_integers_and_non_tensors_are_named(name):
     wrong = first.long() if first.is_floating_point() else first.double()
     assert str(wrong.dtype).removeprefix("torch.") in fails(module, [wrong, *rest], TypeError)
     assert "list" in fails(module, [first.tolist(), *rest], TypeError)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_complex_numbers_are_named(name):
+    for position, key in enumerate(called(name)):
+        given = draw(name)
+        given[position] = given[position].to(torch.complex64)
+        message = fails(build(name), given, TypeError)
+        assert re.search(rf"\b{key}\b.*complex64", message), f"the message does not name {key}: {message}"
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_single_number_is_no_input(name):
+    if set(nk.card(name).shape.axes) <= {"...", "*"}:
+        pytest.skip("takes any shape")
+    first, *rest = draw(name)
+    message = fails(build(name), [first.flatten()[0], *rest], ValueError)
+    assert re.search(r"\b(shape|axes|entr|vector|must)", message)
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -5,6 +5,7 @@ import torch
 
 import normkit as nk
 from normkit.contract import subject
+from normkit.contract.elsewhere import Elsewhere
 from normkit.contract.subject import METHODS, build, draw
 from normkit.kinds.kind import layouts
 
@@ -46,36 +47,29 @@ def shard(name, inputs, rank):
     return cut
 
 
-def work(rank, folder, names):
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=len(SHARES))
-    results = {}
-    for name in names:
-        parts = [shard(name, draw(name, batch=4, seed=s), rank) for s in range(STEPS)]
-        module = made(name, parts[0], sync=True)
-        steps = [subject.run(module, part, seed=s) for s, part in enumerate(parts)]
-        results[name] = (steps, subject.state(module))
-    torch.save(results, f"{folder}/rank{rank}.pt")
-    torch.distributed.destroy_process_group()
+def work(name):
+    rank = torch.distributed.get_rank()
+    parts = [shard(name, draw(name, batch=4, seed=s), rank) for s in range(STEPS)]
+    module = made(name, parts[0], sync=True)
+    return [subject.run(module, part, seed=s) for s, part in enumerate(parts)], subject.state(module)
 
 
 @pytest.fixture(scope="module")
-def shards(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("processes")
-    asked = {item.callspec.params.get("name") for item in request.session.items if hasattr(item, "callspec")}
-    names = [n for n in METHODS if n in asked and spans_samples(n)]
-    torch.multiprocessing.spawn(work, args=(str(folder), names), nprocs=len(SHARES))
-    return [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(len(SHARES))]
+def processes(tmp_path_factory):
+    pair = Elsewhere(work, tmp_path_factory.mktemp("processes"), count=len(SHARES))
+    yield pair
+    pair.stop()
 
 
 @pytest.mark.line("processes")
 @pytest.mark.parametrize("name", [n for n in METHODS if spans_samples(n)])
-def test_two_processes_equal_one(name, shards):
+def test_two_processes_equal_one(name, processes):
+    shards = processes.ask(name)
     module = made(name, draw(name, batch=4, seed=0))
     axis = nk.card(name).shape.samples
     for step in range(STEPS):
         inputs = draw(name, batch=4, seed=step)
-        got = [shards[rank][name][0][step] for rank in range(len(SHARES))]
+        got = [shards[rank][0][step] for rank in range(len(SHARES))]
         want = joined_run(module, name, inputs, step)
         for index, output in enumerate(want[0]):
             subject.close(torch.cat([g[0][index] for g in got], axis), output)
@@ -84,7 +78,7 @@ def test_two_processes_equal_one(name, shards):
             if gradient is not None:
                 subject.close(sum(g[2][parameter] for g in got), gradient)
     for rank in range(len(SHARES)):
-        subject.close(shards[rank][name][1], subject.state(module))
+        subject.close(shards[rank][1], subject.state(module))
 
 
 def joined_run(module, name, inputs, seed):

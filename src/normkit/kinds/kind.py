@@ -34,6 +34,9 @@ MODULE_LINES = {
     "processes": "two processes with unequal batches equal one with the joined batch",
     "onnx": "the evaluated module exports to ONNX with the same numbers",
     "pickle": "the module survives pickle and deepcopy",
+    "copies": "used, then pickled into another process or copied without the original, it gives the same bits",
+    "threads": "eight threads with changing shapes give the bits of one",
+    "offsets": "values far from zero cost no more digits than rounding them does",
     "meta": "the module can be built on the meta device",
 }
 PARAMETRIZATION_LINES = {
@@ -51,11 +54,14 @@ OPTIMIZER_LINES = {
     "no-gradient": "a parameter without a gradient stays where it is",
     "kept-type": "parameters keep their type and place",
     "sparse": "a sparse gradient is refused by name",
+    "copies": MODULE_LINES["copies"],
 }
 FUNCTION_LINES = {
     "gradcheck": MODULE_LINES["gradcheck"],
     "half": MODULE_LINES["half"],
     "pickle": "the function with its options bound survives pickle",
+    "copies": MODULE_LINES["copies"],
+    "threads": MODULE_LINES["threads"],
 }
 CONTRACT = MODULE_LINES | PARAMETRIZATION_LINES | TRANSFORM_LINES | OPTIMIZER_LINES | FUNCTION_LINES
 

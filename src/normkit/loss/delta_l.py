@@ -57,14 +57,14 @@ class DeltaL(Loss):
     def forward(self, loss: Tensor, mask: Tensor) -> Tensor:
         """Return the joined loss, a single number."""
         check.values(self, "loss", loss, (None, None), loss)
-        check.shape(self, "mask", mask, loss.shape, loss)
+        check.flags(self, "mask", mask, loss.shape, loss)
         wide = accurate(loss)
         sums = torch.where(mask.bool(), wide, 0).sum(1)
         return (self._weights(mask.bool(), wide.dtype) * sums).sum().to(loss.dtype)
 
     def weights(self, mask: Tensor) -> Tensor:
         """Return the weight of each response, (N,)."""
-        check.shape(self, "mask", mask, (None, None))
+        check.flags(self, "mask", mask, (None, None))
         dtype = accurate(mask).dtype if mask.is_floating_point() else torch.get_default_dtype()
         return self._weights(mask.bool(), dtype)
 

@@ -61,7 +61,7 @@ class RegionNormBasic(Norm):
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Normalize ``x`` inside and outside of ``mask``."""
         check.channels_first(self, x, self.num_features, 4, 4)
-        check.shape(self, "mask", mask, (x.shape[0], 1, None, None), x)
+        check.flags(self, "mask", mask, (x.shape[0], 1, None, None), x)
         exact = statistics.accurate(x)
         foreground = _resize(mask.detach(), exact) > 0.5
         y = region_norm(exact, foreground, eps=self.eps, sync=self.sync, group=self.process_group)

@@ -1,0 +1,77 @@
+"""Processes that wait for work: starting them is paid for once, and one that dies fails the test that asked alone."""
+
+import contextlib
+import io
+import traceback
+from multiprocessing.connection import wait
+
+import torch
+
+PATIENCE = 120  # seconds that one answer may take
+
+
+class Elsewhere:
+    """Spawned processes that all do ``work(*task)`` when asked; several of them form a group of torch.distributed."""
+
+    def __init__(self, work, folder, count=1):
+        self.work, self.folder, self.count = work, folder, count
+        self.processes, self.pipes, self.starts = [], [], 0
+
+    def start(self):
+        spawn = torch.multiprocessing.get_context("spawn")
+        self.starts += 1
+        for rank in range(self.count):
+            near, far = spawn.Pipe()
+            place = (rank, self.count, f"file://{self.folder}/meet{self.starts}") if self.count > 1 else None
+            process = spawn.Process(target=serve, args=(self.work, far, place, torch.get_num_threads()), daemon=True)
+            process.start()
+            far.close()
+            self.processes.append(process)
+            self.pipes.append(near)
+
+    def stop(self):
+        for process in self.processes:
+            process.kill()
+            process.join()
+        self.processes, self.pipes = [], []
+
+    def ask(self, *task):
+        """What each process gives; after a crash or a failure all are started anew for the next task."""
+        if not self.processes:
+            self.start()
+        for pipe in self.pipes:
+            pipe.send(task)
+        got = {}
+        while len(got) < self.count:
+            ready = wait([pipe for pipe in self.pipes if pipe not in got], timeout=PATIENCE)
+            for pipe in ready:
+                got[pipe] = answer(pipe)
+            failed = [told for told, done in got.values() if not done] if ready else ["no answer"]
+            if failed:
+                self.stop()
+                raise AssertionError(f"in another process: {failed[0]}")
+        return [got[pipe][0] for pipe in self.pipes]
+
+
+def answer(pipe):
+    try:
+        return torch.load(io.BytesIO(pipe.recv_bytes()), weights_only=False)
+    except EOFError:
+        return "it crashed", False
+
+
+def serve(work, pipe, place, threads):
+    torch.set_num_threads(threads)
+    if place is not None:
+        rank, count, meeting = place
+        torch.distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=count)
+    with contextlib.suppress(EOFError):  # whoever asks is gone
+        while True:
+            task = pipe.recv()
+            try:
+                result = work(*task), True
+            except Exception:
+                result = traceback.format_exc(), False
+            file = io.BytesIO()
+            torch.save(result, file)
+            pipe.send_bytes(file.getvalue())

@@ -1,0 +1,133 @@
+"""Contract, copies: used, then pickled into a fresh process, copied without the original, or shared by eight threads.
+
+What might crash happens in a process of its own, so that a crash is a failure of the method that it is about.
+"""
+
+import copy
+import gc
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+import normkit as nk
+from normkit.contract import subject
+from normkit.contract.elsewhere import Elsewhere
+from normkit.contract.subject import build, draw, methods, outputs
+from normkit.kinds import OPTIMIZER
+from normkit.kinds.module import ModuleKind
+
+THREADS = 8
+BATCHES = (4, 2, 7, 3, 5, 6)
+METHODS = methods(lambda kind: "copies" in kind.lines)
+
+
+def used(name):
+    """A method in float32 after a training step and two calls in evaluation, of other shapes."""
+    if not isinstance(nk.card(name).kind, ModuleKind):
+        made = nk.card(name).kind.subject(nk.card(name), dtype=torch.float32)
+        made.call(*made.inputs)
+        return made.made
+    module = build(name, dtype=torch.float32)
+    subject.run(module, draw(name, dtype=torch.float32))
+    for batch in BATCHES[:2]:
+        called(module.eval(), given(name, batch))
+    module.zero_grad(set_to_none=True)
+    return module
+
+
+def given(name, batch):
+    """Inputs of a size of their own; for an optimizer gradients, which have the size of what it steps."""
+    card = nk.card(name)
+    if card.kind is OPTIMIZER:
+        return card.kind.subject(card, dtype=torch.float32, seed=batch).inputs
+    return draw(name, batch=batch, dtype=torch.float32, seed=batch)
+
+
+def called(made, inputs):
+    """Results, and the gradients of the inputs; those of the parameters are left alone, which threads would share."""
+    if isinstance(made, torch.optim.Optimizer):
+        return stepped(made, inputs), []
+    inputs = [i.clone().requires_grad_(i.is_floating_point()) for i in inputs]
+    results = [o for o in outputs(made(*inputs)) if o.is_floating_point()]
+    wanted = [i for i in inputs if i.requires_grad]
+    sources = [o for o in results if o.requires_grad]
+    sent = [torch.ones_like(o) for o in sources]
+    return [o.detach() for o in results], list(torch.autograd.grad(sources, wanted, sent, allow_unused=True))
+
+
+def stepped(optimizer, gradients):
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient.clone()
+    optimizer.step()
+    return [p.detach().clone() for p in parameters]
+
+
+def pickled(name, file):
+    """What another process saved after use."""
+    return [called(torch.load(file, weights_only=False), given(name, batch)) for batch in BATCHES[:3]]
+
+
+def copied(name, file):
+    """What is left of a copy when the original is gone and its memory has been given to others."""
+    original = used(name)
+    kept = [copy.deepcopy(original) for _ in BATCHES[:3]]
+    del original
+    gc.collect()
+    others = [used(name) for _ in range(3)]
+    results = [called(made, given(name, batch)) for made, batch in zip(kept, BATCHES, strict=False)]
+    del others
+    return results
+
+
+def threaded(name, file):
+    """The results of threads that are not those of one thread alone."""
+    module = used(name)
+    inputs = {batch: given(name, batch) for batch in BATCHES}
+    alone = {batch: called(module, inputs[batch]) for batch in BATCHES}
+
+    def work(thread):
+        turns = [BATCHES[(thread + step) % len(BATCHES)] for step in range(2 * len(BATCHES))]
+        return [(thread, batch) for batch in turns if not same(called(module, inputs[batch]), alone[batch])]
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        return [told for every in pool.map(work, range(THREADS)) for told in every]
+
+
+def same(got, want):
+    try:
+        subject.close(got, want, rtol=0, atol=0)
+    except AssertionError:
+        return False
+    return True
+
+
+WAYS = {"pickled": pickled, "copied": copied, "threaded": threaded}
+
+
+def work(name, way, file):
+    return WAYS[way](name, file)
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory):
+    process = Elsewhere(work, tmp_path_factory.mktemp("copies"))
+    yield process
+    process.stop()
+
+
+@pytest.mark.line("copies")
+@pytest.mark.parametrize("way", ["pickled", "copied"])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_used_method_survives_as_a_copy(name, way, elsewhere, tmp_path):
+    torch.save(used(name), tmp_path / "used.pt")
+    [got] = elsewhere.ask(name, way, str(tmp_path / "used.pt"))
+    want = [called(used(name), given(name, batch)) for batch in BATCHES[:3]]
+    subject.close(got, want, rtol=0, atol=0)
+
+
+@pytest.mark.line("threads")
+@pytest.mark.parametrize("name", methods(lambda kind: "threads" in kind.lines))
+def test_eight_threads_give_the_bits_of_one(name, elsewhere):
+    assert elsewhere.ask(name, "threaded", "") == [[]]
