@@ -78,7 +78,7 @@ def test_extreme_values_give_no_nan(name, kind, dtype):
 
 
 @pytest.mark.line("empty")
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [name for name in METHODS if nk.card(name).held_to("empty")])
 def test_an_empty_batch_passes(name):
     module = build(name, train=False)
     inputs = draw(name, batch=0)

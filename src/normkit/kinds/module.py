@@ -53,7 +53,8 @@ NORM = ModuleKind("norm", "norm", "activation", MODULE_LINES)
 LAYER = ModuleKind("layer", "layer", "activation", MODULE_LINES)
 CORE = ModuleKind("core", "core", "attention", MODULE_LINES)
 BLOCK = ModuleKind("block", "block", "residual", MODULE_LINES)
-PARAMETRIZATION = ModuleKind("parametrization", "parametrization", "weight", MODULE_LINES | PARAMETRIZATION_LINES)
+OF_WEIGHTS = {line: text for line, text in MODULE_LINES.items() if line != "empty"}  # a weight has no samples
+PARAMETRIZATION = ModuleKind("parametrization", "parametrization", "weight", OF_WEIGHTS | PARAMETRIZATION_LINES)
 LOSS = ModuleKind("loss", "loss", "loss", MODULE_LINES)
 TRANSFORM = ModuleKind("transform", "transform", "density", MODULE_LINES | TRANSFORM_LINES)
 
@@ -91,10 +92,23 @@ class Method(nn.Module):
 
 
 class Parametrization(Method):
-    """A map from a raw weight to the weight that is used, for ``torch.nn.utils.parametrize``."""
+    """A map from a raw weight to the weight that is used, for ``torch.nn.utils.parametrize``.
+
+    One that ``projects`` gives back what it gave, and so may also be done to a stored weight after every step.
+    """
 
     kind = PARAMETRIZATION
     forward: Callable[..., Tensor]
+    projects: ClassVar[bool] = False
+
+    def right_inverse(self, weight: Tensor) -> Tensor:
+        """Take a weight over as the raw one; what ``torch.nn.utils.parametrize`` calls at an assignment."""
+        return weight
+
+    @torch.no_grad()
+    def project_(self, parameter: Tensor) -> Tensor:
+        """Put the weight that a stored one gives in its place; the optimizer's state stays as it is."""
+        return parameter.copy_(self(parameter))
 
 
 class Loss(Method):

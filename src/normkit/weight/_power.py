@@ -1,0 +1,47 @@
+"""The largest singular value of a weight, followed from pass to pass by power iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+Unit = Callable[[Tensor], Tensor]
+
+
+class Found(NamedTuple):
+    """Both singular vectors as far as they are known, and the value, through which alone the gradient flows."""
+
+    left: Tensor
+    right: Tensor
+    value: Tensor
+
+
+def unit(x: Tensor, eps: float = 1e-12) -> Tensor:
+    """Divide a vector by its length, or by ``eps`` if that is larger."""
+    return F.normalize(x, dim=0, eps=eps)
+
+
+def iterate(weight: Tensor, right: Tensor, rounds: int = 1, unit: Unit = unit) -> Found:
+    """Go from a right vector to the left one and back, ``rounds`` times.
+
+    The value is left^T W right. W^T left is at hand, since the new right vector is made of it, so a third product is
+    saved; the gradient for W is left right^T all the same.
+    """
+    still = weight.detach()
+    with torch.autocast(weight.device.type, enabled=False):  # an estimate from bfloat16 products is none
+        for _ in range(rounds - 1):
+            right = unit(still.mT @ unit(still @ right))
+        left = unit(still @ right)
+        product = weight.mT @ left
+        right = unit(product.detach())
+        return Found(left, right, product @ right)
+
+
+def value(weight: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """Return left^T W right."""
+    with torch.autocast(weight.device.type, enabled=False):
+        return left @ (weight @ right)

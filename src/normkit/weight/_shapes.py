@@ -1,0 +1,39 @@
+"""What maps of a weight share: its shape, and the weight as a matrix."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from normkit import check
+
+
+def shape_of(owner: object, shape: Sequence[int], least: int = 1) -> tuple[int, ...]:
+    """Return the shape of a weight with at least ``least`` axes."""
+    if isinstance(shape, int) or not isinstance(shape, Sequence):
+        raise TypeError(f"{type(owner).__name__}: shape must be a sequence of sizes such as (8, 5), not {shape!r}")
+    sizes = tuple(check.size(owner, "shape", size) for size in shape)
+    if len(sizes) < least:
+        axes = "one axis" if least == 1 else f"{least} axes"
+        raise ValueError(f"{type(owner).__name__}: shape must have at least {axes}, not {sizes}")
+    check.size(owner, "shape", math.prod(sizes))
+    return sizes
+
+
+def axis_of(owner: object, dim: int, shape: tuple[int, ...]) -> int:
+    """Return an axis of ``shape``, counted from the first."""
+    if check.size(owner, "dim", dim, least=0) >= len(shape):
+        raise ValueError(f"{type(owner).__name__}: dim must be below {len(shape)}, not {dim}")
+    return dim
+
+
+def matrix(weight: Tensor, dim: int = 0) -> Tensor:
+    """Lay a weight out as a matrix whose rows are counted by ``dim``."""
+    return (weight.movedim(dim, 0) if dim else weight).flatten(1)
+
+
+def rows(numbers: Tensor, like: Tensor) -> Tensor:
+    """Lay one number a row (the first axis) so that it broadcasts over a weight, in the weight's type."""
+    return numbers.to(like.dtype).view(-1, *[1] * (like.dim() - 1))

@@ -1,0 +1,104 @@
+"""Sigma-reparametrization: a weight whose largest singular value is one learned number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from normkit import check
+from normkit.catalog import method
+from normkit.kinds import Parametrization
+from normkit.running import once, snapshot
+from normkit.statistics import accurate
+from normkit.weight._power import Found, iterate, unit
+from normkit.weight._shapes import matrix, shape_of
+
+CONSTANT = "the singular vectors, which depend on the weight too, carry no gradient"
+NONE = "a weight of zeros has no largest direction"
+
+
+@method(
+    "sigma-reparam",
+    paper="Stabilizing Transformer Training by Preventing Attention Entropy Collapse (Zhai et al., 2023), "
+    "arXiv 2303.06296",
+    shape="C I",
+    over="C I",
+    example={"shape": lambda rows: (rows, 5)},
+    invariant=("scale",),
+    exempt={
+        "gradcheck": CONSTANT,
+        "higher-derivatives": CONSTANT,
+        "extremes zeros": NONE,
+        "extremes tiny": NONE,
+    },
+)
+class SigmaReparam(Parametrization):
+    """Divide a weight by its largest singular value, and multiply it by a learned number.
+
+    For every linear map of a transformer, whose attention then cannot collapse to a few keys, so that it trains
+    without warm-up, weight decay and even LayerNorm. With W the weight as a matrix (out, in), n(x) = x / |x|, and one
+    step of power iteration a pass, v = n(W u), u <- n(W^T v),
+
+        weight = gamma * raw / sigma,    sigma = v^T W u
+
+    The gradient does not flow through u and v. In evaluation the step is taken too, and its result not kept.
+
+    Args:
+        shape: of the weight; a convolution's counts as (out, the rest).
+        gamma_init: what gamma starts at; None: at sigma, so that the weight starts as it was. The paper and the
+            authors' speech code have 1.
+
+    State: ``gamma`` (1,), which should not decay; ``u`` (in,), ``sigma`` (1,), the last estimate. :meth:`reset` sets
+    them from the singular values of a weight.
+
+    Stabilizing Transformer Training by Preventing Attention Entropy Collapse (Zhai et al., 2023), arXiv 2303.06296.
+    """
+
+    u: Tensor
+    sigma: Tensor
+
+    def __init__(self, shape: Sequence[int], *, gamma_init: float | None = None):
+        super().__init__()
+        self.shape = shape_of(self, shape, least=2)
+        self.gamma_init = None if gamma_init is None else check.number(self, "gamma_init", gamma_init)
+        self.gamma = nn.Parameter(torch.ones(1) if self.gamma_init is None else torch.full((1,), self.gamma_init))
+        inputs = torch.empty(self.shape[1:], device="meta").numel()
+        self.register_buffer("u", unit(torch.randn(inputs)))
+        self.register_buffer("sigma", torch.ones(1))
+
+    def forward(self, raw: Tensor) -> Tensor:
+        """Return the weight, in the type of ``raw``; in training move ``u`` and ``sigma``."""
+        check.values(self, "raw", raw, self.shape, raw)
+        wide = accurate(raw)
+        if self.training:
+            with once(self):
+                found = self._found(wide)
+                self._keep(found)
+        else:
+            found = self._found(wide)
+        return (wide * (self.gamma.to(wide.dtype) / found.value)).to(raw.dtype)
+
+    def _found(self, raw: Tensor) -> Found:
+        return iterate(matrix(raw), snapshot(self.u).to(raw.dtype))
+
+    @torch.no_grad()
+    def _keep(self, found: Found) -> None:
+        self.u.copy_(found.right)
+        self.sigma.copy_(found.value.reshape(1))
+
+    @torch.no_grad()
+    def reset(self, raw: Tensor) -> None:
+        """Let ``u`` and ``sigma`` be the first singular vector and value of ``raw``, and gamma too if it is to be."""
+        check.values(self, "raw", raw, self.shape, raw)
+        _, values, right = torch.linalg.svd(matrix(accurate(raw)), full_matrices=False)
+        self.u.copy_(right[0])
+        self.sigma.copy_(values[:1])
+        if self.gamma_init is None:
+            self.gamma.copy_(values[:1])
+
+    def right_inverse(self, weight: Tensor) -> Tensor:
+        """Take a weight over as the raw one, with its own largest singular value as gamma."""
+        self.reset(weight)
+        return weight

@@ -1,0 +1,75 @@
+"""Weight compander: large weights pressed together, small ones spread."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from normkit import check
+from normkit.catalog import method
+from normkit.kinds import Parametrization
+from normkit.statistics import accurate
+from normkit.weight._shapes import shape_of
+
+
+@method(
+    "weight-compander",
+    paper="Weight Compander: A Simple Weight Reparameterization for Regularization (Cakaj et al., 2023), "
+    "arXiv 2306.16993",
+    shape="C I",
+    over="",
+    example={"shape": lambda rows: (rows, 5)},
+    provenance="the function alone; the authors' code and the values that they start from are not public",
+)
+class WeightCompander(Parametrization):
+    """Bend each entry of a weight by an arctangent, so that none leaves a range and small ones move faster.
+
+    For regularization beside weight decay:
+
+        weight = a arctan(raw / b)
+
+    No entry is larger than a pi / 2, and around 0 the slope is a / b.
+
+    Args:
+        shape: of the weight.
+        a, b: what they start at, both above 0; 1 and 1 change small weights hardly.
+        learnable: whether they are learned. Let no decay act on them: it would shrink the range to nothing.
+
+    State: ``a`` and ``b``, both (1,), if they are learned. :meth:`reset` gives the raw weight that a weight comes from.
+
+    Weight Compander (Cakaj, Mehnert, Yang, 2023), arXiv 2306.16993.
+    """
+
+    def __init__(self, shape: Sequence[int], *, a: float = 1.0, b: float = 1.0, learnable: bool = True):
+        super().__init__()
+        self.shape = shape_of(self, shape)
+        self.learnable = bool(learnable)
+        for name, start in (("a", a), ("b", b)):
+            start = check.number(self, name, start, 0.0, open_low=True)
+            setattr(self, name, nn.Parameter(torch.full((1,), start)) if learnable else start)
+
+    def forward(self, raw: Tensor) -> Tensor:
+        """Return the weight, in the type of ``raw``."""
+        check.values(self, "raw", raw, self.shape, raw)
+        wide = accurate(raw)
+        a, b = (value.to(wide.dtype) if isinstance(value, Tensor) else value for value in (self.a, self.b))
+        return (a * torch.arctan(wide / b)).to(raw.dtype)
+
+    @torch.no_grad()
+    def reset(self, weight: Tensor) -> Tensor:
+        """Return the raw weight that gives ``weight``; one with an entry out of range is refused."""
+        check.values(self, "weight", weight, self.shape, weight)
+        a, b, most = float(self.a), float(self.b), float(weight.abs().max())
+        if not most < abs(a) * math.pi / 2:
+            raise ValueError(
+                f"{type(self).__name__}: weight has an entry of size {most:.4g}, but a={a:.4g} lets none reach "
+                f"{abs(a) * math.pi / 2:.4g}; a larger a takes it"
+            )
+        return (b * torch.tan(accurate(weight) / a)).to(weight.dtype)
+
+    def right_inverse(self, weight: Tensor) -> Tensor:
+        """Take over a weight, which stays what it was."""
+        return self.reset(weight)
