@@ -54,7 +54,7 @@ class GroupOrthogonality(Loss):
 
     def forward(self, weight: Tensor | Sequence[Tensor]) -> Tensor:
         """Return the loss, a single number."""
-        weights = list(weight) if isinstance(weight, list | tuple) else [weight]
+        weights: list[Tensor] = [weight] if isinstance(weight, Tensor) else list(weight)
         if not weights:
             raise ValueError(f"{type(self).__name__}: weight is an empty list")
         for each in weights:

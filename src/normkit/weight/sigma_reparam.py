@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -66,8 +67,7 @@ class SigmaReparam(Parametrization):
         self.shape = shape_of(self, shape, least=2)
         self.gamma_init = None if gamma_init is None else check.number(self, "gamma_init", gamma_init)
         self.gamma = nn.Parameter(torch.ones(1) if self.gamma_init is None else torch.full((1,), self.gamma_init))
-        inputs = torch.empty(self.shape[1:], device="meta").numel()
-        self.register_buffer("u", unit(torch.randn(inputs)))
+        self.register_buffer("u", unit(torch.randn(math.prod(self.shape[1:]))))
         self.register_buffer("sigma", torch.ones(1))
 
     def forward(self, raw: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -89,7 +90,7 @@ class SpectralNorm(Parametrization):
     def _start(self) -> None:
         out = self.shape[self.dim]
         u = torch.randn(out)
-        rest = torch.empty(self.shape, device="meta").numel() // out
+        rest = math.prod(self.shape) // out
         self.register_buffer("u", unit(u, self.eps) if self.variant == "torch" else u)
         if self.variant == "torch":
             self.register_buffer("v", unit(torch.randn(rest), self.eps))

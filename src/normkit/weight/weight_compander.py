@@ -43,6 +43,9 @@ class WeightCompander(Parametrization):
     Weight Compander (Cakaj, Mehnert, Yang, 2023), arXiv 2306.16993.
     """
 
+    a: nn.Parameter | float
+    b: nn.Parameter | float
+
     def __init__(self, shape: Sequence[int], *, a: float = 1.0, b: float = 1.0, learnable: bool = True):
         super().__init__()
         self.shape = shape_of(self, shape)
