@@ -142,9 +142,33 @@ import normkit.residual.skipinit as _skipinit
 import normkit.residual.tleg_layernorm as _tleg_layernorm
 import normkit.residual.widenet as _widenet
 import normkit.transformer.transformer_layer as _transformer_layer
+import normkit.weight.alpha_dropout as _alpha_dropout
+import normkit.weight.cross_initialization as _cross_initialization
+import normkit.weight.equiangular_basis as _equiangular_basis
+import normkit.weight.equiangular_basis_objective as _equiangular_basis_objective
+import normkit.weight.generalized_gaussian_init as _generalized_gaussian_init
+import normkit.weight.group_orthogonality as _group_orthogonality
+import normkit.weight.ibp_batchnorm as _ibp_batchnorm
+import normkit.weight.ibp_regularizer as _ibp_regularizer
+import normkit.weight.lambda_orthogonality as _lambda_orthogonality
+import normkit.weight.ngpt_weights as _ngpt_weights
+import normkit.weight.normalize_and_project as _normalize_and_project
+import normkit.weight.relevance_penalty as _relevance_penalty
+import normkit.weight.scaled_weight_standardization as _scaled_weight_standardization
 import normkit.weight.sdd_linear as _sdd_linear
+import normkit.weight.selu as _selu
+import normkit.weight.sigma_reparam as _sigma_reparam
+import normkit.weight.simplex_classifier as _simplex_classifier
+import normkit.weight.snnk_relu as _snnk_relu
+import normkit.weight.sparse_etf_classifier as _sparse_etf_classifier
+import normkit.weight.spectral_norm as _spectral_norm
+import normkit.weight.spectral_regularizer as _spectral_regularizer
 import normkit.weight.tleg_linear as _tleg_linear
+import normkit.weight.wasserstein_init_regularizer as _wasserstein_init_regularizer
+import normkit.weight.weight_compander as _weight_compander
+import normkit.weight.weight_conditioning as _weight_conditioning
 import normkit.weight.weight_norm as _weight_norm
+import normkit.weight.weight_standardization as _weight_standardization
 import normkit.weight.zero_mean_linear as _zero_mean_linear
 from normkit import catalog as catalog
 from normkit import ops as ops
@@ -197,6 +221,7 @@ __all__ = [
     "PHIS",
     "PSKD",
     "SAWN",
+    "SELU",
     "SPADE",
     "TLU",
     "TPE2D",
@@ -209,6 +234,7 @@ __all__ = [
     "AdversarialAttention",
     "AlignmentUniformity",
     "AlphaBatchNorm",
+    "AlphaDropout",
     "AttentionCore",
     "AttentiveBatchNorm",
     "BatchChannelNorm",
@@ -226,6 +252,7 @@ __all__ = [
     "CRMSNorm",
     "CSNorm",
     "Card",
+    "CrossInitialization",
     "CrossModalAdaIN",
     "Decoder",
     "DeepNorm",
@@ -239,6 +266,8 @@ __all__ = [
     "DyT",
     "Encoder",
     "EncoderDecoder",
+    "EquiangularBasis",
+    "EquiangularBasisObjective",
     "Estimator",
     "EvoNormB0",
     "EvoNormB1",
@@ -259,13 +288,17 @@ __all__ = [
     "Galerkin",
     "GatedLinear",
     "GemmaRMSNorm",
+    "GeneralizedGaussianInit",
     "GhostBatchNorm",
     "GlobalControlNorm",
     "GraphSAINTNorm",
     "GraphTransformerLayer",
     "GroupNorm",
+    "GroupOrthogonality",
     "HybridNorm",
     "HypersphericalHead",
+    "IBPBatchNorm",
+    "IBPRegularizer",
     "InstanceNorm",
     "InstanceNorm1d",
     "InstanceNorm2d",
@@ -274,6 +307,7 @@ __all__ = [
     "L1BatchNorm",
     "L1LayerNorm",
     "L2FeatureNorm",
+    "LambdaOrthogonality",
     "LayerNorm",
     "LayerNorm2d",
     "LayerNormScaling",
@@ -293,9 +327,11 @@ __all__ = [
     "MotionLayerNorm",
     "MsgNorm",
     "NDLoss",
+    "NGPTWeights",
     "Norm",
     "NormAwareLinear",
     "NormFormer",
+    "NormalizeAndProject",
     "NormalizedAttention",
     "OnlineNorm",
     "PCNorm",
@@ -318,6 +354,7 @@ __all__ = [
     "Recurrent",
     "RegionNormBasic",
     "RegionNormLearnable",
+    "RelevancePenalty",
     "Repair",
     "ResPostNorm",
     "ResidualScaling",
@@ -325,12 +362,19 @@ __all__ = [
     "RewardTransform",
     "SCNorm",
     "SDDLinear",
+    "SNNKReLU",
     "SRMSNorm",
     "ScaleNorm",
+    "ScaledWeightStandardization",
+    "SigmaReparam",
+    "SimplexClassifier",
     "SkipInit",
     "Softmax",
     "SoftmaxFree",
     "SoftplusAttention",
+    "SparseETFClassifier",
+    "SpectralNorm",
+    "SpectralRegularizer",
     "StainNorm",
     "SubSpectralNorm",
     "SyncBatchNorm",
@@ -342,7 +386,11 @@ __all__ = [
     "Transform",
     "TransformerLayer",
     "UnifiedNorm",
+    "WassersteinInitRegularizer",
+    "WeightCompander",
+    "WeightConditioning",
     "WeightNorm",
+    "WeightStandardization",
     "WholeLayer",
     "WideNet",
     "Wiring",
@@ -360,6 +408,7 @@ __all__ = [
     "ops",
     "preset",
     "projection_fraction",
+    "snnk_exponential",
     "statistics",
     "unselectable_keys",
 ]
@@ -511,6 +560,20 @@ class AlphaBatchNorm(_alpha_batchnorm.AlphaBatchNorm):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+class AlphaDropout(_alpha_dropout.AlphaDropout):
+    """Set some numbers to the least that SELU gives, and shift and scale all so that mean and variance stay."""
+    def __init__(
+        self,
+        *,
+        p: float = 0.1,
+        alpha: float = -1.7580993408473766,
+        mean: float = 0.0,
+        var: float = 1.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, mask: Tensor | None = None) -> Tensor: ...
 
 def attention_entropy(weights: Tensor, *, reduce: bool = True) -> Tensor:
     """Return the entropy of rows that sum to 1, in nats: (N, heads) means over the queries, or (N, heads, T)."""
@@ -756,6 +819,19 @@ class CRMSNorm(_crmsnorm.CRMSNorm):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+class CrossInitialization(_cross_initialization.CrossInitialization):
+    """Begin the embeddings of new tokens at the text encoder's output for a mean name, and pull them back to there."""
+    def __init__(
+        self,
+        *,
+        columns: int = 2,
+        length: int = 77,
+        anchor: float = 1e-05,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, embeddings: Tensor, initial: Tensor) -> Tensor: ...
+
 class CrossModalAdaIN(_cross_modal_adain.CrossModalAdaIN):
     """Give each feature of the content's tokens the mean and the standard deviation over the style's tokens."""
     def __init__(
@@ -925,6 +1001,30 @@ class ELN(_eln.ELN):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+class EquiangularBasis(_equiangular_basis.EquiangularBasis):
+    """Score classes by the cosine of the features with fixed vectors that are nearly orthogonal."""
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        temperature: float = 0.07,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class EquiangularBasisObjective(_equiangular_basis_objective.EquiangularBasisObjective):
+    """Add up the absolute cosines between vectors, as far as they exceed a threshold."""
+    def __init__(
+        self,
+        *,
+        threshold: float = 0.002,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, weight: Tensor) -> Tensor: ...
 
 class EvoNormB0(_evonorm_b0.EvoNormB0):
     """Divide each channel by the larger of the batch's standard deviation and a line through the sample's own."""
@@ -1271,6 +1371,19 @@ class GDWCT(_gdwct.GDWCT):
     ) -> None: ...
     def __call__(self, content: Tensor, style: Tensor) -> tuple[Tensor, Tensor, Tensor]: ...
 
+class GeneralizedGaussianInit(_generalized_gaussian_init.GeneralizedGaussianInit):
+    """Turn gamma draws and signs into weights of density exp(-(|w| / a)^nu)."""
+    def __init__(
+        self,
+        shape: Sequence[int],
+        *,
+        shape_parameter: float = 1.0,
+        std: float | None = None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, gamma: Tensor, sign: Tensor) -> Tensor: ...
+
 class GhostBatchNorm(_ghost_batchnorm.GhostBatchNorm):
     """Cut the batch into small ghost batches and normalize each channel of each by its own mean and variance."""
     def __init__(
@@ -1360,6 +1473,19 @@ class GRN(_grn.GRN):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+class GroupOrthogonality(_group_orthogonality.GroupOrthogonality):
+    """Add up how far the filters of each group are from being orthonormal."""
+    def __init__(
+        self,
+        num_groups: int,
+        *,
+        reg_type: str = "inter",
+        min_num_filters: int = 4,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, weight: Tensor | Sequence[Tensor]) -> Tensor: ...
+
 class GroupNorm(_groupnorm.GroupNorm):
     """Center groups of channels of each sample on their mean and divide them by their standard deviation."""
     @overload
@@ -1448,6 +1574,33 @@ class IBN(_ibn.IBN):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+class IBPBatchNorm(_ibp_batchnorm.IBPBatchNorm):
+    """Normalize each channel, and its bounds, by one mean and one deviation."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-05,
+        momentum: float = 0.1,
+        statistics: str = "clean",
+        sync: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor, Tensor]: ...
+
+class IBPRegularizer(_ibp_regularizer.IBPRegularizer):
+    """Penalize bounds that grow from the input to a ReLU, and layers whose ReLUs are nearly all on or nearly all off."""
+    def __init__(
+        self,
+        *,
+        terms: Sequence[str] = ...,
+        tol: float = 0.5,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, input_lower: Tensor, input_upper: Tensor, *bounds: Tensor) -> Tensor: ...
 
 class ILN(_iln.ILN):
     """Mix instance and layer normalization, by a learned share per channel."""
@@ -1659,6 +1812,18 @@ class L2FeatureNorm(_l2_feature_norm.L2FeatureNorm):
         self, *, radius: float = 1, device: torch.device | str | int | None = None, dtype: torch.dtype | None = None
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+class LambdaOrthogonality(_lambda_orthogonality.LambdaOrthogonality):
+    """Penalize a map's distance from orthogonality where it exceeds a threshold."""
+    def __init__(
+        self,
+        *,
+        threshold: float,
+        sharpness: float | None = None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, weight: Tensor) -> Tensor: ...
 
 class LayerNorm(_layernorm.LayerNorm):
     """Give each vector zero mean and unit variance, then a learned gain and shift."""
@@ -1962,6 +2127,18 @@ class NGPT(_ngpt.NGPT):
         **further: Any,
     ) -> None: ...
 
+class NGPTWeights(_ngpt_weights.NGPTWeights):
+    """Divide every vector of a weight along an axis by its length."""
+    def __init__(
+        self,
+        shape: Sequence[int],
+        *,
+        dim: int = 1,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, raw: Tensor) -> Tensor: ...
+
 class NKD(_nkd.NKD):
     """Compare student and teacher on the right class, and on the others normalized without it."""
     def __init__(
@@ -1988,6 +2165,13 @@ class NormAwareLinear(_norm_aware_linear.NormAwareLinear):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor: ...
+
+class NormalizeAndProject(_normalize_and_project.NormalizeAndProject):
+    """Bring a weight back to the length that it had at the start."""
+    def __init__(
+        self, shape: Sequence[int], *, device: torch.device | str | int | None = None, dtype: torch.dtype | None = None
+    ) -> None: ...
+    def __call__(self, raw: Tensor) -> Tensor: ...
 
 class NormalizedAttention(_normalized_attention.NormalizedAttention):
     """Give the scores of each query mean ``bias`` and deviation ``weight``, and sum the values by them."""
@@ -2299,6 +2483,18 @@ class RegionNormLearnable(_regionnorm_learnable.RegionNormLearnable):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+class RelevancePenalty(_relevance_penalty.RelevancePenalty):
+    """Penalize the square of each weight by how little the loss depends on it."""
+    def __init__(
+        self,
+        *,
+        gamma: float = 1e-05,
+        alpha: float = 1.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, weight: Tensor, gradient: Tensor) -> Tensor: ...
+
 class Repair(_repair.Repair):
     """Give each channel a goal mean and a goal standard deviation, from the mean and variance of all batches seen."""
     def __init__(
@@ -2569,6 +2765,21 @@ class SAWN(_sawn.SAWN):
     ) -> None: ...
     def __call__(self, x: Tensor, style: Tensor, flow: Tensor, mask: Tensor | None = None) -> Tensor: ...
 
+class ScaledWeightStandardization(_scaled_weight_standardization.ScaledWeightStandardization):
+    """Give each filter mean 0 and length 1, then multiply it by a learned gain."""
+    def __init__(
+        self,
+        shape: Sequence[int],
+        *,
+        gamma: float = 1.0,
+        eps: float = 0.0001,
+        eps_mode: str = "clamp",
+        gain_init: float = 1.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, raw: Tensor) -> Tensor: ...
+
 class ScaleNorm(_scalenorm.ScaleNorm):
     """Give every vector the same learned length."""
     @overload
@@ -2618,6 +2829,30 @@ class SDDLinear(_sdd_linear.SDDLinear):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+class SELU(_selu.SELU):
+    """Multiply positive numbers by 1.05, and bend negative ones towards -1.76."""
+    def __init__(self, *, device: torch.device | str | int | None = None, dtype: torch.dtype | None = None) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class SigmaReparam(_sigma_reparam.SigmaReparam):
+    """Divide a weight by its largest singular value, and multiply it by a learned number."""
+    def __init__(
+        self,
+        shape: Sequence[int],
+        *,
+        gamma_init: float | None = None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, raw: Tensor) -> Tensor: ...
+
+class SimplexClassifier(_simplex_classifier.SimplexClassifier):
+    """Score classes by the product of the features with the corners of a regular simplex."""
+    def __init__(
+        self, num_classes: int, *, device: torch.device | str | int | None = None, dtype: torch.dtype | None = None
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
 class SkipInit(_skipinit.SkipInit):
     """Add each sublayer to the stream with a learned weight that starts at 0, and normalize nothing."""
     def __init__(
@@ -2632,6 +2867,28 @@ class SkipInit(_skipinit.SkipInit):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor, **arguments: Any) -> Tensor: ...
+
+def snnk_exponential(
+    x: Tensor, projection: Tensor, scale: Tensor, gain: Tensor, *, normalize: bool = False, radius: float | None = None
+) -> Tensor:
+    """Return random exponential features, whose products estimate exp(a b x . w)."""
+    ...
+
+class SNNKReLU(_snnk_relu.SNNKReLU):
+    """Replace a layer relu(W x) by a product of features of the input with trained ones."""
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        num_features: int,
+        *,
+        floor: float = 0.0,
+        normalize: bool = False,
+        radius: float | None = None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
 
 class Softmax(_softmax.Softmax):
     """Turn each query's scores into probabilities over the keys it sees, and average the values by them."""
@@ -2702,6 +2959,51 @@ class SPADE(_spade.SPADE):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor, segmap: Tensor) -> Tensor: ...
+
+class SparseETFClassifier(_sparse_etf_classifier.SparseETFClassifier):
+    """Score classes by the product of the features with fixed vectors, far apart, of one length, with many zeros."""
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        sparsity: float = 0.6,
+        norm: float = 0.1,
+        steps: int = 10000,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class SpectralNorm(_spectral_norm.SpectralNorm):
+    """Divide a weight by its largest singular value, which one step of power iteration a pass follows."""
+    def __init__(
+        self,
+        shape: Sequence[int],
+        *,
+        n_power_iterations: int = 1,
+        dim: int = 0,
+        eps: float = 1e-12,
+        variant: str = "torch",
+        factor: float | None = None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, raw: Tensor) -> Tensor: ...
+
+class SpectralRegularizer(_spectral_regularizer.SpectralRegularizer):
+    """Penalize the distance of a weight's largest singular value from 1, and the size of its bias."""
+    def __init__(
+        self,
+        shape: Sequence[int],
+        *,
+        k: int = 2,
+        n_power_iterations: int = 1,
+        eps: float = 1e-12,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, weight: Tensor, bias: Tensor | None = None) -> Tensor: ...
 
 class SRMSNorm(_srmsnorm.SRMSNorm):
     """Divide each vector by its root mean square; nothing is learned."""
@@ -2889,6 +3191,45 @@ def unselectable_keys(keys: Tensor, *, bound: float = 100.0, tolerance: float = 
     """Find the keys that never get the highest score, whatever the query: True where a key is one of them, (n,)."""
     ...
 
+class WassersteinInitRegularizer(_wasserstein_init_regularizer.WassersteinInitRegularizer):
+    """Penalize the distance between the distribution of a tensor's entries and the one that it began with."""
+    def __init__(
+        self,
+        shape: Sequence[int],
+        *,
+        reduction: str = "sum",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, weight: Tensor) -> Tensor: ...
+
+class WeightCompander(_weight_compander.WeightCompander):
+    """Bend each entry of a weight by an arctangent, so that none leaves a range and small ones move faster."""
+    def __init__(
+        self,
+        shape: Sequence[int],
+        *,
+        a: float = 1.0,
+        b: float = 1.0,
+        learnable: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, raw: Tensor) -> Tensor: ...
+
+class WeightConditioning(_weight_conditioning.WeightConditioning):
+    """Divide each row of a weight by its length."""
+    def __init__(
+        self,
+        shape: Sequence[int],
+        *,
+        mode: str = "row",
+        eps: float = 1e-12,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, raw: Tensor) -> Tensor: ...
+
 class WeightNorm(_weight_norm.WeightNorm):
     """Divide each slice of a raw weight by its length, and multiply it by a learned one."""
     def __init__(
@@ -2896,6 +3237,20 @@ class WeightNorm(_weight_norm.WeightNorm):
         shape: Sequence[int],
         *,
         dim: int | None = 0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, raw: Tensor) -> Tensor: ...
+
+class WeightStandardization(_weight_standardization.WeightStandardization):
+    """Subtract each filter's mean, and divide by its standard deviation."""
+    def __init__(
+        self,
+        shape: Sequence[int],
+        *,
+        eps: float = 1e-05,
+        unbiased: bool = True,
+        eps_inside: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
