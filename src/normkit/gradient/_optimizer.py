@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import Card
+from normkit.gradient._sharded import agreed, is_sharded, local
 
 Groups = Iterable[Any]  # parameters, or groups of them as torch's optimizers take them
 
@@ -17,32 +19,55 @@ Groups = Iterable[Any]  # parameters, or groups of them as torch's optimizers ta
 class Optimizer(torch.optim.Optimizer):
     """A real ``torch.optim.Optimizer``; a method says what one group does with its gradients (:meth:`update`).
 
-    Parameters without a gradient are left alone; complex and sparse gradients are refused before anything moves.
+    Parameters without a gradient are left alone. Complex parameters, sparse gradients, and with :attr:`finite`
+    gradients that hold a NaN or an infinity are refused before anything moves; a loss scaler, which leaves such steps
+    out, comes before. A gradient of another type than its parameter's is cast to that.
+
+    Every optimizer takes ``maximize``, and ``foreach``: whether the parameters of a group are worked on together; None
+    lets the device decide. The numbers are the same to the last rounding.
     """
 
     card: ClassVar[Card]
+    finite = True  # whether each step looks for NaN and infinities first, which waits for an accelerator
 
     def __init__(self, params: Groups, **defaults: Any):
-        super().__init__(params, {**defaults, "maximize": bool(defaults.get("maximize", False))})
+        super().__init__(params, {"maximize": False, "foreach": None, **defaults})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group, its own settings checked as the others' are."""
-        self.check({**self.defaults, **param_group})
-        super().add_param_group(param_group)
+        group = {**param_group, "params": listed(param_group["params"])}
+        if not group["params"]:
+            raise ValueError(f"{type(self).__name__}: params has a group without parameters")
+        self.check({**self.defaults, **group})
+        super().add_param_group(group)
 
     def check(self, group: dict[str, Any]) -> None:
         """Require sound settings of a group; a method adds its own."""
-        check.number(self, "lr", float(group["lr"]), 0.0)
+        check.number(self, "lr", _plain(group["lr"]), 0.0)
         for name in ("weight_decay", "eps"):
             if name in group:
                 check.eps(self, group[name], name)
         for beta in group.get("betas", ()):
             if not 0.0 <= check.number(self, "betas", beta) < 1.0:
                 raise ValueError(f"{type(self).__name__}: betas must lie in [0, 1), not {tuple(group['betas'])}")
+        if group.get("momentum") is not None and not 0.0 <= check.number(self, "momentum", group["momentum"]) < 1.0:
+            raise ValueError(f"{type(self).__name__}: momentum must lie in [0, 1), not {group['momentum']}")
 
     def update(self, params: Sequence[Tensor], grads: Sequence[Tensor], states: Sequence[dict], group: dict) -> None:
         """Move the parameters of a group."""
         raise NotImplementedError
+
+    def moved(self, group: dict) -> list[Tensor]:
+        """The parameters of a group that a step moves."""
+        return [p for p in group["params"] if p.grad is not None]
+
+    def prepare(self, work: Sequence[tuple[list[Tensor], dict]]) -> None:
+        """Do what comes before all groups; the gradients have been checked."""
+
+    def parts(self, params: list[Tensor], group: dict) -> Iterator[list[Tensor]]:
+        """Divide the parameters of a group into those that are worked on together."""
+        together = group["foreach"] or (group["foreach"] is None and not any(p.is_cpu for p in params))
+        yield from [params] if together else ([p] for p in params)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -51,35 +76,158 @@ class Optimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        work = [([p for p in group["params"] if p.grad is not None], group) for group in self.param_groups]
-        for params, _ in work:
-            self._refuse(params)
+        work = [(self.moved(group), group) for group in self.param_groups]
+        self._refuse(work)
+        self.prepare(work)
         for params, group in work:
-            grads = [-p.grad if group["maximize"] else p.grad for p in params]
-            if params:
-                self.update(params, grads, [self.state[p] for p in params], group)
+            for part in self.parts(params, group) if params else ():
+                self.update(part, gradients(part, group), [self.state[p] for p in part], group)
         return loss
 
-    def _refuse(self, params: Sequence[Tensor]) -> None:
+    def _refuse(self, work: Sequence[tuple[list[Tensor], dict]]) -> None:
+        params = [p for own, _ in work for p in own]
         for p in params:
-            assert p.grad is not None
-            if p.grad.is_sparse or p.is_complex():
-                what = "sparse gradient" if p.grad.is_sparse else "complex parameter"
+            if p.is_complex() or (p.grad is not None and p.grad.layout is not torch.strided):
+                what = "complex parameter" if p.is_complex() else "sparse gradient"
                 raise TypeError(
                     f"{type(self).__name__}: params has a {what} of shape {tuple(p.shape)}; dense real ones are wanted"
                 )
+        if self.finite and not all_finite([p.grad for p in params if p.grad is not None]):
+            raise FloatingPointError(f"{type(self).__name__}: {self._where(work)}; nothing has moved")
+
+    def _where(self, work: Sequence[tuple[list[Tensor], dict]]) -> str:
+        for place, (params, _) in enumerate(work):
+            for p in params:
+                if p.grad is not None and not all_finite([p.grad]):
+                    return f"the gradient of a parameter of shape {tuple(p.shape)}, group {place}, is not finite"
+        return "a gradient on another process is not finite"
 
 
-def adam_moments(
-    state: dict, parameter: Tensor, grad: Tensor, betas: tuple[float, float]
-) -> tuple[Tensor, Tensor, int]:
-    """Move both moments of Adam by ``grad``; return them, and the number of the step."""
-    if not state:
-        state["step"] = torch.tensor(0.0)
-        state["exp_avg"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
-        state["exp_avg_sq"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
-    state["step"] += 1
-    first, second = state["exp_avg"], state["exp_avg_sq"]
-    first.lerp_(grad.to(first.dtype), 1 - betas[0])
-    second.mul_(betas[1]).addcmul_(grad.to(second.dtype), grad.to(second.dtype), value=1 - betas[1])
-    return first, second, int(state["step"])
+def _plain(lr: Any) -> Any:
+    """The number of a learning rate, which may be a tensor."""
+    return lr.item() if isinstance(lr, Tensor) else lr
+
+
+def listed(params: Any) -> list[Any]:
+    """The parameters of a group: one tensor, several, or several with their names."""
+    return [params] if isinstance(params, Tensor) else list(params)
+
+
+def tensors(params: Any) -> list[Tensor]:
+    """The parameters of a group without their names."""
+    return [p[1] if isinstance(p, tuple) else p for p in listed(params)]
+
+
+def gradients(params: Sequence[Tensor], group: dict) -> list[Tensor]:
+    """The gradients to go down along, in the types of the parameters; where there is none, zeros."""
+    found = [torch.zeros_like(p) if p.grad is None else p.grad.to(p.dtype) for p in params]
+    return list(torch._foreach_neg(found)) if group["maximize"] else found
+
+
+@torch._dynamo.disable
+def all_finite(grads: Sequence[Tensor]) -> bool:
+    """Whether no gradient has a NaN or an infinity, those that other processes hold a part of included.
+
+    >>> all_finite([torch.ones(2), torch.tensor([3e38, 3e38])]), all_finite([torch.tensor(float("nan"))])
+    (True, False)
+    """
+    if not grads:
+        return True
+    own = [local(g) for g in grads]
+    total = torch.stack([g.sum().to(own[0].device, torch.float32) for g in own])
+    wrong = ~total.isfinite().all()
+    if not is_sharded(grads) and not wrong:
+        return True
+    if wrong:  # a sum overflows where its terms do not
+        wrong = ~torch.stack([g.isfinite().all().to(own[0].device) for g in own]).all()
+    return not agreed(wrong, grads)
+
+
+BLOCK = 1 << 15  # entries: what a few tensors have of them stays in the cache of a core
+
+
+def entrywise(work: Callable[..., None], *lists: Sequence[Any]) -> None:
+    """Call ``work`` with lists of tensors whose entries do not know each other, and of numbers, one of each a parameter.
+
+    On CPU it is called for blocks of one parameter after the other, so that what it writes in between stays in cache;
+    elsewhere once.
+    """
+    lists = tuple([local(x) if isinstance(x, Tensor) and x.dim() else x for x in xs] for xs in lists)
+    if not all(isinstance(x, Tensor) and x.is_cpu for x in lists[0]) or torch.compiler.is_compiling():
+        return work(*lists)
+    for own in zip(*lists, strict=True):
+        for block in _blocks(own):
+            work(*([x] for x in block))
+
+
+def _blocks(own: Sequence[Any]) -> Iterable[tuple[Any, ...]]:
+    large = own[0].numel() > 2 * BLOCK
+    if not large or not all(x.is_contiguous() for x in own if isinstance(x, Tensor) and x.dim()):
+        return [tuple(own)]
+    cut = (x.view(-1).split(BLOCK) if isinstance(x, Tensor) and x.dim() else itertools.repeat(x) for x in own)
+    return zip(*cut, strict=False)
+
+
+def kept(params: Sequence[Tensor], states: Sequence[dict], *names: str) -> list[list[Tensor]]:
+    """The tensors of a state, by name, zeros like the parameters at first; ``step`` is a number."""
+    for p, state in zip(params, states, strict=True):
+        for name in names:
+            if name not in state:
+                state[name] = (
+                    torch.tensor(0.0) if name == "step" else torch.zeros_like(p, memory_format=torch.preserve_format)
+                )
+    return [[state[name] for state in states] for name in names]
+
+
+def counted(steps: Sequence[Tensor]) -> list[Any]:
+    """Count a step, and return the numbers that the steps now have."""
+    for step in steps:
+        step += 1
+    return [step if torch.compiler.is_compiling() else step.item() for step in steps]
+
+
+def move_moments(grads: Sequence[Tensor], firsts: list[Tensor], seconds: list[Tensor], betas: tuple) -> None:
+    """Move both moments of Adam."""
+    torch._foreach_lerp_(firsts, list(grads), 1 - betas[0])
+    torch._foreach_mul_(seconds, betas[1])
+    torch._foreach_addcmul_(seconds, list(grads), list(grads), 1 - betas[1])
+
+
+def adam(
+    params: Sequence[Tensor],
+    grads: Sequence[Tensor],
+    states: Sequence[dict],
+    *,
+    lr: float,
+    betas: tuple[float, float],
+    eps: float,
+    weight_decay: float,
+    amsgrad: bool = False,
+) -> None:
+    """Take a step of AdamW, as ``torch.optim.AdamW`` does."""
+    names = ("step", "exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if amsgrad else []))
+    steps, firsts, *squares = kept(params, states, *names)
+    numbers = counted(steps)
+    rates = [-lr / (1 - betas[0] ** t) for t in numbers]
+    roots = [(1 - betas[1] ** t) ** 0.5 for t in numbers]
+
+    def work(params, grads, rates, roots, firsts, seconds, most=None):
+        if weight_decay:
+            torch._foreach_mul_(params, 1 - lr * weight_decay)
+        move_moments(grads, firsts, seconds, betas)
+        if most is not None:
+            torch._foreach_maximum_(most, seconds)
+        below = torch._foreach_sqrt(seconds if most is None else most)
+        torch._foreach_div_(below, roots)
+        torch._foreach_add_(below, eps)
+        add_quotients(params, firsts, below, rates)
+
+    entrywise(work, params, grads, rates, roots, firsts, *squares)
+
+
+def add_quotients(params: list[Tensor], above: list[Tensor], below: list[Tensor], rates: list[Any]) -> None:
+    """Add ``above / below``, times a rate each, to the parameters."""
+    if torch.compiler.is_compiling():  # then rates are tensors
+        torch._foreach_add_(params, torch._foreach_mul(torch._foreach_div(above, below), rates))
+    else:
+        torch._foreach_addcdiv_(params, above, below, rates)

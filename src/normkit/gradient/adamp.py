@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._optimizer import Groups, Optimizer, adam_moments
+from normkit.gradient._optimizer import Groups, Optimizer, counted, entrywise, kept, move_moments
+from normkit.gradient._projection import project
 
 
 @method(
@@ -45,6 +46,7 @@ class AdamP(Optimizer):
         wd_ratio: the part of the decay that is left where the step is projected.
         nesterov: look ahead along the momentum.
         maximize: go up instead of down.
+        foreach: work on the parameters of a group together; None: not on CPU.
 
     State of a parameter: ``step``, ``exp_avg``, ``exp_avg_sq``.
 
@@ -63,6 +65,7 @@ class AdamP(Optimizer):
         wd_ratio: float = 0.1,
         nesterov: bool = False,
         maximize: bool = False,
+        foreach: bool | None = None,
     ):
         super().__init__(
             params,
@@ -74,6 +77,7 @@ class AdamP(Optimizer):
             wd_ratio=wd_ratio,
             nesterov=nesterov,
             maximize=maximize,
+            foreach=foreach,
         )
 
     def check(self, group: dict) -> None:
@@ -84,28 +88,30 @@ class AdamP(Optimizer):
 
     def update(self, params: Sequence[Tensor], grads: Sequence[Tensor], states: Sequence[dict], group: dict) -> None:
         """Move the parameters of a group."""
-        beta, beta_square = group["betas"]
-        for w, g, state in zip(params, grads, states, strict=True):
-            first, second, step = adam_moments(state, w, g, group["betas"])
-            if group["nesterov"]:
-                first = beta * first + (1 - beta) * g
-            u = first / (second.sqrt() / math.sqrt(1 - beta_square**step) + group["eps"])
+        steps, firsts, seconds = kept(params, states, "step", "exp_avg", "exp_avg_sq")
+        numbers = counted(steps)
+        directions = self.directions(grads, firsts, seconds, numbers, group)
+        for w, g, u, t in zip(params, grads, directions, numbers, strict=True):
             u, projected = project(w, g, u, group["delta"], group["eps"])
             ratio = group["wd_ratio"] if projected else 1.0
-            w.mul_(1 - group["lr"] * group["weight_decay"] * ratio)
-            w.add_(u.to(w.dtype), alpha=-group["lr"] / (1 - beta**step))
+            if group["weight_decay"]:
+                w.mul_(1 - group["lr"] * group["weight_decay"] * ratio)
+            w.add_(u, alpha=-group["lr"] / (1 - group["betas"][0] ** t))
 
+    def directions(self, grads, firsts, seconds, numbers, group) -> list[Tensor]:
+        """Move the moments, and return Adam's directions without the correction of the first."""
+        beta, beta_square = group["betas"]
+        found = [torch.empty_like(m) for m in firsts]
+        roots = [(1 - beta_square**t) ** 0.5 for t in numbers]
 
-def project(w: Tensor, g: Tensor, u: Tensor, delta: float, eps: float) -> tuple[Tensor, bool]:
-    """Take the share along ``w`` off ``u`` where ``g`` stands nearly upright on ``w``; tell whether it did."""
-    if w.dim() < 2:
-        return u, False
-    for view in ((len(w), -1), (1, -1)):
-        rows, along = w.reshape(view), g.reshape(view)
-        length = rows.norm(dim=1, keepdim=True)
-        product = (rows * along).sum(1, keepdim=True)
-        cosine = product.abs() / (length.clamp(min=eps) * along.norm(dim=1, keepdim=True).clamp(min=eps))
-        if cosine.max() < delta / math.sqrt(rows.shape[1]):
-            n, step = rows / (length + eps), u.reshape(view)
-            return (step - n * (n * step).sum(1, keepdim=True)).view_as(u), True
-    return u, False
+        def work(found, grads, firsts, seconds, roots):
+            move_moments(grads, firsts, seconds, group["betas"])
+            below = torch._foreach_sqrt(seconds)
+            torch._foreach_div_(below, roots)
+            torch._foreach_add_(below, group["eps"])
+            above = torch._foreach_lerp(grads, firsts, beta) if group["nesterov"] else firsts
+            for u, a, b in zip(found, above, below, strict=True):
+                torch.div(a, b, out=u)
+
+        entrywise(work, found, grads, firsts, seconds, roots)
+        return found

@@ -1,0 +1,96 @@
+"""Optimizers that change the gradient, or the weight, around another optimizer's step."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from normkit import catalog
+from normkit.gradient._optimizer import Groups, Optimizer
+from normkit.kinds import OPTIMIZER
+
+Base = Callable[..., torch.optim.Optimizer]
+
+
+def base_named(owner: object, name: Any) -> Base:
+    """Return an optimizer of ``torch.optim`` or of the catalogue; case does not matter.
+
+    >>> base_named("agc", "AdamW").__name__, base_named("agc", "sgdp").__name__
+    ('AdamW', 'SGDP')
+    """
+    known = {key.lower(): found for key, found in vars(torch.optim).items() if inspect.isclass(found)}
+    known = {key: found for key, found in known.items() if found is not torch.optim.Optimizer}
+    if isinstance(name, str) and name.lower() in known:
+        return known[name.lower()]
+    return catalog.choose(owner, "base", name, OPTIMIZER).card.entry
+
+
+class Based(Optimizer):
+    """An optimizer around another one, which has the same groups and the same state.
+
+    A method says what it does to gradients (:meth:`changed`), and after the step (:meth:`finish`). The gradients on the
+    parameters stay as they are.
+    """
+
+    def __init__(self, params: Groups, base: str, own: dict[str, Any], options: dict[str, Any]):
+        self.base = base
+        build = base_named(self, base)
+        taken = inspect.signature(build).parameters
+        for key in options:
+            if key not in taken:
+                raise TypeError(f"{type(self).__name__}: the base {base!r} takes no argument {key!r}")
+        inner = build([torch.nn.Parameter(torch.zeros(2, 2))], **options)
+        super().__init__(params, **{**inner.defaults, **own})
+
+    def __getstate__(self) -> dict:
+        return {**super().__getstate__(), "base": self.base}
+
+    def inner(self) -> torch.optim.Optimizer:
+        """The base, on this optimizer's groups and state."""
+        made = self.__dict__.get("_inner")
+        if made is None:
+            build: Any = base_named(self, self.base)
+            made = self._inner = build([torch.nn.Parameter(torch.zeros(2, 2))], **self._given(build))
+        made.param_groups, made.state = self.param_groups, self.state
+        return made
+
+    def _given(self, build: Base) -> dict[str, Any]:
+        taken = inspect.signature(build).parameters
+        return {key: value for key, value in self.defaults.items() if key in taken and key != "params"}
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take one step; ``closure`` works out the loss anew, as torch's optimizers have it."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        work = [(self.moved(group), group) for group in self.param_groups]
+        self._refuse(work)
+        self.prepare(work)
+        before = [(p, p.grad) for params, _ in work for p in params]
+        try:
+            for params, group in work:
+                for p in params:
+                    p.grad = self.changed(p, group)
+            self.base_step(work)
+        finally:
+            for p, grad in before:
+                p.grad = grad
+        self.finish(work)
+        return loss
+
+    def base_step(self, work: Sequence[tuple[list[Tensor], dict]]) -> None:
+        """Take the base's step."""
+        self.inner().step()
+
+    def changed(self, p: Tensor, group: dict) -> Tensor:
+        """The gradient that the base gets."""
+        raise NotImplementedError
+
+    def finish(self, work: Sequence[tuple[list[Tensor], dict]]) -> None:
+        """Do what comes after the base's step."""

@@ -1,0 +1,110 @@
+"""What optimizers of matrices share: many of one shape in one product, and vectors that get Adam."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from normkit.gradient._optimizer import Groups, Optimizer, adam
+from normkit.gradient._sharded import shared_out
+
+BATCH = 1 << 23  # entries that are worked on together at most: more of them only need more memory
+Work = Callable[[Tensor], Tensor]  # from matrices (..., rows, columns) to as many of the same shape
+
+
+class MatrixOptimizer(Optimizer):
+    """An optimizer of matrices: a method says what is a matrix to it, and moves those; what is none gets Adam.
+
+    With ``sync`` the matrices are shared out over the processes of ``process_group``, which must hold the same
+    gradients, as ``DistributedDataParallel`` leaves them: each is worked on by one, and all get the result. Matrices
+    that are distributed tensors, those of ``fully_shard`` or of tensor parallelism, are shared out over their mesh.
+    """
+
+    sync = False
+    process_group = None
+
+    def __init__(self, params: Groups, *, sync: bool = False, process_group: Any = None, **defaults: Any):
+        self.sync, self.process_group = sync, process_group
+        super().__init__(params, **defaults)
+
+    def __getstate__(self) -> dict:
+        return {**super().__getstate__(), "sync": self.sync, "process_group": self.process_group}
+
+    def is_matrix(self, p: Tensor, group: dict) -> bool:
+        """Whether a parameter is a matrix to the method."""
+        raise NotImplementedError
+
+    def parts(self, params: list[Tensor], group: dict) -> Iterator[list[Tensor]]:
+        """Work on all matrices of a group together, on any device, unless ``foreach`` forbids it."""
+        yield from ([p] for p in params) if group["foreach"] is False else [params]
+
+    def update(self, params: Sequence[Tensor], grads: Sequence[Tensor], states: Sequence[dict], group: dict) -> None:
+        """Move the parameters of a group, its matrices and the others."""
+        for call, wanted in ((self.move, True), (self.move_others, False)):
+            own = [i for i, p in enumerate(params) if self.is_matrix(p, group) == wanted]
+            if own:
+                call(*([xs[i] for i in own] for xs in (params, grads, states)), group)
+
+    def move(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> None:
+        """Move matrices."""
+        raise NotImplementedError
+
+    def move_others(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> None:
+        """Move what is no matrix, by Adam with decoupled decay."""
+        adam(params, grads, states, **{name: group[name] for name in ("lr", "betas", "eps", "weight_decay")})
+
+    def directions(self, matrices: list[Tensor], work: Work, group: dict) -> list[Tensor]:
+        """Do some work on matrices (..., rows, columns), whole ones, wherever they lie."""
+
+        def on_some(matrices: list[Tensor]) -> list[Tensor]:
+            found = batched([as_matrix(x) for x in matrices], work, group["foreach"] is not False)
+            return [y.reshape(x.shape) for x, y in zip(matrices, found, strict=True)]
+
+        return shared_out(matrices, on_some, sync=self.sync, process_group=self.process_group)
+
+
+def as_matrix(x: Tensor) -> Tensor:
+    """A parameter as a matrix, or as a stack of them: of a kernel (out, in, ...) all but the first axis is one.
+
+    >>> as_matrix(torch.ones(4, 3, 2, 2)).shape, as_matrix(torch.ones(8, 3, 5)).shape
+    (torch.Size([4, 12]), torch.Size([8, 3, 5]))
+    """
+    return x.flatten(1) if x.dim() > 3 else x
+
+
+def batched(matrices: Sequence[Tensor], work: Work, together: bool = True) -> list[Tensor]:
+    """Do some work on every matrix, with those of one shape and its transpose in one call.
+
+    >>> [x.shape for x in batched([torch.ones(2, 3), torch.ones(3, 2)], lambda x: x / x.norm())]
+    [torch.Size([2, 3]), torch.Size([3, 2])]
+    """
+    found: list[Tensor] = [torch.empty(0)] * len(matrices)
+    for places in _of_one_shape(matrices) if together else ([i] for i in range(len(matrices))):
+        stacked = torch.stack([matrices[i] for i in places]) if len(places) > 1 else matrices[places[0]][None]
+        for i, result in zip(places, work(stacked), strict=True):
+            found[i] = result
+    return found
+
+
+def _of_one_shape(matrices: Sequence[Tensor]) -> Iterator[list[int]]:
+    places: dict[object, list[int]] = {}
+    for i, x in enumerate(matrices):
+        places.setdefault((x.shape, x.dtype, x.device), []).append(i)
+    for own in places.values():
+        most = max(1, BATCH // max(1, matrices[own[0]].numel()))
+        yield from (own[start : start + most] for start in range(0, len(own), most))
+
+
+def newton_schulz(x: Tensor, steps: int, coefficients: tuple[float, float, float]) -> Tensor:
+    """Bring the singular values of matrices (..., rows, columns) near 1, by a polynomial of odd powers, repeated."""
+    (a, b, c), shape, tall = coefficients, x.shape, x.shape[-2] > x.shape[-1]
+    x = x.reshape(-1, *shape[-2:])
+    x = x.mT if tall else x
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for _ in range(steps):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return (x.mT if tall else x).reshape(shape)

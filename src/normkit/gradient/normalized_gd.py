@@ -1,0 +1,107 @@
+"""Normalized gradient descent: steps of one length, whatever the gradient's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from normkit import check
+from normkit.catalog import method
+from normkit.gradient._optimizer import Groups, Optimizer, entrywise, kept
+from normkit.gradient._sharded import whole
+from normkit.statistics import accurate
+
+
+@method(
+    "normalized-gd",
+    paper="Beyond Convexity: Stochastic Quasi-Convex Optimization (Hazan et al., 2015), arXiv 1507.02030",
+    shape="...",
+    provenance="the equations, in float64; a baseline of several papers, none of which has code of its own for it",
+    exempt={"groups": "the length of a step is that of all groups together"},
+    replaces=("sgd",),
+)
+class NormalizedGD(Optimizer):
+    """Divide the gradient by its length, of all parameters or of each tensor, then step.
+
+    The length of a step is the learning rate: plateaus are crossed as fast as cliffs. With N the length of all
+    gradients together, or of the one tensor,
+
+        u = g / (N + eps),    b <- momentum b + u with momentum
+        w <- w (1 - lr weight_decay) - lr (b, or u without momentum)
+
+    Momentum gathers normalized gradients. A gradient of zero gives a step of zero.
+
+    Args:
+        params: parameters, or groups of them.
+        lr: the length of a step.
+        momentum: the share of the old direction that is kept.
+        weight_decay: the share of a weight that is taken off a step, times the learning rate.
+        eps: added to the length.
+        scope: ``"global"`` or ``"tensor"``: whose length it is.
+        maximize: go up instead of down.
+        foreach: work on the parameters of a group together; None: not on CPU.
+
+    State of a parameter: ``momentum_buffer`` with momentum, else none.
+
+    Normalized gradient descent, as in Beyond Convexity (Hazan et al., 2015), arXiv 1507.02030.
+    """
+
+    def __init__(
+        self,
+        params: Groups,
+        lr: float = 1.0,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        eps: float = 1e-12,
+        scope: str = "global",
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+    ):
+        super().__init__(
+            params,
+            lr=lr,
+            momentum=momentum,
+            weight_decay=weight_decay,
+            eps=eps,
+            scope=scope,
+            maximize=maximize,
+            foreach=foreach,
+        )
+
+    def check(self, group: dict) -> None:
+        """Require sound settings of a group."""
+        super().check(group)
+        check.choice(self, "scope", group["scope"], ("global", "tensor"))
+
+    def prepare(self, work: Sequence[tuple[list[Tensor], dict]]) -> None:
+        """Work out the length of all gradients."""
+        self.length = length([p.grad for params, _ in work for p in params if p.grad is not None])
+
+    def update(self, params: Sequence[Tensor], grads: Sequence[Tensor], states: Sequence[dict], group: dict) -> None:
+        """Move the parameters of a group."""
+        everyone = group["scope"] == "global"
+        own = [self.length.to(g.device) if everyone else length([g]) for g in grads]
+        scales = [(1 / (norm + group["eps"])).to(p.dtype) for norm, p in zip(own, params, strict=True)]
+        buffers = kept(params, states, "momentum_buffer") if group["momentum"] else []
+
+        def work(params, grads, scales, buffers=None):
+            steps = torch._foreach_mul(grads, scales)
+            if buffers is not None:
+                torch._foreach_mul_(buffers, group["momentum"])
+                torch._foreach_add_(buffers, steps)
+            if group["weight_decay"]:
+                torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
+            torch._foreach_add_(params, steps if buffers is None else buffers, alpha=-group["lr"])
+
+        entrywise(work, params, grads, scales, *buffers)
+
+
+def length(grads: Sequence[Tensor]) -> Tensor:
+    """The length of several gradients together."""
+    if not grads:
+        return torch.zeros(())
+    lengths = [whole(torch.linalg.vector_norm(g, dtype=accurate(g[:0]).dtype)) for g in grads]
+    return torch.linalg.vector_norm(torch.stack([x.to(lengths[0].device) for x in lengths]))

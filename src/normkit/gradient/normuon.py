@@ -1,0 +1,144 @@
+"""NorMuon: Muon whose neurons all move equally far."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from normkit import check
+from normkit.catalog import method
+from normkit.gradient._muon import Momentum, step, wideness
+from normkit.gradient._optimizer import Groups
+from normkit.gradient._sharded import settled, whole
+from normkit.statistics import accurate
+
+TINY = 1e-10
+
+
+@method(
+    "normuon",
+    paper="NorMuon: Making Muon more efficient and scalable (Li et al., 2025), arXiv 2510.05491",
+    shape="N C",
+    example={"ns_dtype": None},
+    replaces=("adamw",),
+    exempt={"no-gradient": "in the authors' code momentum goes on where there is no gradient"},
+)
+class NorMuon(Momentum):
+    """Divide each row of Muon's direction by its size in the past, then step.
+
+    Rows of an orthogonalized momentum still differ in length, so that some neurons learn fast and some hardly. With O
+    Muon's direction, before its factor for the shape, and s its length,
+
+        v <- beta2 v + (1 - beta2) (mean of O^2 over the last axis)
+        N = O / (sqrt(v) + 1e-10)
+        "spectral":   w <- w (1 - lr weight_decay) - lr sqrt(max(1, rows / columns)) N s / |N|
+        "match_rms":  w <- w (1 - lr weight_decay) - 0.2 lr sqrt(rows columns) N / |N|
+
+    A kernel (out, in, h, w) is orthogonalized as a matrix, but rows, columns and lengths are those of its last two
+    axes, as in the authors' code. A parameter without a gradient is moved as by one of zero, but does not decay.
+
+    Args:
+        params: matrices, or groups of parameters; those with ``use_muon=False`` get Adam, as in Muon.
+        lr: the learning rate.
+        momentum: the share of the old direction that is kept.
+        beta2: the share of the old value in the mean of squares.
+        weight_decay: the share of a weight that is taken off a step, times the learning rate.
+        nesterov: look ahead along the momentum; the paper does not.
+        ns_steps: rounds of the polynomial that orthogonalizes.
+        ns_coefficients: of its odd powers 1, 3 and 5.
+        ns_dtype: the type that it is worked out in, as a word; None: that of the parameter.
+        adjust_lr: ``"spectral"``, a step as long as Muon's, as in the authors' code, or ``"match_rms"``, entries of
+            0.2 lr in the mean, as in the paper, for matrices of two axes.
+        betas: of Adam's groups.
+        eps: of Adam's groups.
+        sync: share the matrices out over processes that hold the same gradients.
+        process_group: the processes, default all.
+        maximize: go up instead of down.
+        foreach: work on matrices of one shape in one product; None: yes.
+
+    State of a parameter: ``momentum_buffer``, ``second_momentum_buffer``; of Adam's: ``step``, ``exp_avg``,
+    ``exp_avg_sq``.
+
+    NorMuon (Li et al., 2025), arXiv 2510.05491. Differs from the authors' code in: the direction has the parameter's
+    type before its squares are averaged, which torch needs now.
+    """
+
+    def __init__(
+        self,
+        params: Groups,
+        lr: float = 0.02,
+        momentum: float = 0.95,
+        beta2: float = 0.95,
+        weight_decay: float = 0.0,
+        nesterov: bool = True,
+        ns_steps: int = 5,
+        ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315),
+        ns_dtype: str | None = "bfloat16",
+        adjust_lr: str = "spectral",
+        betas: tuple[float, float] = (0.9, 0.95),
+        eps: float = 1e-10,
+        *,
+        sync: bool = False,
+        process_group: Any = None,
+        maximize: bool = False,
+        foreach: bool | None = None,
+    ):
+        super().__init__(
+            params,
+            lr=lr,
+            momentum=momentum,
+            beta2=beta2,
+            weight_decay=weight_decay,
+            nesterov=nesterov,
+            ns_steps=ns_steps,
+            ns_coefficients=ns_coefficients,
+            ns_dtype=ns_dtype,
+            adjust_lr=adjust_lr,
+            betas=betas,
+            eps=eps,
+            sync=sync,
+            process_group=process_group,
+            maximize=maximize,
+            foreach=foreach,
+        )
+
+    def check(self, group: dict) -> None:
+        """Require sound settings of a group."""
+        super().check(group)
+        check.choice(self, "adjust_lr", group["adjust_lr"], ("spectral", "match_rms"))
+        if not 0.0 <= check.number(self, "beta2", group["beta2"]) < 1.0:
+            raise ValueError(f"{type(self).__name__}: beta2 must lie in [0, 1), not {group['beta2']}")
+
+    def check_shape(self, p: Tensor, group: dict) -> None:
+        """Require a matrix, a stack of them or a kernel; with ``match_rms``, a matrix."""
+        super().check_shape(p, group)
+        if group["adjust_lr"] == "match_rms" and p.dim() != 2:
+            raise ValueError(
+                f'{type(self).__name__}: adjust_lr="match_rms" takes matrices of two axes, and params has one of '
+                f"shape {tuple(p.shape)}"
+            )
+
+    def move(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> None:
+        """Move matrices."""
+        found = self.orthogonal(params, grads, states, group)
+        found = [self.evened(o.to(p.dtype), state, group) for o, p, state in zip(found, params, states, strict=True)]
+        spectral = group["adjust_lr"] == "spectral"
+        rates = [group["lr"] * (wideness(p) if spectral else 0.2 * math.sqrt(p.numel())) for p in params]
+        decay = group["lr"] * group["weight_decay"]
+        step(params, found, rates, [1.0 if p.grad is None else 1 - decay for p in params])
+
+    def evened(self, o: Tensor, state: dict, group: dict) -> Tensor:
+        """Divide each row by its past size, and give the whole its length back, or one of 1."""
+        mean = settled(accurate(o).square().mean(-1, keepdim=True)).to(o.dtype)
+        if "second_momentum_buffer" not in state:
+            state["second_momentum_buffer"] = torch.zeros_like(mean)
+        state["second_momentum_buffer"].lerp_(mean, 1 - group["beta2"])
+        even = o / (state["second_momentum_buffer"].sqrt() + TINY)
+        if group["adjust_lr"] == "match_rms":
+            return even / whole(even.norm()).clamp(min=TINY)
+        return even * (
+            settled(o.norm(dim=(-2, -1), keepdim=True)) / (settled(even.norm(dim=(-2, -1), keepdim=True)) + TINY)
+        )

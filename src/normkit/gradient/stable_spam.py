@@ -1,0 +1,151 @@
+"""Stable-SPAM: Adam on gradients without spikes, of a length that history gives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from normkit import check
+from normkit.catalog import method
+from normkit.gradient._optimizer import Groups, Optimizer, adam, kept
+from normkit.gradient._sharded import whole
+from normkit.statistics import accurate
+
+
+@method(
+    "stable-spam",
+    paper="Stable-SPAM: How to Train in 4-Bit More Stably than 16-Bit Adam (Huang et al., 2025), arXiv 2502.17055",
+    shape="...",
+    replaces=("adam", "adamw"),
+)
+class StableSPAM(Optimizer):
+    """Clip each gradient's largest entries, give it the length that its past ones had, then take Adam's step.
+
+    For training in few bits, or any that has spikes. Of one tensor, with s the number of its steps:
+
+        h = (running mean of max|g|, rate gamma3) / (1 - gamma3^s);    where |g| > h:  g <- g h / max|g|
+        a, b = running means of |g| and |g|^2, rates gamma1 and gamma2, each over 1 - gamma^s
+        g <- g / |g| a / (sqrt(b) + eps),    then Adam's step with g
+
+    With ``total_T``, gamma1 and the first beta fall on a cosine to ``eta_min`` of their value.
+
+    Every ``update_proj_gap`` steps the moments start anew: that very step still uses the old ones with the corrections
+    of a first step, and leaves nothing in the new ones. The authors' code does this.
+
+    Args:
+        params: parameters, or groups of them.
+        lr: the learning rate.
+        betas: shares of the old value in the moments.
+        eps: added to the denominators.
+        weight_decay: the share of a weight that is taken off before a step, times the learning rate.
+        amsgrad: divide by the largest second moment so far.
+        gamma1: share of the old value in the mean of lengths; -1: that of the first moment.
+        gamma2: share of the old value in the mean of squared lengths.
+        gamma3: share of the old value in the mean of largest entries.
+        total_T: steps of the cosine; None: none.
+        eta_min: where the cosine ends.
+        update_proj_gap: steps from one new start of the moments to the next; 0: never.
+        maximize: go up instead of down.
+        foreach: take Adam's steps of a group together; None: not on CPU.
+
+    State of a parameter: ``step``, ``exp_avg``, ``exp_avg_sq``, ``m_norm_t``, ``v_norm_t``, ``m_max_t``, with amsgrad
+    ``max_exp_avg_sq``; of a group: ``total_steps``.
+
+    Stable-SPAM (Huang et al., 2025), arXiv 2502.17055.
+    """
+
+    def __init__(
+        self,
+        params: Groups,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        gamma1: float = 0.7,
+        gamma2: float = 0.9,
+        gamma3: float = 0.999,
+        total_T: int | None = None,
+        eta_min: float = 0.5,
+        update_proj_gap: int = 1000,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+    ):
+        for name, value in (("gamma1", gamma1), ("gamma2", gamma2), ("gamma3", gamma3)):
+            least = -1.0 if name == "gamma1" else 0.0
+            if check.number(self, name, value, least) >= 1 or -1 < value < 0:
+                raise ValueError(f"{type(self).__name__}: {name} must lie in [0, 1), not {value}")
+        self.gammas = (betas[0] if gamma1 == -1 else gamma1, gamma2, gamma3)
+        self.total_T = None if total_T is None else check.size(self, "total_T", total_T)
+        self.eta_min = check.number(self, "eta_min", eta_min, 0.0, 1.0)
+        self.update_proj_gap = check.size(self, "update_proj_gap", update_proj_gap, least=0)
+        super().__init__(
+            params,
+            lr=lr,
+            betas=betas,
+            eps=eps,
+            weight_decay=weight_decay,
+            amsgrad=amsgrad,
+            total_steps=0,
+            maximize=maximize,
+            foreach=foreach,
+        )
+
+    def __getstate__(self) -> dict:
+        own = ("gammas", "total_T", "eta_min", "update_proj_gap")
+        return {**super().__getstate__(), **{name: getattr(self, name) for name in own}}
+
+    def add_param_group(self, param_group: dict) -> None:
+        """Add a group, which joins the count of steps."""
+        done = self.param_groups[0]["total_steps"] if self.param_groups else 0
+        super().add_param_group({"total_steps": done, **param_group})
+
+    def prepare(self, work: Sequence[tuple[list[Tensor], dict]]) -> None:
+        """Count the step."""
+        for _, group in work:
+            group["total_steps"] += 1
+
+    def share(self, done: int) -> float:
+        """The part of gamma1 and of the first beta that the cosine leaves."""
+        if self.total_T is None:
+            return 1.0
+        return self.eta_min + (1 - self.eta_min) * (1 + math.cos(math.pi * done / (self.total_T + 1))) / 2
+
+    def update(self, params: Sequence[Tensor], grads: Sequence[Tensor], states: Sequence[dict], group: dict) -> None:
+        """Move the parameters of a group."""
+        share = self.share(group["total_steps"])
+        anew = self.update_proj_gap != 0 and group["total_steps"] % self.update_proj_gap == 0
+        kept(params, states, "step", "exp_avg", "exp_avg_sq")
+        calm = [self.calmed(g, state, share, group["eps"]) for g, state in zip(grads, states, strict=True)]
+        if anew:
+            for state in states:
+                state["step"].zero_()
+        betas = (group["betas"][0] * share, group["betas"][1])
+        settings = {name: group[name] for name in ("lr", "eps", "weight_decay")}
+        adam(params, calm, states, betas=betas, amsgrad=group["amsgrad"], **settings)
+        if anew:
+            for state in states:
+                state["exp_avg"].zero_(), state["exp_avg_sq"].zero_()
+
+    def calmed(self, g: Tensor, state: dict, share: float, eps: float) -> Tensor:
+        """Return the gradient without its spikes, of the length that its past gives."""
+        gamma1, gamma2, gamma3 = self.gammas
+        for name in ("m_norm_t", "v_norm_t", "m_max_t"):
+            state.setdefault(name, torch.zeros((), dtype=accurate(g[:0]).dtype, device=g.device))
+        step, rate = int(state["step"]) + 1, gamma1 * share
+        most = accurate(whole(g.abs().max()))
+        ceiling = moved(state["m_max_t"], most, gamma3) / (1 - gamma3**step)
+        g = torch.where(g.abs() > ceiling, g * (ceiling / most), g)
+        length = accurate(whole(g.norm()))
+        mean = moved(state["m_norm_t"], length, rate) / (1 - rate**step)
+        square = moved(state["v_norm_t"], length.square(), gamma2) / (1 - gamma2**step)
+        return g * torch.where(length > 0, mean / (square.sqrt() + eps) / length, 1.0)
+
+
+def moved(mean: Tensor, value: Tensor, rate: float) -> Tensor:
+    """Move a running mean."""
+    return mean.mul_(rate).add_(value, alpha=1 - rate)
