@@ -12,7 +12,7 @@ from normkit.surgery.fold import fold_batchnorm
 
 
 class Call(nn.Module):
-    """A function as a module, its keyword arguments fixed; ``named`` functions can be called as its methods."""
+    """A function, or an object, as a module: arguments fixed, ``named`` functions or its own methods to be called."""
 
     def __init__(self, function: Callable, named: dict[str, Callable] | None = None, **fixed):
         super().__init__()
@@ -23,6 +23,12 @@ class Call(nn.Module):
     def forward(self, *inputs):
         """Call the function."""
         return self.function(*inputs, **self.fixed)
+
+    def __getattr__(self, name: str):
+        """Find a method of the object."""
+        if name != "function" and hasattr(self.__dict__.get("function"), name):
+            return getattr(self.function, name)
+        return super().__getattr__(name)
 
 
 def separate(top: int, temperature: float = 1.0, step: float = 1e-3) -> nn.Module:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normkit import catalog
+from normkit import catalog, check
 from normkit.gradient._optimizer import Groups, Optimizer
 from normkit.kinds import OPTIMIZER
 
@@ -22,7 +22,7 @@ def base_named(owner: object, name: Any) -> Base:
     >>> base_named("agc", "AdamW").__name__, base_named("agc", "sgdp").__name__
     ('AdamW', 'SGDP')
     """
-    known = {key.lower(): found for key, found in vars(torch.optim).items() if inspect.isclass(found)}
+    known: dict[str, Any] = {key.lower(): found for key, found in vars(torch.optim).items() if inspect.isclass(found)}
     known = {key: found for key, found in known.items() if found is not torch.optim.Optimizer}
     if isinstance(name, str) and name.lower() in known:
         return known[name.lower()]
@@ -38,6 +38,7 @@ class Based(Optimizer):
 
     def __init__(self, params: Groups, base: str, own: dict[str, Any], options: dict[str, Any]):
         self.base = base
+        check.number(self, "lr", options["lr"], 0.0)
         build = base_named(self, base)
         taken = inspect.signature(build).parameters
         for key in options:

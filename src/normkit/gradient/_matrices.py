@@ -46,7 +46,7 @@ class MatrixOptimizer(Optimizer):
         for call, wanted in ((self.move, True), (self.move_others, False)):
             own = [i for i, p in enumerate(params) if self.is_matrix(p, group) == wanted]
             if own:
-                call(*([xs[i] for i in own] for xs in (params, grads, states)), group)
+                call([params[i] for i in own], [grads[i] for i in own], [states[i] for i in own], group)
 
     def move(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> None:
         """Move matrices."""

@@ -147,7 +147,7 @@ BLOCK = 1 << 15  # entries: what a few tensors have of them stays in the cache o
 
 
 def entrywise(work: Callable[..., None], *lists: Sequence[Any]) -> None:
-    """Call ``work`` with lists of tensors whose entries do not know each other, and of numbers, one of each a parameter.
+    """Call ``work`` with lists of tensors whose entries do not know each other, and of numbers: one a parameter.
 
     On CPU it is called for blocks of one parameter after the other, so that what it writes in between stays in cache;
     elsewhere once.
@@ -225,9 +225,9 @@ def adam(
     entrywise(work, params, grads, rates, roots, firsts, *squares)
 
 
-def add_quotients(params: list[Tensor], above: list[Tensor], below: list[Tensor], rates: list[Any]) -> None:
+def add_quotients(params: list[Tensor], above: Sequence[Tensor], below: Sequence[Tensor], rates: list[Any]) -> None:
     """Add ``above / below``, times a rate each, to the parameters."""
     if torch.compiler.is_compiling():  # then rates are tensors
-        torch._foreach_add_(params, torch._foreach_mul(torch._foreach_div(above, below), rates))
+        torch._foreach_add_(params, torch._foreach_mul(torch._foreach_div(list(above), list(below)), rates))
     else:
-        torch._foreach_addcdiv_(params, above, below, rates)
+        torch._foreach_addcdiv_(params, list(above), list(below), rates)

@@ -284,13 +284,14 @@ def _broadcast(
 ) -> list[Tensor]:
     """Tell all processes what each has found, in one message of each."""
     found = []
+    everyone: Any = group or distributed.group.WORLD
     for owner in range(processes(group)):
         own = [shape for shape, o in zip(shapes, owners, strict=True) if o == owner]
         flat = like.new_empty(sum(map(math.prod, own)))
         if owner == distributed.get_rank(group):
             flat = torch.cat([like.new_empty(0), *(x.reshape(-1) for x in mine)])
         if own:
-            distributed.broadcast(flat, distributed.get_global_rank(group or distributed.group.WORLD, owner), group)
+            distributed.broadcast(flat, distributed.get_global_rank(everyone, owner), group)
         found.append(iter(_apart(flat, own)))
     return [next(found[owner]) for owner in owners]
 

@@ -14,11 +14,30 @@ from normkit.gradient._optimizer import Groups, Optimizer, adam
 
 MULTIPLIERS = MappingProxyType({"norm": 1.0, "vo": 4.0, "ffn": 6.0, "qk": 8.0, "embed": 10.0, "other": 1.0})
 # what the names of a family's parameters hold, and the block that it is a sign of; the first that fits counts
-LLAMA = (("embed", "embed"), ("lm_head", "embed"), ("norm", "norm"), ("q_proj", "qk"), ("k_proj", "qk"))
-LLAMA += (("v_proj", "vo"), ("o_proj", "vo"), ("mlp", "ffn"))
-GPT = (("wte", "embed"), ("wpe", "embed"), ("lm_head", "embed"), ("ln", "norm"), ("attn.q_attn", "qk"))
-GPT += (("attn.k_attn", "qk"), ("attn.v_attn", "vo"), ("attn.c_attn", "vo"), ("attn.c_proj", "vo"), ("mlp", "ffn"))
-SCHEMES = {"llama": LLAMA, "gpt": GPT}
+SCHEMES = {
+    "llama": (
+        ("embed", "embed"),
+        ("lm_head", "embed"),
+        ("norm", "norm"),
+        ("q_proj", "qk"),
+        ("k_proj", "qk"),
+        ("v_proj", "vo"),
+        ("o_proj", "vo"),
+        ("mlp", "ffn"),
+    ),
+    "gpt": (
+        ("wte", "embed"),
+        ("wpe", "embed"),
+        ("lm_head", "embed"),
+        ("ln", "norm"),
+        ("attn.q_attn", "qk"),
+        ("attn.k_attn", "qk"),
+        ("attn.v_attn", "vo"),
+        ("attn.c_attn", "vo"),
+        ("attn.c_proj", "vo"),
+        ("mlp", "ffn"),
+    ),
+}
 
 
 @method(
@@ -37,7 +56,7 @@ class BlockwiseLR(Optimizer):
         norm 1, vo 4, ffn 6, qk 8, embed 10, other 1
 
     Decay is in step with it. A schedule of ``lr`` keeps its shape. :func:`blockwise_groups` reads the blocks off a
-    model's names, ``normkit.param_groups(model, groups="blockwise-lr")`` off its modules.
+    model's names, ``normkit.param_groups(model, "blockwise-lr")`` off its modules.
 
     Args:
         params: parameters, which are ``other``, or groups of them with a ``block``.

@@ -20,7 +20,8 @@ from normkit.statistics import accurate
     exempt={
         "gradients": "weight is moved by update(), not by the loss",
         "moves": "initial_losses is set by the first update(), not by the forward pass",
-        "empty": "there is no batch: the losses of the tasks are one vector",
+        "gradcheck": "no gradient reaches weight, by definition",
+        "higher-derivatives": "no gradient reaches weight, by definition",
     },
 )
 class GradNorm(Method):
@@ -58,7 +59,7 @@ class GradNorm(Method):
     def forward(self, losses: Tensor) -> Tensor:
         """Return the weighted sum of the losses (T,)."""
         check.values(self, "losses", losses, (self.num_tasks,), losses)
-        return (self.weight.detach() * losses).sum().to(losses.dtype)
+        return (self.weight.detach() * accurate(losses)).sum().to(losses.dtype)
 
     def gradnorm_loss(self, losses: Tensor, grad_norms: Tensor) -> Tensor:
         """Return the loss of the weights, given the tasks' losses and the lengths of their own gradients, (T,) each."""

@@ -22,7 +22,6 @@ NOISE = 1e-12  # eigenvalues below this share of the largest are rounding
     shape="K C",
     over="K",
     example={"entries": ("weight",)},
-    exempt={"gradcheck": "the sign of a projection has no derivative where directions meet"},
 )
 def principal_gradient(*updates: Tensor, entries: Sequence[str], share: float = 0.8) -> tuple[Tensor, ...]:
     """Keep of each client's update the directions that most clients share, then take the mean.

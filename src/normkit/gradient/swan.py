@@ -35,8 +35,8 @@ class SWAN(MatrixOptimizer):
         W = (N N^T)^(-1/2) N,    then times |N| / |W| with ``rescale``
         w <- w (1 - lr weight_decay) - lr scale W
 
-    Whitening is exact, by singular values: those at or below 1e-7 of the largest add nothing. What has not exactly two
-    axes, and groups with ``use_adam=True``, get Adam, without ``scale``.
+    Whitening is exact, by singular values: those at or below 1e-7 of the largest, or of the size of rounding, add
+    nothing. What has not exactly two axes, and groups with ``use_adam=True``, get Adam, without ``scale``.
 
     Args:
         params: parameters, or groups of them.
@@ -114,7 +114,7 @@ def whitened(x: Tensor, center: bool, rescale: bool) -> Tensor:
     wide = wide - wide.mean(-1, keepdim=True) if center else wide
     wide = wide / wide.square().mean(-1, keepdim=True).sqrt().clamp(min=FLOOR)
     left, sizes, right = torch.linalg.svd(wide, full_matrices=False)
-    kept = sizes > RANK * sizes.amax(-1, keepdim=True)
+    kept = sizes > max(RANK, 16 * torch.finfo(wide.dtype).eps) * sizes.amax(-1, keepdim=True)
     white = (left * kept[..., None, :]) @ right
     if rescale:
         axes = (-2, -1)
