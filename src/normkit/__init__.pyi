@@ -115,6 +115,20 @@ import normkit.attention.tpe_2d as _tpe_2d
 import normkit.attention.transnormer as _transnormer
 import normkit.density.rational_quadratic_spline as _rational_quadratic_spline
 import normkit.gradient.adamp as _adamp
+import normkit.gradient.agc as _agc
+import normkit.gradient.blockwise_lr as _blockwise_lr
+import normkit.gradient.conda as _conda
+import normkit.gradient.gradient_normalized_smoothness as _gradient_normalized_smoothness
+import normkit.gradient.gradnorm as _gradnorm
+import normkit.gradient.grams as _grams
+import normkit.gradient.lawn as _lawn
+import normkit.gradient.muon as _muon
+import normkit.gradient.normalized_gd as _normalized_gd
+import normkit.gradient.normuon as _normuon
+import normkit.gradient.sgdp as _sgdp
+import normkit.gradient.sinkgd as _sinkgd
+import normkit.gradient.stable_spam as _stable_spam
+import normkit.gradient.swan as _swan
 import normkit.loss.delta_l as _delta_l
 import normkit.loss.density_normalized_edge_loss as _density_normalized_edge_loss
 import normkit.loss.nd_loss as _nd_loss
@@ -206,6 +220,7 @@ from normkit.transformer.transformer_layer import LinearName, Turns
 __version__: str
 __all__ = [
     "AFKAN",
+    "AGC",
     "ELN",
     "FADE",
     "FIN",
@@ -216,13 +231,16 @@ __all__ = [
     "GRN",
     "IBN",
     "ILN",
+    "LAWN",
     "NGPT",
     "NKD",
     "PHIS",
     "PSKD",
     "SAWN",
     "SELU",
+    "SGDP",
     "SPADE",
+    "SWAN",
     "TLU",
     "TPE2D",
     "AdaB2N",
@@ -246,12 +264,14 @@ __all__ = [
     "BatchRenorm",
     "BidirectionalMeanFeatureNorm",
     "Block",
+    "BlockwiseLR",
     "Branch",
     "BroadcastResidual",
     "CCNorm",
     "CRMSNorm",
     "CSNorm",
     "Card",
+    "Conda",
     "CrossInitialization",
     "CrossModalAdaIN",
     "Decoder",
@@ -291,6 +311,9 @@ __all__ = [
     "GeneralizedGaussianInit",
     "GhostBatchNorm",
     "GlobalControlNorm",
+    "GradNorm",
+    "GradientNormalizedSmoothness",
+    "Grams",
     "GraphSAINTNorm",
     "GraphTransformerLayer",
     "GroupNorm",
@@ -326,13 +349,16 @@ __all__ = [
     "MotionAdaptiveNorm",
     "MotionLayerNorm",
     "MsgNorm",
+    "Muon",
     "NDLoss",
     "NGPTWeights",
+    "NorMuon",
     "Norm",
     "NormAwareLinear",
     "NormFormer",
     "NormalizeAndProject",
     "NormalizedAttention",
+    "NormalizedGD",
     "OnlineNorm",
     "PCNorm",
     "Parametrization",
@@ -368,6 +394,7 @@ __all__ = [
     "ScaledWeightStandardization",
     "SigmaReparam",
     "SimplexClassifier",
+    "SinkGD",
     "SkipInit",
     "Softmax",
     "SoftmaxFree",
@@ -375,6 +402,7 @@ __all__ = [
     "SparseETFClassifier",
     "SpectralNorm",
     "SpectralRegularizer",
+    "StableSPAM",
     "StainNorm",
     "SubSpectralNorm",
     "SyncBatchNorm",
@@ -402,11 +430,19 @@ __all__ = [
     "catalog",
     "create",
     "deepnorm_constants",
+    "el2n",
+    "grand",
     "inverted_softmax",
     "method",
     "methods",
+    "normalized_logistic_gd",
     "ops",
+    "panda_data_probability",
+    "panda_operation_norm",
+    "panda_path_probability",
+    "per_class_gradient_normalization",
     "preset",
+    "principal_gradient",
     "projection_fraction",
     "snnk_exponential",
     "statistics",
@@ -483,6 +519,7 @@ class AdamP(_adamp.AdamP):
         wd_ratio: float = 0.1,
         nesterov: bool = False,
         maximize: bool = False,
+        foreach: bool | None = None,
     ) -> None: ...
 
 class AdaptiveLayerNorm(_adaptive_layernorm.AdaptiveLayerNorm):
@@ -531,6 +568,20 @@ class AFKAN(_af_kan.AFKAN):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+class AGC(_agc.AGC):
+    """Clip each unit's gradient to a share of the length of its weight, then take another optimizer's step."""
+    def __init__(
+        self,
+        params: Groups,
+        *,
+        base: str = "sgd",
+        lr: float,
+        clipping: float | None = 0.01,
+        eps: float = 0.001,
+        maximize: bool = False,
+        **base_kwargs: Any,
+    ) -> None: ...
 
 class AlignmentUniformity(_alignment_uniformity.AlignmentUniformity):
     """Measure how close unit vectors of one label are, and how evenly all of them are spread."""
@@ -762,6 +813,21 @@ class BidirectionalMeanFeatureNorm(_bidirectional_mean_feature_norm.Bidirectiona
     def __init__(self, *, device: torch.device | str | int | None = None, dtype: torch.dtype | None = None) -> None: ...
     def __call__(self, feature: Tensor, flipped: Tensor) -> Tensor: ...
 
+class BlockwiseLR(_blockwise_lr.BlockwiseLR):
+    """Take AdamW's step, at a multiple of the learning rate that the kind of block sets."""
+    def __init__(
+        self,
+        params: Groups,
+        lr: float = 0.0006,
+        betas: tuple[float, float] = ...,
+        eps: float = 1e-08,
+        weight_decay: float = 0.1,
+        multipliers: Mapping[str, float] | None = None,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+    ) -> None: ...
+
 def bnpo(
     rewards: Tensor,
     group: Tensor,
@@ -806,6 +872,25 @@ class CCNorm(_ccnorm.CCNorm):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+class Conda(_conda.Conda):
+    """Take Adam's second moment in the basis of the momentum's singular vectors."""
+    def __init__(
+        self,
+        params: Groups,
+        lr: float = 0.001,
+        betas: tuple[float, float] = ...,
+        eps: float = 1e-08,
+        weight_decay: float = 0.0,
+        correct_bias: bool = True,
+        update_proj_gap: int | None = 2000,
+        scale: float = 1.0,
+        *,
+        sync: bool = False,
+        process_group: Any = None,
+        maximize: bool = False,
+        foreach: bool | None = None,
+    ) -> None: ...
 
 class CRMSNorm(_crmsnorm.CRMSNorm):
     """Divide a zero-mean vector, stored without its last entry, by the root mean square of the whole."""
@@ -988,6 +1073,10 @@ class DyT(_dyt.DyT):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+def el2n(logits: Tensor, target: Tensor, *, score: str = "l2") -> Tensor:
+    """Measure how far each sample's softmax is from its label."""
+    ...
 
 class ELN(_eln.ELN):
     """Squash every entry as RMSNorm would if the other entries stood still."""
@@ -1427,6 +1516,50 @@ class GNP(_gnp.GNP):
     ) -> None: ...
     def __call__(self, x: Tensor, index: Tensor) -> Tensor: ...
 
+class GradientNormalizedSmoothness(_gradient_normalized_smoothness.GradientNormalizedSmoothness):
+    """Take Newton's step, its matrix raised by the length of the gradient over a number that is searched for."""
+    def __init__(
+        self,
+        gamma: float = 1.0,
+        adaptive: bool = True,
+        steps: int = 10,
+        hessian: str = "exact",
+        eps: float = 1e-08,
+        gamma_min: float = 1e-09,
+    ) -> None: ...
+
+class GradNorm(_gradnorm.GradNorm):
+    """Weight the losses of several tasks, and move the weights so that all tasks train at one pace."""
+    def __init__(
+        self,
+        num_tasks: int,
+        alpha: float = 1.5,
+        lr: float = 0.025,
+        *,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, losses: Tensor) -> Tensor: ...
+
+class Grams(_grams.Grams):
+    """Take a step of Adam's size in each entry, down the current gradient's side."""
+    def __init__(
+        self,
+        params: Groups,
+        lr: float = 0.001,
+        betas: tuple[float, float] = ...,
+        eps: float = 1e-06,
+        weight_decay: float = 0.0,
+        correct_bias: bool = True,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+    ) -> None: ...
+
+def grand(features: Tensor, logits: Tensor, target: Tensor, *, bias: bool = True) -> Tensor:
+    """Measure the length of each sample's gradient of the cross-entropy at the last linear layer."""
+    ...
+
 class GraphTransformerLayer(_graph_transformer_layer.GraphTransformerLayer):
     """Let each node average its neighbours' values by clamped softmax scores, and normalize after each sublayer."""
     def __init__(
@@ -1825,6 +1958,21 @@ class LambdaOrthogonality(_lambda_orthogonality.LambdaOrthogonality):
     ) -> None: ...
     def __call__(self, weight: Tensor) -> Tensor: ...
 
+class LAWN(_lawn.LAWN):
+    """Train freely at first, then hold the length of each weight where it has come to."""
+    def __init__(
+        self,
+        params: Groups,
+        *,
+        base: str = "adam",
+        lr: float,
+        free_steps: int,
+        warmup_steps: int = 0,
+        min_ndim: int = 2,
+        maximize: bool = False,
+        **base_kwargs: Any,
+    ) -> None: ...
+
 class LayerNorm(_layernorm.LayerNorm):
     """Give each vector zero mean and unit variance, then a learned gain and shift."""
     @overload
@@ -2099,6 +2247,27 @@ class MsgNorm(_msgnorm.MsgNorm):
     ) -> None: ...
     def __call__(self, x: Tensor, message: Tensor) -> Tensor: ...
 
+class Muon(_muon.Muon):
+    """Bring the singular values of the momentum of each matrix near 1, then step."""
+    def __init__(
+        self,
+        params: Groups,
+        lr: float = 0.02,
+        momentum: float = 0.95,
+        weight_decay: float = 0.0,
+        nesterov: bool = True,
+        ns_steps: int = 5,
+        ns_coefficients: tuple[float, float, float] = ...,
+        ns_dtype: str | None = "bfloat16",
+        betas: tuple[float, float] = ...,
+        eps: float = 1e-10,
+        *,
+        sync: bool = False,
+        process_group: Any = None,
+        maximize: bool = False,
+        foreach: bool | None = None,
+    ) -> None: ...
+
 class NDLoss(_nd_loss.NDLoss):
     """Turn the student's features to their class's center of the teacher, and lengthen those that are too short."""
     def __init__(
@@ -2187,6 +2356,25 @@ class NormalizedAttention(_normalized_attention.NormalizedAttention):
     ) -> None: ...
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor: ...
 
+class NormalizedGD(_normalized_gd.NormalizedGD):
+    """Divide the gradient by its length, of all parameters or of each tensor, then step."""
+    def __init__(
+        self,
+        params: Groups,
+        lr: float = 1.0,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        eps: float = 1e-12,
+        scope: str = "global",
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+    ) -> None: ...
+
+def normalized_logistic_gd(features: Tensor, labels: Tensor, theta: Tensor, *, lr: float = 1.0) -> Tensor:
+    """Step along the mean of the samples, each as much as it is doubted."""
+    ...
+
 class NormFormer(_normformer.NormFormer):
     """Build a pre-norm layer with norms behind attention and behind the activation, and a learned scale for each head."""
     def __init__(
@@ -2202,6 +2390,29 @@ class NormFormer(_normformer.NormFormer):
         causal: bool = True,
         scale_residual=False,
         **further: Any,
+    ) -> None: ...
+
+class NorMuon(_normuon.NorMuon):
+    """Divide each row of Muon's direction by its size in the past, then step."""
+    def __init__(
+        self,
+        params: Groups,
+        lr: float = 0.02,
+        momentum: float = 0.95,
+        beta2: float = 0.95,
+        weight_decay: float = 0.0,
+        nesterov: bool = True,
+        ns_steps: int = 5,
+        ns_coefficients: tuple[float, float, float] = ...,
+        ns_dtype: str | None = "bfloat16",
+        adjust_lr: str = "spectral",
+        betas: tuple[float, float] = ...,
+        eps: float = 1e-10,
+        *,
+        sync: bool = False,
+        process_group: Any = None,
+        maximize: bool = False,
+        foreach: bool | None = None,
     ) -> None: ...
 
 class OnlineNorm(_onlinenorm.OnlineNorm):
@@ -2224,6 +2435,18 @@ class OnlineNorm(_onlinenorm.OnlineNorm):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+def panda_data_probability(norms: Tensor, index: Tensor, *, size: int, tau: float = 0.5) -> Tensor:
+    """Return the probability to draw each sample in the next epoch: its gradient's share, mixed with an equal one."""
+    ...
+
+def panda_operation_norm(previous: Tensor, sums: Tensor, counts: Tensor) -> Tensor:
+    """Move the norms of operations by what one step has seen of them."""
+    ...
+
+def panda_path_probability(norms: Tensor, *, tau: float = 0.5) -> Tensor:
+    """Return the probability to draw each operation of an edge: its gradient's share, mixed with an equal one."""
+    ...
+
 class PCNorm(_pcnorm.PCNorm):
     """Give each channel the Fourier amplitudes of its batch norm and the phases of the raw input."""
     def __init__(
@@ -2238,6 +2461,10 @@ class PCNorm(_pcnorm.PCNorm):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+def per_class_gradient_normalization(class_grads: Tensor, *, reduction: str = "sum", eps: float = 1e-12) -> Tensor:
+    """Give each class' gradient the length 1, then add them up."""
+    ...
 
 class PeriNorm(_peri_norm.PeriNorm):
     """Normalize what each sublayer reads and what it writes, and leave the stream alone."""
@@ -2369,6 +2596,10 @@ class PrenormalizedLayerNorm(_prenormalized_layernorm.PrenormalizedLayerNorm):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+def principal_gradient(*updates: Tensor, entries: Sequence[str], share: float = 0.8) -> tuple[Tensor, ...]:
+    """Keep of each client's update the directions that most clients share, then take the mean."""
+    ...
 
 class PSKD(_ps_kd.PSKD):
     """Mix each sample's label with the model's own prediction of it an epoch ago, ever more of it."""
@@ -2834,6 +3065,24 @@ class SELU(_selu.SELU):
     def __init__(self, *, device: torch.device | str | int | None = None, dtype: torch.dtype | None = None) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+class SGDP(_sgdp.SGDP):
+    """Take a step along the momentum, less its share along the weight where the weight's length does not matter."""
+    def __init__(
+        self,
+        params: Groups,
+        lr: float,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+        eps: float = 1e-08,
+        delta: float = 0.1,
+        wd_ratio: float = 0.1,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+    ) -> None: ...
+
 class SigmaReparam(_sigma_reparam.SigmaReparam):
     """Divide a weight by its largest singular value, and multiply it by a learned number."""
     def __init__(
@@ -2852,6 +3101,25 @@ class SimplexClassifier(_simplex_classifier.SimplexClassifier):
         self, num_classes: int, *, device: torch.device | str | int | None = None, dtype: torch.dtype | None = None
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+class SinkGD(_sinkgd.SinkGD):
+    """Make the rows of a gradient equally long, then its columns, a few times over; keep no state."""
+    def __init__(
+        self,
+        params: Groups,
+        lr: float = 0.001,
+        num_iters: int = 5,
+        scale: float = 1.0,
+        weight_decay: float = 0.0,
+        betas: tuple[float, float] = ...,
+        eps: float = 1e-08,
+        use_adam: bool = False,
+        *,
+        sync: bool = False,
+        process_group: Any = None,
+        maximize: bool = False,
+        foreach: bool | None = None,
+    ) -> None: ...
 
 class SkipInit(_skipinit.SkipInit):
     """Add each sublayer to the stream with a learned weight that starts at 0, and normalize nothing."""
@@ -3017,6 +3285,27 @@ class SRMSNorm(_srmsnorm.SRMSNorm):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+class StableSPAM(_stable_spam.StableSPAM):
+    """Clip each gradient's largest entries, give it the length that its past ones had, then take Adam's step."""
+    def __init__(
+        self,
+        params: Groups,
+        lr: float = 0.001,
+        betas: tuple[float, float] = ...,
+        eps: float = 1e-08,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        gamma1: float = 0.7,
+        gamma2: float = 0.9,
+        gamma3: float = 0.999,
+        total_T: int | None = None,
+        eta_min: float = 0.5,
+        update_proj_gap: int = 1000,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+    ) -> None: ...
+
 class StainNorm(_stain_norm.StainNorm):
     """Recolour a tissue image so that its stains, or its mean colour and contrast, are those of a reference image."""
     def __init__(
@@ -3046,6 +3335,26 @@ class SubSpectralNorm(_subspectralnorm.SubSpectralNorm):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+class SWAN(_swan.SWAN):
+    """Normalize the rows of a gradient, then whiten them; keep no state."""
+    def __init__(
+        self,
+        params: Groups,
+        lr: float = 0.001,
+        center: bool = True,
+        rescale: bool = True,
+        scale: float = 1.0,
+        weight_decay: float = 0.0,
+        betas: tuple[float, float] = ...,
+        eps: float = 1e-08,
+        use_adam: bool = False,
+        *,
+        sync: bool = False,
+        process_group: Any = None,
+        maximize: bool = False,
+        foreach: bool | None = None,
+    ) -> None: ...
 
 class TensorMinMaxNorm(_tensor_minmax_norm.TensorMinMaxNorm):
     """Bring all entries of a tensor into [0, 1] by its smallest and its largest one."""
