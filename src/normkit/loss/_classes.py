@@ -10,16 +10,21 @@ from normkit import check
 
 def labels(owner: object, target: Tensor, logits: Tensor) -> Tensor:
     """Return the classes (N,) of ``target``: int64 (N,), or soft labels (N, C), of which the largest counts."""
-    if isinstance(target, Tensor) and target.is_floating_point():
-        if target.dim() != 2:
-            raise TypeError(
-                f"{type(owner).__name__}: target must be int64 of shape (N,) or soft labels (N, C), "
-                f"not {target.dtype} of shape {tuple(target.shape)}"
-            )
-        check.values(owner, "target", target, logits.shape, logits)
-        return target.argmax(1)
-    check.index(owner, "target", target, logits.shape[:1], logits.shape[1], logits)
-    return target
+    return target.argmax(1) if soft(owner, target, logits) else target
+
+
+def soft(owner: object, target: Tensor, logits: Tensor) -> bool:
+    """Check ``target``, and tell whether it is soft labels (N, C) and not int64 (N,)."""
+    if not isinstance(target, Tensor) or not target.is_floating_point():
+        check.index(owner, "target", target, logits.shape[:1], logits.shape[1], logits)
+        return False
+    if target.dim() != 2:
+        raise TypeError(
+            f"{type(owner).__name__}: target must be int64 of shape (N,) or soft labels (N, C), "
+            f"not {target.dtype} of shape {tuple(target.shape)}"
+        )
+    check.values(owner, "target", target, logits.shape, logits)
+    return True
 
 
 def without(z: Tensor, classes: Tensor) -> Tensor:
