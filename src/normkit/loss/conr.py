@@ -86,7 +86,7 @@ class ConR(Loss):
     def _column(self, name: str, value: Tensor, features: Tensor, like: Tensor | None = None) -> Tensor:
         """Return a number a sample (N, 1), without a gradient."""
         check.floating(self, value, name)
-        rest = value.shape[1:] if like is None else like.shape[1:]
+        rest = tuple(value.shape[1:] if like is None else like.shape[1:])
         if self.variant == "exponential":
             rest = (1,)[: max(value.dim() - 1, 0)]
         check.shape(self, name, value, (len(features), *rest), features)

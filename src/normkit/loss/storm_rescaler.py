@@ -68,7 +68,8 @@ class StormRescaler(Method, Running):
             weight = torch.empty(nets, size, num_features).uniform_(-bound, bound)
             self.register_parameter(f"{name}_weight", nn.Parameter(weight))
             self.register_parameter(f"{name}_bias", nn.Parameter(torch.empty(nets, size).uniform_(-bound, bound)))
-            self.keep(**{f"{name}_mean": torch.zeros(nets, size), f"{name}_var": torch.ones(nets, size)})
+            self.register_buffer(f"{name}_mean", torch.zeros(nets, size))
+            self.register_buffer(f"{name}_var", torch.ones(nets, size))
 
     def forward(self, features: Tensor, target: Tensor | None = None) -> Tensor:
         """Return the weights (N,); in training move the statistics."""
@@ -76,7 +77,7 @@ class StormRescaler(Method, Running):
         net = self._net(features, target)
         if self.training and not self.sync and len(features) < 2:
             raise ValueError(f"StormRescaler: features must have at least 2 rows in training, not {len(features)}")
-        x = accurate(features).expand(len(self.hidden_weight), *features.shape)
+        x = accurate(features).expand(self.num_classes or 1, *features.shape)
         out = self._normalized("output", self._normalized("hidden", x).relu())
         return torch.softmax(out, 2)[net, torch.arange(len(net), device=net.device), 1].to(features.dtype)
 

@@ -89,6 +89,7 @@ class USKD(Loss):
     @torch.no_grad()
     def _zipf(self, weak: Tensor, predicted: Tensor, right: Tensor) -> Tensor:
         """One over the place of each class (N, C) in the common order of both classifiers."""
-        score = sum(own / (1 - own.gather(1, right).sum(1, keepdim=True) + 1e-6) for own in (weak, predicted))
+        known = weak / (1 - weak.gather(1, right).sum(1, keepdim=True) + 1e-6)
+        score = known + predicted / (1 - predicted.gather(1, right).sum(1, keepdim=True) + 1e-6)
         place = score.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
         return 1 / (place + 1).to(weak.dtype)
