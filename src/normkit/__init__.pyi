@@ -129,12 +129,19 @@ import normkit.gradient.sgdp as _sgdp
 import normkit.gradient.sinkgd as _sinkgd
 import normkit.gradient.stable_spam as _stable_spam
 import normkit.gradient.swan as _swan
+import normkit.loss.conr as _conr
 import normkit.loss.delta_l as _delta_l
 import normkit.loss.density_normalized_edge_loss as _density_normalized_edge_loss
+import normkit.loss.h_calibration as _h_calibration
+import normkit.loss.ldreg as _ldreg
+import normkit.loss.mtard_balance as _mtard_balance
 import normkit.loss.nd_loss as _nd_loss
 import normkit.loss.nkd as _nkd
 import normkit.loss.ps_kd as _ps_kd
 import normkit.loss.reward_transform as _reward_transform
+import normkit.loss.sigmoid_loss as _sigmoid_loss
+import normkit.loss.storm_rescaler as _storm_rescaler
+import normkit.loss.uskd as _uskd
 import normkit.residual.deepnorm as _deepnorm
 import normkit.residual.depth_scaled_sandwich as _depth_scaled_sandwich
 import normkit.residual.factorized_layernorm as _factorized_layernorm
@@ -243,6 +250,7 @@ __all__ = [
     "SWAN",
     "TLU",
     "TPE2D",
+    "USKD",
     "AdaB2N",
     "AdaIN",
     "AdaINModulated",
@@ -271,6 +279,7 @@ __all__ = [
     "CRMSNorm",
     "CSNorm",
     "Card",
+    "ConR",
     "Conda",
     "CrossInitialization",
     "CrossModalAdaIN",
@@ -318,6 +327,7 @@ __all__ = [
     "GraphTransformerLayer",
     "GroupNorm",
     "GroupOrthogonality",
+    "HCalibration",
     "HybridNorm",
     "HypersphericalHead",
     "IBPBatchNorm",
@@ -330,6 +340,7 @@ __all__ = [
     "L1BatchNorm",
     "L1LayerNorm",
     "L2FeatureNorm",
+    "LDReg",
     "LambdaOrthogonality",
     "LayerNorm",
     "LayerNorm2d",
@@ -340,6 +351,7 @@ __all__ = [
     "LlamaRMSNorm",
     "Loss",
     "LowRankAttention",
+    "MTARDBalance",
     "MembraneBatchNorm",
     "Method",
     "MinimalTransformer",
@@ -393,6 +405,7 @@ __all__ = [
     "ScaleNorm",
     "ScaledWeightStandardization",
     "SigmaReparam",
+    "SigmoidLoss",
     "SimplexClassifier",
     "SinkGD",
     "SkipInit",
@@ -404,6 +417,7 @@ __all__ = [
     "SpectralRegularizer",
     "StableSPAM",
     "StainNorm",
+    "StormRescaler",
     "SubSpectralNorm",
     "SyncBatchNorm",
     "T5LayerNorm",
@@ -433,6 +447,7 @@ __all__ = [
     "el2n",
     "grand",
     "inverted_softmax",
+    "local_dimension",
     "method",
     "methods",
     "normalized_logistic_gd",
@@ -444,8 +459,11 @@ __all__ = [
     "preset",
     "principal_gradient",
     "projection_fraction",
+    "regularized_relevance_reward",
     "snnk_exponential",
     "statistics",
+    "storm_loss",
+    "storm_meta_loss",
     "unselectable_keys",
 ]
 
@@ -891,6 +909,22 @@ class Conda(_conda.Conda):
         maximize: bool = False,
         foreach: bool | None = None,
     ) -> None: ...
+
+class ConR(_conr.ConR):
+    """Push apart the features of samples that are predicted alike though their labels are far from each other."""
+    def __init__(
+        self,
+        window: float = 1.0,
+        temperature: float = 0.07,
+        eta: float = 0.01,
+        variant: str = "exponential",
+        *,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(
+        self, features: Tensor, target: Tensor, prediction: Tensor, weights: Tensor | None = None
+    ) -> Tensor: ...
 
 class CRMSNorm(_crmsnorm.CRMSNorm):
     """Divide a zero-mean vector, stored without its last entry, by the root mean square of the whole."""
@@ -1659,6 +1693,23 @@ class GroupNorm(_groupnorm.GroupNorm):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+class HCalibration(_h_calibration.HCalibration):
+    """Compare, in a window over all probabilities in order, what is said too much with what is said too little."""
+    def __init__(
+        self,
+        num_classes: int,
+        *,
+        weighting: str = "clustered",
+        window: int = 200,
+        epsilon: float = 1e-20,
+        leave_one_out: bool = True,
+        loss_weight: float = 100000.0,
+        num_bins: int = 15,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, probs: Tensor, target: Tensor, centroids: Tensor | None = None) -> Tensor: ...
+
 class HybridNorm(_hybridnorm.HybridNorm):
     """Build a layer whose attention normalizes queries, keys and values, and whose feedforward normalizes the stream."""
     def __init__(
@@ -2074,6 +2125,18 @@ class LayerNorm2d(_layernorm2d.LayerNorm2d):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+class LDReg(_ldreg.LDReg):
+    """Raise the local dimension of features, by the geometric mean over samples."""
+    def __init__(
+        self,
+        k: int = 64,
+        *,
+        estimator: str = "moments",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, features: Tensor, reference: Tensor | None = None) -> Tensor: ...
+
 class LigerAttention(_liger_attention.LigerAttention):
     """Mix softmax attention over a window with gated linear attention over the whole past, gated by the keys"""
     def __init__(
@@ -2111,6 +2174,10 @@ class Lightning(_lightning.Lightning):
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, gate: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor: ...
+
+def local_dimension(data: Tensor, reference: Tensor, *, k: int = 20, estimator: str = "moments") -> Tensor:
+    """Estimate how fast the number of neighbours grows with their distance, around each point."""
+    ...
 
 class LowRankAttention(_low_rank_attention.LowRankAttention):
     """Sum up a text by attention of its mean to its tokens, each head's scores a product of two numbers."""
@@ -2246,6 +2313,22 @@ class MsgNorm(_msgnorm.MsgNorm):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor, message: Tensor) -> Tensor: ...
+
+class MTARDBalance(_mtard_balance.MTARDBalance):
+    """Distill two teachers at once, and keep their temperatures and losses in balance while training."""
+    def __init__(
+        self,
+        weight_lr: float = 0.025,
+        temperature_lr: float = 0.001,
+        min_temperature: float = 1.0,
+        max_temperature: float = 10.0,
+        *,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(
+        self, student_adv: Tensor, student_nat: Tensor, teacher_adv: Tensor, teacher_nat: Tensor
+    ) -> Tensor: ...
 
 class Muon(_muon.Muon):
     """Bring the singular values of the momentum of each matrix near 1, then step."""
@@ -2714,6 +2797,20 @@ class RegionNormLearnable(_regionnorm_learnable.RegionNormLearnable):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+def regularized_relevance_reward(
+    relevance: Tensor,
+    tokens: Tensor,
+    length: Tensor,
+    constrained: Tensor | None = None,
+    *,
+    max_length: int = 512,
+    length_incentive: bool = True,
+    repetition_penalty: bool = True,
+    relevance_scaling: bool = True,
+) -> Tensor:
+    """Multiply the relevance of a response by its length and by how little it repeats itself."""
+    ...
+
 class RelevancePenalty(_relevance_penalty.RelevancePenalty):
     """Penalize the square of each weight by how little the loss depends on it."""
     def __init__(
@@ -3095,6 +3192,18 @@ class SigmaReparam(_sigma_reparam.SigmaReparam):
     ) -> None: ...
     def __call__(self, raw: Tensor) -> Tensor: ...
 
+class SigmoidLoss(_sigmoid_loss.SigmoidLoss):
+    """Ask of every pair of image and text whether they belong together, without a softmax over the batch."""
+    def __init__(
+        self,
+        *,
+        scale: float = 10.0,
+        bias: float = -10.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, image: Tensor, text: Tensor) -> Tensor: ...
+
 class SimplexClassifier(_simplex_classifier.SimplexClassifier):
     """Score classes by the product of the features with the corners of a regular simplex."""
     def __init__(
@@ -3317,6 +3426,39 @@ class StainNorm(_stain_norm.StainNorm):
     ) -> None: ...
     def __call__(self, image: Tensor) -> Tensor: ...
 
+def storm_loss(losses: Tensor, weights: Tensor, *, normalize: bool = True) -> Tensor:
+    """Multiply each loss by its weight, then all by one number, so that they sum to what they did before."""
+    ...
+
+def storm_meta_loss(
+    weight: Tensor,
+    x: Tensor,
+    target: Tensor,
+    weights: Tensor,
+    x_meta: Tensor,
+    target_meta: Tensor,
+    weights_meta: Tensor,
+    *,
+    lr: float,
+    normalize: bool = True,
+) -> Tensor:
+    """Step a linear classifier on weighted losses, and return its weighted loss on another batch."""
+    ...
+
+class StormRescaler(_storm_rescaler.StormRescaler):
+    """Turn the features of each sample's losses into a weight between 0 and 1, a net for each class."""
+    def __init__(
+        self,
+        num_features: int = 19,
+        num_classes: int | None = None,
+        *,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, features: Tensor, target: Tensor | None = None) -> Tensor: ...
+
 class SubSpectralNorm(_subspectralnorm.SubSpectralNorm):
     """Normalize each band of frequencies of each channel by moments of its own."""
     def __init__(
@@ -3499,6 +3641,21 @@ class UnifiedNorm(_unifiednorm.UnifiedNorm):
 def unselectable_keys(keys: Tensor, *, bound: float = 100.0, tolerance: float = 1e-06) -> Tensor:
     """Find the keys that never get the highest score, whatever the query: True where a key is one of them, (n,)."""
     ...
+
+class USKD(_uskd.USKD):
+    """Make soft labels of the classifier's own confidence and of a ranking of the wrong classes."""
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        alpha: float = 1.0,
+        beta: float = 0.1,
+        mu: float = 0.005,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, features: Tensor, logits: Tensor, target: Tensor) -> Tensor: ...
 
 class WassersteinInitRegularizer(_wasserstein_init_regularizer.WassersteinInitRegularizer):
     """Penalize the distance between the distribution of a tensor's entries and the one that it began with."""
