@@ -21,7 +21,6 @@ LIST = "List the methods, one line each."
 SHOW = "Describe one method."
 CHECK = "Hold methods, your own too, to what every method of the catalogue keeps. It needs pytest."
 DOCTOR = "Tell which versions are installed, which kernels run, and why the others do not."
-METHODS = ("name", "names", "norm", "placement", "attention", "linear", "optimizer")  # arguments that name methods
 
 
 class Parser(argparse.ArgumentParser):
@@ -94,8 +93,10 @@ def complete(top: Parser) -> None:
 
     def possible(prefix: str, action: argparse.Action, **_: Any) -> Sequence[str]:
         from normkit import catalog
+        from normkit.lab.plan.variants import SLOTS
 
-        return catalog.methods() if action.dest in METHODS else argcomplete.FilesCompleter()(prefix)
+        named = action.dest in ("name", "names", *SLOTS)
+        return catalog.methods() if named else argcomplete.FilesCompleter()(prefix)
 
     argcomplete.autocomplete(top, default_completer=possible)
 

@@ -4,7 +4,8 @@ import json
 
 from normkit.lab import logs
 from normkit.lab.files import Folder
-from normkit.lab.plan.plan import Run, Settings, Variant
+from normkit.lab.plan.plan import Run, Settings
+from normkit.lab.plan.variants import Variant
 from normkit.lab.training.loop import train
 
 TINY = "decoder:dim=16,depth=2,heads=2"

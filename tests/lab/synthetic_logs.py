@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from normkit.lab.plan.plan import safe
+from normkit.lab.plan.variants import safe
 
 VARIANTS = ("layernorm", "rmsnorm", "dyt", "derf")
 

@@ -239,7 +239,7 @@ def test_one_variant_crashes_and_the_rest_go_on(tmp_path):
         (["--model", "timm:resnet1888"], "timm has no model 'resnet1888'; nearest: "),
         (["--model", "hf:/nowhere/at/all"], "model 'hf:/nowhere/at/all': there is no folder"),
         (["--model", "no.such.module:make"], "model 'no.such.module:make' cannot be imported"),
-        (["--model", "torch.nn:Identity"], "the model has no norm to replace"),
+        (["--model", "torch.nn:Identity", "--norm", "rmsnorm"], "the model has no norm to replace"),
         (["--data", "nowhere.txt"], "neither a file nor a folder is there"),
         (["--data", "digits"], "learns from text, which data 'digits' is not"),
         (["--model", "resnet", "--placement", "post-norm"], "has its own placement"),

@@ -14,7 +14,8 @@ from helpers import TINY, all_numbers, losses, run, settings
 
 from normkit.lab import logs
 from normkit.lab.files import Folder, Unwritable
-from normkit.lab.plan.plan import Plan, Variant
+from normkit.lab.plan.plan import Plan
+from normkit.lab.plan.variants import Variant
 from normkit.lab.training import engines, runs
 
 SMALL = ["--model", TINY, "--length", "16", "--batch", "4", "--steps", "10", "--seeds", "1", "--lr", "0.01"]

@@ -5,7 +5,8 @@ import synthetic_logs
 import torch
 
 from normkit.lab.plan import data
-from normkit.lab.plan.plan import Plan, Settings, Variant, unique
+from normkit.lab.plan.plan import Plan, Settings
+from normkit.lab.plan.variants import Variant, unique
 from normkit.lab.report import page as report
 from normkit.lab.training import runs
 

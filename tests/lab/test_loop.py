@@ -11,7 +11,8 @@ from helpers import losses, run, settings, trained
 
 from normkit.lab import files
 from normkit.lab.plan import models, tasks
-from normkit.lab.plan.plan import Run, Variant
+from normkit.lab.plan.plan import Run
+from normkit.lab.plan.variants import Variant
 from normkit.lab.training import loop
 
 

@@ -5,7 +5,8 @@ import io
 from helpers import run, settings
 from rich.console import Console
 
-from normkit.lab.plan.plan import Plan, Variant
+from normkit.lab.plan.plan import Plan
+from normkit.lab.plan.variants import Variant
 from normkit.lab.screen import Screen, clock, searched, told
 from normkit.lab.training import runs
 

@@ -12,7 +12,8 @@ from helpers import settings, trained
 from PIL import Image
 
 from normkit.lab.plan import data, measures, optimizers, samples, tasks
-from normkit.lab.plan.plan import Run, Variant
+from normkit.lab.plan.plan import Run
+from normkit.lab.plan.variants import Variant
 
 
 def learns(tmp_path, variant, lr=0.01, **given):

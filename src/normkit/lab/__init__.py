@@ -3,14 +3,15 @@
 Three parts, each a folder, between what they share and the command; a line imports from itself and those above it::
 
     .           files logs
-    plan        plan data samples models optimizers measures findings tasks
+    plan        variants plan data samples models optimizers losses measures findings tasks
     training    probe checkpoints loop engines runs speed
     report      history ranking words advice figures tables page
     .           screen request course cli
 
 :mod:`.request` makes a plan of what is asked for, and :mod:`.course` carries it out. :mod:`.plan.plan` says what is
-compared, and :mod:`.plan.tasks` makes of it data and a model to build; :mod:`.training.loop` trains one run,
-:mod:`.training.runs` says what to run next, on one of the :mod:`.training.engines`; the report is made from the files
-that these leave. Their names are in :mod:`.files`, what a log can say in :mod:`.logs`. Everything beyond torch comes
-with ``pip install -c constraints.txt '.[lab]'``, and a few packages with groups of their own (:mod:`normkit.optional`).
+compared, :mod:`.plan.variants` in what it may differ, and :mod:`.plan.tasks` makes of it data and a model to build;
+:mod:`.training.loop` trains one run, :mod:`.training.runs` says what to run next, on one of the
+:mod:`.training.engines`; the report is made from the files that these leave. Their names are in :mod:`.files`, what a
+log can say in :mod:`.logs`. Everything beyond torch comes with ``pip install -c constraints.txt '.[lab]'``, and a few
+packages with groups of their own (:mod:`normkit.optional`).
 """

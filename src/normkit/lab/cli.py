@@ -14,7 +14,8 @@ from typing import Any
 
 from normkit.lab.plan import measures
 from normkit.lab.plan.plan import Settings
-from normkit.lab.request import MOST, NORMS
+from normkit.lab.plan.variants import SLOTS
+from normkit.lab.request import MOST
 from normkit.optional import require_group
 
 WHERE = "normkit-report"
@@ -57,17 +58,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     With argparse, since lists are written ``--norm layernorm rmsnorm``, which typer and click cannot read.
     """
     what = command.add_argument_group("what is compared")
-    what.add_argument(
-        "--norm",
-        nargs="+",
-        metavar="NAME",
-        help=f"norms of the catalogue ({' '.join(NORMS)}; where something else is compared, layernorm or the model's "
-        "own); arguments follow a colon: groupnorm:num_groups=4; 'original' leaves a model as it is",
-    )
-    what.add_argument("--placement", nargs="+", metavar="NAME", help="where norms stand (pre-norm)")
-    what.add_argument("--attention", nargs="+", metavar="NAME", help="attention cores (softmax)")
-    what.add_argument("--linear", nargs="+", metavar="NAME", help="linear maps, as in the room of weights (linear)")
-    what.add_argument("--optimizer", nargs="+", metavar="NAME", help="optimizers, the catalogue's and torch's (adamw)")
+    for name, slot in SLOTS.items():
+        what.add_argument(f"--{name}", nargs="+", metavar="NAME", help=slot.help)
     what.add_argument("--variants", metavar="FILE", help="a YAML file instead: lists to cross, or 'variants', a list")
     what.add_argument("--baseline", metavar="NAME", help="the variant that others are tested against (the first)")
     on = command.add_argument_group("on what")

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from normkit.lab.plan import measures
 from normkit.lab.plan.plan import Settings
+from normkit.lab.plan.variants import ORIGINAL, SLOTS
 
 if TYPE_CHECKING:
-    from normkit.lab.plan.plan import Plan, Variant
+    from normkit.lab.plan.plan import Plan
+    from normkit.lab.plan.variants import Variant
 
 NORMS = ["layernorm", "rmsnorm", "dyt", "derf"]
 MOST = 24  # seeds, where they go on until it is decided
@@ -36,7 +38,7 @@ def with_twin(variants: tuple[Variant, ...], baseline: str) -> tuple[Variant, ..
     """Add the baseline from a permuted start."""
     from dataclasses import replace
 
-    from normkit.lab.plan.plan import TWIN, unique
+    from normkit.lab.plan.variants import TWIN, unique
 
     one = next(variant for variant in variants if variant.name == baseline)
     return unique([*variants, replace(one, name=TWIN, start="permuted")])
@@ -44,30 +46,21 @@ def with_twin(variants: tuple[Variant, ...], baseline: str) -> tuple[Variant, ..
 
 def chosen(options: Any) -> tuple[Variant, ...]:
     """Return the variants that were asked for, names checked."""
-    from normkit import catalog
-    from normkit.lab.plan import optimizers, plan, tasks
-    from normkit.lab.plan.plan import Variant
-    from normkit.residual.stream import wiring_of
+    from normkit.lab.plan import tasks, variants
 
     own = options.model.split(":")[0] not in tasks.BUILT_IN
-    given = {key: getattr(options, key) for key in plan.CHOICES if getattr(options, key)}
+    given = {key: getattr(options, key) for key in SLOTS if getattr(options, key)}
     if options.variants and given:
         raise ValueError(f"--variants and --{next(iter(given))} exclude each other")
     if options.variants and not Path(options.variants).is_file():
         raise ValueError(f"--variants: there is no file {options.variants!r}")
     if not given:
-        given = {"norm": ["original", *NORMS[:3]] if own else NORMS}
+        given = {"norm": [ORIGINAL, *NORMS[:3]] if own else NORMS}
     elif own:
-        given.setdefault("norm", ["original"])
-    found = plan.read_variants(Path(options.variants)) if options.variants else plan.cross(**given)
+        given.setdefault("norm", [ORIGINAL])
+    found = variants.read_variants(Path(options.variants)) if options.variants else variants.cross(**given)
     for variant in found:
-        if variant.norm != "original":
-            catalog.find(variant.norm)
-        catalog.find(variant.attention)
-        if variant.linear != Variant.linear:
-            catalog.find(variant.linear)
-        wiring_of("--placement", variant.placement)
-        optimizers.optimizer_for(variant.optimizer)
+        variant.check()
     return found
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit.lab.plan.data import Images
-from normkit.lab.plan.plan import Variant
+from normkit.lab.plan.variants import Variant
 from normkit.residual.stream import wiring_of
 from normkit.surgery.swap import maker
 from normkit.transformer.model import Decoder, Encoder
@@ -24,16 +24,10 @@ def decoder(variant: Variant, seed: int, length: int, sizes: Mapping[str, int]) 
 
     Embeddings are multiplied by sqrt(dim), which dyt and derf need and no norm suffers from; not on a sphere.
     """
-    chosen = names(variant)
+    chosen = variant.arguments()
     scaled = wiring_of("normkit compare", chosen["placement"]).attention.sphere is None
     made = Decoder(vocab=256, length=length, tied=False, scale_embedding=scaled, **chosen, **sizes)
     return same_start(made, seed, variant.placement)
-
-
-def names(variant: Variant) -> dict[str, Any]:
-    """Return a transformer's placement, norm, attention core and linear maps as its arguments."""
-    chosen = {"placement": variant.placement, "norm": maker(variant.norm)}
-    return {**chosen, "core": variant.attention, "linear": variant.linear}
 
 
 class ViT(nn.Module):
@@ -56,7 +50,7 @@ class ViT(nn.Module):
 
 def vit(variant: Variant, seed: int, images: Images, sizes: Mapping[str, int]) -> nn.Module:
     """Build a vision transformer for small images."""
-    made = ViT(images.shape, images.classes, **names(variant), **sizes)
+    made = ViT(images.shape, images.classes, **variant.arguments(), **sizes)
     same_start(made, seed, variant.placement)
     nn.init.zeros_(made.encoder.positions.weight)  # type: ignore[union-attr]
     return made

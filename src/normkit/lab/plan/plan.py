@@ -1,23 +1,18 @@
-"""What a comparison is: its variants and settings, as ``plan.json`` keeps them.
-
->>> [v.name for v in cross(norm=["layernorm", "rmsnorm"], placement=["pre-norm", "peri-norm"])]
-['layernorm+pre-norm', 'layernorm+peri-norm', 'rmsnorm+pre-norm', 'rmsnorm+peri-norm']
-"""
+"""What a comparison is: its variants and settings, as ``plan.json`` keeps them."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import os
 import platform
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from normkit.lab.files import Damaged
+from normkit.lab.plan.variants import Variant, safe
 
 VERSION = 1
 SEARCH_SEED = 0  # of the trials of a learning rate; the runs that count have others
@@ -26,48 +21,6 @@ SCHEDULED = ("steps", "seconds", "seeds", "lrs", "trials", "search")  # decide w
 JUDGED = ("higher", "margin", "until_decided")  # decide what is said of the runs
 MARGIN = 0.01
 NEEDED = ("model", "data", "seeds")
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One way to build and train the model; norm to optimizer are names of the catalogue or of torch.
-
-    A name may carry arguments: ``groupnorm:num_groups=4``, ``dyt:alpha=0.8``.
-
-    steps, lr, warmup, batch: as in the settings, for this variant alone; None takes theirs.
-    start: "own", or "permuted": other first weights of the same law, what makes a control of a method's own twin.
-    """
-
-    name: str
-    norm: str = "layernorm"
-    placement: str = "pre-norm"
-    attention: str = "softmax"
-    linear: str = "linear"
-    optimizer: str = "adamw"
-    steps: int | None = None
-    lr: float | None = None
-    warmup: float | None = None
-    batch: int | None = None
-    start: str = "own"
-
-    def __post_init__(self) -> None:
-        for field, (_, fits, wanted) in NUMBERS.items():
-            if (value := getattr(self, field)) is not None and not fits(value):
-                raise ValueError(f"variant {self.name!r}: {field} must be {wanted}, not {value!r}")
-        if self.start not in STARTS:
-            raise ValueError(f"variant {self.name!r}: start must be one of {', '.join(STARTS)}, not {self.start!r}")
-
-
-CHOICES = ("norm", "placement", "attention", "linear", "optimizer")
-STARTS = ("own", "permuted")
-TWIN = "twin"  # what the command calls the baseline from a permuted start
-NUMBERS: dict[str, tuple[type, Callable[[Any], bool], str]] = {
-    "steps": (int, lambda value: value >= 1, "at least 1"),
-    "lr": (float, lambda value: value > 0, "above 0"),
-    "warmup": (float, lambda value: 0 <= value < 1, "a share of the run, from 0 to below 1"),
-    "batch": (int, lambda value: value >= 1, "at least 1"),
-}
-OF_A_VARIANT = (*CHOICES, *NUMBERS, "start")
 
 
 @dataclass(frozen=True)
@@ -170,88 +123,6 @@ class Plan:
             "variants": [dataclasses.asdict(v) for v in self.variants],
         }
         return json.loads(json.dumps(found))
-
-
-def cross(**choices: Sequence[Any]) -> tuple[Variant, ...]:
-    """Combine every norm with every placement, attention and optimizer; names tell what varies, or the norm."""
-    unknown = set(choices) - set(OF_A_VARIANT)
-    if unknown:
-        raise ValueError(f"a variant has no {', '.join(sorted(unknown))}; it has {', '.join(OF_A_VARIANT)}")
-    varying = [key for key, values in choices.items() if len(values) > 1] or ["norm"]
-    made = []
-    for values in itertools.product(*choices.values()):
-        parts = {key: typed(key, value) for key, value in zip(choices, values, strict=True)}
-        named = [called(key, parts.get(key) or getattr(Variant, key)) for key in varying]
-        made.append(Variant("+".join(named), **parts))
-    return unique(made)
-
-
-def typed(field: str, value: Any) -> Any:
-    """Return a variant's field as the type it has.
-
-    >>> typed("steps", "100"), typed("norm", "dyt"), typed("lr", 1)
-    (100, 'dyt', 1.0)
-    """
-    if field not in NUMBERS:
-        return str(value)
-    kind, _, wanted = NUMBERS[field]
-    try:
-        found = kind(value)
-        if found != float(value):
-            raise ValueError
-    except (TypeError, ValueError):
-        raise ValueError(f"a variant's {field} must be {wanted}, not {value!r}") from None
-    return found
-
-
-def called(field: str, value: Any) -> str:
-    """Return what a name says of a field: a number needs its name."""
-    return f"{field}={value:g}" if field in NUMBERS else str(value)
-
-
-def unique(variants: Sequence[Variant]) -> tuple[Variant, ...]:
-    """Require variants, each with a name, as a file too, of its own."""
-    if not variants:
-        raise ValueError("there is no variant to train")
-    names = [safe(variant.name).lower() for variant in variants]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"two variants have the name {name!r}; give each a name of its own")
-    return tuple(variants)
-
-
-def read_variants(path: Path) -> tuple[Variant, ...]:
-    """Read variants from a YAML file: a list of mappings under ``variants``, or lists to be crossed.
-
-    A mapping has any of a variant's fields; without a name, its values make one.
-    """
-    import yaml
-
-    content = yaml.safe_load(path.read_text())
-    if not isinstance(content, Mapping):
-        raise ValueError(f"{path}: the file must hold a mapping, with 'variants' or lists to cross, not {content!r}")
-    if "variants" not in content:
-        return cross(**{key: value if isinstance(value, list) else [value] for key, value in content.items()})
-    return unique([_variant(path, entry) for entry in content["variants"]])
-
-
-def _variant(path: Path, entry: Any) -> Variant:
-    if isinstance(entry, str):
-        return Variant(entry, norm=entry)
-    if not isinstance(entry, Mapping) or set(entry) - {"name", *OF_A_VARIANT} or not entry:
-        raise ValueError(f"{path}: a variant is a mapping of {', '.join(('name', *OF_A_VARIANT))}, not {entry!r}")
-    parts = {key: typed(key, value) for key, value in entry.items()}
-    named = "+".join(called(key, value) for key, value in parts.items() if key != "name")
-    return Variant(**{"name": named, **parts})
-
-
-def safe(name: str) -> str:
-    """Turn a name into one that any file system takes.
-
-    >>> safe("dyt:alpha=0.8")
-    'dyt_alpha=0.8'
-    """
-    return re.sub(r"[^\w.+=-]+", "_", name)
 
 
 def told_by_name(name: str, variants: Iterable[str]) -> dict[str, Any]:

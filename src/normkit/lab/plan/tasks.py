@@ -1,6 +1,7 @@
 """Tasks: data, a model to build for a variant, and the loss.
 
->>> from normkit.lab.plan.plan import Settings, Variant
+>>> from normkit.lab.plan.plan import Settings
+>>> from normkit.lab.plan.variants import Variant
 >>> task = load(Settings(length=8, batch=2))
 >>> model = task.build(Variant("rmsnorm", norm="rmsnorm"), seed=1)
 >>> task.loss(model, task.data.train(1, 1)).shape
@@ -24,9 +25,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit.choice import parsed
-from normkit.lab.plan import data, measures, models, optimizers, samples
+from normkit.lab.plan import data, losses, measures, models, optimizers, samples
 from normkit.lab.plan.data import Data
-from normkit.lab.plan.plan import Settings, Variant
+from normkit.lab.plan.plan import Settings
+from normkit.lab.plan.variants import ORIGINAL, Variant
 from normkit.optional import library
 from normkit.surgery.swap import maker, swap
 
@@ -46,6 +48,7 @@ class Task:
     """What is trained: batches, a model to build, the loss of a batch, its size, and how often a model is right.
 
     metric: a user's own measure, of a model and all held-out batches.
+    scored: the scores and labels that the loss is of, where it is of such: then another loss may be trained.
     """
 
     data: Data
@@ -54,6 +57,15 @@ class Task:
     size: Callable[[Any], int]
     accuracy: Callable[[nn.Module, Any], Tensor] | None = None
     metric: Callable[[nn.Module, list[Any]], Any] | None = None
+    scored: losses.Of | None = None
+
+    def objective(self, variant: Variant) -> losses.Objective:
+        """Return what a variant is trained to lower: the loss that all are compared by, or one of its own."""
+        if variant.loss == losses.PLAIN:
+            return self.loss
+        if self.scored is None:
+            raise ValueError(f"loss {variant.loss!r} needs scores and labels, one of a class each, and there are none")
+        return losses.objective(variant.loss, self.scored)
 
 
 LOADED = ("model", "data", "val", "batch", "length", "eval_batches", "metric")
@@ -77,11 +89,14 @@ def loaded(settings: Settings) -> Task:
 
 
 def _started(build: Callable[[Variant, int], nn.Module]) -> Callable[[Variant, int], nn.Module]:
-    """Build a model from the start that the variant names."""
+    """Build a model from the start that the variant names, then put in what any model takes."""
 
     def built(variant: Variant, seed: int) -> nn.Module:
         model = build(variant, seed)
-        return models.permuted(model, seed) if variant.start == "permuted" else model
+        model = models.permuted(model, seed) if variant.start == "permuted" else model
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return variant.put(model)
 
     return built
 
@@ -121,17 +136,11 @@ def _built_in(name: str, arguments: dict[str, Any], settings: Settings) -> Task:
 
 def _from_seed(build: Callable[..., nn.Module], variant: Variant, seed: int, *given: Any) -> nn.Module:
     if build is models.resnet:
-        _require_norm_alone("resnet", variant)
-    if variant.norm == "original":
+        variant.require_parts_of("resnet")
+    if variant.norm == ORIGINAL:
         variant = dataclasses.replace(variant, norm="batchnorm" if build is models.resnet else "layernorm")
     torch.manual_seed(seed)
     return build(variant, seed, *given)
-
-
-def _require_norm_alone(model: str, variant: Variant) -> None:
-    for choice in ("placement", "attention", "linear"):
-        if getattr(variant, choice) != getattr(Variant, choice):
-            raise ValueError(f"model {model!r} has its own {choice}; only 'decoder' and 'vit' take another")
 
 
 def _timm(name: str, settings: Settings) -> Task:
@@ -153,10 +162,11 @@ def _timm(name: str, settings: Settings) -> Task:
 
 def _swapped(make: Callable[[], nn.Module], name: str, variant: Variant, seed: int) -> nn.Module:
     """Build from the seed, then exchange the norms, so that all else starts the same."""
-    _require_norm_alone(name, variant)
+    variant.require_parts_of(name)
     torch.manual_seed(seed)
     made = make()
-    swap(made, variant.norm)
+    if variant.norm != ORIGINAL:
+        swap(made, variant.norm)
     return made
 
 
@@ -233,7 +243,7 @@ def _own(name: str, settings: Settings) -> Task:
     def build(variant: Variant, seed: int) -> nn.Module:
         if not takes_norm:
             return _swapped(factory, name, variant, seed)
-        _require_norm_alone(name, variant)
+        variant.require_parts_of(name)
         torch.manual_seed(seed)
         return factory(norm=maker(variant.norm))
 
@@ -303,11 +313,10 @@ def scores(output: Any) -> Tensor:
 def next_token(tokens: data.Tokens, build: Callable[[Variant, int], nn.Module]) -> Task:
     """Predict every token from those before it."""
 
-    def loss(model: nn.Module, batch: Tensor) -> Tensor:
-        found = scores(model(batch[:, :-1]))
-        return F.cross_entropy(found.flatten(0, 1), batch[:, 1:].flatten())
+    def scored(model: nn.Module, batch: Tensor) -> tuple[Tensor, Tensor]:
+        return scores(model(batch[:, :-1])).flatten(0, 1), batch[:, 1:].flatten()
 
-    return Task(tokens, build, loss, lambda batch: batch[:, 1:].numel())
+    return Task(tokens, build, losses.cross_entropy(scored), lambda batch: batch[:, 1:].numel(), scored=scored)
 
 
 def masked_token(
@@ -315,25 +324,34 @@ def masked_token(
 ) -> Task:
     """Predict tokens that are hidden; which ones follows from the batch alone."""
 
-    def loss(model: nn.Module, batch: Tensor) -> Tensor:
+    def scored(model: nn.Module, batch: Tensor) -> tuple[Tensor, Tensor]:
         chance = torch.rand(batch.shape, generator=data.generator(int(batch.sum()))).to(batch.device)
         hidden = chance < share
         found = scores(model(torch.where(hidden, mask, batch)))
-        return F.cross_entropy(found.flatten(0, 1), torch.where(hidden, batch, -100).flatten())
+        return found.flatten(0, 1), torch.where(hidden, batch, losses.HIDDEN).flatten()
 
-    return Task(tokens, build, loss, lambda batch: batch.numel())
+    return Task(tokens, build, losses.cross_entropy(scored), lambda batch: batch.numel(), scored=scored)
 
 
 def image_class(images: data.Images, build: Callable[[Variant, int], nn.Module]) -> Task:
     """Tell what an image shows."""
 
-    def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-        return F.cross_entropy(scores(model(batch[0])), batch[1])
+    def scored(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        return scores(model(batch[0])), batch[1]
 
-    def accuracy(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-        return (scores(model(batch[0])).argmax(-1) == batch[1]).float().mean()
+    return Task(
+        images, build, losses.cross_entropy(scored), lambda batch: len(batch[1]), share_right(scored), None, scored
+    )
 
-    return Task(images, build, loss, lambda batch: len(batch[1]), accuracy)
+
+def share_right(scored: losses.Of) -> Callable[[nn.Module, Any], Tensor]:
+    """Return how often the class of the highest score is the right one."""
+
+    def accuracy(model: nn.Module, batch: Any) -> Tensor:
+        found, wanted = scored(model, batch)
+        return (found.argmax(-1) == wanted).float().mean()
+
+    return accuracy
 
 
 def own_batches(batches: Data, build: Callable[[Variant, int], nn.Module]) -> Task:
@@ -343,17 +361,24 @@ def own_batches(batches: Data, build: Callable[[Variant, int], nn.Module]) -> Ta
     should give: classes if it is integers, else numbers; a tensor of integers is a row of tokens.
     """
 
+    def scored(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+        if isinstance(batch, dict):
+            return scores(model(**batch)), batch["labels"]
+        inputs, wanted = (batch[:, :-1], batch[:, 1:]) if isinstance(batch, Tensor) else batch
+        found = scores(model(inputs))
+        return (found, wanted) if wanted.is_floating_point() else (found.flatten(0, wanted.dim() - 1), wanted.flatten())
+
     def loss(model: nn.Module, batch: Any) -> Tensor:
         if isinstance(batch, dict):
             return model(**batch).loss
-        inputs, wanted = (batch[:, :-1], batch[:, 1:]) if isinstance(batch, Tensor) else batch
-        found = scores(model(inputs))
-        if wanted.is_floating_point():
-            return F.mse_loss(found, wanted)
-        return F.cross_entropy(found.flatten(0, wanted.dim() - 1), wanted.flatten())
+        found, wanted = scored(model, batch)
+        return F.mse_loss(found, wanted) if wanted.is_floating_point() else F.cross_entropy(found, wanted)
 
-    classes = _classes(next(iter(batches.validation()), None)) is not None
-    return Task(batches, build, loss, _own_size, _right if classes else None)
+    first = next(iter(batches.validation()), None)
+    classes = _classes(first) is not None
+    labelled = classes or (not isinstance(first, dict) and not _wants_numbers(first))
+    accuracy = share_right(scored) if classes else None
+    return Task(batches, build, loss, _own_size, accuracy, scored=scored if labelled else None)
 
 
 def _classes(batch: Any) -> Tensor | None:
@@ -367,12 +392,8 @@ def _is_pair(batch: Any) -> bool:
     return isinstance(batch, tuple | list) and len(batch) == 2
 
 
-def _right(model: nn.Module, batch: Any) -> Tensor:
-    """Return the share of a batch's samples whose class has the highest score."""
-    found = scores(model(**batch) if isinstance(batch, dict) else model(batch[0]))
-    wanted = _classes(batch)
-    assert wanted is not None
-    return (found.argmax(-1) == wanted).float().mean()
+def _wants_numbers(batch: Any) -> bool:
+    return _is_pair(batch) and isinstance(batch[1], Tensor) and batch[1].is_floating_point()
 
 
 def _own_size(batch: Any) -> int:
@@ -387,7 +408,7 @@ def check_variant(variant: Variant, settings: Settings) -> int:
         model = task.build(variant, 1)
         batch = task.data.train(1, 1)
         optimizers.make_optimizer(variant.optimizer, model, 0.0, settings.weight_decay)
-        task.loss(model, batch).backward()
+        task.objective(variant)(model, batch).backward()
     except Exception as error:
         raise ValueError(f"variant {variant.name!r} does not fit: {error}") from error
     _check_metric(task, model, settings)

@@ -26,6 +26,7 @@ class Record:
 
     steps, evals, probes: what was logged, one mapping a logged step, in order of the steps.
     end: the last line of a run that came to an end, else empty.
+    layers: of how many layers of the model a slot of the variant was, in words.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Record:
     evals: list[dict[str, Any]] = field(default_factory=list)
     probes: list[dict[str, Any]] = field(default_factory=list)
     end: Mapping[str, Any] = field(default_factory=dict)
+    layers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def status(self) -> str:
@@ -159,7 +161,7 @@ def _run(path: Path, variants: Iterable[str], notes: list[str]) -> Record | None
         notes.append(f"{path.name} is not what was written; the same command trains the run again")
     facts = start["variant"], number(start["lr"]), start["seed"], start.get("phase", "final"), start.get("parameters")
     steps, evals, probes = (_by_step(log.of(kind)) for kind in (logs.STEP, logs.EVAL, logs.PROBE))
-    return Record(path.stem, *facts, steps, evals, probes, log.end if log.whole else {})
+    return Record(path.stem, *facts, steps, evals, probes, log.end if log.whole else {}, start.get("layers", {}))
 
 
 def _by_step(events: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -160,14 +160,24 @@ def subtitle(comparison: Comparison) -> str:
 def settings(comparison: Comparison) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return every setting, by group."""
     plan = comparison.plan
-    variants = [
-        (v["name"], " · ".join(f"{key} {value}" for key, value in v.items() if key != "name")) for v in plan["variants"]
-    ]
+    layers = {run.variant: run.layers for run in comparison.runs}
+    variants = [(v["name"], chosen(v, layers.get(v["name"], {}))) for v in plan["variants"]]
     return [
         ("Settings", _lines({**comparison.settings, "baseline": comparison.baseline})),
         ("Variants", variants),
         ("Environment", _lines(plan.get("environment", {}))),
     ]
+
+
+def chosen(variant: Mapping[str, Any], layers: Mapping[str, str]) -> str:
+    """Say in a line what a variant is, and of how many layers.
+
+    >>> chosen({"name": "a", "norm": "dyt", "lr": None}, {"norm": "9 norms"})
+    'norm dyt (9 norms)'
+    """
+    told = {key: f" ({said})" for key, said in layers.items()}
+    given = {key: value for key, value in variant.items() if key != "name" and value is not None}
+    return " · ".join(f"{key} {value}{told.get(key, '')}" for key, value in given.items())
 
 
 def swatch(look: Mapping[str, Any]) -> Any:

@@ -105,7 +105,9 @@ class Training:
         self.run, self.settings, self.folder, self.accelerator = run, settings.of(run.variant), folder, accelerator
         reset_peak()
         self.task = tasks.load(self.settings)
+        self.objective = self.task.objective(run.variant)
         model = self.task.build(run.variant, run.seed)
+        self.layers = run.variant.told(model)
         self.parameters = sum(p.numel() for p in model.parameters())
         self.probe = Probe(model)
         self.on_the_sphere = spheres(model)
@@ -186,7 +188,7 @@ class Training:
         self.step += 1
         probed = self.step % self.settings.probe_every == 0 or self.step == 1
         with self.probe if probed else nullcontext():
-            self.loss = self.task.loss(self.model, self._mine(batch))
+            self.loss = self.objective(self.model, self._mine(batch))
             self.accelerator.backward(self.loss)
         self.reading = self.step if probed else self.reading
         self.gradient = self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.clip or math.inf)
@@ -285,7 +287,8 @@ class Training:
     def _begin(self) -> None:
         run = self.run
         facts = {"variant": run.variant.name, "lr": run.lr, "seed": run.seed, "phase": run.phase}
-        facts |= {"steps": run.steps, "parameters": self.parameters, "held_out": self.held_out, "time": time.time()}
+        facts |= {"steps": run.steps, "parameters": self.parameters, "held_out": self.held_out, "layers": self.layers}
+        facts["time"] = time.time()
         self.log.write(logs.START, **facts, recipe=self.recipe)
         for note in self.notes:
             self.log.write(logs.NOTE, text=note)

@@ -20,8 +20,9 @@ from normkit.lab import logs
 from normkit.lab.files import Damaged, Folder, Unwritable, replace_file, set_aside
 from normkit.lab.plan import findings, measures, tasks
 from normkit.lab.plan.optimizers import usual_rate
-from normkit.lab.plan.plan import SEARCH_SEED, Plan, Run, Variant, differences, environment, same
+from normkit.lab.plan.plan import SEARCH_SEED, Plan, Run, differences, environment, same
 from normkit.lab.plan.plan import read as read_plan
+from normkit.lab.plan.variants import Variant
 from normkit.lab.training.engines import Engine
 
 Results = dict[str, dict[str, Any]]

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import torch
 
 from normkit.lab.files import Folder, replace_file
-from normkit.lab.plan.plan import Plan, Settings, Variant
+from normkit.lab.plan.plan import Plan, Settings
+from normkit.lab.plan.variants import Variant
 
 ROUNDS, FEWEST = 40, 10  # of a race; fewer than the first if they take longer than SECONDS
 SECONDS = 4.0
@@ -58,7 +59,7 @@ def stepper(variant: Variant, settings: Settings) -> Callable[[], tuple[float, f
     model = task.build(variant, 1).to(device)
     optimizer = optimizers.make_optimizer(variant.optimizer, model, 1e-6, settings.weight_decay)
     batch = _moved(task.data.train(1, 1), device)
-    size, load, kind, kept = task.size(batch), task.loss, _autocast(settings), spheres(model)
+    size, load, kind, kept = task.size(batch), task.objective(variant), _autocast(settings), spheres(model)
 
     def step() -> tuple[float, float]:
         began, worked = time.perf_counter(), time.process_time()

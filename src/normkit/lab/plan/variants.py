@@ -1,0 +1,267 @@
+"""What varies: the slots of a variant, each a field of :class:`Variant` that says how its names are checked and used.
+
+>>> [v.name for v in cross(norm=["layernorm", "rmsnorm"], placement=["pre-norm", "peri-norm"])]
+['layernorm+pre-norm', 'layernorm+peri-norm', 'rmsnorm+pre-norm', 'rmsnorm+peri-norm']
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import nn
+
+ORIGINAL = "original"  # the norm that leaves a model as it is
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A choice that a variant makes by a name of the catalogue, with arguments behind it or not.
+
+    help: what the command says of it.
+    check: refuses a name that the catalogue lacks, or that stands for something else.
+    argument: what a transformer of normkit takes for it, whose parts are names.
+    exchanged: whether it can be found in any model, and another put in its place.
+    put: changes a model that is built, and has been given its first weights.
+    told: says of a built model how many of its layers have it.
+
+    What is neither an argument nor put is used where a run is trained, as an optimizer is.
+    """
+
+    help: str
+    check: Callable[[str], Any]
+    argument: Callable[[str], Mapping[str, Any]] | None = None
+    exchanged: bool = False
+    put: Callable[[nn.Module, str], Any] | None = None
+    told: Callable[[nn.Module, str], str] | None = None
+
+
+def slot(default: str, *row: Any, **rest: Any) -> Any:
+    """Return a field of a variant that is a slot."""
+    return field(default=default, metadata={"slot": Slot(*row, **rest)})
+
+
+def _norm(text: str) -> None:
+    from normkit import catalog
+
+    if text != ORIGINAL:
+        catalog.find(text)
+
+
+def _norm_argument(text: str) -> Mapping[str, Any]:
+    from normkit.surgery.swap import maker
+
+    return {"norm": maker(text)}
+
+
+def _count_norms(model: nn.Module, text: str) -> str:
+    from normkit.surgery.swap import norms
+
+    return f"{len(norms(model))} norms"
+
+
+def _placement(text: str) -> None:
+    from normkit.residual.stream import wiring_of
+
+    wiring_of("--placement", text)
+
+
+def _attention(text: str) -> None:
+    from normkit import catalog
+    from normkit.kinds import CORE
+
+    catalog.find(text)  # names the nearest of all where there is no such method
+    catalog.choose("--attention", "attention", text, CORE)
+
+
+def _linear(text: str) -> None:
+    from normkit import catalog
+
+    if text != Variant.linear:
+        catalog.find(text)
+
+
+def _optimizer(text: str) -> None:
+    from normkit.lab.plan.optimizers import optimizer_for
+
+    optimizer_for(text)
+
+
+def _loss(text: str) -> None:
+    from normkit.lab.plan.losses import loss_for
+
+    loss_for(text)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to build and train the model; a slot holds a name of the catalogue or of torch.
+
+    A name may carry arguments: ``groupnorm:num_groups=4``, ``dyt:alpha=0.8``.
+
+    steps, lr, warmup, batch: as in the settings, for this variant alone; None takes theirs.
+    start: "own", or "permuted": other first weights of the same law, what makes a control of a method's own twin.
+    """
+
+    name: str
+    norm: str = slot(
+        "layernorm",
+        "norms of the catalogue (layernorm rmsnorm dyt derf; where something else is compared, layernorm or the "
+        "model's own); arguments follow a colon: groupnorm:num_groups=4; 'original' leaves a model as it is",
+        _norm,
+        argument=_norm_argument,
+        exchanged=True,
+        told=_count_norms,
+    )
+    placement: str = slot("pre-norm", "where norms stand", _placement, argument=lambda text: {"placement": text})
+    attention: str = slot("softmax", "attention cores", _attention, argument=lambda text: {"core": text})
+    linear: str = slot(
+        "linear", "linear maps, as in the room of weights", _linear, argument=lambda text: {"linear": text}
+    )
+    optimizer: str = slot("adamw", "optimizers, the catalogue's and torch's", _optimizer)
+    loss: str = slot(
+        "cross-entropy",
+        "what is trained to be lower, of scores and labels: cross-entropy:label_smoothing=0.1, losses of the "
+        "catalogue; all are compared by the plain one",
+        _loss,
+    )
+    steps: int | None = None
+    lr: float | None = None
+    warmup: float | None = None
+    batch: int | None = None
+    start: str = "own"
+
+    def __post_init__(self) -> None:
+        for name, (_, fits, wanted) in NUMBERS.items():
+            if (value := getattr(self, name)) is not None and not fits(value):
+                raise ValueError(f"variant {self.name!r}: {name} must be {wanted}, not {value!r}")
+        if self.start not in STARTS:
+            raise ValueError(f"variant {self.name!r}: start must be one of {', '.join(STARTS)}, not {self.start!r}")
+
+    def check(self) -> None:
+        """Refuse a name that the catalogue lacks."""
+        for name, one in SLOTS.items():
+            one.check(getattr(self, name))
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what a transformer of normkit takes for its parts."""
+        taken = ((one.argument, getattr(self, name)) for name, one in SLOTS.items())
+        return {key: value for make, text in taken if make is not None for key, value in make(text).items()}
+
+    def put(self, model: nn.Module) -> nn.Module:
+        """Put into a model that is built what any model takes."""
+        for name, one in SLOTS.items():
+            if one.put is not None:
+                one.put(model, getattr(self, name))
+        return model
+
+    def told(self, model: nn.Module) -> dict[str, str]:
+        """Say of every slot that counts its layers how many there are in a model."""
+        return {name: one.told(model, getattr(self, name)) for name, one in SLOTS.items() if one.told is not None}
+
+    def require_parts_of(self, model: str) -> None:
+        """Refuse parts that a model, which is not built from their names, cannot exchange."""
+        for name, one in SLOTS.items():
+            fixed = one.argument is not None and not one.exchanged
+            if fixed and getattr(self, name) != getattr(Variant, name):
+                raise ValueError(f"model {model!r} has its own {name}; only 'decoder' and 'vit' take another")
+
+
+SLOTS: dict[str, Slot] = {f.name: f.metadata["slot"] for f in dataclasses.fields(Variant) if "slot" in f.metadata}
+STARTS = ("own", "permuted")
+TWIN = "twin"  # what the command calls the baseline from a permuted start
+NUMBERS: dict[str, tuple[type, Callable[[Any], bool], str]] = {
+    "steps": (int, lambda value: value >= 1, "at least 1"),
+    "lr": (float, lambda value: value > 0, "above 0"),
+    "warmup": (float, lambda value: 0 <= value < 1, "a share of the run, from 0 to below 1"),
+    "batch": (int, lambda value: value >= 1, "at least 1"),
+}
+OF_A_VARIANT = (*SLOTS, *NUMBERS, "start")
+
+
+def cross(**choices: Sequence[Any]) -> tuple[Variant, ...]:
+    """Combine every name of one slot with every name of the others; names tell what varies, or the norm."""
+    unknown = set(choices) - set(OF_A_VARIANT)
+    if unknown:
+        raise ValueError(f"a variant has no {', '.join(sorted(unknown))}; it has {', '.join(OF_A_VARIANT)}")
+    varying = [key for key, values in choices.items() if len(values) > 1] or ["norm"]
+    made = []
+    for values in itertools.product(*choices.values()):
+        parts = {key: typed(key, value) for key, value in zip(choices, values, strict=True)}
+        named = [called(key, parts.get(key) or getattr(Variant, key)) for key in varying]
+        made.append(Variant("+".join(named), **parts))
+    return unique(made)
+
+
+def typed(field: str, value: Any) -> Any:
+    """Return a variant's field as the type it has.
+
+    >>> typed("steps", "100"), typed("norm", "dyt"), typed("lr", 1)
+    (100, 'dyt', 1.0)
+    """
+    if field not in NUMBERS:
+        return str(value)
+    kind, _, wanted = NUMBERS[field]
+    try:
+        found = kind(value)
+        if found != float(value):
+            raise ValueError
+    except (TypeError, ValueError):
+        raise ValueError(f"a variant's {field} must be {wanted}, not {value!r}") from None
+    return found
+
+
+def called(field: str, value: Any) -> str:
+    """Return what a name says of a field: a number needs its name."""
+    return f"{field}={value:g}" if field in NUMBERS else str(value)
+
+
+def unique(variants: Sequence[Variant]) -> tuple[Variant, ...]:
+    """Require variants, each with a name, as a file too, of its own."""
+    if not variants:
+        raise ValueError("there is no variant to train")
+    names = [safe(variant.name).lower() for variant in variants]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"two variants have the name {name!r}; give each a name of its own")
+    return tuple(variants)
+
+
+def read_variants(path: Path) -> tuple[Variant, ...]:
+    """Read variants from a YAML file: a list of mappings under ``variants``, or lists to be crossed.
+
+    A mapping has any of a variant's fields; without a name, its values make one.
+    """
+    import yaml
+
+    content = yaml.safe_load(path.read_text())
+    if not isinstance(content, Mapping):
+        raise ValueError(f"{path}: the file must hold a mapping, with 'variants' or lists to cross, not {content!r}")
+    if "variants" not in content:
+        return cross(**{key: value if isinstance(value, list) else [value] for key, value in content.items()})
+    return unique([_variant(path, entry) for entry in content["variants"]])
+
+
+def _variant(path: Path, entry: Any) -> Variant:
+    if isinstance(entry, str):
+        return Variant(entry, norm=entry)
+    if not isinstance(entry, Mapping) or set(entry) - {"name", *OF_A_VARIANT} or not entry:
+        raise ValueError(f"{path}: a variant is a mapping of {', '.join(('name', *OF_A_VARIANT))}, not {entry!r}")
+    parts = {key: typed(key, value) for key, value in entry.items()}
+    named = "+".join(called(key, value) for key, value in parts.items() if key != "name")
+    return Variant(**{"name": named, **parts})
+
+
+def safe(name: str) -> str:
+    """Turn a name into one that any file system takes.
+
+    >>> safe("dyt:alpha=0.8")
+    'dyt_alpha=0.8'
+    """
+    return re.sub(r"[^\w.+=-]+", "_", name)
