@@ -69,7 +69,7 @@ def test_complex_numbers_are_named(name):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_single_number_is_no_input(name):
-    if set(nk.card(name).shape.axes) <= {"...", "*"}:
+    if nk.card(name).width is None and "..." in nk.card(name).shape.axes:
         pytest.skip("takes any shape")
     first, *rest = draw(name)
     message = fails(build(name), [first.flatten()[0], *rest], ValueError)
