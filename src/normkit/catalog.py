@@ -47,7 +47,8 @@ class Card:
     name. ``example`` holds the keyword arguments that a smallest instance needs. ``aliases`` are other names, each with
     the arguments that make the method what the name says; one that is written as a class is one, ``nk.InstanceNorm2d``.
     ``called`` holds other libraries' classes that it stands in for, each with its arguments in order, which the method
-    takes as well: ``"normalized_shape=dim eps"``, their name = ours where they differ. ``exempt`` holds the cases of
+    takes as well: ``"normalized_shape=dim eps"``, their name = ours where they differ. ``dialects`` holds the arguments
+    by which other people's code differs, each with its values, or "any": what recognition tries. ``exempt`` holds the cases of
     the contract that the method cannot keep, each with its reason; see :meth:`exemption`. ``peer`` builds, from a
     feature count, another library's module for the same numbers: what the benchmark races and a test compares with.
     """
@@ -62,6 +63,7 @@ class Card:
     replaces: tuple[str, ...] = ()
     aliases: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     called: Mapping[str, str] = field(default_factory=dict)
+    dialects: Mapping[str, Any] = field(default_factory=dict)
     invariant: tuple[str, ...] = ()
     provenance: str = ""
     exempt: Mapping[str, str] = field(default_factory=dict)
@@ -139,6 +141,7 @@ def method(
     replaces: tuple[str, ...] = (),
     aliases: Mapping[str, Mapping[str, Any]] | tuple[str, ...] = (),
     called: Mapping[str, str] | None = None,
+    dialects: Mapping[str, Any] | None = None,
     invariant: tuple[str, ...] = (),
     provenance: str = "",
     exempt: Mapping[str, str] | None = None,
@@ -172,6 +175,7 @@ def method(
             replaces,
             aliases if isinstance(aliases, Mapping) else {other: {} for other in aliases},
             called or {},
+            dialects or {},
             invariant,
             provenance,
             exempt or {},

@@ -28,6 +28,7 @@ from normkit.catalog import method
         "transformers' LlamaRMSNorm": "hidden_size=dim eps",
         "diffusers' RMSNorm": "dim eps elementwise_affine=affine bias",
     },
+    dialects={"offset": (0.0, 1.0), "eps_inside": (True, False), "cast": ("auto", "early", "late")},
     invariant=("scale",),
     peer=lambda dim: nn.RMSNorm(dim, eps=1e-6),
 )

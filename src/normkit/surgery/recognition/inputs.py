@@ -1,0 +1,110 @@
+"""What a module is probed with: shapes that it takes, and numbers at which norms that look alike differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+ROWS = 24
+
+
+class Shape(NamedTuple):
+    """A shape, and the axes that hold the vector: the last ones, or axis 1."""
+
+    sizes: tuple[int, ...]
+    last: bool
+    extent: tuple[int, ...]
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The axes of one vector."""
+        return tuple(range(-len(self.extent), 0)) if self.last else (1,)
+
+
+def shapes(extent: tuple[int, ...]) -> list[Shape]:
+    """Return the shapes to be tried: tokens with the vector last, then images with it second."""
+    taken = set(extent)
+    space = [n for n in (4, 6, 7, 9, 10, 11) if n not in taken]
+    found = [
+        Shape((ROWS, *extent), True, extent),
+        Shape((space[1], space[0], *extent), True, extent),
+        Shape((2, 3, space[0], *extent), True, extent),
+        Shape((1, *extent), True, extent),
+    ]
+    if len(extent) == 1:
+        n, h, w = space[1], space[0], space[2]
+        images = ((n, *extent, h, w), (n, *extent, w), (2, *extent, 3, h, w), (1, *extent, w, h), (ROWS, *extent))
+        found += [Shape(sizes, False, extent) for sizes in images]
+    return found
+
+
+def _rows(x: Tensor, shape: Shape) -> tuple[int, ...]:
+    """The shape of one number a vector."""
+    sizes = list(x.shape)
+    for axis in shape.axes:
+        sizes[axis] = 1
+    return tuple(sizes)
+
+
+def _randn(sizes: tuple[int, ...], g: torch.Generator) -> Tensor:
+    return torch.randn(sizes, generator=g, dtype=torch.float64)
+
+
+def _powers(sizes: tuple[int, ...], low: float, high: float, g: torch.Generator) -> Tensor:
+    return 10.0 ** (low + (high - low) * torch.rand(sizes, generator=g, dtype=torch.float64))
+
+
+def _scales(x: Tensor, shape: Shape, g: torch.Generator) -> Tensor:
+    return x * _powers(_rows(x, shape), -15, 4, g)
+
+
+def _samples(x: Tensor, shape: Shape, g: torch.Generator) -> Tensor:
+    return x * _powers((len(x), *[1] * (x.ndim - 1)), -6, 3, g)
+
+
+def _channels(x: Tensor, shape: Shape, g: torch.Generator) -> Tensor:
+    sizes = [n if a - x.ndim in shape.axes or a in shape.axes else 1 for a, n in enumerate(x.shape)]
+    return x * _powers(tuple(sizes), -3, 2, g)
+
+
+def _some_zeros(x: Tensor, shape: Shape, g: torch.Generator) -> Tensor:
+    keep = torch.rand(x.shape, generator=g) < 0.6
+    rows = torch.rand(_rows(x, shape), generator=g) < 0.8
+    return x * keep * rows
+
+
+def _sparse(x: Tensor, shape: Shape, g: torch.Generator) -> Tensor:
+    return torch.where(torch.rand(x.shape, generator=g) < 1.5 / max(shape.extent[0], 2), x * 10, 0 * x)
+
+
+def _outlier(x: Tensor, shape: Shape, g: torch.Generator) -> Tensor:
+    return torch.where(torch.rand(x.shape, generator=g) < 0.05, x * 3e4, x)
+
+
+# what the numbers are like -> how they are made of normal ones
+NUMBERS: dict[str, Callable[[Tensor, Shape, torch.Generator], Tensor]] = {
+    "normal": lambda x, shape, g: x,
+    "of many sizes": _scales,
+    "samples of many sizes": _samples,
+    "channels of many sizes": _channels,
+    "at an offset of 1e3": lambda x, shape, g: x + 1e3,
+    "of size 1e6": lambda x, shape, g: x * 1e6,
+    "of size 1e12": lambda x, shape, g: x * 1e12,
+    "of size 1e-7": lambda x, shape, g: x * 1e-7,
+    "constant": lambda x, shape, g: torch.zeros_like(x) + _randn(_rows(x, shape), g),
+    "with zeros": _some_zeros,
+    "zeros": lambda x, shape, g: torch.zeros_like(x),
+    "sparse": _sparse,
+    "with outliers": _outlier,
+    "positive": lambda x, shape, g: x.abs(),
+    "negative": lambda x, shape, g: -x.abs() * 30,
+}
+
+
+def draw(shape: Shape, numbers: str = "normal", seed: int = 0) -> Tensor:
+    """Draw one input, in float64."""
+    g = torch.Generator().manual_seed(seed)
+    return NUMBERS[numbers](_randn(shape.sizes, g), shape, g)

@@ -1,0 +1,154 @@
+"""A copy of somebody's module that may be probed: other parameters, another type, and nothing of it comes back."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import inspect
+import io
+import random
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy
+import torch
+from torch import Tensor, nn
+
+HOOKS = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+)
+SPREAD = 1e5  # how much larger parameters are drawn to find what is cut off
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Let nothing of what a module does besides computing be seen: its random numbers, its prints, its warnings."""
+    python, numbers = random.getstate(), numpy.random.get_state()
+    silence = io.StringIO()
+    with torch.random.fork_rng(), warnings.catch_warnings(), torch.enable_grad():
+        warnings.simplefilter("ignore")
+        with contextlib.redirect_stdout(silence), contextlib.redirect_stderr(silence):
+            try:
+                yield
+            finally:
+                random.setstate(python)
+                numpy.random.set_state(numbers)
+
+
+def refusal(module: nn.Module) -> str | None:
+    """Return what forbids that a module is probed, or None."""
+    for name, part in module.named_modules():
+        where = f"its {name} " if name else ""
+        if any(getattr(part, hooks, None) for hooks in HOOKS):
+            return f"{where or 'it '}has hooks, which may change what it computes"
+        if "forward" in vars(part) or "__call__" in vars(part):
+            return f"{where or 'it '}has a forward of its own, put on the instance"
+    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        if isinstance(tensor, nn.parameter.UninitializedTensorMixin) or tensor.is_meta:
+            return f"{name} holds no numbers ({'not initialized' if not tensor.is_meta else 'on the meta device'})"
+        if type(tensor) not in (Tensor, nn.Parameter, nn.Buffer):
+            return f"{name} is a {type(tensor).__name__}, not a plain tensor"
+        if tensor.layout is not torch.strided or tensor.is_quantized:
+            return f"{name} is a {'quantized' if tensor.is_quantized else 'sparse'} tensor"
+    return None
+
+
+class Specimen:
+    """A copy of a module in ``dtype``, its numbers drawn anew: parameters of both signs, buffers positive.
+
+    ``spread`` makes the parameters larger; with ``drawn=False`` the numbers stay what they are.
+    """
+
+    def __init__(
+        self, module: nn.Module, dtype: torch.dtype, *, drawn: bool = True, spread: float = 1.0, seed: int = 0
+    ):
+        self.module = copy.deepcopy(module).to(dtype) if dtype is not None else copy.deepcopy(module)
+        self.tensors = tensors(self.module)
+        if drawn:
+            self._draw(torch.Generator().manual_seed(seed), spread)
+        for parameter in self.module.parameters():
+            parameter.requires_grad_(True)
+
+    @torch.no_grad()
+    def _draw(self, generator: torch.Generator, spread: float) -> None:
+        for tensor in self.tensors.values():
+            if isinstance(tensor, nn.Parameter):
+                numbers = (torch.randn(tensor.shape, generator=generator) + 0.5) * spread
+            else:
+                numbers = 0.5 + torch.rand(tensor.shape, generator=generator)
+            tensor.copy_(numbers)
+
+    def __call__(self, *inputs: Tensor) -> Tensor:
+        """Return what the module makes of the inputs: a tensor, the first of several."""
+        return first(self.module(*inputs))
+
+    def train(self, mode: bool) -> Specimen:
+        """Set the mode."""
+        self.module.train(mode)
+        return self
+
+
+def first(returned: Any) -> Tensor:
+    """Return the tensor that a module returned, or the first of several."""
+    found = returned
+    if isinstance(returned, tuple | list) and returned:
+        found = returned[0]
+    if not torch.is_tensor(found):
+        raise TypeError(f"it returns a {type(returned).__name__}")
+    return found
+
+
+def tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Return a module's parameters and buffers of real numbers, a tied one once."""
+    found = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    return {name: tensor for name, tensor in found.items() if tensor.is_floating_point()}
+
+
+def plain(module: nn.Module) -> dict[str, Any]:
+    """Return what a module holds besides tensors and modules: numbers, words, and the like."""
+    kinds = (bool, int, float, str, tuple, list, dict, set, type(None), torch.dtype)
+    found: dict[str, Any] = {}
+    for name, part in module.named_modules():
+        for key, value in vars(part).items():
+            if key not in nn.Module().__dict__ and isinstance(value, kinds):
+                found[f"{name}.{key}"] = repr(value)
+            elif torch.is_tensor(value):
+                found[f"{name}.{key}"] = (str(value.dtype), value.tolist() if value.numel() < 1e6 else id(value))
+    return found
+
+
+def extents(module: nn.Module) -> list[tuple[int, ...]]:
+    """Return the shapes of a vector that a module may be made for: of its tensors, then of its numbers, then any."""
+    own = [tuple(n for n in t.shape if n != 1) for t in tensors(module).values()]
+    told = [getattr(module, name, None) for name in ("normalized_shape", "shape")]
+    own += [tuple(t) for t in told if isinstance(t, tuple | list | torch.Size) and all(isinstance(n, int) for n in t)]
+    numbers = sorted({v for v in vars(module).values() if type(v) is int and 1 < v <= 2**17}, reverse=True)
+    found = sorted({e for e in own if e}, key=lambda e: (len(e), -max(e)))
+    return list(dict.fromkeys([*found, *((n,) for n in numbers), (16,), (64,)]))[:6]
+
+
+def further(module: nn.Module) -> tuple[int, int]:
+    """Return how many tensors a module's forward takes besides the first: those that it must have, and can have."""
+    try:
+        takes = list(inspect.signature(module.forward).parameters.values())
+    except (TypeError, ValueError):
+        return 0, 0
+    named = [p for p in takes if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][1:]
+    needed = [p for p in named if p.default is p.empty]
+    spare = [p for p in named if p.default is None]
+    return len(needed), len(needed) + len(spare)
+
+
+def same_kind(module: nn.Module) -> Any:
+    """Return what two modules share if one verdict is good for both: class, numbers, words, shapes, types, mode."""
+    shapes = tuple((name, tuple(t.shape), t.dtype, type(t)) for name, t in _all(module).items())
+    classes = tuple((name, type(part), part.training) for name, part in module.named_modules())
+    return classes, shapes, tuple(sorted((k, str(v)) for k, v in plain(module).items()))
+
+
+def _all(module: nn.Module) -> Mapping[str, Tensor]:
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}

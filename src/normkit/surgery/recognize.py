@@ -1,0 +1,457 @@
+"""Norms found by what they compute: a module probed, explained by a method of the catalogue, and verified."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normkit.surgery.recognition import candidates, solve, specimen
+from normkit.surgery.recognition.candidates import Candidate
+from normkit.surgery.recognition.inputs import Shape, draw, shapes
+from normkit.surgery.recognition.specimen import Specimen, quiet
+from normkit.surgery.recognition.verify import HALVES, UNIT, Differs, Half, Pair, half, verify
+
+LIKELY = 5e-3  # a candidate whose constants are still unknown may be this far off where they hardly matter
+SURE = 3e-5
+OTHER_BITS = 0.02  # the share of results in half precision that may differ by how a sum is ordered
+LAYERS = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.Embedding, nn.EmbeddingBag, nn.RNNBase, nn.RNNCellBase)
+OTHERS = ("activation", "container", "dropout", "pooling", "padding", "linear", "conv", "sparse", "loss", "rnn")
+
+
+@dataclass
+class Match:
+    """What a module was found to be.
+
+    ``name`` and ``kwargs`` build it by :func:`normkit.create`; ``module`` is it, with the parameters carried over.
+    ``error`` is the largest difference in each type, relative to the largest number of its row; ``evidence`` says what
+    was tried. Where there is no match, ``name`` is None and ``why_not`` speaks of the nearest candidate.
+    """
+
+    kind: str
+    name: str | None = None
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    module: nn.Module | None = None
+    error: dict[str, float] = field(default_factory=dict)
+    evidence: list[str] = field(default_factory=list)
+    why_not: str | None = None
+    carried: dict[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return self.name is not None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, without the module."""
+        names = ("kind", "name", "kwargs", "error", "evidence", "why_not", "carried")
+        return {name: getattr(self, name) for name in names}
+
+    def __str__(self) -> str:
+        if not self:
+            return f"{self.kind}: not recognized: {self.why_not}"
+        written = ", ".join(f"{k}={v!r}" for k, v in self.kwargs.items())
+        return f"{self.kind}: {self.name}({written})"
+
+
+class Recognized(Mapping[str, Match]):
+    """The sites of a model, by the names of their modules: what is recognized, and what looks like a norm and is not."""
+
+    def __init__(self, sites: Mapping[str, Match]):
+        self._sites = dict(sites)
+
+    def __getitem__(self, name: str) -> Match:
+        return self._sites[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sites)
+
+    def __len__(self) -> int:
+        return len(self._sites)
+
+    @property
+    def found(self) -> dict[str, Match]:
+        """The sites that are recognized."""
+        return {name: match for name, match in self._sites.items() if match}
+
+    @property
+    def rest(self) -> dict[str, Match]:
+        """The modules that look like norms and are not recognized."""
+        return {name: match for name, match in self._sites.items() if not match}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {name: match.to_dict() for name, match in self._sites.items()}
+
+    def __str__(self) -> str:
+        rows = [("site", "class", "what it is", "largest difference")]
+        for name, match in self._sites.items():
+            what = str(match).partition(": ")[2]
+            rows.append((name, match.kind, what, f"{max(match.error.values(), default=math.nan):.0e}" if match else ""))
+        widths = [max(len(row[i]) for row in rows) for i in range(3)]
+        lines = ["  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[3]]).rstrip() for row in rows]
+        return "\n".join([*lines, f"{len(self.found)} recognized, {len(self.rest)} not"])
+
+    __repr__ = __str__
+
+
+def recognize(module: nn.Module, example: Any = None) -> Match | Recognized | None:
+    """Find norms by what they compute.
+
+    A module of the size of a norm, which holds vectors and no matrices, gives a :class:`Match`, or None if it is no norm
+    of the catalogue. A model gives the table of all its sites. Nothing is done to what is handed in: copies are probed.
+
+    Args:
+        module: a module, or a model.
+        example: an input of the whole model, a tensor, a tuple of arguments or a dictionary of named ones; it tells the
+            widths of norms that have no parameters.
+
+    >>> recognize(nn.LayerNorm(8))
+    Match(kind='LayerNorm', name='layernorm', ...)
+    >>> print(recognize(nn.RMSNorm(8, eps=1e-6)))
+    RMSNorm: rmsnorm(dim=8, eps=1e-06)
+    >>> recognize(nn.Softmax(-1)) is None
+    True
+    """
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"recognize: module must be a torch.nn.Module, not {type(module).__name__}")
+    if not is_model(module):
+        return examine(module) or None
+    return Recognized(_sites(module, {} if example is None else widths(module, example)))
+
+
+def is_model(module: nn.Module) -> bool:
+    """Whether a module is made of several layers: it cannot be called, or it holds matrices."""
+    if isinstance(module, nn.ModuleList | nn.ModuleDict):
+        return True
+    tensors = specimen.tensors(module).values()
+    wide = any(sum(n > 1 for n in t.shape) > 1 for t in tensors)
+    return any(isinstance(part, LAYERS) for part in module.modules()) or (wide and bool(list(module.children())))
+
+
+def _sites(model: nn.Module, told: Mapping[str, int]) -> dict[str, Match]:
+    verdicts: dict[Any, Match] = {}
+    found: dict[str, Match] = {}
+
+    def look(name: str, module: nn.Module) -> None:
+        if _may_be(module):
+            key = (specimen.same_kind(module), told.get(name), specimen.refusal(module))
+            with contextlib.suppress(TypeError):
+                match = verdicts[key] = _again(verdicts[key], module) if key in verdicts else examine(module, told.get(name))
+                if match:
+                    found[name] = match
+                    return
+                if _looks_so(module):
+                    found[name] = match
+        for child, part in module.named_children():
+            look(f"{name}.{child}" if name else child, part)
+
+    look("", model)
+    return found
+
+
+def _again(match: Match, module: nn.Module) -> Match:
+    """The same verdict for another module of the same kind, with its own numbers."""
+    if not match or match.module is None:
+        return match
+    made = _carried(match.name, match.kwargs, match.carried, module)
+    return Match(match.kind, match.name, match.kwargs, made, match.error, match.evidence, None, match.carried)
+
+
+def _may_be(module: nn.Module) -> bool:
+    """Whether it is worth a look: something with a forward of its own that holds vectors at most."""
+    home = type(module).__module__
+    if home.startswith("torch.nn.modules.") and home.rpartition(".")[2] in OTHERS:
+        return False
+    if is_model(module) or type(module).forward is nn.Module.forward:
+        return False
+    needed, _ = specimen.further(module)
+    return needed <= 1
+
+
+def _looks_so(module: nn.Module) -> bool:
+    """Whether somebody would call it a norm: to say why it was not recognized."""
+    return "norm" in type(module).__name__.lower() and not any("norm" in type(c).__name__.lower() for c in module.children())
+
+
+def widths(model: nn.Module, example: Any) -> dict[str, int]:
+    """Return the size of the last axis that each module of a copy of the model is called with."""
+    import copy
+
+    found: dict[str, int] = {}
+    twin = copy.deepcopy(model).eval()
+    for name, part in twin.named_modules():
+
+        def note(part: nn.Module, inputs: Any, name: str = name) -> None:
+            if inputs and torch.is_tensor(inputs[0]) and inputs[0].ndim:
+                found.setdefault(name, inputs[0].shape[-1])
+
+        part.register_forward_pre_hook(note)
+    with quiet(), torch.no_grad():
+        if isinstance(example, Mapping):
+            twin(**example)
+        elif isinstance(example, tuple | list):
+            twin(*example)
+        else:
+            twin(example)
+    return found
+
+
+def examine(module: nn.Module, width: int | None = None) -> Match:
+    """Return what a module is, or why it is nothing that the catalogue has."""
+    match = Match(type(module).__name__)
+    match.why_not = specimen.refusal(module)
+    if match.why_not is not None:
+        return match
+    try:
+        with quiet():
+            return _explained(module, match, width)
+    except Differs as difference:
+        match.why_not = str(difference)
+    except Exception as error:  # what somebody's module raises while it is probed
+        match.why_not = f"it raises {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    return match
+
+
+def _explained(module: nn.Module, match: Match, width: int | None) -> Match:
+    nearest = (math.inf, "it takes no input of the shapes that were tried")
+    needed, possible = specimen.further(module)
+    extents = [(width,)] if width else specimen.extents(module)
+    for extent in extents:
+        for further in range(needed, min(possible, 1) + 1) if needed else (1, 0) if possible else (0,):
+            for last in (True, False):
+                there = _taken(module, [s for s in shapes(extent) if s.last == last], further)
+                if not there:
+                    continue
+                far, why = _try_all(module, match, there, further)
+                if match:
+                    return match
+                if far <= nearest[0]:
+                    nearest = far, why
+        if nearest[0] < math.inf and specimen.tensors(module):
+            break
+    match.why_not = nearest[1]
+    return match
+
+
+def _taken(module: nn.Module, tried: Sequence[Shape], further: int) -> list[Shape]:
+    """The shapes that a module takes, in either mode, and keeps."""
+    found = []
+    for shape in tried:
+        if any(_call(module, shape, further, dtype, mode) for dtype in (torch.float64, torch.float32) for mode in (False, True)):
+            found.append(shape)
+    return found
+
+
+def _call(module: nn.Module, shape: Shape, further: int, dtype: torch.dtype, mode: bool) -> bool:
+    inputs = [draw(shape, seed=i).to(dtype) for i in range(1 + further)]
+    try:
+        return Specimen(module, dtype).train(mode)(*inputs).shape == inputs[0].shape
+    except Exception:
+        return False
+
+
+def _try_all(module: nn.Module, match: Match, there: Sequence[Shape], further: int) -> tuple[float, str]:
+    """Fill the match if a candidate is verified; else return how near the nearest came, and what differs there."""
+    probe = _Probe(module, there, further)
+    nearest, why = math.inf, "no method of the catalogue computes this"
+    numbers = [v for v in vars(module).values() if type(v) is int]
+    for candidate in candidates.candidates(there[0].extent, there[0].last, further, numbers):
+        for far, carried in probe.screened(candidate):
+            if far > LIKELY:
+                continue
+            try:
+                if _complete(module, match, probe, candidate, carried):
+                    return 0.0, ""
+            except Differs as difference:
+                if far < nearest:
+                    nearest, why = far, f"{candidate.card.name} differs: {difference}"
+    return nearest, why
+
+
+class _Probe:
+    """What a module makes of a few inputs, to be compared with what candidates make of them."""
+
+    def __init__(self, module: nn.Module, there: Sequence[Shape], further: int):
+        self.module, self.there, self.further = module, there, further
+        self.exact = torch.float64 if _call(module, there[0], further, torch.float64, module.training) else torch.float32
+        self.theirs = Specimen(module, self.exact, seed=1)
+        self.modes = [mode for mode in (False, True) if self._answers(mode)]
+        self.unit = UNIT[self.exact] / 2
+
+    def _answers(self, mode: bool) -> dict[str, tuple[list[Tensor], Tensor]] | None:
+        made = {}
+        theirs = Specimen(self.module, self.exact, seed=1).train(mode)
+        for numbers in ("normal", "large", "of many sizes", "samples of many sizes", "channels of many sizes"):
+            for shape in self.there:
+                inputs = [draw(shape, "normal" if numbers == "large" else numbers, seed=i) for i in range(1 + self.further)]
+                if numbers == "large":
+                    inputs[0] = inputs[0] * 1e3
+                try:
+                    with torch.no_grad():
+                        made[numbers] = inputs, theirs(*[t.to(self.exact) for t in inputs]).double()
+                except Exception:
+                    continue
+                break
+        if "normal" in made:
+            self.__dict__.setdefault("answers", {})[mode] = made
+        return made if "normal" in made else None
+
+    def screened(self, candidate: Candidate) -> Iterator[tuple[float, dict[str, str]]]:
+        """How far a candidate is off, for each way of carrying the tensors over; constants that are unknown aside."""
+        try:
+            made = Specimen(candidate.build(), torch.float64, drawn=False)
+        except (ValueError, TypeError):
+            return
+        numbers = "large" if candidate.constants else "normal"
+        for carried in candidates.carryings(made.tensors, self.theirs.tensors):
+            yield self.far(candidate, carried, {}, (numbers,)), carried
+
+    def far(self, candidate: Candidate, carried: Mapping[str, str], more: Mapping[str, Any], kinds: Sequence[str]) -> float:
+        """The largest difference, relative to the largest number of its row, over some kinds of numbers."""
+        theirs = Specimen(self.module, torch.float64, seed=1)
+        worst = 0.0
+        for mode in self.modes:
+            ours = Specimen(candidate.build(**more), torch.float64, drawn=False).train(mode)
+            _carry(ours.tensors, theirs.tensors, carried)
+            for numbers in kinds:
+                if numbers not in self.answers[mode]:
+                    continue
+                inputs, want = self.answers[mode][numbers]
+                try:
+                    with torch.no_grad():
+                        got = ours(*inputs)
+                except (ValueError, TypeError, RuntimeError, IndexError):
+                    return math.inf
+                worst = max(worst, _far(got, want, self.there[0].axes))
+        return worst
+
+
+def _far(got: Tensor, want: Tensor, axes: tuple[int, ...]) -> float:
+    if got.shape != want.shape:
+        return math.inf
+    most = want.abs().amax(axes, keepdim=True).clamp(min=1e-300)
+    apart = float(((got - want).abs() / most).max())
+    return apart if math.isfinite(apart) else math.inf
+
+
+@torch.no_grad()
+def _carry(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], carried: Mapping[str, str]) -> None:
+    for name, source in carried.items():
+        ours[name].copy_(theirs[source].reshape(ours[name].shape))
+
+
+def _complete(module: nn.Module, match: Match, probe: _Probe, candidate: Candidate, carried: dict[str, str]) -> bool:
+    """Solve for the constants, verify, and settle the rounding of half precision."""
+    solved = _solved(module, probe, candidate, carried)
+    momentum = _momentum(module, probe, candidate, carried, solved)
+    arguments = {**candidate.arguments, **solved, **momentum}
+    explained = Candidate(candidate.card, arguments).build()
+    benign = probe.far(Candidate(candidate.card, arguments), carried, {}, ("normal",))
+    unit = UNIT[torch.float32] if benign > 1e-11 else UNIT[torch.float64]
+    verdict = verify(module, explained, carried, probe.there, probe.further, unit)
+    arguments, halves = _rounded(module, candidate, arguments, carried, probe)
+    match.name, match.kwargs, match.carried = candidate.card.name, _told(candidate, arguments), carried
+    match.module = _carried(match.name, match.kwargs, carried, module)
+    match.error = {**verdict.error, **{str(h.dtype)[6:]: h.units * UNIT[h.dtype] for h in halves}}
+    match.evidence = verdict.evidence + [
+        f"{str(h.dtype)[6:]}: {h.other:.1%} of the results have other bits, at most {h.units:.1f} units off the true ones"
+        for h in halves
+    ]
+    match.why_not = None
+    return True
+
+
+def _solved(module: nn.Module, probe: _Probe, candidate: Candidate, carried: dict[str, str]) -> dict[str, Any]:
+    """The constants, as they would be written."""
+    kinds = ("normal", "of many sizes", "samples of many sizes", "channels of many sizes")
+    found: dict[str, Any] = {}
+    told = [getattr(module, name, None) for name in ("eps", "variance_epsilon", "epsilon", "norm_eps", "layer_norm_eps")]
+    for name in candidate.constants:
+        guesses = [v for v in told if isinstance(v, float)]
+        sure = next((g for g in guesses if probe.far(candidate, carried, {**found, name: g}, kinds) < SURE), None)
+        if sure is None:
+            at = solve.smallest(lambda value, name=name: probe.far(candidate, carried, {**found, name: value}, kinds))
+            least = probe.far(candidate, carried, {**found, name: at}, kinds)
+            limit = max(2 * least, SURE)
+            sure = next(v for v in [*solve.written(at), at] if probe.far(candidate, carried, {**found, name: v}, kinds) <= limit)
+        found[name] = sure
+    if probe.far(candidate, carried, found, kinds) > LIKELY:
+        raise Differs("no constants explain what it makes of small numbers")
+    return found
+
+
+def _momentum(
+    module: nn.Module, probe: _Probe, candidate: Candidate, carried: Mapping[str, str], solved: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The share of the new batch in running estimates, from how far one call moves them."""
+    learned = dict(candidate.build().named_parameters())
+    kept = [(ours, theirs) for ours, theirs in carried.items() if ours not in learned]
+    if "momentum" not in candidate.card.signature.parameters or not kept or True not in probe.modes:
+        return {}
+    theirs = Specimen(module, probe.exact, seed=1).train(True)
+    ours = Specimen(candidate.build(**solved, momentum=1.0), torch.float64, drawn=False).train(True)
+    _carry(ours.tensors, theirs.tensors, carried)
+    before = {name: theirs.tensors[name].double().clone() for _, name in kept}
+    inputs, _ = probe.answers[True]["normal"]
+    with torch.no_grad():
+        theirs(*[t.to(probe.exact) for t in inputs])
+        ours(*inputs)
+    name, source = kept[0]
+    step = theirs.tensors[source].double().reshape(-1) - before[source].reshape(-1)
+    whole = ours.tensors[name].reshape(-1) - before[source].reshape(-1)
+    share = float((step / whole).median())
+    if not 0 <= share <= 1:
+        raise Differs(f"{source} moves by {share:.3g} of a batch")
+    none = candidate.card.signature.parameters["momentum"].default is not None and getattr(module, "momentum", 0) is None
+    return {"momentum": None if none else next(solve.written(share))}
+
+
+def _rounded(
+    module: nn.Module, candidate: Candidate, arguments: dict[str, Any], carried: dict[str, str], probe: _Probe
+) -> tuple[dict[str, Any], list[Half]]:
+    """Where the method can round half precision in several ways, the one that gives their bits."""
+    casts = candidate.card.dialects.get("cast", ())
+    ways = [{**arguments, "cast": cast} for cast in casts] or [arguments]
+    tried = []
+    for way in ways:
+        build = Candidate(candidate.card, way).build
+        halves = [h for dtype in HALVES if (h := half(module, build, carried, probe.there[0], probe.further, dtype))]
+        tried.append((sum(h.other for h in halves), way, halves))
+    _, way, halves = min(tried, key=lambda one: one[0])
+    for h in halves:
+        if h.other > OTHER_BITS and not h.rounded:
+            raise Differs(f"in {str(h.dtype)[6:]} it is {h.units:.3g} units off what it is in float64")
+    return way, halves
+
+
+def _told(candidate: Candidate, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that are not as they would be by default."""
+    takes = candidate.card.signature.parameters
+    width = candidate.card.width
+    return {
+        name: value
+        for name, value in arguments.items()
+        if (width is not None and name == width.name) or name in candidate.constants or takes[name].default != value
+    }
+
+
+def _carried(name: str | None, kwargs: Mapping[str, Any], carried: Mapping[str, str], module: nn.Module) -> nn.Module:
+    """Build the method with the numbers, the type, the place and the mode of somebody's module."""
+    import normkit
+
+    theirs = specimen.tensors(module)
+    made = normkit.create(name, **kwargs)
+    own = next(iter(theirs.values()), None)
+    if own is not None:
+        made = made.to(device=own.device, dtype=own.dtype)
+    _carry(specimen.tensors(made), theirs, carried)
+    for ours, source in carried.items():
+        specimen.tensors(made)[ours].requires_grad_(theirs[source].requires_grad)
+    return made.train(module.training)
+
+
+__all__ = ["Match", "Pair", "Recognized", "examine", "recognize"]
