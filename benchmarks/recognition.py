@@ -12,6 +12,7 @@ import importlib
 import inspect
 import json
 import pkgutil
+import signal
 import time
 import warnings
 from collections.abc import Iterator
@@ -21,9 +22,9 @@ import torch
 from torch import nn
 
 from normkit.optional import library
-from normkit.surgery.recognize import examine
+from normkit.surgery.recognition.recognize import examine, is_model
 
-WIDTH = 16
+WIDTH, SECONDS = 16, 60
 NUMBERS = {
     "eps": 1e-6,
     "layer_norm_eps": 1e-6,
@@ -86,6 +87,11 @@ def configuration(parameter: inspect.Parameter, module: object) -> object:
     return next(cls for cls in found if cls.__name__ != "PreTrainedConfig")()
 
 
+def late(*_: object) -> None:
+    """Give up on a class that takes too long to be built."""
+    raise TimeoutError(f"not built in {SECONDS} s")
+
+
 def main() -> None:
     """Print a line a class, and the share."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -95,12 +101,16 @@ def main() -> None:
     library("transformers")
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    signal.signal(signal.SIGALRM, late)
     known: dict[str, dict] = {}
     for name, cls, module in classes(options.only):
         source = inspect.getsource(cls)
         start = time.perf_counter()
+        signal.alarm(SECONDS)
         try:
             made = built(cls, module)
+            if is_model(made):
+                continue
         except Exception as error:
             known[name] = {"built": False, "why_not": f"{type(error).__name__}: {str(error)[:80]}"}
         else:
@@ -108,7 +118,10 @@ def main() -> None:
             known[name] = {"built": True, **match.to_dict(), "source": source}
         row = known[name]
         seconds = time.perf_counter() - start
-        print(f"{seconds:4.1f} {name:60} {row.get('name') or '-':12} {row.get('kwargs') or row.get('why_not')}", flush=True)
+        print(
+            f"{seconds:4.1f} {name:60} {row.get('name') or '-':12} {row.get('kwargs') or row.get('why_not')}",
+            flush=True,
+        )
     tried = [row for row in known.values() if row["built"]]
     print(f"{sum(bool(row['name']) for row in tried)} of {len(tried)} recognized; {len(known) - len(tried)} not built")
     if options.json:

@@ -21,15 +21,19 @@ HERE = ["Card", "Estimator", "Loss", "Method", "Norm", "Parametrization", "Trans
 HERE += ["card", "catalog", "create", "method", "methods", "ops", "statistics"]
 
 
+WHOLE_MODELS = ["surgery.recognition.recognize"]  # what is done to models: each module's __all__
+
+
 @functools.cache
 def _exports() -> dict[str, str]:
-    """What the rooms have beside methods, by name: their ``__all__`` is read, and none of them imported."""
+    """What there is beside methods, by name: ``__all__`` of rooms and modules is read, and none of them imported."""
     found: dict[str, str] = {}
-    for room in catalog.rooms():
-        path = catalog.HOME / room / "__init__.py"
+    for place in [*catalog.rooms(), *WHOLE_MODELS]:
+        folder = catalog.HOME.joinpath(*place.split("."))
+        path = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
         for node in ast.parse(path.read_text()).body if path.is_file() else ():
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-                found |= dict.fromkeys(ast.literal_eval(node.value), f"normkit.{room}")
+                found |= dict.fromkeys(ast.literal_eval(node.value), f"normkit.{place}")
     return found
 
 

@@ -48,9 +48,10 @@ class Card:
     the arguments that make the method what the name says; one that is written as a class is one, ``nk.InstanceNorm2d``.
     ``called`` holds other libraries' classes that it stands in for, each with its arguments in order, which the method
     takes as well: ``"normalized_shape=dim eps"``, their name = ours where they differ. ``dialects`` holds the arguments
-    by which other people's code differs, each with its values, or "any": what recognition tries. ``exempt`` holds the cases of
-    the contract that the method cannot keep, each with its reason; see :meth:`exemption`. ``peer`` builds, from a
-    feature count, another library's module for the same numbers: what the benchmark races and a test compares with.
+    by which other people's code differs, each with its values, or "any": what recognition tries. ``exempt`` holds the
+    cases of the contract that the method cannot keep, each with its reason; see :meth:`exemption`. ``peer`` builds,
+    from a feature count, another library's module for the same numbers: what the benchmark races and a test compares
+    with.
     """
 
     name: str

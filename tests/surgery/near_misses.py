@@ -499,7 +499,7 @@ class GroupsInterleaved(nn.Module):
         self.num_groups = 4
 
     def forward(self, x):
-        n, c, *rest = x.shape
+        _, c, *rest = x.shape
         mixed = x.unflatten(1, (3, 4)).transpose(1, 2).flatten(1, 2)
         y = F.group_norm(mixed, 4).unflatten(1, (4, 3)).transpose(1, 2).flatten(1, 2)
         shape = (1, c, *[1] * len(rest))
@@ -558,7 +558,9 @@ class ByNormalize(nn.Module):
 class BySecondMoments(Layer):
     def forward(self, x):
         z = x - x.mean(-1, keepdim=True)
-        return self.bias + self.weight * z / torch.sqrt(torch.linalg.vector_norm(z, dim=-1, keepdim=True) ** 2 / 12 + self.eps)
+        return self.bias + self.weight * z / torch.sqrt(
+            torch.linalg.vector_norm(z, dim=-1, keepdim=True) ** 2 / 12 + self.eps
+        )
 
 
 @true("layernorm", eps=1e-5)

@@ -53,7 +53,7 @@ def cards() -> tuple[Card, ...]:
     """The norms that take one tensor, or further ones of the same shape; the frequent ones first."""
     found = [catalog.card(name) for name in catalog.methods(room="activation")]
     usable = [card for card in found if card.kind is NORM and _takes_activations(card)]
-    return tuple(sorted(usable, key=lambda card: (FIRST.index(card.name) if card.name in FIRST else len(FIRST))))
+    return tuple(sorted(usable, key=lambda card: FIRST.index(card.name) if card.name in FIRST else len(FIRST)))
 
 
 def _takes_activations(card: Card) -> bool:
@@ -99,9 +99,8 @@ def _dialects(card: Card, extent: tuple[int, ...], last: bool, numbers: Sequence
             fixed[name] = value
     for values in itertools.product(*choices.values()):
         arguments = {**fixed, **dict(zip(choices, values, strict=True))}
-        if arguments.get("affine") is False and "bias" in arguments:
-            if arguments.pop("bias"):
-                continue  # the same as without
+        if arguments.get("affine") is False and arguments.pop("bias", False):
+            continue  # the same as without
         yield Candidate(card, arguments)
 
 

@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator
 import torch
 
 GRID = [0.0, *(10.0 ** (power / 2) for power in range(-60, 9))]
-WRITTEN = (*(torch.finfo(t).eps for t in (torch.float32, torch.float64, torch.float16, torch.bfloat16)), torch.finfo().tiny)
+WRITTEN = (
+    *(torch.finfo(t).eps for t in (torch.float32, torch.float64, torch.float16, torch.bfloat16)),
+    torch.finfo().tiny,
+)
 
 
 def smallest(error: Callable[[float], float]) -> float:
@@ -18,7 +21,7 @@ def smallest(error: Callable[[float], float]) -> float:
     3e-06
     """
     tried = [(error(value), value) for value in GRID]
-    least, best = min(tried)
+    _, best = min(tried)
     if best == 0.0:
         return 0.0
     low, high = math.log(best) - 1.2, math.log(best) + 1.2

@@ -48,8 +48,8 @@ def refusal(module: nn.Module) -> str | None:
         if "forward" in vars(part) or "__call__" in vars(part):
             return f"{where or 'it '}has a forward of its own, put on the instance"
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
-        if isinstance(tensor, nn.parameter.UninitializedTensorMixin) or tensor.is_meta:
-            return f"{name} holds no numbers ({'not initialized' if not tensor.is_meta else 'on the meta device'})"
+        if nn.parameter.is_lazy(tensor) or tensor.is_meta:
+            return f"{name} holds no numbers ({'on the meta device' if tensor.is_meta else 'not initialized'})"
         if type(tensor) not in (Tensor, nn.Parameter, nn.Buffer):
             return f"{name} is a {type(tensor).__name__}, not a plain tensor"
         if tensor.layout is not torch.strided or tensor.is_quantized:

@@ -16,10 +16,18 @@ from torch import Tensor, nn
 
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.inputs import NUMBERS, Shape, draw
-from normkit.surgery.recognition.specimen import SPREAD, Specimen, quiet
+from normkit.surgery.recognition.specimen import SPREAD, Specimen
 
 CALLS = 12
-GRADIENTS_AT = ("normal", "of many sizes", "at an offset of 1e3", "with zeros", "of size 1e6", "of size 1e-7", "negative")
+GRADIENTS_AT = (
+    "normal",
+    "of many sizes",
+    "at an offset of 1e3",
+    "with zeros",
+    "of size 1e6",
+    "of size 1e-7",
+    "negative",
+)
 HALVES = (torch.bfloat16, torch.float16)
 UNIT = {torch.float64: 2.0**-52, torch.float32: 2.0**-23, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 PERTURBED = 3
@@ -42,7 +50,9 @@ class Verdict:
 class Pair:
     """Somebody's module and its explanation, with the same numbers in both."""
 
-    def __init__(self, module: nn.Module, explained: nn.Module, carried: Mapping[str, str], dtype: torch.dtype, **drawing):
+    def __init__(
+        self, module: nn.Module, explained: nn.Module, carried: Mapping[str, str], dtype: torch.dtype, **drawing
+    ):
         self.theirs = Specimen(module, dtype, **drawing)
         self.ours = Specimen(explained, dtype, drawn=False)
         self.carried = carried
@@ -172,7 +182,9 @@ def _compare(pair: Pair, inputs: Sequence[Tensor], shape: Shape, unit: float, wh
         for seed in range(PERTURBED):
             pair.restore()
             slack = torch.maximum(slack, (pair.ours(*_perturbed(inputs, unit, seed)) - ours).abs())
-            moved = [torch.maximum(m, (b - s).abs()) for m, s, (_, _, b) in zip(moved, state, pair.buffers(), strict=True)]
+            moved = [
+                torch.maximum(m, (b - s).abs()) for m, s, (_, _, b) in zip(moved, state, pair.buffers(), strict=True)
+            ]
         pair.restore()
         theirs = pair.theirs(*inputs)
         found = _difference(theirs, ours, slack, shape.axes, unit, where)
@@ -235,7 +247,7 @@ def _compare_gradients(pair: Pair, inputs: Sequence[Tensor], shape: Shape, unit:
             if (their is None or not their.any()) and (our is None or not our.any()):
                 continue
             raise Differs(f"{'no' if their is None else 'a'} gradient for {name}, {where}")
-        slack = torch.stack([(m - our).abs() for m in moved]).amax(0)
+        slack = torch.stack([(m - our).abs() for m in moved if m is not None]).amax(0)
         every = tuple(range(our.ndim)) if axes is None else axes
         # a sum over rows can cancel; each of its terms may be off by what its own size allows
         _difference(their.reshape(our.shape), our, slack, every, 8 * unit, f"gradient of {name}, {where}")
@@ -256,7 +268,9 @@ def _many_calls(module, explained, carried, shapes, further, unit, exact) -> Non
             where = f"call {call + 1}, {_name(shape, mode)}"
             _difference(theirs, ours, torch.zeros_like(ours), shape.axes, 64 * unit, where)
             for name, their, our in pair.buffers():
-                _difference(their.reshape(our.shape), our, 0 * our, tuple(range(our.ndim)), 64 * unit, f"{name}, {where}")
+                _difference(
+                    their.reshape(our.shape), our, 0 * our, tuple(range(our.ndim)), 64 * unit, f"{name}, {where}"
+                )
         changed = [key for key, value in specimen.plain(pair.theirs.module).items() if before.get(key) != value]
         changed += sorted(_counts(pair.theirs) - _counts(pair.ours))
         if changed:
@@ -326,7 +340,9 @@ class Half(NamedTuple):
         return self.units <= HALF_STEPS[0] and self.mean <= HALF_STEPS[1] and abs(self.drift) <= HALF_STEPS[2]
 
 
-def half(module: nn.Module, make: Callable[[], nn.Module], carried: Mapping[str, str], shape: Shape, further: int, dtype) -> Half | None:
+def half(
+    module: nn.Module, make: Callable[[], nn.Module], carried: Mapping[str, str], shape: Shape, further: int, dtype
+) -> Half | None:
     """Compare in a half precision, parameters too; None where somebody's module does not take it."""
     pair = Pair(module, make(), carried, dtype, seed=5)
     pair.train(False)
@@ -353,6 +369,3 @@ def _copy(source: Pair, target: Pair) -> None:
     """Give the exact pair the numbers that the half one has, rounded as they are."""
     for ours in source.carried:
         target.ours.tensors[ours].copy_(source.ours.tensors[ours])
-
-
-__all__ = ["Differs", "Half", "Pair", "Verdict", "half", "quiet", "verify"]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,10 +16,13 @@ from normkit.surgery.recognition import candidates, solve, specimen
 from normkit.surgery.recognition.candidates import Candidate
 from normkit.surgery.recognition.inputs import Shape, draw, shapes
 from normkit.surgery.recognition.specimen import Specimen, quiet
-from normkit.surgery.recognition.verify import HALVES, UNIT, Differs, Half, Pair, half, verify
+from normkit.surgery.recognition.verify import HALVES, UNIT, Differs, Half, half, verify
+
+__all__ = ["Match", "Recognized", "recognize"]
 
 LIKELY = 5e-3  # a candidate whose constants are still unknown may be this far off where they hardly matter
 SURE = 3e-5
+SMALL = ("normal", "of many sizes", "samples of many sizes", "channels of many sizes")
 OTHER_BITS = 0.02  # the share of results in half precision that may differ by how a sum is ordered
 LAYERS = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.Embedding, nn.EmbeddingBag, nn.RNNBase, nn.RNNCellBase)
 OTHERS = ("activation", "container", "dropout", "pooling", "padding", "linear", "conv", "sparse", "loss", "rnn")
@@ -58,7 +62,7 @@ class Match:
 
 
 class Recognized(Mapping[str, Match]):
-    """The sites of a model, by the names of their modules: what is recognized, and what looks like a norm and is not."""
+    """The sites of a model by their modules' names: what is recognized, and what looks like a norm and is not."""
 
     def __init__(self, sites: Mapping[str, Match]):
         self._sites = dict(sites)
@@ -92,7 +96,9 @@ class Recognized(Mapping[str, Match]):
             what = str(match).partition(": ")[2]
             rows.append((name, match.kind, what, f"{max(match.error.values(), default=math.nan):.0e}" if match else ""))
         widths = [max(len(row[i]) for row in rows) for i in range(3)]
-        lines = ["  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[3]]).rstrip() for row in rows]
+        lines = [
+            "  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[3]]).rstrip() for row in rows
+        ]
         return "\n".join([*lines, f"{len(self.found)} recognized, {len(self.rest)} not"])
 
     __repr__ = __str__
@@ -101,16 +107,14 @@ class Recognized(Mapping[str, Match]):
 def recognize(module: nn.Module, example: Any = None) -> Match | Recognized | None:
     """Find norms by what they compute.
 
-    A module of the size of a norm, which holds vectors and no matrices, gives a :class:`Match`, or None if it is no norm
-    of the catalogue. A model gives the table of all its sites. Nothing is done to what is handed in: copies are probed.
+    A module of the size of a norm, which holds vectors and no matrices, gives a :class:`Match`, or None if it is no
+    norm of the catalogue. A model gives the table of all its sites. Nothing is done to either: copies are probed.
 
     Args:
         module: a module, or a model.
-        example: an input of the whole model, a tensor, a tuple of arguments or a dictionary of named ones; it tells the
+        example: an input of the whole model: a tensor, a tuple of arguments or a dictionary of named ones; it tells the
             widths of norms that have no parameters.
 
-    >>> recognize(nn.LayerNorm(8))
-    Match(kind='LayerNorm', name='layernorm', ...)
     >>> print(recognize(nn.RMSNorm(8, eps=1e-6)))
     RMSNorm: rmsnorm(dim=8, eps=1e-06)
     >>> recognize(nn.Softmax(-1)) is None
@@ -140,7 +144,9 @@ def _sites(model: nn.Module, told: Mapping[str, int]) -> dict[str, Match]:
         if _may_be(module):
             key = (specimen.same_kind(module), told.get(name), specimen.refusal(module))
             with contextlib.suppress(TypeError):
-                match = verdicts[key] = _again(verdicts[key], module) if key in verdicts else examine(module, told.get(name))
+                match = verdicts[key] = (
+                    _again(verdicts[key], module) if key in verdicts else examine(module, told.get(name))
+                )
                 if match:
                     found[name] = match
                     return
@@ -155,7 +161,7 @@ def _sites(model: nn.Module, told: Mapping[str, int]) -> dict[str, Match]:
 
 def _again(match: Match, module: nn.Module) -> Match:
     """The same verdict for another module of the same kind, with its own numbers."""
-    if not match or match.module is None:
+    if match.name is None or match.module is None:
         return match
     made = _carried(match.name, match.kwargs, match.carried, module)
     return Match(match.kind, match.name, match.kwargs, made, match.error, match.evidence, None, match.carried)
@@ -174,7 +180,9 @@ def _may_be(module: nn.Module) -> bool:
 
 def _looks_so(module: nn.Module) -> bool:
     """Whether somebody would call it a norm: to say why it was not recognized."""
-    return "norm" in type(module).__name__.lower() and not any("norm" in type(c).__name__.lower() for c in module.children())
+    return "norm" in type(module).__name__.lower() and not any(
+        "norm" in type(c).__name__.lower() for c in module.children()
+    )
 
 
 def widths(model: nn.Module, example: Any) -> dict[str, int]:
@@ -241,7 +249,11 @@ def _taken(module: nn.Module, tried: Sequence[Shape], further: int) -> list[Shap
     """The shapes that a module takes, in either mode, and keeps."""
     found = []
     for shape in tried:
-        if any(_call(module, shape, further, dtype, mode) for dtype in (torch.float64, torch.float32) for mode in (False, True)):
+        if any(
+            _call(module, shape, further, dtype, mode)
+            for dtype in (torch.float64, torch.float32)
+            for mode in (False, True)
+        ):
             found.append(shape)
     return found
 
@@ -277,17 +289,21 @@ class _Probe:
 
     def __init__(self, module: nn.Module, there: Sequence[Shape], further: int):
         self.module, self.there, self.further = module, there, further
-        self.exact = torch.float64 if _call(module, there[0], further, torch.float64, module.training) else torch.float32
+        self.exact = (
+            torch.float64 if _call(module, there[0], further, torch.float64, module.training) else torch.float32
+        )
         self.theirs = Specimen(module, self.exact, seed=1)
-        self.modes = [mode for mode in (False, True) if self._answers(mode)]
-        self.unit = UNIT[self.exact] / 2
+        self.answers = {mode: self._answers(mode) for mode in (False, True)}
+        self.modes = [mode for mode, made in self.answers.items() if "normal" in made]
 
-    def _answers(self, mode: bool) -> dict[str, tuple[list[Tensor], Tensor]] | None:
-        made = {}
+    def _answers(self, mode: bool) -> dict[str, tuple[list[Tensor], Tensor]]:
+        made: dict[str, tuple[list[Tensor], Tensor]] = {}
         theirs = Specimen(self.module, self.exact, seed=1).train(mode)
-        for numbers in ("normal", "large", "of many sizes", "samples of many sizes", "channels of many sizes"):
+        for numbers in ("large", *SMALL):
             for shape in self.there:
-                inputs = [draw(shape, "normal" if numbers == "large" else numbers, seed=i) for i in range(1 + self.further)]
+                inputs = [
+                    draw(shape, "normal" if numbers == "large" else numbers, seed=i) for i in range(1 + self.further)
+                ]
                 if numbers == "large":
                     inputs[0] = inputs[0] * 1e3
                 try:
@@ -296,9 +312,7 @@ class _Probe:
                 except Exception:
                     continue
                 break
-        if "normal" in made:
-            self.__dict__.setdefault("answers", {})[mode] = made
-        return made if "normal" in made else None
+        return made
 
     def screened(self, candidate: Candidate) -> Iterator[tuple[float, dict[str, str]]]:
         """How far a candidate is off, for each way of carrying the tensors over; constants that are unknown aside."""
@@ -310,7 +324,9 @@ class _Probe:
         for carried in candidates.carryings(made.tensors, self.theirs.tensors):
             yield self.far(candidate, carried, {}, (numbers,)), carried
 
-    def far(self, candidate: Candidate, carried: Mapping[str, str], more: Mapping[str, Any], kinds: Sequence[str]) -> float:
+    def far(
+        self, candidate: Candidate, carried: Mapping[str, str], more: Mapping[str, Any], kinds: Sequence[str]
+    ) -> float:
         """The largest difference, relative to the largest number of its row, over some kinds of numbers."""
         theirs = Specimen(self.module, torch.float64, seed=1)
         worst = 0.0
@@ -358,7 +374,7 @@ def _complete(module: nn.Module, match: Match, probe: _Probe, candidate: Candida
     match.module = _carried(match.name, match.kwargs, carried, module)
     match.error = {**verdict.error, **{str(h.dtype)[6:]: h.units * UNIT[h.dtype] for h in halves}}
     match.evidence = verdict.evidence + [
-        f"{str(h.dtype)[6:]}: {h.other:.1%} of the results have other bits, at most {h.units:.1f} units off the true ones"
+        f"{str(h.dtype)[6:]}: {h.other:.1%} of the results have other bits; theirs are at most {h.units:.1f} units off"
         for h in halves
     ]
     match.why_not = None
@@ -366,22 +382,29 @@ def _complete(module: nn.Module, match: Match, probe: _Probe, candidate: Candida
 
 
 def _solved(module: nn.Module, probe: _Probe, candidate: Candidate, carried: dict[str, str]) -> dict[str, Any]:
-    """The constants, as they would be written."""
-    kinds = ("normal", "of many sizes", "samples of many sizes", "channels of many sizes")
+    """The constants, as they would be written; what the module itself holds is tried first."""
+    held = [getattr(module, name, None) for name in ("eps", "variance_epsilon", "epsilon", "norm_eps")]
     found: dict[str, Any] = {}
-    told = [getattr(module, name, None) for name in ("eps", "variance_epsilon", "epsilon", "norm_eps", "layer_norm_eps")]
+
+    def far(**more: float) -> float:
+        return probe.far(candidate, carried, {**found, **more}, SMALL)
+
     for name in candidate.constants:
-        guesses = [v for v in told if isinstance(v, float)]
-        sure = next((g for g in guesses if probe.far(candidate, carried, {**found, name: g}, kinds) < SURE), None)
-        if sure is None:
-            at = solve.smallest(lambda value, name=name: probe.far(candidate, carried, {**found, name: value}, kinds))
-            least = probe.far(candidate, carried, {**found, name: at}, kinds)
-            limit = max(2 * least, SURE)
-            sure = next(v for v in [*solve.written(at), at] if probe.far(candidate, carried, {**found, name: v}, kinds) <= limit)
-        found[name] = sure
-    if probe.far(candidate, carried, found, kinds) > LIKELY:
+        sure = next((value for value in held if isinstance(value, float) and far(**{name: value}) < SURE), None)
+        found[name] = _written(functools.partial(_named, far, name)) if sure is None else sure
+    if far() > LIKELY:
         raise Differs("no constants explain what it makes of small numbers")
     return found
+
+
+def _named(far: Callable[..., float], name: str, value: float) -> float:
+    return far(**{name: value})
+
+
+def _written(far: Callable[[float], float]) -> float:
+    at = solve.smallest(far)
+    limit = max(2 * far(at), SURE)
+    return next(value for value in [*solve.written(at), at] if far(value) <= limit)
 
 
 def _momentum(
@@ -406,7 +429,9 @@ def _momentum(
     share = float((step / whole).median())
     if not 0 <= share <= 1:
         raise Differs(f"{source} moves by {share:.3g} of a batch")
-    none = candidate.card.signature.parameters["momentum"].default is not None and getattr(module, "momentum", 0) is None
+    none = (
+        candidate.card.signature.parameters["momentum"].default is not None and getattr(module, "momentum", 0) is None
+    )
     return {"momentum": None if none else next(solve.written(share))}
 
 
@@ -439,7 +464,7 @@ def _told(candidate: Candidate, arguments: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _carried(name: str | None, kwargs: Mapping[str, Any], carried: Mapping[str, str], module: nn.Module) -> nn.Module:
+def _carried(name: str, kwargs: Mapping[str, Any], carried: Mapping[str, str], module: nn.Module) -> nn.Module:
     """Build the method with the numbers, the type, the place and the mode of somebody's module."""
     import normkit
 
@@ -452,6 +477,3 @@ def _carried(name: str | None, kwargs: Mapping[str, Any], carried: Mapping[str, 
     for ours, source in carried.items():
         specimen.tensors(made)[ours].requires_grad_(theirs[source].requires_grad)
     return made.train(module.training)
-
-
-__all__ = ["Match", "Pair", "Recognized", "examine", "recognize"]

@@ -1,0 +1,170 @@
+"""A norm is found by what it computes, in whatever words, what is almost one is not, and nothing is done to either."""
+
+import copy
+import hashlib
+import random
+
+import numpy
+import pytest
+import torch
+from near_misses import NEAR, TRUE, Layer, Rms
+from torch import nn
+
+import normkit as nk
+from normkit.optional import library
+from normkit.surgery.recognition.recognize import examine
+
+
+@pytest.mark.parametrize("name", NEAR)
+def test_what_is_almost_a_norm_is_none(name):
+    assert nk.recognize(NEAR[name]()) is None
+    assert examine(NEAR[name]()).why_not
+
+
+@pytest.mark.parametrize("name", TRUE)
+def test_a_norm_is_found_however_it_is_written(name):
+    cls, method, wanted = TRUE[name]
+    match = nk.recognize(cls())
+    assert match is not None, examine(cls()).why_not
+    assert match.name == method
+    assert {key: match.module.arguments[key] for key in wanted} == wanted
+
+
+TORCHS = {
+    "layernorm": (nn.LayerNorm(12, eps=1e-3), "layernorm", {"dim": 12, "eps": 1e-3}),
+    "no bias": (nn.LayerNorm(12, bias=False), "layernorm", {"bias": False}),
+    "several axes": (nn.LayerNorm([3, 5]), "layernorm", {"dim": (3, 5)}),
+    "rmsnorm": (nn.RMSNorm(12, eps=1e-5), "rmsnorm", {"eps": 1e-5}),
+    "batchnorm": (nn.BatchNorm2d(8, momentum=0.03), "batchnorm", {"momentum": 0.03}),
+    "averaging": (nn.BatchNorm1d(8, momentum=None), "batchnorm", {"momentum": None}),
+    "groupnorm": (nn.GroupNorm(4, 12, affine=False), "groupnorm", {"num_groups": 4, "affine": False}),
+    "instancenorm": (nn.InstanceNorm2d(12, affine=True, track_running_stats=True), "instancenorm", {}),
+}
+
+
+@pytest.mark.parametrize("case", TORCHS)
+def test_torchs_own_are_found_with_their_arguments_and_parameters(case):
+    module, name, wanted = TORCHS[case]
+    module = copy.deepcopy(module)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.normal_()
+    match = nk.recognize(module)
+    assert (match.name, {key: match.kwargs[key] for key in wanted}) == (name, wanted)
+    x = torch.randn(6, 12, 3, 5) if "group" in name or "instance" in name else torch.randn(6, 8, 4, 4)
+    x = torch.randn(6, 4, 12) if match.module.card.shape == "... C" else x
+    x = torch.randn(6, 3, 5) if case == "several axes" else x[..., 0] if case == "averaging" else x
+    torch.testing.assert_close(match.module(x), module(x), rtol=2e-5, atol=2e-5)
+    assert max(match.error.values()) < 0.02
+    assert match.evidence
+
+
+def whole(module):
+    """Everything that probing could change."""
+    state = {k: v.clone() for k, v in module.state_dict().items()}
+    numbers = hashlib.sha256(b"".join(v.contiguous().numpy().tobytes() for v in state.values())).hexdigest()
+    plain = {k: repr(v) for k, v in vars(module).items()}
+    return numbers, plain, [m.training for m in module.modules()], [p.grad for p in module.parameters()]
+
+
+@pytest.mark.parametrize("name", ["RemembersTheLast", "AfterSomeCalls", "MovingGain", "RunningVarianceBiased", "Noise"])
+def test_nothing_is_done_to_the_module_or_to_random_numbers(name, capsys):
+    module = NEAR[name]().train()
+    before = whole(module), torch.get_rng_state(), random.getstate(), numpy.random.get_state()[1].tolist()
+    nk.recognize(module)
+    after = whole(module), torch.get_rng_state(), random.getstate(), numpy.random.get_state()[1].tolist()
+    assert before[0] == after[0]
+    assert torch.equal(before[1], after[1])
+    assert before[2:] == after[2:]
+
+
+def test_what_a_module_prints_while_it_is_probed_is_not_seen(capsys):
+    class Talks(Layer):
+        def forward(self, x):
+            print("here")
+            return super().forward(x)
+
+    assert nk.recognize(Talks()).name == "layernorm"
+    assert capsys.readouterr().out == ""
+
+
+def test_hooks_and_a_forward_on_the_instance_are_not_looked_through():
+    hooked = nn.LayerNorm(8)
+    hooked.register_forward_hook(lambda module, inputs, output: 2 * output)
+    patched = nn.LayerNorm(8)
+    patched.forward = lambda x: x
+    assert nk.recognize(hooked) is None
+    assert nk.recognize(patched) is None
+    assert "hooks" in examine(hooked).why_not
+    assert "instance" in examine(patched).why_not
+
+
+def test_modules_without_numbers_are_told_apart():
+    assert "meta device" in examine(nn.LayerNorm(8, device="meta")).why_not
+    assert "raises" in examine(Raises()).why_not or "takes no input" in examine(Raises()).why_not
+    with pytest.raises(TypeError, match=r"recognize: module must be a torch\.nn\.Module, not Tensor"):
+        nk.recognize(torch.ones(3))
+
+
+class Raises(Rms):
+    def forward(self, x):
+        raise RuntimeError("never")
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two, self.odd = Rms(), nn.LayerNorm(12), NEAR["UnbiasedVariance"]()
+        self.three = copy.deepcopy(self.one)
+        self.linear = nn.Linear(12, 12)
+        self.oddnorm = NEAR["Residual"]()
+
+    def forward(self, x):
+        return self.three(self.linear(self.odd(self.two(self.one(x)))))
+
+
+def test_a_model_gives_the_table_of_its_sites():
+    model = Block()
+    with torch.no_grad():
+        model.three.weight.fill_(3.0)
+    found = nk.recognize(model)
+    assert {name: match.name for name, match in found.found.items()} == {
+        "one": "rmsnorm",
+        "two": "layernorm",
+        "three": "rmsnorm",
+    }
+    assert found["three"].module.weight.tolist() == [3.0] * 12
+    assert "rmsnorm(dim=12, eps=1e-06)" in str(found)
+    assert found.to_dict()["two"]["name"] == "layernorm"
+
+
+def test_an_example_tells_the_width_of_a_norm_without_parameters():
+    class Weightless(nn.Module):
+        def forward(self, x):
+            return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5)
+
+    model = nn.Sequential(nn.Linear(7, 24), Weightless(), nn.Linear(24, 3))
+    found = nk.recognize(model, torch.randn(2, 7))
+    assert found["1"].kwargs["dim"] == 24
+
+
+DIALECTS = {
+    "llama.modeling_llama.LlamaRMSNorm": ("rmsnorm", {"offset": 0.0, "eps": 1e-6}),
+    "gemma.modeling_gemma.GemmaRMSNorm": ("rmsnorm", {"offset": 1.0, "eps": 1e-6}),
+    "t5.modeling_t5.T5LayerNorm": ("rmsnorm", {"eps": 1e-6}),
+    "nemotron.modeling_nemotron.NemotronLayerNorm1P": ("layernorm", {"offset": 1.0, "eps": 1e-5}),
+}
+
+
+@pytest.mark.parametrize("path", DIALECTS)
+def test_the_worlds_dialects_are_read(path):
+    module, _, name = path.rpartition(".")
+    library("transformers")
+    cls = getattr(__import__(f"transformers.models.{module}", fromlist=[name]), name)
+    method, wanted = DIALECTS[path]
+    match = nk.recognize(cls(16))
+    assert match.name == method
+    assert {key: match.module.arguments[key] for key in wanted} == wanted
+    theirs, x = cls(16).bfloat16(), torch.randn(40, 16).bfloat16()
+    ours = nk.recognize(theirs).module
+    assert (ours(x) != theirs(x)).double().mean() < 0.02
