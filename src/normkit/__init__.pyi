@@ -217,6 +217,9 @@ from normkit.residual import WholeLayer as WholeLayer
 from normkit.residual import Wiring as Wiring
 from normkit.residual import deepnorm_constants as deepnorm_constants
 from normkit.residual.stream import NormName, Sublayer
+from normkit.surgery.recognition.recognize import Match as Match
+from normkit.surgery.recognition.recognize import Recognized as Recognized
+from normkit.surgery.recognition.recognize import recognize as recognize
 from normkit.transformer import Decoder as Decoder
 from normkit.transformer import Encoder as Encoder
 from normkit.transformer import EncoderDecoder as EncoderDecoder
@@ -352,6 +355,7 @@ __all__ = [
     "Loss",
     "LowRankAttention",
     "MTARDBalance",
+    "Match",
     "MembraneBatchNorm",
     "Method",
     "MinimalTransformer",
@@ -389,6 +393,7 @@ __all__ = [
     "RMSNorm",
     "RNoPE",
     "RationalQuadraticSpline",
+    "Recognized",
     "Recurrent",
     "RegionNormBasic",
     "RegionNormLearnable",
@@ -459,6 +464,7 @@ __all__ = [
     "preset",
     "principal_gradient",
     "projection_fraction",
+    "recognize",
     "regularized_relevance_reward",
     "snnk_exponential",
     "statistics",
@@ -2034,6 +2040,7 @@ class LayerNorm(_layernorm.LayerNorm):
         eps: float = 1e-05,
         affine: bool = True,
         bias: bool = True,
+        offset: float = 0.0,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -2046,6 +2053,8 @@ class LayerNorm(_layernorm.LayerNorm):
         bias: bool = True,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
+        *,
+        offset: float = 0.0,
     ) -> None: ...
     @overload
     def __init__(
@@ -2055,6 +2064,7 @@ class LayerNorm(_layernorm.LayerNorm):
         affine: bool = True,
         *,
         bias: bool = True,
+        offset: float = 0.0,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
