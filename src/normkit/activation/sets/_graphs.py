@@ -6,18 +6,27 @@ import torch
 from torch import Tensor
 
 from normkit import check
+from normkit.norm import Norm
+from normkit.statistics import accurate
 
 
-def numbered(owner: object, name: str, index: Tensor | None, x: Tensor) -> tuple[Tensor, int]:
-    """Return the number of each row's graph, all one graph where None, and how many numbers there is room for.
+class PerGraph(Norm):
+    """A norm of nodes ``x`` (nodes, C) of one graph, or of several, where ``batch`` (nodes,) numbers each node's."""
 
-    As many as rows are enough where every graph has one, so that no shape depends on what the numbers are.
-    """
-    if index is None:
-        return torch.zeros(x.shape[0], dtype=torch.int64, device=x.device), 1
-    rows = x.shape[0]
-    check.index(owner, name, index, (rows,), max(rows, 1), x)
-    return index, rows
+    def _members(self, x: Tensor, batch: Tensor | None) -> tuple[Tensor, int]:
+        """Return the number of each node's graph, and how many numbers there is room for.
+
+        Under a compiler as many as nodes, which are enough where every number has one, since no shape may depend on
+        what the numbers are.
+        """
+        check.floating(self, x)
+        check.shape(self, "x", x, (None, None))
+        if batch is None:
+            return torch.zeros(x.shape[0], dtype=torch.int64, device=x.device), 1
+        check.index(self, "batch", batch, x.shape[:1], 2**31, x)
+        if torch.compiler.is_compiling() or not x.shape[0]:
+            return batch, max(x.shape[0], 1)
+        return batch, int(batch.max()) + 1
 
 
 def sum_by(x: Tensor, index: Tensor, count: int) -> Tensor:
@@ -25,7 +34,17 @@ def sum_by(x: Tensor, index: Tensor, count: int) -> Tensor:
     return x.new_zeros(count, *x.shape[1:]).index_add(0, index, x)
 
 
+def rows_by(x: Tensor, index: Tensor, count: int) -> Tensor:
+    """How many rows each number has, (count, 1), in the accurate type of x; at least 1."""
+    return sum_by(torch.ones_like(accurate(x)[:, :1]), index, count).clamp(min=1)
+
+
 def mean_by(x: Tensor, index: Tensor, count: int) -> Tensor:
     """Mean of the rows of each number; 0 where there are none."""
-    rows = sum_by(torch.ones_like(x[:, :1]), index, count)
-    return sum_by(x, index, count) / rows.clamp(min=1)
+    return sum_by(x, index, count) / rows_by(x, index, count)
+
+
+def inverse_root(square: Tensor) -> Tensor:
+    """1 / sqrt of what is not negative; 0 at 0, for a graph whose nodes are all equal, without eps."""
+    there = square > 0
+    return torch.where(there, torch.where(there, square, 1).rsqrt(), 0)

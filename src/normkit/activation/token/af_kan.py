@@ -148,6 +148,7 @@ class AFKAN(Method):
         if self.method == "global":
             share = torch.softmax(self.mix(f) / t, -2)
         else:
-            scores = self.mix(f.transpose(1, 2).to(self.mix.weight.dtype)).to(f.dtype)
+            weight, bias = (p.to(f.dtype) for p in self.mix.parameters())
+            scores = F.conv1d(f.transpose(1, 2), weight, bias, padding=1, groups=f.shape[-1])
             share = torch.softmax(scores / t, 1).transpose(1, 2)
         return (f * share).sum(-1)

@@ -1,0 +1,84 @@
+"""Divisive normalization: each position by its neighbourhood."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from normkit import check, ops
+from normkit.activation.spatial._layout import in_layout_of
+from normkit.catalog import method
+from normkit.norm import Norm
+from normkit.statistics import accurate
+
+
+@method(
+    "divisive-norm",
+    paper="Normalizing the Normalizers: Comparing and Extending Network Normalization Schemes (Ren et al., 2016), "
+    "arXiv 1611.04520",
+    shape="N C H W",
+    over="C H W",
+    replaces=("batchnorm", "local-response-norm"),
+    aliases=("divisive-normalization", "local-contrast-norm"),
+    invariant=("shift",),
+    provenance="the paper's equations in float64 in tests/activation/test_spatial_neighbours.py",
+)
+class DivisiveNorm(Norm):
+    """Subtract the mean of the neighbourhood, and divide by the neighbourhood's root mean square.
+
+    For networks on few images at a time, after what neurons of the visual cortex do: between layer norm, whose window
+    is the whole image, and local response norm. With means over all channels of the positions of a square window that
+    lie inside of the image,
+
+        v = x - mean over window of x,      y = weight * v / sqrt(sigma² + mean over window of v²) + bias
+
+    Args:
+        num_features: C, the number of channels.
+        center_window: width of the window of the mean, odd.
+        scale_window: width of the window of the mean square, odd.
+        sigma: keeps quiet regions quiet: a deviation below it is not raised to 1.
+        affine: learn ``weight`` and ``bias``.
+
+    Input ``(N, C, H, W)``.
+
+    Normalizing the Normalizers: Comparing and Extending Network Normalization Schemes (Ren, Liao, Urtasun, Sinz, Zemel,
+    2016), arXiv 1611.04520.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        center_window: int = 3,
+        scale_window: int = 5,
+        sigma: float = 1.0,
+        affine: bool = True,
+    ):
+        super().__init__()
+        self.num_features = check.size(self, "num_features", num_features)
+        self.center_window = _odd(self, "center_window", center_window)
+        self.scale_window = _odd(self, "scale_window", scale_window)
+        self.sigma = check.number(self, "sigma", sigma, 0)
+        self.weight = nn.Parameter(torch.ones(num_features)) if affine else None
+        self.bias = nn.Parameter(torch.zeros(num_features)) if affine else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize ``x``."""
+        check.channels_first(self, x, self.num_features, 4, 4)
+        exact = accurate(x)
+        v = exact - _around(exact, self.center_window)
+        y = v * (self.sigma**2 + _around(v.square(), self.scale_window)).rsqrt()
+        return in_layout_of(x, ops.affine(y, self.weight, self.bias).to(x.dtype))
+
+
+def _odd(owner: object, name: str, value: int) -> int:
+    if check.size(owner, name, value) % 2 == 0:
+        raise ValueError(f"{type(owner).__name__}: {name} must be odd, not {value}")
+    return value
+
+
+def _around(x: Tensor, window: int) -> Tensor:
+    """Mean over the channels and a window of positions, (N, 1, H, W)."""
+    mean = x.mean(1, keepdim=True)
+    return F.avg_pool2d(mean, window, 1, window // 2, count_include_pad=False) if mean.numel() else mean
