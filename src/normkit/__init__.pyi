@@ -11,25 +11,33 @@ import normkit.activation.batch.adab2n as _adab2n
 import normkit.activation.batch.alpha_batchnorm as _alpha_batchnorm
 import normkit.activation.batch.attentive_batchnorm as _attentive_batchnorm
 import normkit.activation.batch.batch_channel_norm as _batch_channel_norm
+import normkit.activation.batch.batch_instance_norm as _batch_instance_norm
 import normkit.activation.batch.batch_renorm as _batch_renorm
 import normkit.activation.batch.batchnorm as _batchnorm
 import normkit.activation.batch.batchnorm_linear_bounded as _batchnorm_linear_bounded
+import normkit.activation.batch.decorrelated_batchnorm as _decorrelated_batchnorm
 import normkit.activation.batch.evonorm_b0 as _evonorm_b0
 import normkit.activation.batch.evonorm_b1 as _evonorm_b1
 import normkit.activation.batch.evonorm_b2 as _evonorm_b2
+import normkit.activation.batch.frozen_batchnorm as _frozen_batchnorm
 import normkit.activation.batch.ghost_batchnorm as _ghost_batchnorm
+import normkit.activation.batch.iternorm as _iternorm
 import normkit.activation.batch.l1_batchnorm as _l1_batchnorm
 import normkit.activation.batch.membrane_batchnorm as _membrane_batchnorm
 import normkit.activation.batch.onlinenorm as _onlinenorm
 import normkit.activation.batch.phi_s as _phi_s
 import normkit.activation.batch.powernorm as _powernorm
 import normkit.activation.batch.repair as _repair
+import normkit.activation.batch.switchable_norm as _switchable_norm
 import normkit.activation.batch.tensor_minmax_norm as _tensor_minmax_norm
 import normkit.activation.batch.unifiednorm as _unifiednorm
 import normkit.activation.conditional.adain as _adain
 import normkit.activation.conditional.adain_modulated as _adain_modulated
 import normkit.activation.conditional.adalin as _adalin
+import normkit.activation.conditional.adaln_zero as _adaln_zero
+import normkit.activation.conditional.adaptive_groupnorm as _adaptive_groupnorm
 import normkit.activation.conditional.adaptive_layernorm as _adaptive_layernorm
+import normkit.activation.conditional.conditional_batchnorm as _conditional_batchnorm
 import normkit.activation.conditional.cross_modal_adain as _cross_modal_adain
 import normkit.activation.conditional.fadain as _fadain
 import normkit.activation.conditional.fade as _fade
@@ -41,16 +49,23 @@ import normkit.activation.conditional.motion_adaptive_norm as _motion_adaptive_n
 import normkit.activation.conditional.motion_layernorm as _motion_layernorm
 import normkit.activation.conditional.sawn as _sawn
 import normkit.activation.conditional.spade as _spade
+import normkit.activation.sets.diff_group_norm as _diff_group_norm
 import normkit.activation.sets.dualnorm as _dualnorm
 import normkit.activation.sets.gnp as _gnp
+import normkit.activation.sets.graph_layernorm as _graph_layernorm
+import normkit.activation.sets.graph_norm as _graph_norm
+import normkit.activation.sets.graph_size_norm as _graph_size_norm
 import normkit.activation.sets.graph_transformer_layer as _graph_transformer_layer
 import normkit.activation.sets.graphsaint_norm as _graphsaint_norm
+import normkit.activation.sets.mean_subtraction_norm as _mean_subtraction_norm
 import normkit.activation.sets.msgnorm as _msgnorm
+import normkit.activation.sets.pair_norm as _pair_norm
 import normkit.activation.sets.point_norm as _point_norm
 import normkit.activation.sets.reverse_point_norm as _reverse_point_norm
 import normkit.activation.spatial.broadcast_residual as _broadcast_residual
 import normkit.activation.spatial.ccnorm as _ccnorm
 import normkit.activation.spatial.csnorm as _csnorm
+import normkit.activation.spatial.divisive_norm as _divisive_norm
 import normkit.activation.spatial.evonorm_s0 as _evonorm_s0
 import normkit.activation.spatial.evonorm_s1 as _evonorm_s1
 import normkit.activation.spatial.evonorm_s2 as _evonorm_s2
@@ -66,10 +81,12 @@ import normkit.activation.spatial.iln as _iln
 import normkit.activation.spatial.instance_norm_placement as _instance_norm_placement
 import normkit.activation.spatial.instancenorm as _instancenorm
 import normkit.activation.spatial.layernorm2d as _layernorm2d
+import normkit.activation.spatial.local_response_norm as _local_response_norm
 import normkit.activation.spatial.pcnorm as _pcnorm
 import normkit.activation.spatial.placement_search as _placement_search
 import normkit.activation.spatial.regionnorm_basic as _regionnorm_basic
 import normkit.activation.spatial.regionnorm_learnable as _regionnorm_learnable
+import normkit.activation.spatial.rmsnorm2d as _rmsnorm2d
 import normkit.activation.spatial.scnorm as _scnorm
 import normkit.activation.spatial.stain_norm as _stain_norm
 import normkit.activation.spatial.subspectralnorm as _subspectralnorm
@@ -77,19 +94,24 @@ import normkit.activation.spatial.tlu as _tlu
 import normkit.activation.token.af_kan as _af_kan
 import normkit.activation.token.alignment_uniformity as _alignment_uniformity
 import normkit.activation.token.bidirectional_mean_feature_norm as _bidirectional_mean_feature_norm
+import normkit.activation.token.cosine_norm as _cosine_norm
 import normkit.activation.token.crmsnorm as _crmsnorm
 import normkit.activation.token.derf as _derf
 import normkit.activation.token.dyt as _dyt
 import normkit.activation.token.eln as _eln
 import normkit.activation.token.feature_norm as _feature_norm
 import normkit.activation.token.fixnorm as _fixnorm
+import normkit.activation.token.gated_rmsnorm as _gated_rmsnorm
+import normkit.activation.token.grouped_rmsnorm as _grouped_rmsnorm
 import normkit.activation.token.hyperspherical_head as _hyperspherical_head
 import normkit.activation.token.l1_layernorm as _l1_layernorm
 import normkit.activation.token.l2_feature_norm as _l2_feature_norm
 import normkit.activation.token.layernorm as _layernorm
 import normkit.activation.token.prenormalized_layernorm as _prenormalized_layernorm
+import normkit.activation.token.revin as _revin
 import normkit.activation.token.rmsnorm as _rmsnorm
 import normkit.activation.token.scalenorm as _scalenorm
+import normkit.activation.token.simplenorm as _simplenorm
 import normkit.activation.token.srmsnorm as _srmsnorm
 import normkit.attention.adversarial_attention as _adversarial_attention
 import normkit.attention.differential as _differential
@@ -255,10 +277,15 @@ __all__ = [
     "TPE2D",
     "USKD",
     "AdaB2N",
+    "AdaGroupNorm",
     "AdaIN",
     "AdaINModulated",
     "AdaLIN",
+    "AdaLNZero",
+    "AdaLayerNormZero",
+    "AdaLayerNormZeroSingle",
     "AdamP",
+    "AdaptiveGroupNorm",
     "AdaptiveLayerNorm",
     "AdversarialAttention",
     "AlignmentUniformity",
@@ -267,6 +294,7 @@ __all__ = [
     "AttentionCore",
     "AttentiveBatchNorm",
     "BatchChannelNorm",
+    "BatchInstanceNorm",
     "BatchNorm",
     "BatchNorm1d",
     "BatchNorm2d",
@@ -284,16 +312,21 @@ __all__ = [
     "Card",
     "ConR",
     "Conda",
+    "ConditionalBatchNorm",
+    "CosineNorm",
     "CrossInitialization",
     "CrossModalAdaIN",
     "Decoder",
+    "DecorrelatedBatchNorm",
     "DeepNorm",
     "DeltaL",
     "DensityNormalizedEdgeLoss",
     "DepthScaledSandwich",
     "Derf",
+    "DiffGroupNorm",
     "Differential",
     "DifferentialIntegral",
+    "DivisiveNorm",
     "DualNorm",
     "DyT",
     "Encoder",
@@ -315,10 +348,14 @@ __all__ = [
     "FixupResidual",
     "FlowAttention",
     "Fourier",
+    "FrozenBatchNorm",
+    "FrozenBatchNorm2d",
+    "FusedRMSNormGated",
     "GCBlock",
     "GDNParametric",
     "Galerkin",
     "GatedLinear",
+    "GatedRMSNorm",
     "GemmaRMSNorm",
     "GeneralizedGaussianInit",
     "GhostBatchNorm",
@@ -326,10 +363,14 @@ __all__ = [
     "GradNorm",
     "GradientNormalizedSmoothness",
     "Grams",
+    "GraphLayerNorm",
+    "GraphNorm",
     "GraphSAINTNorm",
+    "GraphSizeNorm",
     "GraphTransformerLayer",
     "GroupNorm",
     "GroupOrthogonality",
+    "GroupedRMSNorm",
     "HCalibration",
     "HybridNorm",
     "HypersphericalHead",
@@ -340,6 +381,7 @@ __all__ = [
     "InstanceNorm2d",
     "InstanceNorm3d",
     "InstanceNormPlacement",
+    "IterNorm",
     "L1BatchNorm",
     "L1LayerNorm",
     "L2FeatureNorm",
@@ -352,10 +394,13 @@ __all__ = [
     "LigerAttention",
     "Lightning",
     "LlamaRMSNorm",
+    "LocalResponseNorm",
     "Loss",
     "LowRankAttention",
     "MTARDBalance",
+    "MambaRMSNormGated",
     "Match",
+    "MeanSubtractionNorm",
     "MembraneBatchNorm",
     "Method",
     "MinimalTransformer",
@@ -377,8 +422,10 @@ __all__ = [
     "NormalizedGD",
     "OnlineNorm",
     "PCNorm",
+    "PairNorm",
     "Parametrization",
     "PeriNorm",
+    "PixelNorm",
     "Placement",
     "PlacementSearch",
     "PointNorm",
@@ -390,7 +437,9 @@ __all__ = [
     "QKNorm",
     "QKNormLayer",
     "QKVNorm",
+    "Qwen3NextRMSNormGated",
     "RMSNorm",
+    "RMSNorm2d",
     "RNoPE",
     "RationalQuadraticSpline",
     "Recognized",
@@ -401,6 +450,7 @@ __all__ = [
     "Repair",
     "ResPostNorm",
     "ResidualScaling",
+    "RevIN",
     "ReversePointNorm",
     "RewardTransform",
     "SCNorm",
@@ -411,6 +461,8 @@ __all__ = [
     "ScaledWeightStandardization",
     "SigmaReparam",
     "SigmoidLoss",
+    "SimpleNorm",
+    "SimpleNorm2d",
     "SimplexClassifier",
     "SinkGD",
     "SkipInit",
@@ -424,6 +476,10 @@ __all__ = [
     "StainNorm",
     "StormRescaler",
     "SubSpectralNorm",
+    "SwitchNorm1d",
+    "SwitchNorm2d",
+    "SwitchNorm3d",
+    "SwitchableNorm",
     "SyncBatchNorm",
     "T5LayerNorm",
     "TLEGLayerNorm",
@@ -529,6 +585,60 @@ class AdaLIN(_adalin.AdaLIN):
     ) -> None: ...
     def __call__(self, x: Tensor, gamma: Tensor, beta: Tensor) -> Tensor: ...
 
+class AdaLNZero(_adaln_zero.AdaLNZero):
+    """Give each token zero mean and unit variance, then a gain, a shift and a gate that start at nothing."""
+    @overload
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        condition_features: int | None = None,
+        sublayers: int = 2,
+        eps: float = 1e-06,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        embedding_dim: int,
+        *,
+        condition_features: int | None = None,
+        sublayers: int = 2,
+        eps: float = 1e-06,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, condition: Tensor) -> tuple[Tensor, ...]: ...
+
+AdaLayerNormZero = AdaLNZero
+
+class AdaLayerNormZeroSingle(AdaLNZero):
+    """AdaLNZero with sublayers=1."""
+    @overload
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        condition_features: int | None = None,
+        sublayers: int = 1,
+        eps: float = 1e-06,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        embedding_dim: int,
+        *,
+        condition_features: int | None = None,
+        sublayers: int = 1,
+        eps: float = 1e-06,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, condition: Tensor) -> tuple[Tensor, ...]: ...
+
 class AdamP(_adamp.AdamP):
     """Take Adam's step, less its share along the weight where the weight's length does not matter."""
     def __init__(
@@ -545,6 +655,38 @@ class AdamP(_adamp.AdamP):
         maximize: bool = False,
         foreach: bool | None = None,
     ) -> None: ...
+
+class AdaptiveGroupNorm(_adaptive_groupnorm.AdaptiveGroupNorm):
+    """Group-normalize an image, then scale and shift its channels by the time step and the class."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        condition_features: int | None = None,
+        num_groups: int = 32,
+        affine: bool = True,
+        activation: bool = True,
+        eps: float = 1e-05,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, condition: Tensor) -> Tensor: ...
+
+class AdaGroupNorm(AdaptiveGroupNorm):
+    """AdaptiveGroupNorm with affine=False, activation=False."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        condition_features: int | None = None,
+        num_groups: int = 32,
+        affine: bool = False,
+        activation: bool = False,
+        eps: float = 1e-05,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, condition: Tensor) -> Tensor: ...
 
 class AdaptiveLayerNorm(_adaptive_layernorm.AdaptiveLayerNorm):
     """Give each token zero mean and unit variance, then a gain and a shift made from the sample's condition."""
@@ -686,6 +828,22 @@ class BatchChannelNorm(_batch_channel_norm.BatchChannelNorm):
         batch_eps: float = 1e-05,
         momentum: float = 0.1,
         estimate: bool = False,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class BatchInstanceNorm(_batch_instance_norm.BatchInstanceNorm):
+    """Normalize each channel by the batch's and by the sample's moments, and mix both by a learned gate."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-05,
+        momentum: float = 0.1,
+        affine: bool = True,
         sync: bool = False,
         process_group=None,
         device: torch.device | str | int | None = None,
@@ -916,6 +1074,24 @@ class Conda(_conda.Conda):
         foreach: bool | None = None,
     ) -> None: ...
 
+class ConditionalBatchNorm(_conditional_batchnorm.ConditionalBatchNorm):
+    """Normalize each channel by the batch's moments, then give it the gain and shift of its sample's class."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        num_classes: int,
+        norm: str = "batch",
+        shared: bool = False,
+        eps: float = 1e-05,
+        momentum: float | None = 0.1,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, labels: Tensor) -> Tensor: ...
+
 class ConR(_conr.ConR):
     """Push apart the features of samples that are predicted alike though their labels are far from each other."""
     def __init__(
@@ -931,6 +1107,21 @@ class ConR(_conr.ConR):
     def __call__(
         self, features: Tensor, target: Tensor, prediction: Tensor, weights: Tensor | None = None
     ) -> Tensor: ...
+
+class CosineNorm(_cosine_norm.CosineNorm):
+    """Take the cosine between the input and each row of the weight, in the place of their product."""
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        center: bool = False,
+        scale: float = 1.0,
+        eps: float = 1e-12,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
 
 class CRMSNorm(_crmsnorm.CRMSNorm):
     """Divide a zero-mean vector, stored without its last entry, by the root mean square of the whole."""
@@ -973,6 +1164,23 @@ class CSNorm(_csnorm.CSNorm):
         hidden_channels: int | None = None,
         eps: float = 1e-05,
         gate_eps: float = 1e-08,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class DecorrelatedBatchNorm(_decorrelated_batchnorm.DecorrelatedBatchNorm):
+    """Center the channels on the batch's mean and turn and scale each group of them so that its covariance is one."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        num_groups: int = 1,
+        eps: float = 0.001,
+        momentum: float = 0.1,
+        affine: bool = True,
+        sync: bool = False,
+        process_group=None,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -1056,6 +1264,24 @@ class Derf(_derf.Derf):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+class DiffGroupNorm(_diff_group_norm.DiffGroupNorm):
+    """Share each node out over learned groups, batch-normalize each group, and add a little of that to the node."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        num_groups: int,
+        balance: float = 0.01,
+        eps: float = 1e-05,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
 class Differential(_differential.Differential):
     """Subtract a second softmax map from the first, by a learned weight, and normalize each head's result."""
     def __init__(
@@ -1085,6 +1311,21 @@ class DifferentialIntegral(_differential_integral.DifferentialIntegral):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor: ...
+
+class DivisiveNorm(_divisive_norm.DivisiveNorm):
+    """Subtract the mean of the neighbourhood, and divide by the neighbourhood's root mean square."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        center_window: int = 3,
+        scale_window: int = 5,
+        sigma: float = 1.0,
+        affine: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
 
 class DualNorm(_dualnorm.DualNorm):
     """Normalize neighbours by their sampled points, then the sampled points by the normalized neighbours."""
@@ -1413,6 +1654,30 @@ class FRN(_frn.FRN):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+class FrozenBatchNorm(_frozen_batchnorm.FrozenBatchNorm):
+    """Scale and shift each channel by fixed numbers: the running moments, gain and shift of a trained batch norm."""
+    @overload
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-05,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-05,
+        *,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+FrozenBatchNorm2d = FrozenBatchNorm
+
 class Galerkin(_galerkin.Galerkin):
     """Normalize keys and values head by head, and multiply the queries by their averaged product."""
     def __init__(
@@ -1447,6 +1712,146 @@ class GatedLinear(_gated_linear.GatedLinear):
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, gate: Tensor, refine: Tensor, mask: Tensor | None = None
     ) -> Tensor: ...
+
+class GatedRMSNorm(_gated_rmsnorm.GatedRMSNorm):
+    """Divide each vector by its root mean square, and multiply it by the activation of a gate, before or after."""
+    @overload
+    def __init__(
+        self,
+        dim: int,
+        *,
+        group_size: int | None = None,
+        eps: float = 1e-06,
+        norm_before_gate: bool = False,
+        activation: str = "silu",
+        affine: bool = True,
+        cast: str = "early",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        hidden_size: int,
+        group_size: int | None = None,
+        eps: float = 1e-06,
+        *,
+        norm_before_gate: bool = False,
+        activation: str = "silu",
+        affine: bool = True,
+        cast: str = "early",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        hidden_size: int,
+        eps: float = 1e-06,
+        *,
+        group_size: int | None = None,
+        norm_before_gate: bool = False,
+        activation: str = "silu",
+        affine: bool = True,
+        cast: str = "early",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, gate: Tensor | None = None) -> Tensor: ...
+
+MambaRMSNormGated = GatedRMSNorm
+
+class Qwen3NextRMSNormGated(GatedRMSNorm):
+    """GatedRMSNorm with norm_before_gate=True."""
+    @overload
+    def __init__(
+        self,
+        dim: int,
+        *,
+        group_size: int | None = None,
+        eps: float = 1e-06,
+        norm_before_gate: bool = True,
+        activation: str = "silu",
+        affine: bool = True,
+        cast: str = "early",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        hidden_size: int,
+        group_size: int | None = None,
+        eps: float = 1e-06,
+        *,
+        norm_before_gate: bool = True,
+        activation: str = "silu",
+        affine: bool = True,
+        cast: str = "early",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        hidden_size: int,
+        eps: float = 1e-06,
+        *,
+        group_size: int | None = None,
+        norm_before_gate: bool = True,
+        activation: str = "silu",
+        affine: bool = True,
+        cast: str = "early",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, gate: Tensor | None = None) -> Tensor: ...
+
+class FusedRMSNormGated(GatedRMSNorm):
+    """GatedRMSNorm with norm_before_gate=True."""
+    @overload
+    def __init__(
+        self,
+        dim: int,
+        *,
+        group_size: int | None = None,
+        eps: float = 1e-06,
+        norm_before_gate: bool = True,
+        activation: str = "silu",
+        affine: bool = True,
+        cast: str = "early",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        hidden_size: int,
+        group_size: int | None = None,
+        eps: float = 1e-06,
+        *,
+        norm_before_gate: bool = True,
+        activation: str = "silu",
+        affine: bool = True,
+        cast: str = "early",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        hidden_size: int,
+        eps: float = 1e-06,
+        *,
+        group_size: int | None = None,
+        norm_before_gate: bool = True,
+        activation: str = "silu",
+        affine: bool = True,
+        cast: str = "early",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, gate: Tensor | None = None) -> Tensor: ...
 
 class GCBlock(_gcblock.GCBlock):
     """Add to every position, or multiply it by, a layer-normalized summary of the whole image."""
@@ -1600,6 +2005,38 @@ def grand(features: Tensor, logits: Tensor, target: Tensor, *, bias: bool = True
     """Measure the length of each sample's gradient of the cross-entropy at the last linear layer."""
     ...
 
+class GraphLayerNorm(_graph_layernorm.GraphLayerNorm):
+    """Center all nodes of a graph on one number and divide them by one deviation."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-05,
+        affine: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, batch: Tensor | None = None) -> Tensor: ...
+
+class GraphNorm(_graph_norm.GraphNorm):
+    """Subtract a learned share of the graph's mean from each node, and divide by what deviation is left."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-05,
+        affine: bool = True,
+        shift: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, batch: Tensor | None = None) -> Tensor: ...
+
+class GraphSizeNorm(_graph_size_norm.GraphSizeNorm):
+    """Divide each node by the root of its graph's number of nodes."""
+    def __init__(self, *, device: torch.device | str | int | None = None, dtype: torch.dtype | None = None) -> None: ...
+    def __call__(self, x: Tensor, batch: Tensor | None = None) -> Tensor: ...
+
 class GraphTransformerLayer(_graph_transformer_layer.GraphTransformerLayer):
     """Let each node average its neighbours' values by clamped softmax scores, and normalize after each sublayer."""
     def __init__(
@@ -1658,6 +2095,22 @@ class GroupOrthogonality(_group_orthogonality.GroupOrthogonality):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, weight: Tensor | Sequence[Tensor]) -> Tensor: ...
+
+class GroupedRMSNorm(_grouped_rmsnorm.GroupedRMSNorm):
+    """Divide each run of ``group_size`` entries of a vector by its root mean square; a learned gain an entry."""
+    def __init__(
+        self,
+        dim: int,
+        *,
+        group_size: int,
+        eps: float = 1e-06,
+        affine: bool = True,
+        bias: bool = False,
+        center: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
 
 class GroupNorm(_groupnorm.GroupNorm):
     """Center groups of channels of each sample on their mean and divide them by their standard deviation."""
@@ -1967,6 +2420,24 @@ def inverted_softmax(similarity: Tensor, bank: Tensor, *, beta: float = 20.0) ->
     """Divide a query's score of each gallery item by what a bank of queries gives that item."""
     ...
 
+class IterNorm(_iternorm.IterNorm):
+    """Center the channels and remove most of their correlations by a few Newton iterations on the covariance."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        num_groups: int = 1,
+        iterations: int = 5,
+        eps: float = 1e-05,
+        momentum: float = 0.1,
+        affine: bool = True,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
 class L1BatchNorm(_l1_batchnorm.L1BatchNorm):
     """Center each channel on the batch's mean and divide it by the batch's mean absolute deviation."""
     def __init__(
@@ -2189,6 +2660,32 @@ def local_dimension(data: Tensor, reference: Tensor, *, k: int = 20, estimator: 
     """Estimate how fast the number of neighbours grows with their distance, around each point."""
     ...
 
+class LocalResponseNorm(_local_response_norm.LocalResponseNorm):
+    """Divide each channel by a power of the mean square of the channels around it, position by position."""
+    @overload
+    def __init__(
+        self,
+        size: int,
+        *,
+        alpha: float = 0.0001,
+        beta: float = 0.75,
+        k: float = 1.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        size: int,
+        alpha: float = 0.0001,
+        beta: float = 0.75,
+        k: float = 1.0,
+        *,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
 class LowRankAttention(_low_rank_attention.LowRankAttention):
     """Sum up a text by attention of its mean to its tokens, each head's scores a product of two numbers."""
     def __init__(
@@ -2202,6 +2699,11 @@ class LowRankAttention(_low_rank_attention.LowRankAttention):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Tensor: ...
+
+class MeanSubtractionNorm(_mean_subtraction_norm.MeanSubtractionNorm):
+    """Subtract the mean of a graph's nodes from each of them."""
+    def __init__(self, *, device: torch.device | str | int | None = None, dtype: torch.dtype | None = None) -> None: ...
+    def __call__(self, x: Tensor, batch: Tensor | None = None) -> Tensor: ...
 
 class MembraneBatchNorm(_membrane_batchnorm.MembraneBatchNorm):
     """Integrate the input over time, normalize the membrane potential over the batch, and spike where it is high."""
@@ -2527,6 +3029,19 @@ class OnlineNorm(_onlinenorm.OnlineNorm):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+class PairNorm(_pair_norm.PairNorm):
+    """Center a graph's nodes, and give them a fixed mean square length."""
+    def __init__(
+        self,
+        *,
+        scale: float = 1.0,
+        mode: str = "together",
+        eps: float = 1e-05,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, batch: Tensor | None = None) -> Tensor: ...
 
 def panda_data_probability(norms: Tensor, index: Tensor, *, size: int, tau: float = 0.5) -> Tensor:
     """Return the probability to draw each sample in the next epoch: its gradient's share, mixed with an equal one."""
@@ -2894,6 +3409,20 @@ class ReversePointNorm(_reverse_point_norm.ReversePointNorm):
     ) -> None: ...
     def __call__(self, grouped: Tensor, anchors: Tensor) -> Tensor: ...
 
+class RevIN(_revin.RevIN):
+    """Center and scale each series of a sample by its own moments over time; :meth:`denormalize` brings them back."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-05,
+        affine: bool = True,
+        center: str = "mean",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
 class RewardTransform(_reward_transform.RewardTransform):
     """Turn each reward into the logarithm of the chance to beat a reference, and add up those of a response."""
     def __init__(
@@ -3068,6 +3597,54 @@ class GemmaRMSNorm(RMSNorm):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+class RMSNorm2d(_rmsnorm2d.RMSNorm2d):
+    """Divide the channels at each position by their root mean square and multiply by a learned gain."""
+    @overload
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-06,
+        affine: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        channels: int,
+        eps: float = 1e-06,
+        affine: bool = True,
+        *,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class PixelNorm(RMSNorm2d):
+    """RMSNorm2d with affine=False, eps=1e-08."""
+    @overload
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-08,
+        affine: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        channels: int,
+        eps: float = 1e-08,
+        affine: bool = False,
+        *,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
 class RNoPE(_rnope.RNoPE):
     """Attend with rotary positions to a window, or, in the last layer of each period, without positions to all."""
     def __init__(
@@ -3213,6 +3790,58 @@ class SigmoidLoss(_sigmoid_loss.SigmoidLoss):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, image: Tensor, text: Tensor) -> Tensor: ...
+
+class SimpleNorm(_simplenorm.SimpleNorm):
+    """Divide each vector by its standard deviation, without centering it, and multiply by a learned gain."""
+    @overload
+    def __init__(
+        self,
+        dim: int,
+        *,
+        eps: float = 1e-06,
+        affine: bool = True,
+        channels_last: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        channels: int,
+        eps: float = 1e-06,
+        affine: bool = True,
+        *,
+        channels_last: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class SimpleNorm2d(SimpleNorm):
+    """SimpleNorm with channels_last=False."""
+    @overload
+    def __init__(
+        self,
+        dim: int,
+        *,
+        eps: float = 1e-06,
+        affine: bool = True,
+        channels_last: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        channels: int,
+        eps: float = 1e-06,
+        affine: bool = True,
+        *,
+        channels_last: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
 
 class SimplexClassifier(_simplex_classifier.SimplexClassifier):
     """Score classes by the product of the features with the corners of a regular simplex."""
@@ -3507,6 +4136,45 @@ class SWAN(_swan.SWAN):
         maximize: bool = False,
         foreach: bool | None = None,
     ) -> None: ...
+
+class SwitchableNorm(_switchable_norm.SwitchableNorm):
+    """Normalize with a learned mixture of the instance's, the layer's and the batch's mean and variance."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-05,
+        momentum: float = 0.1,
+        batch: bool = True,
+        vectors: bool = False,
+        affine: bool = True,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class SwitchNorm1d(SwitchableNorm):
+    """SwitchableNorm with vectors=True."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-05,
+        momentum: float = 0.1,
+        batch: bool = True,
+        vectors: bool = True,
+        affine: bool = True,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+SwitchNorm2d = SwitchableNorm
+SwitchNorm3d = SwitchableNorm
 
 class TensorMinMaxNorm(_tensor_minmax_norm.TensorMinMaxNorm):
     """Bring all entries of a tensor into [0, 1] by its smallest and its largest one."""
