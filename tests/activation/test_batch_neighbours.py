@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import normkit as nk
+from normkit.optional import let_torchvision_load
 
 D = torch.float64
 
@@ -147,3 +148,12 @@ def test_a_batch_norms_state_is_frozen():
     frozen.load_state_dict(trained.state_dict())
     torch.testing.assert_close(frozen(rand(2, 3, 4, 4, seed=9)), trained.eval()(rand(2, 3, 4, 4, seed=9)))
     assert not list(frozen.parameters())
+
+
+def test_frozen_batchnorm_is_torchvisions():
+    let_torchvision_load()
+    peer = pytest.importorskip("torchvision.ops").FrozenBatchNorm2d(3, 1e-3).double()
+    peer.load_state_dict({"weight": rand(3), "bias": rand(3), "running_mean": rand(3), "running_var": rand(3).exp()})
+    norm = nk.FrozenBatchNorm(3, 1e-3, dtype=D)
+    norm.load_state_dict(peer.state_dict())
+    torch.testing.assert_close(norm(rand(2, 3, 4, 5)), peer(rand(2, 3, 4, 5)))

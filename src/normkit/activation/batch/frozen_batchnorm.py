@@ -12,12 +12,6 @@ from normkit.norm import Norm
 FROZEN = "it is frozen"
 
 
-def _torchvision(features: int) -> torch.nn.Module:
-    from torchvision.ops import FrozenBatchNorm2d as Peer
-
-    return Peer(features)
-
-
 @method(
     "frozen-batchnorm",
     paper="Batch Normalization (2015), arXiv 1502.03167, frozen as in detectors: Mask R-CNN (2017), arXiv 1703.06870",
@@ -30,7 +24,6 @@ def _torchvision(features: int) -> torch.nn.Module:
         "moves weight": FROZEN,
         "moves bias": FROZEN,
     },
-    peer=_torchvision,
 )
 class FrozenBatchNorm(Norm):
     """Scale and shift each channel by fixed numbers: the running moments, gain and shift of a trained batch norm.
