@@ -61,9 +61,11 @@ def crashes(results: Mapping[str, Mapping[str, Any]]) -> str:
 @contextmanager
 def stoppable() -> Iterator[None]:
     """Let a SIGTERM stop as Ctrl-C does, where signals can be answered: in the main thread."""
+    asked: list[int] = []
 
     def stop(number: int, frame: Any) -> None:
-        raise Stopped
+        asked.append(number)
+        raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -71,6 +73,10 @@ def stoppable() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, stop)
     try:
         yield
+    except KeyboardInterrupt:
+        if asked:  # told here, since what was interrupted may raise a KeyboardInterrupt of its own
+            raise Stopped from None
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)
 
