@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 # package as it is imported -> the group of pyproject.toml that brings it
 GROUPS = {
     "accelerate": "lab",
+    "cloudpickle": "lab",
     "filelock": "lab",
     "jinja2": "lab",
     "markupsafe": "lab",
@@ -42,6 +43,11 @@ def library(name: str) -> Any:
         return importlib.import_module(name)
     except (ImportError, RuntimeError) as error:  # torchvision, below timm, raises a RuntimeError for a foreign torch
         raise ValueError(f"{name} is installed, but cannot be imported: {error}") from error
+
+
+def at_hand(name: str) -> Any:
+    """Import a package that is nice to have, or return None where it is not installed."""
+    return importlib.import_module(name) if importlib.util.find_spec(name) else None
 
 
 def require(*names: str) -> None:

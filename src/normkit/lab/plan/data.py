@@ -18,6 +18,7 @@ import numpy
 import torch
 from torch import Tensor
 
+from normkit.lab.plan import handed
 from normkit.optional import library, require
 
 TEXT_FILES = (".txt", ".md", ".rst", ".py", ".json", ".jsonl", ".csv", ".html", ".tex")
@@ -261,8 +262,10 @@ def _resized(images: Tensor, size: int | None) -> Tensor:
 def resolve(source: str, role: str) -> Any:
     """Import ``module:name``, with modules of the current folder; what a module draws at random is the same each time.
 
-    Otherwise every process that imports it would have data of its own.
+    Otherwise every process that imports it would have data of its own. What a script hands in is there already.
     """
+    if source.startswith(handed.PREFIX):
+        return handed.find(source)
     module, _, name = source.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())

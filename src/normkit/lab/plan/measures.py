@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from normkit.lab.plan import handed
+
 LOSS, ACCURACY = "loss", "accuracy"
 OWN = "metric"  # what a log calls the value of a user's own measure
 DIRECTIONS = ("lower", "higher")
@@ -43,7 +45,7 @@ def of(settings: Mapping[str, Any]) -> Measure:
     named = settings.get("metric") or LOSS
     if named in (LOSS, ACCURACY):
         return Measure(named, named, named == ACCURACY)
-    return Measure(named.rpartition(":")[2], OWN, bool(settings.get("higher")))
+    return Measure(handed.said(named).rpartition(":")[2], OWN, bool(settings.get("higher")))
 
 
 def found_at(source: str) -> Callable[..., Any]:

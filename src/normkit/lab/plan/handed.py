@@ -1,0 +1,117 @@
+"""What a script or a notebook hands in, rather than names: models, data, measures, each under a name that a plan holds.
+
+A plan holds words alone, so that it can be read again. What a module holds is ``module:name``, as the command takes it;
+anything else is kept here, under its own name and a short print of what it is made of, by which a later call knows
+whether it is still the same. Other processes have it from :func:`packed`.
+
+>>> hand_in("model", dict, print_of(dict))
+'builtins:dict'
+>>> source = hand_in("model", lambda: 1, "1f3a")
+>>> source, said(source), find(source)()
+('given:lambda#1f3a', 'lambda', 1)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from normkit.optional import library
+
+PREFIX = "given:"
+PLAIN = (bool, int, float, str, bytes, type(None))
+
+_things: dict[str, Any] = {}
+
+
+def hand_in(role: str, thing: Any, print_: str = "") -> str:
+    """Keep a thing, and return the name by which it is found: of a function or class in a module, ``module:name``."""
+    module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
+    if _is_importable(thing, module, name):
+        return f"{module}:{name}"
+    called = str(name or type(thing).__name__).rpartition(".")[2].strip("<>")
+    source = f"{PREFIX}{called}" + (f"#{print_}" if print_ else "")
+    _things[source] = thing
+    return source
+
+
+def _is_importable(thing: Any, module: str | None, name: str | None) -> bool:
+    """Whether another process would find it in its module; what a script or a notebook defines, none would."""
+    there = sys.modules.get(module or "")
+    spec = getattr(there, "__spec__", None)
+    return module != "__main__" and bool(spec and spec.origin) and getattr(there, name or "", None) is thing
+
+
+def find(source: str) -> Any:
+    """Return what was handed in under a name."""
+    if source not in _things:
+        raise ValueError(f"{said(source)!r} was handed in by a script or a notebook, and is not there in this process")
+    return _things[source]
+
+
+def said(source: str) -> str:
+    """Return a source in a user's words."""
+    return source.removeprefix(PREFIX).partition("#")[0] if source.startswith(PREFIX) else source
+
+
+def packed(sources: list[str]) -> bytes:
+    """Return what was handed in under some names, in a form that other processes can read, functions included."""
+    return library("cloudpickle").dumps({source: _things[source] for source in sources if source in _things})
+
+
+def unpack(things: bytes) -> None:
+    """Take in what another process has :func:`packed`."""
+    _things.update(library("cloudpickle").loads(things))
+
+
+def print_of(thing: Any) -> str:
+    """Return a short print of the code of a function or a class, and of what it uses of the module that it stands in.
+
+    Other modules are left out, as is what is no code and no plain value.
+    """
+    return hashlib.blake2b("\n".join(_told(thing, set())).encode(), digest_size=4).hexdigest()
+
+
+def _told(thing: Any, seen: set[int]) -> Iterator[str]:
+    if id(thing) in seen:
+        return
+    seen.add(id(thing))
+    if isinstance(thing, PLAIN):
+        yield repr(thing)
+    elif isinstance(thing, types.FunctionType):
+        for part in (thing.__defaults__, thing.__kwdefaults__, _closed_over(thing)):
+            yield from _told(part, seen)
+        yield from _told_of_code(thing.__code__, thing, seen)
+    elif isinstance(thing, type):
+        yield thing.__qualname__
+        for part in (*thing.__bases__, *vars(thing).values()):
+            if getattr(part, "__module__", None) == thing.__module__:
+                yield from _told(getattr(part, "__func__", part), seen)
+    elif isinstance(thing, list | tuple | dict):
+        for part in thing.items() if isinstance(thing, dict) else thing:
+            yield from _told(part, seen)
+    elif hasattr(thing, "func"):  # functools.partial
+        yield from _told((thing.func, thing.args, thing.keywords), seen)
+    else:
+        yield from _told(type(thing), seen)
+
+
+def _told_of_code(code: types.CodeType, function: types.FunctionType, seen: set[int]) -> Iterator[str]:
+    yield code.co_code.hex()
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _told_of_code(constant, function, seen)
+        else:
+            yield repr(sorted(constant, key=repr) if isinstance(constant, frozenset) else constant)
+    for name in code.co_names:
+        yield name
+        used = function.__globals__.get(name)
+        if isinstance(used, PLAIN) or getattr(used, "__module__", None) == function.__module__:
+            yield from _told(used, seen)
+
+
+def _closed_over(function: types.FunctionType) -> list[Any]:
+    return [cell.cell_contents for cell in function.__closure__ or () if isinstance(cell.cell_contents, PLAIN)]
