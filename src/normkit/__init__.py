@@ -21,7 +21,7 @@ HERE = ["Card", "Estimator", "Loss", "Method", "Norm", "Parametrization", "Trans
 HERE += ["card", "catalog", "create", "method", "methods", "ops", "statistics"]
 
 
-WHOLE_MODELS = ["surgery.recognition.recognize"]  # what is done to models: each module's __all__
+WHOLE_MODELS = ["surgery.recognition.recognize", "lab.api"]  # what is done to models: each module's __all__
 
 
 @functools.cache

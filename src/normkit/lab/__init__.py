@@ -3,10 +3,10 @@
 Three parts, each a folder, between what they share and the command; a line imports from itself and those above it::
 
     .           files logs
-    plan        variants plan data samples models optimizers losses measures findings tasks
+    plan        handed variants plan data samples models optimizers losses measures findings tasks
     training    probe checkpoints loop engines runs speed
-    report      history ranking words advice figures tables page
-    .           screen request course cli
+    report      history ranking words advice figures tables page exports
+    .           screen request course cli result api
 
 :mod:`.request` makes a plan of what is asked for, and :mod:`.course` carries it out. :mod:`.plan.plan` says what is
 compared, :mod:`.plan.variants` in what it may differ, and :mod:`.plan.tasks` makes of it data and a model to build;

@@ -136,8 +136,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--engine",
         default="local",
-        choices=("local", "ray"),
-        help="processes here, or Ray (local); under torchrun, its processes share each run",
+        choices=("local", "here", "ray"),
+        help="processes beside this one, this one alone, or Ray (local); under torchrun, its processes share each run",
     )
     where.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where to train (auto)")
     where.add_argument("--precision", default="no", choices=("no", "bf16", "fp16"), help="mixed precision (no)")

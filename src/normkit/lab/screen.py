@@ -10,6 +10,7 @@ from typing import Any
 
 from normkit.lab import logs
 from normkit.lab.files import Folder
+from normkit.lab.plan.handed import said
 from normkit.lab.plan.plan import SEARCH_SEED, Plan, Run, Settings
 from normkit.lab.training import runs
 
@@ -33,7 +34,7 @@ class Screen:
         plan, settings = self.plan, self.plan.settings
         length = f"{settings.steps} steps" if settings.steps else f"{settings.seconds:g} s"
         self.console.print(
-            f"{len(plan.variants)} variants of {settings.model} on {settings.data}: {length} a run, "
+            f"{len(plan.variants)} variants of {said(settings.model)} on {said(settings.data)}: {length} a run, "
             f"{searched(settings)}, {settings.seeds} seeds; "
             f"{max(1, settings.workers)} side by side on {settings.device}",
             soft_wrap=True,

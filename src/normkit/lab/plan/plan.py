@@ -27,6 +27,7 @@ NEEDED = ("model", "data", "seeds")
 class Settings:
     """What all variants have in common.
 
+    train: a training loop of the user's own, which takes the place of model, data and all that follows from them.
     val: where held-out data come from; None holds out a part of ``data``.
     batch: None is a user's own loader's.
     steps, seconds: how long a run trains; with ``seconds``, the clock decides and ``steps`` is None.
@@ -43,6 +44,7 @@ class Settings:
 
     model: str = "decoder"
     data: str = "python-docs"
+    train: str | None = None
     val: str | None = None
     steps: int | None = 120
     seconds: float | None = None
@@ -70,6 +72,10 @@ class Settings:
     eval_batches: int = 5
     probe_every: int = 40
     checkpoint_seconds: float = 10.0
+
+    def sources(self) -> list[str]:
+        """Return what the runs need from elsewhere: modules, files, or what a script has handed in."""
+        return [source for source in (self.model, self.data, self.val, self.metric, self.train) if source]
 
     def of(self, variant: Variant) -> Settings:
         """Return the settings with what a variant has of its own."""

@@ -18,6 +18,7 @@ from typing import Any
 from normkit.lab.files import Folder, replace_file
 from normkit.lab.logs import DONE
 from normkit.lab.plan import findings, measures
+from normkit.lab.plan.handed import said
 from normkit.lab.plan.plan import MARGIN
 from normkit.lab.report import figures
 from normkit.lab.report.advice import answer, headline
@@ -103,7 +104,7 @@ def content(comparison: Comparison) -> dict[str, Any]:
         "keys": [{"name": row.variant, "look": looks[row.variant]} for row in rows],
         "reading": reading(comparison),
         "notes": comparison.notes,
-        "command": shlex.join(comparison.plan.get("command") or ["normkit", "compare"]),
+        "command": _typed(comparison.plan.get("command") or ["normkit", "compare"]),
         "settings": settings(comparison),
         "errors": [(run.name, run.end["traceback"]) for run in comparison.runs if run.end.get("traceback")],
     }
@@ -196,6 +197,11 @@ def _lines(given: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(key.replace("_", " "), _said(value)) for key, value in given.items()]
 
 
+def _typed(words: list[str]) -> str:
+    """Write a command as it was typed, or a call."""
+    return words[0] if len(words) == 1 else shlex.join(words)
+
+
 def _said(value: Any) -> str:
     if value is None:
         return "none"
@@ -203,8 +209,8 @@ def _said(value: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    """Return a path's last part, and any other text as it is."""
-    return Path(str(value)).name if str(value).startswith("/") else str(value)
+    """Return a path's last part, and any other text as it is said."""
+    return Path(str(value)).name if str(value).startswith("/") else said(str(value))
 
 
 def _json(value: Any) -> str:

@@ -9,16 +9,19 @@ import logging
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing import connection, forkserver, resource_tracker
 from typing import Any, Protocol
 
 import torch
 
 from normkit.lab import files, logs
+from normkit.lab.plan import handed
 from normkit.lab.plan.plan import Run, Settings
 from normkit.lab.training import loop
 from normkit.optional import library
@@ -48,7 +51,7 @@ class Engine(Protocol):
 
 
 class Here:
-    """One run after the other in this process: the way of torchrun, whose processes all do the same."""
+    """One run after the other in this process: also the way of torchrun, whose processes all do the same."""
 
     def __init__(self, settings: Settings, root: str):
         self.settings, self.root = settings, root
@@ -81,6 +84,7 @@ class Local:
         self.settings, self.root = settings, root
         self.context = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
         self.gpus = torch.cuda.device_count() if settings.device == "cuda" else 0
+        self.things = handed.packed(settings.sources())
         self.workers: list[Worker | None] = [None] * settings.workers
         self.active: dict[Any, Run] = {}
         self.own_server = False
@@ -96,7 +100,7 @@ class Local:
             self.own_server |= prepare_fork_server()
         place = next(i for i in range(len(self.workers)) if i not in self.active)
         gpu = place % self.gpus if self.gpus else None
-        worker = self.workers[place] or Worker(self.context, self.settings, self.root, gpu)
+        worker = self.workers[place] or Worker(self.context, self.settings, self.root, gpu, self.things)
         self.workers[place], self.active[place] = worker, run
         worker.line.send(run)
 
@@ -140,10 +144,11 @@ class Local:
 class Worker:
     """A process that trains, and the line to it: runs go one way, results the other. Cut, it asks to save and leave."""
 
-    def __init__(self, context: Any, settings: Settings, root: str, gpu: int | None):
+    def __init__(self, context: Any, settings: Settings, root: str, gpu: int | None, things: bytes):
         self.line, theirs = context.Pipe()
-        self.process = context.Process(target=work, args=(theirs, settings, root, gpu))
-        self.process.start()
+        self.process = context.Process(target=work, args=(theirs, settings, root, gpu, things))
+        with without_the_script():
+            self.process.start()
         self.proven = False  # whether a result has come from it
         theirs.close()
 
@@ -157,7 +162,17 @@ class Worker:
         return f"the process left with status {code}"
 
 
-def work(line: Any, settings: Settings, root: str, gpu: int | None) -> None:
+@contextmanager
+def without_the_script() -> Iterator[None]:
+    """Hide what this process was started with: a process that begins would run it again, which may be a script."""
+    main, sys.modules["__main__"] = sys.modules["__main__"], types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def work(line: Any, settings: Settings, root: str, gpu: int | None, things: bytes) -> None:
     """Train one run after the other until the line is cut, by the end of the other process too, or a SIGTERM comes."""
     asked: list[int] = []
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one cuts the lines
@@ -167,6 +182,7 @@ def work(line: Any, settings: Settings, root: str, gpu: int | None) -> None:
     if gpu is not None:
         torch.cuda.set_device(gpu)
         os.environ["ACCELERATE_TORCH_DEVICE"] = f"cuda:{gpu}"
+    handed.unpack(things)
     with suppress(EOFError, OSError):
         while not asked:
             if line.poll(1.0):
@@ -227,6 +243,7 @@ class Ray:
             )
             own_signal(signal.SIGTERM, handler)
         self.ray, self.settings, self.root = ray, settings, os.path.abspath(root)
+        self.things = handed.packed(settings.sources())
         gpus = 1 if settings.device == "cuda" else 0
         self.task = ray.remote(num_cpus=settings.threads, num_gpus=gpus, max_retries=0)(_train_on_ray)
         self.active: dict[Any, Run] = {}
@@ -238,7 +255,7 @@ class Ray:
 
     def start(self, run: Run) -> None:
         """Hand a run to Ray."""
-        self.active[self.task.remote(run, self.settings, self.root)] = run
+        self.active[self.task.remote(run, self.settings, self.root, self.things)] = run
 
     def wait(self) -> Ended:
         """Wait for the first run that ends."""
@@ -269,7 +286,8 @@ def own_signal(number: signal.Signals, handler: Any) -> None:
         signal.signal(number, handler)
 
 
-def _train_on_ray(run: Run, settings: Settings, root: str) -> tuple[dict[str, Any], str, str]:
+def _train_on_ray(run: Run, settings: Settings, root: str, things: bytes) -> tuple[dict[str, Any], str, str]:
+    handed.unpack(things)
     files.Folder(root).create()
     result = loop.train(run, settings, root)
     return result, run.name, files.Folder(root).log(run.name).read_text()
@@ -280,7 +298,7 @@ def lost(why: str) -> dict[str, Any]:
     return {"event": logs.END, "status": logs.INTERRUPTED, "error": why}
 
 
-ENGINES: dict[str, Callable[[Settings, str], Engine]] = {"local": Local, "ray": Ray}
+ENGINES: dict[str, Callable[[Settings, str], Engine]] = {"local": Local, "here": Here, "ray": Ray}
 
 
 def make(settings: Settings, root: str) -> Engine:

@@ -1,0 +1,164 @@
+"""The report for elsewhere: the table as data, CSV, LaTeX and HTML, and the pictures one by one."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import html
+import io
+import math
+import re
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+from normkit.lab.plan import measures
+from normkit.lab.report import figures
+from normkit.lab.report.advice import answer, headline
+from normkit.lab.report.history import Comparison
+from normkit.lab.report.ranking import Row, rank
+from normkit.lab.report.tables import Column, columns_of, place
+
+VARIABLE = re.compile(r"^var\(--(\w+)\)(?: ([\d.]+))?$")
+COLOUR = re.compile(r"--(\w+): (#[0-9a-f]{6})")
+IN_LATEX = {"\\": r"\textbackslash{}", "±": r"$\pm$", "<": "$<$", ">": "$>$", "~": r"\textasciitilde{}"}
+IN_LATEX |= {"^": r"\textasciicircum{}", **{sign: f"\\{sign}" for sign in "%&#_${}"}}
+NEGATIVE = re.compile(r"(?<![\w.])-(?=\d)")
+
+
+def records(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return the table as numbers, a dictionary a row; None where there is none.
+
+    An interval reaches as far above its mean as below: ``loss`` and ``loss_half``. Differences are from the baseline's.
+    """
+    return [{key: _plain(value) for key, value in _record(row).items()} for row in rows]
+
+
+def _record(row: Row) -> dict[str, Any]:
+    measure, found, speed = row.measure, row.finding, row.speed
+    best, worst = row.place or (None, None)
+    return {
+        "variant": row.variant,
+        "baseline": row.is_baseline,
+        "best_place": best,
+        "worst_place": worst,
+        "status": row.status,
+        "seeds": row.seeds,
+        measure.name: row.measured.mean,
+        f"{measure.name}_half": row.measured.half,
+        "difference": found and found.difference.mean,
+        "difference_half": found and found.difference.half,
+        "finding": found and found.word,
+        "p": found and found.p,
+        "p_equal": found and found.equal,
+        "could_find": found and found.least,
+        "step_time_ratio": speed and speed.median,
+        "step_time_low": speed and speed.low,
+        "step_time_high": speed and speed.high,
+        **({} if measure.key == measures.LOSS else {"loss": row.final.mean, "loss_half": row.final.half}),
+        **({} if measure.key == measures.ACCURACY else {"accuracy": row.accuracy.mean}),
+        "best_loss": row.best.mean,
+        "steps_to_baseline": row.steps_to_baseline,
+        "seconds": row.seconds,
+        "cpu_seconds": row.cpu_seconds,
+        f"{row.unit}_per_second": row.tokens_per_second,
+        "peak_memory": row.peak_memory,
+        "parameters": row.parameters,
+        "lr": row.lr,
+    }
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def csv_text(rows: Sequence[Row]) -> str:
+    """Write the table as CSV."""
+    found, text = records(rows), io.StringIO()
+    writer = csv.DictWriter(text, list(found[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(found)
+    return text.getvalue()
+
+
+def latex_text(rows: Sequence[Row]) -> str:
+    """Write the table that a terminal shows as LaTeX, with the rules of booktabs."""
+    columns = _columns(rows)
+    lines = [[in_latex(column.text(row)) for column in columns] for row in rows]
+    kinds = "".join("l" if column.words else "r" for column in columns)
+    body = [" & ".join(line) + r" \\" for line in lines]
+    head = " & ".join(in_latex(column.title) for column in columns) + r" \\"
+    parts = [rf"\begin{{tabular}}{{{kinds}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
+    return "\n".join([r"% \usepackage{booktabs}", *parts]) + "\n"
+
+
+def _columns(rows: Sequence[Row]) -> list[Column]:
+    named = [Column("", place), Column("variant", lambda row: row.variant, words=True)]
+    return [*named, *(column for column in columns_of(rows) if column.brief)]
+
+
+def in_latex(text: str) -> str:
+    r"""Write text so that LaTeX takes it as it is.
+
+    >>> in_latex("-1.2% ± 0.3"), in_latex("dyt:alpha_0")
+    ('$-$1.2\\% $\\pm$ 0.3', 'dyt:alpha\\_0')
+    """
+    written = "".join(IN_LATEX.get(sign, sign) for sign in text)
+    return NEGATIVE.sub("$-$", written)
+
+
+def html_text(comparison: Comparison) -> str:
+    """Write the table and what it comes to as HTML, for a notebook."""
+    rows = rank(comparison)
+    columns = _columns(rows)
+    head = "".join(f"<th>{html.escape(column.title)}</th>" for column in columns)
+    lines = [
+        "".join(
+            f'<td style="text-align: {"left" if column.words else "right"}">{html.escape(column.text(row))}</td>'
+            for column in columns
+        )
+        for row in rows
+    ]
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    said = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in answer(rows))
+    title = f"<p><b>{html.escape(headline(rows))}.</b></p>"
+    return f"{title}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{said}"
+
+
+def picture(comparison: Comparison, title: str | None = None) -> dict[str, Any]:
+    """Return the first picture whose title holds some words; the first of all by default."""
+    found = figures.pictures(comparison)
+    wanted = [one for one in found if title is None or title.lower() in one["title"].lower()]
+    if not wanted:
+        there = ", ".join(repr(one["title"]) for one in found) or "none, since nothing was logged"
+        raise ValueError(f"there is no picture {title!r}; there are {there}")
+    return wanted[0]
+
+
+def coloured(figure: Any) -> Any:
+    """Put the page's light colours in the place of their names."""
+    if isinstance(figure, dict):
+        return {key: coloured(part) for key, part in figure.items() if key != "meta"}
+    if isinstance(figure, list):
+        return [coloured(part) for part in figure]
+    found = VARIABLE.match(figure) if isinstance(figure, str) else None
+    return figure if found is None else with_opacity(colours()[found[1]], float(found[2] or 1))
+
+
+def with_opacity(colour: str, opacity: float) -> str:
+    """Write a colour as CSS does.
+
+    >>> with_opacity("#ff8000", 0.5)
+    'rgba(255, 128, 0, 0.5)'
+    """
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return colour if opacity == 1 else f"rgba({red}, {green}, {blue}, {opacity:g})"
+
+
+@functools.cache
+def colours() -> dict[str, str]:
+    """Return the page's colours by name, in the light."""
+    found: dict[str, str] = {}
+    for name, colour in COLOUR.findall(files(__package__).joinpath("page.html").read_text(encoding="utf-8")):
+        found.setdefault(name, colour)
+    return found

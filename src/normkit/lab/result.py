@@ -1,0 +1,88 @@
+"""What a comparison came to, as Python sees it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from normkit.lab.files import Folder
+from normkit.lab.plan.findings import Finding
+from normkit.lab.report import exports, page
+from normkit.lab.report.history import Comparison, load
+from normkit.lab.report.ranking import Row, rank
+from normkit.optional import at_hand
+
+
+class Result:
+    """A comparison that has ended, or as far as it came: its table, findings, pictures and report.
+
+    It is read from the comparison's folder, and can be again: ``Result("normkit-report")``.
+
+    folder: where logs and report lie; report: the page among them.
+    """
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+        self.report = Folder(folder).report
+        load(folder)  # so that a folder that is none is refused now
+
+    @cached_property
+    def comparison(self) -> Comparison:
+        """The plan and the runs."""
+        return load(self.folder)
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """What became of each variant, the best first."""
+        return rank(self.comparison)
+
+    @property
+    def table(self) -> Any:
+        """The numbers, a row a variant, the best first: a data frame where pandas is installed, else dictionaries."""
+        found, pandas = exports.records(self.rows), at_hand("pandas")
+        return found if pandas is None else pandas.DataFrame(found)
+
+    @property
+    def findings(self) -> dict[str, Finding]:
+        """What may be said of each variant against the baseline, in a word and in numbers."""
+        return {row.variant: row.finding for row in self.rows if row.finding}
+
+    @property
+    def headline(self) -> str:
+        """What to do, in a line."""
+        return page.headline(self.rows)
+
+    @property
+    def answer(self) -> list[str]:
+        """What was found, in sentences."""
+        return page.answer(self.rows)
+
+    def plot(self, title: str | None = None) -> Any:
+        """Return a picture of the report as a figure of plotly, by a part of its title; the first by default."""
+        import plotly.graph_objects
+
+        return plotly.graph_objects.Figure(exports.coloured(exports.picture(self.comparison, title)["figure"]))
+
+    def to_csv(self, path: str | Path | None = None) -> str:
+        """Return the table as CSV, and write it where ``path`` says so."""
+        return _written(exports.csv_text(self.rows), path)
+
+    def to_latex(self, path: str | Path | None = None) -> str:
+        """Return the table as LaTeX with the rules of booktabs, and write it where ``path`` says so."""
+        return _written(exports.latex_text(self.rows), path)
+
+    def __str__(self) -> str:
+        return "\n".join([page.table(self.rows), f"{self.headline}.", *self.answer, f"report: {self.report}"])
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self.rows)} variants in {self.folder}: {self.headline}>"
+
+    def _repr_html_(self) -> str:
+        return exports.html_text(self.comparison)
+
+
+def _written(text: str, path: str | Path | None) -> str:
+    if path is not None:
+        Path(path).write_text(text, encoding="utf-8")
+    return text

@@ -1,0 +1,275 @@
+"""`nk.compare`: the command from Python, with what a script or a notebook defines itself."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import TINY, all_numbers
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+import normkit as nk
+from normkit import cli
+from normkit.lab.result import Result
+from normkit.lab.training import engines
+
+SMALL = {"length": 16, "batch": 4, "steps": 8, "seeds": 2, "lr": 0.01, "threads": 1}
+
+
+class Net(nn.Module):
+    def __init__(self, norm):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 8), norm(8), nn.ReLU(), nn.Linear(8, 2))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def numbered(count=60):
+    """Samples that carry their own number."""
+    return TensorDataset(torch.arange(count).float()[:, None].repeat(1, 4) / count, torch.arange(count) % 2)
+
+
+def here(root, **given):
+    return nk.compare(**{**SMALL, "engine": "here", "out": root, "norms": ["layernorm", "dyt"], **given})
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory):
+    return here(tmp_path_factory.mktemp("api") / "out", model=TINY)
+
+
+def test_the_numbers_are_those_of_the_command(result, tmp_path, capsys):
+    words = ["--model", TINY, "--length", "16", "--batch", "4", "--steps", "8", "--seeds", "2", "--lr", "0.01"]
+    words += ["--norm", "layernorm", "dyt", "--threads", "1", "--engine", "here", "--out", str(tmp_path / "out")]
+    assert cli.main(["compare", *words]) == 0
+    assert all_numbers(tmp_path / "out") == all_numbers(result.folder)
+    plans = [json.loads((root / "plan.json").read_text()) for root in (tmp_path / "out", result.folder)]
+    assert plans[0]["settings"] == plans[1]["settings"]
+    assert plans[0]["variants"] == plans[1]["variants"]
+    assert plans[1]["command"][0].startswith("nk.compare(")
+
+
+def test_the_result_tells_its_table_findings_and_report(result):
+    assert [row["variant"] for row in result.table.to_dict("records")] == [row.variant for row in result.rows]
+    assert {"loss", "loss_half", "finding", "p", "step_time_ratio", "lr"} <= set(result.table.columns)
+    assert list(result.findings) == ["dyt"]
+    assert result.report.is_file()
+    assert result.headline in str(result)
+    assert str(result.report) in str(result)
+    assert "2 variants" in repr(result)
+    assert result._repr_html_().count("<tr>") == 3
+
+
+def test_without_pandas_the_table_is_a_list(result, monkeypatch):
+    monkeypatch.setattr("normkit.lab.result.at_hand", lambda name: None)
+    assert [type(row) for row in result.table] == [dict, dict]
+
+
+def test_it_is_written_as_csv_and_latex(result, tmp_path):
+    text = result.to_csv(tmp_path / "table.csv")
+    assert text == (tmp_path / "table.csv").read_text()
+    assert [line.split(",")[0] for line in text.splitlines()] == ["variant", *(row.variant for row in result.rows)]
+    latex = result.to_latex()
+    assert all(rule in latex for rule in (r"\toprule", r"\midrule", r"\bottomrule"))
+    rows = [line for line in latex.splitlines() if line.endswith(r"\\")]
+    assert len({len(re.findall(r"(?<!\\)&", row)) for row in rows}) == 1
+    assert not re.search(r"(?<!\\)[%#_](?! \\usepackage)", latex.partition("\n")[2])
+
+
+def test_a_picture_is_drawn_by_its_title(result):
+    figure = result.plot()
+    assert len(figure.data) >= 2
+    assert "var(" not in figure.to_json()
+    assert result.plot("training").layout.yaxis.title.text == "loss"
+    with pytest.raises(ValueError, match="there is no picture 'spectrum'; there are 'Held-out loss', "):
+        result.plot("spectrum")
+
+
+def test_a_result_is_found_again(result, tmp_path):
+    assert str(Result(result.folder)) == str(result)
+    with pytest.raises(ValueError, match="there is no"):
+        Result(tmp_path)
+
+
+def test_the_same_call_trains_nothing_and_another_is_refused(tmp_path):
+    data = DataLoader(numbered(), 8, shuffle=True)
+    here(tmp_path, model=Net, data=data)
+    before = all_numbers(tmp_path)
+    here(tmp_path, model=Net, data=data)
+    assert all_numbers(tmp_path) == before
+    with pytest.raises(ValueError, match=r"another comparison \(data: .*; name another folder with out, or give fresh"):
+        here(tmp_path, model=Net, data=DataLoader(numbered(61), 8, shuffle=True))
+
+
+def test_what_the_caller_draws_next_and_its_threads_are_as_before(tmp_path):
+    threads = torch.get_num_threads()
+    torch.manual_seed(5)
+    here(tmp_path, model=TINY, steps=2, seeds=1)
+    drawn = torch.rand(3)
+    torch.manual_seed(5)
+    assert torch.equal(drawn, torch.rand(3))
+    assert torch.get_num_threads() == threads
+
+
+class Watched(Dataset):
+    """Notes which samples are asked for."""
+
+    def __init__(self):
+        self.inner, self.seen = numbered(), []
+
+    def __len__(self):
+        return len(self.inner)
+
+    def __getitem__(self, at):
+        self.seen.append(at)
+        return self.inner[at]
+
+
+def test_samples_held_out_are_never_trained_on(tmp_path):
+    trained, held = set(), set()
+
+    class Telling(Net):
+        def forward(self, x):
+            (trained if self.training else held).update((x[:, 0] * 60).round().int().tolist())
+            return super().forward(x)
+
+    here(tmp_path, model=lambda norm: Telling(norm), data=DataLoader(Watched(), 8, shuffle=True), steps=20)
+    assert trained
+    assert held
+    assert not trained & held
+    assert trained | held == set(range(60))
+
+
+def test_held_out_data_may_be_handed_in(tmp_path):
+    val = TensorDataset(torch.rand(20, 4), torch.arange(20) % 2)
+    accuracy = {"metric": "accuracy"}
+    result = here(tmp_path, model=Net, data=DataLoader(numbered(), 8), val=DataLoader(val, 10), **accuracy)
+    assert {row.measure.name for row in result.rows} == {"accuracy"}
+
+
+def test_a_measure_of_a_function(tmp_path):
+    def negative(model, batches):
+        return -1.0
+
+    result = here(tmp_path, model=Net, data=DataLoader(numbered(), 8), metric=negative, metric_direction="higher")
+    assert result.rows[0].measure.name == "negative"
+    assert result.rows[0].measured.mean == -1.0
+
+
+@pytest.mark.parametrize(
+    "given, error, message",
+    [
+        ({"seed": 3}, TypeError, "has no argument 'seed'; did you mean 'seeds'"),
+        ({"norm": ["dyt"]}, TypeError, "has no argument 'norm'; did you mean 'norms'"),
+        ({"model": nn.Linear(2, 2)}, TypeError, r"model must be a function .* lambda: Linear\(\.\.\.\)"),
+        ({"model": 3}, TypeError, "model must be a name or a function, not 3"),
+        ({"steps": "many"}, TypeError, "steps must be a whole number, not 'many'"),
+        ({"steps": 0}, ValueError, "^steps must be at least 1, not 0"),
+        ({"margin": True}, TypeError, "margin must be a number, not True"),
+        ({"twin": 1}, TypeError, "twin must be True or False, not 1"),
+        ({"device": "tpu"}, ValueError, "device must be one of 'auto', 'cpu', 'cuda', not 'tpu'"),
+        ({"norms": ["rmsnrm"]}, ValueError, "did you mean 'rmsnorm'"),
+        ({"baseline": "rmsnorm"}, ValueError, "^baseline 'rmsnorm' is none of the variants: layernorm, dyt"),
+        ({"weight_decay": -1.0}, ValueError, "^weight_decay must be at least 0"),
+        ({"data": iter([1])}, ValueError, "data 'list_iterator' gives"),
+    ],
+)
+def test_what_is_given_wrong_is_named_and_nothing_is_done(given, error, message, tmp_path):
+    with pytest.raises(error, match=message):
+        here(tmp_path / "out", **{"model": TINY, **given})
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_be_sent_to_other_processes_is_trained_on_in_this_one(tmp_path, capfd):
+    data = numbered()
+    data.lock = threading.Lock()
+    nk.compare(**{**SMALL, "model": Net, "data": DataLoader(data, 8), "norms": ["dyt"], "out": tmp_path})
+    assert "data cannot be sent to other processes, so runs go on in this one" in capfd.readouterr().err
+    assert len(all_numbers(tmp_path)) == 2
+
+
+def test_a_process_begins_without_the_script():
+    main = sys.modules["__main__"]
+    with engines.without_the_script():
+        assert not hasattr(sys.modules["__main__"], "__file__")
+    assert sys.modules["__main__"] is main
+
+
+SCRIPT = """
+import sys
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import normkit as nk
+
+WIDTH = 8
+
+
+class Net(nn.Module):
+    def __init__(self, norm):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, WIDTH), norm(WIDTH), nn.Linear(WIDTH, 2))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def factory(norm):
+    return Net(norm)
+
+
+print("run as a script")
+x = torch.linspace(-1, 1, 200).reshape(50, 4)
+loader = DataLoader(TensorDataset(x, (x[:, 0] > 0).long()), 10, shuffle=True)
+steps, out = int(sys.argv[1]), sys.argv[2]
+given = {"norms": ["layernorm", "dyt"], "seeds": 2, "lr": 0.01, "workers": 2}
+print(nk.compare(model=factory, data=loader, steps=steps, out=out, **given))
+"""
+
+
+def script(tmp_path, steps, text=SCRIPT):
+    """A script of a user's: it has no guard around what it does."""
+    (tmp_path / "mine.py").write_text(text)
+    return [sys.executable, str(tmp_path / "mine.py"), str(steps), str(tmp_path / "out")]
+
+
+def test_a_script_hands_in_what_it_defines_itself(tmp_path):
+    done = subprocess.run(script(tmp_path, 8), capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("run as a script") == 1
+    assert "2 variants of factory on DataLoader: 8 steps a run" in done.stderr
+    assert "layernorm" in done.stdout
+    assert len(all_numbers(tmp_path / "out")) == 4
+    again = subprocess.run(script(tmp_path, 8), capture_output=True, text=True, timeout=200)
+    assert "4 runs had ended before" in again.stderr
+    wider = subprocess.run(
+        script(tmp_path, 8, SCRIPT.replace("WIDTH = 8", "WIDTH = 12")), capture_output=True, text=True, timeout=200
+    )
+    assert wider.returncode == 1
+    assert "is of another comparison (model: " in wider.stderr
+
+
+def test_ctrl_c_leaves_a_folder_that_goes_on(tmp_path):
+    process = subprocess.Popen(script(tmp_path, 4000), stderr=subprocess.PIPE, text=True, start_new_session=True)
+    logs, deadline = tmp_path / "out" / "runs", time.monotonic() + 100
+    while not any('"event": "step"' in log.read_text() for log in logs.glob("*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    errors = process.communicate(timeout=60)[1]
+    assert process.returncode != 0
+    assert f"stopped; the same call goes on from {tmp_path / 'out'}" in errors
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+    found = [log.read_text() for log in sorted(logs.glob("*"))]
+    assert any('"interrupted"' in text for text in found)
+    assert list(Path(tmp_path / "out" / "checkpoints").glob("*.pt"))
