@@ -231,6 +231,7 @@ from normkit.kinds import Loss as Loss
 from normkit.kinds import Method as Method
 from normkit.kinds import Parametrization as Parametrization
 from normkit.kinds import Transform as Transform
+from normkit.lab.api import compare as compare
 from normkit.norm import Norm as Norm
 from normkit.residual import Block as Block
 from normkit.residual import Branch as Branch
@@ -503,6 +504,7 @@ __all__ = [
     "bnpo",
     "card",
     "catalog",
+    "compare",
     "create",
     "deepnorm_constants",
     "el2n",
