@@ -74,7 +74,8 @@ def moments(
     if sync:
         square, rest = _sum_both_over_processes(square, rest, group)
     square, rest = (total / count.clamp(min=1) for total in (square, rest.detach()))
-    return Moments(mean + rest, (square - rest.square()).clamp(min=0), count)
+    most = torch.finfo(x.dtype).max  # where squares overflow the variance is infinite, not infinity less infinity
+    return Moments(mean + rest, (square - rest.square().clamp(max=most)).clamp(min=0), count)
 
 
 def mean_over(

@@ -232,6 +232,15 @@ def test_gradients_of_three_orders(name, pairing):
     )
 
 
+def test_angles_of_a_single_pair_may_lie_anywhere():
+    """To PyTorch one number is contiguous whatever its strides; the kernel walks both angles by the same."""
+    x = torch.randn(7, 3, 1, 12, 2, generator=torch.Generator().manual_seed(0))
+    cos, sin = torch.tensor([0.6, 9.0])[::2].view(1, 1, 1), torch.tensor([9.0, 0.8])[1:].view(1, 1, 1)
+    cos = cos.as_strided((1, 1, 1), (2, 2, 2))
+    want = torch.stack([0.6 * x[..., 0] - 0.8 * x[..., 1], 0.6 * x[..., 1] + 0.8 * x[..., 0]], -1)
+    torch.testing.assert_close(rotate(x, (cos, sin)), want)
+
+
 def test_gradients_that_are_not_wanted_are_not_made():
     x, (weight, bias) = projected(1, 2, 3, 8), parameters(8, "both")
     for wanted in (x, weight, bias):

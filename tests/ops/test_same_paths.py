@@ -48,6 +48,59 @@ def test_a_sum_of_squares_that_overflows_passes_no_gradient(place, eps, whole):
 
 
 @live
+@pytest.mark.parametrize("place", ["inside", "outside", "floor"])
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_an_entry_that_is_not_finite_spoils_the_gradient_of_its_vector(value, place):
+    rule = ops.Row(eps_place=place)
+    _, dx, _ = assert_same(lambda x, w: ops.row_norm(x, w, None, rule), with_entry(value), WEIGHT)
+    assert dx[1].isnan().all()
+    assert dx[0].isfinite().all()
+
+
+CHANNELS = {
+    "batch": lambda x, w: ops.batch_norm(x, w)[0],
+    "group": lambda x, w: ops.group_norm(x, 2, w),
+    "instance": ops.instance_norm,
+    "position": ops.layer_norm2d,
+    "response": ops.filter_response_norm,
+    "swish": lambda x, w: ops.evonorm_s(x, 2, w),
+}
+
+
+@live
+@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+@pytest.mark.parametrize("name", CHANNELS)
+def test_channels_whose_squares_overflow_are_zeros_and_pass_no_gradient(name, last):
+    x = 1e30 * torch.randn(3, 4, 5, 6, generator=torch.Generator().manual_seed(0))
+    x = x.contiguous(memory_format=torch.channels_last) if last else x
+    for tensor in assert_same(CHANNELS[name], x, WEIGHT[:4]):
+        assert not tensor.any()
+
+
+@pytest.mark.parametrize("name", CHANNELS)
+def test_the_formula_rounds_the_gradient_of_half_precision_once(name):
+    """Its parts, through the mean and past it, are each larger than what they come to."""
+    x = (torch.randn(6, 4, 5, 3, generator=torch.Generator().manual_seed(0)) + 2).bfloat16()
+    weight, grads = WEIGHT[:4], []
+    for kind in (torch.bfloat16, torch.float64):
+        inner = x.to(kind, copy=True).requires_grad_()
+        with paths.formula_only():
+            CHANNELS[name](inner, weight).backward(x.sin().to(kind) * 256)
+        grads.append(inner.grad.double())
+    torch.testing.assert_close(*grads, rtol=2.0**-8, atol=2.0**-10)
+
+
+@pytest.mark.parametrize("path", ["kernel", "formula"])
+def test_given_moments_of_a_smaller_type_are_worked_with_in_the_type_of_x(path):
+    x = torch.randn(5, 4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    mean, var = torch.linspace(-1, 1, 4), torch.linspace(0.1, 0.7, 4)
+    with paths.formula_only() if path == "formula" else paths.watched():
+        y = ops.normalize_with(x, mean, var, eps=1e-5)
+    want = (x - mean.double().view(4, 1)) / (var.double() + 1e-5).sqrt().view(4, 1)
+    torch.testing.assert_close(y, want, rtol=1e-14, atol=1e-14)
+
+
+@live
 @pytest.mark.parametrize("rule", [ops.Row(), ops.Row(statistic="zero-sum"), ops.Row(eps_place="floor")], ids=str)
 def test_a_statistic_that_only_a_double_holds_is_the_same_forward_and_backward(rule):
     """4,096 squares of 4e17 are 6.6e38: beyond float32, whose sum the formula takes."""
@@ -75,8 +128,40 @@ def test_given_moments_that_are_not_finite(moments):
     mean, var = torch.zeros(4), torch.ones(4)
     mean[1], var[1] = moments
     x = torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(0))
-    # without the gain's gradient: at an infinite mean it is an infinity in the formula and NaN in the kernel
     assert_same(lambda x: ops.normalize_with(x, mean, var, WEIGHT[:4], eps=0.0), x)
+
+
+@live
+@pytest.mark.parametrize("name", CHANNELS)
+def test_an_infinite_gain_is_that_of_its_channel_alone(name):
+    x = 5 + torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(0))
+    weight = torch.tensor([1.0, math.inf, -1.0, 0.5])
+    act = lambda x: CHANNELS[name](x, weight)  # noqa: E731
+    y, dx = run(act, [x])
+    with paths.formula_only():
+        other, gradient = run(act, [x])
+    torch.testing.assert_close(y, other)
+    assert y[:, 1].isinf().all()
+    assert torch.equal(dx.isfinite(), gradient.isfinite())
+
+
+@live
+@pytest.mark.parametrize("statistic", ["square", "absolute", "maximum", "zero-sum"])
+def test_an_infinite_gain_spoils_the_gradient_of_zeros(statistic):
+    weight = torch.full((8,), math.inf)
+    _, dx = assert_same(lambda x: ops.row_norm(x, weight, rule=ops.Row(statistic=statistic)), torch.zeros(3, 8))
+    assert dx.isnan().all()
+
+
+@live
+@pytest.mark.parametrize("value", [math.inf, -math.inf])
+@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+def test_the_gradient_of_a_gain_at_an_infinite_mean_is_infinite(last, value):
+    x = torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(0))
+    x = x.movedim(1, -1).contiguous().movedim(-1, 1) if last else x
+    mean = torch.tensor([0.0, value, 0.0, 0.0])
+    *_, dweight = assert_same(lambda x, w: ops.normalize_with(x, mean, torch.ones(4), w), x, WEIGHT[:4])
+    assert dweight[1] == -value
 
 
 @live
@@ -99,6 +184,17 @@ def test_a_threshold_under_a_value_that_is_none_is_moved_by_it(value, last):
     x[0, 1, 2, 3] = value
     x = x.contiguous(memory_format=torch.channels_last) if last else x
     assert_same(lambda x, w, t: ops.filter_response_norm(x, w, None, t), x, WEIGHT[:4], torch.zeros(4))
+
+
+@live
+@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_a_threshold_that_is_not_finite(value, last):
+    x = torch.randn(2, 4, 3, 5, generator=torch.Generator().manual_seed(0))
+    x = x.contiguous(memory_format=torch.channels_last) if last else x
+    tau = torch.tensor([0.1, value, -0.1, 0.0])
+    y, *_ = assert_same(lambda x, w, t: ops.filter_response_norm(x, w, None, t), x, WEIGHT[:4], tau)
+    assert y[:, 1].isnan().all() == math.isnan(value)
 
 
 @pytest.mark.parametrize("statistic", ["square", "absolute", "maximum", "zero-sum"])
@@ -130,6 +226,24 @@ def test_online_norm_moves_each_parameter_that_it_has(given, shape):
     for index, (a, b) in enumerate(zip(got, want, strict=True)):
         if index < 2 or given[index - 2]:
             torch.testing.assert_close(a, b)
+
+
+def test_online_norm_of_no_samples_moves_nothing():
+    state = torch.zeros(3), torch.ones(3), torch.ones(3), torch.ones(3)
+    x = torch.zeros(0, 3, requires_grad=True)
+    y = ops.online_norm(x, None, torch.zeros(3), state[:2], state[2:], ops.Control(1e-5, 0.9, 0.9))
+    y.sum().backward()
+    assert y.shape == x.grad.shape == (0, 3)
+    assert [tensor.unique().tolist() for tensor in state] == [[0.0], [1.0], [1.0], [1.0]]
+
+
+@live
+def test_what_is_clipped_passes_no_gradient_of_a_gain_that_is_not_a_number():
+    weight = torch.full((8,), math.nan)
+    act = lambda x, a: ops.derf(x, a, None, weight, function="satursin")  # noqa: E731
+    _, dx, dalpha = assert_same(act, torch.full((3, 8), 4.0), torch.ones(1))
+    assert not dx.any()
+    assert dalpha == 0
 
 
 @pytest.mark.parametrize("path", ["kernel", "formula"])

@@ -60,9 +60,10 @@ def batch_norm(
     check_channels(rule.name, x, eps, weight=weight, bias=bias)
     apart = "its moments are joined over processes" if sync and processes(group) > 1 else None
     if eager.refused(rule.name, apart or against(x, weight, bias), x, weight, bias):
-        found = moments(x, [0, *_space(x)], sync=sync, group=group)
-        y = _normalize(x, found.mean, found.var, weight, bias, eps)
-        return y, Moments(*(f.detach() for f in found))
+        exact = accurate(x)
+        found = moments(exact, [0, *_space(x)], sync=sync, group=group)
+        y = _normalize(exact, found.mean, found.var, weight, bias, eps)
+        return y.to(x.dtype), Moments(*(f.detach() for f in found))
     y, both = _run(rule, x, weight, bias)
     mean, var = both.to(accurate(x[:0]).dtype).view(2, -1)
     return y, Moments(mean, var, mean.new_tensor(x.numel() // x.shape[1]))
@@ -76,7 +77,7 @@ def normalize_with(
     check_channels(rule.name, x, eps, weight=weight, bias=bias, mean=mean, var=var)
     moved = "the moments need a gradient" if eager.needs_grad(mean, var) else None
     if eager.refused(rule.name, moved or against(x, weight, bias, mean, var), x, weight, bias, mean, var):
-        return _normalize(x, mean, var, weight, bias, eps)
+        return _with_eps(x, weight, bias, None, None, rule)
     return _run(rule, x, weight, bias)[0]
 
 
@@ -193,7 +194,7 @@ def check_channels(owner: object, x: Tensor, eps: float = 0.0, **parameters: Ten
             )
 
 
-# The formulas.
+# The formulas, of x in the type of the arithmetic: widened once, so that the parts of its gradient meet there too.
 
 
 def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
@@ -207,8 +208,8 @@ def _threshold(x: Tensor, tau: Tensor | None) -> Tensor:
 
 
 def _normalize(x, mean, var, weight, bias, eps) -> Tensor:
-    y = (accurate(x) - along(mean, x)) * along((accurate(var) + eps).rsqrt(), x)
-    return _affine(y, weight, bias).to(x.dtype)
+    var = var.to(torch.promote_types(var.dtype, x.dtype))
+    return _affine((x - along(mean, x)) * along((var + eps).rsqrt(), x), weight, bias)
 
 
 def _batch_formula(x, weight, bias, extra, eps, rule) -> Tensor:
@@ -233,32 +234,28 @@ def _instance_formula(x, weight, bias, extra, eps, rule) -> Tensor:
 
 def _position_formula(x, weight, bias, extra, eps, rule) -> Tensor:
     found = moments(x, (1,))
-    h = (accurate(x) - found.mean.unsqueeze(1)) * (found.var + eps).rsqrt().unsqueeze(1)
-    return _affine(h, weight, bias).to(x.dtype)
+    h = (x - found.mean.unsqueeze(1)) * (found.var + eps).rsqrt().unsqueeze(1)
+    return _affine(h, weight, bias)
 
 
 def _share_formula(x, weight, bias, extra, eps, rule) -> Tensor:
-    exact = accurate(x)
-    length = torch.linalg.vector_norm(exact.flatten(2) if x.dim() > 2 else exact.unsqueeze(-1), dim=-1)
+    length = torch.linalg.vector_norm(x.flatten(2) if x.dim() > 2 else x.unsqueeze(-1), dim=-1)
     share = along(length / (length.mean(1, keepdim=True) + eps), x)
-    return (_affine(exact * share, weight, bias) + exact).to(x.dtype)
+    return _affine(x * share, weight, bias) + x
 
 
 def _response_formula(x, weight, bias, tau, eps, rule) -> Tensor:
-    exact = accurate(x)
-    y = _affine(exact * (mean_over_space(exact.square()) + eps).rsqrt(), weight, bias)
-    return _threshold(y, tau).to(x.dtype)
+    return _threshold(_affine(x * (mean_over_space(x.square()) + eps).rsqrt(), weight, bias), tau)
 
 
 def _swish_formula(x, weight, bias, slope, eps, rule) -> Tensor:
-    exact = accurate(x)
     if rule.statistic == DEVIATION:
         spread = _group_moments(x, rule.groups)[1]
     else:
-        square = exact.unflatten(1, (rule.groups, -1)).square()
+        square = x.unflatten(1, (rule.groups, -1)).square()
         spread = _per_channel(square.mean(tuple(range(2, square.dim()))), x)
-    gate = torch.sigmoid(exact if slope is None else exact * along(slope, x))
-    return _affine(exact * gate * along((spread + eps).rsqrt(), x), weight, bias).to(x.dtype)
+    gate = torch.sigmoid(x if slope is None else x * along(slope, x))
+    return _affine(x * gate * along((spread + eps).rsqrt(), x), weight, bias)
 
 
 def _space(x: Tensor) -> range:
@@ -389,4 +386,5 @@ class _Channel(torch.autograd.Function):
 
 
 def _with_eps(x, weight, bias, extra, learned, rule: Rule) -> Tensor:
-    return rule.formula(x, weight, bias, extra, rule.eps if learned is None else learned, rule)
+    y = rule.formula(accurate(x), weight, bias, extra, rule.eps if learned is None else learned, rule)
+    return y.to(x.dtype)

@@ -134,7 +134,7 @@ def _controlled(grad, x, weight, bias, step: _Step, pulls, control: Control) -> 
     along, axes, space = channel.along, range(2, grad.dim()), math.prod(grad.shape[2:])
     exact, h = statistics.accurate(grad), _h(x, step)
     total, total_h = statistics.sum_over(exact, axes), statistics.sum_over(exact * h, axes)
-    scale = torch.ones_like(total[0]) if weight is None else weight
+    scale = total.new_ones(total.shape[1]) if weight is None else weight
     u, v = _pull(scale * total / space, scale * total_h / space, pulls, step, control)
     share = 1 - control.backward_decay
     dx = (exact * along(scale, x) - h * along(share * v, x)) * along(step.rstd, x) - along(share * u, x)

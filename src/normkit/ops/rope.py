@@ -192,11 +192,11 @@ def _angle_rows(x: Tensor, cos: Tensor, sin: Tensor) -> Turns:
     """The angles as they broadcast to the rows of x, both with the same strides."""
     if cos.shape != sin.shape:
         cos, sin = torch.broadcast_tensors(cos, sin)
-    if cos.stride() != sin.stride() or cos.stride(-1) != 1:
-        cos, sin = cos.contiguous(), sin.contiguous()
     if x.ndim > 4:
         wanted = (*x.shape[:-1], x.shape[-1] // 2)
-        cos, sin = _rows(cos.expand(wanted)), _rows(sin.expand(wanted))
+        cos, sin = (angle.expand(wanted).reshape(-1, *wanted[-3:]) for angle in (cos, sin))
+    if cos.stride() != sin.stride() or cos.stride(-1) != 1:  # not contiguous(), which may leave them as they are
+        cos, sin = (angle.clone(memory_format=torch.contiguous_format) for angle in (cos, sin))
     return cos, sin
 
 

@@ -85,12 +85,10 @@ static inline double T(reciprocal_of)(const T(Job) *j, int64_t u)
     return 1 / sqrt(j->var[u] + j->plan->eps);
 }
 
+static inline double T(finite)(double value) { return value - value == 0 ? value : 0; }
+
 /* What the rounding of a unit's mean to REAL leaves of it; of one that is not finite, nothing. */
-static inline double T(left_of)(const T(Job) *j, int64_t u)
-{
-    double left = j->mean[u] - (REAL)j->mean[u];
-    return left - left == 0 ? left : 0;
-}
+static inline double T(left_of)(const T(Job) *j, int64_t u) { return T(finite)(j->mean[u] - (REAL)j->mean[u]); }
 
 /* The mean is stored as REAL; what its rounding leaves is carried in the constants, so that an offset costs no digits. */
 static void T(settle)(const T(Job) *j, int64_t n, int64_t c, REAL *to, int64_t stride)
@@ -102,12 +100,12 @@ static void T(settle)(const T(Job) *j, int64_t n, int64_t c, REAL *to, int64_t s
     if (j->plan->statistic == SHARE) gain = w * (j->var[u] / j->level[n]) + 1;
     to[MEAN * stride] = mean;
     to[GAIN * stride] = (REAL)gain;
-    to[SHIFT * stride] = (REAL)(j->plan->activation == SWISH || left == 0 ? j->bias[c] : j->bias[c] - left * gain);
+    to[SHIFT * stride] = (REAL)(j->bias[c] - (j->plan->activation == SWISH ? 0 : T(finite)(left * gain)));
     to[EXTRA * stride] = j->extra[c];
     if (!j->pull) return;
     to[RECIPROCAL * stride] = (REAL)r;
     to[PULL * stride] = (REAL)j->pull[u];
-    to[REST * stride] = (REAL)(left == 0 || j->pull[u] == 0 ? j->rest[u] : j->rest[u] - left * r * j->pull[u]);
+    to[REST * stride] = (REAL)(j->rest[u] - T(finite)(left * r * j->pull[u]));
 }
 
 /* Below, `k` holds the coefficients of a vector of values. */
@@ -116,7 +114,7 @@ INLINE V T(bend)(int activation, V b, const V *k)
 {
     if (activation == SWISH) return b * T(sigmoid)(k[EXTRA] * b) * k[GAIN] + k[SHIFT];
     V z = (b - k[MEAN]) * k[GAIN] + k[SHIFT];
-    if (activation == THRESHOLD) return T(select)((M)(z < k[EXTRA]), k[EXTRA], z);
+    if (activation == THRESHOLD) return T(select)((M)(z >= k[EXTRA]) | (M)(z != z), z, k[EXTRA]);     /* NaN if either is */
     if (activation == AFFINE) return z;
     z = T(select)((M)(z > k[EXTRA]), k[EXTRA], z);
     return T(select)((M)(z < -k[EXTRA]), -k[EXTRA], z);
@@ -140,19 +138,28 @@ INLINE V T(unbend)(int activation, V b, V g, const V *k)
     return g * (s + z * s * (1 - s)) * k[GAIN] - remainder;
 }
 
-/* Adds what a gradient needs to be summed over: g', g' times what the gain multiplies, and the derivative of the extra. */
-INLINE void T(sum_up)(int activation, V b, V g, const V *k, V *sums)
+/* What a gradient needs to be summed over: g', g' times what the gain multiplies, and the derivative of the extra. */
+INLINE void T(terms)(int activation, V b, V g, const V *k, V *to)
 {
     if (activation == SWISH) {
         V s = T(sigmoid)(k[EXTRA] * b), t = g * b;
-        sums[0] += g, sums[1] += t * s, sums[2] += t * b * s * (1 - s);
+        to[0] = g, to[1] = t * s, to[2] = t * b * s * (1 - s);
         return;
     }
     V h = T(passed)(activation, b, g, k);
-    sums[0] += h, sums[1] += h * (b - k[MEAN]);
+    to[0] = h, to[1] = h * (b - k[MEAN]);
     if (activation != THRESHOLD) return;
     V z = (b - k[MEAN]) * k[GAIN] + k[SHIFT];                    /* NaN passes to both, as torch.maximum has it */
-    sums[2] += T(select)((M)(z == z), g - h, g);
+    to[2] = T(select)((M)(z > k[EXTRA]), (V){0}, T(select)((M)(z == k[EXTRA]), g / 2, g));
+}
+
+/* Adds the terms of n values; those beyond are 0, but 0 times an infinite mean or slope would not be. */
+INLINE void T(sum_up)(int activation, V b, V g, const V *k, V *sums, int n)
+{
+    V more[3];
+    int count = activation == AFFINE || activation == CLAMP ? 2 : 3;
+    T(terms)(activation, b, g, k, more);
+    for (int i = 0; i < count; i++) sums[i] += n < LANES ? T(select)(T(first)(n), more[i], (V){0}) : more[i];
 }
 
 /* Calls `work` with the activation as a constant, so that its loop has no branches. */
@@ -298,12 +305,12 @@ INLINE void T(sum_values)(int activation, const ELEM *x, const ELEM *grad, int64
         V even[3] = {{0}}, odd[3] = {{0}};
         int64_t stop = space - at > DEPTH * LANES ? at + DEPTH * LANES : space;
         for (; at + 2 * LANES <= stop; at += 2 * LANES) {
-            T(sum_up)(activation, T(load)(x + at), T(load)(grad + at), k, even);
-            T(sum_up)(activation, T(load)(x + at + LANES), T(load)(grad + at + LANES), k, odd);
+            T(sum_up)(activation, T(load)(x + at), T(load)(grad + at), k, even, LANES);
+            T(sum_up)(activation, T(load)(x + at + LANES), T(load)(grad + at + LANES), k, odd, LANES);
         }
         for (; at < stop; at += LANES) {
             int n = stop - at < LANES ? (int)(stop - at) : LANES;
-            T(sum_up)(activation, GET(x + at, n), GET(grad + at, n), k, even);
+            T(sum_up)(activation, GET(x + at, n), GET(grad + at, n), k, even, n);
         }
         for (int i = 0; i < 3; i++) sums[i] += T(across)(even[i] + odd[i]);
     }
@@ -523,7 +530,7 @@ INLINE void T(sum_rows)(int activation, T(Chunk) part, int64_t lanes, int64_t st
         V k[COEFFICIENTS]; V sums[3];
         for (int i = 0; i < COEFFICIENTS; i++) k[i] = T(load_real)(part.k + i * stride + col);
         for (int i = 0; i < 3; i++) sums[i] = T(load_real)(rows + i * stride + col),
-        T(sum_up)(activation, GET(part.x + at, n), GET(part.grad + at, n), k, sums),
+        T(sum_up)(activation, GET(part.x + at, n), GET(part.grad + at, n), k, sums, n),
         for (int i = 0; i < 3; i++) T(save_real)(rows + i * stride + col, sums[i]))
 }
 

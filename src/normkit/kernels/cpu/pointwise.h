@@ -122,6 +122,13 @@ static void T(point_block)(const T(PointJob) *j, const float *b, const float *g,
 #pragma omp simd
         for (int i = 0; i < n; i++) d[i] *= g[i] * factor, o[i] = d[i] * alpha;
     }
+    if (j->plan->function == SATURSIN) {                         /* what is clipped takes nothing, not even NaN */
+#pragma omp simd
+        for (int i = 0; i < n; i++) {
+            int clipped = !(fabsf(alpha * b[i] + j->shift) <= 1.57079633f);
+            d[i] = clipped ? 0 : d[i], o[i] = clipped ? 0 : o[i];
+        }
+    }
     if (j->dalpha) sums->alpha += T(dot)(d, b, n);
     if (j->dshift) sums->shift += T(total)(d, n);
 }

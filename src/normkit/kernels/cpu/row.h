@@ -286,11 +286,12 @@ static double T(pull)(const RowPlan *p, T(RowState) s, T(RowSums) sums)
     double root = sqrt(s.raw);
     switch (p->statistic) {
     case ABSOLUTE: return sums.hn * p->constant / p->dim;
-    case MAXIMUM: return sums.ties > 0 ? sums.hn / sums.ties : 0;
+    case MAXIMUM: return sums.ties > 0 ? sums.hn / sums.ties : 0 * sums.hn;
     case ZERO_SUM: return sums.hn / (p->dim + 1);
     }
     if (p->place == INSIDE) return sums.hn / p->part;
-    if (root == 0 || isinf(root)) return 0;
+    if (root == 0) return 0;
+    if (isinf(root)) return 0 * sums.hn;      /* NaN where an entry is infinite, and not the sum alone */
     if (p->place == OUTSIDE) return sums.hn / (s.r * root * sqrt(p->part));
     return root < p->eps ? 0 : sums.hn / (s.r * root);
 }
