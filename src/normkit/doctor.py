@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
+import json
 import os
 import platform
 from pathlib import Path
@@ -12,10 +14,13 @@ import torch
 import normkit
 from normkit import kernels
 
+KERNELS = Path(kernels.__file__).parent
+FUZZED = KERNELS / "fuzzed.json"  # what `python -m tests.fuzz --record` wrote down, by instruction set and processor
+
 
 def examine() -> dict[str, str | int]:
     """Return label and finding, in the order that they are printed."""
-    return {**machine(), **cpu_kernels(), "compiler for torch.compile": compiler()}
+    return {**machine(), **cpu_kernels(), **fuzzed(), "compiler for torch.compile": compiler()}
 
 
 def machine() -> dict[str, str | int]:
@@ -51,6 +56,26 @@ def cpu_kernels() -> dict[str, str]:
         return {"C kernels": f"off: {status.reason}", "C library": status.path}
     pool = status.pool or "none: the kernels run on one thread"
     return {"C kernels": f"on, {status.isa}", "C library": status.path, "thread pool": pool}
+
+
+def fuzzed() -> dict[str, str]:
+    """Return, for each instruction set, on how many random calls the kernels were held to float64, and where."""
+    known = json.loads(FUZZED.read_text()) if FUZZED.exists() else {}
+    return {f"fuzzed, {name}": "; ".join(_told(known.get(name, {}))) or "never" for name in kernels.SETS}
+
+
+def _told(places: dict[str, dict]) -> list[str]:
+    now = sources()
+    return [
+        f"{run['cases']:,} cases on {place}, {run['date']}" + ("" if run["sources"] == now else ", of other sources")
+        for place, run in places.items()
+    ]
+
+
+def sources() -> str:
+    """Return a mark of the kernels' source code, which changes with it."""
+    files = sorted(path for path in (KERNELS / "cpu").iterdir() if path.suffix in (".c", ".h"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
 
 
 def compiler() -> str:

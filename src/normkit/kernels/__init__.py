@@ -17,9 +17,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-__all__ = ["RECORDS", "Status", "cpu", "status"]
+__all__ = ["RECORDS", "SETS", "Status", "cpu", "status"]
 
-LIBRARY = Path(__file__).with_name("cpu") / "libnormkit.so"
+SETS = ("baseline", "avx2", "avx512")  # instruction sets that the kernels are built for; a processor has some of them
+
+# Another build of the library can be named, such as one under a compiler's sanitizers.
+LIBRARY = Path(os.environ.get("NORMKIT_LIBRARY") or Path(__file__).with_name("cpu") / "libnormkit.so")
 
 
 @dataclass(frozen=True)
