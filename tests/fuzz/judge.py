@@ -1,0 +1,205 @@
+"""The verdict on one case: the same refusals, numbers within their bounds, the same bits on any number of threads."""
+
+from __future__ import annotations
+
+import traceback
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from normkit.ops.paths import formula_only, watched
+
+from .cases import Case, Tensors, drawn
+from .draw import HUGE
+from .families import Found, Given
+from .near import Near, Unit
+
+THREADS = (2, 8)
+SINGLE, DOUBLE = (2.0**-24, 2.0**-149, 3e38), (2.0**-53, 2.0**-1074, 1e308)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """An error, by its type and by when it came."""
+
+    kind: type[BaseException]
+    when: str
+    said: str
+
+    def same(self, other: object) -> bool:
+        """Whether a caller would see the same."""
+        return isinstance(other, Refused) and (self.kind, self.when) == (other.kind, other.when)
+
+
+Outcome = dict[str, Tensor | None] | Refused
+
+
+def run(case: Case, *, formula: bool = False, double: bool = False) -> Outcome:
+    """All that a call and its backward pass give, or how it was refused."""
+    with formula_only() if formula else nullcontext():
+        leaves = _leaves(case, double)
+        try:
+            outputs = case.call(leaves)
+        except Exception as error:
+            return Refused(type(error), "forward", str(error))
+        sent = [name for name in case.outputs if outputs[name].requires_grad]
+        cotangents = [case.cotangents[name].double() if double else case.cotangents[name] for name in sent]
+        try:
+            wanted = [leaves[name] for name in case.wanted] if sent else []
+            grads = (
+                torch.autograd.grad([outputs[n] for n in sent], wanted, cotangents, allow_unused=True) if wanted else ()
+            )
+        except Exception as error:
+            return Refused(type(error), "backward", str(error))
+    found: dict[str, Tensor | None] = {name: tensor.detach() for name, tensor in outputs.items()}
+    found |= dict(zip((f"d{name}" for name in case.wanted), grads, strict=False))
+    still = case.after if not sent or not wanted else ()  # what only a backward pass moves
+    return found | {name: leaves[name] for name in case.moving if name not in still}
+
+
+def _leaves(case: Case, double: bool) -> Tensors:
+    leaves: Tensors = {}
+    for name, tensor in case.tensors.items():
+        if tensor is not None:
+            tensor = tensor.double() if double else tensor
+            tensor = tensor.clone() if name in case.moving else tensor.detach().view(tensor.shape)
+            tensor.requires_grad_(name in case.wanted)
+        leaves[name] = tensor
+    return leaves
+
+
+def judge(number: int, seed: int = 0, only: str | None = None) -> tuple[list[str], bool]:
+    """What is wrong with a case, and whether a kernel took part in it; an error in here is wrong too."""
+    try:
+        return _judge(drawn(number, seed, only), number)
+    except Exception:
+        return [traceback.format_exc(limit=-4)], False
+
+
+def _judge(case: Case, number: int) -> tuple[list[str], bool]:
+    with watched() as taken:
+        kernel = _on_threads(case, 1)
+    formula = run(case, formula=True)
+    live = any(path.why is None for path in taken)
+    wrong = _compare(case, kernel, formula, live) if not isinstance(kernel, Refused) else _refusals(kernel, formula)
+    if live and not isinstance(kernel, Refused):
+        other = THREADS[number % len(THREADS)]
+        wrong += _bits(kernel, _on_threads(case, other), other)
+    return wrong, live
+
+
+def _on_threads(case: Case, threads: int) -> Outcome:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        return run(case)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _refusals(kernel: Refused, formula: Outcome) -> list[str]:
+    if not kernel.same(formula):
+        other = (
+            f"{formula.kind.__name__} ({formula.when}): {formula.said}" if isinstance(formula, Refused) else "nothing"
+        )
+        return [f"the kernel's way raises {kernel.kind.__name__} ({kernel.when}): {kernel.said}; the formula's {other}"]
+    if kernel.kind not in (ValueError, TypeError):
+        return [f"both raise {kernel.kind.__name__}, which is no named refusal: {kernel.said}"]
+    return []
+
+
+def _bits(one: Outcome, many: Outcome, threads: int) -> list[str]:
+    assert isinstance(one, dict)
+    if isinstance(many, Refused):
+        return [f"{threads} threads raise {many.kind.__name__}: {many.said}"]
+    differ = [name for name, a in one.items() if a is not None and not _same(a, many[name])]
+    return [f"{name} has other bits on {threads} threads" for name in differ]
+
+
+def _same(a: Tensor, b: Tensor | None) -> bool:
+    return b is not None and bool(((a == b) | (a.isnan() & b.isnan())).all())
+
+
+def _compare(case: Case, kernel: dict, formula: Outcome, live: bool) -> list[str]:
+    if isinstance(formula, Refused):
+        return [f"the formula raises {formula.kind.__name__} ({formula.when}): {formula.said}; the kernel does not"]
+    wrong = [
+        f"{name}: {_looks(kernel[name])} of the kernel, {_looks(formula[name])} of the formula"
+        for name in kernel
+        if _looks(kernel[name]) != _looks(formula[name])
+    ]
+    x = case.tensors["x"]
+    assert x is not None
+    if wrong or not x.numel():
+        return wrong
+    if any(not (t.abs() < HUGE).all() for t in case.tensors.values() if t is not None):
+        return [f"{name}: {what}" for name in kernel for what in _classes(kernel[name], formula[name], None)]
+    numbers = DOUBLE if x.dtype == torch.float64 else SINGLE
+    deep = max(t.numel() for t in case.tensors.values() if t is not None) / 1024 + 64 if x.dtype == torch.float64 else 0
+    plain = _expected(case, Unit(*numbers, 400.0, pivoted=False), x.dtype)
+    known = _expected(case, Unit(*numbers, 80.0 + deep), x.dtype) if live else plain
+    wrong += _within("kernel", kernel, known)
+    wrong += _within("formula", formula, plain)
+    exact = run(case, formula=True, double=True)
+    if isinstance(exact, Refused):
+        return [*wrong, f"in float64 the formula raises {exact.kind.__name__}: {exact.said}"]
+    wrong += [f"{name}: {what}" for name in kernel for what in _classes(kernel[name], formula[name], exact[name])]
+    return wrong + _within("float64", exact, _expected(case, Unit(*DOUBLE, 400.0, pivoted=False), torch.float64))
+
+
+def _looks(tensor: Tensor | None) -> str:
+    return "none" if tensor is None else f"{tensor.dtype} {tuple(tensor.shape)}"
+
+
+def _expected(case: Case, unit: Unit, half: torch.dtype) -> Found:
+    tensors = {name: None if t is None else t.double() for name, t in case.tensors.items()}
+    if "total" in case.outputs:
+        x, residual = case.tensors["x"], case.tensors["residual"]
+        assert x is not None
+        assert residual is not None
+        total = x.double() + residual.double() if half == torch.float64 else (x + residual).to(x.dtype)
+        tensors["total"] = total.double()
+    return case.expect(Given(tensors, {name: g.double() for name, g in case.cotangents.items()}, unit, half))
+
+
+def _within(whose: str, got: dict[str, Tensor | None], known: Found) -> list[str]:
+    wrong = []
+    for name, tensor in got.items():
+        if tensor is None:
+            continue
+        value, allowed = _allowed(known[name], tensor.dtype)
+        sure = value.isfinite() & allowed.isfinite() & (value.abs() + allowed < torch.finfo(tensor.dtype).max)
+        off = (tensor.double() - value).abs()
+        bad = sure & ~(off <= allowed)
+        if bad.any():
+            at = int(torch.where(bad, (off / allowed).nan_to_num(torch.inf), -1.0).argmax())
+            numbers = (t.reshape(-1)[at].item() for t in (tensor.double(), value, allowed))
+            text = "{:.13g}, should be {:.13g} within {:.2g}".format(*numbers)
+            wrong.append(f"{name} of the {whose} at {at} of {tuple(tensor.shape)} is {text} ({int(bad.sum())} such)")
+    return wrong
+
+
+def _allowed(known: Near, kind: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Twice the bound, since its terms are of first order, and one rounding to the type."""
+    info = torch.finfo(kind)
+    value = known.value
+    return value, 2 * known.error.expand_as(value) + value.abs() * info.eps * 0.51 + info.tiny * info.eps
+
+
+def _classes(kernel: Tensor | None, formula: Tensor | None, exact: Tensor | None) -> list[str]:
+    """The kernel is finite where the formula is; of finite inputs, it is not where the formula in float64 is not too.
+
+    (Where a variance is 0, the formula may divide by what rounding leaves of it.)
+    """
+    if kernel is None or formula is None:
+        return []
+    bad = kernel.isfinite() != formula.isfinite()
+    if exact is not None:
+        bad &= ~formula.isfinite() & ~exact.isfinite()
+    if not bad.any():
+        return []
+    at = int(bad.flatten().nonzero()[0])
+    pair = kernel.flatten()[at].item(), formula.flatten()[at].item()
+    return [f"{pair[0]} of the kernel is {pair[1]} of the formula, at {at} ({int(bad.sum())} such)"]
