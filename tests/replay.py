@@ -137,7 +137,8 @@ class Golden:
             if name.startswith("in:"):
                 inputs[name[3:]].requires_grad_(True)
         call = step.get("call", "__call__")
-        returned = module(*inputs.values()) if call == "__call__" else getattr(module, call)(*inputs.values())
+        owner = module.function if isinstance(module, _functions.Call) and not hasattr(module, call) else module
+        returned = module(*inputs.values()) if call == "__call__" else getattr(owner, call)(*inputs.values())
         returned = returned if isinstance(returned, tuple | list) else (returned,)
         outputs = dict(zip(step["outputs"], returned, strict=False))
         for name, want in self.part(f"{at}out/").items():

@@ -39,7 +39,7 @@ class FunctionKind(Kind):
     def takes(self, card: Card) -> list[str]:
         """The names of what a call takes."""
         parameters = inspect.signature(card.entry).parameters.values()
-        return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        return [p.name for p in parameters if p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD)]
 
 
 FUNCTION = FunctionKind("function", "function", "inference", FUNCTION_LINES)

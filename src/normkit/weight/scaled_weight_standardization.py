@@ -79,7 +79,6 @@ class ScaledWeightStandardization(Parametrization):
     ):
         super().__init__()
         self.shape = shape_of(self, shape, least=2)
-        self.entries = math.prod(self.shape[1:])
         self.gamma, self.eps = check.number(self, "gamma", gamma), check.eps(self, eps)
         self.eps_mode = check.choice(self, "eps_mode", eps_mode, ("clamp", "add"))
         self.gain = nn.Parameter(torch.full((self.shape[0],), check.number(self, "gain_init", gain_init)))
@@ -87,16 +86,17 @@ class ScaledWeightStandardization(Parametrization):
     def forward(self, raw: Tensor) -> Tensor:
         """Return the weight, in the type of ``raw``."""
         check.values(self, "raw", raw, self.shape, raw)
+        if self.eps_mode == "clamp":
+            return standardized(raw, self.gain, self.eps, self.gamma)
         wide = accurate(raw).flatten(1)
-        gain = rows(self.gain, wide) * self.gamma
-        if self.eps_mode == "add":
-            weight = ops.row_norm(wide, rule=ops.Row(center=True, eps=self.eps)) * (gain / math.sqrt(self.entries))
-        else:
-            weight = self._clamped(wide, gain)
-        return weight.view(self.shape).to(raw.dtype)
+        gain = rows(self.gain, wide) * (self.gamma / math.sqrt(wide.shape[1]))
+        return (ops.row_norm(wide, rule=ops.Row(center=True, eps=self.eps)) * gain).view(self.shape).to(raw.dtype)
 
-    def _clamped(self, raw: Tensor, gain: Tensor) -> Tensor:
-        mean, variance, _ = moments(raw, (1,))
-        floor = torch.full_like(variance, self.eps)
-        scale = gain / torch.maximum(variance * self.entries, floor).sqrt().unsqueeze(1)
-        return (raw - mean.unsqueeze(1)) * scale
+
+def standardized(raw: Tensor, gain: Tensor, eps: float, gamma: float = 1.0) -> Tensor:
+    """Return gamma gain (raw - m) / sqrt(max(N v, eps)), row by row."""
+    wide = accurate(raw).flatten(1)
+    mean, variance, _ = moments(wide, (1,))
+    spread = torch.maximum(variance * wide.shape[1], torch.full_like(variance, eps))
+    scale = gain.to(wide.dtype) * gamma / spread.sqrt()
+    return ((wide - mean.unsqueeze(1)) * scale.unsqueeze(1)).view(raw.shape).to(raw.dtype)
