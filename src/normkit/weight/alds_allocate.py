@@ -20,7 +20,7 @@ class Layer:
     """A layer's weight: its size, and for each number of splits its error curve, full rank and cost of a rank."""
 
     def __init__(self, weight: Tensor):
-        self.kernel = as_kernel(NAME, weight.detach(), "weights").double()
+        self.kernel = as_kernel(NAME, weight, "weights").detach().double()
         self.size = self.kernel.numel()
         self.rows, self.columns = folded(self.kernel, 0).shape
         self.curves: dict[int, Tensor] = {}
@@ -74,7 +74,6 @@ class Found(NamedTuple):
     shape="C I",
     over="C I",
     example={"keep": 0.6},
-    exempt={"gradcheck": "ranks have no gradient"},
 )
 @torch.no_grad()
 def alds_allocate(*weights: Tensor, keep: float, splits: int = 3, search: bool = True) -> tuple[Tensor, Tensor]:
@@ -103,29 +102,36 @@ def alds_allocate(*weights: Tensor, keep: float, splits: int = 3, search: bool =
     check.size(NAME, "splits", splits)
     budget = int(keep * sum(layer.size for layer in layers))
     if search:
-        found = min((_searched(layers, budget, start) for start in STARTS), key=lambda found: found.level)
+        starts = [found for start in STARTS if (found := _searched(layers, budget, start)) is not None]
+        found = min(starts, key=lambda found: found.level) if starts else None
+        splits = 1
     else:
         found = _solved(layers, budget, [layer.nearest(splits) for layer in layers])
+    if found is None:
+        least = _size(layers, [layer.nearest(splits) for layer in layers], math.inf)
+        raise ValueError(f"{NAME}: keep allows {budget} numbers, but no fewer than {least} can be had")
     return torch.tensor(found.ranks), torch.tensor(found.splits)
 
 
-def _searched(layers: list[Layer], budget: int, start: int) -> Found:
-    first = last = _solved(layers, budget, [layer.nearest(start) for layer in layers])
+def _searched(layers: list[Layer], budget: int, start: int) -> Found | None:
+    """Search from so many splits, or from half as many as long as these do not fit."""
+    first = _solved(layers, budget, [layer.nearest(start) for layer in layers])
+    if first is None:
+        return _searched(layers, budget, start // 2) if start > 1 else None
+    last = first
     for _ in range(ROUNDS):
         sizes = [r * layer.cost(k) for layer, r, k in zip(layers, last.ranks, last.splits, strict=True)]
         splits = [layer.better(k, size) for layer, k, size in zip(layers, last.splits, sizes, strict=True)]
-        last = _solved(layers, budget, splits)
+        last = _solved(layers, budget, splits) or last
     return first if first.level < last.level else last
 
 
-def _solved(layers: list[Layer], budget: int, splits: list[int]) -> Found:
+def _solved(layers: list[Layer], budget: int, splits: list[int]) -> Found | None:
     """Find the lowest level, among all entries of the curves, whose ranks fit; the size falls as the level rises."""
     levels = torch.cat([layer.curve(k) for layer, k in zip(layers, splits, strict=True)]).unique().tolist()
     low, high = 0, len(levels) - 1
     if _size(layers, splits, levels[high]) > budget:
-        raise ValueError(
-            f"{NAME}: keep allows {budget} numbers, but no fewer than {_size(layers, splits, levels[high])} can be had"
-        )
+        return None
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if _size(layers, splits, levels[middle]) <= budget else (middle + 1, high)

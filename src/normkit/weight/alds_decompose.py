@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -98,10 +100,13 @@ class ALDSDecompose(Estimator):
             inner = (blocks @ self.encoder.unflatten(0, (self.splits, -1)).mT).flatten(-3)
             return F.linear(inner, self.decoder, bias)
         steps, pads = (value if isinstance(value, tuple) else (value, value) for value in (stride, padding))
-        last = [(self.scheme in (1, 3)), (self.scheme in (2, 3))]  # the axes that are the decoder's
-        mine = {"stride": [1 if d else s for d, s in zip(last, steps, strict=True)]}
-        mine["padding"] = [0 if d else p for d, p in zip(last, pads, strict=True)]
-        theirs = {"stride": [s if d else 1 for d, s in zip(last, steps, strict=True)]}
-        theirs["padding"] = [p if d else 0 for d, p in zip(last, pads, strict=True)]
-        inner = F.conv2d(x, self.encoder, groups=self.splits, **mine)
-        return F.conv2d(inner, self.decoder, bias, **theirs)
+        last = [self.scheme in (1, 3), self.scheme in (2, 3)]  # the axes that are the decoder's
+        first = [not decodes for decodes in last]
+        inner = F.conv2d(
+            x, self.encoder, stride=_where(first, steps, 1), padding=_where(first, pads, 0), groups=self.splits
+        )
+        return F.conv2d(inner, self.decoder, bias, stride=_where(last, steps, 1), padding=_where(last, pads, 0))
+
+
+def _where(mine: Sequence[bool], values: Sequence[int], other: int) -> list[int]:
+    return [value if own else other for own, value in zip(mine, values, strict=True)]

@@ -92,10 +92,11 @@ class FixupBlock(Method):
     @torch.no_grad()
     def _start(self, layers: int) -> None:
         share = layers ** (-1 / (2 * self.last - 2))
-        for name, module in self.named_children():
-            fan_out = module.weight[0, 0].numel() * len(module.weight)
-            std = 0.0 if name == f"conv{self.last}" else math.sqrt(2 / fan_out)
-            module.weight.normal_(0, std * (1.0 if name == "downsample" else share))
+        for name, weight in self.named_parameters():
+            if weight.dim() == 4:
+                fan_out = weight[0, 0].numel() * len(weight)
+                std = 0.0 if name == f"conv{self.last}.weight" else math.sqrt(2 / fan_out)
+                weight.normal_(0, std * (1.0 if name == "downsample.weight" else share))
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the block to ``x`` (N, C, H, W)."""

@@ -19,7 +19,6 @@ SLACK = 1e-9  # a product that is a whole number must not be rounded below it
     shape="C I",
     over="C I",
     example={"sparsity": 0.5},
-    exempt={"gradcheck": "masks have no gradient"},
 )
 @torch.no_grad()
 def global_magnitude_pruning(*weights: Tensor, sparsity: float, minimum: int = 0) -> tuple[Tensor, ...]:

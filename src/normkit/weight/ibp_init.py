@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -46,7 +47,7 @@ def ibp_init_(target: Tensor | nn.Module, generator: torch.Generator | None = No
     A layer whose input is a ReLU of a sum of two branches wants half of its weight: halve it afterwards.
     """
     if isinstance(target, nn.Module):
-        weights = [p for p in target.parameters() if p.dim() > 1][:-1]
+        weights: Sequence[Tensor] = [p for p in target.parameters() if p.dim() > 1][:-1]
     else:
         weights = [target]
     for weight in weights:

@@ -64,6 +64,8 @@ class NFConv2d(nn.Module):
     "2021), arXiv 2101.08692",
     shape="N C H W",
     over="",
+    example={"bottleneck_ratio": 0.5, "activation": "silu"},
+    exempt={"extremes huge float16": "6e4 times the activation's gain is infinite"},
 )
 class NFBlock(Method):
     """Add a bottleneck of standardized convolutions to the stream, scaled so that its variance is known.
@@ -96,6 +98,11 @@ class NFBlock(Method):
     arXiv 2101.08692.
     """
 
+    conv0: NFConv2d
+    conv1: NFConv2d
+    conv2: NFConv2d
+    conv_shortcut: NFConv2d | None
+
     def __init__(
         self,
         channels: int,
@@ -125,8 +132,10 @@ class NFBlock(Method):
         sizes = [("0", channels, width, 1, 1), ("1", width, width, kernel_size, stride), ("2", width, outs, 1, 1)]
         if stride > 1 or outs != channels:
             sizes.append(("_shortcut", channels, outs, 1, stride))
-        for name, *size in sizes:
-            setattr(self, f"conv{name}", NFConv2d(*size, eps))
+        for name, before, after, kernel, step in sizes:
+            setattr(self, f"conv{name}", NFConv2d(before, after, kernel, step, eps))
+        if len(sizes) < 4:
+            self.conv_shortcut = None
         self.skip_gain = nn.Parameter(torch.zeros(1))
         self.excite = None if se_ratio is None else Excite(outs, self._hidden(outs, se_ratio))
 
@@ -137,7 +146,7 @@ class NFBlock(Method):
         """Apply the block to ``x`` (N, C, H, W)."""
         check.channels_first(self, x, self.channels, least=4, most=4)
         o = self._act(x) * self.beta
-        shortcut = self.conv_shortcut(o) if hasattr(self, "conv_shortcut") else x
+        shortcut = x if self.conv_shortcut is None else self.conv_shortcut(o)
         o = self.conv2(self._act(self.conv1(self._act(self.conv0(o)))))
         o = o if self.excite is None else self.excite(o)
         if self.training and self.stochdepth_rate:
