@@ -147,6 +147,7 @@ import normkit.gradient.lawn as _lawn
 import normkit.gradient.muon as _muon
 import normkit.gradient.normalized_gd as _normalized_gd
 import normkit.gradient.normuon as _normuon
+import normkit.gradient.relevance_decay as _relevance_decay
 import normkit.gradient.sgdp as _sgdp
 import normkit.gradient.sinkgd as _sinkgd
 import normkit.gradient.stable_spam as _stable_spam
@@ -185,15 +186,18 @@ import normkit.residual.skipinit as _skipinit
 import normkit.residual.tleg_layernorm as _tleg_layernorm
 import normkit.residual.widenet as _widenet
 import normkit.transformer.transformer_layer as _transformer_layer
+import normkit.weight.alds_decompose as _alds_decompose
 import normkit.weight.alpha_dropout as _alpha_dropout
 import normkit.weight.cross_initialization as _cross_initialization
 import normkit.weight.equiangular_basis as _equiangular_basis
 import normkit.weight.equiangular_basis_objective as _equiangular_basis_objective
+import normkit.weight.fixup_block as _fixup_block
 import normkit.weight.generalized_gaussian_init as _generalized_gaussian_init
 import normkit.weight.group_orthogonality as _group_orthogonality
 import normkit.weight.ibp_batchnorm as _ibp_batchnorm
 import normkit.weight.ibp_regularizer as _ibp_regularizer
 import normkit.weight.lambda_orthogonality as _lambda_orthogonality
+import normkit.weight.nf_block as _nf_block
 import normkit.weight.ngpt_weights as _ngpt_weights
 import normkit.weight.normalize_and_project as _normalize_and_project
 import normkit.weight.relevance_penalty as _relevance_penalty
@@ -277,6 +281,7 @@ __all__ = [
     "TLU",
     "TPE2D",
     "USKD",
+    "ALDSDecompose",
     "AdaB2N",
     "AdaGroupNorm",
     "AdaIN",
@@ -346,6 +351,7 @@ __all__ = [
     "FakeLayerNorm",
     "FeatureNorm",
     "FixNorm",
+    "FixupBlock",
     "FixupResidual",
     "FlowAttention",
     "Fourier",
@@ -413,6 +419,7 @@ __all__ = [
     "MsgNorm",
     "Muon",
     "NDLoss",
+    "NFBlock",
     "NGPTWeights",
     "NorMuon",
     "Norm",
@@ -447,6 +454,7 @@ __all__ = [
     "Recurrent",
     "RegionNormBasic",
     "RegionNormLearnable",
+    "RelevanceDecay",
     "RelevancePenalty",
     "Repair",
     "ResPostNorm",
@@ -499,6 +507,8 @@ __all__ = [
     "WideNet",
     "Wiring",
     "ZeroMeanLinear",
+    "alds_allocate",
+    "alds_error",
     "attention_entropy",
     "attention_separation",
     "bnpo",
@@ -507,8 +517,13 @@ __all__ = [
     "compare",
     "create",
     "deepnorm_constants",
+    "effective_learning_rate",
     "el2n",
+    "farms",
+    "filter_normalization",
+    "global_magnitude_pruning",
     "grand",
+    "ibp_init",
     "inverted_softmax",
     "local_dimension",
     "method",
@@ -750,6 +765,18 @@ class AGC(_agc.AGC):
         maximize: bool = False,
         **base_kwargs: Any,
     ) -> None: ...
+
+def alds_allocate(*weights: Tensor, keep: float, splits: int = 3, search: bool = True) -> tuple[Tensor, Tensor]:
+    """Return the rank and the number of splits of each layer that make the largest relative error least."""
+    ...
+
+class ALDSDecompose(_alds_decompose.ALDSDecompose):
+    """Cut a weight to a low rank, block by block of its input channels."""
+    def __init__(self, *, rank: int, splits: int = 1, scheme: int = 0) -> None: ...
+
+def alds_error(weight: Tensor, *, splits: int = 1, scheme: int = 0) -> Tensor:
+    """Return the relative error of a weight whose columns are split and cut to each rank."""
+    ...
 
 class AlignmentUniformity(_alignment_uniformity.AlignmentUniformity):
     """Measure how close unit vectors of one label are, and how evenly all of them are spread."""
@@ -1357,6 +1384,12 @@ class DyT(_dyt.DyT):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+def effective_learning_rate(
+    weight: Tensor, grad: Tensor, *, lr: float, optimizer: str = "sgd", weight_decay: float = 0.0
+) -> tuple[Tensor, ...]:
+    """Return how fast a weight in front of a norm really learns."""
+    ...
+
 def el2n(logits: Tensor, target: Tensor, *, score: str = "l2") -> Tensor:
     """Measure how far each sample's softmax is from its label."""
     ...
@@ -1553,6 +1586,21 @@ class FakeLayerNorm(_fake_layernorm.FakeLayerNorm):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+def farms(
+    weight: Tensor,
+    *,
+    num_row_samples: int = 100,
+    q_ratio: float = 2.0,
+    sampling_ops_per_dim: int | None = 10,
+    step_size: int = 10,
+    conv_norm: float = 0.5,
+    fit: str = "xmin_mid",
+    xmin_pos: float = 2,
+    bins: int = 100,
+) -> tuple[Tensor, ...]:
+    """Return the exponent of a power law in the tail of a weight's squared singular values, and measures beside it."""
+    ...
+
 class FeatureNorm(_feature_norm.FeatureNorm):
     """Set the vector of all of a sample's features to a fixed length."""
     def __init__(
@@ -1566,6 +1614,10 @@ class FeatureNorm(_feature_norm.FeatureNorm):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+def filter_normalization(direction: Tensor, weight: Tensor, *, norm: str = "filter", ignore: str = "biasbn") -> Tensor:
+    """Give each filter of a direction the length that the weight's filter has."""
+    ...
 
 class FIN(_fin.FIN):
     """Normalize each channel of each sample, then apply a gain and a shift that are periodic in an angle."""
@@ -1587,6 +1639,22 @@ class FixNorm(_fixnorm.FixNorm):
         *,
         scale: float = 1.0,
         eps: float = 1e-12,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class FixupBlock(_fixup_block.FixupBlock):
+    """Add two or three convolutions to their input, with scalar shifts and a multiplier in the place of norms."""
+    def __init__(
+        self,
+        channels: int,
+        *,
+        out_channels: int | None = None,
+        stride: int = 1,
+        shortcut: str = "pad",
+        bottleneck: bool = False,
+        num_layers: int | None = None,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -1950,6 +2018,10 @@ class GlobalControlNorm(_global_control_norm.GlobalControlNorm):
     ) -> None: ...
     def __call__(self, signal: Tensor) -> Tensor: ...
 
+def global_magnitude_pruning(*weights: Tensor, sparsity: float, minimum: int = 0) -> tuple[Tensor, ...]:
+    """Return a mask for each weight: 1 where it is among the largest of all layers, else 0."""
+    ...
+
 class GNP(_gnp.GNP):
     """Pool the rows of each set by a norm of learned order, divided by a learned power of their number."""
     def __init__(
@@ -2234,6 +2306,10 @@ class IBPBatchNorm(_ibp_batchnorm.IBPBatchNorm):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor, Tensor]: ...
+
+def ibp_init(noise: Tensor) -> Tensor:
+    """Scale standard normal noise by sqrt(2 pi) / fan_in."""
+    ...
 
 class IBPRegularizer(_ibp_regularizer.IBPRegularizer):
     """Penalize bounds that grow from the input to a ReLU, and layers whose ReLUs are nearly all on or nearly all off."""
@@ -2878,6 +2954,27 @@ class NDLoss(_nd_loss.NDLoss):
     ) -> None: ...
     def __call__(self, features: Tensor, teacher_features: Tensor, target: Tensor) -> Tensor: ...
 
+class NFBlock(_nf_block.NFBlock):
+    """Add a bottleneck of standardized convolutions to the stream, scaled so that its variance is known."""
+    def __init__(
+        self,
+        channels: int,
+        *,
+        out_channels: int | None = None,
+        stride: int = 1,
+        alpha: float = 0.2,
+        beta: float = 1.0,
+        bottleneck_ratio: float = 0.25,
+        kernel_size: int = 3,
+        activation: str = "relu",
+        eps: float = 0.0001,
+        se_ratio: float | None = None,
+        stochdepth_rate: float = 0.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
 class NGPT(_ngpt.NGPT):
     """Build a layer whose stream moves on the unit sphere, a learned share of the way to what each sublayer gives."""
     def __init__(
@@ -3337,6 +3434,21 @@ def regularized_relevance_reward(
 ) -> Tensor:
     """Multiply the relevance of a response by its length and by how little it repeats itself."""
     ...
+
+class RelevanceDecay(_relevance_decay.RelevanceDecay):
+    """Add to each gradient a decay of its weight, the weaker the larger the gradient is."""
+    def __init__(
+        self,
+        params: Groups,
+        *,
+        base: str = "sgd",
+        lr: float,
+        gamma: float = 1e-05,
+        alpha: float = 1.0,
+        decay_steps: int | None = None,
+        maximize: bool = False,
+        **base_options: Any,
+    ) -> None: ...
 
 class RelevancePenalty(_relevance_penalty.RelevancePenalty):
     """Penalize the square of each weight by how little the loss depends on it."""
