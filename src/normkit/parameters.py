@@ -1,12 +1,120 @@
-"""Which of a model's parameters are what, for optimizers that treat them apart."""
+"""What each parameter of a model is: a norm's gain, a bias, a matrix, an embedding, a head; one rule for all who ask.
+
+It is read off the modules that hold a parameter, what they are and what they do, and not off names. Who treats
+parameters apart, an optimizer of matrices, weight decay, a rule for widths, asks :func:`roles`.
+"""
 
 from __future__ import annotations
 
-from torch import nn
+import copy
+import fnmatch
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import batchnorm, conv, instancenorm
+from torch.nn.utils.parametrize import ParametrizationList
+
+from normkit import check
+
+# roles, and what they mean
+ROLES = {
+    "matrix": "a matrix inside the model",
+    "conv": "a kernel",
+    "experts": "a stack of matrices, one an expert",
+    "lora": "one of two thin matrices that are trained beside a large one, which rests",
+    "embedding": "rows that are looked up or added: tokens, positions",
+    "head": "the matrix that makes scores of the last features",
+    "gain": "what a norm multiplies by",
+    "bias": "a shift",
+    "vector": "other numbers in a row: a scale, a token, a gate",
+}
+MATRICES = ("matrix", "conv", "experts", "lora")  # both axes of which are features
+DECAYING = (*MATRICES, "embedding", "head")
+
+BATCH_NORMS = (batchnorm._BatchNorm, instancenorm._InstanceNorm)  # which also take off what a bias adds
+NORMS = (*BATCH_NORMS, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+Owner = tuple[nn.Module, str]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A parameter and what it is: the first name that it has, its role, and why.
+
+    ``scale_invariant``: multiplying it changes nothing that the model returns; None where that was not found out.
+    """
+
+    name: str
+    parameter: nn.Parameter
+    role: str
+    why: str
+    scale_invariant: bool | None = None
+
+    @property
+    def decays(self) -> bool:
+        """Whether weight decay is for it."""
+        return self.role in DECAYING
+
+
+class Roles(list[Row]):
+    """The rows of a model, which print as a table."""
+
+    def __str__(self) -> str:
+        """Write the table."""
+        known = {True: "yes", False: "no", None: "?"}
+        head = ("parameter", "shape", "role", "scale-invariant", "decays", "why")
+        rows = [
+            (r.name, "x".join(map(str, r.parameter.shape)), r.role, known[r.scale_invariant], known[r.decays], r.why)
+            for r in self
+        ]
+        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+        lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *rows))
+        return "\n".join(line.rstrip() for line in lines)
+
+    __repr__ = __str__
+
+    def of(self, *roles: str) -> list[nn.Parameter]:
+        """The parameters of some roles."""
+        return [row.parameter for row in self if row.role in roles]
+
+
+def roles(
+    model: nn.Module,
+    *inputs: Any,
+    override: Mapping[Any, str] | None = None,
+) -> Roles:
+    """Tell what each trained parameter of a model is.
+
+    With ``inputs`` the model runs once, in the mode that it is in: then the head is what makes its output, and
+    scale-invariant weights are those along which gradients of random sums of the output have no share. Without, the
+    head is the last matrix that is not part of a repeated layer.
+
+    Args:
+        model: any model.
+        inputs: what it is called with.
+        override: roles that a user knows better, by a parameter's name, which may be a pattern (``"blocks.*.gate"``),
+            by a parameter, or by the class of a module that holds parameters.
+
+    >>> model = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 9))
+    >>> [row.role for row in roles(model)]
+    ['embedding', 'matrix', 'bias', 'gain', 'bias', 'head', 'bias']
+    """
+    owners = _owners(model)
+    names = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    norms = {id(module) for module in model.modules() if is_norm(module)}
+    rows = [Row(name, p, *_role(p, owners[id(p)], norms)) for name, p in names.items()]
+    rows = _with_lora(rows, model)
+    ran = _ran(model, inputs, [row.parameter for row in rows]) if inputs else None
+    rows = _with_head(rows, model, owners, ran)
+    rows = [replace(row, scale_invariant=_invariant(row, owners[id(row.parameter)], model, ran)) for row in rows]
+    return Roles(_overridden(rows, owners, override or {}))
 
 
 def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
-    """Return the matrices inside a model: trained 2-D weights, but for embeddings' and the last layer's.
+    """Return the matrices inside a model: trained 2-D weights, but for embeddings' and the head's.
 
     What looks rows up, or turns the last features into scores, is a matrix by its shape alone: its rows belong to
     tokens and classes, and an optimizer that makes all directions of a step alike, such as Muon, is not for it.
@@ -15,8 +123,266 @@ def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
     >>> [tuple(matrix.shape) for matrix in hidden_matrices(model)]
     [(8, 4)]
     """
-    embedded = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding | nn.EmbeddingBag)}
-    matrices = [p for p in model.parameters() if p.dim() == 2 and p.requires_grad]
-    weights = {id(w) for module in model.modules() if isinstance(w := getattr(module, "weight", None), nn.Parameter)}
-    last = next((p for p in reversed(matrices) if id(p) in weights and id(p) not in embedded), None)
-    return [p for p in matrices if id(p) not in embedded and p is not last]
+    return [p for p in roles(model).of(*MATRICES) if p.dim() == 2]
+
+
+def is_norm(module: nn.Module) -> bool:
+    """Whether a module is a norm: torch's, one of the catalogue, or any whose output does not grow with its input.
+
+    >>> is_norm(nn.RMSNorm(4)), is_norm(nn.Linear(4, 4)), is_norm(nn.PReLU(4))
+    (True, False, False)
+    """
+    kind = getattr(getattr(type(module), "card", None), "kind", None)
+    if isinstance(module, NORMS) or getattr(kind, "name", None) == "norm":
+        return True
+    own = list(module.parameters())
+    narrow = own and all(p.dim() == 1 and p.shape == own[0].shape for p in own)
+    return bool(narrow) and _forgets_scale(module, len(own[0]))
+
+
+def _forgets_scale(module: nn.Module, width: int) -> bool:
+    """Try it: on random vectors, with its parameters as if just built."""
+    try:
+        twin = copy.deepcopy(module).float().cpu().eval()
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            for name, p in twin.named_parameters():
+                p.fill_(0.0 if name.endswith("bias") else 1.0)
+            x = torch.randn(3, 5, width)
+            one, other = twin(x), twin(8 * x)
+        return one.shape == x.shape and bool(one.abs().max() > 0) and torch.allclose(one, other, rtol=1e-2, atol=1e-3)
+    except Exception:  # whatever it wants, vectors alone it does not take
+        return False
+
+
+def _owners(model: nn.Module) -> dict[int, list[Owner]]:
+    """Who holds each parameter, all of them where it is tied; of a parametrized weight, the layer."""
+    found: dict[int, list[Owner]] = {}
+    layers = {
+        id(own): (module, name)
+        for module in model.modules()
+        for name, own in getattr(module, "parametrizations", {}).items()
+    }
+    for module in model.modules():
+        for name, p in module._parameters.items():
+            if p is not None:
+                owner = layers.get(id(module), (module, name))
+                found.setdefault(id(p), []).append(owner)
+    return found
+
+
+def _role(p: nn.Parameter, owners: Sequence[Owner], norms: set[int]) -> tuple[str, str]:
+    """The role that a parameter has for those that hold it, and why."""
+    found = [_role_for(p, module, name, norms) for module, name in owners]
+    kinds = " and ".join(dict.fromkeys(type(module).__name__ for module, _ in owners))
+    first = next((role for role in found if role == "embedding"), found[0])
+    return first, f"of {kinds}" + (", tied" if len(owners) > 1 else "")
+
+
+def _role_for(p: nn.Parameter, module: nn.Module, name: str, norms: set[int]) -> str:
+    if name == "bias" or (name.endswith("bias") and _axes(p) < 2):
+        return "bias"
+    if id(module) in norms:
+        return "gain"
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+        return "embedding"
+    if _axes(p) < 2:
+        return "vector"
+    if isinstance(module, conv._ConvNd):
+        return "conv"
+    holds_layers = any(True for child in module.children() if any(True for _ in child.parameters()))
+    if isinstance(module, nn.Linear | nn.Bilinear | nn.MultiheadAttention) or not holds_layers:
+        return {2: "matrix", 3: "experts"}.get(_axes(p), "conv") if p.dim() > 2 else "matrix"
+    return "experts" if p.dim() == 3 and min(p.shape) > 1 else "embedding"
+
+
+def _axes(p: Tensor) -> int:
+    """How many axes are longer than 1; of a matrix with one row or column, two."""
+    return p.dim() if p.dim() <= 2 else sum(size > 1 for size in p.shape)
+
+
+def _with_lora(rows: list[Row], model: nn.Module) -> list[Row]:
+    """Find pairs of thin trained matrices beside a large one that rests: (r, in) and (out, r) beside (out, in)."""
+    thin: set[int] = set()
+    trained = {id(row.parameter) for row in rows if row.role in ("matrix", "head")}
+    for module in model.modules():
+        own = [p for p in module.parameters() if p.dim() == 2]
+        resting = [p for p in own if not p.requires_grad]
+        if len(resting) == 1:
+            thin |= _pair([p for p in own if id(p) in trained], resting[0].shape)
+    return [
+        replace(row, role="lora", why="thin, beside a matrix that rests") if id(row.parameter) in thin else row
+        for row in rows
+    ]
+
+
+def _pair(matrices: Sequence[Tensor], shape: torch.Size) -> set[int]:
+    found = set()
+    for a in matrices:
+        for b in matrices:
+            thin = {*a.shape} & {*b.shape}
+            for rank in thin:
+                sides = sorted([a.numel() // rank, b.numel() // rank])
+                if a is not b and rank < min(shape) and sides == sorted(shape):
+                    found |= {id(a), id(b)}
+    return found
+
+
+def _with_head(rows: list[Row], model: nn.Module, owners: Mapping[int, list[Owner]], ran: Ran | None) -> list[Row]:
+    head = ran.head if ran is not None and ran.head is not None else _last(model)
+    fits = {"matrix", "conv"}
+    return [
+        replace(row, role="head", why=f"{row.why}, the last") if row.parameter is head and row.role in fits else row
+        for row in rows
+    ]
+
+
+def _last(model: nn.Module) -> nn.Parameter | None:
+    """The last matrix, unless it is part of a layer that comes several times, or shared with an embedding."""
+    found = None
+    for path, module in model.named_modules():
+        weight = module._parameters.get("weight", None)
+        if weight is None and "weight" in getattr(module, "parametrizations", {}):
+            weight = max(module.parametrizations["weight"].parameters(), key=Tensor.numel)
+        if weight is not None and weight.dim() == 2 and weight.requires_grad and not isinstance(module, nn.Embedding):
+            found = path, weight
+    if found is None or _repeated(model, found[0]):
+        return None
+    return found[1]
+
+
+def _repeated(model: nn.Module, path: str) -> bool:
+    """Whether a module is inside one of several layers of a list that are built alike."""
+    parts = path.split(".")
+    for depth in range(1, len(parts) - 1):
+        above, rest = model.get_submodule(".".join(parts[:depth])), ".".join(parts[depth + 1 :])
+        if isinstance(above, nn.ModuleList | nn.Sequential):
+            layers = [layer for layer in above if type(layer) is type(above[int(parts[depth])])]
+            if sum(1 for layer in layers if any(name == rest for name, _ in layer.named_modules())) > 1:
+                return True
+    return False
+
+
+@dataclass
+class Ran:
+    """What a run of the model has shown: which weight makes its output, and how far gradients lean on each weight."""
+
+    head: nn.Parameter | None
+    cosines: dict[int, float]
+
+
+DRAWS = 4  # random sums of the output; one leans on a weight of n entries by about 1 / sqrt(n) by chance
+UPRIGHT = 1e-4
+
+
+def _ran(model: nn.Module, inputs: Sequence[Any], parameters: Sequence[nn.Parameter]) -> Ran:
+    """Run the model, leaving its buffers and random numbers as they were."""
+    made: dict[int, nn.Module] = {}
+    kept: list[Any] = []
+
+    def remember(module: nn.Module, given: Any, output: Any) -> None:
+        if isinstance(output, Tensor):
+            made[id(output)] = module
+            kept.append(output)
+
+    hooks = [
+        m.register_forward_hook(remember)
+        for m in model.modules()
+        if isinstance(m._parameters.get("weight"), nn.Parameter)
+    ]
+    buffers = [(b, b.clone()) for b in model.buffers()]
+    try:
+        with torch.random.fork_rng(), torch.enable_grad():
+            torch.manual_seed(0)
+            outputs = [o for o in _tensors(model(*inputs)) if o.requires_grad]
+            cosines = _cosines(outputs, parameters)
+    finally:
+        for hook in hooks:
+            hook.remove()
+        with torch.no_grad():
+            for b, before in buffers:
+                b.copy_(before)
+    last = [made[id(o)]._parameters["weight"] for o in outputs if id(o) in made]
+    return Ran(last[-1] if last else None, cosines)
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from (t for part in value.values() for t in _tensors(part))
+    elif isinstance(value, tuple | list):
+        yield from (t for part in value for t in _tensors(part))
+
+
+def _cosines(outputs: Sequence[Tensor], parameters: Sequence[nn.Parameter]) -> dict[int, float]:
+    """The largest cosine between each parameter and its gradient; 1 where there is no gradient."""
+    found = {id(p): 0.0 for p in parameters}
+    for draw in range(DRAWS):
+        sent = [torch.randn_like(o) for o in outputs]
+        grads = torch.autograd.grad(outputs, parameters, sent, retain_graph=draw < DRAWS - 1, allow_unused=True)
+        for p, g in zip(parameters, grads, strict=True):
+            found[id(p)] = max(found[id(p)], 1.0 if g is None else _cosine(p.detach(), g))
+    return found
+
+
+def _cosine(p: Tensor, g: Tensor) -> float:
+    size = float(g.norm() * p.norm())
+    return float((p * g).sum().abs()) / size if size > 0 else 1.0
+
+
+def _invariant(row: Row, owners: Sequence[Owner], model: nn.Module, ran: Ran | None) -> bool | None:
+    p = row.parameter
+    if row.role not in DECAYING:
+        return False
+    if any(_parametrized_away(module, name, p) for module, name in owners):
+        return True
+    if ran is not None:
+        return ran.cosines[id(p)] < UPRIGHT
+    if row.role in ("embedding", "head"):
+        return False
+    return True if len(owners) == 1 and _before_a_norm(model, *owners[0]) else None
+
+
+def _parametrized_away(module: nn.Module, name: str, p: nn.Parameter) -> bool:
+    """Whether a layer's parametrization makes the same weight of a multiple of the parameter."""
+    own = getattr(module, "parametrizations", {})
+    if name not in own or not isinstance(own[name], ParametrizationList):
+        return False
+    with torch.no_grad():
+        before, kept = own[name](), p.clone()
+        p.mul_(2)
+        same = torch.allclose(own[name](), before, rtol=1e-4)
+        p.copy_(kept)
+    return same
+
+
+def _before_a_norm(model: nn.Module, module: nn.Module, name: str) -> bool:
+    """Whether a layer's output goes straight to a norm in a sequence, which takes its scale off."""
+    if name != "weight":
+        return False
+    for above in model.modules():
+        layers = list(above) if isinstance(above, nn.Sequential) else []
+        for layer, then in itertools.pairwise(layers):
+            bias = getattr(module, "bias", None)
+            if layer is module and isinstance(then, NORMS) and (bias is None or isinstance(then, BATCH_NORMS)):
+                return True
+    return False
+
+
+def _overridden(rows: Sequence[Row], owners: Mapping[int, list[Owner]], override: Mapping[Any, str]) -> Iterator[Row]:
+    for key, role in override.items():
+        check.choice("roles", f"override[{key!r}]", role, tuple(ROLES))
+        if not any(_meant(key, row, owners) for row in rows):
+            raise ValueError(f"roles: override[{key!r}] fits no trained parameter; they are {[r.name for r in rows]}")
+    for row in rows:
+        mine = [role for key, role in override.items() if _meant(key, row, owners)]
+        yield replace(row, role=mine[-1], why="as given") if mine else row
+
+
+def _meant(key: Any, row: Row, owners: Mapping[int, list[Owner]]) -> bool:
+    if isinstance(key, str):
+        return fnmatch.fnmatchcase(row.name, key) or fnmatch.fnmatchcase(row.name.rpartition(".")[0], key)
+    if isinstance(key, type):
+        return any(isinstance(module, key) for module, _ in owners[id(row.parameter)])
+    return row.parameter is key

@@ -1,1 +1,5 @@
 """Gradients and steps: what is done to a gradient before it moves a weight, and optimizers made of that."""
+
+from normkit.gradient.groups import param_groups
+
+__all__ = ["param_groups"]

@@ -124,7 +124,6 @@ def gradients(params: Sequence[Tensor], group: dict) -> list[Tensor]:
     return list(torch._foreach_neg(found)) if group["maximize"] else found
 
 
-@torch._dynamo.disable
 def all_finite(grads: Sequence[Tensor]) -> bool:
     """Whether no gradient has a NaN or an infinity, those that other processes hold a part of included.
 

@@ -1,0 +1,187 @@
+"""What a parameter is, read off modules, and the groups that optimizers get by it."""
+
+import pytest
+import torch
+from torch import nn
+
+import normkit as nk
+from normkit.parameters import hidden_matrices, is_norm, roles
+
+
+def told(model, *inputs, **options):
+    return {row.name: row.role for row in roles(model, *inputs, **options)}
+
+
+class Block(nn.Module):
+    def __init__(self, dim=4):
+        super().__init__()
+        self.up, self.down, self.norm = nn.Linear(dim, 2 * dim), nn.Linear(2 * dim, dim), nn.LayerNorm(dim)
+
+    def forward(self, x):
+        return x + self.down(self.up(self.norm(x)).relu())
+
+
+class Language(nn.Module):
+    def __init__(self, tied):
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(9, 4), nn.Parameter(torch.randn(1, 6, 4))
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+        self.head = nn.Linear(4, 9, bias=False)
+        if tied:
+            self.head.weight = self.tokens.weight
+
+    def forward(self, tokens):
+        x = self.tokens(tokens) + self.places[:, : tokens.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def test_a_tied_head_is_an_embedding_and_no_other_matrix_becomes_the_head():
+    tied, apart = told(Language(True)), told(Language(False))
+    assert tied["tokens.weight"] == "embedding"
+    assert "head.weight" not in tied
+    assert tied["blocks.1.down.weight"] == "matrix"
+    assert apart["head.weight"] == "head"
+    assert tied["places"] == "embedding"
+    assert {p.shape for p in hidden_matrices(Language(True))} == {(8, 4), (4, 8)}
+    assert len(hidden_matrices(nk.Decoder(vocab=16, dim=8, depth=2, heads=2, tied=True))) % 2 == 0
+
+
+def test_inputs_show_the_head_and_what_has_no_length():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(32, 5))
+    before = [b.clone() for b in model.buffers()]
+    found = {row.name: row for row in roles(model, torch.randn(6, 3, 4, 4))}
+    assert [b.tolist() for b in before] == [b.tolist() for b in model.buffers()]
+    assert found["0.weight"].scale_invariant is True
+    assert found["0.weight"].role == "conv"
+    assert found["4.weight"].scale_invariant is False
+    assert found["4.weight"].role == "head"
+    assert found["1.weight"].role == "gain"
+    features = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.LayerNorm(4))  # its output is no matrix' own
+    assert "head" in told(features).values()
+    assert roles(features, torch.randn(3, 4))[2].scale_invariant is False  # its bias has a length
+    bare = nn.Sequential(nn.Linear(4, 4, bias=False), nn.LayerNorm(4))
+    assert roles(bare, torch.randn(3, 4))[0].scale_invariant is True
+    assert roles(bare)[0].scale_invariant is True
+
+
+class Experts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate_up, self.down = nn.Parameter(torch.randn(3, 4, 8)), nn.Parameter(torch.randn(3, 8, 4))
+
+
+class ThinPair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.base = nn.Linear(6, 5, bias=False).requires_grad_(False)
+        self.one, self.other = nn.Linear(6, 2, bias=False), nn.Linear(2, 5, bias=False)
+
+
+class Foreign(nn.Module):
+    """A norm of no library that is known."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.zeros(4))
+
+    def forward(self, x):
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * (1 + self.scale)
+
+
+class LayerScale(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gamma = nn.Parameter(torch.full((4,), 0.1))
+
+    def forward(self, x):
+        return x * self.gamma
+
+
+def test_stacks_thin_pairs_and_what_others_have_built():
+    model = nn.ModuleDict(
+        {
+            "experts": Experts(),
+            "pairs": nn.ModuleList(ThinPair() for _ in range(2)),
+            "norm": Foreign(),
+            "scale": LayerScale(),
+            "attention": nn.MultiheadAttention(4, 2),
+            "sphere": nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)),
+            "dyt": nk.DyT(4),
+        }
+    )
+    found = {row.name: row for row in roles(model)}
+    assert {found["experts.gate_up"].role, found["experts.down"].role} == {"experts"}
+    assert found["pairs.1.one.weight"].role == found["pairs.1.other.weight"].role == "lora"
+    assert "pairs.0.base.weight" not in found
+    assert (found["norm.scale"].role, found["scale.gamma"].role) == ("gain", "vector")
+    assert found["attention.in_proj_weight"].role == "matrix"
+    assert found["attention.in_proj_bias"].role == "bias"
+    assert found["sphere.parametrizations.weight.original1"].scale_invariant is True
+    assert found["dyt.weight"].role == "gain"
+    assert is_norm(Foreign())
+    assert not is_norm(LayerScale())
+    assert not is_norm(nn.PReLU(4))
+
+
+def test_a_user_overrules_by_name_class_and_parameter():
+    model = Language(False)
+    given = {"blocks.*.up.weight": "head", nn.LayerNorm: "vector", model.places: "vector"}
+    found = told(model, override=given)
+    assert found["blocks.0.up.weight"] == "head"
+    assert found["places"] == "vector"
+    assert found["blocks.1.norm.weight"] == "vector"
+    with pytest.raises(ValueError, match="nowhere"):
+        roles(model, override={"nowhere": "gain"})
+    with pytest.raises(ValueError, match=r"did you mean 'matrix'"):
+        roles(model, override={"head.weight": "matrx"})
+
+
+@pytest.mark.parametrize(
+    "name", ["adamw", "muon", "normuon", "conda", "sinkgd", "swan", "adamp", "sgdp", "blockwise-lr", "agc", "grams"]
+)
+def test_every_optimizer_takes_its_groups_and_steps(name):
+    torch.manual_seed(0)
+    model = Language(True)
+    groups = nk.param_groups(model, name, weight_decay=0.1)
+    assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
+    build = torch.optim.AdamW if name == "adamw" else lambda given: nk.create(name, given, lr=0.01)
+    before = [p.detach().clone() for p in model.parameters()]
+    optimizer = build(groups)
+    model(torch.arange(6)[None]).square().sum().backward()
+    optimizer.step()
+    assert all(not torch.equal(p, q) for p, q in zip(before, model.parameters(), strict=True))
+    gains = {id(row.parameter) for row in groups.roles if row.role in ("gain", "bias")}
+    for group in optimizer.param_groups:
+        assert (group["weight_decay"] == 0) == bool({id(p) for p in group["params"]} & gains)
+
+
+def test_the_table_and_the_settings():
+    groups = nk.param_groups(Language(False), "muon", settings={"embedding": {"lr": 1e-4}})
+    assert [(g["use_muon"], g.get("lr")) for g in groups] == [(True, None), (False, 1e-4), (False, None), (False, None)]
+    text = str(groups)
+    assert "blocks.0.up.weight" in text
+    assert "scale-invariant" in text
+    assert "matrix: 4 tensors" in text
+    assert nk.param_groups(Language(False), nk.Muon)[0]["use_muon"]
+    with pytest.raises(ValueError, match="optimizer"):
+        nk.param_groups(Language(False), "mouon")
+
+
+def test_projection_is_for_what_may_have_no_length_alone():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(32, 5))
+    found = nk.param_groups(model, "adamp", inputs=(torch.randn(6, 3, 4, 4),))
+    assert [g["roles"] for g in found if "delta" not in g] == [["conv"]]
+
+
+def test_widths_are_scaled_for_matrices_alone():
+    rule = nk.create("wd-scaling", 64, base_width=16, lr=0.02, weight_decay=0.1)
+    matrix, rest = rule.param_groups(Language(True))
+    assert (matrix["lr"], matrix["weight_decay"]) == (0.005, 0.2)
+    assert (rest["lr"], rest["weight_decay"]) == (0.02, 0.0)
+    assert len(matrix["params"]) == 4
+    assert rule(torch.eye(4), name="gate")[0] == 0.005
+    rule = nk.create("wd-scaling", 64, base_width=16, lr=0.02, weight_decay=0.1, vector_like=("gate", Block))
+    assert rule(torch.eye(4), name="gate") == (0.02, 0.0, 0.0)
