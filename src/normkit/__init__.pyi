@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
 import torch
+import torch.nn as nn
 from torch import Tensor
 from torch.distributed.distributed_c10d import ProcessGroup
 
@@ -152,6 +153,7 @@ import normkit.gradient.sgdp as _sgdp
 import normkit.gradient.sinkgd as _sinkgd
 import normkit.gradient.stable_spam as _stable_spam
 import normkit.gradient.swan as _swan
+import normkit.gradient.wd_scaling as _wd_scaling
 import normkit.loss.conr as _conr
 import normkit.loss.delta_l as _delta_l
 import normkit.loss.density_normalized_edge_loss as _density_normalized_edge_loss
@@ -229,6 +231,7 @@ from normkit.catalog import card as card
 from normkit.catalog import create as create
 from normkit.catalog import method as method
 from normkit.catalog import methods as methods
+from normkit.gradient import param_groups as param_groups
 from normkit.gradient.adamp import Groups
 from normkit.kinds import Estimator as Estimator
 from normkit.kinds import Loss as Loss
@@ -498,6 +501,7 @@ __all__ = [
     "Transform",
     "TransformerLayer",
     "UnifiedNorm",
+    "WDScaling",
     "WassersteinInitRegularizer",
     "WeightCompander",
     "WeightConditioning",
@@ -533,6 +537,7 @@ __all__ = [
     "panda_data_probability",
     "panda_operation_norm",
     "panda_path_probability",
+    "param_groups",
     "per_class_gradient_normalization",
     "preset",
     "principal_gradient",
@@ -4460,6 +4465,18 @@ class WassersteinInitRegularizer(_wasserstein_init_regularizer.WassersteinInitRe
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, weight: Tensor) -> Tensor: ...
+
+class WDScaling(_wd_scaling.WDScaling):
+    """Carry a learning rate and a weight decay of AdamW over from one width to another."""
+    def __init__(
+        self,
+        width: int,
+        *,
+        base_width: int,
+        lr: float,
+        weight_decay: float,
+        vector_like: Sequence[str | type[nn.Module]] = ...,
+    ) -> None: ...
 
 class WeightCompander(_weight_compander.WeightCompander):
     """Bend each entry of a weight by an arctangent, so that none leaves a range and small ones move faster."""
