@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import fnmatch
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,8 +18,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import batchnorm, conv, instancenorm
 from torch.nn.utils.parametrize import ParametrizationList
-
-from normkit import check
 
 # roles, and what they mean
 ROLES = {
@@ -272,7 +271,7 @@ class Ran:
 
 
 DRAWS = 4  # random sums of the output; one leans on a weight of n entries by about 1 / sqrt(n) by chance
-UPRIGHT = 1e-4
+UPRIGHT = 0.05  # times 1 / sqrt(n)
 
 
 def _ran(model: nn.Module, inputs: Sequence[Any], parameters: Sequence[nn.Parameter]) -> Ran:
@@ -338,7 +337,7 @@ def _invariant(row: Row, owners: Sequence[Owner], model: nn.Module, ran: Ran | N
     if any(_parametrized_away(module, name, p) for module, name in owners):
         return True
     if ran is not None:
-        return ran.cosines[id(p)] < UPRIGHT
+        return ran.cosines[id(p)] < UPRIGHT / math.sqrt(p.numel())
     if row.role in ("embedding", "head"):
         return False
     return True if len(owners) == 1 and _before_a_norm(model, *owners[0]) else None
@@ -372,7 +371,8 @@ def _before_a_norm(model: nn.Module, module: nn.Module, name: str) -> bool:
 
 def _overridden(rows: Sequence[Row], owners: Mapping[int, list[Owner]], override: Mapping[Any, str]) -> Iterator[Row]:
     for key, role in override.items():
-        check.choice("roles", f"override[{key!r}]", role, tuple(ROLES))
+        if role not in ROLES:
+            raise ValueError(f"roles: override[{key!r}] must be one of {', '.join(ROLES)}, not {role!r}")
         if not any(_meant(key, row, owners) for row in rows):
             raise ValueError(f"roles: override[{key!r}] fits no trained parameter; they are {[r.name for r in rows]}")
     for row in rows:
