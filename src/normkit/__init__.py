@@ -13,11 +13,11 @@ import importlib
 
 from normkit import catalog, ops, statistics  # noqa: F401
 from normkit.catalog import Card, card, create, method, methods  # noqa: F401
-from normkit.kinds import Estimator, Loss, Method, Parametrization, Transform  # noqa: F401
+from normkit.kinds import Estimator, Fitted, Loss, Method, Parametrization, Transform  # noqa: F401
 from normkit.norm import Norm  # noqa: F401
 
 __version__ = "0.1.0"
-HERE = ["Card", "Estimator", "Loss", "Method", "Norm", "Parametrization", "Transform"]
+HERE = ["Card", "Estimator", "Fitted", "Loss", "Method", "Norm", "Parametrization", "Transform"]
 HERE += ["card", "catalog", "create", "method", "methods", "ops", "statistics"]
 
 

@@ -161,6 +161,7 @@ def method(
 
     def enter(entry: Entry) -> Entry:
         kind = kind_of(entry)
+        entry = kind.entered(entry)
         at = _home_of(entry.__module__)
         _check_free(name, entry, at)
         _check_lines(name, exempt or {}, kind.lines)

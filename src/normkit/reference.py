@@ -155,7 +155,7 @@ def drawing(card: Card) -> str:
     █████ █████ ░░░░░
     """
     names = [axis.name for axis in axes(card)]
-    width = max(5, *map(len, names))
+    width = max([5, *map(len, names)])
     boxes = [FILL[axis.spanned] * width for axis in axes(card)]
     return " ".join(name.center(width) for name in names).rstrip() + "\n" + " ".join(boxes)
 

@@ -2,14 +2,17 @@
 
 import pickle
 
+import numpy as np
 import pytest
 import torch
 
 import normkit as nk
 from normkit.contract.subject import close, methods, outputs
 from normkit.kinds import FUNCTION
+from normkit.kinds.kind import layouts, sizes
 
 METHODS = methods(lambda kind: kind is FUNCTION)
+GALLERY = [name for name in METHODS if any("G" in layout.axes for layout in layouts(nk.card(name)))]
 
 
 @pytest.mark.line("gradcheck")
@@ -56,3 +59,34 @@ def test_an_unknown_option_and_a_wrong_input_are_named(name):
         wrong[place] = wrong[place].tolist()
         with pytest.raises(TypeError, match=rf"\b{key}\b"):
             subject.call(*wrong)
+
+
+@pytest.mark.line("arrays")
+@pytest.mark.parametrize("name", METHODS)
+def test_arrays_give_the_numbers_of_tensors(name):
+    card = nk.card(name)
+    subject = card.kind.subject(card)
+    if not subject.inputs:
+        pytest.skip("takes no tensors")
+    before = [x.clone() for x in subject.inputs]
+    got = subject.call(*(x.numpy() for x in subject.inputs))
+    want = outputs(subject.call(*subject.inputs))
+    for a, b in zip(got if isinstance(got, tuple) else (got,), want, strict=True):
+        assert isinstance(a, np.ndarray | np.generic)
+        close(torch.as_tensor(a), b, rtol=0, atol=0)
+    close(subject.inputs, before, rtol=0, atol=0)
+
+
+@pytest.mark.line("gallery")
+@pytest.mark.parametrize("name", GALLERY)
+def test_a_permutation_of_the_gallery_permutes_the_result(name):
+    card = nk.card(name)
+    subject = card.kind.subject(card)
+    axes = [layout.axes for layout in layouts(card) if not layout.optional]
+    size = sizes()["G"]
+    order = torch.randperm(size, generator=torch.Generator().manual_seed(0))
+    moved = [
+        x.index_select(own.index("G"), order) if "G" in own else x for own, x in zip(axes, subject.inputs, strict=True)
+    ]
+    for a, b in zip(outputs(subject.call(*moved)), outputs(subject.call(*subject.inputs)), strict=True):
+        close(a, b[..., order] if b.dim() and b.shape[-1] == size else b)

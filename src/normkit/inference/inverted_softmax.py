@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.statistics import accurate
+from normkit.inference._scores import bank as _bank
+from normkit.inference._scores import inverted, scores
 
 
 @method(
     "inverted-softmax",
     paper="Offline bilingual word vectors, orthogonal transformations and the inverted softmax (Smith et al., 2017), "
     "arXiv 1702.03859",
-    shape="N C",
+    shape="N G",
     over="B",
-    inputs={"bank": "B C"},
+    inputs={"bank": "B G"},
     invariant=("scale of a gallery item's scores",),
 )
 def inverted_softmax(similarity: Tensor, bank: Tensor, *, beta: float = 20.0) -> Tensor:
@@ -37,8 +37,7 @@ def inverted_softmax(similarity: Tensor, bank: Tensor, *, beta: float = 20.0) ->
     Offline bilingual word vectors (Smith et al., 2017), arXiv 1702.03859; with query and gallery banks in Balance Act
     (2023), arXiv 2310.11612.
     """
-    check.values("inverted-softmax", "similarity", similarity, (None, None), similarity)
-    check.values("inverted-softmax", "bank", bank, (None, similarity.shape[1]), similarity)
+    wide = scores("inverted-softmax", "similarity", similarity, (None, None))
+    others = _bank("inverted-softmax", "bank", bank, similarity)
     beta = check.number("inverted-softmax", "beta", beta, 0.0)
-    scores = beta * accurate(similarity) - torch.logsumexp(beta * accurate(bank), 0)
-    return scores.exp().to(similarity.dtype)
+    return inverted(wide, others, beta).to(similarity.dtype)

@@ -15,7 +15,8 @@ parametrization    :class:`Parametrization`        ``weight = parametrization(ra
 loss               :class:`Loss`                   ``scalar = loss(x, ...)``
 transform          :class:`Transform`              ``y, log_det = transform(x)``, and ``inverse``
 optimizer          ``torch.optim.Optimizer``       ``optimizer.step()``
-estimator          :class:`Estimator`              ``fit(...)``, then a call
+fitted             :class:`Fitted`                 ``fit(...)`` or ``update(...)``, then ``y = fitted(x, ...)``
+estimator          :class:`Estimator`              ``fit(...)``, then a call; no module
 function           none                            ``y = function(x, ..., option=...)``
 =================  ==============================  ==============================================================
 """
@@ -28,7 +29,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from normkit.kinds.function import FUNCTION, Estimator
+from normkit.kinds.fitted import FITTED, Fitted
+from normkit.kinds.function import FUNCTION, Estimator, beside
 from normkit.kinds.kind import CONTRACT, Kind, Subject
 from normkit.kinds.module import BLOCK, CORE, LAYER, NORM, Loss, Method, Parametrization, Transform
 from normkit.kinds.optimizer import OPTIMIZER
@@ -37,17 +39,20 @@ __all__ = [
     "BLOCK",
     "CONTRACT",
     "CORE",
+    "FITTED",
     "FUNCTION",
     "LAYER",
     "NORM",
     "OPTIMIZER",
     "Estimator",
+    "Fitted",
     "Kind",
     "Loss",
     "Method",
     "Parametrization",
     "Subject",
     "Transform",
+    "beside",
     "kind_of",
 ]
 

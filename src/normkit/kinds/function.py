@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from normkit.kinds.arguments import bind
+from normkit.kinds.arrays import takes_arrays
 from normkit.kinds.kind import FUNCTION_LINES, Kind
 
 if TYPE_CHECKING:
@@ -26,9 +28,17 @@ class FunctionKind(Kind):
             return_annotation=inspect.Signature.empty,
         )
 
+    def entered(self, entry: Any) -> Any:
+        """The function, which takes NumPy arrays as well."""
+        return takes_arrays(entry)
+
+    def draw(self, card: Card, *args: Any, **kwargs: Any) -> list[Any]:
+        """Draw the inputs of one call; there may be none."""
+        return super().draw(card, *args, **kwargs) if self.takes(card) else []
+
     def create(self, card: Card, *args: Any, **kwargs: Any) -> Any:
         """Bind the options."""
-        return functools.partial(card.entry, **bind(card.name, self.signature(card.entry), args, kwargs).kwargs)
+        return Bound(card.entry, **bind(card.name, self.signature(card.entry), args, kwargs).kwargs)
 
     def use(self, card: Card, given: str, inputs: str) -> str:
         """The call, its options as keywords."""
@@ -40,6 +50,28 @@ class FunctionKind(Kind):
         """The names of what a call takes."""
         parameters = inspect.signature(card.entry).parameters.values()
         return [p.name for p in parameters if p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD)]
+
+
+class Bound(functools.partial):
+    """A function with its options bound; a function beside it is found on it, with those of the options that it has."""
+
+    def __getattr__(self, name: str) -> Any:
+        other = vars(self.func).get("beside", {}).get(name)
+        if other is None:
+            raise AttributeError(f"{self.func.__name__} has no {name!r} beside it")
+        known = inspect.signature(other).parameters
+        return functools.partial(other, **{key: value for key, value in self.keywords.items() if key in known})
+
+
+def beside(method: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Put a function beside a method that is one: ``nk.create(name, ...).other`` is it, with the same options."""
+
+    def enter(other: Callable[..., Any]) -> Callable[..., Any]:
+        other = takes_arrays(other)
+        vars(method).setdefault("beside", {})[other.__name__] = other
+        return other
+
+    return enter
 
 
 FUNCTION = FunctionKind("function", "function", "inference", FUNCTION_LINES)

@@ -57,13 +57,21 @@ OPTIMIZER_LINES = {
     "copies": MODULE_LINES["copies"],
 }
 FUNCTION_LINES = {
+    "arrays": "NumPy arrays give the same numbers as tensors, and come back as arrays",
+    "gallery": "a permutation of the gallery, the axis G, permutes the result",
     "gradcheck": MODULE_LINES["gradcheck"],
     "half": MODULE_LINES["half"],
     "pickle": "the function with its options bound survives pickle",
     "copies": MODULE_LINES["copies"],
     "threads": MODULE_LINES["threads"],
 }
-CONTRACT = MODULE_LINES | PARAMETRIZATION_LINES | TRANSFORM_LINES | OPTIMIZER_LINES | FUNCTION_LINES
+FITTED_LINES = {
+    "half": MODULE_LINES["half"],
+    "state": "what was found is loaded into a module that was never set",
+    "arrays": FUNCTION_LINES["arrays"],
+    "refused": "NaN is refused by name, and leaves what was found as it was",
+}
+CONTRACT = MODULE_LINES | PARAMETRIZATION_LINES | TRANSFORM_LINES | OPTIMIZER_LINES | FUNCTION_LINES | FITTED_LINES
 
 
 @dataclass
@@ -85,6 +93,10 @@ class Kind:
     noun: str
     room: str
     lines: Mapping[str, str]
+
+    def entered(self, entry: Any) -> Any:
+        """What the decorator makes of a class or function: by default that itself."""
+        return entry
 
     def prepare(self, entry: Any, card: Card) -> None:
         """Let the class or function know its card, and a class name what it cannot take."""
@@ -190,5 +202,6 @@ def sizes(features: int = 8, batch: int = 4) -> dict[str, int]:
         "K": 4,
         "P": 5,
         "I": 5,
+        "G": 6,
     }
     return {**named, "Ls": 7, "Hs": 4, "Ws": 5, "h": 9, "w": 5}

@@ -1,0 +1,47 @@
+"""What the functions of scores share: scores without NaN, and softmaxes over a bank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from normkit import check
+from normkit.statistics import accurate
+
+
+def read(x: Tensor) -> bool:
+    """Tell whether the values of a tensor can be looked at: not under a compiler or a transform."""
+    return not (torch.compiler.is_compiling() or x.is_meta or torch._C._are_functorch_transforms_active())
+
+
+def scores(owner: object, name: str, x: Tensor, wanted: Sequence[int | None], like: Tensor | None = None) -> Tensor:
+    """Require real scores of ``wanted`` shape without NaN, and return them in the accurate type."""
+    check.floating(owner, x, name)
+    check.values(owner, name, x, wanted, x if like is None else like)
+    if read(x) and x.isnan().any():
+        raise ValueError(f"{check.whose(owner)}: {name} has NaN")
+    return accurate(x)
+
+
+def bank(owner: object, name: str, x: Tensor, similarity: Tensor) -> Tensor:
+    """Require scores of at least one row for the gallery of ``similarity`` (Q, G)."""
+    found = scores(owner, name, x, (None, similarity.shape[1]), similarity)
+    if not len(x):
+        raise ValueError(f"{check.whose(owner)}: {name} must have at least one row, but its shape is {tuple(x.shape)}")
+    return found
+
+
+def inverted(similarity: Tensor, bank: Tensor, beta: float) -> Tensor:
+    """Return exp(beta similarity) over the sum of the same of the bank, column by column."""
+    return (beta * similarity - torch.logsumexp(beta * bank, 0)).exp()
+
+
+def dynamic(similarity: Tensor, bank: Tensor, beta: float, top: int) -> Tensor:
+    """Return the inverted softmax in rows whose best item is among the ``top`` of some row of the bank."""
+    if not similarity.numel():
+        return similarity.clone()
+    hubs = bank.topk(min(top, bank.shape[1]), dim=1).indices
+    hub = torch.zeros(bank.shape[1], dtype=torch.bool, device=bank.device).index_fill(0, hubs.flatten(), True)
+    return torch.where(hub[similarity.argmax(1)].unsqueeze(1), inverted(similarity, bank, beta), similarity)

@@ -1,0 +1,104 @@
+"""Methods that are set from data and then called: modules that scikit-learn takes as estimators."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from normkit.kinds.arrays import takes_arrays
+from normkit.kinds.kind import FITTED_LINES, Kind, Subject
+from normkit.kinds.module import Method, ModuleKind
+
+if TYPE_CHECKING:
+    from normkit.catalog import Card
+
+
+@dataclass(frozen=True)
+class FittedKind(Kind):
+    """A module that is set by ``fit(...)`` or ``update(...)``, on tensors or arrays, and called with new ones."""
+
+    prepare = ModuleKind.prepare
+    saved = ModuleKind.saved
+
+    def takes(self, card: Card) -> list[str]:
+        """The names of what a call takes."""
+        return list(inspect.signature(card.entry.forward).parameters)[1:]
+
+    def entered(self, entry: Any) -> Any:
+        """The class, whose methods take NumPy arrays as well."""
+        for name, value in list(vars(entry).items()):
+            if inspect.isfunction(value) and (name == "forward" or not name.startswith("_")):
+                setattr(entry, name, takes_arrays(value))
+        return entry
+
+    def setter(self, entry: Any) -> str | None:
+        """The name of the method that sets it from data; None where a call itself does."""
+        return next((name for name in ("fit", "update") if hasattr(entry, name)), None)
+
+    def use(self, card: Card, given: str, inputs: str) -> str:
+        """Build, set, call."""
+        named = ", ".join(filter(None, [f'"{card.name}"', given]))
+        lines = [f"fitted = nk.{card.entry.__name__}({given})  # or nk.create({named})"]
+        called = inputs.split(", ")[: len(self.takes(card))]
+        if self.setter(card.entry):
+            lines.append(f"fitted.{self.setter(card.entry)}({inputs})")
+        return "\n".join([*lines, f"y = fitted({', '.join(called)})"])
+
+    def subject(self, card: Card, features: int = 8, dtype: torch.dtype = torch.float64, **drawing: Any) -> Subject:
+        """Build a smallest instance in ``dtype``, set it, and draw inputs for a call."""
+        made = self.small(card, features).to(dtype)
+        first = self.draw(card, features, dtype=dtype, **drawing)
+        setter = self.setter(card.entry)
+        if setter:
+            getattr(made, setter)(*first)
+        inputs = self.draw(card, features, dtype=dtype, **{**drawing, "seed": drawing.get("seed", 0) + 1})
+        return Subject(made, inputs[: len(self.takes(card))], made, {}, dict(made.named_buffers()))
+
+
+FITTED = FittedKind("fitted", "fitted", "inference", FITTED_LINES)
+
+
+class Fitted(Method):
+    """A module that is set from data; its buffers are what it found.
+
+    ``late`` names the buffers whose shapes only the data tell: a checkpoint gives them to a module that was never set.
+    scikit-learn takes it: arguments can be read and set, ``fit`` returns the module, and arrays go in and out.
+    """
+
+    kind = FITTED
+    late: ClassVar[tuple[str, ...]] = ()
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the arguments, as scikit-learn asks for them."""
+        return dict(self.arguments)
+
+    def set_params(self, **params: Any) -> Fitted:
+        """Build it anew with other arguments; what was found is lost."""
+        arguments = {**self.arguments, **params}
+        made = type(self)(**arguments)
+        self.__dict__.clear()
+        self.__dict__.update(made.__dict__)
+        return self
+
+    def _load_from_state_dict(self, state_dict, prefix, *rest):
+        for name in self.late:
+            found = state_dict.get(prefix + name)
+            if isinstance(found, Tensor):
+                now = getattr(self, name)
+                setattr(self, name, torch.empty(found.shape, dtype=now.dtype, device=now.device))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def _unfitted(self) -> Exception:
+        """The error of one that was not set: scikit-learn's own, where that is in use."""
+        known = sys.modules.get("sklearn.exceptions")
+        return (known.NotFittedError if known else ValueError)(f"{type(self).__name__}: call fit before it is used")
+
+    def __sklearn_tags__(self):
+        from sklearn.utils import Tags, TargetTags
+
+        return Tags(estimator_type=None, target_tags=TargetTags(required=False))
