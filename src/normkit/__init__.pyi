@@ -233,7 +233,13 @@ from normkit.catalog import method as method
 from normkit.catalog import methods as methods
 from normkit.gradient import param_groups as param_groups
 from normkit.gradient.adamp import Groups
+from normkit.inference.ausuc import AUSUC
+from normkit.inference.hubness import Hubness
+from normkit.inference.local_normalization_distortion import Distortion
+from normkit.inference.residual_ebm_bounds import Bounds
+from normkit.inference.residual_ebm_resample import Resampled
 from normkit.kinds import Estimator as Estimator
+from normkit.kinds import Fitted as Fitted
 from normkit.kinds import Loss as Loss
 from normkit.kinds import Method as Method
 from normkit.kinds import Parametrization as Parametrization
@@ -353,6 +359,7 @@ __all__ = [
     "FactorizedLayerNorm",
     "FakeLayerNorm",
     "FeatureNorm",
+    "Fitted",
     "FixNorm",
     "FixupBlock",
     "FixupResidual",
@@ -513,23 +520,38 @@ __all__ = [
     "ZeroMeanLinear",
     "alds_allocate",
     "alds_error",
+    "answer_choice_normalization",
     "attention_entropy",
     "attention_separation",
+    "ausuc",
     "bnpo",
+    "calibrated_stacking",
     "card",
     "catalog",
+    "cema_loss",
     "compare",
+    "conformal_quantiles",
     "create",
     "deepnorm_constants",
+    "drm_adaptation_loss",
+    "drm_ensemble",
+    "drm_loss",
+    "dual_dynamic_inverted_softmax",
+    "dual_inverted_softmax",
+    "dynamic_inverted_softmax",
     "effective_learning_rate",
     "el2n",
     "farms",
     "filter_normalization",
+    "gaussian_normality_threshold",
     "global_magnitude_pruning",
     "grand",
+    "hubness",
     "ibp_init",
     "inverted_softmax",
     "local_dimension",
+    "local_normalization_distortion",
+    "mano",
     "method",
     "methods",
     "normalized_logistic_gd",
@@ -539,11 +561,19 @@ __all__ = [
     "panda_path_probability",
     "param_groups",
     "per_class_gradient_normalization",
+    "pit_calibration_error",
+    "pit_entropy",
     "preset",
     "principal_gradient",
     "projection_fraction",
+    "quantile_recalibration",
     "recognize",
     "regularized_relevance_reward",
+    "relative_representations",
+    "residual_ebm_bounds",
+    "residual_ebm_loss",
+    "residual_ebm_resample",
+    "score_normalization",
     "snnk_exponential",
     "statistics",
     "storm_loss",
@@ -826,6 +856,10 @@ class AlphaDropout(_alpha_dropout.AlphaDropout):
     ) -> None: ...
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Tensor: ...
 
+def answer_choice_normalization(log_probs: Tensor, against: Tensor | None = None, *, mode: str = "none") -> Tensor:
+    """Score each answer choice by its log-probability, less what it has without the question, by its length, or shared."""
+    ...
+
 def attention_entropy(weights: Tensor, *, reduce: bool = True) -> Tensor:
     """Return the entropy of rows that sum to 1, in nats: (N, heads) means over the queries, or (N, heads, T)."""
     ...
@@ -850,6 +884,10 @@ class AttentiveBatchNorm(_attentive_batchnorm.AttentiveBatchNorm):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Tensor: ...
+
+def ausuc(scores: Tensor, target: Tensor, seen: Tensor) -> AUSUC:
+    """Sweep the constant that is taken off seen classes, and measure the area under both accuracies."""
+    ...
 
 class BatchChannelNorm(_batch_channel_norm.BatchChannelNorm):
     """Normalize each channel over the batch, then groups of channels within each sample."""
@@ -1074,6 +1112,10 @@ class BroadcastResidual(_broadcast_residual.BroadcastResidual):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+def calibrated_stacking(scores: Tensor, seen: Tensor, *, gamma: float | None) -> Tensor:
+    """Subtract a constant from the scores of the classes that were seen in training."""
+    ...
+
 class CCNorm(_ccnorm.CCNorm):
     """Give each channel the Fourier amplitudes of its batch norm and the phases of the input less a share of its mean."""
     def __init__(
@@ -1088,6 +1130,19 @@ class CCNorm(_ccnorm.CCNorm):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+def cema_loss(
+    logits: Tensor,
+    teacher_logits: Tensor,
+    *,
+    alpha: float = 3.0,
+    beta: float = 3.0,
+    gamma: float = 1.0,
+    temperature: float = 1.0,
+    max_entropy: float | None = None,
+) -> Tensor:
+    """Add the entropy of a model at test time to its divergence from a teacher and from the teacher's choice."""
+    ...
 
 class Conda(_conda.Conda):
     """Take Adam's second moment in the basis of the momentum's singular vectors."""
@@ -1125,6 +1180,10 @@ class ConditionalBatchNorm(_conditional_batchnorm.ConditionalBatchNorm):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor, labels: Tensor) -> Tensor: ...
+
+def conformal_quantiles(target: Tensor, quantiles: Tensor, levels: Tensor, new_quantiles: Tensor) -> Tensor:
+    """Add to each predicted quantile the error that held-out data stay below at its level."""
+    ...
 
 class ConR(_conr.ConR):
     """Push apart the features of samples that are predicted alike though their labels are far from each other."""
@@ -1361,6 +1420,41 @@ class DivisiveNorm(_divisive_norm.DivisiveNorm):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+def drm_adaptation_loss(logits: Tensor, *, label: str = "own", threshold: float = 0.25, gamma: float = 1.0) -> Tensor:
+    """Sum over heads the cross-entropy to pseudo-labels, on the samples whose label is sure enough."""
+    ...
+
+def drm_ensemble(logits: Tensor, *, gamma: float = 1.0) -> Tensor:
+    """Average the heads' probabilities, each weighted by a power of its entropy."""
+    ...
+
+def drm_loss(own_logits: Tensor, shared_logits: Tensor, target: Tensor) -> Tensor:
+    """Average the cross-entropies of each domain's own head and of the shared head on the domain's samples."""
+    ...
+
+def dual_dynamic_inverted_softmax(
+    similarity: Tensor,
+    query_bank: Tensor,
+    gallery_bank: Tensor,
+    *,
+    beta_query: float = 0.5025125628140703,
+    beta_gallery: float = 3.0,
+    top: int = 1,
+) -> Tensor:
+    """Multiply two dynamic inverted softmaxes, of a bank of queries and of a bank of gallery items."""
+    ...
+
+def dual_inverted_softmax(
+    similarity: Tensor,
+    query_bank: Tensor,
+    gallery_bank: Tensor,
+    *,
+    beta_query: float = 0.5025125628140703,
+    beta_gallery: float = 3.0,
+) -> Tensor:
+    """Multiply two inverted softmaxes of each score, one over a bank of queries, one over a bank of gallery items."""
+    ...
+
 class DualNorm(_dualnorm.DualNorm):
     """Normalize neighbours by their sampled points, then the sampled points by the normalized neighbours."""
     def __init__(
@@ -1374,6 +1468,10 @@ class DualNorm(_dualnorm.DualNorm):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, grouped: Tensor, anchors: Tensor) -> tuple[Tensor, Tensor]: ...
+
+def dynamic_inverted_softmax(similarity: Tensor, bank: Tensor, *, beta: float = 20.0, top: int = 1) -> Tensor:
+    """Take the inverted softmax of a query's scores where its best item is a hub of the bank, else leave them."""
+    ...
 
 class DyT(_dyt.DyT):
     """Squash every entry with a tanh of learned slope instead of normalizing."""
@@ -1928,6 +2026,10 @@ class FusedRMSNormGated(GatedRMSNorm):
     ) -> None: ...
     def __call__(self, x: Tensor, gate: Tensor | None = None) -> Tensor: ...
 
+def gaussian_normality_threshold(*, num_features: int, probability: float = 0.9973) -> Tensor:
+    """Return the distance from the mean that a Gaussian sample stays below with a probability."""
+    ...
+
 class GCBlock(_gcblock.GCBlock):
     """Add to every position, or multiply it by, a layer-normalized summary of the whole image."""
     def __init__(
@@ -2247,6 +2349,10 @@ class HCalibration(_h_calibration.HCalibration):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, probs: Tensor, target: Tensor, centroids: Tensor | None = None) -> Tensor: ...
+
+def hubness(similarity: Tensor, *, top: int = 10) -> Hubness:
+    """Count how often each item is among the best of a query, and measure how skewed the counts are."""
+    ...
 
 class HybridNorm(_hybridnorm.HybridNorm):
     """Build a layer whose attention normalizes queries, keys and values, and whose feedforward normalizes the stream."""
@@ -2743,6 +2849,18 @@ def local_dimension(data: Tensor, reference: Tensor, *, k: int = 20, estimator: 
     """Estimate how fast the number of neighbours grows with their distance, around each point."""
     ...
 
+def local_normalization_distortion(
+    logits: Tensor,
+    tokens: Tensor,
+    *,
+    mode: str,
+    k: int | None = None,
+    p: float | None = None,
+    temperature: float | None = None,
+) -> Distortion:
+    """Split the probability of a text into the weight of its tokens and what normalizing at each token did to it."""
+    ...
+
 class LocalResponseNorm(_local_response_norm.LocalResponseNorm):
     """Divide each channel by a power of the mean square of the channels around it, position by position."""
     @overload
@@ -2782,6 +2900,10 @@ class LowRankAttention(_low_rank_attention.LowRankAttention):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Tensor: ...
+
+def mano(logits: Tensor, *, p: float = 4, criterion: float | str = 0.0, threshold: float = 5.0) -> Tensor:
+    """Normalize logits row by row, and take the mean p-norm of all entries: it goes up with accuracy."""
+    ...
 
 class MeanSubtractionNorm(_mean_subtraction_norm.MeanSubtractionNorm):
     """Subtract the mean of a graph's nodes from each of them."""
@@ -3208,6 +3330,16 @@ class PHIS(_phi_s.PHIS):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+def pit_calibration_error(
+    pit: Tensor, *, power: float = 1, method: str = "sorted", levels: int = 100, sharpness: float | None = None
+) -> Tensor:
+    """Measure how far the predicted distribution's values at the outcomes are from uniform."""
+    ...
+
+def pit_entropy(pit: Tensor, *, spacing: int = 64) -> Tensor:
+    """Estimate the negative entropy of values in [0, 1] by the gaps between them."""
+    ...
+
 class PlacementSearch(_placement_search.PlacementSearch):
     """Mix the outputs of candidates by softmax weights with Gumbel noise, so that gradients find the best one."""
     def __init__(
@@ -3376,6 +3508,12 @@ class QKVNorm(_qkv_norm.QKVNorm):
     ) -> None: ...
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor: ...
 
+def quantile_recalibration(
+    calibration: Tensor, pit: Tensor, *, map: str = "empirical", sharpness: float = 100.0
+) -> Tensor:
+    """Map the values of predicted distribution functions to the share of held-out data that lay below them."""
+    ...
+
 class RationalQuadraticSpline(_rational_quadratic_spline.RationalQuadraticSpline):
     """Bend each number by a monotone curve of K pieces, each a quotient of two quadratics."""
     def __init__(
@@ -3440,6 +3578,12 @@ def regularized_relevance_reward(
     """Multiply the relevance of a response by its length and by how little it repeats itself."""
     ...
 
+def relative_representations(
+    x: Tensor, anchors: Tensor, *, norm: str | None = "l2", similarity: str = "inner"
+) -> Tensor:
+    """Describe each point by its cosines to a set of anchors."""
+    ...
+
 class RelevanceDecay(_relevance_decay.RelevanceDecay):
     """Add to each gradient a decay of its weight, the weaker the larger the gradient is."""
     def __init__(
@@ -3497,6 +3641,18 @@ class ResPostNorm(_res_post_norm.ResPostNorm):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor, **arguments: Any) -> Tensor: ...
+
+def residual_ebm_bounds(energy: Tensor) -> Bounds:
+    """Bound the log-normalizer log E[exp(-E)] of a residual energy model from below and above by n samples."""
+    ...
+
+def residual_ebm_loss(real_energy: Tensor, fake_energy: Tensor) -> Tensor:
+    """Teach an energy to be low on real texts and high on a frozen language model's own."""
+    ...
+
+def residual_ebm_resample(energy: Tensor, uniform: Tensor) -> Resampled:
+    """Take one of n samples of the language model, with the probability of exp(-energy)."""
+    ...
 
 class ResidualScaling(_residual_scaling.ResidualScaling):
     """Add each sublayer to the stream with one constant weight, and normalize nothing."""
@@ -3848,6 +4004,12 @@ class SCNorm(_scnorm.SCNorm):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+def score_normalization(
+    similarity: Tensor, background: Tensor, *, rank: int = 10, factor: float = 2.0, reduction: str = "min"
+) -> Tensor:
+    """Subtract from each score how near the query comes to things that are no match."""
+    ...
 
 class SDDLinear(_sdd_linear.SDDLinear):
     """Map linearly, then divide the result by its root mean square: the weight only turns, a gain says how large."""
