@@ -222,10 +222,10 @@ def test_residual(name, dtype):
         assert_near(got.grad, want.grad, 4 * TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("used", [(True, False), (False, True)])
-def test_residual_of_which_one_result_is_used(used):
+@pytest.mark.parametrize("used", [(True, False), (False, True), (True, True)])
+def test_residual_of_which_one_result_is_used_or_both(used):
     x, residual = leaves(torch.randn(3, 8).double(), torch.randn(3, 8).double())
-    pick = lambda results: [r for r, use in zip(results, used, strict=True) if use][0]  # noqa: E731, RUF015
+    pick = lambda results: tuple(r for r, use in zip(results, used, strict=True) if use)  # noqa: E731
     assert torch.autograd.gradcheck(lambda a, b: pick(add_row_norm(a, b)), (x, residual))
     assert torch.autograd.gradgradcheck(lambda a, b: pick(add_row_norm(a, b)), (x, residual))
 
