@@ -98,7 +98,7 @@ class Optimizer(torch.optim.Optimizer):
     def _where(self, work: Sequence[tuple[list[Tensor], dict]]) -> str:
         for place, (params, _) in enumerate(work):
             for p in params:
-                if p.grad is not None and not all_finite([p.grad]):
+                if p.grad is not None and not all_finite([local(p.grad)]):
                     return f"the gradient of a parameter of shape {tuple(p.shape)}, group {place}, is not finite"
         return "a gradient on another process is not finite"
 

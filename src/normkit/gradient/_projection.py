@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor
+
+from normkit.gradient._sharded import settled, whole
 
 
 def project(w: Tensor, g: Tensor, u: Tensor, delta: float, eps: float) -> tuple[Tensor, bool]:
     """Take the share along ``w`` off ``u`` where ``g`` stands nearly upright on ``w``; tell whether it did."""
     if w.dim() < 2 or delta == 0:
         return u, False
-    for view in ((len(w), -1), (1, -1)):
-        rows, along = w.reshape(view), g.reshape(view)
-        length = rows.norm(dim=1, keepdim=True)
-        product = (rows * along).sum(1, keepdim=True)
-        cosine = product.abs() / (length.clamp(min=eps) * along.norm(dim=1, keepdim=True).clamp(min=eps))
-        if cosine.max() < delta / math.sqrt(rows.shape[1]):
-            n, step = rows / (length + eps), u.reshape(view)
-            return (step - n * (n * step).sum(1, keepdim=True)).view_as(u), True
+    for axes in (tuple(range(1, w.dim())), tuple(range(w.dim()))):
+        length, other = (settled(torch.linalg.vector_norm(x, dim=axes, keepdim=True)) for x in (w, g))
+        product = settled((w * g).sum(axes, keepdim=True))
+        cosine = product.abs() / (length.clamp(min=eps) * other.clamp(min=eps))
+        if whole(cosine.max()) < delta / math.sqrt(math.prod(w.shape[axis] for axis in axes)):
+            n = w / (length + eps)
+            return u - n * settled((n * u).sum(axes, keepdim=True)), True
     return u, False

@@ -12,6 +12,7 @@ from normkit.catalog import method
 from normkit.gradient._matrices import MatrixOptimizer
 from normkit.gradient._muon import step
 from normkit.gradient._optimizer import Groups
+from normkit.gradient._sharded import is_sharded, settled
 
 FLOOR = 1e-8
 
@@ -101,7 +102,7 @@ class SinkGD(MatrixOptimizer):
 
     def move(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> None:
         """Move matrices."""
-        found = self.directions(grads, self.balanced, group)
+        found = list(map(self.balanced, grads)) if is_sharded(grads) else self.directions(grads, self.balanced, group)
         keep = [1 - group["lr"] * group["weight_decay"]] * len(params)
         step(params, found, [group["lr"] * group["scale"]] * len(params), keep)
 
@@ -109,5 +110,5 @@ class SinkGD(MatrixOptimizer):
         """Make the rows and columns of matrices (..., rows, columns) equally long in turn."""
         for _ in range(self.num_iters):
             for axis in (-1, -2):
-                x = x * (math.sqrt(x.shape[axis]) / x.norm(dim=axis, keepdim=True).clamp(min=FLOOR))
+                x = x * (math.sqrt(x.shape[axis]) / settled(x.norm(dim=axis, keepdim=True)).clamp(min=FLOOR))
         return x
