@@ -4,7 +4,7 @@ Three parts, each a folder, between what they share and the command; a line impo
 
     .           files logs
     plan        handed variants plan data samples models optimizers losses measures findings tasks
-    training    probe checkpoints loop engines runs speed
+    training    probe checkpoints memory own loop engines runs speed
     report      history ranking words advice figures tables page exports
     .           screen request course cli result api
 

@@ -28,7 +28,8 @@ from normkit.optional import require_group
 
 __all__ = ["compare"]
 
-NAMED = ("model", "data", "val", "metric")  # what may be handed in itself, where the command takes its name
+NAMED = ("model", "train", "data", "val", "metric")  # what may be handed in itself, where the command takes its name
+FUNCTIONS = ("model", "train", "metric")
 TYPES: dict[Any, tuple[tuple[type, ...], str]] = {
     int: ((int,), "a whole number"),
     float: ((int, float), "a number"),
@@ -40,7 +41,7 @@ OPTION = re.compile(r"(?<!\w)--([a-z]+(?:-[a-z]+)*)")
 def compare(
     *,
     norms: Sequence[str] | None = None,
-    model: str | Callable[..., nn.Module] = "decoder",
+    model: str | Callable[..., nn.Module] | None = None,
     data: Any = None,
     val: Any = None,
     metric: str | Callable[..., Any] | None = None,
@@ -54,6 +55,7 @@ def compare(
     steps: int | None = None,
     seconds: float | None = None,
     lr: float | Sequence[float] | None = None,
+    train: str | Callable[..., float] | None = None,
     out: str | Path = cli.WHERE,
     **options: Any,
 ) -> Result:
@@ -72,7 +74,7 @@ def compare(
             a model as it is.
         model: a function that makes the model, whose norms are exchanged, or that takes ``norm``, a function of the
             width; or a name as the command takes it: ``"decoder"``, ``"timm:resnet18"``, ``"hf:PATH"``,
-            ``"module:factory"``.
+            ``"module:factory"``; a small ``"decoder"`` by default.
         data: a loader, a data set, batches, or a function that returns such; or a name as the command takes it.
         val: the same for data that are held out; a part of ``data`` is by default.
         metric: ``"loss"``, ``"accuracy"``, or a function of the model and the list of held-out batches.
@@ -83,6 +85,9 @@ def compare(
         steps: steps of a run.
         seconds: seconds of training of a run, instead of steps.
         lr: learning rates to search, or one that all take.
+        train: a training loop of your own, instead of model and data: ``train(build, seed, log)``, where
+            ``build(width)`` is a norm or ``build(model)`` exchanges those of a model, ``log(step, loss=...)`` writes
+            down how it goes, and what is returned is the measure: a loss, unless ``metric`` names it.
         out: the folder for logs and report.
         options: what else the command takes, as ``normkit compare --help`` has it, with ``_`` for ``-``: ``batch=32``,
             ``until_decided=True``, ``twin=True``, ``margin=0.02``, ``workers=2``, ``device="cpu"``, ``fresh=True``.
@@ -135,9 +140,9 @@ def named(name: str, value: Any) -> str:
             f"{name} must be a function that makes it, such as lambda: {type(value).__name__}(...), not the one "
             f"{type(value).__name__}: each run begins with weights of its own"
         )
-    if name in ("model", "metric") and not callable(value):
+    if name in FUNCTIONS and not callable(value):
         raise TypeError(f"{name} must be a name or a function, not {value!r}")
-    is_code = inspect.isroutine(value) or inspect.isclass(value) or name in ("model", "metric")
+    is_code = inspect.isroutine(value) or inspect.isclass(value) or name in FUNCTIONS
     return handed.hand_in(name, value, handed.print_of(value) if is_code else samples.sketch(value))
 
 

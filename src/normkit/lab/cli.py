@@ -71,6 +71,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "decoder:dim=128,depth=6; hf:PATH_OR_NAME, timm:NAME, module:factory (decoder)",
     )
     on.add_argument(
+        "--train",
+        metavar="NAME",
+        help="module:function, a training loop of your own instead: function(build, seed, log) returns its measure",
+    )
+    on.add_argument(
         "--data",
         metavar="DATA",
         help="python-docs, digits, a text file, a folder of text or of images, "

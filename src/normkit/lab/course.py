@@ -100,7 +100,7 @@ def time_steps(plan: Plan, folder: Any) -> None:
     from normkit.lab.report import page as report
     from normkit.lab.training import speed
 
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 or plan.settings.train:
         return
     try:
         speed.measure(plan, folder, [row.variant for row in report.summary(folder.root) if row.seeds])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -105,6 +106,15 @@ def sealed(before: Any, end: Mapping[str, Any]) -> str:
     digest = before.copy()
     digest.update(json.dumps({key: value for key, value in end.items() if key != "seal"}).encode())
     return digest.hexdigest()
+
+
+def plain(value: Any) -> Any:
+    """Turn what JSON has no word for, NaN and infinity, into None."""
+    if isinstance(value, dict):
+        return {key: plain(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [plain(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class Log:

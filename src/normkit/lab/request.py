@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from normkit.lab.plan import measures
+from normkit.lab.plan.handed import said
 from normkit.lab.plan.plan import Settings
 from normkit.lab.plan.variants import ORIGINAL, SLOTS
 
@@ -66,7 +67,7 @@ def chosen(options: Any) -> tuple[Variant, ...]:
 
 def settled(options: Any, variants: int) -> Settings:
     """Return the settings, with what was left open decided."""
-    from normkit.lab.plan import data, samples, tasks
+    from normkit.lab.plan import tasks
 
     if options.steps and options.seconds:
         raise ValueError("--steps and --seconds exclude each other")
@@ -90,21 +91,25 @@ def settled(options: Any, variants: int) -> Settings:
         raise ValueError(f"--warmup is a share of the run, from 0 to below 1, not {options.warmup}")
     if options.lr and not all(lr > 0 for lr in options.lr):
         raise ValueError(f"--lr must be above 0, not {min(options.lr)}")
-    source = options.data or tasks.default_data(options.model)
-    steps = None if options.seconds else options.steps or Settings.steps
+    if options.train:
+        require_fit(options)
+    model = "" if options.train else options.model or Settings.model
+    source = "" if options.train else options.data or tasks.default_data(model)
+    steps = options.steps or (None if options.seconds or options.train else Settings.steps)
     every = max(1, (steps or 100) // 40)
     device = device_for(options.device)
     workers, threads = places(options, device, variants)
     return Settings(
-        model=options.model,
+        model=model,
         data=source,
+        train=options.train,
         val=options.val,
         steps=steps,
         seconds=options.seconds,
-        batch=options.batch or {"images": tasks.IMAGES, "batches": None}.get(data.kind_of(source), samples.BATCH),
+        batch=options.batch or (None if options.train else usual_batch(source)),
         length=options.length,
         seeds=seeds_of(options),
-        lrs=tuple(options.lr) if options.lr else None,
+        lrs=rates(options),
         trials=options.trials,
         metric=options.metric,
         higher=direction(options),
@@ -125,6 +130,37 @@ def settled(options: Any, variants: int) -> Settings:
     )
 
 
+def usual_batch(source: str) -> int | None:
+    """Return the samples of a batch where it is left open; None for a loader's own."""
+    from normkit.lab.plan import data, samples, tasks
+
+    return {"images": tasks.IMAGES, "batches": None}.get(data.kind_of(source), samples.BATCH)
+
+
+def require_fit(options: Any) -> None:
+    """Refuse what a training loop of the user's own has itself, or does not take."""
+    from normkit.lab.training import own
+
+    for name in ("data", "val", "batch"):
+        if getattr(options, name) is not None:
+            raise ValueError(f"--{name} and --train exclude each other: the training loop has its own {name}")
+    if options.model != Settings.model:
+        raise ValueError("--model and --train exclude each other: the training loop makes its own model")
+    taken = own.takes(own.found_at(options.train))
+    for name in ("steps", "seconds", "lr"):
+        if getattr(options, name) is not None and name not in taken:
+            raise ValueError(f"--{name}: {said(options.train)!r} has no argument {name!r} to be given it by")
+
+
+def rates(options: Any) -> tuple[float, ...] | None:
+    """Return the learning rates to search, None to search around the usual one; 0 stands for a loop's own."""
+    from normkit.lab.training import own
+
+    if options.train and "lr" not in own.takes(own.found_at(options.train)):
+        return (0.0,)
+    return tuple(options.lr) if options.lr else None
+
+
 def seeds_of(options: Any) -> int:
     """Return how many seeds there may be: more where they go on until it is decided."""
     return options.seeds or (MOST if options.until_decided else Settings.seeds)
@@ -134,6 +170,8 @@ def direction(options: Any) -> bool:
     """Return whether more of the measure is better."""
     if options.metric is None and options.metric_direction is not None:
         raise ValueError("--metric-direction is of a measure of your own; name it with --metric module:function")
+    if options.train and options.metric not in (None, measures.LOSS, measures.ACCURACY):
+        return measures.is_named_higher(options.metric, options.metric_direction)
     return measures.is_higher_better(options.metric or measures.LOSS, options.metric_direction)
 
 

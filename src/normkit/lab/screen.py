@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -32,9 +33,13 @@ class Screen:
     def introduce(self) -> None:
         """Say what is going to be trained, and with which budget."""
         plan, settings = self.plan, self.plan.settings
-        length = f"{settings.steps} steps" if settings.steps else f"{settings.seconds:g} s"
+        length = f"{settings.steps} steps a run, " if settings.steps else ""
+        length = f"{settings.seconds:g} s a run, " if settings.seconds else length
+        what = f"of {said(settings.model)} on {said(settings.data)}"
+        if settings.train:
+            what = f"trained by {said(settings.train)}"
         self.console.print(
-            f"{len(plan.variants)} variants of {said(settings.model)} on {said(settings.data)}: {length} a run, "
+            f"{len(plan.variants)} variants {what}: {length}"
             f"{searched(settings)}, {settings.seeds} seeds; "
             f"{max(1, settings.workers)} side by side on {settings.device}",
             soft_wrap=True,
@@ -120,12 +125,13 @@ def share_of(run: Run, event: dict[str, Any]) -> float:
     """How much of a run its newest line says is done."""
     if not event:
         return 0.0
-    return min(1.0, event["step"] / run.steps if run.steps else event["seconds"] / (run.seconds or 1))
+    return min(1.0, event["step"] / run.steps if run.steps else event["seconds"] / (run.seconds or math.inf))
 
 
 def titled(run: Run) -> tuple[str, str]:
     """Name a run in words."""
-    return run.variant.name, f"lr {run.lr:g}, " + ("search" if run.phase == "search" else f"seed {run.seed}")
+    rate = f"lr {run.lr:g}, " if run.lr else ""
+    return run.variant.name, rate + ("search" if run.phase == "search" else f"seed {run.seed}")
 
 
 def told(run: Run, result: dict[str, Any]) -> str:
@@ -136,7 +142,8 @@ def told(run: Run, result: dict[str, Any]) -> str:
     status = result["status"]
     more = str(result.get("error") or "")
     if status == logs.DONE:
-        more = "loss {final_loss:.4f}  {tokens_per_second:,.0f} {unit}/s  {seconds:.1f} s".format(**result)
+        loss = "" if result["final_loss"] is None else f"loss {result['final_loss']:.4f}  "
+        more = loss + "{tokens_per_second:,.0f} {unit}/s  {seconds:.1f} s".format(**result)
     if status == logs.INTERRUPTED:
         more += "; the run goes on from its checkpoint"
     return f"{escape(name):24} {which:20} [{PAINTS[status]}]{status}[/] {escape(more)}"

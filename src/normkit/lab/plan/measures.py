@@ -60,6 +60,17 @@ def found_at(source: str) -> Callable[..., Any]:
     return found
 
 
+def is_named_higher(name: str, direction: str | None) -> bool:
+    """Return whether more is better of what a user's own training loop returns, under a name of the user's."""
+    if ":" in name:
+        raise ValueError(f"metric {name!r}: what a training loop returns has a name alone, such as 'perplexity'")
+    if direction is None:
+        raise ValueError(
+            f"metric {name!r} does not say whether more is better: give --metric-direction higher or lower"
+        )
+    return direction == "higher"
+
+
 def is_higher_better(source: str, direction: str | None) -> bool:
     """Return whether more is better: as the user says, or the function's own ``higher_is_better``."""
     if source in (LOSS, ACCURACY):

@@ -65,7 +65,8 @@ class Record:
         """Return the last held-out value of a measure; NaN where there is none."""
         if key == LOSS and "final_loss" in self.end:
             return self.final()
-        return number(self.evals[-1].get(key)) if self.evals else math.nan
+        own = self.end.get("final") or {}  # what a training loop of the user's own has returned stands nowhere else
+        return number(self.evals[-1].get(key, own.get(key)) if self.evals else own.get(key))
 
 
 @dataclass(frozen=True)

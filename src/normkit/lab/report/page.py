@@ -114,6 +114,7 @@ def reading(comparison: Comparison) -> list[str]:
     """Say how the table is to be read."""
     given, measure, baseline = comparison.settings, measures.of(comparison.settings), comparison.baseline
     on = "on held-out data" if comparison.held_out else "on the training data"
+    on = f"as {said(given['train'])} returned it" if given.get("train") else on
     level, margin = f"{findings.LEVEL:.0%}", given.get("margin", MARGIN)
     way = "more" if measure.higher else "less"
     told = [
@@ -154,6 +155,8 @@ def subtitle(comparison: Comparison) -> str:
     planned = sum(row.planned for row in rank(comparison))
     batch = f"batch {given['batch']}" if given.get("batch") else ""
     what = f"{len(comparison.variants)} variants compared on {_short(given.get('model', 'a model'))}"
+    if given.get("train"):
+        what, length = f"{len(comparison.variants)} variants trained by {said(given['train'])}", ""
     parts = [what, _short(given.get("data", "")), length, batch, f"{done} of {planned} full runs finished"]
     return " · ".join(filter(None, parts))
 

@@ -72,7 +72,7 @@ def columns_of(rows: Sequence[Row]) -> list[Column]:
         Column(f"{rows[0].unit}/s", lambda row: rounded(row.tokens_per_second), brief=True, cost=True),
         Column("peak memory", lambda row: memory(row.peak_memory), brief=True, cost=True),
         Column("parameters", lambda row: rounded(row.parameters), cost=True),
-        Column("learning rate", lambda row: "" if row.lr is None else f"{row.lr:g}", cost=True),
+        Column("learning rate", lambda row: f"{row.lr:g}" if row.lr else "", cost=True),
         Column(
             "seeds",
             lambda row: f"{row.seeds}" if row.seeds >= row.planned else f"{row.seeds} of {row.planned}",

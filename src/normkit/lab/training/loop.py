@@ -9,7 +9,7 @@ import math
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from normkit.lab import files, logs
 from normkit.lab.plan import optimizers, samples, tasks
 from normkit.lab.plan.models import spheres
 from normkit.lab.plan.plan import Run, Settings, same
-from normkit.lab.training import checkpoints
+from normkit.lab.training import checkpoints, own
+from normkit.lab.training.memory import peak_memory, reset_peak
 from normkit.lab.training.probe import Probe, blocks
 
 BLOWN_UP = 3.0  # a validation loss of so many times its start counts as diverged, as NaN does
@@ -65,6 +66,8 @@ def attempt(
     run: Run, settings: Settings, folder: files.Folder, accelerator: Any, stop: Callable[[], bool]
 ) -> dict[str, Any]:
     """Train, and tell a crash; of errors, only those of a full disk leave."""
+    if settings.train:
+        return own.train(run, settings, folder, stop)
     try:
         return Training(run, settings, folder, accelerator).train(stop)
     except Exception as error:
@@ -216,7 +219,9 @@ class Training:
             return logs.DONE
         loss, gradient = self._mean(self.loss.detach()), float(_whole(self.gradient))
         finite = math.isfinite(loss) and math.isfinite(gradient)
-        self.log.write(logs.STEP, step=self.step, loss=_plain(loss), gradient_norm=_plain(gradient), **self._spent())
+        self.log.write(
+            logs.STEP, step=self.step, loss=logs.plain(loss), gradient_norm=logs.plain(gradient), **self._spent()
+        )
         self._write_reading()
         if finite and (last or self.step % self.settings.eval_every == 0):
             finite = self._evaluate() < BLOWN_UP * max(self.start, 1e-3)
@@ -224,7 +229,7 @@ class Training:
 
     def _write_reading(self) -> None:
         if self.reading is not None:
-            self.log.write(logs.PROBE, step=self.reading, layers=_plain(self.probe.read()))
+            self.log.write(logs.PROBE, step=self.reading, layers=logs.plain(self.probe.read()))
             self.reading = None
 
     def _spent(self) -> dict[str, Any]:
@@ -246,7 +251,7 @@ class Training:
             found["metric"] = self._mean(torch.tensor(own, device=self.accelerator.device))
         self.model.train()
         self.measured = found
-        self.log.write(logs.EVAL, step=self.step, **_plain(found))
+        self.log.write(logs.EVAL, step=self.step, **logs.plain(found))
         self.last = found["loss"]
         self.best = min(self.best, self.last) if math.isfinite(self.last) else self.best
         return self.last if math.isfinite(self.last) else math.inf
@@ -330,9 +335,9 @@ class Training:
         )
         found = {
             "status": status,
-            "final_loss": _plain(self.last),
-            "best_loss": _plain(self.best),
-            "final": _plain(self.measured),
+            "final_loss": logs.plain(self.last),
+            "best_loss": logs.plain(self.best),
+            "final": logs.plain(self.measured),
             "seconds": round(self.elapsed, 4),
             "cpu_seconds": round(self.busy, 4),
             "steps": self.step,
@@ -353,15 +358,6 @@ def _rows(batch: Any, first: int, count: int) -> Any:
     if isinstance(batch, dict):
         return {key: _rows(value, first, count) for key, value in batch.items()}
     return type(batch)(_rows(part, first, count) for part in batch) if isinstance(batch, tuple | list) else batch
-
-
-def _plain(value: Any) -> Any:
-    """Turn what JSON has no word for, NaN and infinity, into None."""
-    if isinstance(value, dict):
-        return {key: _plain(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_plain(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _whole(x: Any) -> Any:
@@ -391,28 +387,3 @@ def set_state(model: nn.Module, optimizer: Any, state: Any, spread: bool) -> Non
     plain = getattr(optimizer, "optimizer", optimizer)
     options = StateDictOptions(full_state_dict=True)
     set_state_dict(model, plain, model_state_dict=state["model"], optim_state_dict=state["optimizer"], options=options)
-
-
-def reset_peak() -> None:
-    """Begin to count the peak of memory anew, where that can be done."""
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-
-
-def peak_memory(device: torch.device) -> int:
-    """Return the most memory that training took: of the GPU, or of the whole process on a CPU."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    for line in _process_status():
-        if line.startswith("VmHWM"):
-            return int(line.split()[1]) * 1024
-    import psutil
-
-    return psutil.Process().memory_info().rss
-
-
-def _process_status() -> Iterator[str]:
-    path = Path("/proc/self/status")
-    yield from path.read_text().splitlines() if path.is_file() else ()

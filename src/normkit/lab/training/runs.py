@@ -23,6 +23,7 @@ from normkit.lab.plan.optimizers import usual_rate
 from normkit.lab.plan.plan import SEARCH_SEED, Plan, Run, differences, environment, same
 from normkit.lab.plan.plan import read as read_plan
 from normkit.lab.plan.variants import Variant
+from normkit.lab.training import own
 from normkit.lab.training.engines import Engine
 
 Results = dict[str, dict[str, Any]]
@@ -260,6 +261,10 @@ def require_space(folder: Folder, parameters: int, workers: int) -> None:
 
 def check(plan: Plan) -> int:
     """Build every variant and pass one batch through it; return the parameters of the largest."""
+    if plan.settings.train:
+        for variant in plan.variants:
+            own.check(variant)
+        return 0
     return max(tasks.check_variant(variant, plan.settings) for variant in plan.variants)
 
 

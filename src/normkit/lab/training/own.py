@@ -1,0 +1,222 @@
+"""A training loop of the user's own, as one run among the others.
+
+It is called as ``train(build, seed, log)``: ``build`` gives what the variant names, ``log`` writes down how it goes,
+and what is returned is the final measure. A run that was stopped begins again: what it had come to, only the user's
+function knows.
+
+>>> def train(build, seed, log):
+...     model = build(Net())            # its norms exchanged; or build(width), a norm
+...     optimizer = build.optimizer(model, lr=0.001)
+...     for step, (x, y) in enumerate(batches(seed), 1):
+...         loss = ...
+...         log(step, loss=loss)        # and, now and then, log(step, val_loss=...)
+...     return validation_loss(model)
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from normkit.lab import files, logs
+from normkit.lab.plan import data, measures, optimizers
+from normkit.lab.plan.plan import Run, Settings, same
+from normkit.lab.plan.variants import ORIGINAL, SLOTS, Variant
+from normkit.lab.training.memory import peak_memory, reset_peak
+from normkit.surgery.swap import maker, swap
+
+GIVEN = ("norm", "optimizer")  # the slots of a variant that ``build`` gives
+EXTRA = ("lr", "steps", "seconds", "device")  # what the function is given as well if it has such arguments
+VALIDATION = "val_"  # begins the names of what is logged of held-out data
+UNIT = "steps"
+
+
+class Stop(BaseException):
+    """The run is asked to stop; no Exception, so that the user's function does not catch it."""
+
+
+class Build:
+    """What a variant names, to build with: ``build(width)`` is a norm; ``build(model)`` exchanges those of a model.
+
+    variant: the variant itself.
+    """
+
+    def __init__(self, variant: Variant):
+        self.variant = variant
+        self.used: set[str] = set()
+
+    def __call__(self, of: Any, channels_first: bool = False) -> nn.Module:
+        """Return a norm of so many features, over the last axis or over the second, or exchange those of a model."""
+        self.used.add("norm")
+        if isinstance(of, nn.Module):
+            swap(of, self.variant.norm)
+            return of
+        if not isinstance(of, int):
+            raise TypeError(f"build takes a width, for a norm, or a model, whose norms it exchanges; not {of!r}")
+        if self.variant.norm == ORIGINAL:
+            raise ValueError(f"build({of}): {ORIGINAL!r} names no norm; it leaves a model as it is: build(model)")
+        return maker(self.variant.norm, channels_first)(of)
+
+    def optimizer(self, model: nn.Module, lr: float, weight_decay: float = 0.0) -> torch.optim.Optimizer:
+        """Return the variant's optimizer for a model; weight decay is for matrices alone."""
+        self.used.add("optimizer")
+        return optimizers.make_optimizer(self.variant.optimizer, model, lr, weight_decay)
+
+
+class Log:
+    """What a training loop writes down, ``log(step, loss=...)``; ``val_`` before a name says that data are held out."""
+
+    def __init__(self, log: logs.Log, stop: Callable[[], bool]):
+        self.log, self.stop = log, stop
+        self.step, self.last, self.best = 0, math.nan, math.inf
+        self.began, self.worked = time.perf_counter(), time.process_time()
+
+    def __call__(self, step: int, **values: Any) -> None:
+        """Write numbers of a step."""
+        found = {name: _number(name, value) for name, value in values.items()}
+        self.step = _whole(step)
+        held_out = {name.removeprefix(VALIDATION): v for name, v in found.items() if name.startswith(VALIDATION)}
+        own = {name: v for name, v in found.items() if not name.startswith(VALIDATION)}
+        if own:
+            spent = {"seconds": round(self.seconds, 4), "tokens": self.step, "unit": UNIT}
+            self.log.write(logs.STEP, **spent, **logs.plain(own), step=self.step)
+        if held_out:
+            self.log.write(logs.EVAL, **logs.plain(held_out), step=self.step)
+        self.last = held_out.get("loss", own.get("loss", self.last))
+        self.best = min(self.best, held_out.get("loss", math.inf))
+        if self.stop():
+            raise Stop
+
+    @property
+    def seconds(self) -> float:
+        """How long it has lasted."""
+        return time.perf_counter() - self.began
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value.detach() if isinstance(value, torch.Tensor) else value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"log: {name} must be a number, not {value!r}") from error
+
+
+def _whole(step: Any) -> int:
+    if isinstance(step, bool) or int(step) != step or step < 0:
+        raise ValueError(f"log: the step must be a whole number from 0, not {step!r}")
+    return int(step)
+
+
+def train(run: Run, settings: Settings, folder: files.Folder, stop: Callable[[], bool]) -> dict[str, Any]:
+    """Call the user's function for a run, and return the last line of its log."""
+    log = begun(run, settings, folder)
+    told = Log(log, stop)
+    reset_peak()
+    try:
+        with data.chances(run.seed):
+            value = called(run, settings, told)
+    except Stop:
+        return log.end(logs.INTERRUPTED, error=None)
+    except OSError as error:
+        if isinstance(error, files.Unwritable) or error.errno in files.FULL:
+            raise
+        return crashed(log, error)
+    except Exception as error:
+        return crashed(log, error)
+    return ended(log, told, settings, value)
+
+
+def begun(run: Run, settings: Settings, folder: files.Folder) -> logs.Log:
+    """Open the log anew; one that is damaged, or of another run, is set aside."""
+    path, recipe = folder.log(run.name), run.recipe(settings)
+    there = logs.read(path)
+    if there.damaged or path.is_dir() or not same(there.start.get("recipe", recipe), recipe):
+        files.set_aside(path)
+    log = logs.Log(path, logs.BEGINNING)
+    facts = {"variant": run.variant.name, "lr": run.lr, "seed": run.seed, "phase": run.phase, "steps": run.steps}
+    log.write(logs.START, **facts, time=time.time(), recipe=recipe)
+    return log
+
+
+def called(run: Run, settings: Settings, log: Log) -> float:
+    """Call the user's function, and require that it took what the variant names."""
+    function, build = found_at(settings.train or ""), Build(run.variant)
+    more = {"lr": run.lr, "steps": run.steps, "seconds": run.seconds, "device": settings.device}
+    value = function(build, run.seed, log, **{name: more[name] for name in takes(function)})
+    needed = {"norm", *(name for name in GIVEN if getattr(run.variant, name) != getattr(Variant, name))}
+    if left := sorted(needed - build.used):
+        how = {"norm": "build(width) or build(model)", "optimizer": "build.optimizer(model, lr)"}
+        raise ValueError(
+            f"train never called {' and '.join(how[name] for name in left)}, so that variants do not differ"
+        )
+    try:
+        return float(value.detach() if isinstance(value, torch.Tensor) else value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"train must return a number, the final measure, not {value!r}") from error
+
+
+def ended(log: logs.Log, told: Log, settings: Settings, value: float) -> dict[str, Any]:
+    """Write the end of a run whose function has returned."""
+    measure = measures.of(vars(settings))
+    loss = value if measure.key == measures.LOSS else told.last
+    final = {measures.LOSS: loss, measure.key: value}
+    found = {
+        "final_loss": loss,
+        "best_loss": min(told.best, value) if measure.key == measures.LOSS else told.best,
+        "final": final,
+        "seconds": round(told.seconds, 4),
+        "cpu_seconds": round(time.process_time() - told.worked, 4),
+        "steps": told.step,
+        "tokens_per_second": round(told.step / max(told.seconds, 1e-9), 1),
+        "peak_memory": peak_memory(torch.device(settings.device)),
+    }
+    status = logs.DONE if math.isfinite(value) else logs.DIVERGED
+    return log.end(status, **logs.plain(found), unit=UNIT, error=None)
+
+
+def crashed(log: logs.Log, error: Exception) -> dict[str, Any]:
+    """Write the end of a run whose function has failed."""
+    return log.end(logs.CRASHED, error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
+
+
+def found_at(source: str) -> Callable[..., Any]:
+    """Return the user's function, which must take ``build``, ``seed`` and ``log``."""
+    function = data.resolve(source, "train")
+    try:
+        inspect.signature(function).bind(None, None, None, **dict.fromkeys(takes(function)))
+    except (TypeError, ValueError) as error:
+        wanted = f"it is called as train(build, seed, log), and with any of {', '.join(EXTRA)} that it names"
+        raise ValueError(f"train {source!r} does not fit: {error}; {wanted}") from error
+    return function
+
+
+def takes(function: Callable[..., Any]) -> list[str]:
+    """Return what else the function is to be given.
+
+    >>> takes(lambda build, seed, log, steps: None)
+    ['steps']
+    """
+    names = inspect.signature(function).parameters
+    return [name for name in EXTRA if name in names]
+
+
+def check(variant: Variant) -> None:
+    """Refuse a variant that differs in what ``build`` does not give, or whose norm needs more than its width."""
+    for slot in SLOTS:
+        if slot not in GIVEN and getattr(variant, slot) != getattr(Variant, slot):
+            raise ValueError(f"--{slot}: a training loop of your own is given {' and '.join(GIVEN)}, and no {slot}")
+    if variant.norm != ORIGINAL:
+        _require_any_fit(variant.norm)
+
+
+def _require_any_fit(norm: str) -> None:
+    try:
+        maker(norm)
+    except ValueError:
+        maker(norm, channels_first=True)
