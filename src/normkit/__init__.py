@@ -41,6 +41,8 @@ def __getattr__(name: str):
     """Find a method's class or function, or what a room exports; its file is imported at the first look-up."""
     if name == "__all__":  # which only `from normkit import *` asks for: then every method is imported
         return sorted([*HERE, *_exports(), *catalog.entry_names()])
+    if name in catalog.rooms() and (catalog.HOME / name).is_dir():
+        return importlib.import_module(f"normkit.{name}")
     if name in _exports():
         return getattr(importlib.import_module(_exports()[name]), name)
     found = None if name.startswith("__") else catalog.entry_named(name)

@@ -32,7 +32,18 @@ from torch import nn
 from normkit.kinds.fitted import FITTED, Fitted
 from normkit.kinds.function import FUNCTION, Estimator, beside
 from normkit.kinds.kind import CONTRACT, Kind, Subject
-from normkit.kinds.module import BLOCK, CORE, LAYER, NORM, Loss, Method, Parametrization, Transform
+from normkit.kinds.module import (
+    BLOCK,
+    CORE,
+    LAYER,
+    LOSS,
+    NORM,
+    PARAMETRIZATION,
+    Loss,
+    Method,
+    Parametrization,
+    Transform,
+)
 from normkit.kinds.optimizer import OPTIMIZER
 
 __all__ = [
@@ -42,8 +53,10 @@ __all__ = [
     "FITTED",
     "FUNCTION",
     "LAYER",
+    "LOSS",
     "NORM",
     "OPTIMIZER",
+    "PARAMETRIZATION",
     "Estimator",
     "Fitted",
     "Kind",

@@ -94,12 +94,14 @@ class Method(nn.Module):
 class Parametrization(Method):
     """A map from a raw weight to the weight that is used, for ``torch.nn.utils.parametrize``.
 
-    One that ``projects`` gives back what it gave, and so may also be done to a stored weight after every step.
+    One that ``projects`` gives back what it gave, and so may also be done to a stored weight after every step. One
+    that is ``per_output`` wants the outputs on the first axis, or on that of its ``dim``.
     """
 
     kind = PARAMETRIZATION
     forward: Callable[..., Tensor]
     projects: ClassVar[bool] = False
+    per_output: ClassVar[bool] = False
 
     def right_inverse(self, weight: Tensor) -> Tensor:
         """Take a weight over as the raw one; what ``torch.nn.utils.parametrize`` calls at an assignment."""

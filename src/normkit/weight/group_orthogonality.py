@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.kinds import Loss
 from normkit.statistics import accurate
 from normkit.weight._gram import distance
+from normkit.weight._penalty import Penalty
 
 SETS = ("inter", "intra")
 
@@ -24,7 +25,7 @@ SETS = ("inter", "intra")
     over="C I",
     example={"num_groups": 2},
 )
-class GroupOrthogonality(Loss):
+class GroupOrthogonality(Penalty):
     """Add up how far the filters of each group are from being orthonormal.
 
     For networks with GroupNorm, and for fine-tuning by low-rank adapters: costs 1 / n of full orthogonality. With the
@@ -60,6 +61,13 @@ class GroupOrthogonality(Loss):
         for each in weights:
             check.floating(self, each, "weight")
         return torch.stack([self._of(each) for each in weights]).sum().to(weights[0].dtype)
+
+    @classmethod
+    def misfit(cls, value: Tensor, options: Mapping[str, Any]) -> str:
+        """Why a tensor gets no loss, or an empty string."""
+        least = options.get("min_num_filters", 4)
+        few = f"needs at least min_num_filters={least} filters" if len(value) < least else ""
+        return super().misfit(value, options) or few
 
     def _of(self, weight: Tensor) -> Tensor:
         if weight.dim() < 2 or len(weight) < self.min_num_filters:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.kinds import Loss
 from normkit.statistics import accurate
 from normkit.weight._gram import distance
+from normkit.weight._penalty import Penalty
 
 
 @method(
@@ -21,7 +24,7 @@ from normkit.weight._gram import distance
     example={"threshold": 0.5},
     provenance="a reconstruction from the abstract: neither the authors' code nor the paper's equations could be had",
 )
-class LambdaOrthogonality(Loss):
+class LambdaOrthogonality(Penalty):
     """Penalize a map's distance from orthogonality where it exceeds a threshold.
 
     For a linear map from an old model's embeddings to a new one's: an orthogonal map keeps the geometry and cannot
@@ -41,6 +44,11 @@ class LambdaOrthogonality(Loss):
         super().__init__()
         self.threshold = check.number(self, "threshold", threshold, 0.0)
         self.sharpness = None if sharpness is None else check.number(self, "sharpness", sharpness, 0.0, open_low=True)
+
+    @classmethod
+    def misfit(cls, value: Tensor, options: Mapping[str, Any]) -> str:
+        """Why a tensor gets no loss, or an empty string."""
+        return "" if value.dim() == 2 else "no matrix"
 
     def forward(self, weight: Tensor) -> Tensor:
         """Return the loss of a matrix, a single number."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from normkit import check
 from normkit.catalog import method
-from normkit.kinds import Loss
 from normkit.statistics import accurate
+from normkit.weight._penalty import Penalty
 
 
 @method(
@@ -21,7 +21,7 @@ from normkit.statistics import accurate
     example={"gamma": 0.5},
     exempt={"gradcheck": "the gradient of the task is a constant", "higher-derivatives": "for the same reason"},
 )
-class RelevancePenalty(Loss):
+class RelevancePenalty(Penalty):
     """Penalize the square of each weight by how little the loss depends on it.
 
     For pruning by magnitude: what is left large is needed. With the gradient g of the task's loss, a constant here,
@@ -41,10 +41,17 @@ class RelevancePenalty(Loss):
     Regularization-based Pruning of Irrelevant Weights (Bonetta, Ribero, Cancelliere, 2022), arXiv 2204.04977.
     """
 
+    everywhere = True
+
     def __init__(self, *, gamma: float = 1e-5, alpha: float = 1.0):
         super().__init__()
         self.gamma = check.number(self, "gamma", gamma, 0.0)
         self.alpha = check.number(self, "alpha", alpha, 0.0, open_low=True)
+
+    def inputs(self, module: nn.Module, tensor: str) -> tuple[Tensor, ...] | None:
+        """A parameter and its gradient, if it has one."""
+        value = module._parameters.get(tensor)
+        return None if value is None or value.grad is None else (value, value.grad)
 
     def forward(self, weight: Tensor, gradient: Tensor) -> Tensor:
         """Return the penalty, a single number."""

@@ -68,6 +68,8 @@ class ScaledWeightStandardization(Parametrization):
     2102.06171.
     """
 
+    per_output = True
+
     def __init__(
         self,
         shape: Sequence[int],

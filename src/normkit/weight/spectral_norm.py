@@ -64,6 +64,8 @@ class SpectralNorm(Parametrization):
     Spectral Normalization for Generative Adversarial Networks (Miyato et al., 2018), arXiv 1802.05957.
     """
 
+    per_output = True
+
     u: Tensor
     v: Tensor
 

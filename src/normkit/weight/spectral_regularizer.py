@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from normkit import check
 from normkit.catalog import method
-from normkit.kinds import Loss
 from normkit.running import once, snapshot
 from normkit.statistics import accurate
+from normkit.weight._penalty import Penalty
 from normkit.weight._power import Found, iterate, unit
 from normkit.weight._shapes import matrix, shape_of
 
@@ -30,7 +30,7 @@ CONSTANT = "the singular vectors, which depend on the weight too, carry no gradi
     provenance="the paper's equations, confirmed by two independent implementations; the authors' code is not public",
     exempt={"gradcheck": CONSTANT, "higher-derivatives": CONSTANT},
 )
-class SpectralRegularizer(Loss):
+class SpectralRegularizer(Penalty):
     """Penalize the distance of a weight's largest singular value from 1, and the size of its bias.
 
     For long sequences of tasks, over which a network stays trainable as long as its layers keep the spectrum that they
@@ -72,6 +72,11 @@ class SpectralRegularizer(Loss):
         if bias is not None:
             loss = loss + accurate(bias).square().sum() ** self.k
         return loss.to(weight.dtype)
+
+    def inputs(self, module: nn.Module, tensor: str) -> tuple[Tensor, ...]:
+        """The weight, and the layer's bias if it has one."""
+        bias = getattr(module, "bias", None)
+        return (getattr(module, tensor), *([bias] if isinstance(bias, Tensor) else []))
 
     def _size(self, weight: Tensor) -> Tensor:
         if not self.n_power_iterations:

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.kinds import Loss
 from normkit.statistics import accurate
+from normkit.weight._penalty import Penalty
 from normkit.weight._shapes import shape_of
 
 
@@ -23,7 +23,7 @@ from normkit.weight._shapes import shape_of
     provenance="the definition; the authors' code is not public",
     exempt={"moves initial": "the distribution is that of the start"},
 )
-class WassersteinInitRegularizer(Loss):
+class WassersteinInitRegularizer(Penalty):
     """Penalize the distance between the distribution of a tensor's entries and the one that it began with.
 
     For long sequences of tasks: less binding than a pull of each entry to its own start, since an entry is pulled to
@@ -43,6 +43,7 @@ class WassersteinInitRegularizer(Loss):
     """
 
     initial: Tensor
+    everywhere = True
 
     def __init__(self, shape: Sequence[int], *, reduction: str = "sum"):
         super().__init__()

@@ -46,6 +46,9 @@ class WeightConditioning(Parametrization):
     Weight Conditioning for Smooth Optimization of Neural Networks (Saratchandran, Wang, Lucey, 2024), arXiv 2409.03424.
     """
 
+    per_output = True
+    projects = True
+
     def __init__(self, shape: Sequence[int], *, mode: str = "row", eps: float = 1e-12):
         super().__init__()
         self.shape = shape_of(self, shape, least=2)

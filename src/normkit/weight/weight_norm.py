@@ -44,6 +44,8 @@ class WeightNorm(Parametrization):
     Weight Normalization (Salimans and Kingma, 2016), arXiv 1602.07868.
     """
 
+    per_output = True
+
     def __init__(self, shape: Sequence[int], *, dim: int | None = 0):
         super().__init__()
         self.shape = tuple(check.size(self, "shape", size) for size in shape)

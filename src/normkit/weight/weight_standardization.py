@@ -45,6 +45,8 @@ class WeightStandardization(Parametrization):
     Differs from the paper in: its formula has the biased variance with eps inside; the defaults are the authors' code.
     """
 
+    per_output = True
+
     def __init__(self, shape: Sequence[int], *, eps: float = 1e-5, unbiased: bool = True, eps_inside: bool = False):
         super().__init__()
         self.shape = shape_of(self, shape, least=2)

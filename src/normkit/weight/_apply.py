@@ -1,0 +1,162 @@
+"""Reparametrizations of whole models: put on, taken off, and read from torch's own checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from normkit import catalog
+from normkit.catalog import Choice
+from normkit.kinds import PARAMETRIZATION, Parametrization
+from normkit.weight._layers import Row, Table, Where, chosen, misfit, named_outright, options_for, weights
+from normkit.weight.weight_norm import WeightNorm
+
+Plan = tuple[str, nn.Module, Parametrization]
+
+
+def apply(model: nn.Module, name: str, *, where: Where = None, tensor: str = "weight", **options: Any) -> Table:
+    """Put a reparametrization on every fitting layer of a model; return what was done, and what was left and why.
+
+    Each is a parametrization of ``torch.nn.utils.parametrize``: it composes with others, is saved with the model, can
+    be compiled and copied, and :func:`bake` takes it off. Nothing is done if anything fails.
+
+    Args:
+        model: the model, or one layer.
+        name: a reparametrization of the catalogue, with arguments if need be: ``"weight-conditioning:mode=column"``.
+        where: which layers: a type or several, a name or a wildcard pattern or several, or a function of name and
+            layer. None: linear layers and convolutions.
+        tensor: the name of what is reparametrized.
+        **options: arguments of the reparametrization; one that is a function is called with the layer's name and
+            weight. ``dim`` is 1 for transposed convolutions unless it is given.
+
+    >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2), nn.LayerNorm(2))
+    >>> print(apply(model, "weight-norm", where="2"))
+    0  Linear     8x4  not chosen
+    2  Linear     2x8  weight-norm
+    3  LayerNorm  2    a vector
+    weight-norm: 1 of 3 layers
+    """
+    check_model("apply", model)
+    found = catalog.choose("apply", "name", name, PARAMETRIZATION).given(options)
+    rows, plans = [], []
+    for layer, module, value in weights(model, tensor):
+        made = planned(model, layer, module, value, found, where, tensor)
+        if isinstance(made, Parametrization):
+            plans.append((layer, module, made))
+        rows.append(Row(layer, type(module).__name__, tuple(value.shape), made if isinstance(made, str) else ""))
+    table = Table(found.card.name, rows)
+    if not plans:
+        raise ValueError(f"apply: {found.card.name} fits no layer that where={where!r} chooses:\n{table}")
+    _register(plans, tensor)
+    return table
+
+
+def check_model(owner: str, model: Any) -> None:
+    """Require a module."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"{owner}: model must be a torch.nn.Module, not {type(model).__name__}")
+
+
+def planned(
+    model: nn.Module, name: str, module: nn.Module, value: Tensor, found: Choice, where: Where, tensor: str
+) -> Any:
+    """Build what is put on a layer, or return why the layer is left; one named outright must fit."""
+    if not chosen(where, name, module):
+        return "a vector" if value.dim() < 2 else "not chosen"
+    _refuse_twice(name, module, found, tensor)
+    why = misfit(model, tensor, module, value) or _built(name, module, value, found)
+    if isinstance(why, str) and named_outright(where, name):
+        raise ValueError(f"apply: {found.card.name} does not fit {name!r}: {why}")
+    return why
+
+
+def _refuse_twice(name: str, module: nn.Module, found: Choice, tensor: str) -> None:
+    if any(isinstance(own, found.card.entry) for own in on(module, tensor)):
+        raise ValueError(f"apply: {name!r} has {found.card.name} already; bake the model first, or choose others")
+
+
+def on(module: nn.Module, tensor: str = "weight") -> list[nn.Module]:
+    """The parametrizations that a layer has."""
+    return list(module.parametrizations[tensor]) if parametrize.is_parametrized(module, tensor) else []  # type: ignore
+
+
+def _built(name: str, module: nn.Module, value: Tensor, found: Choice) -> Parametrization | str:
+    options = options_for(found, module, name, value)
+    if isinstance(options, str):
+        return options
+    try:
+        made = found.card.kind.create(found.card, **options, device=value.device, dtype=value.dtype)
+        made.train(module.training)
+        with torch.no_grad():
+            made.right_inverse(value.detach().clone())
+    except ValueError as error:
+        return str(error).partition("\n")[0]
+    return made
+
+
+def _register(plans: list[Plan], tensor: str) -> None:
+    """Put all on, or none."""
+    done: list[nn.Module] = []
+    before = {id(module): module._parameters.get(tensor) for _, module, _ in plans}
+    try:
+        for _, module, made in plans:
+            plain = not parametrize.is_parametrized(module, tensor)
+            parametrize.register_parametrization(module, tensor, made)
+            if plain:
+                done.append(module)
+            module.register_load_state_dict_pre_hook(read_torchs_weight_norm)
+    except Exception:
+        for module in done:
+            parametrize.remove_parametrizations(module, tensor, leave_parametrized=False)
+            module._parameters[tensor] = before[id(module)]
+        raise
+
+
+def bake(model: nn.Module) -> Table:
+    """Take every parametrization off a model, and leave the weights that it computes in evaluation, to the last bit.
+
+    >>> model = nn.Linear(4, 8)
+    >>> print(apply(model, "spectral-norm"))
+    (model)  Linear  8x4  spectral-norm
+    spectral-norm: 1 of 1 layers
+    >>> bake(model).done, list(model.state_dict())
+    ([''], ['bias', 'weight'])
+    """
+    check_model("bake", model)
+    rows = []
+    for name, module, tensor in list(_parametrized(model)):
+        training = {part: part.training for part in module.modules()}
+        module.eval()
+        parametrize.remove_parametrizations(module, tensor)
+        for part, mode in training.items():
+            part.training = mode
+        rows.append(Row(name, type(module).__name__, tuple(getattr(module, tensor).shape), ""))
+    return Table("baked", rows)
+
+
+def _parametrized(model: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
+    for name, module in model.named_modules():
+        if parametrize.is_parametrized(module):
+            for tensor in list(module.parametrizations):
+                yield name, module, tensor
+
+
+def read_torchs_weight_norm(module: nn.Module, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
+    """Read what torch's weight norm saved, the old one or the new one; a hook of ``load_state_dict``."""
+    for keys in (("weight_g", "weight_v"), ("parametrizations.weight.original0", "parametrizations.weight.original1")):
+        length, raw = (prefix + key for key in keys)
+        if length not in state or raw not in state:
+            continue
+        g, v = state.pop(length), state.pop(raw)
+        own = next((p for p in on(module) if isinstance(p, WeightNorm)), None)
+        if own is None:
+            axes = [axis for axis, size in enumerate(g.shape) if size == 1]
+            state[f"{prefix}weight"] = v * (g / torch.linalg.vector_norm(v, dim=axes or None, keepdim=bool(axes)))
+            continue
+        place = on(module).index(own)
+        state[f"{prefix}parametrizations.weight.original"] = v
+        state[f"{prefix}parametrizations.weight.{place}.g"] = g.reshape(own.g.shape)

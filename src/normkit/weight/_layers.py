@@ -1,0 +1,113 @@
+"""The layers of a model that hold a weight: which ones are meant, and a table of what was done to them."""
+
+from __future__ import annotations
+
+import fnmatch
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+from torch.nn.utils import parametrize
+
+from normkit.catalog import Choice
+from normkit.kinds import Parametrization
+
+Where = None | str | type | Callable[[str, nn.Module], bool] | Sequence["str | type"]
+USUAL = (nn.Linear, _ConvNd)
+
+
+class Row(NamedTuple):
+    """A layer, and why nothing was done to it; an empty reason: it was."""
+
+    layer: str
+    type: str
+    shape: tuple[int, ...]
+    left: str
+
+
+class Table(list[Row]):
+    """What was done to each layer of a model, and what was left and why; prints as a table."""
+
+    def __init__(self, did: str, rows: Sequence[Row]):
+        super().__init__(rows)
+        self.did = did
+
+    @property
+    def done(self) -> list[str]:
+        """The names of the layers that something was done to."""
+        return [row.layer for row in self if not row.left]
+
+    @property
+    def left(self) -> dict[str, str]:
+        """The names of the others, each with the reason."""
+        return {row.layer: row.left for row in self if row.left}
+
+    def __str__(self) -> str:
+        """Write a line for each layer."""
+        cells = [(r.layer or "(model)", r.type, "x".join(map(str, r.shape)), r.left or self.did) for r in self]
+        widths = [max(len(row[at]) for row in cells) for at in range(3)] if cells else []
+        lines = ["  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[3]]) for row in cells]
+        return "\n".join([*lines, f"{self.did}: {len(self.done)} of {len(self)} layers"])
+
+
+def chosen(where: Where, name: str, module: nn.Module) -> bool:
+    """Whether a layer is meant: by type, by its name or a wildcard pattern of it, or by what a function says."""
+    if where is None:
+        return isinstance(module, USUAL)
+    if isinstance(where, str):
+        return fnmatch.fnmatchcase(name, where)
+    if isinstance(where, type):
+        return isinstance(module, where)
+    if callable(where):
+        return bool(where(name, module))
+    return any(chosen(each, name, module) for each in where)
+
+
+def named_outright(where: Where, name: str) -> bool:
+    """Whether a layer is meant by its own name, not by a pattern that others fit too."""
+    each = [where] if isinstance(where, str) else where if isinstance(where, Sequence) else []
+    return name in each
+
+
+def weights(model: nn.Module, tensor: str = "weight") -> Iterator[tuple[str, nn.Module, Tensor]]:
+    """Every layer that holds such a tensor, trained or not, once."""
+    for name, module in model.named_modules():
+        if isinstance(module, parametrize.ParametrizationList | Parametrization):
+            continue
+        value = module._parameters.get(tensor)
+        if value is None and parametrize.is_parametrized(module, tensor):
+            value = getattr(module, tensor)
+        if isinstance(value, Tensor):
+            yield name, module, value
+
+
+def outputs_on(module: nn.Module) -> int:
+    """The axis of a layer's weight that counts its outputs: 1 of transposed convolutions and of GPT-2's Conv1D."""
+    return int(isinstance(module, _ConvTransposeNd) or type(module).__name__ == "Conv1D")
+
+
+def misfit(model: nn.Module, tensor: str, module: nn.Module, value: Tensor) -> str:
+    """Why no map of a weight can be put on a layer, or an empty string."""
+    if value.dim() < 2:
+        return "a vector"
+    if nn.parameter.is_lazy(value):
+        return "its shape is not known before the first pass"
+    shared = [name for name, other, own in weights(model, tensor) if own is value and other is not module]
+    return f"shared with {', '.join(shared)}" if shared else ""
+
+
+def options_for(found: Choice, module: nn.Module, name: str, value: Tensor) -> dict[str, Any] | str:
+    """The arguments that build a map of this layer's weight, or why there is none.
+
+    An option that is a function is called with the layer's name and its weight.
+    """
+    given = {k: v(name, value) if inspect.isroutine(v) else v for k, v in found.arguments.items()}
+    if outputs_on(module) and getattr(found.card.entry, "per_output", False):
+        if "dim" not in found.card.signature.parameters:
+            return "its outputs are on axis 1"
+        given.setdefault("dim", 1)
+    if "shape" in found.card.signature.parameters:
+        given["shape"] = tuple(value.shape)
+    return given

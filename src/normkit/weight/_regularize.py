@@ -1,0 +1,89 @@
+"""Regularizers of weights, collected over a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normkit import catalog, check
+from normkit.kinds import LOSS
+from normkit.weight._apply import check_model
+from normkit.weight._layers import Row, Table, Where, chosen, options_for
+from normkit.weight._penalty import Penalty
+
+
+class Regularizer(nn.Module):
+    """The sum of a loss over the weights of a model, times a strength: ``regularizer()``; ``table`` tells which."""
+
+    def __init__(self, table: Table, parts: list[tuple[nn.Module, str, Penalty]], strength: float):
+        super().__init__()
+        self.table, self.strength = table, strength
+        self.parts = nn.ModuleList(penalty for _, _, penalty in parts)
+        self.places = tuple(
+            [(module, tensor) for module, tensor, _ in parts]
+        )  # a tuple: they are not parts of this module
+
+    def forward(self) -> Tensor:
+        """Return the loss, a single number."""
+        total = [
+            penalty(*inputs)
+            for penalty, (module, tensor) in zip(self.parts, self.places, strict=True)
+            if (inputs := penalty.inputs(module, tensor)) is not None  # type: ignore[operator]
+        ]
+        return self.strength * torch.stack(total).sum() if total else torch.zeros(())
+
+
+def regularize(
+    model: nn.Module, name: str, *, where: Where = None, strength: float = 1.0, **options: Any
+) -> Regularizer:
+    """Collect a loss on weights over a model; call what comes back in every step, and add it to the loss.
+
+    Args:
+        model: the model.
+        name: ``"group-orthogonality"``, ``"lambda-orthogonality"``, ``"spectral-regularizer"``,
+            ``"wasserstein-init-regularizer"`` or ``"relevance-penalty"``, which is called after ``backward()``.
+        where: which layers, as for :func:`apply`. None: linear layers and convolutions; of the last two losses all
+            parameters of all layers.
+        strength: what the sum is multiplied by.
+        **options: arguments of the loss; one that is a function is called with the layer's name and weight.
+
+    >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    >>> penalty = regularize(model, "group-orthogonality", num_groups=2)
+    >>> print(penalty.table)
+    0.weight  Linear  8x4  group-orthogonality
+    2.weight  Linear  2x8  needs at least min_num_filters=4 filters
+    group-orthogonality: 1 of 2 layers
+    >>> loss = penalty()
+    """
+    check_model("regularize", model)
+    check.number("regularize", "strength", strength)
+    found = catalog.choose("regularize", "name", name, LOSS).given(options)
+    if not issubclass(found.card.entry, Penalty):
+        known = [card.name for card in catalog.members(LOSS) if issubclass(card.entry, Penalty)]
+        raise ValueError(f"regularize: {found.card.name} is no loss on weights; those are {', '.join(known)}")
+    rows, parts = [], []
+    for layer, module in model.named_modules():
+        if not (chosen(where, layer, module) or (where is None and found.card.entry.everywhere)):
+            continue
+        for tensor in found.card.entry.tensors(module):
+            value = getattr(module, tensor)
+            made = _made(found, module, layer, value)
+            if isinstance(made, Penalty):
+                parts.append((module, tensor, made))
+            path = f"{layer}.{tensor}".lstrip(".")
+            rows.append(Row(path, type(module).__name__, tuple(value.shape), made if isinstance(made, str) else ""))
+    if not parts:
+        raise ValueError(f"regularize: {found.card.name} fits no layer that where={where!r} chooses")
+    return Regularizer(Table(found.card.name, rows), parts, strength)
+
+
+def _made(found: catalog.Choice, module: nn.Module, name: str, value: Tensor) -> Penalty | str:
+    why = found.card.entry.misfit(value, found.arguments)
+    options = why or options_for(found, module, name, value)
+    if isinstance(options, str):
+        return options
+    made = found.card.kind.create(found.card, **options, device=value.device, dtype=value.dtype)
+    made.reset(value.detach())
+    return made
