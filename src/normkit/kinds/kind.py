@@ -41,6 +41,9 @@ MODULE_LINES = {
 }
 PARAMETRIZATION_LINES = {
     "removed": "removing the parametrization restores a plain layer with the weight that it last had",
+    "baked": "what is baked into a layer is what it computed in evaluation, to the last bit",
+    "repeated": "in evaluation the same weight comes out every time",
+    "reached": "the gradient reaches the raw weight and everything that is learned beside it",
     "drift": "fifty forward passes without a step leave the weight where it was",
 }
 TRANSFORM_LINES = {

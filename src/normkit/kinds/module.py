@@ -107,6 +107,10 @@ class Parametrization(Method):
         """Take a weight over as the raw one; what ``torch.nn.utils.parametrize`` calls at an assignment."""
         return weight
 
+    def refusal(self, weight: Tensor) -> str:
+        """Why a weight cannot be taken over, or an empty string."""
+        return ""
+
     @torch.no_grad()
     def project_(self, parameter: Tensor) -> Tensor:
         """Put the weight that a stored one gives in its place; the optimizer's state stays as it is."""

@@ -90,12 +90,9 @@ def _built(name: str, module: nn.Module, value: Tensor, found: Choice) -> Parame
         return options
     try:
         made = found.card.kind.create(found.card, **options, device=value.device, dtype=value.dtype)
-        made.train(module.training)
-        with torch.no_grad():
-            made.right_inverse(value.detach().clone())
     except ValueError as error:
         return str(error).partition("\n")[0]
-    return made
+    return made.refusal(value) or made.train(module.training)
 
 
 def _register(plans: list[Plan], tensor: str) -> None:
@@ -105,9 +102,12 @@ def _register(plans: list[Plan], tensor: str) -> None:
     try:
         for _, module, made in plans:
             plain = not parametrize.is_parametrized(module, tensor)
+            value = getattr(module, tensor).detach()
             parametrize.register_parametrization(module, tensor, made)
             if plain:
                 done.append(module)
+            else:  # torch begins with what it gives, not with what it takes
+                made.right_inverse(value)
             module.register_load_state_dict_pre_hook(read_torchs_weight_norm)
     except Exception:
         for module in done:

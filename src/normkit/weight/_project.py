@@ -36,7 +36,7 @@ class Projection(nn.Module):
         for made, (module, tensor) in zip(self.maps, self.places, strict=True):
             made.project_(getattr(module, tensor))  # type: ignore[operator]
         for module in self.own:
-            module.normalize_weights()
+            module.normalize_weights()  # type: ignore[operator]
 
     def after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """Count a step, and project if it is time; the optimizer's hook."""

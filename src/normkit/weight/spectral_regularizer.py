@@ -67,7 +67,7 @@ class SpectralRegularizer(Penalty):
         """Return the loss, a single number; in training move ``v``."""
         check.values(self, "weight", weight, self.shape, weight)
         if bias is not None:
-            check.values(self, "bias", bias, self.shape[:1], weight)
+            check.values(self, "bias", bias, (None,), weight)
         loss = (self._size(matrix(accurate(weight))) ** self.k - 1).square()
         if bias is not None:
             loss = loss + accurate(bias).square().sum() ** self.k

@@ -65,14 +65,24 @@ class WeightCompander(Parametrization):
     def reset(self, weight: Tensor) -> Tensor:
         """Return the raw weight that gives ``weight``; one with an entry out of range is refused."""
         check.values(self, "weight", weight, self.shape, weight)
-        a, b, most = float(self.a), float(self.b), float(weight.abs().max())
-        if not most < abs(a) * math.pi / 2:
-            raise ValueError(
-                f"{type(self).__name__}: weight has an entry of size {most:.4g}, but a={a:.4g} lets none reach "
-                f"{abs(a) * math.pi / 2:.4g}; a larger a takes it"
-            )
-        return (b * torch.tan(accurate(weight) / a)).to(weight.dtype)
+        if why := self.refusal(weight):
+            raise ValueError(f"{type(self).__name__}: {why}")
+        return (_plain(self.b) * torch.tan(accurate(weight) / _plain(self.a))).to(weight.dtype)
+
+    def refusal(self, weight: Tensor) -> str:
+        """Why a weight cannot be taken over, or an empty string."""
+        a, most = _plain(self.a), float(weight.detach().abs().max())
+        if most < abs(a) * math.pi / 2:
+            return ""
+        return (
+            f"weight has an entry of size {most:.4g}, but a={a:.4g} lets none reach {abs(a) * math.pi / 2:.4g}; a "
+            "larger a takes it"
+        )
 
     def right_inverse(self, weight: Tensor) -> Tensor:
         """Take over a weight, which stays what it was."""
         return self.reset(weight)
+
+
+def _plain(value: Tensor | float) -> float:
+    return float(value.detach()) if isinstance(value, Tensor) else value

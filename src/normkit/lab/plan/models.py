@@ -17,6 +17,7 @@ from normkit.lab.plan.variants import Variant
 from normkit.residual.stream import wiring_of
 from normkit.surgery.swap import maker
 from normkit.transformer.model import Decoder, Encoder
+from normkit.weight import spheres
 
 
 def decoder(variant: Variant, seed: int, length: int, sizes: Mapping[str, int]) -> nn.Module:
@@ -147,12 +148,3 @@ def permuted(model: nn.Module, seed: int) -> nn.Module:
             if isinstance(bias, nn.Parameter) and bias.shape == order.shape:
                 bias.copy_(bias[order])
     return model
-
-
-def spheres(model: nn.Module) -> list[nn.Module]:
-    """Return what keeps weights on a sphere, to be called after every step: the model, or else its parts."""
-    having = [(name, m) for name, m in model.named_modules() if hasattr(m, "normalize_weights")]
-    inside = {
-        name for name, _ in having for outer, _ in having if name != outer and name.startswith(outer and f"{outer}.")
-    }
-    return [module for name, module in having if name not in inside]

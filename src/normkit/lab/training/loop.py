@@ -18,11 +18,11 @@ from torch import Tensor, nn
 
 from normkit.lab import files, logs
 from normkit.lab.plan import optimizers, samples, tasks
-from normkit.lab.plan.models import spheres
 from normkit.lab.plan.plan import Run, Settings, same
 from normkit.lab.training import checkpoints, own
 from normkit.lab.training.memory import peak_memory, reset_peak
 from normkit.lab.training.probe import Probe, blocks
+from normkit.weight import project, spheres
 
 BLOWN_UP = 3.0  # a validation loss of so many times its start counts as diverged, as NaN does
 PROGRESS = ("step", "elapsed", "busy", "tokens", "first_step", "start", "best", "last", "measured", "held_out")
@@ -113,7 +113,6 @@ class Training:
         self.layers = run.variant.told(model)
         self.parameters = sum(p.numel() for p in model.parameters())
         self.probe = Probe(model)
-        self.on_the_sphere = spheres(model)
         self._prepare(model)
         self.held_out = samples.print_of(self.task.data.validation())
         self.validation = [self._mine(batch) for batch in self.task.data.validation()]
@@ -135,6 +134,8 @@ class Training:
             self.model = self.accelerator.prepare(model)
         run, decay = self.run, self.settings.weight_decay
         self.optimizer = optimizers.make_optimizer(run.variant.optimizer, self.model, run.lr, decay)
+        if spheres(model):
+            project(model, self.optimizer)  # after every step
         if self.settings.precision == "fp16":
             self.optimizer = self.accelerator.prepare(self.optimizer)  # which brings the loss scaling
 
@@ -197,8 +198,6 @@ class Training:
         self.gradient = self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.clip or math.inf)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        for module in self.on_the_sphere:
-            module.normalize_weights()  # type: ignore[operator]
         self.tokens += self.task.size(batch)
         spent = time.perf_counter() - began
         self.first_step = self.first_step or spent

@@ -52,14 +52,16 @@ def measure(plan: Plan, folder: Folder, names: Sequence[str]) -> None:
 def stepper(variant: Variant, settings: Settings) -> Callable[[], tuple[float, float]]:
     """Return a function that takes a training step, and returns its CPU and wall time for a sample."""
     from normkit.lab.plan import optimizers, tasks
-    from normkit.lab.plan.models import spheres
+    from normkit.weight import project, spheres
 
     task = tasks.load(settings.of(variant))
     device = torch.device(settings.device)
     model = task.build(variant, 1).to(device)
     optimizer = optimizers.make_optimizer(variant.optimizer, model, 1e-6, settings.weight_decay)
     batch = _moved(task.data.train(1, 1), device)
-    size, load, kind, kept = task.size(batch), task.objective(variant), _autocast(settings), spheres(model)
+    if spheres(model):
+        project(model, optimizer)
+    size, load, kind = task.size(batch), task.objective(variant), _autocast(settings)
 
     def step() -> tuple[float, float]:
         began, worked = time.perf_counter(), time.process_time()
@@ -69,8 +71,6 @@ def stepper(variant: Variant, settings: Settings) -> Callable[[], tuple[float, f
         torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip or math.inf)
         optimizer.step()
         optimizer.zero_grad()
-        for module in kept:
-            module.normalize_weights()  # type: ignore[operator]
         if device.type == "cuda":
             torch.cuda.synchronize()
         return (time.process_time() - worked) / size, (time.perf_counter() - began) / size

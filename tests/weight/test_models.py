@@ -1,0 +1,203 @@
+"""Reparametrizations, projections and regularizers of whole models."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations, parametrize
+
+import normkit as nk
+
+
+def model(seed=0):
+    torch.manual_seed(seed)
+    layers = [nn.Conv2d(3, 8, 3), nn.ReLU(), nn.ConvTranspose2d(8, 6, 3), nn.Flatten(), nn.Linear(6 * 36, 5)]
+    return nn.Sequential(*layers, nn.LayerNorm(5), nn.Linear(5, 4))
+
+
+X = torch.randn(2, 3, 6, 6)
+
+
+@pytest.mark.parametrize(
+    "where, done",
+    [
+        (None, ["0", "2", "4", "6"]),
+        (nn.Linear, ["4", "6"]),
+        ((nn.Conv2d, "6"), ["0", "6"]),
+        ("[46]", ["4", "6"]),
+        (lambda name, layer: getattr(layer, "out_features", 0) == 4, ["6"]),
+    ],
+)
+def test_layers_are_chosen_by_type_name_pattern_or_function(where, done):
+    net = model()
+    table = nk.weight.apply(net, "sigma-reparam", where=where)
+    assert table.done == done
+    assert [n for n, m in net.named_modules() if parametrize.is_parametrized(m)] == done
+    assert set(table.left) == {"0", "2", "4", "5", "6"} - set(done)
+    assert f"{len(done)} of 5 layers" in str(table)
+
+
+def test_a_model_starts_as_it_was_and_bakes_to_what_it_computes():
+    net = model().eval()
+    plain, want = {n: p.shape for n, p in net.state_dict().items()}, net(X)
+    for name in ("weight-norm", "sigma-reparam", "weight-compander"):
+        nk.weight.apply(net, name)
+        torch.testing.assert_close(net(X), want, rtol=1e-4, atol=1e-5)
+        before = net(X)
+        assert nk.weight.bake(net).done == ["0", "2", "4", "6"]
+        assert torch.equal(net(X), before)
+    assert {n: p.shape for n, p in net.state_dict().items()} == plain
+
+
+def test_a_transposed_convolution_counts_its_outputs_on_its_second_axis():
+    net = model()
+    assert nk.weight.apply(net, "weight-norm").done == ["0", "2", "4", "6"]
+    assert net[2].parametrizations.weight[0].g.shape == (6,)
+    nk.weight.bake(net)
+    assert nk.weight.apply(net, "weight-standardization").left == {"2": "its outputs are on axis 1", "5": "a vector"}
+
+
+def test_they_compose_and_are_saved_with_the_model():
+    net = model()
+    nk.weight.apply(net, "weight-conditioning", where=nn.Linear, mode="column")
+    nk.weight.apply(net, "sigma-reparam", where=nn.Linear)
+    assert [type(p).__name__ for p in net[4].parametrizations.weight] == ["WeightConditioning", "SigmaReparam"]
+    twin = copy.deepcopy(net).eval()
+    assert torch.equal(twin(X), net.eval()(X))
+    with torch.no_grad():
+        for p in twin.parameters():
+            p.mul_(2)
+    twin.load_state_dict(net.state_dict())
+    assert torch.equal(twin(X), net(X))
+    with parametrize.cached():
+        assert net[4].weight is net[4].weight
+
+
+def test_a_tied_weight_is_left():
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
+    net[2].weight = net[0].weight
+    table = nk.weight.apply(net, "weight-norm")
+    assert table.done == ["1"]
+    assert table.left == {"0": "shared with 2", "2": "shared with 0"}
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"name": "rmsnorm"}, "must be one of"),
+        ({"name": "weight-nrm"}, "weight-norm"),
+        ({"name": "weight-norm", "where": "7"}, "fits no layer"),
+        ({"name": "weight-norm", "where": nn.LayerNorm}, "a vector"),
+        ({"name": "weight-norm", "where": ["0", "5"]}, "does not fit '5': a vector"),
+        ({"name": "weight-standardization", "where": "2"}, "axis 1"),
+        ({"name": "weight-compander", "where": "0", "a": 0.01}, "larger a"),
+    ],
+)
+def test_what_does_not_fit_is_named_and_nothing_is_done(options, message):
+    net = model()
+    with pytest.raises(ValueError, match=message):
+        nk.weight.apply(net, **options)
+    assert not any(parametrize.is_parametrized(m) for m in net.modules())
+
+
+def test_it_is_put_on_whole_or_not_at_all(monkeypatch):
+    net = model()
+    before = dict(net.named_parameters())
+    reset, calls = nk.SigmaReparam.reset, []
+
+    def fails(self, raw):
+        calls.append(raw)
+        if len(calls) == 3:
+            raise RuntimeError("no singular values")
+        reset(self, raw)
+
+    monkeypatch.setattr(nk.SigmaReparam, "reset", fails)
+    with pytest.raises(RuntimeError, match="singular"):
+        nk.weight.apply(net, "sigma-reparam")
+    assert not any(parametrize.is_parametrized(m) for m in net.modules())
+    assert {name: id(p) for name, p in net.named_parameters()} == {name: id(p) for name, p in before.items()}
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*is deprecated")
+@pytest.mark.parametrize("wrap", [nn.utils.weight_norm, parametrizations.weight_norm])
+@pytest.mark.parametrize("dim", [0, None])
+def test_checkpoints_of_torchs_weight_norm_load(wrap, dim):
+    theirs = nn.Sequential(wrap(nn.Linear(4, 8), dim=dim), nn.ReLU(), wrap(nn.Conv1d(8, 3, 1), dim=dim))
+    with torch.no_grad():
+        for p in theirs.parameters():
+            p.add_(torch.rand_like(p))
+    ours = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Conv1d(8, 3, 1))
+    nk.weight.apply(ours, "weight-norm", dim=dim)
+    ours.load_state_dict(theirs.state_dict())
+    for at in (0, 2):
+        torch.testing.assert_close(ours[at].weight, _computed(theirs[at]))
+    nk.weight.bake(ours)
+    ours.load_state_dict(theirs.state_dict())
+    torch.testing.assert_close(ours[0].weight, _computed(theirs[0]))
+
+
+def _computed(layer):
+    for hook in layer._forward_pre_hooks.values():  # the old weight norm computes its weight before a pass
+        hook(layer, None)
+    return layer.weight
+
+
+def test_weights_are_projected_after_every_step():
+    net = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 2))
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
+    lengths = [net[at].weight.norm().item() for at in (0, 2)]
+    projection = nk.weight.project(net, optimizer, "normalize-and-project")
+    assert projection.table.left["4"] == "the last layer"
+    for _ in range(3):
+        optimizer.zero_grad()
+        net(torch.randn(5, 4)).square().sum().backward()
+        optimizer.step()
+        assert [net[at].weight.norm().item() for at in (0, 2)] == pytest.approx(lengths, rel=1e-6)
+    projection.remove()
+    optimizer.step()
+    assert net[0].weight.norm().item() != pytest.approx(lengths[0], rel=1e-4)
+
+
+def test_ngpts_axes_are_told_by_a_function_and_a_model_may_project_itself():
+    net = nn.Sequential(nn.Linear(4, 8, bias=False), nn.Linear(8, 4, bias=False))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    nk.weight.project(net, optimizer, "ngpt-weights", where=nn.Linear, dim=lambda name, w: list(w.shape).index(4))
+    torch.testing.assert_close(net[0].weight.norm(dim=1), torch.ones(8))
+    torch.testing.assert_close(net[1].weight.norm(dim=0), torch.ones(8))
+    decoder = nk.Decoder(vocab=11, dim=8, depth=1, heads=2, placement="ngpt")
+    optimizer = torch.optim.SGD(decoder.parameters(), lr=0.1)
+    nk.weight.project(decoder, optimizer)
+    decoder(torch.randint(11, (2, 5))).square().sum().backward()
+    optimizer.step()
+    torch.testing.assert_close(decoder.get_parameter("layers.0.feedforward.up.weight").norm(dim=1), torch.ones(64))
+
+
+@pytest.mark.parametrize("name", [None, "weight-norm", "rmsnorm"])
+def test_what_is_no_projection_is_named(name):
+    net = nn.Linear(4, 4)
+    with pytest.raises(ValueError, match="project"):
+        nk.weight.project(net, torch.optim.SGD(net.parameters(), lr=0.1), name)
+
+
+def test_regularizers_collect_over_a_model():
+    net = model()
+    w = [net[at].weight for at in (0, 2, 4, 6)]
+    group = nk.weight.regularize(net, "group-orthogonality", num_groups=2, where=nn.Conv2d, strength=0.5)
+    torch.testing.assert_close(group(), 0.5 * nk.GroupOrthogonality(2)(w[0]))
+    spectral = nk.weight.regularize(net, "spectral-regularizer", n_power_iterations=0)
+    want = sum((torch.linalg.matrix_norm(v.flatten(1), 2) ** 2 - 1) ** 2 for v in w)
+    torch.testing.assert_close(spectral(), want + sum(net[at].bias.square().sum() ** 2 for at in (0, 2, 4, 6)))
+    start = nk.weight.regularize(net, "wasserstein-init-regularizer")
+    assert len(start.table.done) == 10
+    assert float(start()) == 0
+    with torch.no_grad():
+        net[6].weight.copy_(net[6].weight.flatten()[torch.randperm(20)].view(4, 5))
+    assert float(start()) == 0
+    relevance = nk.weight.regularize(net, "relevance-penalty", gamma=0.1)
+    assert float(relevance()) == 0
+    net(X).sum().backward()
+    want = 0.1 * sum((torch.exp(-p.grad.abs()) * p.square()).sum() for p in net.parameters())
+    torch.testing.assert_close(relevance(), want)
+    with pytest.raises(ValueError, match="no loss on weights"):
+        nk.weight.regularize(net, "bnpo")
