@@ -154,6 +154,11 @@ import normkit.gradient.sinkgd as _sinkgd
 import normkit.gradient.stable_spam as _stable_spam
 import normkit.gradient.swan as _swan
 import normkit.gradient.wd_scaling as _wd_scaling
+import normkit.inference.cema_filter as _cema_filter
+import normkit.inference.gaussian_normality as _gaussian_normality
+import normkit.inference.lineas as _lineas
+import normkit.inference.nearest_mean as _nearest_mean
+import normkit.inference.test_batch_renorm as _test_batch_renorm
 import normkit.loss.conr as _conr
 import normkit.loss.delta_l as _delta_l
 import normkit.loss.density_normalized_edge_loss as _density_normalized_edge_loss
@@ -165,6 +170,7 @@ import normkit.loss.nkd as _nkd
 import normkit.loss.ps_kd as _ps_kd
 import normkit.loss.reward_transform as _reward_transform
 import normkit.loss.sigmoid_loss as _sigmoid_loss
+import normkit.loss.storm_features as _storm_features
 import normkit.loss.storm_rescaler as _storm_rescaler
 import normkit.loss.uskd as _uskd
 import normkit.residual.deepnorm as _deepnorm
@@ -233,9 +239,15 @@ from normkit.catalog import method as method
 from normkit.catalog import methods as methods
 from normkit.gradient import param_groups as param_groups
 from normkit.gradient.adamp import Groups
+from normkit.inference import RejectionSampling as RejectionSampling
+from normkit.inference import steered as steered
+from normkit.inference import steering_loss as steering_loss
+from normkit.inference.adaptive_weighted_rejection_sampling import Sampled
 from normkit.inference.ausuc import AUSUC
+from normkit.inference.cema_filter import Kept
 from normkit.inference.hubness import Hubness
 from normkit.inference.local_normalization_distortion import Distortion
+from normkit.inference.pcb_merge import Merged
 from normkit.inference.residual_ebm_bounds import Bounds
 from normkit.inference.residual_ebm_resample import Resampled
 from normkit.kinds import Estimator as Estimator
@@ -322,6 +334,7 @@ __all__ = [
     "Branch",
     "BroadcastResidual",
     "CCNorm",
+    "CEMAFilter",
     "CRMSNorm",
     "CSNorm",
     "Card",
@@ -373,6 +386,7 @@ __all__ = [
     "Galerkin",
     "GatedLinear",
     "GatedRMSNorm",
+    "GaussianNormality",
     "GemmaRMSNorm",
     "GeneralizedGaussianInit",
     "GhostBatchNorm",
@@ -410,6 +424,7 @@ __all__ = [
     "LayerNormTuning",
     "LigerAttention",
     "Lightning",
+    "LinEAS",
     "LlamaRMSNorm",
     "LocalResponseNorm",
     "Loss",
@@ -431,6 +446,7 @@ __all__ = [
     "NDLoss",
     "NFBlock",
     "NGPTWeights",
+    "NearestMean",
     "NorMuon",
     "Norm",
     "NormAwareLinear",
@@ -464,6 +480,7 @@ __all__ = [
     "Recurrent",
     "RegionNormBasic",
     "RegionNormLearnable",
+    "RejectionSampling",
     "RelevanceDecay",
     "RelevancePenalty",
     "Repair",
@@ -493,6 +510,7 @@ __all__ = [
     "SpectralRegularizer",
     "StableSPAM",
     "StainNorm",
+    "StormFeatures",
     "StormRescaler",
     "SubSpectralNorm",
     "SwitchNorm1d",
@@ -504,6 +522,7 @@ __all__ = [
     "TLEGLayerNorm",
     "TLEGLinear",
     "TensorMinMaxNorm",
+    "TestBatchRenorm",
     "TransNormer",
     "Transform",
     "TransformerLayer",
@@ -518,6 +537,7 @@ __all__ = [
     "WideNet",
     "Wiring",
     "ZeroMeanLinear",
+    "adaptive_weighted_rejection_sampling",
     "alds_allocate",
     "alds_error",
     "answer_choice_normalization",
@@ -560,6 +580,7 @@ __all__ = [
     "panda_operation_norm",
     "panda_path_probability",
     "param_groups",
+    "pcb_merge",
     "per_class_gradient_normalization",
     "pit_calibration_error",
     "pit_entropy",
@@ -576,6 +597,8 @@ __all__ = [
     "score_normalization",
     "snnk_exponential",
     "statistics",
+    "steered",
+    "steering_loss",
     "storm_loss",
     "storm_meta_loss",
     "unselectable_keys",
@@ -752,6 +775,12 @@ class AdaptiveLayerNorm(_adaptive_layernorm.AdaptiveLayerNorm):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor, condition: Tensor) -> Tensor: ...
+
+def adaptive_weighted_rejection_sampling(
+    log_probs: Tensor, accept: Tensor, gumbel: Tensor, *, max_rejects: int | None = None
+) -> Sampled:
+    """Draw tokens without replacement until one is accepted, and weight it so that the mass accepted is estimated."""
+    ...
 
 class AdversarialAttention(_adversarial_attention.AdversarialAttention):
     """Weigh the tokens of a text by an additive score, and in training also under an attack on these scores."""
@@ -1130,6 +1159,22 @@ class CCNorm(_ccnorm.CCNorm):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+class CEMAFilter(_cema_filter.CEMAFilter):
+    """Keep samples whose prediction is neither too unsure nor like those before it."""
+    def __init__(
+        self,
+        num_classes: int,
+        *,
+        high: float = 0.4,
+        low: float | None = None,
+        factor: float = 0.6,
+        warmup: int | None = None,
+        similarity: float | None = 0.05,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, logits: Tensor) -> Kept: ...
 
 def cema_loss(
     logits: Tensor,
@@ -2026,6 +2071,19 @@ class FusedRMSNormGated(GatedRMSNorm):
     ) -> None: ...
     def __call__(self, x: Tensor, gate: Tensor | None = None) -> Tensor: ...
 
+class GaussianNormality(_gaussian_normality.GaussianNormality):
+    """Fit one Gaussian to features of normal samples, and return how far a sample lies from its mean."""
+    def __init__(
+        self,
+        num_features: int | None = None,
+        *,
+        reduction: str | None = None,
+        variance_threshold: float = 0.95,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, features: Tensor) -> Tensor: ...
+
 def gaussian_normality_threshold(*, num_features: int, probability: float = 0.9973) -> Tensor:
     """Return the distance from the mean that a Gaussian sample stays below with a probability."""
     ...
@@ -2845,6 +2903,19 @@ class Lightning(_lightning.Lightning):
         self, q: Tensor, k: Tensor, v: Tensor, gate: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor: ...
 
+class LinEAS(_lineas.LinEAS):
+    """Map activations by a learned gain and shift, so that their distribution becomes another one."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        sparsity: float = 0.0,
+        group_sparsity: float = 0.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
 def local_dimension(data: Tensor, reference: Tensor, *, k: int = 20, estimator: str = "moments") -> Tensor:
     """Estimate how fast the number of neighbours grows with their distance, around each point."""
     ...
@@ -3081,6 +3152,19 @@ class NDLoss(_nd_loss.NDLoss):
     ) -> None: ...
     def __call__(self, features: Tensor, teacher_features: Tensor, target: Tensor) -> Tensor: ...
 
+class NearestMean(_nearest_mean.NearestMean):
+    """Keep the mean feature of each class, and score a sample by how near it is to each."""
+    def __init__(
+        self,
+        num_features: int,
+        num_classes: int,
+        *,
+        normalize: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, features: Tensor) -> Tensor: ...
+
 class NFBlock(_nf_block.NFBlock):
     """Add a bottleneck of standardized convolutions to the stream, scaled so that its variance is known."""
     def __init__(
@@ -3279,6 +3363,12 @@ def panda_operation_norm(previous: Tensor, sums: Tensor, counts: Tensor) -> Tens
 
 def panda_path_probability(norms: Tensor, *, tau: float = 0.5) -> Tensor:
     """Return the probability to draw each operation of an edge: its gradient's share, mixed with an equal one."""
+    ...
+
+def pcb_merge(
+    task_vectors: Tensor, *, ratio: float = 0.1, scale: float | Sequence[float] = 1.0, variant: str = "paper"
+) -> Merged:
+    """Average what fine-tuning changed, each parameter weighted by its own size and by what the other tasks want."""
     ...
 
 class PCNorm(_pcnorm.PCNorm):
@@ -4346,6 +4436,22 @@ class StainNorm(_stain_norm.StainNorm):
     ) -> None: ...
     def __call__(self, image: Tensor) -> Tensor: ...
 
+class StormFeatures(_storm_features.StormFeatures):
+    """Describe each sample by its loss and confidence over passes with dropout, and by where they lie in its class."""
+    def __init__(
+        self,
+        num_classes: int,
+        *,
+        window: int = 1,
+        batch_size: int,
+        separate: bool = True,
+        categories: bool = True,
+        agreement: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, losses: Tensor, logits: Tensor, target: Tensor) -> Tensor: ...
+
 def storm_loss(losses: Tensor, weights: Tensor, *, normalize: bool = True) -> Tensor:
     """Multiply each loss by its weight, then all by one number, so that they sum to what they did before."""
     ...
@@ -4464,6 +4570,19 @@ class TensorMinMaxNorm(_tensor_minmax_norm.TensorMinMaxNorm):
         *,
         sync: bool = False,
         process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class TestBatchRenorm(_test_batch_renorm.TestBatchRenorm):
+    """Normalize by the running statistics, but let gradients flow as through the batch's own."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-05,
+        momentum: float = 0.1,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
