@@ -14,7 +14,7 @@ class EvoNormB(Running, Norm):
     """Divide by the larger of the batch's deviation and a rival made of the sample; the classes differ in the rival."""
 
     running_var: Tensor | None
-    unbiased = True  # which variance is tracked
+    unbiased: bool = True  # which variance is tracked
     least_axes = 2
 
     def __init__(

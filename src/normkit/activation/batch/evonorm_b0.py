@@ -21,6 +21,7 @@ def _timm(features: int) -> nn.Module:
     shape="N C +",
     over="N *",
     replaces=("batchnorm",),
+    dialects={"unbiased": (False, True)},
     provenance="the authors' TensorFlow code, restated",
     peer=_timm,
 )
@@ -41,6 +42,7 @@ class EvoNormB0(EvoNormB):
         momentum: share of the NEW batch in ``running_var``.
         affine: learn ``weight`` and ``bias``; ``v`` belongs to the non-linearity and is there in any case.
         apply_act: without it the layer is only weight * x + bias, as in the authors' code.
+        unbiased: track the variance that is divided by n - 1, as timm's does.
         sync: join the batch's variance over the processes of ``process_group``.
         process_group: the processes to join, default all.
 
@@ -48,13 +50,12 @@ class EvoNormB0(EvoNormB):
 
     Evolving Normalization-Activation Layers (Liu, Brock, Simonyan, Le, 2020), arXiv 2004.02967.
 
-    The biased variance is tracked, as in the authors' code; timm tracks the unbiased one. A batch with NaN or infinity
+    The biased variance is tracked, as in the authors' code, unless ``unbiased``. A batch with NaN or infinity
     enters ``running_var``, as in torch's BatchNorm.
     """
 
     v: Tensor
     least_axes = 3
-    unbiased = False
 
     def __init__(
         self,
@@ -64,10 +65,12 @@ class EvoNormB0(EvoNormB):
         momentum: float = 0.1,
         affine: bool = True,
         apply_act: bool = True,
+        unbiased: bool = False,
         sync: bool = False,
         process_group=None,
     ):
         super().__init__(num_features, eps, momentum, affine, apply_act, sync, process_group)
+        self.unbiased = bool(unbiased)
         if apply_act:
             self.v = nn.Parameter(torch.ones(num_features))
         else:

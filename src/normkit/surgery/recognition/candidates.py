@@ -84,7 +84,7 @@ def _dialects(card: Card, extent: tuple[int, ...], last: bool, numbers: Sequence
     fixed: dict[str, Any] = {} if width is None else {width.name: extent[0] if len(extent) == 1 else extent}
     choices: dict[str, Sequence[Any]] = {}
     takes = card.signature.parameters
-    for name in ("affine", "bias", "track_running_stats"):
+    for name in ("affine", "bias", "track_running_stats", "apply_act"):
         if name in takes and isinstance(takes[name].default, bool):
             choices[name] = (True, False)
     if "channels_last" in takes:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from normkit import catalog
 from normkit.surgery.recognition import candidates, solve, specimen
 from normkit.surgery.recognition.candidates import Candidate
 from normkit.surgery.recognition.inputs import Shape, draw, shapes
@@ -34,7 +37,9 @@ class Match:
 
     ``name`` and ``kwargs`` build it by :func:`normkit.create`; ``module`` is it, with the parameters carried over.
     ``error`` is the largest difference in each type, relative to the largest number of its row; ``evidence`` says what
-    was tried. Where there is no match, ``name`` is None and ``why_not`` speaks of the nearest candidate.
+    was tried. ``carried`` names each of its tensors and the module's that it took; ``behind`` the module's own layers
+    that act on what was normalized, such as timm's activations, which ``module`` has as well, behind the norm. Where
+    there is no match, ``name`` is None and ``why_not`` speaks of the nearest candidate.
     """
 
     kind: str
@@ -45,20 +50,21 @@ class Match:
     evidence: list[str] = field(default_factory=list)
     why_not: str | None = None
     carried: dict[str, str] = field(default_factory=dict)
+    behind: list[str] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return self.name is not None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, without the module."""
-        names = ("kind", "name", "kwargs", "error", "evidence", "why_not", "carried")
+        names = ("kind", "name", "kwargs", "error", "evidence", "why_not", "carried", "behind")
         return {name: getattr(self, name) for name in names}
 
     def __str__(self) -> str:
         if not self:
             return f"{self.kind}: not recognized: {self.why_not}"
         written = ", ".join(f"{k}={v!r}" for k, v in self.kwargs.items())
-        return f"{self.kind}: {self.name}({written})"
+        return f"{self.kind}: {' + '.join([f'{self.name}({written})', *self.behind])}"
 
 
 class Recognized(Mapping[str, Match]):
@@ -163,8 +169,7 @@ def _again(match: Match, module: nn.Module) -> Match:
     """The same verdict for another module of the same kind, with its own numbers."""
     if match.name is None or match.module is None:
         return match
-    made = _carried(match.name, match.kwargs, match.carried, module)
-    return Match(match.kind, match.name, match.kwargs, made, match.error, match.evidence, None, match.carried)
+    return dataclasses.replace(match, module=_carried(match, module))
 
 
 def _may_be(module: nn.Module) -> bool:
@@ -187,8 +192,6 @@ def _looks_so(module: nn.Module) -> bool:
 
 def widths(model: nn.Module, example: Any) -> dict[str, int]:
     """Return the size of the last axis that each module of a copy of the model is called with."""
-    import copy
-
     found: dict[str, int] = {}
     twin = copy.deepcopy(model).eval()
     for name, part in twin.named_modules():
@@ -216,7 +219,8 @@ def examine(module: nn.Module, width: int | None = None) -> Match:
         return match
     try:
         with quiet():
-            return _explained(module, match, width)
+            found = _explained(module, match, width)
+            return found or _explained(module, match, width, behind) if (behind := _behind(module)) else found
     except Differs as difference:
         match.why_not = str(difference)
     except Exception as error:  # what somebody's module raises while it is probed
@@ -224,17 +228,34 @@ def examine(module: nn.Module, width: int | None = None) -> Match:
     return match
 
 
-def _explained(module: nn.Module, match: Match, width: int | None) -> Match:
+def _behind(module: nn.Module) -> list[str]:
+    """A module's own layers without parameters, which may act on what was normalized."""
+    children = dict(module.named_children())
+    bare = all(not specimen.tensors(child) and not isinstance(child, nn.Dropout) for child in children.values())
+    return [name for name, child in children.items() if not isinstance(child, nn.Identity)] if bare else []
+
+
+def _without(module: nn.Module, behind: Sequence[str]) -> nn.Module:
+    """A copy of a module that leaves out some of its layers."""
+    bare = copy.deepcopy(module)
+    for name in behind:
+        setattr(bare, name, nn.Identity())
+    return bare
+
+
+def _explained(module: nn.Module, match: Match, width: int | None, behind: Sequence[str] = ()) -> Match:
+    bare = _without(module, behind) if behind else module
     nearest = (math.inf, "it takes no input of the shapes that were tried")
     needed, possible = specimen.further(module)
     extents = [(width,)] if width else specimen.extents(module)
     for extent in extents:
         for further in range(needed, min(possible, 1) + 1) if needed else (1, 0) if possible else (0,):
+            taken = _taken(bare, shapes(extent), further)
             for last in (True, False):
-                there = _taken(module, [s for s in shapes(extent) if s.last == last], further)
-                if not there:
+                there = [shape for shape in taken if shape.last == last]
+                if not _whole(there, taken):
                     continue
-                far, why = _try_all(module, match, there, further)
+                far, why = _try_all(_Probe(bare, there, further, module, behind), match)
                 if match:
                     return match
                 if far <= nearest[0]:
@@ -243,6 +264,11 @@ def _explained(module: nn.Module, match: Match, width: int | None) -> Match:
             break
     match.why_not = nearest[1]
     return match
+
+
+def _whole(there: Sequence[Shape], taken: Sequence[Shape]) -> bool:
+    """Whether shapes with the vector on one side are what a module is for: not matrices alone, where it takes more."""
+    return bool(there) and max(len(s.sizes) for s in there) >= min(3, max(len(s.sizes) for s in taken))
 
 
 def _taken(module: nn.Module, tried: Sequence[Shape], further: int) -> list[Shape]:
@@ -266,17 +292,17 @@ def _call(module: nn.Module, shape: Shape, further: int, dtype: torch.dtype, mod
         return False
 
 
-def _try_all(module: nn.Module, match: Match, there: Sequence[Shape], further: int) -> tuple[float, str]:
+def _try_all(probe: _Probe, match: Match) -> tuple[float, str]:
     """Fill the match if a candidate is verified; else return how near the nearest came, and what differs there."""
-    probe = _Probe(module, there, further)
     nearest, why = math.inf, "no method of the catalogue computes this"
-    numbers = [v for v in vars(module).values() if type(v) is int]
-    for candidate in candidates.candidates(there[0].extent, there[0].last, further, numbers):
+    numbers = [v for v in vars(probe.module).values() if type(v) is int]
+    shape = probe.there[0]
+    for candidate in candidates.candidates(shape.extent, shape.last, probe.further, numbers):
         for far, carried in probe.screened(candidate):
             if far > LIKELY:
                 continue
             try:
-                if _complete(module, match, probe, candidate, carried):
+                if _complete(match, probe, candidate, carried):
                     return 0.0, ""
             except Differs as difference:
                 if far < nearest:
@@ -284,11 +310,32 @@ def _try_all(module: nn.Module, match: Match, there: Sequence[Shape], further: i
     return nearest, why
 
 
-class _Probe:
-    """What a module makes of a few inputs, to be compared with what candidates make of them."""
+class Followed(nn.Module):
+    """A norm, and the layers of somebody's module that act on what it gives."""
 
-    def __init__(self, module: nn.Module, there: Sequence[Shape], further: int):
+    def __init__(self, norm: nn.Module, layers: Sequence[nn.Module]):
+        super().__init__()
+        self.norm, self.layers = norm, nn.ModuleList(layers)
+
+    def forward(self, x: Tensor, *others: Tensor) -> Tensor:
+        """Normalize, then go on."""
+        y = self.norm(x, *others)
+        for layer in self.layers:
+            y = layer(y)
+        return y
+
+
+class _Probe:
+    """What a module makes of a few inputs, to be compared with what candidates make of them.
+
+    ``module`` is without the layers ``behind`` that the ``whole`` has.
+    """
+
+    def __init__(
+        self, module: nn.Module, there: Sequence[Shape], further: int, whole: nn.Module, behind: Sequence[str] = ()
+    ):
         self.module, self.there, self.further = module, there, further
+        self.whole, self.behind = whole, behind
         self.exact = (
             torch.float64 if _call(module, there[0], further, torch.float64, module.training) else torch.float32
         )
@@ -323,6 +370,14 @@ class _Probe:
         numbers = "large" if candidate.constants else "normal"
         for carried in candidates.carryings(made.tensors, self.theirs.tensors):
             yield self.far(candidate, carried, {}, (numbers,)), carried
+
+    def explanation(self, candidate: Candidate, carried: Mapping[str, str]) -> tuple[nn.Module, dict[str, str]]:
+        """A candidate with the layers that the whole module has behind it, and the names of its tensors there."""
+        made = candidate.build()
+        if not self.behind:
+            return made, dict(carried)
+        layers = [copy.deepcopy(self.whole.get_submodule(name)) for name in self.behind]
+        return Followed(made, layers), {f"norm.{ours}": theirs for ours, theirs in carried.items()}
 
     def far(
         self, candidate: Candidate, carried: Mapping[str, str], more: Mapping[str, Any], kinds: Sequence[str]
@@ -360,30 +415,29 @@ def _carry(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], carried: Ma
         ours[name].copy_(theirs[source].reshape(ours[name].shape))
 
 
-def _complete(module: nn.Module, match: Match, probe: _Probe, candidate: Candidate, carried: dict[str, str]) -> bool:
+def _complete(match: Match, probe: _Probe, candidate: Candidate, carried: dict[str, str]) -> bool:
     """Solve for the constants, verify, and settle the rounding of half precision."""
-    solved = _solved(module, probe, candidate, carried)
-    momentum = _momentum(module, probe, candidate, carried, solved)
-    arguments = {**candidate.arguments, **solved, **momentum}
-    explained = Candidate(candidate.card, arguments).build()
+    solved = _solved(probe, candidate, carried)
+    arguments = {**candidate.arguments, **solved, **_momentum(probe, candidate, carried, solved)}
     benign = probe.far(Candidate(candidate.card, arguments), carried, {}, ("normal",))
     unit = UNIT[torch.float32] if benign > 1e-11 else UNIT[torch.float64]
-    verdict = verify(module, explained, carried, probe.there, probe.further, unit)
-    arguments, halves = _rounded(module, candidate, arguments, carried, probe)
-    match.name, match.kwargs, match.carried = candidate.card.name, _told(candidate, arguments), carried
-    match.module = _carried(match.name, match.kwargs, carried, module)
+    explained, names = probe.explanation(Candidate(candidate.card, arguments), carried)
+    verdict = verify(probe.whole, explained, names, probe.there, probe.further, unit)
+    arguments, halves = _rounded(probe, candidate, arguments, carried)
+    match.name, match.kwargs = candidate.card.name, _told(candidate, arguments)
+    match.carried, match.behind, match.why_not = carried, list(probe.behind), None
+    match.module = _carried(match, probe.whole)
     match.error = {**verdict.error, **{str(h.dtype)[6:]: h.units * UNIT[h.dtype] for h in halves}}
     match.evidence = verdict.evidence + [
         f"{str(h.dtype)[6:]}: {h.other:.1%} of the results have other bits; theirs are at most {h.units:.1f} units off"
         for h in halves
     ]
-    match.why_not = None
     return True
 
 
-def _solved(module: nn.Module, probe: _Probe, candidate: Candidate, carried: dict[str, str]) -> dict[str, Any]:
+def _solved(probe: _Probe, candidate: Candidate, carried: Mapping[str, str]) -> dict[str, Any]:
     """The constants, as they would be written; what the module itself holds is tried first."""
-    held = [getattr(module, name, None) for name in ("eps", "variance_epsilon", "epsilon", "norm_eps")]
+    held = [getattr(probe.module, name, None) for name in ("eps", "variance_epsilon", "epsilon", "norm_eps")]
     found: dict[str, Any] = {}
 
     def far(**more: float) -> float:
@@ -408,14 +462,14 @@ def _written(far: Callable[[float], float]) -> float:
 
 
 def _momentum(
-    module: nn.Module, probe: _Probe, candidate: Candidate, carried: Mapping[str, str], solved: Mapping[str, Any]
+    probe: _Probe, candidate: Candidate, carried: Mapping[str, str], solved: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The share of the new batch in running estimates, from how far one call moves them."""
     learned = dict(candidate.build().named_parameters())
     kept = [(ours, theirs) for ours, theirs in carried.items() if ours not in learned]
     if "momentum" not in candidate.card.signature.parameters or not kept or True not in probe.modes:
         return {}
-    theirs = Specimen(module, probe.exact, seed=1).train(True)
+    theirs = Specimen(probe.module, probe.exact, seed=1).train(True)
     ours = Specimen(candidate.build(**solved, momentum=1.0), torch.float64, drawn=False).train(True)
     _carry(ours.tensors, theirs.tensors, carried)
     before = {name: theirs.tensors[name].double().clone() for _, name in kept}
@@ -429,22 +483,21 @@ def _momentum(
     share = float((step / whole).median())
     if not 0 <= share <= 1:
         raise Differs(f"{source} moves by {share:.3g} of a batch")
-    none = (
-        candidate.card.signature.parameters["momentum"].default is not None and getattr(module, "momentum", 0) is None
-    )
-    return {"momentum": None if none else next(solve.written(share))}
+    averages = getattr(probe.module, "momentum", 0) is None
+    return {"momentum": None if averages else next(solve.written(share))}
 
 
 def _rounded(
-    module: nn.Module, candidate: Candidate, arguments: dict[str, Any], carried: dict[str, str], probe: _Probe
+    probe: _Probe, candidate: Candidate, arguments: dict[str, Any], carried: Mapping[str, str]
 ) -> tuple[dict[str, Any], list[Half]]:
     """Where the method can round half precision in several ways, the one that gives their bits."""
     casts = candidate.card.dialects.get("cast", ())
     ways = [{**arguments, "cast": cast} for cast in casts] or [arguments]
     tried = []
     for way in ways:
-        build = Candidate(candidate.card, way).build
-        halves = [h for dtype in HALVES if (h := half(module, build, carried, probe.there[0], probe.further, dtype))]
+        explained, names = probe.explanation(Candidate(candidate.card, way), carried)
+        tries = (half(probe.whole, explained, names, probe.there[0], probe.further, dtype) for dtype in HALVES)
+        halves = [found for found in tries if found is not None]
         tried.append((sum(h.other for h in halves), way, halves))
     _, way, halves = min(tried, key=lambda one: one[0])
     for h in halves:
@@ -464,16 +517,16 @@ def _told(candidate: Candidate, arguments: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _carried(name: str, kwargs: Mapping[str, Any], carried: Mapping[str, str], module: nn.Module) -> nn.Module:
-    """Build the method with the numbers, the type, the place and the mode of somebody's module."""
-    import normkit
-
+def _carried(match: Match, module: nn.Module) -> nn.Module:
+    """Build what a module was found to be, with its numbers, its type, its place and its mode."""
     theirs = specimen.tensors(module)
-    made = normkit.create(name, **kwargs)
+    made = catalog.find(match.name).create(**match.kwargs)  # type: ignore[arg-type]
     own = next(iter(theirs.values()), None)
     if own is not None:
         made = made.to(device=own.device, dtype=own.dtype)
-    _carry(specimen.tensors(made), theirs, carried)
-    for ours, source in carried.items():
-        specimen.tensors(made)[ours].requires_grad_(theirs[source].requires_grad)
-    return made.train(module.training)
+    ours = specimen.tensors(made)
+    _carry(ours, theirs, match.carried)
+    for name, source in match.carried.items():
+        ours[name].requires_grad_(theirs[source].requires_grad)
+    layers = [module.get_submodule(name) for name in match.behind]
+    return (Followed(made, layers) if layers else made).train(module.training)

@@ -7,7 +7,7 @@ the precision at work.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -341,10 +341,10 @@ class Half(NamedTuple):
 
 
 def half(
-    module: nn.Module, make: Callable[[], nn.Module], carried: Mapping[str, str], shape: Shape, further: int, dtype
+    module: nn.Module, explained: nn.Module, carried: Mapping[str, str], shape: Shape, further: int, dtype
 ) -> Half | None:
     """Compare in a half precision, parameters too; None where somebody's module does not take it."""
-    pair = Pair(module, make(), carried, dtype, seed=5)
+    pair = Pair(module, explained, carried, dtype, seed=5)
     pair.train(False)
     inputs = _inputs(shape, "normal", further, dtype)
     try:
@@ -352,7 +352,7 @@ def half(
     except Exception:
         return None
     ours = pair.ours(*inputs)
-    true = Pair(module, make(), carried, torch.float64, seed=5)
+    true = Pair(module, explained, carried, torch.float64, seed=5)
     _copy(pair, true)
     true.train(False)
     want = true.ours(*[t.double() for t in inputs])
