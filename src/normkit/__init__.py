@@ -21,7 +21,12 @@ HERE = ["Card", "Estimator", "Fitted", "Loss", "Method", "Norm", "Parametrizatio
 HERE += ["card", "catalog", "create", "method", "methods", "ops", "statistics"]
 
 
-WHOLE_MODELS = ["surgery.recognition.recognize", "lab.api"]  # what is done to models: each module's __all__
+WHOLE_MODELS = [
+    "surgery.recognition.recognize",
+    "surgery.swapping",
+    "surgery.fusing",
+    "lab.api",
+]  # what is done to models: each module's __all__
 
 
 @functools.cache

@@ -25,6 +25,8 @@ __all__ = ["Match", "Recognized", "recognize"]
 
 LIKELY = 5e-3  # a candidate whose constants are still unknown may be this far off where they hardly matter
 SURE = 3e-5
+EXACT = (torch.float64, torch.float32)
+ANY = ((16,), (64,))  # widths to be tried where a module tells none
 SMALL = ("normal", "of many sizes", "samples of many sizes", "channels of many sizes")
 OTHER_BITS = 0.02  # the share of results in half precision that may differ by how a sum is ordered
 LAYERS = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.Embedding, nn.EmbeddingBag, nn.RNNBase, nn.RNNCellBase)
@@ -51,13 +53,14 @@ class Match:
     why_not: str | None = None
     carried: dict[str, str] = field(default_factory=dict)
     behind: list[str] = field(default_factory=list)
+    sized: bool = True
 
     def __bool__(self) -> bool:
         return self.name is not None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, without the module."""
-        names = ("kind", "name", "kwargs", "error", "evidence", "why_not", "carried", "behind")
+        names = ("kind", "name", "kwargs", "error", "evidence", "why_not", "carried", "behind", "sized")
         return {name: getattr(self, name) for name in names}
 
     def __str__(self) -> str:
@@ -128,9 +131,12 @@ def recognize(module: nn.Module, example: Any = None) -> Match | Recognized | No
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"recognize: module must be a torch.nn.Module, not {type(module).__name__}")
-    if not is_model(module):
-        return examine(module) or None
-    return Recognized(_sites(module, {} if example is None else widths(module, example)))
+    return table(module, example) if is_model(module) else examine(module) or None
+
+
+def table(model: nn.Module, example: Any = None) -> Recognized:
+    """Return the sites of a model, of whatever size it is."""
+    return Recognized(_sites(model, {} if example is None else widths(model, example)))
 
 
 def is_model(module: nn.Module) -> bool:
@@ -247,8 +253,8 @@ def _explained(module: nn.Module, match: Match, width: int | None, behind: Seque
     bare = _without(module, behind) if behind else module
     nearest = (math.inf, "it takes no input of the shapes that were tried")
     needed, possible = specimen.further(module)
-    extents = [(width,)] if width else specimen.extents(module)
-    for extent in extents:
+    own = [(width,)] if width else specimen.extents(module)
+    for extent in [*own, *ANY]:
         for further in range(needed, min(possible, 1) + 1) if needed else (1, 0) if possible else (0,):
             taken = _taken(bare, shapes(extent), further)
             for last in (True, False):
@@ -257,10 +263,11 @@ def _explained(module: nn.Module, match: Match, width: int | None, behind: Seque
                     continue
                 far, why = _try_all(_Probe(bare, there, further, module, behind), match)
                 if match:
+                    match.sized = extent in own
                     return match
                 if far <= nearest[0]:
                     nearest = far, why
-        if nearest[0] < math.inf and specimen.tensors(module):
+        if extent in own and nearest[0] < math.inf and specimen.tensors(module):
             break
     match.why_not = nearest[1]
     return match
@@ -272,16 +279,12 @@ def _whole(there: Sequence[Shape], taken: Sequence[Shape]) -> bool:
 
 
 def _taken(module: nn.Module, tried: Sequence[Shape], further: int) -> list[Shape]:
-    """The shapes that a module takes, in either mode, and keeps."""
-    found = []
-    for shape in tried:
-        if any(
-            _call(module, shape, further, dtype, mode)
-            for dtype in (torch.float64, torch.float32)
-            for mode in (False, True)
-        ):
-            found.append(shape)
-    return found
+    """The shapes that a module takes and keeps: in both modes, or where there is none such, in either."""
+    modes = [
+        [shape for shape in tried if any(_call(module, shape, further, dtype, mode) for dtype in EXACT)]
+        for mode in (False, True)
+    ]
+    return [shape for shape in modes[0] if shape in modes[1]] or modes[0] or modes[1]
 
 
 def _call(module: nn.Module, shape: Shape, further: int, dtype: torch.dtype, mode: bool) -> bool:

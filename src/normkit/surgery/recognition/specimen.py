@@ -122,13 +122,13 @@ def plain(module: nn.Module) -> dict[str, Any]:
 
 
 def extents(module: nn.Module) -> list[tuple[int, ...]]:
-    """Return the shapes of a vector that a module may be made for: of its tensors, then of its numbers, then any."""
+    """Return the shapes of a vector that a module may be made for: of its tensors, then of its numbers."""
     own = [tuple(n for n in t.shape if n != 1) for t in tensors(module).values()]
     told = [getattr(module, name, None) for name in ("normalized_shape", "shape")]
     own += [tuple(t) for t in told if isinstance(t, tuple | list | torch.Size) and all(isinstance(n, int) for n in t)]
     numbers = sorted({v for v in vars(module).values() if type(v) is int and 1 < v <= 2**17}, reverse=True)
     found = sorted({e for e in own if e}, key=lambda e: (len(e), -max(e)))
-    return list(dict.fromkeys([*found, *((n,) for n in numbers), (16,), (64,)]))[:6]
+    return list(dict.fromkeys([*found, *((n,) for n in numbers)]))[:6]
 
 
 def further(module: nn.Module) -> tuple[int, int]:

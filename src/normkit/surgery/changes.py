@@ -1,0 +1,86 @@
+"""What was done to a model, site by site: a table to print, and plain values to keep."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from torch import nn
+
+Where = str | Iterable[str] | Callable[[str, nn.Module], bool] | None
+
+
+@dataclass(frozen=True)
+class Change:
+    """One site: what it was and became, which tensors went over, how far results differ, and why it was left alone."""
+
+    site: str
+    was: str
+    became: str | None = None
+    carried: tuple[str, ...] = ()
+    difference: float | None = None
+    before: float | None = None
+    after: float | None = None
+    why_not: str | None = None
+
+
+@dataclass(frozen=True)
+class Report(Sequence[Change]):
+    """The changes of one call, and the model that has them."""
+
+    model: nn.Module
+    changes: list[Change] = field(default_factory=list)
+
+    def __getitem__(self, index):
+        return self.changes[index]
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+    @property
+    def done(self) -> list[Change]:
+        """The sites that were changed."""
+        return [change for change in self.changes if change.became is not None]
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Return plain values."""
+        return [asdict(change) for change in self.changes]
+
+    def __str__(self) -> str:
+        rows = [("site", "was", "became", "difference", "time")]
+        rows += [_cells(change) for change in self.changes]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join([*lines, f"{len(self.done)} of {len(self)} sites changed"])
+
+    __repr__ = __str__
+
+
+def _cells(change: Change) -> tuple[str, str, str, str, str]:
+    difference = "" if change.difference is None else f"{change.difference:.0e}"
+    time = f"{1e6 * change.before:.0f} to {1e6 * change.after:.0f} µs" if change.before and change.after else ""
+    return change.site or "(itself)", change.was, change.became or f"left: {change.why_not}", difference, time
+
+
+def chosen(owner: str, where: Where, name: str, module: nn.Module) -> bool:
+    """Whether a site is among those that were asked for: by pattern, by name, or by what a function says."""
+    if where is None:
+        return True
+    if isinstance(where, str):
+        return fnmatch.fnmatchcase(name, where)
+    if callable(where):
+        return bool(where(name, module))
+    return name in tuple(where)
+
+
+def places(model: nn.Module, module: nn.Module) -> list[str]:
+    """Every name by which a model holds a module."""
+    return [name for name, part in model.named_modules(remove_duplicate=False) if part is module]
+
+
+def put(model: nn.Module, name: str, module: nn.Module) -> None:
+    """Put a module in the place of another."""
+    parent, _, child = name.rpartition(".")
+    setattr(model.get_submodule(parent), child, module)

@@ -1,0 +1,170 @@
+"""The same numbers, faster: what a model's norms compute, on the library's kernels."""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normkit.norm import Norm
+from normkit.surgery.changes import Change, Report, Where, chosen, places, put
+from normkit.surgery.recognition.recognize import Match, table
+
+__all__ = ["fuse"]
+
+ROWS, ROUNDS, CALLS = 512, 9, 3
+LEAST = 0.97  # of its own time: what a site must take to be changed, so that noise alone changes none
+
+
+def fuse(
+    model: nn.Module, example: Any = None, *, where: Where = None, inplace: bool = True, training: bool | None = None
+) -> Report:
+    """Put the library's norms where a model has the same ones, and only where they are faster.
+
+    Each kind of site is timed, the old and the new in turn, at the size that it has with the example; where the new one
+    is no faster the site is left alone and the report says so. Names in ``state_dict`` stay, so that checkpoints load
+    and save as before.
+
+    Args:
+        model: any model.
+        example: an input of the model: a tensor, a tuple of arguments or a dictionary of named ones.
+        where: only sites whose name fits a pattern, is in a list, or is let by a function of name and module.
+        inplace: change the model; else a copy, which is the report's ``model``.
+        training: time a forward and a backward pass, not a forward pass alone (as the model's mode is).
+
+    >>> fuse(nn.Sequential(nn.Linear(8, 8), nn.ReLU()))
+    site  was  became  difference  time
+    0 of 0 sites changed
+    """
+    model = model if inplace else copy.deepcopy(model)
+    training = model.training if training is None else training
+    sizes = {} if example is None else inputs_of(model, example)
+    timed: dict[Any, tuple[float, float]] = {}
+    changes, made = [], {}
+    for name, match in table(model, example).found.items():
+        old = model.get_submodule(name)
+        if not chosen("fuse", where, name, old):
+            continue
+        was = str(match).partition(": ")[2]
+        why, new = _replacement(old, match)
+        if new is None:
+            changes.append(Change(name, was, why_not=why))
+            continue
+        shape = sizes.get(name, _shape(match))
+        key = (was, type(old), shape, match.error.get("float32"))
+        if key not in timed:
+            timed[key] = race(old, new, shape, training)
+        before, after = timed[key]
+        if after > LEAST * before:
+            changes.append(Change(name, was, None, (), None, before, after, "it is no faster"))
+            continue
+        made[name] = new
+        difference = max((match.error[t] for t in ("float64", "float32") if t in match.error), default=None)
+        changes.append(Change(name, was, type(new).__name__, tuple(match.carried.values()), difference, before, after))
+    for name, new in made.items():
+        for place in places(model, model.get_submodule(name)):
+            put(model, place, new)
+    return Report(model, changes)
+
+
+def _shape(match: Match) -> tuple[int, ...]:
+    """A size to be timed at where no example tells one."""
+    width = next(value for value in match.kwargs.values() if isinstance(value, int | tuple))
+    extent = width if isinstance(width, tuple) else (width,)
+    last = match.module is None or not match.module.card.shape.image  # type: ignore[union-attr]
+    return (ROWS, *extent) if last else (8, *extent, 14, 14)
+
+
+def _replacement(old: nn.Module, match: Match) -> tuple[str, nn.Module | None]:
+    """The same norm of the library, with the old one's names; or why there is none."""
+    if not match.sized:
+        return "its width is not known; an example tells it", None
+    if isinstance(old, Norm):
+        return "it is the library's already", None
+    if match.behind:
+        return f"it has its {match.behind[0]} behind the norm", None
+    new = match.module
+    if new is None:
+        return "it holds no numbers", None
+    learned = dict(old.named_parameters())
+    for ours, theirs in match.carried.items():
+        if old.state_dict()[theirs].shape != new.state_dict()[ours].shape:
+            return f"its {theirs} has another shape", None
+        if theirs in learned:
+            setattr(new, ours, learned[theirs])  # the parameter itself: an optimizer holds it
+    others = set(old.state_dict()) - set(match.carried.values()) - set(new.state_dict())
+    if others:
+        return f"its {sorted(others)[0]} would be lost", None
+    if any(ours != theirs for ours, theirs in match.carried.items()):
+        _rename(new, match.carried)
+    return "", new
+
+
+def _rename(module: nn.Module, names: dict[str, str]) -> None:
+    """Let a module save and load its tensors under other names."""
+
+    def save(module: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:
+        for ours, theirs in names.items():
+            if prefix + ours in state:
+                state[prefix + theirs] = state.pop(prefix + ours)
+
+    def load(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+        for ours, theirs in names.items():
+            if prefix + theirs in state:
+                state[prefix + ours] = state.pop(prefix + theirs)
+
+    module.register_state_dict_post_hook(save)
+    module.register_load_state_dict_pre_hook(load)
+
+
+def inputs_of(model: nn.Module, example: Any) -> dict[str, tuple[int, ...]]:
+    """Return the shape of the first input of each module of a copy of the model."""
+    found: dict[str, tuple[int, ...]] = {}
+    twin = copy.deepcopy(model).eval()
+    for name, part in twin.named_modules():
+
+        def note(part: nn.Module, inputs: Any, name: str = name) -> None:
+            if inputs and torch.is_tensor(inputs[0]):
+                found.setdefault(name, tuple(inputs[0].shape))
+
+        part.register_forward_pre_hook(note)
+    with torch.random.fork_rng(), torch.no_grad():
+        if isinstance(example, dict):
+            twin(**example)
+        else:
+            twin(*example) if isinstance(example, tuple | list) else twin(example)
+    return found
+
+
+def race(old: nn.Module, new: nn.Module, shape: Iterable[int], training: bool) -> tuple[float, float]:
+    """Return the seconds of a call of each, medians of turns about, on copies."""
+    like = next(iter(old.parameters()), torch.zeros(()))
+    x = torch.randn(tuple(shape), dtype=like.dtype, device=like.device)
+    rivals = [_call(copy.deepcopy(module).train(training), x, training) for module in (old, new)]
+    times: list[list[float]] = [[], []]
+    for turn in range(ROUNDS + 1):
+        for seen, call in zip(times, rivals, strict=True):
+            start = time.perf_counter()
+            for _ in range(CALLS):
+                call()
+            if turn:
+                seen.append((time.perf_counter() - start) / CALLS)
+    return statistics.median(times[0]), statistics.median(times[1])
+
+
+def _call(module: nn.Module, x: Tensor, training: bool) -> Callable[[], None]:
+    x = x.clone().requires_grad_(training)
+    sent = torch.ones_like(x)
+
+    def call() -> None:
+        with torch.set_grad_enabled(training):
+            y = module(x)
+            if training:
+                (y[0] if isinstance(y, tuple) else y).backward(sent)
+
+    return call

@@ -1,0 +1,109 @@
+"""Other norms in a model, by what the old ones compute and not by what they are called."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from normkit import catalog
+from normkit.surgery.changes import Change, Report, Where, chosen, places, put
+from normkit.surgery.recognition import specimen
+from normkit.surgery.recognition.recognize import Followed, Match, Recognized, table
+from normkit.surgery.swap import maker
+
+__all__ = ["swap"]
+
+
+def swap(
+    model: nn.Module,
+    norms: str | Mapping[str, str],
+    *,
+    where: Where = None,
+    example: object = None,
+    inplace: bool = True,
+) -> Report:
+    """Put other norms where a model's are, found by what they compute; all sites or, after an error, none.
+
+    A gain and a shift go over where the new norm has them as well. What a module did besides, such as the activation in
+    timm's norms, stays behind the new norm.
+
+    Args:
+        model: any model.
+        norms: what becomes what, ``{"layernorm": "derf", "batchnorm": "groupnorm:num_groups=8"}``, by names of the
+            catalogue; one name alone replaces all norms.
+        where: only sites whose name fits a pattern (``"*.attn.*"``), is in a list, or is let by a function of name
+            and module.
+        example: an input of the model, which tells the widths of norms without parameters.
+        inplace: change the model; else a copy, which is the report's ``model``.
+
+    >>> model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8))
+    >>> report = swap(model, {"layernorm": "rmsnorm"})
+    >>> model[1]
+    RMSNorm(8, eps=1e-06, p=1.0, affine=True, bias=False, offset=0.0, eps_inside=True, cast='auto')
+    """
+    wanted: dict[str | None, str] = {}
+    if isinstance(norms, Mapping):
+        wanted = {catalog.find(old).card.name: new for old, new in norms.items()}
+    model = model if inplace else copy.deepcopy(model)
+    found = table(model, example)
+    sites = {
+        name: match
+        for name, match in found.found.items()
+        if chosen("swap", where, name, model.get_submodule(name)) and (not wanted or match.name in wanted)
+    }
+    if not sites:
+        asked = " or ".join(map(str, wanted)) or "norm"
+        raise ValueError(f"swap: the model has no {asked} to replace{_there(found)}")
+    made = {name: _replacement(model, name, match, wanted.get(match.name, norms)) for name, match in sites.items()}
+    changes = []
+    for name, (module, carried) in made.items():
+        old = model.get_submodule(name) if name else model
+        for place in places(model, old):
+            put(model, place, module)
+        changes.append(Change(name, str(sites[name]).partition(": ")[2], _called(module), carried))
+    return Report(model, changes)
+
+
+def _there(found: Recognized) -> str:
+    names = sorted({match.name for match in found.found.values() if match.name})
+    return f" there; it has {', '.join(names)}" if names else "; nothing in it was recognized as one"
+
+
+def _called(module: nn.Module) -> str:
+    return str(module.norm if isinstance(module, Followed) else module).split("\n")[0]
+
+
+def _replacement(model: nn.Module, name: str, match: Match, text: object) -> tuple[nn.Module, tuple[str, ...]]:
+    """Build what comes into one place, with the old one's gain and shift, type, device and mode."""
+    old = model.get_submodule(name)
+    card = catalog.card(match.name)  # type: ignore[arg-type]
+    width = match.kwargs.get(card.width.name) if card.width is not None else None
+    if not match.sized:
+        raise ValueError(f"swap: the width of {name} is not known; hand in an example")
+    if not isinstance(width, int):
+        raise ValueError(f"swap: {name} normalizes {width!r}, and only norms of one axis are replaced")
+    first = not card.shape.features_last and not match.kwargs.get("channels_last")
+    new = maker(str(text), first)(width)
+    like = next(iter(specimen.tensors(old).values()), None)
+    if like is not None:
+        new = new.to(device=like.device, dtype=like.dtype)
+    carried = _carry(specimen.tensors(new), match, old)
+    layers = [old.get_submodule(layer) for layer in match.behind]
+    return (Followed(new, layers) if layers else new).train(old.training), carried
+
+
+@torch.no_grad()
+def _carry(ours: Mapping[str, Tensor], match: Match, old: nn.Module) -> tuple[str, ...]:
+    """Let gain and shift go over where both mean the same: they are called so, and begin at the same number."""
+    theirs, carried = specimen.tensors(old), []
+    begun = specimen.tensors(catalog.find(match.name).create(**match.kwargs))  # type: ignore[arg-type]
+    for name, source in match.carried.items():
+        target = next((t for n, t in ours.items() if n.rpartition(".")[2] == name), None)
+        fits = target is not None and name in ("weight", "bias") and target.numel() == theirs[source].numel()
+        if fits and torch.equal(target.float().reshape(-1).cpu(), begun[name].float().reshape(-1).cpu()):  # type: ignore[union-attr]
+            target.copy_(theirs[source].reshape(target.shape))  # type: ignore[union-attr]
+            carried.append(source)
+    return tuple(carried)

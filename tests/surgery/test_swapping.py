@@ -1,0 +1,168 @@
+"""Norms that are found by what they compute are replaced: by another method, or by the same one on the kernels."""
+
+import copy
+
+import pytest
+import torch
+from near_misses import ByNormalize, Layer, Rms
+from torch import nn
+
+import normkit as nk
+from normkit.optional import library
+from normkit.surgery import fusing
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(6, 12)
+        self.one, self.two = Rms(), Layer()
+        self.again = self.one
+        self.down = nn.Linear(12, 3)
+
+    def forward(self, x):
+        return self.down(self.again(self.two(self.one(self.up(x)))))
+
+
+@pytest.fixture
+def net():
+    torch.manual_seed(0)
+    net = Net()
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return net
+
+
+def digest(model):
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_swap_takes_gain_and_shift_over_and_keeps_shared_modules_shared(net):
+    gain, shift = net.two.weight.clone(), net.two.bias.clone()
+    report = nk.swap(net, {"layernorm": "rmsnorm:bias=True", "rmsnorm": "layernorm"})
+    assert isinstance(net.two, nk.RMSNorm)
+    assert torch.equal(net.two.weight, gain)
+    assert torch.equal(net.two.bias, shift)
+    assert isinstance(net.one, nk.LayerNorm)
+    assert net.one is net.again
+    assert [change.site for change in report.done] == ["one", "two"]
+    assert report[1].carried == ("weight", "bias")
+    assert "2 of 2 sites changed" in str(report)
+
+
+def test_a_gain_that_means_something_else_begins_anew(net):
+    nk.swap(net, {"layernorm": "rmsnorm:offset=1"})
+    assert torch.equal(net.two.weight, torch.zeros(12))
+
+
+def test_only_the_sites_that_are_asked_for_change(net):
+    nk.swap(net, "dyt", where="two")
+    assert isinstance(net.two, nk.DyT)
+    assert isinstance(net.one, Rms)
+    nk.swap(net, "dyt", where=lambda name, module: name == "one")
+    assert isinstance(net.again, nk.DyT)
+
+
+def test_a_swap_that_cannot_be_done_leaves_the_model_as_it_was(net):
+    before, modules = digest(net), dict(net.named_modules())
+    for norms, where, words in (
+        ({"layernorm": "batchnorm", "rmsnorm": "rmsnorm"}, None, "does not fit a stream of vectors"),
+        ({"batchnorm": "layernorm"}, None, "the model has no batchnorm to replace there; it has layernorm, rmsnorm"),
+        ("no-such-norm", None, "no method"),
+        ("dyt", "nowhere", "the model has no norm to replace"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            nk.swap(net, norms, where=where)
+        assert same(before, digest(net))
+        assert dict(net.named_modules()) == modules
+
+
+def test_a_copy_is_changed_where_that_is_asked_for(net):
+    report = nk.swap(net, "derf", inplace=False)
+    assert isinstance(net.two, Layer)
+    assert isinstance(report.model.two, nk.Derf)
+
+
+def test_an_activation_behind_a_norm_stays():
+    timm = library("timm")
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), timm.layers.BatchNormAct2d(8))
+    nk.swap(model, {"batchnorm": "groupnorm:num_groups=2"})
+    x = torch.randn(2, 3, 8, 8)
+    torch.testing.assert_close(model(x), torch.relu(nn.functional.group_norm(model[0](x), 2)))
+
+
+def always(*_):
+    return 1.0, 0.5
+
+
+def test_fusing_changes_neither_numbers_nor_names_nor_the_optimizers_parameters(net, monkeypatch):
+    monkeypatch.setattr(fusing, "race", always)
+    before, x, parameters = digest(net), torch.randn(5, 6), dict(net.named_parameters())
+    wanted = net(x)
+    report = nk.fuse(net, x)
+    assert isinstance(net.one, nk.RMSNorm)
+    assert net.again is net.one
+    torch.testing.assert_close(net(x), wanted)
+    assert same(before, digest(net))
+    assert all(parameter is parameters[name] for name, parameter in net.named_parameters())
+    assert [(c.before, c.after) for c in report.done] == [(1.0, 0.5)] * 2
+    assert max(c.difference for c in report.done) < 1e-5
+
+
+def test_checkpoints_keep_the_names_that_they_had(monkeypatch):
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gamma = nn.Parameter(torch.rand(12))
+            self.beta = nn.Parameter(torch.rand(12))
+
+        def forward(self, x):
+            return nn.functional.layer_norm(x, (12,), self.gamma, self.beta)
+
+    monkeypatch.setattr(fusing, "race", always)
+    model = nn.Sequential(nn.Linear(12, 12), Named())
+    before, other = digest(model), copy.deepcopy(model).state_dict()
+    nk.fuse(model)
+    assert same(before, digest(model))
+    other["1.gamma"] = torch.full((12,), 5.0)
+    model.load_state_dict(other)
+    assert model[1].weight.tolist() == [5.0] * 12
+
+
+def test_a_site_that_is_no_faster_is_left_alone(net, monkeypatch):
+    monkeypatch.setattr(fusing, "race", lambda *_: (1.0, 1.0))
+    report = nk.fuse(net)
+    assert not report.done
+    assert {change.why_not for change in report} == {"it is no faster"}
+    assert isinstance(net.two, Layer)
+
+
+def test_a_norm_without_a_width_asks_for_an_example():
+    model = nn.Sequential(nn.Linear(4, 6), ByNormalize(), nn.Linear(6, 2))
+    assert nk.fuse(model)[0].why_not == "its width is not known; an example tells it"
+    with pytest.raises(ValueError, match="the width of 1 is not known; hand in an example"):
+        nk.swap(model, "scalenorm")
+    nk.swap(model, "rmsnorm", example=torch.randn(2, 4))
+    assert model[1].weight.numel() == 6
+
+
+def test_a_fused_model_of_transformers_gives_its_numbers_and_loads_its_checkpoint(monkeypatch):
+    monkeypatch.setattr(fusing, "race", always)
+    transformers = library("transformers")
+    config = transformers.LlamaConfig(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+        vocab_size=50,
+    )  # fmt: skip
+    model = transformers.LlamaForCausalLM(config).eval()
+    tokens = torch.arange(12).reshape(1, 12)
+    with torch.no_grad():
+        wanted, before = model(tokens).logits, digest(model)
+        report = nk.fuse(model, {"input_ids": tokens})
+        assert len(report.done) == 5
+        torch.testing.assert_close(model(tokens).logits, wanted, rtol=1e-5, atol=1e-5)
+    assert same(before, digest(model))
