@@ -265,9 +265,11 @@ from normkit.residual import WholeLayer as WholeLayer
 from normkit.residual import Wiring as Wiring
 from normkit.residual import deepnorm_constants as deepnorm_constants
 from normkit.residual.stream import NormName, Sublayer
+from normkit.surgery.fusing import fuse as fuse
 from normkit.surgery.recognition.recognize import Match as Match
 from normkit.surgery.recognition.recognize import Recognized as Recognized
 from normkit.surgery.recognition.recognize import recognize as recognize
+from normkit.surgery.swapping import swap as swap
 from normkit.transformer import Decoder as Decoder
 from normkit.transformer import Encoder as Encoder
 from normkit.transformer import EncoderDecoder as EncoderDecoder
@@ -563,6 +565,7 @@ __all__ = [
     "el2n",
     "farms",
     "filter_normalization",
+    "fuse",
     "gaussian_normality_threshold",
     "global_magnitude_pruning",
     "grand",
@@ -601,6 +604,7 @@ __all__ = [
     "steering_loss",
     "storm_loss",
     "storm_meta_loss",
+    "swap",
     "unselectable_keys",
 ]
 
@@ -1589,6 +1593,7 @@ class EvoNormB0(_evonorm_b0.EvoNormB0):
         momentum: float = 0.1,
         affine: bool = True,
         apply_act: bool = True,
+        unbiased: bool = False,
         sync: bool = False,
         process_group=None,
         device: torch.device | str | int | None = None,
