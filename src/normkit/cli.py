@@ -20,6 +20,8 @@ from normkit.optional import library
 LIST = "List the methods, one line each."
 SHOW = "Describe one method."
 CHECK = "Hold methods, your own too, to what every method of the catalogue keeps. It needs pytest."
+RECOGNIZE = """Find the norms of a model by what they compute, whatever they are called, and tell each as a method of
+the catalogue with its arguments. Weights are read from safetensors only."""
 DOCTOR = "Tell which versions are installed, which kernels run, and why the others do not."
 
 
@@ -77,6 +79,8 @@ def parser() -> Parser:
     commands.add_parser("show", help="describe one method", description=SHOW).describe = describe_show
     commands.add_parser("bench", help="time methods on this machine").describe = describe_bench
     commands.add_parser("check", help="hold methods to the contract", description=CHECK).describe = describe_check
+    found = commands.add_parser("recognize", help="tell what a model's norms are", description=RECOGNIZE)
+    found.describe = describe_recognize
     found = commands.add_parser("doctor", help="tell what is installed and which kernels run", description=DOCTOR)
     found.describe = describe_doctor
     lab.add_commands(commands)
@@ -140,6 +144,27 @@ def describe_doctor(command: Parser) -> None:
     """Describe ``normkit doctor``."""
     command.add_argument("--json", action="store_true", help="print the findings as JSON")
     command.set_defaults(run=run_doctor)
+
+
+def describe_recognize(command: Parser) -> None:
+    """Describe ``normkit recognize``."""
+    command.add_argument(
+        "model", metavar="MODEL", help="a folder or hub name of transformers, timm:NAME, module:factory"
+    )
+    command.add_argument("--json", action="store_true", help="print the sites as JSON, with what was tried")
+    command.set_defaults(run=run_recognize)
+
+
+def run_recognize(options: argparse.Namespace) -> int:
+    """Print every norm of a model; 1 where one looks like a norm and is not recognized."""
+    from normkit.surgery import models
+    from normkit.surgery.recognition.recognize import table
+
+    found = table(models.load(options.model))
+    print(json.dumps(found.to_dict(), indent=2) if options.json else found)
+    for name, match in {} if options.json else found.rest.items():
+        print(f"{name or 'the model'}: {match.why_not}")
+    return 1 if found.rest else 0
 
 
 def run_check(options: argparse.Namespace) -> int:

@@ -1,0 +1,70 @@
+"""`normkit recognize MODEL`: a model by a word, and what is printed of it."""
+
+import json
+
+import pytest
+
+from normkit import cli
+from normkit.optional import library
+from normkit.surgery import models
+
+
+def llama(folder, weights):
+    transformers = library("transformers")
+    config = transformers.LlamaConfig(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2,
+        vocab_size=50, architectures=["LlamaForCausalLM"],
+    )  # fmt: skip
+    config.save_pretrained(folder)
+    if weights:
+        transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize("weights", [True, False])
+def test_the_norms_of_a_folder_of_transformers_are_told(weights, tmp_path, capsys):
+    assert cli.main(["recognize", llama(tmp_path, weights)]) == 0
+    told = capsys.readouterr().out
+    assert told.count("rmsnorm(dim=32, eps=1e-06)") == 3
+    assert "model.layers.0.input_layernorm" in told
+    assert "3 recognized, 0 not" in told
+
+
+def test_json_says_what_was_tried(capsys):
+    assert cli.main(["recognize", "torch.nn:Identity", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {}
+    assert cli.main(["recognize", "near_misses:Layer", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[""]["evidence"]
+
+
+def test_what_looks_like_a_norm_and_is_none_is_told_with_the_reason(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\n"
+        "class OddNorm(nn.LayerNorm):\n"
+        "    def forward(self, x): return x + super().forward(x)\n"
+        "def model(): return nn.Sequential(nn.Linear(8, 8), OddNorm(8), nn.LayerNorm(8))\n"
+    )
+    assert cli.main(["recognize", "mine:model"]) == 1
+    told = capsys.readouterr().out
+    assert "1 recognized, 1 not" in told
+    assert "1: no method of the catalogue computes this" in told
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("nothing", "there is no model 'nothing': a model is a folder"),
+        ("timm:resnet19", "timm has no model 'resnet19'; nearest: resnet"),
+        ("no_such_module:f", "there is no module 'no_such_module'"),
+        ("json:dumps", "dumps"),
+    ],
+)
+def test_a_word_that_is_no_model_is_refused(word, said):
+    with pytest.raises((ValueError, TypeError), match=said):
+        models.load(word)
+
+
+def test_a_folder_without_a_config_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"holds no config\.json"):
+        models.load(str(tmp_path))
