@@ -254,8 +254,8 @@ def rooms() -> list[str]:
 def methods(pattern: str = "*", *, room: str | None = None, group: str | None = None) -> list[str]:
     """Return the names of the catalogue, sorted, narrowed by a wildcard pattern, a room or a group of a room.
 
-    >>> methods("*rms*")
-    ['crmsnorm', 'rmsnorm', 'srmsnorm']
+    >>> methods("*evonorm-b*")
+    ['evonorm-b0', 'evonorm-b1', 'evonorm-b2']
     """
     _load_others()
     known = {name: (place.room, place.group) for name, place in _files().items()}
@@ -338,29 +338,29 @@ def _found(name: str, kinds: tuple[Kind, ...] = ()) -> Choice | None:
 
 
 def _by_name(name: str) -> Choice | None:
-    plain = _written(name, _files()) or _written(name, _cards)
-    if plain is None:
+    known = _written(name, _files()) or _written(name, _cards)
+    if known is None:
         _load_others()
-        plain = _written(name, _cards)
-    if plain is not None and plain not in _cards:
-        importlib.import_module(_files()[plain].module)
-    return None if plain is None else Choice(_cards[plain])
+        known = _written(name, _cards)
+    if known is not None and known not in _cards:
+        importlib.import_module(_files()[known].module)
+    return None if known is None else Choice(_cards[known])
 
 
 def _written(name: str, known: Iterable[str]) -> str | None:
-    """Return the name among ``known`` that is meant; capitals, dashes and underscores make no difference."""
+    """Return the name among ``known`` that is meant; see :func:`plain`."""
     if name in known:
         return name
-    return next((other for other in known if _plain(other) == _plain(name)), None)
+    return next((other for other in known if plain(other) == plain(name)), None)
 
 
 def _by_alias(name: str, kinds: tuple[Kind, ...] = ()) -> Choice | None:
     """Find a method by another name; of the files, only those that hold the word are imported."""
-    wanted = _plain(name)
-    holding = [other for other, place in _files().items() if f'"{wanted}"' in _plain(place.path.read_text("utf-8"))]
+    wanted = plain(name)
+    holding = [other for other, place in _files().items() if f'"{wanted}"' in plain(place.path.read_text("utf-8"))]
     for other in map(card, dict.fromkeys([*holding, *_cards])):
         for alias, arguments in other.aliases.items():
-            if _plain(alias) == wanted and (not kinds or other.kind in kinds):
+            if plain(alias) == wanted and (not kinds or other.kind in kinds):
                 return Choice(other, arguments)
     return None
 
@@ -430,5 +430,6 @@ def entry_names() -> list[str]:
     return sorted([*(c.entry.__name__ for c in cards), *aliases])
 
 
-def _plain(name: str) -> str:
-    return name.replace("_", "").replace("-", "").lower()
+def plain(name: str) -> str:
+    """A name as it is compared: capitals and dashes make no difference, and "normalization" is "norm"."""
+    return name.replace("_", "").replace("-", "").lower().replace("normalization", "norm")

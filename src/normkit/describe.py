@@ -45,7 +45,8 @@ def chosen(pattern: str, room: str | None, group: str | None) -> list[Card]:
 
 def fits(card: Card, pattern: str) -> bool:
     """Whether a method's name, or another name that it has, is of the pattern."""
-    return any(fnmatch.fnmatch(name.lower(), pattern.lower()) for name in (card.name, *card.aliases))
+    alike = str.lower if "[" in pattern else catalog.plain  # a dash in brackets is a range
+    return any(fnmatch.fnmatch(alike(name), alike(pattern)) for name in (card.name, *card.aliases))
 
 
 def described(card: Card) -> dict[str, Any]:

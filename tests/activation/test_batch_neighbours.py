@@ -157,3 +157,11 @@ def test_frozen_batchnorm_is_torchvisions():
     norm = nk.FrozenBatchNorm(3, 1e-3, dtype=D)
     norm.load_state_dict(peer.state_dict())
     torch.testing.assert_close(norm(rand(2, 3, 4, 5)), peer(rand(2, 3, 4, 5)))
+
+
+def test_mean_only_batchnorm_leaves_the_scale():
+    module, x = moved(nk.create("mean-only-batchnorm", 3, dtype=D)), 3 + 5 * rand(4, 3, 2, 5)
+    want = x - column(x.mean((0, 2, 3))) + column(module.bias)
+    torch.testing.assert_close(module(x), want)
+    torch.testing.assert_close(module.running_mean, 0.1 * x.mean((0, 2, 3)))
+    torch.testing.assert_close(module.eval()(x), x - column(module.running_mean) + column(module.bias))

@@ -46,6 +46,14 @@ def test_adaln_zero_gives_what_a_block_needs():
     torch.testing.assert_close(single(x, condition), (y, gate))
 
 
+def test_adaptive_layernorm_of_diffusers():
+    x, condition = rand(2, 5, 4), rand(2, 6, seed=1)
+    module = moved(nk.AdaLayerNormContinuous(4, 6, dtype=D))
+    scale, shift = (F.silu(condition) @ module.modulation.weight.T + module.modulation.bias).chunk(2, dim=1)
+    h = F.layer_norm(x, (4,), module.weight, module.bias, 1e-5)
+    torch.testing.assert_close(module(x, condition), h * (1 + scale)[:, None] + shift[:, None])
+
+
 def test_adaln_zero_starts_with_closed_gates():
     _, *rest = nk.create("adaln-zero", 4)(torch.randn(2, 3, 4), torch.randn(2, 4))
     assert not any(part.any() for part in rest)
@@ -60,3 +68,9 @@ def test_adaptive_groupnorm_of_the_authors_and_of_diffusers(name):
     scale, shift = F.linear(given, module.modulation.weight, module.modulation.bias)[:, :, None, None].chunk(2, dim=1)
     torch.testing.assert_close(module(x, condition), h * (1 + scale) + shift)
     assert (module.weight is None) == (name == "AdaGroupNorm")
+
+
+def test_film_scales_and_shifts():
+    module, x, condition = nk.create("film", 3, condition_features=5, dtype=D), rand(2, 3, 4), rand(2, 5, seed=1)
+    scale, shift = F.linear(condition, module.modulation.weight, module.modulation.bias).unsqueeze(-1).chunk(2, dim=1)
+    torch.testing.assert_close(module(x, condition), (1 + scale) * x + shift)

@@ -86,7 +86,7 @@ def test_a_batch_of_the_wrong_kind_is_named():
 
 
 def test_differentiable_group_norm():
-    module, x = moved(nk.create("diff-group-norm", 3, num_groups=4, balance=0.2, dtype=D)), rand(7, 3)
+    module, x = moved(nk.create("diff-groupnorm", 3, num_groups=4, balance=0.2, dtype=D)), rand(7, 3)
     s = (x @ module.lin.weight.T).softmax(-1)
     parts = torch.cat([s[:, i : i + 1] * x for i in range(4)], 1)
     n = F.batch_norm(parts, None, None, module.norm.weight, module.norm.bias, training=True)

@@ -61,3 +61,13 @@ def test_rmsnorm2d_is_timms(affine):
     last = norm(x.to(memory_format=torch.channels_last))
     torch.testing.assert_close(last, peer(x))
     assert last.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_layernorm1d_normalizes_axis_one_of_sequences(bias):
+    norm, x = nk.LayerNorm1d(5, bias=bias, dtype=D), rand(2, 5, 7)
+    norm.weight.data = rand(5, seed=1)
+    want = torch.nn.functional.layer_norm(x.movedim(1, -1), (5,), norm.weight, norm.bias, 1e-6).movedim(-1, 1)
+    torch.testing.assert_close(norm(x), want)
+    with pytest.raises(ValueError, match="3 axes"):
+        norm(rand(2, 5, 7, 7))

@@ -111,3 +111,15 @@ def test_cosine_norm_is_a_cosine_or_a_correlation():
     module.center = True
     both = torch.corrcoef(torch.cat([x, module.weight]))
     torch.testing.assert_close(module(x), both[:4, 4:])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_an_rmsnorm_without_eps_is_torchs(dtype):
+    x = rand(4, 8, dtype=dtype) * torch.tensor([1, 1e-2, 1e-4, 0], dtype=dtype)[:, None]
+    norm, peer = nk.RMSNorm(8, eps=None, dtype=dtype), torch.nn.RMSNorm(8, dtype=dtype)
+    torch.testing.assert_close(norm(x), peer(x))
+    assert norm.eps is None
+    assert "eps=None" in repr(norm)
+    torch.testing.assert_close(norm.add_norm(x, x)[0], peer(2 * x))
+    norm.eps = 0.5
+    torch.testing.assert_close(norm(x), nk.RMSNorm(8, eps=0.5, dtype=dtype)(x))

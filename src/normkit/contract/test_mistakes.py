@@ -101,6 +101,8 @@ def test_a_bad_eps_is_refused(name, key, value):
 @pytest.mark.parametrize("value", [True, "1e-5", None])
 @pytest.mark.parametrize("name, key", STABILIZERS)
 def test_an_eps_that_is_no_number_is_refused(name, key, value):
+    if value is None and "None" in str(arguments(name)[key].annotation):
+        pytest.skip("None is one of its values")
     with pytest.raises(TypeError, match=rf"\b{key}\b"):
         nk.card(name).small(**{key: value})
 

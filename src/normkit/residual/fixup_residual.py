@@ -23,6 +23,7 @@ def _init(matrices: Matrices, at: At) -> None:
     paper="Fixup Initialization: Residual Learning Without Normalization (Zhang, Dauphin, Ma, 2019), arXiv 1901.09321",
     shape="B T C",
     over="",
+    aliases=("fixup",),
     inputs={"mask?": "B T : bool"},
     example=SIZES,
     exempt={

@@ -13,6 +13,7 @@ from normkit.residual.wiring import Branch, Wiring
     "(Kim et al., 2025), arXiv 2502.02732",
     shape="... C",
     over="C",
+    aliases=("peri-ln", "sandwich-norm", "sandwich-ln"),
     example=SUBLAYERS,
     exempt=dict.fromkeys(
         ("extremes zeros float16", "extremes tiny float16"),

@@ -12,6 +12,7 @@ from normkit.residual.wiring import Branch, Wiring
     paper="Attention Is All You Need (Vaswani et al., 2017), arXiv 1706.03762",
     shape="... C",
     over="C",
+    aliases=("post-ln", "post-layernorm"),
     example=SUBLAYERS,
     exempt={"extremes huge float16": "a sum of 6e4 with its sublayer overflows before it is normalized"},
 )

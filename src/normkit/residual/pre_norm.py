@@ -12,6 +12,7 @@ from normkit.residual.wiring import Branch, Wiring
     paper="On Layer Normalization in the Transformer Architecture (Xiong et al., 2020), arXiv 2002.04745",
     shape="... C",
     over="C",
+    aliases=("pre-ln", "pre-layernorm"),
     example=SUBLAYERS,
 )
 class PreNorm(Block):

@@ -13,6 +13,7 @@ from normkit.residual.wiring import Branch, Wiring
     "(De and Smith, 2020), arXiv 2002.10444",
     shape="... C",
     over="",
+    aliases=("rezero",),
     example=SUBLAYERS,
     exempt={"extremes huge float16": "a sublayer's result for 6e4 overflows, and nothing normalizes it"},
 )

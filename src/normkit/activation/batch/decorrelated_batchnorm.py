@@ -15,7 +15,7 @@ from normkit.catalog import method
     shape="N C *",
     over="N *",
     replaces=("batchnorm",),
-    aliases=("dbn", "zca-whitening", "decorrelated-batch-norm"),
+    aliases=("dbn", "zca-whitening"),
     invariant=("shift",),
     provenance="equations in float64 in tests/activation/test_batch_neighbours.py",
 )

@@ -20,6 +20,7 @@ def _timm(features: int) -> nn.Module:
     paper="Evolving Normalization-Activation Layers (Liu et al., 2020), arXiv 2004.02967",
     shape="N C +",
     over="N *",
+    aliases=("EvoNorm2dB0",),
     replaces=("batchnorm",),
     dialects={"unbiased": (False, True)},
     provenance="the authors' TensorFlow code, restated",

@@ -19,6 +19,7 @@ def _timm(features: int) -> nn.Module:
     paper="Evolving Normalization-Activation Layers (Liu et al., 2020), arXiv 2004.02967",
     shape="N C *",
     over="N *",
+    aliases=("EvoNorm2dB1",),
     replaces=("batchnorm",),
     provenance="no authors' code; as in timm",
     peer=_timm,

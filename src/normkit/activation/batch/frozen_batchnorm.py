@@ -16,7 +16,7 @@ FROZEN = "it is frozen"
     "frozen-batchnorm",
     paper="Batch Normalization (2015), arXiv 1502.03167, frozen as in detectors: Mask R-CNN (2017), arXiv 1703.06870",
     shape="N C *",
-    aliases={"FrozenBatchNorm2d": {}, "frozen-batch-norm": {}},
+    aliases={"FrozenBatchNorm2d": {}, "frozen-bn": {}},
     called={"torchvision.ops.FrozenBatchNorm2d": "num_features eps"},
     exempt={
         "moves running_mean": FROZEN,

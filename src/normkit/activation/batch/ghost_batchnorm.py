@@ -30,6 +30,7 @@ class _Cut(NamedTuple):
     paper="Train longer, generalize better (Hoffer, Hubara, Soudry, 2017), arXiv 1705.08741",
     shape="N C *",
     over="N *",
+    aliases=("ghost-bn",),
     example={"ghost_size": 2},
     replaces=("batchnorm",),
     provenance="the authors' training script, read and restated as a layer; the paper's printed algorithm differs",

@@ -17,7 +17,7 @@ from normkit.catalog import method
     shape="N C *",
     over="N *",
     replaces=("batchnorm", "decorrelated-batchnorm"),
-    aliases=("iterative-normalization", "iterative-norm"),
+    aliases=("iterative-norm",),
     invariant=("shift",),
     provenance="equations of the authors' code in float64 in tests/activation/test_batch_neighbours.py",
 )

@@ -60,7 +60,8 @@ class TensorMinMaxNorm(Norm):
 
 def minmax(x: Tensor, sync: bool = False, group=None) -> Tensor:
     """Shift and scale all entries into [0, 1], with the extremes of all processes where ``sync``."""
-    low, high = (x.amin(), x.amax()) if x.numel() else (x.new_tensor(float("inf")), x.new_tensor(float("-inf")))
+    flat = x.flatten()  # torch.onnx knows extremes over an axis only
+    low, high = (flat.amin(0), flat.amax(0)) if x.numel() else (x.new_tensor(float("inf")), x.new_tensor(float("-inf")))
     if sync:
         low, high = gather_over_processes(low, group).amin(0), gather_over_processes(high, group).amax(0)
     return (x - low) / (high - low)

@@ -15,6 +15,7 @@ from normkit.norm import Norm
     "arXiv 1703.06868",
     shape="N C +",
     over="+",
+    aliases=("adaptive-instance-norm",),
     inputs={"style": "N C Hs Ws"},
     invariant=("shift", "scale"),
 )

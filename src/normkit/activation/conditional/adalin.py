@@ -15,6 +15,7 @@ from normkit.catalog import method
     "for Image-to-Image Translation (Kim et al., 2019), arXiv 1907.10830",
     shape="N C +",
     over="C +",
+    aliases=("adaptive-layer-instance-norm",),
     inputs={"gamma": "N C", "beta": "N C"},
     invariant=("shift", "scale"),
 )

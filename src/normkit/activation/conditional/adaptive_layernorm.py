@@ -19,6 +19,15 @@ from normkit.norm import Norm
     over="C",
     inputs={"condition": "N condition_features"},
     example={"condition_features": 6},
+    aliases={
+        "adaln": {},
+        "ada-layernorm": {},
+        "AdaLayerNormContinuous": {"scale_first": True, "affine": True, "eps": 1e-5},
+    },
+    called={
+        "diffusers' AdaLayerNormContinuous": "embedding_dim=num_features conditioning_embedding_dim=condition_features "
+        "elementwise_affine=affine eps",
+    },
     invariant=("shift", "scale"),
 )
 class AdaptiveLayerNorm(Norm):
@@ -35,18 +44,34 @@ class AdaptiveLayerNorm(Norm):
         num_features: C.
         condition_features: size of the condition, C by default.
         eps: added to the biased variance under the root.
+        scale_first: ``modulation`` gives the scale before the shift, as in diffusers' AdaLayerNormContinuous.
+        affine: learn ``weight`` and ``bias`` of h as well, as there.
 
     Input x ``(N, L, C)`` and condition ``(N, condition_features)``.
 
     Scalable Diffusion Models with Transformers (Peebles, Xie, 2022), arXiv 2212.09748.
     """
 
-    def __init__(self, num_features: int, *, condition_features: int | None = None, eps: float = 1e-6):
+    weight: nn.Parameter | None
+    bias: nn.Parameter | None
+
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        condition_features: int | None = None,
+        eps: float = 1e-6,
+        scale_first: bool = False,
+        affine: bool = False,
+    ):
         super().__init__()
         self.num_features = check.size(self, "num_features", num_features)
         condition_features = num_features if condition_features is None else condition_features
         self.condition_features = check.size(self, "condition_features", condition_features)
         self.rule = ops.Row(center=True, eps=check.eps(self, eps))
+        self.scale_first = bool(scale_first)
+        self.register_parameter("weight", nn.Parameter(torch.ones(num_features)) if affine else None)
+        self.register_parameter("bias", nn.Parameter(torch.zeros(num_features)) if affine else None)
         self.modulation = nn.Linear(condition_features, 2 * num_features)
         nn.init.zeros_(self.modulation.weight)
         nn.init.zeros_(self.modulation.bias)
@@ -55,6 +80,7 @@ class AdaptiveLayerNorm(Norm):
         """Normalize ``x`` and modulate it with ``condition``."""
         check.values(self, "x", x, (None, None, self.num_features), x)
         check.values(self, "condition", condition, (x.shape[0], self.condition_features), x)
-        h = ops.row_norm(statistics.accurate(x), rule=self.rule)
-        shift, scale = run(self.modulation, F.silu(condition)).unsqueeze(1).chunk(2, dim=-1)
+        h = ops.row_norm(statistics.accurate(x), self.weight, self.bias, self.rule)
+        first, second = run(self.modulation, F.silu(condition)).unsqueeze(1).chunk(2, dim=-1)
+        shift, scale = (second, first) if self.scale_first else (first, second)
         return torch.addcmul(shift.to(h.dtype), h, 1 + scale.to(h.dtype)).to(x.dtype)

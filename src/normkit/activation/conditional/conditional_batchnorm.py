@@ -20,7 +20,6 @@ from normkit.catalog import method
     example={"num_classes": 3},
     replaces=("batchnorm", "instancenorm"),
     aliases={
-        "conditional-batch-norm": {},
         "cbn": {},
         "conditional-instancenorm": {"norm": "instance"},
         "sandwich-batchnorm": {"shared": True},

@@ -17,6 +17,7 @@ from normkit.statistics import accurate
     paper="DeeperGCN: All You Need to Train Deeper GCNs (Li et al., 2020), arXiv 2006.07739",
     shape="... C",
     over="C",
+    aliases=("message-norm",),
     inputs={"message": "... C"},
 )
 class MsgNorm(Norm):

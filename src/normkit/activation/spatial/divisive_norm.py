@@ -20,7 +20,7 @@ from normkit.statistics import accurate
     shape="N C H W",
     over="C H W",
     replaces=("batchnorm", "local-response-norm"),
-    aliases=("divisive-normalization", "local-contrast-norm"),
+    aliases=("local-contrast-norm",),
     invariant=("shift",),
     provenance="the paper's equations in float64 in tests/activation/test_spatial_neighbours.py",
 )

@@ -20,6 +20,7 @@ def _timm(features: int) -> nn.Module:
     paper="Evolving Normalization-Activation Layers (Liu et al., 2020), arXiv 2004.02967",
     shape="N C *",
     over="C/G *",
+    aliases=("evonorm", "EvoNorm2dS0"),
     replaces=("batchnorm", "groupnorm"),
     provenance="the authors' TensorFlow code, restated",
     peer=_timm,

@@ -20,6 +20,7 @@ def _timm(features: int) -> nn.Module:
     paper="Evolving Normalization-Activation Layers (Liu et al., 2020), arXiv 2004.02967",
     shape="N C *",
     over="C/G *",
+    aliases=("EvoNorm2dS1",),
     example={"num_groups": 2},
     replaces=("batchnorm", "groupnorm"),
     provenance="no authors' code; as in timm",

@@ -23,6 +23,11 @@ def _timm(features: int) -> nn.Module:
     paper="Filter Response Normalization Layer (Singh, Krishnan, 2019), arXiv 1911.09737",
     shape="N C *",
     over="*",
+    aliases={
+        "filter-response-norm": {},
+        "FilterResponseNormTlu2d": {},
+        "FilterResponseNormAct2d": {"apply_act": False},
+    },
     replaces=("batchnorm", "groupnorm"),
     invariant=("scale",),
     provenance="equations as in timm; the default eps and the learned eps are recalled, not read from the paper",

@@ -19,6 +19,7 @@ PEDESTAL = 2.0**-36  # keeps the gradient of a squared parameter alive at 0
     "arXiv 1511.06281",
     shape="N C *",
     over="C",
+    aliases=("generalized-divisive-norm",),
     replaces=("batchnorm",),
 )
 class GDN(Norm):

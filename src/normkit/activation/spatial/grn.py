@@ -21,6 +21,7 @@ def _timm(features: int) -> nn.Module:
     paper="ConvNeXt V2: Co-designing and Scaling ConvNets with Masked Autoencoders (2023), arXiv 2301.00808",
     shape="N C *",
     over="C *",
+    aliases=("GlobalResponseNorm",),
     peer=_timm,
 )
 class GRN(Norm):

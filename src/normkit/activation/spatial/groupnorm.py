@@ -15,6 +15,7 @@ from normkit.norm import Norm
     paper="Group Normalization (Wu, He, 2018), arXiv 1803.08494",
     shape="N C *",
     over="C/G *",
+    aliases={"gn": {}, "GroupNorm1": {"num_groups": 1}},
     example={"num_groups": 2},
     replaces=("batchnorm", "instancenorm"),
     called={

@@ -16,6 +16,7 @@ from normkit.catalog import method
     "Image-to-Image Translation (Kim et al., 2019), arXiv 1907.10830",
     shape="N C +",
     over="C *",
+    aliases=("layer-instance-norm",),
     replaces=("instancenorm", "groupnorm"),
     invariant=("shift", "scale"),
 )

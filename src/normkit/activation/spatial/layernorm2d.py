@@ -21,11 +21,13 @@ def _timm(features: int) -> nn.Module:
     paper="Layer Normalization (2016), arXiv 1607.06450, in the form of ConvNeXt (2022), arXiv 2201.03545",
     shape="N C H W",
     over="C",
+    aliases={"LayerNorm1d": {"space": 1}, "position-norm": {"affine": False, "eps": 1e-5}},
     replaces=("batchnorm", "groupnorm"),
     called={
         "timm.layers.LayerNorm2d": "num_channels=num_features eps affine",
         "torchvision's LayerNorm2d": "normalized_shape=num_features eps elementwise_affine=affine bias device dtype",
     },
+    dialects={"space": (2, 1, None)},
     invariant=("shift", "scale"),
     peer=_timm,
 )
@@ -44,15 +46,26 @@ class LayerNorm2d(Norm):
         eps: added to the variance under the root.
         affine: learn ``weight`` and ``bias``.
         bias: learn ``bias``; without effect when ``affine`` is off.
+        space: number of axes of space, where an input of any other rank is an error: 2 for images, 1 for sequences
+            ``(N, C, L)``; None takes any.
 
-    Input ``(N, C, H, W)``, in either memory format.
+    Input ``(N, C, H, W)``, or as ``space`` says, in either memory format.
 
     Layer Normalization (Ba, Kiros, Hinton, 2016), arXiv 1607.06450, in the form of ConvNeXt (Liu et al., 2022),
     arXiv 2201.03545.
     """
 
-    def __init__(self, num_features: int, *, eps: float = 1e-6, affine: bool = True, bias: bool = True):
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-6,
+        affine: bool = True,
+        bias: bool = True,
+        space: int | None = 2,
+    ):
         super().__init__()
+        self.space = None if space is None else check.size(self, "space", space, 0)
         self.num_features = check.size(self, "num_features", num_features)
         self.eps = check.eps(self, eps)
         self.affine = bool(affine)
@@ -71,5 +84,5 @@ class LayerNorm2d(Norm):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``."""
-        check.channels_first(self, x, self.num_features, 4, 4)
+        check.channels_first(self, x, self.num_features, *(2, None) if self.space is None else [self.space + 2] * 2)
         return ops.layer_norm2d(x, self.weight, self.bias, eps=self.eps)

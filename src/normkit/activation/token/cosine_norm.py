@@ -21,7 +21,7 @@ from normkit.statistics import accurate
     shape="... C",
     over="C",
     example={"out_features": 5},
-    aliases=("cosine-linear", "cosine-normalization"),
+    aliases=("cosine-linear",),
     invariant=("scale",),
     provenance="equations in float64 in tests/activation/test_token_neighbours.py",
 )

@@ -15,6 +15,7 @@ from normkit.ops import pointwise
     paper="Stronger Normalization-Free Transformers (Chen, Lu, Zhu, Sun, Liu, 2025), arXiv 2512.10938",
     shape="... C",
     over="",
+    aliases=("dynamic-erf",),
     replaces=("layernorm", "rmsnorm", "dyt"),
 )
 class Derf(PointwiseNorm):

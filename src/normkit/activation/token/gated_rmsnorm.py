@@ -36,6 +36,7 @@ BEFORE = {"norm_before_gate": True}
         "transformers' MambaRMSNormGated": "hidden_size=dim group_size eps",
         "transformers' Qwen3NextRMSNormGated": "hidden_size=dim eps",
     },
+    dialects={"norm_before_gate": (False, True), "activation": tuple(ACTIVATIONS), "cast": ("early", "late")},
 )
 class GatedRMSNorm(Norm):
     """Divide each vector by its root mean square, and multiply it by the activation of a gate, before or after.

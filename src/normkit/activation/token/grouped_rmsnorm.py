@@ -20,6 +20,7 @@ from normkit.norm import Norm
     example={"group_size": 4},
     replaces=("rmsnorm", "layernorm"),
     aliases={"group-rmsnorm": {}, "headwise-rmsnorm": {}, "grouped-layernorm": {"center": True, "eps": 1e-5}},
+    dialects={"center": (False, True)},
     invariant=("scale",),
     provenance="equations in float64 in tests/activation/test_token_neighbours.py",
 )

@@ -15,6 +15,7 @@ from normkit.norm import Norm
     paper="Bi-directional Distribution Alignment for Transductive Zero-Shot Learning (Wang, 2023), arXiv 2303.08698",
     shape="... C",
     over="C",
+    aliases=("l2norm",),
     invariant=("scale",),
     exempt={
         "extremes zeros": "a vector of zeros has no direction; the authors divide without an eps, and it gives NaN",

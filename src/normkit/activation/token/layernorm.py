@@ -17,6 +17,11 @@ from normkit.catalog import method
     shape="... C",
     over="C",
     replaces=("rmsnorm",),
+    aliases={
+        "ln": {},
+        "OlmoLayerNorm": {"affine": False},
+        "NemotronLayerNorm1P": {"offset": 1.0},
+    },
     called={
         "torch.nn.LayerNorm": "normalized_shape=dim eps elementwise_affine=affine bias device dtype",
         "timm.layers.LayerNorm": "num_channels=dim eps affine",

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from normkit import check, ops
 from normkit.activation.token._row import RowNorm
 from normkit.catalog import method
+from normkit.ops.rope import Turns
+from normkit.statistics import accurate
 
 
 @method(
@@ -19,8 +24,16 @@ from normkit.catalog import method
     replaces=("layernorm",),
     aliases={
         "LlamaRMSNorm": {},
+        "MistralRMSNorm": {},
+        "Qwen2RMSNorm": {},
+        "Qwen3RMSNorm": {},
+        "DeepseekV3RMSNorm": {},
         "T5LayerNorm": {},
         "GemmaRMSNorm": {"offset": 1.0},
+        "Gemma2RMSNorm": {"offset": 1.0},
+        "Gemma3RMSNorm": {"offset": 1.0},
+        "Olmo2RMSNorm": {"cast": "late"},
+        "Llama4TextL2Norm": {"affine": False},
     },
     called={
         "torch.nn.RMSNorm": "normalized_shape=dim eps elementwise_affine=affine device dtype",
@@ -42,7 +55,8 @@ class RMSNorm(RowNorm):
 
     Args:
         dim: size of the last axis, or the sizes of the trailing axes that are normalized together.
-        eps: keeps the root away from 0; 0 is honoured.
+        eps: keeps the root away from 0; 0 is honoured. None: the machine epsilon of the type of the
+            statistics, float32 for half precision, as torch's default.
         p: the mean is taken over the first ``int(dim * p)`` entries only; all entries are divided (the paper's
             pRMSNorm); below 1 for a single axis.
         affine: learn a gain.
@@ -55,14 +69,14 @@ class RMSNorm(RowNorm):
     Root Mean Square Layer Normalization (Zhang and Sennrich, 2019), arXiv 1910.07467.
 
     Differs from the authors' code in: eps sits under the root unless ``eps_inside=False``; the full form is ``p=1``,
-    not -1. From torch.nn.RMSNorm in: eps is 1e-6 unless it is given, as in Llama.
+    not -1. From torch.nn.RMSNorm in: eps is 1e-6, as in Llama, where it is not given; theirs is None.
     """
 
     def __init__(
         self,
         dim: int | Sequence[int],
         *,
-        eps: float = 1e-6,
+        eps: float | None = 1e-6,
         p: float = 1.0,
         affine: bool = True,
         bias: bool = False,
@@ -74,13 +88,45 @@ class RMSNorm(RowNorm):
         check.choice(self, "cast", cast, ("auto", "early", "late"))
         rule = ops.Row(
             statistic="square",
-            eps=check.eps(self, eps),
+            eps=0.0 if eps is None else check.eps(self, eps),
             eps_place="inside" if eps_inside else "outside",
             part=None if p == 1 else self._part(dim, p),
             offset=check.number(self, "offset", offset),
             cast=("late" if offset else "early") if cast == "auto" else cast,
         )
         super().__init__(dim, rule, gain=1.0 - offset if affine else None, bias=affine and bias)
+        self.follows_type = eps is None
+
+    @property
+    def eps(self) -> Any:
+        """The stabilizer; it may be set. None: it follows the type."""
+        return None if self.follows_type else self.rule.eps
+
+    @eps.setter
+    def eps(self, value: float | None) -> None:
+        self.rule = replace(self.rule, eps=0.0 if value is None else check.eps(self, value))
+        self.follows_type = value is None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize ``x``, whose trailing axes have the sizes ``dim``."""
+        rule = self._rule_of(x) if self.follows_type else self.rule
+        return ops.row_norm(x, self.weight, self.bias, rule, self.shape, self)
+
+    def add_norm(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ``norm(x + residual)`` and ``x + residual`` in one pass over memory, forward and backward."""
+        rule = self._rule_of(x) if self.follows_type else self.rule
+        return ops.add_row_norm(x, residual, self.weight, self.bias, rule, self.shape, self)
+
+    def norm_rotate(self, x: Tensor, angles: Turns, pairing: str = "halves") -> Tensor:
+        """Normalize the last axis of ``x`` (..., T, dim), then turn it by ``angles``, in one pass over memory."""
+        check.ends_in(self, x, self.shape)
+        rule = self._rule_of(x) if self.follows_type else self.rule
+        return ops.norm_rotate(x, self.weight, self.bias, angles, rule=rule, pairing=pairing)
+
+    def _rule_of(self, x: Tensor) -> ops.Row:
+        """The rule with the machine epsilon of the type that an input's statistics are taken in."""
+        check.floating(self, x)
+        return replace(self.rule, eps=torch.finfo(accurate(x[:0]).dtype).eps)
 
     def _part(self, dim: int | Sequence[int], p: float) -> int:
         if isinstance(dim, Sequence):
@@ -88,10 +134,10 @@ class RMSNorm(RowNorm):
         return check.size(self, "int(dim * p)", int(check.size(self, "dim", dim) * p))
 
     @property
-    def variance_epsilon(self) -> float:
+    def variance_epsilon(self) -> Any:
         """What transformers calls ``eps``."""
         return self.eps
 
     @variance_epsilon.setter
-    def variance_epsilon(self, value: float) -> None:
+    def variance_epsilon(self, value: float | None) -> None:
         self.eps = value

@@ -89,8 +89,9 @@ def _dialects(card: Card, extent: tuple[int, ...], last: bool, numbers: Sequence
             choices[name] = (True, False)
     if "channels_last" in takes:
         fixed["channels_last"] = last
-    if "num_groups" in takes:
-        choices["num_groups"] = divisors(math.prod(extent), numbers)
+    for name in ("num_groups", "group_size"):
+        if name in takes:
+            choices[name] = divisors(math.prod(extent), numbers)
     for name, values in card.dialects.items():
         if values != "any" and name != "cast":
             choices[name] = values

@@ -14,13 +14,13 @@ from normkit.statistics import accurate
 
 
 @method(
-    "diff-group-norm",
+    "diff-groupnorm",
     paper="Towards Deeper Graph Neural Networks with Differentiable Group Normalization (Zhou et al., 2020), "
     "arXiv 2006.06972",
     shape="N C",
     over="N",
     example={"num_groups": 3},
-    aliases=("differentiable-group-norm", "dgn"),
+    aliases=("differentiable-group-norm",),
     provenance="torch_geometric's equations in float64 in tests/activation/test_graphs.py",
 )
 class DiffGroupNorm(Norm):

@@ -1,0 +1,119 @@
+"""What people type finds its method, with the arguments that make it so."""
+
+import re
+
+import pytest
+import torch
+
+import normkit as nk
+from normkit.catalog import find
+from normkit.optional import let_torchvision_load
+
+TYPED = {
+    "filter-response-norm": ("frn", {}),
+    "filter response normalization".replace(" ", "-"): ("frn", {}),
+    "syncbatchnorm": ("batchnorm", {"sync": True}),
+    "sync-batch-norm": ("batchnorm", {"sync": True}),
+    "batch-norm": ("batchnorm", {}),
+    "batch_normalization": ("batchnorm", {}),
+    "batchnorm1d": ("batchnorm", {}),
+    "batchnorm2d": ("batchnorm", {}),
+    "batchnorm3d": ("batchnorm", {}),
+    "layer-norm": ("layernorm", {}),
+    "layernorm1d": ("layernorm2d", {"space": 1}),
+    "nemotron-layernorm-1p": ("layernorm", {"offset": 1.0}),
+    "olmo-layernorm": ("layernorm", {"affine": False}),
+    "instance-norm": ("instancenorm", {}),
+    "group-normalization": ("groupnorm", {}),
+    "gemma-rmsnorm": ("rmsnorm", {"offset": 1.0}),
+    "llama-rmsnorm": ("rmsnorm", {}),
+    "qwen3-rmsnorm": ("rmsnorm", {}),
+    "t5-layernorm": ("rmsnorm", {}),
+    "llama4-text-l2norm": ("rmsnorm", {"affine": False}),
+    "mamba-rmsnorm-gated": ("gated-rmsnorm", {}),
+    "qwen3-next-rmsnorm-gated": ("gated-rmsnorm", {"norm_before_gate": True}),
+    "group-rmsnorm": ("grouped-rmsnorm", {}),
+    "pixelnorm": ("rmsnorm2d", {"affine": False, "eps": 1e-8}),
+    "pixel-norm": ("rmsnorm2d", {"affine": False, "eps": 1e-8}),
+    "position-norm": ("layernorm2d", {"affine": False, "eps": 1e-5}),
+    "weightnorm": ("weight-norm", {}),
+    "adaln": ("adaptive-layernorm", {}),
+    "adaln-zero": ("adaln-zero", {}),
+    "ada-gn": ("adaptive-groupnorm", {}),
+    "adagn": ("adaptive-groupnorm", {}),
+    "adaptive-instance-normalization": ("adain", {}),
+    "film": ("film", {}),
+    "switchnorm": ("switchable-norm", {}),
+    "switchable-normalization": ("switchable-norm", {}),
+    "revin": ("revin", {}),
+    "lrn": ("local-response-norm", {}),
+    "local-response-normalization": ("local-response-norm", {}),
+    "dbn": ("decorrelated-batchnorm", {}),
+    "iterative-normalization": ("iternorm", {}),
+    "batch-renormalization": ("batch-renorm", {}),
+    "ghost-bn": ("ghost-batchnorm", {}),
+    "frozen-bn": ("frozen-batchnorm", {}),
+    "graphnorm": ("graph-norm", {}),
+    "pairnorm": ("pair-norm", {}),
+    "message-norm": ("msgnorm", {}),
+    "dynamic-tanh": ("dyt", {}),
+    "dynamic-erf": ("derf", {}),
+    "global-response-norm": ("grn", {}),
+    "evonorm": ("evonorm-s0", {}),
+    "conditional-batch-norm": ("conditional-batchnorm", {}),
+    "sandwich-batch-norm": ("conditional-batchnorm", {"shared": True}),
+    "2d-tpe": ("tpe-2d", {}),
+    "pre-ln": ("pre-norm", {}),
+    "post-ln": ("post-norm", {}),
+    "peri-ln": ("peri-norm", {}),
+    "sandwich-norm": ("peri-norm", {}),
+    "rezero": ("skipinit", {}),
+    "fixup": ("fixup-residual", {}),
+}
+
+
+@pytest.mark.parametrize("typed", TYPED)
+def test_a_name_of_the_field_finds_its_method(typed):
+    found = find(typed)
+    assert (found.card.name, dict(found.arguments)) == TYPED[typed]
+
+
+def test_no_name_stands_for_two_methods():
+    owner = {}
+    for name in nk.methods():
+        card = nk.card(name)
+        for word in {w.replace("-", "").replace("_", "").lower() for w in (name, *card.aliases)}:
+            owner.setdefault((word, card.kind.name), []).append(name)
+    assert {word: names for word, names in owner.items() if len(names) > 1} == {}
+
+
+@pytest.mark.parametrize("name", [n for n in nk.methods() if nk.card(n).aliases])
+def test_every_alias_builds(name):
+    card = nk.card(name)
+    for arguments in card.aliases.values():
+        card.small(**arguments)
+
+
+def test_every_norm_of_torch_is_found():
+    names = {n for n in dir(torch.nn) if "Norm" in n and not n.startswith("Lazy")}
+    assert [n for n in sorted(names) if not _known(n)] == []
+
+
+NO_NORMS = "Act|Mlp|Head"  # norms with something behind them, and layers with a norm in them
+UNPUBLISHED = {"EvoNorm2dS0a", "EvoNorm2dS1a", "EvoNorm2dS2a", "SplitBatchNorm2d"}  # timm's own variants
+
+
+def test_every_norm_of_timm_is_found():
+    let_torchvision_load()
+    layers = pytest.importorskip("timm.layers")
+    names = {n for n in dir(layers) if "Norm" in n and isinstance(getattr(layers, n), type)} - UNPUBLISHED
+    plain = {n.replace("Fp32", "").replace("Fast", "") for n in names if not re.search(NO_NORMS, n)}
+    assert [n for n in sorted(plain) if not _known(n)] == []
+
+
+def _known(name):
+    try:
+        find(name)
+    except ValueError:
+        return False
+    return True
