@@ -24,6 +24,7 @@ import normkit.activation.batch.frozen_batchnorm as _frozen_batchnorm
 import normkit.activation.batch.ghost_batchnorm as _ghost_batchnorm
 import normkit.activation.batch.iternorm as _iternorm
 import normkit.activation.batch.l1_batchnorm as _l1_batchnorm
+import normkit.activation.batch.mean_only_batchnorm as _mean_only_batchnorm
 import normkit.activation.batch.membrane_batchnorm as _membrane_batchnorm
 import normkit.activation.batch.onlinenorm as _onlinenorm
 import normkit.activation.batch.phi_s as _phi_s
@@ -42,6 +43,7 @@ import normkit.activation.conditional.conditional_batchnorm as _conditional_batc
 import normkit.activation.conditional.cross_modal_adain as _cross_modal_adain
 import normkit.activation.conditional.fadain as _fadain
 import normkit.activation.conditional.fade as _fade
+import normkit.activation.conditional.film as _film
 import normkit.activation.conditional.fin as _fin
 import normkit.activation.conditional.gdwct as _gdwct
 import normkit.activation.conditional.layernorm_tuning as _layernorm_tuning
@@ -50,7 +52,7 @@ import normkit.activation.conditional.motion_adaptive_norm as _motion_adaptive_n
 import normkit.activation.conditional.motion_layernorm as _motion_layernorm
 import normkit.activation.conditional.sawn as _sawn
 import normkit.activation.conditional.spade as _spade
-import normkit.activation.sets.diff_group_norm as _diff_group_norm
+import normkit.activation.sets.diff_groupnorm as _diff_groupnorm
 import normkit.activation.sets.dualnorm as _dualnorm
 import normkit.activation.sets.gnp as _gnp
 import normkit.activation.sets.graph_layernorm as _graph_layernorm
@@ -311,6 +313,7 @@ __all__ = [
     "AdaINModulated",
     "AdaLIN",
     "AdaLNZero",
+    "AdaLayerNormContinuous",
     "AdaLayerNormZero",
     "AdaLayerNormZeroSingle",
     "AdamP",
@@ -349,6 +352,7 @@ __all__ = [
     "Decoder",
     "DecorrelatedBatchNorm",
     "DeepNorm",
+    "DeepseekV3RMSNorm",
     "DeltaL",
     "DensityNormalizedEdgeLoss",
     "DepthScaledSandwich",
@@ -359,11 +363,18 @@ __all__ = [
     "DivisiveNorm",
     "DualNorm",
     "DyT",
+    "DynamicTanh",
     "Encoder",
     "EncoderDecoder",
     "EquiangularBasis",
     "EquiangularBasisObjective",
     "Estimator",
+    "EvoNorm2dB0",
+    "EvoNorm2dB1",
+    "EvoNorm2dB2",
+    "EvoNorm2dS0",
+    "EvoNorm2dS1",
+    "EvoNorm2dS2",
     "EvoNormB0",
     "EvoNormB1",
     "EvoNormB2",
@@ -374,6 +385,9 @@ __all__ = [
     "FactorizedLayerNorm",
     "FakeLayerNorm",
     "FeatureNorm",
+    "FiLM",
+    "FilterResponseNormAct2d",
+    "FilterResponseNormTlu2d",
     "Fitted",
     "FixNorm",
     "FixupBlock",
@@ -389,10 +403,13 @@ __all__ = [
     "GatedLinear",
     "GatedRMSNorm",
     "GaussianNormality",
+    "Gemma2RMSNorm",
+    "Gemma3RMSNorm",
     "GemmaRMSNorm",
     "GeneralizedGaussianInit",
     "GhostBatchNorm",
     "GlobalControlNorm",
+    "GlobalResponseNorm",
     "GradNorm",
     "GradientNormalizedSmoothness",
     "Grams",
@@ -402,6 +419,7 @@ __all__ = [
     "GraphSizeNorm",
     "GraphTransformerLayer",
     "GroupNorm",
+    "GroupNorm1",
     "GroupOrthogonality",
     "GroupedRMSNorm",
     "HCalibration",
@@ -421,12 +439,14 @@ __all__ = [
     "LDReg",
     "LambdaOrthogonality",
     "LayerNorm",
+    "LayerNorm1d",
     "LayerNorm2d",
     "LayerNormScaling",
     "LayerNormTuning",
     "LigerAttention",
     "Lightning",
     "LinEAS",
+    "Llama4TextL2Norm",
     "LlamaRMSNorm",
     "LocalResponseNorm",
     "Loss",
@@ -434,10 +454,12 @@ __all__ = [
     "MTARDBalance",
     "MambaRMSNormGated",
     "Match",
+    "MeanOnlyBatchNorm",
     "MeanSubtractionNorm",
     "MembraneBatchNorm",
     "Method",
     "MinimalTransformer",
+    "MistralRMSNorm",
     "MixLN",
     "MixStyleLayerNorm",
     "ModalityNorm",
@@ -449,6 +471,7 @@ __all__ = [
     "NFBlock",
     "NGPTWeights",
     "NearestMean",
+    "NemotronLayerNorm1P",
     "NorMuon",
     "Norm",
     "NormAwareLinear",
@@ -456,6 +479,8 @@ __all__ = [
     "NormalizeAndProject",
     "NormalizedAttention",
     "NormalizedGD",
+    "Olmo2RMSNorm",
+    "OlmoLayerNorm",
     "OnlineNorm",
     "PCNorm",
     "PairNorm",
@@ -473,7 +498,9 @@ __all__ = [
     "QKNorm",
     "QKNormLayer",
     "QKVNorm",
+    "Qwen2RMSNorm",
     "Qwen3NextRMSNormGated",
+    "Qwen3RMSNorm",
     "RMSNorm",
     "RMSNorm2d",
     "RNoPE",
@@ -769,12 +796,55 @@ class AdaGroupNorm(AdaptiveGroupNorm):
 
 class AdaptiveLayerNorm(_adaptive_layernorm.AdaptiveLayerNorm):
     """Give each token zero mean and unit variance, then a gain and a shift made from the sample's condition."""
+    @overload
     def __init__(
         self,
         num_features: int,
         *,
         condition_features: int | None = None,
         eps: float = 1e-06,
+        scale_first: bool = False,
+        affine: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        embedding_dim: int,
+        conditioning_embedding_dim: int | None = None,
+        elementwise_affine: bool = False,
+        eps: float = 1e-06,
+        *,
+        scale_first: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, condition: Tensor) -> Tensor: ...
+
+class AdaLayerNormContinuous(AdaptiveLayerNorm):
+    """AdaptiveLayerNorm with scale_first=True, affine=True, eps=1e-05."""
+    @overload
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        condition_features: int | None = None,
+        eps: float = 1e-05,
+        scale_first: bool = True,
+        affine: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        embedding_dim: int,
+        conditioning_embedding_dim: int | None = None,
+        elementwise_affine: bool = True,
+        eps: float = 1e-05,
+        *,
+        scale_first: bool = True,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -1406,7 +1476,7 @@ class Derf(_derf.Derf):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
-class DiffGroupNorm(_diff_group_norm.DiffGroupNorm):
+class DiffGroupNorm(_diff_groupnorm.DiffGroupNorm):
     """Share each node out over learned groups, batch-normalize each group, and add a little of that to the node."""
     def __init__(
         self,
@@ -1536,6 +1606,8 @@ class DyT(_dyt.DyT):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+DynamicTanh = DyT
+
 def effective_learning_rate(
     weight: Tensor, grad: Tensor, *, lr: float, optimizer: str = "sgd", weight_decay: float = 0.0
 ) -> tuple[Tensor, ...]:
@@ -1601,6 +1673,8 @@ class EvoNormB0(_evonorm_b0.EvoNormB0):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+EvoNorm2dB0 = EvoNormB0
+
 class EvoNormB1(_evonorm_b1.EvoNormB1):
     """Divide each channel by the larger of the batch's deviation and the sample's root mean square times x + 1."""
     def __init__(
@@ -1616,6 +1690,8 @@ class EvoNormB1(_evonorm_b1.EvoNormB1):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+EvoNorm2dB1 = EvoNormB1
 
 class EvoNormB2(_evonorm_b2.EvoNormB2):
     """Divide each channel by the larger of the batch's deviation and the sample's root mean square less x."""
@@ -1633,6 +1709,8 @@ class EvoNormB2(_evonorm_b2.EvoNormB2):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+EvoNorm2dB2 = EvoNormB2
+
 class EvoNormS0(_evonorm_s0.EvoNormS0):
     """Swish each channel with a learned slope and divide it by its group's standard deviation."""
     def __init__(
@@ -1648,6 +1726,8 @@ class EvoNormS0(_evonorm_s0.EvoNormS0):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+EvoNorm2dS0 = EvoNormS0
+
 class EvoNormS1(_evonorm_s1.EvoNormS1):
     """Apply SiLU and divide by the standard deviation of the group's input."""
     def __init__(
@@ -1662,6 +1742,8 @@ class EvoNormS1(_evonorm_s1.EvoNormS1):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+EvoNorm2dS1 = EvoNormS1
+
 class EvoNormS2(_evonorm_s2.EvoNormS2):
     """Apply SiLU and divide by the root mean square of the group's input."""
     def __init__(
@@ -1675,6 +1757,8 @@ class EvoNormS2(_evonorm_s2.EvoNormS2):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+EvoNorm2dS2 = EvoNormS2
 
 class FactorizedLayerNorm(_factorized_layernorm.FactorizedLayerNorm):
     """Move each vector onto the hyperplane across (1, ..., 1), then give it the length sqrt(dim); either can be off."""
@@ -1767,6 +1851,18 @@ class FeatureNorm(_feature_norm.FeatureNorm):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+class FiLM(_film.FiLM):
+    """Scale and shift each channel by numbers made from the sample's condition."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        condition_features: int | None = None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, condition: Tensor) -> Tensor: ...
 
 def filter_normalization(direction: Tensor, weight: Tensor, *, norm: str = "filter", ignore: str = "biasbn") -> Tensor:
     """Give each filter of a direction the length that the weight's filter has."""
@@ -1871,6 +1967,22 @@ class FRN(_frn.FRN):
         *,
         eps: float = 1e-06,
         apply_act: bool = True,
+        learnable_eps: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+FilterResponseNormTlu2d = FRN
+
+class FilterResponseNormAct2d(FRN):
+    """FRN with apply_act=False."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-06,
+        apply_act: bool = False,
         learnable_eps: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
@@ -2327,6 +2439,8 @@ class GRN(_grn.GRN):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+GlobalResponseNorm = GRN
+
 class GroupOrthogonality(_group_orthogonality.GroupOrthogonality):
     """Add up how far the filters of each group are from being orthonormal."""
     def __init__(
@@ -2387,6 +2501,46 @@ class GroupNorm(_groupnorm.GroupNorm):
         self,
         num_channels: int,
         num_groups: int = 32,
+        eps: float = 1e-05,
+        affine: bool = True,
+        *,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class GroupNorm1(GroupNorm):
+    """GroupNorm with num_groups=1."""
+    @overload
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        num_groups: int = 1,
+        eps: float = 1e-05,
+        affine: bool = True,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-05,
+        affine: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        bias: bool = True,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        num_channels: int,
+        num_groups: int = 1,
         eps: float = 1e-05,
         affine: bool = True,
         *,
@@ -2793,6 +2947,86 @@ class LayerNorm(_layernorm.LayerNorm):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+class OlmoLayerNorm(LayerNorm):
+    """LayerNorm with affine=False."""
+    @overload
+    def __init__(
+        self,
+        dim: int | Sequence[int],
+        *,
+        eps: float = 1e-05,
+        affine: bool = False,
+        bias: bool = True,
+        offset: float = 0.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-05,
+        elementwise_affine: bool = False,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        offset: float = 0.0,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        num_channels: int | Sequence[int],
+        eps: float = 1e-05,
+        affine: bool = False,
+        *,
+        bias: bool = True,
+        offset: float = 0.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class NemotronLayerNorm1P(LayerNorm):
+    """LayerNorm with offset=1.0."""
+    @overload
+    def __init__(
+        self,
+        dim: int | Sequence[int],
+        *,
+        eps: float = 1e-05,
+        affine: bool = True,
+        bias: bool = True,
+        offset: float = 1.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-05,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        offset: float = 1.0,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        num_channels: int | Sequence[int],
+        eps: float = 1e-05,
+        affine: bool = True,
+        *,
+        bias: bool = True,
+        offset: float = 1.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
 class LayerNormScaling(_layernorm_scaling.LayerNormScaling):
     """Add to the stream what each sublayer makes of a normalized copy, made smaller in deeper layers."""
     def __init__(
@@ -2832,6 +3066,7 @@ class LayerNorm2d(_layernorm2d.LayerNorm2d):
         eps: float = 1e-06,
         affine: bool = True,
         bias: bool = True,
+        space: int | None = 2,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -2843,6 +3078,7 @@ class LayerNorm2d(_layernorm2d.LayerNorm2d):
         affine: bool = True,
         *,
         bias: bool = True,
+        space: int | None = 2,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -2855,6 +3091,48 @@ class LayerNorm2d(_layernorm2d.LayerNorm2d):
         bias: bool = True,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
+        *,
+        space: int | None = 2,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class LayerNorm1d(LayerNorm2d):
+    """LayerNorm2d with space=1."""
+    @overload
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-06,
+        affine: bool = True,
+        bias: bool = True,
+        space: int | None = 1,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        num_channels: int,
+        eps: float = 1e-06,
+        affine: bool = True,
+        *,
+        bias: bool = True,
+        space: int | None = 1,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        normalized_shape: int,
+        eps: float = 1e-06,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        space: int | None = 1,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
@@ -2980,6 +3258,21 @@ class LowRankAttention(_low_rank_attention.LowRankAttention):
 def mano(logits: Tensor, *, p: float = 4, criterion: float | str = 0.0, threshold: float = 5.0) -> Tensor:
     """Normalize logits row by row, and take the mean p-norm of all entries: it goes up with accuracy."""
     ...
+
+class MeanOnlyBatchNorm(_mean_only_batchnorm.MeanOnlyBatchNorm):
+    """Subtract the batch's mean from each channel, and add a learned shift."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        momentum: float | None = 0.1,
+        bias: bool = True,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
 
 class MeanSubtractionNorm(_mean_subtraction_norm.MeanSubtractionNorm):
     """Subtract the mean of a graph's nodes from each of them."""
@@ -3813,7 +4106,7 @@ class RMSNorm(_rmsnorm.RMSNorm):
         self,
         dim: int | Sequence[int],
         *,
-        eps: float = 1e-06,
+        eps: float | None = 1e-06,
         p: float = 1.0,
         affine: bool = True,
         bias: bool = False,
@@ -3827,7 +4120,7 @@ class RMSNorm(_rmsnorm.RMSNorm):
     def __init__(
         self,
         normalized_shape: int | Sequence[int],
-        eps: float = 1e-06,
+        eps: float | None = 1e-06,
         elementwise_affine: bool = True,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
@@ -3842,7 +4135,7 @@ class RMSNorm(_rmsnorm.RMSNorm):
     def __init__(
         self,
         channels: int | Sequence[int],
-        eps: float = 1e-06,
+        eps: float | None = 1e-06,
         affine: bool = True,
         *,
         p: float = 1.0,
@@ -3857,7 +4150,7 @@ class RMSNorm(_rmsnorm.RMSNorm):
     def __init__(
         self,
         hidden_size: int | Sequence[int],
-        eps: float = 1e-06,
+        eps: float | None = 1e-06,
         *,
         p: float = 1.0,
         affine: bool = True,
@@ -3872,7 +4165,7 @@ class RMSNorm(_rmsnorm.RMSNorm):
     def __init__(
         self,
         dim: int | Sequence[int],
-        eps: float = 1e-06,
+        eps: float | None = 1e-06,
         elementwise_affine: bool = True,
         bias: bool = False,
         *,
@@ -3886,6 +4179,10 @@ class RMSNorm(_rmsnorm.RMSNorm):
     def __call__(self, x: Tensor) -> Tensor: ...
 
 LlamaRMSNorm = RMSNorm
+MistralRMSNorm = RMSNorm
+Qwen2RMSNorm = RMSNorm
+Qwen3RMSNorm = RMSNorm
+DeepseekV3RMSNorm = RMSNorm
 T5LayerNorm = RMSNorm
 
 class GemmaRMSNorm(RMSNorm):
@@ -3895,7 +4192,7 @@ class GemmaRMSNorm(RMSNorm):
         self,
         dim: int | Sequence[int],
         *,
-        eps: float = 1e-06,
+        eps: float | None = 1e-06,
         p: float = 1.0,
         affine: bool = True,
         bias: bool = False,
@@ -3909,7 +4206,7 @@ class GemmaRMSNorm(RMSNorm):
     def __init__(
         self,
         normalized_shape: int | Sequence[int],
-        eps: float = 1e-06,
+        eps: float | None = 1e-06,
         elementwise_affine: bool = True,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
@@ -3924,7 +4221,7 @@ class GemmaRMSNorm(RMSNorm):
     def __init__(
         self,
         channels: int | Sequence[int],
-        eps: float = 1e-06,
+        eps: float | None = 1e-06,
         affine: bool = True,
         *,
         p: float = 1.0,
@@ -3939,7 +4236,7 @@ class GemmaRMSNorm(RMSNorm):
     def __init__(
         self,
         hidden_size: int | Sequence[int],
-        eps: float = 1e-06,
+        eps: float | None = 1e-06,
         *,
         p: float = 1.0,
         affine: bool = True,
@@ -3954,12 +4251,328 @@ class GemmaRMSNorm(RMSNorm):
     def __init__(
         self,
         dim: int | Sequence[int],
-        eps: float = 1e-06,
+        eps: float | None = 1e-06,
         elementwise_affine: bool = True,
         bias: bool = False,
         *,
         p: float = 1.0,
         offset: float = 1.0,
+        eps_inside: bool = True,
+        cast: str = "auto",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class Gemma2RMSNorm(RMSNorm):
+    """RMSNorm with offset=1.0."""
+    @overload
+    def __init__(
+        self,
+        dim: int | Sequence[int],
+        *,
+        eps: float | None = 1e-06,
+        p: float = 1.0,
+        affine: bool = True,
+        bias: bool = False,
+        offset: float = 1.0,
+        eps_inside: bool = True,
+        cast: str = "auto",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = 1e-06,
+        elementwise_affine: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        p: float = 1.0,
+        bias: bool = False,
+        offset: float = 1.0,
+        eps_inside: bool = True,
+        cast: str = "auto",
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        channels: int | Sequence[int],
+        eps: float | None = 1e-06,
+        affine: bool = True,
+        *,
+        p: float = 1.0,
+        bias: bool = False,
+        offset: float = 1.0,
+        eps_inside: bool = True,
+        cast: str = "auto",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        hidden_size: int | Sequence[int],
+        eps: float | None = 1e-06,
+        *,
+        p: float = 1.0,
+        affine: bool = True,
+        bias: bool = False,
+        offset: float = 1.0,
+        eps_inside: bool = True,
+        cast: str = "auto",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        dim: int | Sequence[int],
+        eps: float | None = 1e-06,
+        elementwise_affine: bool = True,
+        bias: bool = False,
+        *,
+        p: float = 1.0,
+        offset: float = 1.0,
+        eps_inside: bool = True,
+        cast: str = "auto",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class Gemma3RMSNorm(RMSNorm):
+    """RMSNorm with offset=1.0."""
+    @overload
+    def __init__(
+        self,
+        dim: int | Sequence[int],
+        *,
+        eps: float | None = 1e-06,
+        p: float = 1.0,
+        affine: bool = True,
+        bias: bool = False,
+        offset: float = 1.0,
+        eps_inside: bool = True,
+        cast: str = "auto",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = 1e-06,
+        elementwise_affine: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        p: float = 1.0,
+        bias: bool = False,
+        offset: float = 1.0,
+        eps_inside: bool = True,
+        cast: str = "auto",
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        channels: int | Sequence[int],
+        eps: float | None = 1e-06,
+        affine: bool = True,
+        *,
+        p: float = 1.0,
+        bias: bool = False,
+        offset: float = 1.0,
+        eps_inside: bool = True,
+        cast: str = "auto",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        hidden_size: int | Sequence[int],
+        eps: float | None = 1e-06,
+        *,
+        p: float = 1.0,
+        affine: bool = True,
+        bias: bool = False,
+        offset: float = 1.0,
+        eps_inside: bool = True,
+        cast: str = "auto",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        dim: int | Sequence[int],
+        eps: float | None = 1e-06,
+        elementwise_affine: bool = True,
+        bias: bool = False,
+        *,
+        p: float = 1.0,
+        offset: float = 1.0,
+        eps_inside: bool = True,
+        cast: str = "auto",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class Olmo2RMSNorm(RMSNorm):
+    """RMSNorm with cast='late'."""
+    @overload
+    def __init__(
+        self,
+        dim: int | Sequence[int],
+        *,
+        eps: float | None = 1e-06,
+        p: float = 1.0,
+        affine: bool = True,
+        bias: bool = False,
+        offset: float = 0.0,
+        eps_inside: bool = True,
+        cast: str = "late",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = 1e-06,
+        elementwise_affine: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        p: float = 1.0,
+        bias: bool = False,
+        offset: float = 0.0,
+        eps_inside: bool = True,
+        cast: str = "late",
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        channels: int | Sequence[int],
+        eps: float | None = 1e-06,
+        affine: bool = True,
+        *,
+        p: float = 1.0,
+        bias: bool = False,
+        offset: float = 0.0,
+        eps_inside: bool = True,
+        cast: str = "late",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        hidden_size: int | Sequence[int],
+        eps: float | None = 1e-06,
+        *,
+        p: float = 1.0,
+        affine: bool = True,
+        bias: bool = False,
+        offset: float = 0.0,
+        eps_inside: bool = True,
+        cast: str = "late",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        dim: int | Sequence[int],
+        eps: float | None = 1e-06,
+        elementwise_affine: bool = True,
+        bias: bool = False,
+        *,
+        p: float = 1.0,
+        offset: float = 0.0,
+        eps_inside: bool = True,
+        cast: str = "late",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class Llama4TextL2Norm(RMSNorm):
+    """RMSNorm with affine=False."""
+    @overload
+    def __init__(
+        self,
+        dim: int | Sequence[int],
+        *,
+        eps: float | None = 1e-06,
+        p: float = 1.0,
+        affine: bool = False,
+        bias: bool = False,
+        offset: float = 0.0,
+        eps_inside: bool = True,
+        cast: str = "auto",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = 1e-06,
+        elementwise_affine: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        p: float = 1.0,
+        bias: bool = False,
+        offset: float = 0.0,
+        eps_inside: bool = True,
+        cast: str = "auto",
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        channels: int | Sequence[int],
+        eps: float | None = 1e-06,
+        affine: bool = False,
+        *,
+        p: float = 1.0,
+        bias: bool = False,
+        offset: float = 0.0,
+        eps_inside: bool = True,
+        cast: str = "auto",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        hidden_size: int | Sequence[int],
+        eps: float | None = 1e-06,
+        *,
+        p: float = 1.0,
+        affine: bool = False,
+        bias: bool = False,
+        offset: float = 0.0,
+        eps_inside: bool = True,
+        cast: str = "auto",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        dim: int | Sequence[int],
+        eps: float | None = 1e-06,
+        elementwise_affine: bool = False,
+        bias: bool = False,
+        *,
+        p: float = 1.0,
+        offset: float = 0.0,
         eps_inside: bool = True,
         cast: str = "auto",
         device: torch.device | str | int | None = None,
