@@ -15,7 +15,12 @@ from normkit import reference
 from normkit.catalog import Card
 
 BOX, GAP, TOP = 64, 8, 24
+LINK = re.compile(r"\[\[([\w-]+)\]\]")
+BESIDE = re.compile(r"<!-- axes: (.*?) -->")
+YEAR = re.compile(r"\b(?:19|20)\d\d\b")
+ARXIV = re.compile(r"arXiv (\d\d)\d\d\.")
 BENCH = re.compile(r"<!-- bench -->.*<!-- /bench -->", re.DOTALL)
+TABLE = Path(__file__).with_name("table.html")
 README = Path(__file__).parents[1] / "README.md"
 
 
@@ -30,21 +35,24 @@ def on_config(config):
         {place: [{card.name: address(card)} for card in found]} for place, found in reference.rooms(cards()).items()
     ]
     if not any("Methods" in entry for entry in config.nav):
-        config.nav.insert(1, {"Methods": ["methods/index.md", *groups]})
+        config.nav.insert(1, {"Methods": ["methods/index.md", {"All in one table": "methods/table.md"}, *groups]})
     return config
 
 
 def on_files(files, config):
     """Add a page a method, and their index."""
     files.append(File.generated(config, "methods/index.md", content=index()))
+    files.append(File.generated(config, "methods/table.md", content=whole_table()))
     for card in cards():
         files.append(File.generated(config, address(card), content=page(card)))
     return files
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Show the measurements of the README where a page has their mark."""
-    return BENCH.sub(lambda mark: BENCH.search(README.read_text())[0], markdown)
+    """Fill in a page's marks: the measurements of the README, links to methods, and their axes side by side."""
+    markdown = BENCH.sub(lambda mark: BENCH.search(README.read_text())[0], markdown)
+    markdown = BESIDE.sub(lambda mark: side_by_side(mark[1].split()), markdown)
+    return LINK.sub(lambda mark: f"[{mark[1]}]({address(nk.card(mark[1]))})", markdown)
 
 
 def address(card: Card) -> str:
@@ -63,6 +71,35 @@ def index() -> str:
         ]
         parts.append(table(("method", "what it does", "statistic over"), rows))
     return "\n\n".join(parts) + "\n"
+
+
+def whole_table() -> str:
+    """All methods in one table, which a reader narrows by words."""
+    head = "".join(f"<th>{title}</th>" for title in ("method", "axes", "statistic over", "year", "state", "replaces"))
+    rows = "".join(map(table_row, cards()))
+    return TABLE.read_text(encoding="utf-8").replace("HEAD", head).replace("ROWS", rows)
+
+
+def table_row(card: Card) -> str:
+    """A method's row: what it is, the picture of its axes, what it keeps, what it takes the place of, and its paper."""
+    link = f'<a href="../{reference.folder(card)}/{card.name}/">{card.name}</a>'
+    state = ", ".join(f"{entry.name} {entry.shape}" for entry in reference.state(card)) or "none"
+    cells = [svg(card), reference.over(card) or "none", year(card), state, ", ".join(card.replaces)]
+    texts = [cells[0], *(html.escape(text) for text in cells[1:])]
+    first = f"<td>{link}<br><small>{html.escape(card.summary)} {html.escape(card.paper)}</small></td>"
+    return f"<tr>{first}{''.join(f'<td>{text}</td>' for text in texts)}</tr>\n"
+
+
+def year(card: Card) -> str:
+    """When a method was published: as its paper says, or the paper's number at arXiv."""
+    said, number = YEAR.findall(ARXIV.sub("", card.paper)), ARXIV.search(card.paper)
+    return said[0] if said else f"20{number[1]}" if number else ""
+
+
+def side_by_side(names: list[str]) -> str:
+    """The axes of several methods in a row, as one sees at a glance how they differ."""
+    boxes = [f"<figure>{svg(nk.card(name))}<figcaption>{name}</figcaption></figure>" for name in names]
+    return f'<div class="beside">{"".join(boxes)}</div>'
 
 
 def page(card: Card) -> str:

@@ -17,6 +17,7 @@ import tomllib
 
 import normkit
 from normkit import catalog, cli
+from normkit.lab import request
 
 ROOT = pathlib.Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -79,6 +80,8 @@ def test_the_commands_of_a_page_exist(page, command):
 
 def check_normkit(words):
     options = cli.parser().parse_args(words)
+    if options.command == "compare":
+        request.chosen(options)
     for name in [*getattr(options, "names", []), *([options.name] if hasattr(options, "name") else [])]:
         catalog.card(name)
 
@@ -179,6 +182,21 @@ def test_the_site_has_a_page_for_every_method(monkeypatch):
         page = generate.page(card)
         assert page.startswith(f"# {card.name}\n")
         assert page.count("<rect") == len(card.shape.split(":")[0].split())
+
+
+def test_the_site_has_a_table_of_all_methods_and_fills_in_the_marks_of_pages(monkeypatch):
+    pytest.importorskip("mkdocs")
+    monkeypatch.syspath_prepend(DOCS)
+    generate = load(DOCS / "generate.py")
+    whole = generate.whole_table()
+    assert whole.count("<tr>") == len(generate.cards()) + 1
+    assert generate.year(normkit.card("rmsnorm")) == "2019"
+    guide = generate.on_page_markdown((DOCS / "which.md").read_text(), None, None, None)
+    assert "[[" not in guide
+    assert "[frn](methods/activation/spatial/frn.md)" in guide
+    assert guide.count("<svg") == 4
+    for words in ("small batch", "diverge", "inference", "which norm"):
+        assert words in guide.lower(), "the site's search should find the page by it"
 
 
 def test_examples_in_docstrings_become_code_on_the_site(monkeypatch):

@@ -13,6 +13,7 @@ whether it is still the same. Other processes have it from :func:`packed`.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import sys
 import types
@@ -93,9 +94,9 @@ def _told(thing: Any, seen: set[int]) -> Iterator[str]:
     elif isinstance(thing, list | tuple | dict):
         for part in thing.items() if isinstance(thing, dict) else thing:
             yield from _told(part, seen)
-    elif hasattr(thing, "func"):  # functools.partial
+    elif isinstance(thing, functools.partial):
         yield from _told((thing.func, thing.args, thing.keywords), seen)
-    else:
+    elif not isinstance(thing, types.ModuleType):
         yield from _told(type(thing), seen)
 
 
@@ -109,7 +110,7 @@ def _told_of_code(code: types.CodeType, function: types.FunctionType, seen: set[
     for name in code.co_names:
         yield name
         used = function.__globals__.get(name)
-        if isinstance(used, PLAIN) or getattr(used, "__module__", None) == function.__module__:
+        if isinstance(used, PLAIN) or getattr(used, "__module__", used) == function.__module__:
             yield from _told(used, seen)
 
 
