@@ -16,3 +16,4 @@ from normkit.weight._project import project as project
 from normkit.weight._project import spheres as spheres
 from normkit.weight._regularize import Regularizer as Regularizer
 from normkit.weight._regularize import regularize as regularize
+from normkit.weight._start import data_init as data_init
