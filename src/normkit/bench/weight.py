@@ -80,6 +80,7 @@ def race(size: tuple[int, ...], names: list[str], vocab: int, repeats: int, cloc
             "high": times[name].high,
             "rounds": times[name].rounds,
             "relative": times[name].median / times[YARDSTICK].median,
+            "absent": {},
         }
         for name, (net, layers) in models.items()
     ]
