@@ -76,13 +76,13 @@ def test_a_folder_is_not_gone_on_with_under_settings_that_change_a_number(change
         runs.open_folder(Plan(Settings(**changed), variants, "a"), tmp_path, [])
 
 
-def test_a_folder_is_not_gone_on_with_under_another_baseline_or_other_variants(tmp_path):
+def test_a_folder_is_not_gone_on_with_under_other_variants(tmp_path):
     variants = (Variant("a"), Variant("b", norm="rmsnorm"))
     runs.open_folder(Plan(Settings(), variants, "a"), tmp_path, [])
-    with pytest.raises(ValueError, match="baseline: a there, b here"):
-        runs.open_folder(Plan(Settings(), variants, "b"), tmp_path, [])
-    with pytest.raises(ValueError, match="variants: a, b there, a, b here"):
+    with pytest.raises(ValueError, match="variant 'b': norm 'rmsnorm' there, 'dyt' here"):
         runs.open_folder(Plan(Settings(), (variants[0], Variant("b", norm="dyt")), "a"), tmp_path, [])
+    with pytest.raises(ValueError, match="variant 'b': there, but not here"):
+        runs.open_folder(Plan(Settings(), variants[:1], "a"), tmp_path, [])
 
 
 @pytest.mark.parametrize(("one", "other"), [("Norm", "norm"), ("dyt:alpha=1", "dyt/alpha=1"), ("same", "same")])

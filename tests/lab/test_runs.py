@@ -108,8 +108,8 @@ def test_a_rate_that_diverges_is_not_chosen():
 def test_the_folder_is_found_again_only_for_the_same_comparison(tmp_path):
     runs.open_folder(plan(), tmp_path, ["normkit", "compare"])
     runs.open_folder(plan(workers=7, engine="ray"), tmp_path, [])
-    with pytest.raises(ValueError, match=r"another comparison \(steps: 10 there, 11 here\).*--out.*--fresh"):
-        runs.open_folder(plan(steps=11), tmp_path, [])
+    with pytest.raises(ValueError, match=r"another comparison \(steps: 10 there, 9 here\).*--out.*--fresh"):
+        runs.open_folder(plan(steps=9), tmp_path, [])
     written = json.loads((tmp_path / "plan.json").read_text())
     assert written["command"] == ["normkit", "compare"]
     assert written["variants"][1] == dataclasses.asdict(Variant("b", norm="rmsnorm"))

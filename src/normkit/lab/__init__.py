@@ -3,7 +3,7 @@
 Three parts, each a folder, between what they share and the command; a line imports from itself and those above it::
 
     .           files logs
-    plan        handed variants plan data samples models optimizers losses measures findings tasks
+    plan        handed variants plan growth data samples models optimizers losses measures findings tasks
     training    probe checkpoints memory own loop engines runs speed
     report      history ranking words advice figures tables page exports
     .           screen request course cli result api

@@ -29,7 +29,9 @@ EXAMPLES = """examples:
   normkit compare --model hf:PATH --data text.txt --norm original dyt --engine ray
   torchrun --nproc-per-node 2 -m normkit.cli compare --norm rmsnorm dyt --sharded
 
-The same command again goes on where it was stopped. 'normkit list' has the names, 'normkit show NAME' their arguments.
+The same command again goes on where it was stopped. Another one adds to what is in DIR, norms, seeds or steps: what is
+not given is as it is there, and only what is missing is trained. 'normkit list' has the names, 'normkit show NAME'
+their arguments.
 """
 
 
@@ -65,7 +67,6 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     on = command.add_argument_group("on what")
     on.add_argument(
         "--model",
-        default="decoder",
         metavar="MODEL",
         help="decoder, vit, resnet, each with sizes: "
         "decoder:dim=128,depth=6; hf:PATH_OR_NAME, timm:NAME, module:factory (decoder)",
@@ -87,9 +88,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="held-out data, named as --data is; of hf:NAME also the name of a split (a tenth of the data, drawn once)",
     )
     on.add_argument("--batch", type=int, metavar="N", help="samples of a batch (16; images 64; a loader's own)")
-    on.add_argument(
-        "--length", type=int, default=Settings.length, metavar="N", help="tokens of a sequence (%(default)s)"
-    )
+    on.add_argument("--length", type=int, metavar="N", help=f"tokens of a sequence ({Settings.length})")
     by = command.add_argument_group("by what, and how surely")
     by.add_argument(
         "--metric",
@@ -105,14 +104,14 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     by.add_argument(
         "--margin",
         type=float,
-        default=Settings.margin,
         metavar="X",
-        help="difference that counts as none, as a share of the baseline's measure (%(default)s)",
+        help=f"difference that counts as none, as a share of the baseline's measure ({Settings.margin})",
     )
     by.add_argument("--seeds", type=int, metavar="N", help=f"runs of each variant, from 1 ({Settings.seeds})")
     by.add_argument(
         "--until-decided",
         action="store_true",
+        default=None,
         help=f"add seeds until each variant is better, worse or as good, --seeds at most ({MOST})",
     )
     by.add_argument(
@@ -125,10 +124,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--trials",
         type=int,
-        default=Settings.trials,
         metavar="N",
         help="the most trials of each variant's search, a run each: three around the optimizer's usual rate, then "
-        "further ones while the best is the lowest or highest (%(default)s); 1: no search",
+        f"further ones while the best is the lowest or highest ({Settings.trials}); 1: no search",
     )
     for name, meaning in (
         ("warmup", "share of a run with a growing rate"),
@@ -136,7 +134,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         ("weight_decay", "for matrices"),
     ):
         option, default = f"--{name.replace('_', '-')}", getattr(Settings, name)
-        how.add_argument(option, type=float, default=default, metavar="X", help=f"{meaning} (%(default)s)")
+        how.add_argument(option, type=float, metavar="X", help=f"{meaning} ({default})")
     where = command.add_argument_group("where")
     where.add_argument(
         "--engine",
@@ -145,7 +143,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="processes beside this one, this one alone, or Ray (local); under torchrun, its processes share each run",
     )
     where.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where to train (auto)")
-    where.add_argument("--precision", default="no", choices=("no", "bf16", "fp16"), help="mixed precision (no)")
+    where.add_argument("--precision", choices=("no", "bf16", "fp16"), help="mixed precision (no)")
     where.add_argument("--sharded", action="store_true", help="under torchrun: FSDP2 instead of DDP")
     where.add_argument("--workers", type=int, metavar="N", help="runs side by side (one a core or GPU)")
     where.add_argument("--threads", type=int, metavar="N", help="threads of a run (the cores shared out)")

@@ -33,6 +33,7 @@ def compare(options: Any, command: list[str]) -> Results:
     largest = runs.check(plan)
     with locked(options.out), stoppable():
         with in_turn(plan.settings):
+            tell_additions(plan, options)
             folder = runs.open_folder(plan, options.out, command, options.fresh and is_first())
         runs.require_space(folder, largest, plan.settings.workers)
         results = runs.ended(folder, plan, options.retry)
@@ -42,6 +43,20 @@ def compare(options: Any, command: list[str]) -> Results:
         if is_first():
             report.write(folder.root)
     return results
+
+
+def tell_additions(plan: Plan, options: Any) -> None:
+    """Say what is added to a comparison that is there."""
+    from normkit.lab.files import Folder
+    from normkit.lab.plan import growth
+    from normkit.lab.training import runs
+
+    there = None if options.fresh else runs.plan_there(Folder(options.out))
+    if there is None or not is_first():
+        return
+    runs.require_comparable(there, plan, Folder(options.out))
+    for line in growth.additions(there, plan.described()):
+        print(line, file=sys.stderr)
 
 
 def is_first() -> bool:

@@ -102,9 +102,9 @@ def replace_file(path: Path, text: str) -> None:
         there.write_text(text, encoding="utf-8")
 
 
-def set_aside(path: Path) -> Path:
-    """Rename a damaged file, so that another can take its place; return the new name."""
-    moved = path.with_name(path.name + ".damaged")
+def set_aside(path: Path, why: str = "damaged") -> Path:
+    """Rename a file that is damaged or not wanted, so that another can take its place; return the new name."""
+    moved = path.with_name(f"{path.name}.{why}")
     with writing(moved):
         os.replace(path, moved)
     return moved

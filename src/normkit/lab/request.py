@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,20 +21,76 @@ if TYPE_CHECKING:
     from normkit.lab.plan.variants import Variant
 
 NORMS = ["layernorm", "rmsnorm", "dyt", "derf"]
+WAY_OUT = "name another folder with --out"
 MOST = 24  # seeds, where they go on until it is decided
+DEFAULTED = ("model", "length", "trials", "margin", "until_decided", "warmup", "clip", "weight_decay", "precision")
+INHERITED = (*DEFAULTED, "data", "val", "steps", "seconds", "batch", "seeds", "lr", "metric", "threads")
 
 
 def planned(options: Any) -> Plan:
-    """Turn the arguments into a plan."""
+    """Turn the arguments into a plan; what is not given is as in the comparison that is there, to which it adds."""
+    from normkit.lab.plan import growth
     from normkit.lab.plan.plan import Plan
 
-    variants = chosen(options)
+    there = None if options.fresh else plan_there(options.out)
+    options = filled(options, there["settings"] if there else {})
+    before = variants_of(there, options.out) if there else []
+    variants = tuple(before) if before and not named(options) else chosen(options)
+    variants = growth.joined(before, variants, crossed=not options.variants)
     names = [v.name for v in variants]
-    baseline = options.baseline or names[0]
+    before_it = there["baseline"] if there else names[0]
+    baseline = options.baseline or before_it
+    if baseline != before_it and any(variant.start != "own" for variant in before):
+        raise ValueError(f"--baseline: the control that is there is of {before_it}; {WAY_OUT}")
     if baseline not in names:
         raise ValueError(f"--baseline {baseline!r} is none of the variants: {', '.join(names)}")
     variants = with_twin(variants, baseline) if options.twin else variants
     return Plan(settled(options, len(variants)), variants, baseline)
+
+
+def variants_of(there: Mapping[str, Any], root: str) -> list[Variant]:
+    """Return the variants of a plan that is there."""
+    from normkit.lab.files import Folder
+    from normkit.lab.plan.variants import Variant
+
+    try:
+        return [Variant(**variant) for variant in there["variants"]]
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{Folder(root).plan} has a variant that cannot be read: {error}; {WAY_OUT}") from None
+
+
+def filled(options: Any, there: Mapping[str, Any]) -> Any:
+    """Return the options, with what was not given as it is in the settings that are there, or else the default.
+
+    There are never fewer seeds than there are.
+    """
+    known = {**vars(Settings()), **there}
+    known["lr"] = known.pop("lrs")
+    given = dict(vars(options))
+    other = {"steps": "seconds", "seconds": "steps"}
+    kept = {
+        name: known[name]
+        for name in INHERITED
+        if given.get(name) is None and given.get(other.get(name, "")) is None and (there or name in DEFAULTED)
+    }
+    if there and given.get("seeds") is not None:
+        kept["seeds"] = max(given["seeds"], known["seeds"])
+    if there and given.get("metric_direction") is None and ":" in (kept.get("metric") or ""):
+        kept["metric_direction"] = measures.DIRECTIONS[known["higher"]]
+    return argparse.Namespace(**{**given, **kept})
+
+
+def named(options: Any) -> bool:
+    """Whether variants were asked for."""
+    return bool(options.variants) or any(getattr(options, key) for key in SLOTS)
+
+
+def plan_there(root: str) -> dict[str, Any] | None:
+    """Return the plan of the comparison that is there."""
+    from normkit.lab.files import Folder
+    from normkit.lab.training import runs
+
+    return runs.plan_there(Folder(root))
 
 
 def with_twin(variants: tuple[Variant, ...], baseline: str) -> tuple[Variant, ...]:
@@ -42,7 +100,8 @@ def with_twin(variants: tuple[Variant, ...], baseline: str) -> tuple[Variant, ..
     from normkit.lab.plan.variants import TWIN, unique
 
     one = next(variant for variant in variants if variant.name == baseline)
-    return unique([*variants, replace(one, name=TWIN, start="permuted")])
+    twin = replace(one, name=TWIN, start="permuted")
+    return variants if twin in variants else unique([*variants, twin])
 
 
 def chosen(options: Any) -> tuple[Variant, ...]:
@@ -200,15 +259,5 @@ def places(options: Any, device: str, variants: int) -> tuple[int, int]:
         )
     room = torch.cuda.device_count() if device == "cuda" else cores
     workers = options.workers or max(1, min(room, variants * seeds_of(options)))
-    kept = None if options.fresh else kept_threads(options.out)
-    threads = options.threads or kept or max(1, cores // (int(os.environ["WORLD_SIZE"]) if spread else workers))
+    threads = options.threads or max(1, cores // (int(os.environ["WORLD_SIZE"]) if spread else workers))
     return (0 if spread else workers), threads
-
-
-def kept_threads(root: str) -> int | None:
-    """Return the threads of the comparison that is there."""
-    from normkit.lab.files import Folder
-    from normkit.lab.training import runs
-
-    there = runs.plan_there(Folder(root))
-    return there["settings"].get("threads") if there else None

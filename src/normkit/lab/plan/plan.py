@@ -181,32 +181,17 @@ def read(path: Path) -> dict[str, Any]:
     return found
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Say in words where two descriptions differ; what one is older than, it has at its default."""
-    there, here = ({**_defaults(Settings), **side["settings"]} for side in (old, new))
-    changed = [
-        f"{key}: {there.get(key)!r} there, {here.get(key)!r} here"
-        for key in {**there, **here}
-        if key not in FREE and there.get(key) != here.get(key)
-    ]
-    names = [", ".join(v["name"] for v in side["variants"]) for side in (old, new)]
-    if [_full(v) for v in old["variants"]] != [_full(v) for v in new["variants"]]:
-        changed.append(f"variants: {names[0]} there, {names[1]} here")
-    if old["baseline"] != new["baseline"]:
-        changed.append(f"baseline: {old['baseline']} there, {new['baseline']} here")
-    return changed
-
-
 def same(there: Any, here: Mapping[str, Any]) -> bool:
     """Whether a recipe is that of the run which is to be trained; what it is older than, it has at its default."""
     if not isinstance(there, Mapping) or not all(isinstance(there.get(k), Mapping) for k in ("variant", "settings")):
         return False
     shared = {k: v for k, v in _defaults(Settings).items() if k not in FREE + SCHEDULED + JUDGED}
-    return {**there, "variant": _full(there["variant"]), "settings": {**shared, **there["settings"]}} == here
+    return {**there, "variant": full(Variant, there["variant"]), "settings": {**shared, **there["settings"]}} == here
 
 
-def _full(variant: Mapping[str, Any]) -> dict[str, Any]:
-    return {**_defaults(Variant), **variant}
+def full(of: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a variant or of settings; what was written before there was a field has its default."""
+    return {**_defaults(of), **given}
 
 
 def _defaults(of: type) -> dict[str, Any]:

@@ -129,7 +129,7 @@ def load(folder: str | Path) -> Comparison:
     plan = read_plan(files.plan)
     notes: list[str] = []
     known = {variant["name"] for variant in plan["variants"]}
-    found = [run for path in files.logs() if (run := _run(path, known, notes)) is not None]
+    found = [run for path in files.logs() if (run := _run(path, plan, notes)) is not None]
     strangers = sorted({run.variant for run in found} - known)
     notes += [f"the plan has no variant {name!r}; its runs are left out" for name in strangers]
     return Comparison(files.root, plan, [run for run in found if run.variant in known], notes)
@@ -149,8 +149,12 @@ def number(value: Any) -> float:
     return float(value) if isinstance(value, int | float) else math.nan
 
 
-def _run(path: Path, variants: Iterable[str], notes: list[str]) -> Record | None:
+def _run(path: Path, plan: Mapping[str, Any], notes: list[str]) -> Record | None:
     log = logs.read(path)
+    variants = [variant["name"] for variant in plan["variants"]]
+    if _shorter(log, plan):
+        notes.append(f"{path.name} is of a shorter run than is planned by now; the same command trains the longer one")
+        return None
     if log.broken:
         notes.append(f"{path.name}: {log.broken} line{'s' * (log.broken > 1)} could not be read")
     notes += [f"{path.name}: {note['text']}" for note in log.of(logs.NOTE)]
@@ -163,6 +167,18 @@ def _run(path: Path, variants: Iterable[str], notes: list[str]) -> Record | None
     facts = start["variant"], number(start["lr"]), start["seed"], start.get("phase", "final"), start.get("parameters")
     steps, evals, probes = (_by_step(log.of(kind)) for kind in (logs.STEP, logs.EVAL, logs.PROBE))
     return Record(path.stem, *facts, steps, evals, probes, log.end if log.whole else {}, start.get("layers", {}))
+
+
+def _shorter(log: logs.Read, plan: Mapping[str, Any]) -> bool:
+    """Whether a run is of the time before all runs were to be longer."""
+    there, given = log.start.get("recipe"), plan.get("settings", {})
+    own = next((v.get("steps") for v in plan["variants"] if v["name"] == log.start.get("variant")), None)
+    if not isinstance(there, Mapping) or own is not None:
+        return False
+    share = given.get("search", 1.0) if there.get("phase") == "search" else 1.0
+    planned = {key: share * value for key in ("steps", "seconds") if (value := given.get(key)) is not None}
+    planned |= {"steps": math.floor(planned["steps"])} if "steps" in planned else {}
+    return any(isinstance(there.get(key), int | float) and there[key] < value for key, value in planned.items())
 
 
 def _by_step(events: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -104,10 +104,16 @@ def content(comparison: Comparison) -> dict[str, Any]:
         "keys": [{"name": row.variant, "look": looks[row.variant]} for row in rows],
         "reading": reading(comparison),
         "notes": comparison.notes,
-        "command": _typed(comparison.plan.get("command") or ["normkit", "compare"]),
+        "command": "\n".join(_typed(command) for command in commands(comparison)),
         "settings": settings(comparison),
         "errors": [(run.name, run.end["traceback"]) for run in comparison.runs if run.end.get("traceback")],
     }
+
+
+def commands(comparison: Comparison) -> list[list[str]]:
+    """Return the command that began the comparison, and those that added to it."""
+    first = comparison.plan.get("command") or ["normkit", "compare"]
+    return [first, *(one["command"] for one in comparison.plan.get("added", []))]
 
 
 def reading(comparison: Comparison) -> list[str]:
@@ -134,6 +140,11 @@ def reading(comparison: Comparison) -> list[str]:
             f"Seeds went on until each variant was decided, {comparison.seeds} at most, with looks after {looks}: each "
             f"look may spend the part of the {level} that its new seeds are of all."
         )
+    if added := added_seeds(comparison):
+        told.append(
+            f"Seeds were added when the numbers of {listed(added)} were there; no p is corrected for having looked at "
+            "those."
+        )
     if comparison.twins:
         told.append(
             f"The control, {listed(comparison.twins)}, is trained as its baseline is, from a start with the same law "
@@ -145,6 +156,14 @@ def reading(comparison: Comparison) -> list[str]:
         f"mean over seeds. Steps to {baseline}'s loss are those until a seed has its final loss."
     )
     return told
+
+
+def added_seeds(comparison: Comparison) -> list[str]:
+    """Return how many seeds there were each time when more were added; not where they go on until it is decided."""
+    if comparison.settings.get("until_decided"):
+        return []
+    there = [one["seeds"] for one in comparison.plan.get("added", [])]
+    return [str(before) for before, after in zip(there, [*there[1:], comparison.seeds], strict=False) if after > before]
 
 
 def subtitle(comparison: Comparison) -> str:

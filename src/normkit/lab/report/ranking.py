@@ -81,7 +81,7 @@ class Judgement:
 
 def rank(comparison: Comparison) -> list[Row]:
     """Return the rows, the best first, then what is unfinished, then what failed."""
-    measure, timed = measures.of(comparison.settings), ratios(comparison.folder)
+    measure, timed = measures.of(comparison.settings), ratios(comparison.folder, comparison.baseline)
     sound = [name for name in comparison.variants if not _failed(comparison, name)]
     values = {name: _values(comparison.final_runs(name), measure.key) for name in sound}
     judged = judge(comparison, values)

@@ -18,9 +18,9 @@ from typing import Any
 
 from normkit.lab import logs
 from normkit.lab.files import Damaged, Folder, Unwritable, replace_file, set_aside
-from normkit.lab.plan import findings, measures, tasks
+from normkit.lab.plan import findings, growth, measures, tasks
 from normkit.lab.plan.optimizers import usual_rate
-from normkit.lab.plan.plan import SEARCH_SEED, Plan, Run, differences, environment, same
+from normkit.lab.plan.plan import SEARCH_SEED, Plan, Run, environment, same
 from normkit.lab.plan.plan import read as read_plan
 from normkit.lab.plan.variants import Variant
 from normkit.lab.training import own
@@ -201,21 +201,27 @@ def ended(folder: Folder, plan: Plan, retry: bool = False) -> Results:
 
 def belongs(plan: Plan, log: logs.Read, unsaid: bool = True) -> bool:
     """Whether a log is of this plan; ``unsaid`` is the answer for one that does not tell, as those of before."""
-    start = log.start
-    if "recipe" not in start:
+    if "recipe" not in log.start:
         return unsaid
+    run = run_of(plan, log)
+    return run is not None and same(log.start["recipe"], run.recipe(plan.settings))
+
+
+def run_of(plan: Plan, log: logs.Read) -> Run | None:
+    """Return the run that a plan has by the name of a log, or None."""
+    start = log.start
     variant = next((v for v in plan.variants if v.name == start["variant"]), None)
     if variant is None:
-        return False
+        return None
     search = start["seed"] == SEARCH_SEED
-    run = trial(plan, variant, start["lr"]) if search else final(plan, variant, start["lr"], start["seed"])
-    return same(start["recipe"], run.recipe(plan.settings))
+    return trial(plan, variant, start["lr"]) if search else final(plan, variant, start["lr"], start["seed"])
 
 
 def open_folder(plan: Plan, root: str | Path, command: list[str], fresh: bool = False) -> Folder:
-    """Make the folder of a comparison, or find it again: what is there must be the same comparison.
+    """Make the folder of a comparison, or find it again: what is there must be the same, or a part of it.
 
-    A plan that is lost or damaged is written anew, if the runs that have ended say that they are of this one.
+    A plan that is lost or damaged is written anew, if the runs that have ended say that they are of this one. One that
+    has grown takes the place of the other at once; then runs that are shorter than they should be are set aside.
     """
     folder = Folder(root)
     if fresh:
@@ -226,11 +232,37 @@ def open_folder(plan: Plan, root: str | Path, command: list[str], fresh: bool = 
         require_own(plan, folder)
         if folder.plan.exists():
             set_aside(folder.plan)
-        content = {**plan.described(), "command": command, "environment": environment()}
-        replace_file(folder.plan, json.dumps(content, indent=2) + "\n")
-    elif changed := differences(there, plan.described()):
-        raise ValueError(f"{folder.plan} is of another comparison ({'; '.join(changed)}); {WAY_OUT}")
+        write_plan(folder, {**plan.described(), "command": command, "environment": environment()})
+        return folder
+    require_comparable(there, plan, folder)
+    if growth.additions(there, plan.described()):
+        added = [*there.get("added", []), {"command": command, "seeds": there["settings"]["seeds"]}]
+        write_plan(folder, {**there, **plan.described(), "added": added})
+    set_shorter_aside(plan, folder)
     return folder
+
+
+def write_plan(folder: Folder, content: Mapping[str, Any]) -> None:
+    """Put a plan in the place of what is there, whole."""
+    replace_file(folder.plan, json.dumps(content, indent=2) + "\n")
+
+
+def require_comparable(there: Mapping[str, Any], plan: Plan, folder: Folder) -> None:
+    """Refuse to add to a comparison what could not be compared with it."""
+    if changed := growth.barred(there, plan.described()):
+        raise ValueError(f"{folder.plan} is of another comparison ({'; '.join(changed)}); {WAY_OUT}")
+
+
+def set_shorter_aside(plan: Plan, folder: Folder) -> None:
+    """Make room for runs that are to be longer than those that are there by their names, checkpoints too."""
+    for path in folder.logs():
+        log = logs.read(path)
+        if "recipe" not in log.start or not (run := run_of(plan, log)):
+            continue
+        there = log.start["recipe"]
+        if (there.get("steps"), there.get("seconds")) != (run.steps, run.seconds):
+            folder.forget(run.name)
+            set_aside(path, "shorter")
 
 
 def plan_there(folder: Folder) -> dict[str, Any] | None:

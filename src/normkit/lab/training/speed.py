@@ -38,7 +38,7 @@ class Ratio(NamedTuple):
 
 def measure(plan: Plan, folder: Folder, names: Sequence[str]) -> None:
     """Race those variants against the baseline that have not been raced, and keep the rounds' times."""
-    there = read_rounds(folder.root)
+    there = read_rounds(folder.root, plan.baseline)
     missing = [name for name in names if name != plan.baseline and name not in there]
     if not missing or plan.baseline not in names:
         return
@@ -103,12 +103,13 @@ def race(baseline: Callable[[], Any], variant: Callable[[], Any]) -> list[list[f
     return rounds
 
 
-def read_rounds(root: str | Path) -> dict[str, list[list[float]]]:
-    """Return the rounds of every variant raced so far; of a file that cannot be read, none."""
-    return dict(_content(root).get("rounds", {}))
+def read_rounds(root: str | Path, baseline: str) -> dict[str, list[list[float]]]:
+    """Return the rounds of every variant raced so far against the baseline; of a file that cannot be read, none."""
+    content = _content(root)
+    return dict(content.get("rounds", {})) if content.get("baseline", baseline) == baseline else {}
 
 
-def ratios(root: str | Path) -> dict[str, Ratio]:
+def ratios(root: str | Path, baseline: str) -> dict[str, Ratio]:
     """Return what each variant's step takes of the baseline's, as the file in a comparison's folder tells it.
 
     With several variants, each interval is wider, so that all hold together at 1 - :data:`LEVEL`.
@@ -116,7 +117,7 @@ def ratios(root: str | Path) -> dict[str, Ratio]:
     content = _content(root)
     clock = content.get("clock", CPU)
     at = 0 if clock == CPU else 1
-    rounds: Mapping[str, Any] = content.get("rounds", {})
+    rounds: Mapping[str, Any] = read_rounds(root, baseline)
     return {
         name: _ratio([row[2 + at] / row[at] for row in found if row[at] > 0], LEVEL / len(rounds), clock)
         for name, found in rounds.items()

@@ -1,0 +1,87 @@
+"""How a comparison grows: what may be added to one that is there, and what would make it another.
+
+Runs that are there count as long as they are of the plan. What is added must be comparable with them, so what decides
+a run's numbers stays. Longer runs are other runs: the learning rate falls along the whole of one, so that no checkpoint
+of a shorter one lies on their way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from normkit.lab.plan.plan import FREE, Settings, full
+from normkit.lab.plan.variants import SLOTS, Variant, unique
+
+LENGTHS = ("steps", "seconds")
+MORE = (*LENGTHS, "seeds")  # may become more
+LOGGED = ("log_every", "eval_every", "probe_every")  # follow from the length of a run
+FREELY = ("margin", "until_decided")  # are of what is said alone
+
+
+def joined(there: Sequence[Variant], here: Sequence[Variant], crossed: bool) -> tuple[Variant, ...]:
+    """Return the variants that are there, and behind them those that are new.
+
+    crossed: whether the names of the new were made of what varies among them alone. Then one that is there by another
+    name is not new, and where the name is another's, it says more.
+    """
+    known, content = {variant.name: variant for variant in there}, [replace(variant, name="") for variant in there]
+    found = list(there)
+    for variant in here:
+        other = known.get(variant.name)
+        if variant == other or (crossed and replace(variant, name="") in content):
+            continue
+        if other is not None and not crossed:
+            raise ValueError(f"another {_differing(vars(other), vars(variant))}; give it a name of its own")
+        found.append(variant if other is None else _told_apart(variant, other))
+    return unique(found)
+
+
+def _told_apart(variant: Variant, other: Variant) -> Variant:
+    own = [getattr(variant, name) for name in SLOTS if getattr(variant, name) != getattr(other, name)]
+    return replace(variant, name="+".join([variant.name, *own]))
+
+
+def barred(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Say in words what keeps the numbers of a plan from being set beside those of the one that is there."""
+    there, here = (full(Settings, side["settings"]) for side in (old, new))
+    free = (*FREE, *FREELY, *(LOGGED if any(there[key] != here[key] for key in LENGTHS) else ()))
+    changed = [
+        f"{key}: {there.get(key)!r} there, {here.get(key)!r} here"
+        for key in {**there, **here}
+        if key not in free and there.get(key) != here.get(key) and not (key in MORE and _more(there[key], here[key]))
+    ]
+    ours = {variant["name"]: full(Variant, variant) for variant in new["variants"]}
+    for variant in (full(Variant, variant) for variant in old["variants"]):
+        if variant != ours.get(variant["name"]):
+            changed.append(_differing(variant, ours.get(variant["name"])))
+    return changed
+
+
+def _more(was: Any, now: Any) -> bool:
+    return was is not None and now is not None and now > was
+
+
+def _differing(there: Mapping[str, Any], here: Mapping[str, Any] | None) -> str:
+    if here is None:
+        return f"variant {there['name']!r}: there, but not here"
+    own = [f"{key} {there[key]!r} there, {here[key]!r} here" for key in there if there[key] != here[key]]
+    return f"variant {there['name']!r}: {', '.join(own)}"
+
+
+def additions(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Say in words what a plan adds to the one that is there."""
+    there, here = (full(Settings, side["settings"]) for side in (old, new))
+    known = {variant["name"] for variant in old["variants"]}
+    added = [variant["name"] for variant in new["variants"] if variant["name"] not in known]
+    said = [f"added: {', '.join(added)}"] if added else []
+    said += [f"seeds: {here['seeds']} instead of {there['seeds']}"] if here["seeds"] != there["seeds"] else []
+    said += [f"baseline: {new['baseline']} instead of {old['baseline']}"] if old["baseline"] != new["baseline"] else []
+    said += [
+        f"{key}: {here[key]:g} instead of {there[key]:g}; the learning rate falls along the whole run, so that no "
+        "checkpoint of a shorter one can be gone on from: all runs of that length begin anew"
+        for key in LENGTHS
+        if there[key] != here[key]
+    ]
+    return said + [f"{key}: {here[key]} instead of {there[key]}" for key in FREELY if there[key] != here[key]]

@@ -1,0 +1,211 @@
+"""Adding to a comparison: what is there is not trained again, and all ends as one comparison run whole."""
+
+import json
+import shutil
+
+import pytest
+from helpers import all_numbers, plan_of
+
+from normkit import cli
+from normkit.lab.files import Folder
+from normkit.lab.plan import growth
+from normkit.lab.plan.plan import Plan, Settings
+from normkit.lab.plan.variants import Variant, cross
+from normkit.lab.report import page as report
+from normkit.lab.training import engines, loop, runs, speed
+
+WORDS = ["compare", "--model", "decoder:dim=8,depth=1,heads=1", "--length", "8", "--batch", "2", "--threads", "1"]
+HOW = ["--steps", "6", "--seeds", "3", "--trials", "2"]
+
+
+@pytest.fixture(autouse=True)
+def trained(monkeypatch):
+    """What is trained, in this process, in order."""
+    names, train = [], loop.train
+    monkeypatch.setattr(engines, "make", lambda settings, root: engines.Here(settings, root))
+    monkeypatch.setattr(loop, "train", lambda run, *rest: (names.append(run.name), train(run, *rest))[1])
+    monkeypatch.setattr(speed, "ROUNDS", 1)
+    monkeypatch.setattr(speed, "FEWEST", 1)
+    return names
+
+
+def command(root, *words):
+    assert cli.main([*WORDS, *words, "--out", str(root)]) == 0
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    root = tmp_path_factory.mktemp("small") / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engines, "make", lambda settings, root: engines.Here(settings, root))
+        command(root, *HOW, "--norm", "layernorm", "dyt")
+    return root
+
+
+@pytest.fixture
+def there(small, tmp_path):
+    shutil.copytree(small, tmp_path / "out")
+    return tmp_path / "out"
+
+
+def told(root):
+    return {row.variant: (row.measured, row.finding, row.place, row.lr) for row in report.summary(root)}
+
+
+def finals(names):
+    return {name for name in names if not name.endswith("--seed0")}
+
+
+def test_another_norm_is_trained_alone_and_all_is_as_if_run_whole(there, trained, tmp_path, capsys):
+    command(there, "--norm", "rmsnorm")
+    assert {name.split("--")[0] for name in trained} == {"rmsnorm"}
+    assert len(trained) == 2 + 3
+    assert "added: rmsnorm" in capsys.readouterr().err
+    command(tmp_path / "whole", *HOW, "--norm", "layernorm", "dyt", "rmsnorm")
+    assert all_numbers(there) == all_numbers(tmp_path / "whole")
+    assert told(there) == told(tmp_path / "whole")
+    assert [v["name"] for v in plan_of(there)["variants"]] == ["layernorm", "dyt", "rmsnorm"]
+
+
+def test_more_seeds_train_the_further_ones_alone(there, trained, tmp_path):
+    command(there, "--seeds", "5")
+    assert {name.split("--")[2] for name in trained} == {"seed4", "seed5"}
+    assert len(trained) == 2 * 2
+    command(tmp_path / "whole", *HOW, "--seeds", "5", "--norm", "layernorm", "dyt")
+    assert all_numbers(there) == all_numbers(tmp_path / "whole")
+    assert told(there) == told(tmp_path / "whole")
+    said = [line for line in report.reading(report.load(there)) if "Seeds were added" in line]
+    assert "when the numbers of 3 were there" in said[0]
+
+
+def test_fewer_seeds_are_never_planned(there, trained):
+    command(there, "--seeds", "1", "--norm", "layernorm")
+    assert trained == []
+    assert plan_of(there)["settings"]["seeds"] == 3
+
+
+def test_more_steps_for_all_are_trained_anew_which_is_said(there, trained, tmp_path, capsys):
+    before = all_numbers(there)
+    command(there, "--steps", "8")
+    assert "steps: 8 instead of 6; the learning rate falls along the whole run" in capsys.readouterr().err
+    assert len(trained) == len(before) == 2 * (2 + 3)
+    command(tmp_path / "whole", *HOW, "--steps", "8", "--norm", "layernorm", "dyt")
+    assert all_numbers(there) == all_numbers(tmp_path / "whole")
+    assert told(there) == told(tmp_path / "whole")
+    assert len(list((there / "runs").glob("*.jsonl.shorter"))) == len(before)
+
+
+def test_another_baseline_trains_nothing_and_times_again(there, trained, tmp_path):
+    speeds = json.loads((there / "speed.json").read_text())
+    command(there, "--baseline", "dyt")
+    assert trained == []
+    assert json.loads((there / "speed.json").read_text())["baseline"] == "dyt" != speeds["baseline"]
+    rows = {row.variant: row for row in report.summary(there)}
+    assert rows["dyt"].is_baseline
+    assert rows["layernorm"].finding is not None
+    assert rows["dyt"].speed is None
+
+
+def test_nothing_asked_for_is_what_is_there(there, trained):
+    before = plan_of(there)
+    assert cli.main(["compare", "--out", str(there)]) == 0
+    assert trained == []
+    assert plan_of(there) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--warmup", "0.1"], "warmup: 0.2 there, 0.1 here"),
+        (["--length", "9"], "length: 8 there, 9 here"),
+        (["--batch", "3", "--norm", "rmsnorm"], "batch: 2 there, 3 here"),
+        (["--steps", "5"], "steps: 6 there, 5 here"),
+        (["--trials", "3"], "trials: 2 there, 3 here"),
+        (["--lr", "0.1"], "lrs: None there, [0.1] here"),
+        (["--model", "decoder:dim=16"], "model: 'decoder:dim=8,depth=1,heads=1' there, 'decoder:dim=16' here"),
+        (["--metric", "accuracy"], "has no accuracy"),
+        (["--seconds", "1"], "steps: 6 there, None here"),
+    ],
+)
+def test_what_could_not_be_compared_is_refused_with_what_differs(there, trained, words, said, capsys):
+    before = {path: path.read_bytes() for path in there.rglob("*") if path.is_file()}
+    assert cli.main([*WORDS, *words, "--out", str(there)]) == 2
+    assert said in capsys.readouterr().err
+    assert trained == []
+    assert before == {path: path.read_bytes() for path in there.rglob("*") if path.is_file() and path in before}
+
+
+def test_a_kill_before_the_plan_is_replaced_leaves_all_as_it_was(there, trained, monkeypatch):
+    before = plan_of(there)
+    monkeypatch.setattr("os.replace", lambda *paths: (_ for _ in ()).throw(SystemExit))
+    with pytest.raises(SystemExit):
+        cli.main([*WORDS, "--norm", "rmsnorm", "--out", str(there)])
+    assert plan_of(there) == before
+    assert trained == []
+
+
+@pytest.mark.parametrize("words", [["--norm", "rmsnorm"], ["--steps", "8"], ["--seeds", "4"]])
+def test_a_kill_after_the_plan_is_replaced_goes_on_with_the_same_command(there, trained, words, monkeypatch, tmp_path):
+    """And the report between leaves out runs that are shorter than planned."""
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "set_shorter_aside", lambda plan, folder: (_ for _ in ()).throw(SystemExit))
+        with pytest.raises(SystemExit):
+            cli.main([*WORDS, *words, "--out", str(there)])
+    comparison = report.load(there)
+    shorter = [note for note in comparison.notes if "is of a shorter run than is planned" in note]
+    assert len(shorter) == (10 if words[0] == "--steps" else 0)
+    assert len(comparison.runs) + len(shorter) == 10
+    command(there, *words)
+    added = words[1:] if words[0] == "--norm" else words
+    command(tmp_path / "whole", *HOW, "--norm", "layernorm", "dyt", *added)
+    assert all_numbers(there) == all_numbers(tmp_path / "whole")
+
+
+def test_a_stop_while_it_grows_goes_on_with_the_same_command(there, trained, monkeypatch, tmp_path):
+    train = loop.train
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "train", lambda run, *rest: stop_at(run, "rmsnorm--lr0.003--seed0", train, *rest))
+        assert cli.main([*WORDS, "--norm", "rmsnorm", "--out", str(there)]) == 130
+    command(there, "--norm", "rmsnorm")
+    command(tmp_path / "whole", *HOW, "--norm", "layernorm", "dyt", "rmsnorm")
+    assert all_numbers(there) == all_numbers(tmp_path / "whole")
+
+
+def stop_at(run, name, train, *rest):
+    if run.name == name:
+        raise KeyboardInterrupt
+    return train(run, *rest)
+
+
+def test_names_of_what_is_added_are_made_of_what_varies():
+    first = cross(placement=["pre-norm", "post-norm"])
+    again = growth.joined(first, cross(norm=["dyt"], placement=["pre-norm", "post-norm"]), crossed=True)
+    assert [v.name for v in again] == ["pre-norm", "post-norm", "pre-norm+dyt", "post-norm+dyt"]
+    assert growth.joined(first, cross(norm=["layernorm"]), crossed=True) == first
+    with pytest.raises(ValueError, match="another variant 'a': norm 'dyt' there, 'rmsnorm' here"):
+        growth.joined([Variant("a", norm="dyt")], [Variant("a", norm="rmsnorm")], crossed=False)
+
+
+def test_variants_that_are_there_cannot_be_left_out_or_change():
+    old = Plan(Settings(), (Variant("a"), Variant("b", norm="dyt")), "a").described()
+    new = Plan(Settings(), (Variant("a", norm="rmsnorm"),), "a").described()
+    assert growth.barred(old, new) == [
+        "variant 'a': norm 'layernorm' there, 'rmsnorm' here",
+        "variant 'b': there, but not here",
+    ]
+
+
+def test_a_control_keeps_its_baseline(there, capsys):
+    command(there, "--twin", "--seeds", "3")
+    assert cli.main([*WORDS, "--baseline", "dyt", "--out", str(there)]) == 2
+    assert "the control that is there is of layernorm" in capsys.readouterr().err
+
+
+def test_a_folder_of_before_grows(tmp_path):
+    """Its plan lacks fields that there are by now."""
+    old = Plan(Settings(), (Variant("a"),), "a").described()
+    del old["settings"]["margin"], old["variants"][0]["loss"]
+    new = Plan(Settings(seeds=7), (Variant("a"), Variant("b", norm="dyt")), "a").described()
+    assert growth.barred(old, new) == []
+    assert growth.additions(old, new) == ["added: b", "seeds: 7 instead of 5"]
+    assert Folder(tmp_path).plan.name == "plan.json"
