@@ -11,11 +11,14 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import normkit
 from normkit.lab import cli as lab
 from normkit.optional import library
+
+if TYPE_CHECKING:
+    from normkit.catalog import Card
 
 LIST = "List the methods, one line each."
 SHOW = "Describe one method."
@@ -107,13 +110,37 @@ def complete(top: Parser) -> None:
 
 def describe_list(command: Parser) -> None:
     """Describe ``normkit list``."""
-    from normkit import catalog, describe
+    from normkit import catalog
 
     command.add_argument("pattern", nargs="?", default="*", metavar="PATTERN", help="a name or part of one, * fits all")
     command.add_argument("--room", metavar="ROOM", help=f"only this room: {', '.join(catalog.rooms())}")
     command.add_argument("--group", metavar="GROUP", help="only this group of a room, such as token")
+    command.add_argument(
+        "--fits", metavar="MODEL", help="only norms that fit decoder, vit, resnet, or a model as 'compare' takes it"
+    )
     command.add_argument("--json", action="store_true", help="print the cards as JSON")
-    command.set_defaults(run=describe.run_list)
+    command.set_defaults(run=run_list)
+
+
+def run_list(options: argparse.Namespace) -> int:
+    """List the methods, or those that fit a model."""
+    from normkit import describe
+
+    return describe.run_list(options, fitting(options.fits) if options.fits else None)
+
+
+def fitting(model: str) -> Callable[[list[Card]], list[Card]]:
+    """Return a function that picks the norms which stand in a model."""
+    from normkit.surgery import fits
+
+    place = fits.MODELS.get(model)
+    if place is None:
+        from normkit.lab.plan import tasks
+
+        places = tasks.places(model)
+    else:
+        places = {place}
+    return lambda cards: fits.fitting(cards, places)
 
 
 def describe_show(command: Parser) -> None:

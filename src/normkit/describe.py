@@ -7,7 +7,7 @@ import fnmatch
 import importlib
 import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from normkit import catalog, reference
@@ -16,9 +16,11 @@ from normkit.catalog import Card
 WIDTH = 100
 
 
-def run_list(options: argparse.Namespace) -> int:
-    """Print the methods by folder."""
+def run_list(options: argparse.Namespace, standing: Callable[[list[Card]], list[Card]] | None = None) -> int:
+    """Print the methods by folder; ``standing`` picks those that stand in a model."""
     cards = chosen(options.pattern, options.room, options.group)
+    if standing is not None and not (cards := standing(cards)):
+        raise ValueError(f"none of the methods that {options.pattern!r} names fits {options.fits!r}")
     if options.json:
         print(json.dumps([described(card) for card in cards], indent=2))
         return 0

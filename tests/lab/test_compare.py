@@ -226,7 +226,8 @@ def test_one_variant_crashes_and_the_rest_go_on(tmp_path):
     "words, said",
     [
         (["--norm", "layrnorm"], "did you mean 'layernorm'"),
-        (["--norm", "batchnorm"], "'batchnorm' does not fit a stream of vectors"),
+        (["--norm", "frn"], "'frn' does not fit a stream of vectors"),
+        (["--norm", "batchnorm"], "norm 'batchnorm' leaks: its statistic over N *"),
         (["--placement", "upside-down"], "placement must be one of 'deepnorm'"),
         (["--attention", "galerkn"], "did you mean 'galerkin'"),
         (["--linear", "zero-mean-linea"], "did you mean 'zero-mean-linear'"),

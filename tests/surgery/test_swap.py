@@ -59,8 +59,8 @@ def test_random_numbers_of_a_norm_do_not_move_those_of_the_model():
 
 
 def test_what_does_not_fit_is_told_with_what_does():
-    with pytest.raises(ValueError, match=r"'batchnorm' does not fit a stream of vectors.*rmsnorm"):
-        swap.maker("batchnorm")
+    with pytest.raises(ValueError, match=r"'frn' does not fit a stream of vectors.*rmsnorm"):
+        swap.maker("frn")
     with pytest.raises(ValueError, match=r"adab2n:num_tasks="):
         swap.maker("adab2n", True)
     with pytest.raises(ValueError, match=r"no norm to replace; its layers are Linear, ReLU"):

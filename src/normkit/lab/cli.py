@@ -62,6 +62,12 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     what = command.add_argument_group("what is compared")
     for name, slot in SLOTS.items():
         what.add_argument(f"--{name}", nargs="+", metavar="NAME", help=slot.help)
+    what.add_argument(
+        "--allow-leak",
+        action="store_true",
+        default=None,
+        help="let norms that take in later tokens stand where these are predicted",
+    )
     what.add_argument("--variants", metavar="FILE", help="a YAML file instead: lists to cross, or 'variants', a list")
     what.add_argument("--baseline", metavar="NAME", help="the variant that others are tested against (the first)")
     on = command.add_argument_group("on what")

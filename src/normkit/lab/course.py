@@ -26,10 +26,10 @@ class Stopped(KeyboardInterrupt):
 
 def compare(options: Any, command: list[str]) -> Results:
     """Train, go on where an earlier call stopped, time, and write the report; return how the runs ended."""
-    from normkit.lab.report import page as report
+    plan = request.planned(options)
+    from normkit.lab.report import page as report  # not before what is asked for is known to be possible
     from normkit.lab.training import engines, runs
 
-    plan = request.planned(options)
     largest = runs.check(plan)
     with locked(options.out), stoppable():
         with in_turn(plan.settings):

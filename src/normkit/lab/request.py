@@ -23,7 +23,18 @@ if TYPE_CHECKING:
 NORMS = ["layernorm", "rmsnorm", "dyt", "derf"]
 WAY_OUT = "name another folder with --out"
 MOST = 24  # seeds, where they go on until it is decided
-DEFAULTED = ("model", "length", "trials", "margin", "until_decided", "warmup", "clip", "weight_decay", "precision")
+DEFAULTED = (
+    "model",
+    "length",
+    "trials",
+    "margin",
+    "until_decided",
+    "allow_leak",
+    "warmup",
+    "clip",
+    "weight_decay",
+    "precision",
+)
 INHERITED = (*DEFAULTED, "data", "val", "steps", "seconds", "batch", "seeds", "lr", "metric", "threads")
 
 
@@ -121,7 +132,18 @@ def chosen(options: Any) -> tuple[Variant, ...]:
     found = variants.read_variants(Path(options.variants)) if options.variants else variants.cross(**given)
     for variant in found:
         variant.check()
+        require_fit(variant, options)
     return found
+
+
+def require_fit(variant: Variant, options: Any) -> None:
+    """Refuse a norm whose card says that it has no place in a built-in model, before anything is built."""
+    from normkit import catalog
+    from normkit.surgery import fits
+
+    place = fits.MODELS.get(options.model.split(":")[0])
+    if place is not None and variant.norm != ORIGINAL:
+        fits.require(catalog.find(variant.norm), place, options.allow_leak)
 
 
 def settled(options: Any, variants: int) -> Settings:
@@ -174,6 +196,7 @@ def settled(options: Any, variants: int) -> Settings:
         higher=direction(options),
         margin=options.margin,
         until_decided=options.until_decided,
+        allow_leak=options.allow_leak,
         warmup=options.warmup,
         clip=options.clip,
         weight_decay=options.weight_decay,

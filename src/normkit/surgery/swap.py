@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from normkit import catalog
-from normkit.kinds import NORM
 from normkit.norm import Norm
-from normkit.residual.norms import fits_a_stream
+from normkit.surgery import fits
 
 CHANNELS_FIRST = (
     nn.modules.batchnorm._BatchNorm,
@@ -30,18 +28,6 @@ class Site:
     name: str
     width: int
     channels_first: bool
-
-
-class OverChannels(nn.Module):
-    """Apply a norm over the last axis to the channels of an image, (N, C, ...)."""
-
-    def __init__(self, norm: nn.Module):
-        super().__init__()
-        self.norm = norm
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Move the channels to the end and back."""
-        return self.norm(x.movedim(1, -1)).movedim(-1, 1)
 
 
 def norms(model: nn.Module) -> list[Site]:
@@ -71,44 +57,18 @@ def _width(norm: Norm) -> int:
 
 
 def maker(norm: str, channels_first: bool = False) -> Callable[[int], nn.Module]:
-    """Return a function of the width that builds a norm of the catalogue for (..., C), or for (N, C, ...).
+    """Return a function of the width that builds a norm of the catalogue for (B, T, C), or for (N, C, ...).
 
     The norm's own random numbers are drawn apart, so that those of the layers around it stay the same for every norm.
     """
     chosen = catalog.find(norm)
-    wrap = channels_first and fits_a_stream(chosen.card)
-    _require_fit(chosen, channels_first)
-
-    def make(width: int) -> nn.Module:
-        with torch.random.fork_rng(devices=[]):
-            made = chosen.create(width)
-        return OverChannels(made) if wrap else made
-
-    return make
+    way = fits.require(chosen, fits.Place(fits.IMAGES if channels_first else fits.STREAM))
+    return functools.partial(fits.build, chosen, way)
 
 
-def _require_fit(chosen: catalog.Choice, channels_first: bool) -> None:
-    card = chosen.card
-    if fits(card, channels_first, tuple(chosen.arguments)):
-        return
-    usable = [name for name in catalog.methods() if fits(catalog.card(name), channels_first)]
-    place = "images, (N, C, H, W)" if channels_first else "a stream of vectors, (..., C)"
-    wants = [p.name for p in _required(card) if p.name not in chosen.arguments]
-    reason = f"it needs {card.name}:{wants[0]}=..." if wants else f"its input is {card.shape}"
-    raise ValueError(f"norm {card.name!r} does not fit {place}: {reason}; those that do: {', '.join(usable)}")
-
-
-def fits(card: catalog.Card, channels_first: bool, given: tuple[str, ...] = ()) -> bool:
-    """Whether a method takes such inputs and nothing else, and is built from its width and the arguments ``given``."""
-    if card.kind is not NORM or not (card.shape == "... C" or (channels_first and card.shape.image)):
-        return False
-    alone = all(layout.optional for layout in card.inputs.values())
-    return alone and all(p.name in given for p in _required(card))
-
-
-def _required(card: catalog.Card) -> list[Any]:
-    _, *others = card.signature.parameters.values()
-    return [p for p in others if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
+def places(model: nn.Module) -> set[fits.Place]:
+    """Return where a model's norms stand."""
+    return {fits.Place(fits.IMAGES if site.channels_first else fits.STREAM) for site in norms(model)}
 
 
 def swap(model: nn.Module, norm: str) -> int:

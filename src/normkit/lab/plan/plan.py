@@ -38,6 +38,7 @@ class Settings:
     metric, higher: what variants are compared by, loss if None, and whether more of it is better.
     margin: the difference that counts as none, as a share of the baseline's mean.
     until_decided: add seeds until each variant is decided, ``seeds`` at most.
+    allow_leak: let norms whose statistics take in later tokens stand in a model that predicts these.
     warmup: the share of a run in which the learning rate grows from 0; it then falls along a cosine to a tenth.
     workers, threads: how many runs train side by side, and with how many threads each.
     """
@@ -58,6 +59,7 @@ class Settings:
     higher: bool = False
     margin: float = MARGIN
     until_decided: bool = False
+    allow_leak: bool = False
     warmup: float = 0.2
     clip: float = 1.0
     weight_decay: float = 0.1

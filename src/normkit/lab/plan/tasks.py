@@ -24,13 +24,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from normkit import catalog
 from normkit.choice import parsed
 from normkit.lab.plan import data, losses, measures, models, optimizers, samples
 from normkit.lab.plan.data import Data
 from normkit.lab.plan.plan import Settings
 from normkit.lab.plan.variants import ORIGINAL, Variant
 from normkit.optional import library
-from normkit.surgery.swap import maker, swap
+from normkit.surgery import fits
+from normkit.surgery import swap as surgery
 
 BUILT_IN = {
     "decoder": {"dim": 64, "depth": 4, "heads": 4},
@@ -49,6 +51,7 @@ class Task:
 
     metric: a user's own measure, of a model and all held-out batches.
     scored: the scores and labels that the loss is of, where it is of such: then another loss may be trained.
+    causal: whether tokens are predicted from those before them, so that nothing may show what comes later.
     """
 
     data: Data
@@ -58,6 +61,7 @@ class Task:
     accuracy: Callable[[nn.Module, Any], Tensor] | None = None
     metric: Callable[[nn.Module, list[Any]], Any] | None = None
     scored: losses.Of | None = None
+    causal: bool = False
 
     def objective(self, variant: Variant) -> losses.Objective:
         """Return what a variant is trained to lower: the loss that all are compared by, or one of its own."""
@@ -68,7 +72,7 @@ class Task:
         return losses.objective(variant.loss, self.scored)
 
 
-LOADED = ("model", "data", "val", "batch", "length", "eval_batches", "metric")
+LOADED = ("model", "data", "val", "batch", "length", "eval_batches", "metric", "allow_leak")
 
 
 def load(settings: Settings) -> Task:
@@ -85,13 +89,15 @@ def loaded(settings: Settings) -> Task:
         task.metric = measures.found_at(settings.metric or "")
     if measure.key == measures.ACCURACY and task.accuracy is None:
         raise ValueError(f"model {settings.model!r} on data {settings.data!r} has no accuracy: it tells no classes")
-    return dataclasses.replace(task, build=_started(task.build))
+    return dataclasses.replace(task, build=_started(task.build, task.causal and not settings.allow_leak))
 
 
-def _started(build: Callable[[Variant, int], nn.Module]) -> Callable[[Variant, int], nn.Module]:
+def _started(build: Callable[[Variant, int], nn.Module], causal: bool) -> Callable[[Variant, int], nn.Module]:
     """Build a model from the start that the variant names, then put in what any model takes."""
 
     def built(variant: Variant, seed: int) -> nn.Module:
+        if causal and variant.norm != ORIGINAL:
+            fits.require_causal(catalog.find(variant.norm).card)
         model = build(variant, seed)
         model = models.permuted(model, seed) if variant.start == "permuted" else model
         with torch.random.fork_rng(devices=[]):
@@ -166,7 +172,7 @@ def _swapped(make: Callable[[], nn.Module], name: str, variant: Variant, seed: i
     torch.manual_seed(seed)
     made = make()
     if variant.norm != ORIGINAL:
-        swap(made, variant.norm)
+        surgery.swap(made, variant.norm)
     return made
 
 
@@ -184,7 +190,7 @@ def _hugging_face(name: str, settings: Settings) -> Task:
 
     own = _own_data(settings, build)
     if own is not None:
-        return own
+        return dataclasses.replace(own, causal=kind == "next")
     if kind == "image":
         seeing = getattr(config, "vision_config", config)  # CLIP and its kin have a part that sees
         pictures = _images(settings, getattr(seeing, "image_size", 32), getattr(seeing, "num_channels", 3))
@@ -238,20 +244,24 @@ def _tokenized(transformers: Any, name: str, config: Any, settings: Settings) ->
 
 def _own(name: str, settings: Settings) -> Task:
     factory = data.resolve(name, "model")
-    takes_norm = "norm" in inspect.signature(factory).parameters
+    takes_norm = _takes_norm(factory)
 
     def build(variant: Variant, seed: int) -> nn.Module:
         if not takes_norm:
             return _swapped(factory, name, variant, seed)
         variant.require_parts_of(name)
         torch.manual_seed(seed)
-        return factory(norm=maker(variant.norm))
+        return factory(norm=surgery.maker(variant.norm))
 
     own = _own_data(settings, build)
     if own is not None:
         return own
     images = data.kind_of(settings.data) == "images"
     return image_class(_images(settings, None), build) if images else next_token(_bytes(settings), build)
+
+
+def _takes_norm(factory: Callable[..., Any]) -> bool:
+    return "norm" in inspect.signature(factory).parameters
 
 
 def _own_data(settings: Settings, build: Callable[[Variant, int], nn.Module]) -> Task | None:
@@ -316,7 +326,9 @@ def next_token(tokens: data.Tokens, build: Callable[[Variant, int], nn.Module]) 
     def scored(model: nn.Module, batch: Tensor) -> tuple[Tensor, Tensor]:
         return scores(model(batch[:, :-1])).flatten(0, 1), batch[:, 1:].flatten()
 
-    return Task(tokens, build, losses.cross_entropy(scored), lambda batch: batch[:, 1:].numel(), scored=scored)
+    return Task(
+        tokens, build, losses.cross_entropy(scored), lambda batch: batch[:, 1:].numel(), scored=scored, causal=True
+    )
 
 
 def masked_token(
@@ -378,7 +390,9 @@ def own_batches(batches: Data, build: Callable[[Variant, int], nn.Module]) -> Ta
     classes = _classes(first) is not None
     labelled = classes or (not isinstance(first, dict) and not _wants_numbers(first))
     accuracy = share_right(scored) if classes else None
-    return Task(batches, build, loss, _own_size, accuracy, scored=scored if labelled else None)
+    return Task(
+        batches, build, loss, _own_size, accuracy, scored=scored if labelled else None, causal=isinstance(first, Tensor)
+    )
 
 
 def _classes(batch: Any) -> Tensor | None:
@@ -428,6 +442,16 @@ def _check_metric(task: Task, model: nn.Module, settings: Settings) -> None:
         ) from error
     if not math.isfinite(found):
         raise ValueError(f"metric {settings.metric!r} gives {found} for a model that is not trained; wanted a number")
+
+
+def places(model: str) -> set[fits.Place]:
+    """Return where the norms of a model stand, as it is built."""
+    source = model.partition(":")[0]
+    if source not in (*BUILT_IN, "hf", "timm") and ":" in model and _takes_norm(data.resolve(model, "model")):
+        return {fits.Place(fits.STREAM, causal=True)}
+    task = load(Settings(model=model, data=default_data(model)))
+    found = surgery.places(task.build(Variant("as it is", norm=ORIGINAL), 1))
+    return {place._replace(causal=task.causal) for place in found}
 
 
 def default_data(model: str) -> str:

@@ -1,0 +1,125 @@
+"""Which norms can stand in a model, and how their input is laid out there: told by their cards alone, nothing is built.
+
+A stream of vectors is (B, T, C). A norm of (N, C, *) takes its tokens as samples; one of (T, N, C) takes it turned. A
+statistic over samples or over time takes in tokens that come later, which a model that predicts them must not see.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from normkit import catalog
+from normkit.catalog import Card
+from normkit.kinds import NORM
+
+STREAM, IMAGES = "a stream of vectors, (B, T, C)", "images, (N, C, H, W)"
+PLAIN, TOKENS, TURNED, CHANNELS_LAST = "plain", "tokens as samples", "time first", "channels last"
+IN_A_STREAM = {"... C": PLAIN, "N T C": PLAIN, "T N C": TURNED, "N C *": TOKENS}
+
+
+class Place(NamedTuple):
+    """Where a norm is to stand: what its input is, and whether the model predicts tokens from those before."""
+
+    inputs: str
+    causal: bool = False
+
+
+MODELS = {"decoder": Place(STREAM, causal=True), "vit": Place(STREAM), "resnet": Place(IMAGES)}
+
+
+class Laid(nn.Module):
+    """A norm whose input is laid out as its card wants it, and back."""
+
+    def __init__(self, norm: nn.Module, way: str):
+        super().__init__()
+        self.norm, self.way = norm, way
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize."""
+        if self.way == TOKENS:
+            return self.norm(x.flatten(0, -2)).view_as(x)
+        if self.way == TURNED:
+            return self.norm(x.transpose(0, 1)).transpose(0, 1)
+        return self.norm(x.movedim(1, -1)).movedim(-1, 1)
+
+
+def build(chosen: catalog.Choice, way: str, width: int) -> nn.Module:
+    """Build a norm as it stands in a place; its random numbers are drawn apart from those of the layers around it."""
+    with torch.random.fork_rng(devices=[]):
+        made = chosen.create(*[width] * takes_width(chosen.card))
+    return made if way == PLAIN else Laid(made, way)
+
+
+def way_of(card: Card, inputs: str, given: Collection[str] = ()) -> str | None:
+    """Return how a norm stands in a place if its width and the arguments ``given`` build it; None if it does not."""
+    needs_more = any(not layout.optional for layout in card.inputs.values())
+    if card.kind is not NORM or needs_more or lacking(card, given):
+        return None
+    if inputs == IMAGES:
+        return CHANNELS_LAST if card.shape == "... C" else PLAIN if card.shape.image else None
+    one_number = card.shape == "N C *" and card.over == "*"  # over space alone, of which a token has none
+    return None if one_number else IN_A_STREAM.get(card.shape)
+
+
+def takes_width(card: Card) -> bool:
+    """Whether a norm is built from a width; a few of vectors need none."""
+    first = next(iter(card.signature.parameters.values()), None)
+    return first is not None and first.default is first.empty and first.kind is first.POSITIONAL_OR_KEYWORD
+
+
+def lacking(card: Card, given: Collection[str]) -> list[str]:
+    """Return the arguments that must be given beside the width and are not."""
+    others: list[Any] = [*card.signature.parameters.values()][takes_width(card) :]
+    required = [p for p in others if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
+    return [p.name for p in required if p.name not in given]
+
+
+def leaks(card: Card) -> bool:
+    """Whether a statistic takes in other tokens: one over samples, or over time."""
+    return bool({"N", "T"} & set(card.over.axes))
+
+
+def fitting(cards: Iterable[Card], places: Collection[Place], allow_leak: bool = False) -> list[Card]:
+    """Return the norms that fit all places."""
+    return [card for card in cards if all(stands(card, place, allow_leak) for place in places)]
+
+
+def stands(card: Card, place: Place, allow_leak: bool = False) -> bool:
+    """Whether a norm can stand in a place."""
+    return way_of(card, place.inputs) is not None and (allow_leak or not place.causal or not leaks(card))
+
+
+def require(chosen: catalog.Choice, place: Place, allow_leak: bool = True) -> str:
+    """Return how a norm stands in a place; refuse one that does not, or that sees a future it must not see."""
+    card, given = chosen.card, tuple(chosen.arguments)
+    way = way_of(card, place.inputs, given)
+    if way is None:
+        missing = lacking(card, given) if card.kind is NORM else []
+        reason = f"it needs {card.name}:{missing[0]}=..." if missing else f"its input is {card.shape}"
+        reason = reason if card.kind is NORM else f"it is no norm, but a {card.kind.name}"
+        usable = ", ".join(other.name for other in fitting(norms(), [place], allow_leak))
+        raise ValueError(f"norm {card.name!r} does not fit {place.inputs}: {reason}; those that do: {usable}")
+    if place.causal and not allow_leak:
+        require_causal(card)
+    return way
+
+
+def require_causal(card: Card) -> None:
+    """Refuse a norm by which tokens that are to be predicted would be seen."""
+    if leaks(card):
+        raise ValueError(
+            f"norm {card.name!r} leaks: its statistic over {card.over} takes in tokens that are still to be predicted; "
+            "--allow-leak lets it, for a model that may see them, as an encoder may"
+        )
+
+
+@functools.cache
+def norms() -> list[Card]:
+    """Return the cards of all norms; they are in one room, so that no other is imported."""
+    cards = map(catalog.card, catalog.methods(room=NORM.room))
+    return [card for card in cards if card.kind is NORM]
