@@ -11,6 +11,7 @@ from torch import nn
 
 from normkit import catalog
 from normkit.choice import parsed
+from normkit.kinds import OPTIMIZER
 from normkit.parameters import hidden_matrices
 
 Build = Callable[..., torch.optim.Optimizer]
@@ -22,10 +23,12 @@ def optimizer_for(name: str) -> tuple[Build, dict[str, Any]]:
     """Find an optimizer, a method of the catalogue or a class of ``torch.optim``; case does not matter."""
     plain, arguments = parsed(name)
     known: dict[str, Any] = {name.lower(): found for name, found in vars(torch.optim).items()}
-    known |= {name: catalog.card(name).entry for name in catalog.methods()}
-    if not _steps_alone(known.get(plain.lower())):
+    own = plain.lower() in catalog.methods()
+    found = catalog.card(plain.lower()).entry if own else known.get(plain.lower())
+    if not _steps_alone(found):
+        known |= {card.name: card.entry for card in catalog.members(OPTIMIZER)}
         raise ValueError(f"no optimizer {plain!r}; there are {', '.join(n for n in known if _steps_alone(known[n]))}")
-    return known[plain.lower()], arguments
+    return found, arguments
 
 
 def _steps_alone(found: Any) -> bool:
