@@ -35,7 +35,7 @@ DEFAULTED = (
     "weight_decay",
     "precision",
 )
-INHERITED = (*DEFAULTED, "data", "val", "steps", "seconds", "batch", "seeds", "lr", "metric", "threads")
+INHERITED = (*DEFAULTED, "train", "data", "val", "steps", "seconds", "batch", "seeds", "lr", "metric", "threads")
 
 
 def planned(options: Any) -> Plan:
@@ -76,7 +76,9 @@ def filled(options: Any, there: Mapping[str, Any]) -> Any:
     There are never fewer seeds than there are.
     """
     known = {**vars(Settings()), **there}
-    known["lr"] = known.pop("lrs")
+    known["lr"] = None if any(rate == 0 for rate in known["lrs"] or ()) else known["lrs"]
+    if known["train"]:  # it has its own
+        known |= {"model": Settings.model, "data": None}
     given = dict(vars(options))
     other = {"steps": "seconds", "seconds": "steps"}
     kept = {
@@ -132,17 +134,17 @@ def chosen(options: Any) -> tuple[Variant, ...]:
     found = variants.read_variants(Path(options.variants)) if options.variants else variants.cross(**given)
     for variant in found:
         variant.check()
-        require_fit(variant, options)
+        require_place(variant, options)
     return found
 
 
-def require_fit(variant: Variant, options: Any) -> None:
+def require_place(variant: Variant, options: Any) -> None:
     """Refuse a norm whose card says that it has no place in a built-in model, before anything is built."""
     from normkit import catalog
     from normkit.surgery import fits
 
     place = fits.MODELS.get(options.model.split(":")[0])
-    if place is not None and variant.norm != ORIGINAL:
+    if place is not None and variant.norm != ORIGINAL and not options.train:
         fits.require(catalog.find(variant.norm), place, options.allow_leak)
 
 

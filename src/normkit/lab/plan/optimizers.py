@@ -24,7 +24,7 @@ def optimizer_for(name: str) -> tuple[Build, dict[str, Any]]:
     plain, arguments = parsed(name)
     known: dict[str, Any] = {name.lower(): found for name, found in vars(torch.optim).items()}
     own = plain.lower() in catalog.methods()
-    found = catalog.card(plain.lower()).entry if own else known.get(plain.lower())
+    found: Any = catalog.card(plain.lower()).entry if own else known.get(plain.lower())
     if not _steps_alone(found):
         known |= {card.name: card.entry for card in catalog.members(OPTIMIZER)}
         raise ValueError(f"no optimizer {plain!r}; there are {', '.join(n for n in known if _steps_alone(known[n]))}")

@@ -87,6 +87,32 @@ def _linear(text: str) -> None:
         catalog.find(text)
 
 
+def _weight(text: str) -> None:
+    from normkit import catalog
+    from normkit.kinds import PARAMETRIZATION
+
+    if text != Variant.weight:
+        catalog.find(text)  # names the nearest of all where there is no such method
+        catalog.choose("--weight", "weight", text, PARAMETRIZATION)
+
+
+def _put_weights(model: nn.Module, text: str) -> None:
+    from normkit import weight
+
+    if text == Variant.weight:
+        return
+    if any(getattr(part, "on_a_sphere", False) for part in model.modules()):
+        raise ValueError(f"weight {text!r}: the placement keeps weights on a sphere of its own")
+    weight.apply(model, text)
+
+
+def _count_weights(model: nn.Module, text: str) -> str:
+    from torch.nn.utils import parametrize
+
+    done = sum(parametrize.is_parametrized(part) for part in model.modules())
+    return f"on {done} layers" if text != Variant.weight else ""
+
+
 def _optimizer(text: str) -> None:
     from normkit.lab.plan.optimizers import optimizer_for
 
@@ -123,6 +149,13 @@ class Variant:
     attention: str = slot("softmax", "attention cores", _attention, argument=lambda text: {"core": text})
     linear: str = slot(
         "linear", "linear maps, as in the room of weights", _linear, argument=lambda text: {"linear": text}
+    )
+    weight: str = slot(
+        "none",
+        "reparametrizations of the weights of linear layers and convolutions, whose starts they take over",
+        _weight,
+        put=_put_weights,
+        told=_count_weights,
     )
     optimizer: str = slot("adamw", "optimizers, the catalogue's and torch's", _optimizer)
     loss: str = slot(
@@ -163,7 +196,8 @@ class Variant:
 
     def told(self, model: nn.Module) -> dict[str, str]:
         """Say of every slot that counts its layers how many there are in a model."""
-        return {name: one.told(model, getattr(self, name)) for name, one in SLOTS.items() if one.told is not None}
+        said = {name: one.told(model, getattr(self, name)) for name, one in SLOTS.items() if one.told is not None}
+        return {name: text for name, text in said.items() if text}
 
     def require_parts_of(self, model: str) -> None:
         """Refuse parts that a model, which is not built from their names, cannot exchange."""
