@@ -77,6 +77,21 @@ def test_channels_whose_squares_overflow_are_zeros_and_pass_no_gradient(name, la
         assert not tensor.any()
 
 
+@live
+def test_a_single_huge_value_has_a_length():
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    x[1, 2] = 1e30
+    y, *_ = assert_same(lambda x, w: ops.global_response_norm(x, w), x, WEIGHT[:4])
+    assert y.isfinite().all()
+
+
+@live
+def test_a_slope_at_a_huge_value_gets_no_gradient():
+    x = torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(0))
+    x[1, 2, 3] = 1e30
+    assert_same(lambda x, v: ops.evonorm_s(x, 2, None, None, v), x, WEIGHT[:4])
+
+
 @pytest.mark.parametrize("name", CHANNELS)
 def test_the_formula_rounds_the_gradient_of_half_precision_once(name):
     """Its parts, through the mean and past it, are each larger than what they come to."""

@@ -143,7 +143,7 @@ INLINE void T(terms)(int activation, V b, V g, const V *k, V *to)
 {
     if (activation == SWISH) {
         V s = T(sigmoid)(k[EXTRA] * b), t = g * b;
-        to[0] = g, to[1] = t * s, to[2] = t * b * s * (1 - s);
+        to[0] = g, to[1] = t * s, to[2] = t * (s * (1 - s)) * b;          /* in this order no large b overflows */
         return;
     }
     V h = T(passed)(activation, b, g, k);
@@ -501,6 +501,12 @@ static void T(measure_chunk)(const T(Job) *j, int64_t index, REAL *room)
     }
 }
 
+/* The length of a channel; of a single value without its square, which may be too large for its type. */
+static double T(length_of)(const T(Job) *j, int64_t n, int64_t c, double square)
+{
+    return j->plan->space > 1 ? sqrt(square) : fabs(element(ELEM_TYPE, j->x, n * j->plan->channels + c));
+}
+
 /* Joins the chunks' lanes into the units of a sample; means by how far they are from the unit's first. */
 static void T(join_measures)(const T(Job) *j, int64_t n)
 {
@@ -521,7 +527,7 @@ static void T(join_measures)(const T(Job) *j, int64_t n)
             double away = T(centered)(j) ? partial[lane] - mean[u] : 0, count = partial[2 * j->stride + lane];
             var[u] += partial[j->stride + lane] + (count > 0 ? count * away * away : 0);
         }
-    for (int64_t u = 0; u < p->groups; u++) var[u] = p->statistic == SHARE ? sqrt(var[u]) : var[u] / values;
+    for (int64_t u = 0; u < p->groups; u++) var[u] = p->statistic == SHARE ? T(length_of)(j, n, u, var[u]) : var[u] / values;
 }
 
 INLINE void T(sum_rows)(int activation, T(Chunk) part, int64_t lanes, int64_t stride, REAL *rows)
