@@ -86,5 +86,6 @@ class TagByPlatform(bdist_wheel):
         return "py3", "none", platform
 
 
-kernels = Extension("normkit.kernels.cpu.libnormkit", [str(SOURCE / "kernels.c")], optional=True)
-setup(ext_modules=[kernels], cmdclass={"bdist_wheel": TagByPlatform, "build_ext": BuildKernels})
+if __name__ == "__main__":  # the fuzz reads the flags
+    kernels = Extension("normkit.kernels.cpu.libnormkit", [str(SOURCE / "kernels.c")], optional=True)
+    setup(ext_modules=[kernels], cmdclass={"bdist_wheel": TagByPlatform, "build_ext": BuildKernels})

@@ -21,6 +21,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     if options.sanitize:
         return sanitized.run(options)
+    if kernels.cpu() is None:
+        print(f"there is nothing to fuzz: {kernels.status().reason}")
+        return 1
     sets = sets_here() if options.isa is None else [options.isa]
     if options.case is not None:
         return _tell(options.case, options, sets)
@@ -32,10 +35,10 @@ def main(arguments: list[str] | None = None) -> int:
         use(isa)
         found, by_kernel = judge(number, options.seed, options.op)
         live[isa] += by_kernel
-        number += 1
         if found:
             wrong += 1
-            print(line(number - 1, options.seed, isa, options.op), *found, sep="\n    ", flush=True)
+            print(line(number, options.seed, isa, options.op), *found, sep="\n    ", flush=True)
+        number += 1
     told = ", ".join(f"{live[isa]} by the kernels of {isa}" for isa in sets)
     print(f"{number - options.start} cases, {told}; {wrong} wrong")
     if options.record and not wrong:
@@ -44,11 +47,15 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def record(live: Counter[str]) -> None:
-    """Write down what was fuzzed here, for `normkit doctor` to tell."""
+    """Add to what was fuzzed here, of the same sources, for `normkit doctor` to tell."""
     known = json.loads(doctor.FUZZED.read_text()) if doctor.FUZZED.exists() else {}
     about = {"date": datetime.date.today().isoformat(), "sources": doctor.sources()}
     for isa, count in live.items():
-        known.setdefault(isa, {})[doctor.processor()] = {"cases": count, **about}
+        places, here = known.setdefault(isa, {}), doctor.processor()
+        before = places.get(here, {"sources": None})
+        if before["sources"] == about["sources"]:
+            count += before["cases"]
+        places[here] = {"cases": count, **about}
     beside = doctor.FUZZED.with_suffix(".part")
     beside.write_text(json.dumps(known, indent=2) + "\n")
     beside.replace(doctor.FUZZED)

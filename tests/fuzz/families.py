@@ -402,8 +402,9 @@ def response(given: Given, eps: float) -> Found:
     along = (k * h).mean((3,))
     found |= {"y": c.back(y), "dx": c.back(_by_root(r, k - h * along))} | c.parameters(g * h, g)
     if "eps" in given:
-        space = c.inner[3]
-        found["deps"] = (along * r * r * (-0.5 * space)).sum((0, 1, 2, 3)).view(given.tensors["eps"].shape)
+        samples, channels, _, space = c.inner
+        found["deps"] = (along * r * r * (-0.5 * space)).sum(range(4), samples * channels)
+        found["deps"] = found["deps"].view(given.tensors["eps"].shape)
     return found
 
 

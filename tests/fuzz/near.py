@@ -42,8 +42,9 @@ class Near:
         self.error = error if isinstance(error, Tensor) else torch.full_like(value, error)
 
     def _rounded(self, value: Tensor, error: Tensor) -> Near:
-        error = error + self.unit.half * value.abs() + self.unit.least
-        return Near(value, torch.where(value.abs() + error <= self.unit.most, error, torch.inf), self.unit)
+        size = value.abs()
+        error = torch.add(error, size, alpha=self.unit.half) + self.unit.least
+        return Near(value, torch.where(size + error <= self.unit.most, error, torch.inf), self.unit)
 
     def _near(self, other: Near | Tensor | float) -> Near:
         if isinstance(other, Near):
@@ -52,7 +53,8 @@ class Near:
 
     def __add__(self, other) -> Near:
         """Sum, rounded once."""
-        other = self._near(other)
+        if not isinstance(other, Near):
+            return self._rounded(self.value + other, self.error)
         return self._rounded(self.value + other.value, self.error + other.error)
 
     def __neg__(self) -> Near:
@@ -61,7 +63,7 @@ class Near:
 
     def __sub__(self, other) -> Near:
         """Difference, rounded once."""
-        return self + -self._near(other)
+        return self + -other
 
     def __rsub__(self, other) -> Near:
         """Difference with the sides exchanged."""
@@ -69,8 +71,9 @@ class Near:
 
     def __mul__(self, other) -> Near:
         """Product, rounded once."""
-        other = self._near(other)
-        error = self.value.abs() * other.error + other.value.abs() * self.error + self.error * other.error
+        if not isinstance(other, Near):
+            return self._rounded(self.value * other, self.error * abs(other))
+        error = (self.value.abs() + self.error) * other.error + other.value.abs() * self.error
         return self._rounded(self.value * other.value, error)
 
     def __truediv__(self, other) -> Near:

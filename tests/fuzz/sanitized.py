@@ -18,7 +18,7 @@ from pathlib import Path
 from normkit import kernels
 
 ROOT = Path(__file__).parents[2]
-FLAGS = ["-O1", "-g", "-fPIC", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fvisibility=hidden"]
+FLAGS = ["-O1", "-g1", "-fPIC", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-fopenmp"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
 
 

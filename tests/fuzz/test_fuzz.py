@@ -14,7 +14,7 @@ from .draw import Draw
 from .judge import judge
 from .near import Near, Unit
 
-SECONDS = float(os.environ.get("NORMKIT_FUZZ_SECONDS", "18"))
+SECONDS = float(os.environ.get("NORMKIT_FUZZ_SECONDS", "12"))
 live = pytest.mark.skipif(not kernels.status().live, reason=str(kernels.status().reason))
 
 
@@ -80,13 +80,13 @@ def test_a_case_is_its_number():
 
 
 def test_every_op_is_drawn_with_all_types_and_most_layouts():
-    cases = [drawn(number) for number in range(2000)]
+    cases = [drawn(number) for number in range(800)]
     assert {case.op for case in cases} == set(CASES)
     xs = [case.tensors["x"] for case in cases]
     assert {x.dtype for x in xs} == {torch.float16, torch.bfloat16, torch.float32, torch.float64}
-    assert sum(not x.is_contiguous() for x in xs) > 300
-    assert sum(x.storage_offset() % 2 for x in xs) > 50
-    assert sum(0 in x.stride() for x in xs) > 50
+    assert sum(not x.is_contiguous() for x in xs) > 120
+    assert sum(x.storage_offset() % 2 for x in xs) > 20
+    assert sum(0 in x.stride() for x in xs) > 20
     assert any(x.numel() == 0 for x in xs)
 
 

@@ -3,15 +3,19 @@
 import importlib.metadata
 import json
 import os
+import pathlib
 import subprocess
 import sys
 
 import pytest
+import tomllib
 import torch
 
 import normkit as nk
 from normkit import cli, doctor, kernels, reference
 from normkit.kinds import FUNCTION
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def run(capsys, *words):
@@ -143,6 +147,13 @@ def test_doctor_says_which_instruction_sets_were_fuzzed_where(monkeypatch, tmp_p
         "fuzzed, avx2": "70,000 cases on Xeon, 2027-01-31; 70,000 cases on EPYC, 2027-01-31, of other sources",
         "fuzzed, avx512": "70,000 cases on EPYC, 2027-01-31",
     }
+
+
+def test_the_record_of_the_fuzz_is_in_the_package():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packed = project["tool"]["setuptools"]["package-data"]["normkit"]
+    assert doctor.FUZZED.is_file()
+    assert any(doctor.FUZZED.relative_to(pathlib.Path(nk.__file__).parent).match(pattern) for pattern in packed)
 
 
 @pytest.mark.parametrize(
