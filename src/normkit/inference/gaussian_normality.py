@@ -82,10 +82,13 @@ class GaussianNormality(Fitted):
     def fit(self, features: Tensor, y: object = None) -> GaussianNormality:
         """Set the Gaussian by features (N, D) of at least two normal samples."""
         scores(self, "features", features, (None, self.num_features))
-        if len(features) < 2 or not features.shape[1] or not features.isfinite().all():
+        if features.isinf().any():
+            raise ValueError("GaussianNormality: features has inf")
+        n, d = features.shape
+        if n < 2 or not d:  # in scikit-learn's words
             raise ValueError(
-                f"GaussianNormality: features must be finite, of n_samples >= 2 and at least 1 feature(s), "
-                f"but their shape is {tuple(features.shape)}"
+                f"GaussianNormality: features has n_samples = {n}, at least 2 are wanted, and {d} feature(s) "
+                f"(shape=({n}, {d})) while a minimum of 1 is required."
             )
         x = accurate(features).to(accurate(self.mean).dtype)
         found = {}

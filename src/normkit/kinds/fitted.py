@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,8 +35,8 @@ class FittedKind(Kind):
     def entered(self, entry: Any) -> Any:
         """The class, whose methods take NumPy arrays as well."""
         for name, value in list(vars(entry).items()):
-            if inspect.isfunction(value) and (name == "forward" or not name.startswith("_")):
-                setattr(entry, name, takes_arrays(value))
+            if inspect.isfunction(value) and not name.startswith("_"):
+                setattr(entry, name, _takes_data(takes_arrays(value)))
         return entry
 
     def setter(self, entry: Any) -> str | None:
@@ -58,6 +61,30 @@ class FittedKind(Kind):
             getattr(made, setter)(*first)
         inputs = self.draw(card, features, dtype=dtype, **{**drawing, "seed": drawing.get("seed", 0) + 1})
         return Subject(made, inputs[: len(self.takes(card))], made, {}, dict(made.named_buffers()))
+
+
+def _takes_data(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a method take as its first argument all that scikit-learn may hand it, and refuse in its words the rest."""
+    names = list(inspect.signature(function).parameters)[1:]
+
+    @functools.wraps(function)
+    def call(self, *args, **kwargs):
+        if not args or isinstance(args[0], Tensor):
+            return function(self, *args, **kwargs)
+        return function(self, _numbers(self, names[0], args[0]), *args[1:], **kwargs)
+
+    return call
+
+
+def _numbers(owner: object, name: str, x: Any) -> Any:
+    """Data as an array of floating-point numbers."""
+    whose = f"{type(owner).__name__}: {name}"
+    if hasattr(x, "toarray"):
+        raise TypeError(f"{whose} is sparse, and sparse data are not taken")
+    x = np.asarray(x)
+    if x.dtype.kind == "c":
+        raise ValueError(f"{whose}: Complex data not supported")
+    return x if x.dtype.kind == "f" else x.astype(np.float64)
 
 
 FITTED = FittedKind("fitted", "fitted", "inference", FITTED_LINES)
@@ -92,6 +119,9 @@ class Fitted(Method):
                 now = getattr(self, name)
                 setattr(self, name, torch.empty(found.shape, dtype=now.dtype, device=now.device))
         super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return all(getattr(self, name).numel() for name in self.late if hasattr(self, name))
 
     def _unfitted(self) -> Exception:
         """The error of one that was not set: scikit-learn's own, where that is in use."""

@@ -1,0 +1,219 @@
+"""What the contract does not ask of the inference room: scikit-learn, generation, steering, bad input, at real use."""
+
+import io
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import normkit as nk
+from normkit.optional import let_torchvision_load
+
+
+def numbers(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_gaussian_normality_is_an_estimator_of_scikit_learn():
+    checks = pytest.importorskip("sklearn.utils.estimator_checks")
+    not_kept = {
+        "check_no_attributes_set_in_init": "a torch module has its own",
+        "check_do_not_raise_errors_in_init_or_set_params": "arguments are checked where they are given",
+    }
+    failed = [
+        found
+        for found in checks.check_estimator(nk.GaussianNormality(), expected_failed_checks=not_kept, on_fail=None)
+        if found["status"] == "failed"
+    ]
+    assert {found["check_name"]: str(found["exception"]) for found in failed} == {}
+
+
+def test_gaussian_normality_stands_in_a_pipeline_with_arrays():
+    pytest.importorskip("sklearn")
+    from sklearn.base import clone
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    x = np.random.default_rng(0).normal(size=(50, 4))
+    line = make_pipeline(StandardScaler(), clone(nk.GaussianNormality(reduction="pca", variance_threshold=0.5)))
+    scores = line.fit(x).score_samples(np.concatenate([x, 10 * x[:3]]))
+    assert isinstance(scores, np.ndarray)
+    assert scores[-3:].max() < scores[:-3].mean()
+
+
+@pytest.mark.parametrize("reduction", [None, "pca", "npca"])
+def test_what_was_fitted_loads_into_one_that_knows_no_sizes(reduction):
+    fitted = nk.GaussianNormality(reduction=reduction, variance_threshold=0.5).double().fit(numbers(30, 5))
+    file = io.BytesIO()
+    torch.save(fitted.state_dict(), file)
+    file.seek(0)
+    other = nk.GaussianNormality(reduction=reduction).double()
+    with pytest.raises(ValueError, match="fit"):
+        other(numbers(3, 5))
+    other.load_state_dict(torch.load(file))
+    torch.testing.assert_close(other(numbers(3, 5)), fitted(numbers(3, 5)), rtol=0, atol=0)
+
+
+def test_gaussian_normality_has_no_gradient_at_the_mean():
+    fitted = nk.GaussianNormality(3).double().fit(numbers(9, 3))
+    x = fitted.mean.clone().unsqueeze(0).requires_grad_()
+    fitted(x).sum().backward()
+    assert x.grad.abs().max() == 0
+
+
+def test_gaussian_normality_is_shrunk_as_by_scikit_learn():
+    covariance = pytest.importorskip("sklearn.covariance")
+    x = numbers(12, 7)
+    want = covariance.LedoitWolf().fit(x.numpy()).precision_
+    torch.testing.assert_close(nk.GaussianNormality(7).double().fit(x).precision, torch.from_numpy(want))
+
+
+def test_the_threshold_is_that_of_scipy():
+    stats = pytest.importorskip("scipy.stats")
+    for features in (1, 7, 2048):
+        want = math.sqrt(stats.chi2.ppf(0.99, features))
+        assert nk.gaussian_normality_threshold(num_features=features, probability=0.99).item() == pytest.approx(want)
+
+
+def test_nearest_mean_does_not_depend_on_the_order_of_batches():
+    x, y = numbers(20, 4), torch.arange(20) % 3
+    whole = nk.NearestMean(4, 3).double().fit(x, y)
+    parts = nk.NearestMean(4, 3).double()
+    for some in torch.randperm(20).split(6):
+        parts.update(x[some], y[some])
+    torch.testing.assert_close(parts.mean, whole.mean)
+    assert torch.equal(whole.predict(x), whole(x).argmax(1))
+    before = parts.mean.clone()
+    with pytest.raises(ValueError, match="target"):
+        parts.fit(x, y + 1)
+    assert torch.equal(parts.mean, before)
+
+
+def test_rejection_sampling_in_generate_keeps_to_the_constraint():
+    let_torchvision_load()
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(vocab_size=11, n_positions=32, n_embd=16, n_layer=1, n_head=2)
+    config.bos_token_id = config.eos_token_id = config.pad_token_id = 0
+    model = transformers.GPT2LMHeadModel(config).eval()
+    processor = nk.RejectionSampling(lambda ids, token: token % 2 == 1, generator=torch.Generator().manual_seed(0))
+    out = model.generate(torch.tensor([[1, 3], [5, 7]]), do_sample=True, max_new_tokens=6, logits_processor=[processor])
+    assert out.shape == (2, 8)
+    assert (out % 2 == 1).all()
+    assert processor.log_weight.shape == (2,)
+    assert processor.calls < 2 * 6 * 11
+
+
+def test_weights_of_rejection_sampling_estimate_the_mass_that_is_allowed():
+    log_probs = torch.log_softmax(numbers(6), 0)
+    allowed = torch.tensor([1, 0, 1, 0, 0, 1])
+    sampler, generator = nk.create("awrs"), torch.Generator().manual_seed(0)
+    drawn = [sampler.sample(log_probs, allowed.bool().tolist().__getitem__, generator) for _ in range(4000)]
+    weights = torch.tensor([weight for _, weight, _ in drawn]).exp()
+    error = 4 * weights.std() / math.sqrt(len(weights))
+    assert abs(weights.mean() - log_probs.exp()[allowed.bool()].sum()) < error
+
+
+def test_steering_moves_a_model_to_what_it_should_do():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(3, 8), torch.nn.LayerNorm(8), torch.nn.Linear(8, 8), torch.nn.LayerNorm(8)
+    )
+    source, target = torch.randn(32, 3), torch.randn(24, 3) + 2
+    maps = {name: nk.LinEAS(8, sparsity=0.01) for name in ("1", "3")}
+    optimizer = torch.optim.Adam([p for own in maps.values() for p in own.parameters()], lr=0.02)
+    before = nk.steering_loss(model, maps, source, target).item()
+    for _ in range(60):
+        optimizer.zero_grad()
+        nk.steering_loss(model, maps, source, target).backward()
+        optimizer.step()
+        for own in maps.values():
+            own.shrink(0.02)
+    assert nk.steering_loss(model, maps, source, target).item() < 0.3 * before
+    plain = model(source)
+    with nk.steered(model, maps):
+        assert not torch.equal(model(source), plain)
+    assert torch.equal(model(source), plain)
+
+
+def test_merging_leaves_other_tensors_to_the_base():
+    base = {"w": numbers(3, 4), "count": torch.tensor(7)}
+    tuned = [{"w": base["w"] + 0.1 * numbers(3, 4, seed=i), "count": torch.tensor(9)} for i in (1, 2)]
+    merged = nk.create("pcb-merge", ratio=0.5).merge(base, tuned)
+    assert merged["count"] == 7
+    assert not torch.equal(merged["w"], base["w"])
+    alone = nk.create("pcb-merge").merge(base, tuned, skip=["count"])
+    assert alone.keys() == base.keys()
+    with pytest.raises(ValueError, match="tuned"):
+        nk.create("pcb-merge").merge(base, [{"w": base["w"]}])
+
+
+def test_scores_put_into_vectors_are_the_normalized_scores():
+    query, gallery, background = numbers(4, 3), numbers(5, 3, seed=1), numbers(12, 3, seed=2)
+    method = nk.create("score-normalization", rank=3, factor=1.5)
+    levels = method.level(query @ background.T)
+    longer, other = method.augment(query, gallery, levels)
+    torch.testing.assert_close(longer @ other.T, method(query @ gallery.T, query @ background.T))
+
+
+def test_hubs_lose_what_they_have_too_much_of():
+    """Items of unequal length: the long ones are found by everyone, and the right ones seldom."""
+    gallery = numbers(300, 50) / math.sqrt(50) * (0.3 * numbers(300, 1, seed=7)).exp()
+    queries, bank = (gallery + 0.15 * numbers(300, 50, seed=s) for s in (1, 2))
+    raw, others = queries @ gallery.T, bank @ gallery.T
+    normalized = nk.inverted_softmax(raw, others, beta=5.0)
+    assert nk.hubness(normalized).full_skewness < 0.5 * nk.hubness(raw).full_skewness
+    right = [(scores.argmax(1) == torch.arange(300)).double().mean() for scores in (raw, normalized)]
+    assert right[1] > right[0] + 0.2
+
+
+def test_conformal_quantiles_cover_at_their_level():
+    y, new = numbers(400), numbers(4000, seed=1)
+    levels = torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)
+    wrong = torch.zeros(4000, 3, dtype=torch.float64)
+    shifted = nk.conformal_quantiles(y, wrong[:400], levels, wrong)
+    covered = (new.unsqueeze(1) <= shifted).double().mean(0)
+    # the share is a Beta variable of the 400; three of its deviations
+    assert ((covered - levels).abs() < 3 * (levels * (1 - levels) * (1 / 400 + 1 / 4000)).sqrt()).all()
+
+
+NAN = torch.tensor([[0.0, math.nan]])
+ONE = torch.zeros(1, 2)
+
+
+@pytest.mark.parametrize(
+    "name, options, given, word",
+    [
+        ("hubness", {}, [NAN], "similarity has NaN"),
+        ("hubness", {}, [torch.zeros(0, 3)], "similarity must not be empty"),
+        ("inverted-softmax", {}, [ONE, NAN], "bank has NaN"),
+        ("inverted-softmax", {}, [ONE, torch.zeros(0, 2)], "bank must have at least one row"),
+        ("dual-inverted-softmax", {}, [ONE, ONE, torch.zeros(1, 3)], "gallery_bank must have shape"),
+        ("dynamic-inverted-softmax", {"top": 0}, [ONE, ONE], "top must be at least 1"),
+        ("score-normalization", {"rank": 3}, [ONE, ONE], "rank must be at most 2"),
+        ("answer-choice-normalization", {"mode": "pmi"}, [ONE], "against is wanted"),
+        ("answer-choice-normalization", {"mode": "length"}, [ONE, ONE], "against must hold lengths above 0"),
+        ("ausuc", {}, [ONE, torch.tensor([2]), torch.tensor([True, False])], "target must lie in 0 .. 1"),
+        ("ausuc", {}, [ONE, torch.tensor([1]), torch.tensor([True, True])], "seen must be true of one"),
+        ("pit-calibration-error", {}, [torch.tensor([1.1])], r"pit must lie in \[0, 1\]"),
+        ("pit-calibration-error", {}, [torch.zeros(0)], "pit must not be empty"),
+        ("quantile-recalibration", {}, [torch.zeros(0), torch.zeros(1)], "calibration must not be empty"),
+        ("conformal-quantiles", {}, [torch.zeros(1), ONE, torch.tensor([0.5, 1.0]), ONE], "levels must lie between"),
+        ("gaussian-normality-threshold", {"num_features": 3, "probability": 1.0}, [], "probability must lie between"),
+        ("residual-ebm-bounds", {}, [torch.zeros(1)], "energy must end in at least 2"),
+        ("local-dimension", {}, [torch.zeros(3, 2), torch.zeros(9, 2)], "data must have at least 4 rows"),
+        ("pcb-merge", {"scale": [1.0]}, [torch.zeros(2, 3)], "scale must be a number or one for each of 2"),
+    ],
+)
+def test_bad_input_is_named(name, options, given, word):
+    with pytest.raises(ValueError, match=word):
+        nk.create(name, **options)(*given)
+
+
+def test_pits_that_rounding_put_outside_are_taken():
+    assert nk.pit_calibration_error(torch.tensor([1 + 5e-5, -5e-5])).item() == pytest.approx(1 / 3)
+
+
+def test_pit_entropy_of_a_single_value_is_0():
+    assert nk.pit_entropy(torch.tensor([0.3])) == 0

@@ -1,0 +1,103 @@
+"""What the contract does not ask of losses: rewards that are all equal, single rows, what comes out of odd batches."""
+
+import math
+
+import pytest
+import torch
+
+import normkit as nk
+
+
+def numbers(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("mode", ["bnpo", "grpo", "dr-grpo", "rloo"])
+def test_rewards_that_are_all_equal_have_no_advantage(mode):
+    assert (nk.bnpo(torch.ones(6), torch.arange(6) // 3, mode=mode) == 0).all()
+
+
+@pytest.mark.parametrize("mode", ["delta-l", "dr-grpo", "grpo", "dapo"])
+def test_a_mask_equals_leaving_out(mode):
+    loss, mask = numbers(3, 5), torch.tensor([[1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [1, 1, 1, 0, 0]])
+    method = nk.DeltaL(mode, max_length=5)
+    short = method(loss[:, :3], mask[:, :3])
+    torch.testing.assert_close(method(loss.masked_fill(mask == 0, math.nan), mask), short)
+
+
+def test_conr_takes_labels_without_an_axis_and_rows_without_positives():
+    x, y, p = numbers(6, 3), torch.tensor([0.0, 0.1, 5.0, 5.1, 9.0, 20.0]).double(), numbers(6)
+    loss = nk.ConR()
+    torch.testing.assert_close(loss(x, y, p), loss(x, y.unsqueeze(1), p.unsqueeze(1)))
+    assert torch.isfinite(loss(x, y, p))
+    with pytest.raises(ValueError, match="prediction"):
+        loss(x, y, p[:5])
+
+
+def test_dense_conr_averages_each_sample_first():
+    x, y, p = numbers(5, 2, 2), numbers(5, 3), numbers(5, 3, seed=1)
+    loss = nk.ConR(window=0.3, variant="dense")
+    mean = loss(x, y.mean(1, keepdim=True), p.mean(1, keepdim=True))
+    torch.testing.assert_close(loss(x, y, p), mean)
+
+
+def test_local_dimension_is_that_of_a_sheet():
+    sheet = torch.cat([torch.rand(600, 2, generator=torch.Generator().manual_seed(0)), torch.zeros(600, 8)], 1)
+    found = nk.local_dimension(sheet, sheet, k=40)
+    assert found.median() == pytest.approx(2.0, abs=0.3)
+
+
+def test_equidistant_neighbours_have_an_infinite_dimension_and_no_gradient():
+    x = torch.eye(5, dtype=torch.float64).requires_grad_()
+    assert nk.local_dimension(x, x.detach(), k=3).isinf().all()
+    nk.LDReg(k=3)(x).backward()
+    assert (x.grad == 0).all()
+
+
+def test_mtard_forgets_a_loss_that_is_not_finite():
+    loss, x = nk.MTARDBalance().double(), [numbers(4, 3, seed=s) for s in range(4)]
+    loss(*x)
+    before = {key: value.clone() for key, value in loss.state_dict().items() if key.startswith("weight")}
+    loss(x[0] * math.inf, *x[1:])
+    assert all(torch.equal(loss.state_dict()[key], value) for key, value in before.items())
+
+
+def test_h_calibration_of_true_probabilities_is_below_that_of_sharper_ones():
+    generator = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(2000, 3, generator=generator)
+    target = torch.multinomial(logits.softmax(1), 1, generator=generator).squeeze(1)
+    loss = nk.HCalibration(3, window=200, loss_weight=1.0)
+    assert loss(logits.softmax(1), target) < 0.5 * loss((3 * logits).softmax(1), target)
+
+
+def test_repeating_oneself_pays_by_length_alone():
+    tokens = torch.tensor([[1, 2, 3, 4, 5, 6, 0, 0, 0], [1, 2, 3, 1, 2, 3, 1, 2, 3]])
+    rewards = nk.regularized_relevance_reward(torch.ones(2), tokens, torch.tensor([6, 9]))
+    plain = nk.regularized_relevance_reward(torch.ones(2), tokens, torch.tensor([6, 9]), repetition_penalty=False)
+    assert plain[1] > plain[0]
+    assert rewards[1] < rewards[0]
+
+
+def test_storm_features_forget_after_an_epoch():
+    given = numbers(3, 6).abs(), numbers(3, 6, 2, seed=1), torch.arange(6) % 2
+    features = nk.StormFeatures(2, window=2, batch_size=6)
+    first = features(*given)
+    other = features(given[0] + 1, *given[1:])
+    features.reset()
+    torch.testing.assert_close(features(*given), first)
+    assert not torch.equal(other[:, 1], first[:, 1])
+
+
+def test_a_net_of_storm_needs_two_rows_and_labels():
+    rescaler = nk.StormRescaler(4, num_classes=2)
+    with pytest.raises(ValueError, match="at least 2 rows"):
+        rescaler(torch.zeros(1, 4), torch.zeros(1, dtype=torch.int64))
+    with pytest.raises(ValueError, match="target is wanted"):
+        rescaler(torch.zeros(3, 4))
+
+
+def test_sigmoid_loss_keeps_its_initial_scale_to_the_last_digit():
+    assert nk.SigmoidLoss().double().log_scale.item() == math.log(10)
+    trained = nk.SigmoidLoss()
+    trained.log_scale.data.fill_(1.5)
+    assert trained.double().log_scale.item() == 1.5
