@@ -168,6 +168,38 @@ def test_hubs_lose_what_they_have_too_much_of():
     assert right[1] > right[0] + 0.2
 
 
+RETRIEVAL = {
+    "inverted-softmax": [{"beta": 5.0}, 1],
+    "dynamic-inverted-softmax": [{"top": 3, "beta": 5.0}, 1],
+    "score-normalization": [{"rank": 4, "reduction": "mean"}, 1],
+    "dual-inverted-softmax": [{"beta_query": 4.0}, 2],
+    "dual-dynamic-inverted-softmax": [{"top": 2}, 2],
+}
+
+
+@pytest.mark.parametrize("method", RETRIEVAL)
+def test_retrieval_in_blocks_is_that_of_the_whole_matrix(method, monkeypatch):
+    monkeypatch.setattr("normkit.inference.retrieval.NUMBERS", 30 * 700)
+    options, several = RETRIEVAL[method]
+    queries, gallery = numbers(30, 16), numbers(5000, 16, seed=1)
+    banks = [numbers(25, 16, seed=s + 2) for s in range(several)]
+    found = nk.retrieve(queries, gallery, *banks, method=method, count=7, **options)
+    plain = method == "score-normalization"
+    others = [queries @ bank.T if plain else bank @ gallery.T for bank in banks]
+    want = nk.create(method, **options)(queries @ gallery.T, *others).topk(7, dim=1)
+    torch.testing.assert_close(found.scores, want.values)
+    assert torch.equal(found.index, want.indices)
+
+
+def test_retrieval_takes_arrays_and_names_what_is_missing():
+    table = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
+    assert (nk.retrieve(table, table * 9, count=1).index == (table @ table.T).argmax(1)[:, None]).all()
+    with pytest.raises(ValueError, match="banks must be 1"):
+        nk.retrieve(table, table, method="inverted-softmax")
+    with pytest.raises(TypeError, match="betta"):
+        nk.retrieve(table, table, table, method="inverted-softmax", betta=1)
+
+
 def test_conformal_quantiles_cover_at_their_level():
     y, new = numbers(400), numbers(4000, seed=1)
     levels = torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)

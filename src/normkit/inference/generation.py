@@ -14,7 +14,7 @@ from normkit.inference.adaptive_weighted_rejection_sampling import sample
 class RejectionSampling:
     """A logits processor of ``transformers``: each token is drawn by adaptive weighted rejection sampling.
 
-    >>> processor = RejectionSampling(lambda ids, token: token != 3, generator=torch.Generator().manual_seed(0))
+    >>> processor = RejectionSampling(lambda ids, token: token == 2)
     >>> processor(torch.tensor([[1, 2]]), torch.tensor([[0.0, 1.0, 2.0, 9.0]]))
     tensor([[-inf, -inf, 0., -inf]])
 

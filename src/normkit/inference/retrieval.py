@@ -1,0 +1,114 @@
+"""Retrieval with normalized scores between two tables of vectors, of which no whole matrix is ever held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from normkit import catalog, check
+from normkit.inference._scores import inverted, scores
+from normkit.kinds.arrays import takes_arrays
+
+NUMBERS = 2**25  # of one block of similarities
+BANKS = {
+    None: 0,
+    "inverted-softmax": 1,
+    "dynamic-inverted-softmax": 1,
+    "score-normalization": 1,
+    "dual-inverted-softmax": 2,
+    "dual-dynamic-inverted-softmax": 2,
+}
+Score = Callable[[Tensor, Tensor], Tensor]
+
+
+class Retrieved(NamedTuple):
+    """The best scores of each query, from the largest on, and which items have them; (Q, count) both."""
+
+    scores: Tensor
+    index: Tensor  # type: ignore[assignment]
+
+
+@takes_arrays
+@torch.no_grad()
+def retrieve(
+    queries: Tensor, gallery: Tensor, *banks: Tensor, method: str | None = None, count: int = 10, **options: Any
+) -> Retrieved:
+    """Return the best items of each query by inner product, normalized by a method of the catalogue.
+
+    The numbers are those of the method on the whole matrix. The gallery is gone through in blocks, twice where only
+    queries near to hubs are normalized.
+
+    >>> gallery = torch.eye(3)
+    >>> retrieve(gallery[:2], gallery, gallery, method="inverted-softmax", count=1).index
+    tensor([[0],
+            [1]])
+
+    Args:
+        queries: vectors (Q, D); of length 1 for cosines.
+        gallery: vectors (G, D).
+        banks: vectors (B, D) of what the method takes behind the similarities, in its order: of a bank of queries, then
+            one of gallery items, or of a background.
+        method: one of the inverted softmaxes, ``"score-normalization"``, or None: inner products.
+        count: how many items of each query are returned.
+        options: of the method.
+    """
+    check.choice("retrieve", "method", method, tuple(BANKS))
+    scores("retrieve", "queries", queries, (None, None))
+    scores("retrieve", "gallery", gallery, (None, queries.shape[1]), queries)
+    if len(banks) != BANKS[method]:
+        raise ValueError(f"retrieve: banks must be {BANKS[method]} for method={method!r}, not {len(banks)}")
+    for bank in banks:
+        scores("retrieve", "banks", bank, (None, queries.shape[1]), queries)
+        if not len(bank):
+            raise ValueError("retrieve: banks must not be empty")
+    count = min(check.size("retrieve", "count", count), len(gallery))
+    if method is None:
+        return _search(queries, gallery, count)
+    defaults = {key: option.default for key, option in catalog.card(method).signature.parameters.items()}
+    given = {**defaults, **catalog.create(method, **options).keywords}
+    if method == "score-normalization":
+        return _less_background(queries, gallery, banks[0], count, given)
+    return _search(queries, gallery, count, _score(method, queries, gallery, banks, given))
+
+
+def _less_background(queries: Tensor, gallery: Tensor, background: Tensor, count: int, given: dict) -> Retrieved:
+    """Normalized by a number of each query, which leaves its order alone."""
+    found = _search(queries, gallery, count)
+    near = _search(queries, background, min(given["rank"], len(background))).scores
+    return Retrieved(catalog.create("score-normalization", **given)(found.scores, near), found.index)
+
+
+def _score(method: str, queries: Tensor, gallery: Tensor, banks: tuple[Tensor, ...], given: dict[str, Any]) -> Score:
+    """What turns similarities (Q, block) to a block of the gallery into scores."""
+    betas = [given[key] for key in ("beta", "beta_query", "beta_gallery") if key in given]
+    touched: list[Tensor | None] = [None] * len(banks)
+    if "dynamic" in method:
+        best = _search(queries, gallery, 1).index
+        hubs = (_search(bank, gallery, min(given["top"], len(gallery))).index for bank in banks)
+        touched = [torch.isin(best, found) for found in hubs]
+
+    def score(similarity: Tensor, items: Tensor) -> Tensor:
+        product = torch.ones_like(similarity)
+        for bank, beta, rows in zip(banks, betas, touched, strict=True):
+            factor = inverted(similarity, bank @ items.T, beta)
+            product *= factor if rows is None else torch.where(rows, factor, similarity)
+        return product
+
+    return score
+
+
+def _search(rows: Tensor, gallery: Tensor, top: int, score: Score | None = None) -> Retrieved:
+    """The best items of each row, block by block."""
+    best = Retrieved(rows.new_zeros(len(rows), 0), torch.zeros(len(rows), 0, dtype=torch.int64, device=rows.device))
+    block = max(1, NUMBERS // max(len(rows), 1))
+    for start in range(0, len(gallery), block):
+        items = gallery[start : start + block]
+        found = rows @ items.T if score is None else score(rows @ items.T, items)
+        value, index = found.topk(min(top, found.shape[1]), dim=1)
+        value, index = torch.cat([best.scores, value], 1), torch.cat([best.index, index + start], 1)
+        value, order = value.topk(min(top, value.shape[1]), dim=1)
+        best = Retrieved(value, index.gather(1, order))
+    return best
