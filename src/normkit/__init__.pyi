@@ -242,6 +242,7 @@ from normkit.catalog import methods as methods
 from normkit.gradient import param_groups as param_groups
 from normkit.gradient.adamp import Groups
 from normkit.inference import RejectionSampling as RejectionSampling
+from normkit.inference import retrieve as retrieve
 from normkit.inference import steered as steered
 from normkit.inference import steering_loss as steering_loss
 from normkit.inference.adaptive_weighted_rejection_sampling import Sampled
@@ -624,6 +625,7 @@ __all__ = [
     "residual_ebm_bounds",
     "residual_ebm_loss",
     "residual_ebm_resample",
+    "retrieve",
     "score_normalization",
     "snnk_exponential",
     "statistics",
