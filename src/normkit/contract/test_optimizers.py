@@ -5,6 +5,7 @@ import io
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
 
 import normkit as nk
 from normkit.contract.subject import methods
@@ -131,6 +132,120 @@ def test_a_sparse_gradient_is_refused_and_nothing_moves(name):
     with pytest.raises(TypeError, match="sparse"):
         subject.made.step()
     same(subject.learned.values(), before)
+
+
+@pytest.mark.line("finite")
+@pytest.mark.parametrize("value", ["nan", "inf"])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_gradient_that_is_not_finite_is_refused_and_nothing_moves(name, value):
+    card = nk.card(name)
+    subject, other = card.kind.subject(card), card.kind.subject(card)
+    first, second = gradients(subject, 2)
+    run(subject, [first]), run(other, [first])
+    broken = [g.clone() for g in second]
+    broken[-1].view(-1)[0] = float(value)
+    with pytest.raises(FloatingPointError, match="not finite"):
+        subject.call(*broken)
+    same(subject.call(*second), other.call(*second))
+
+
+@pytest.mark.line("still")
+@pytest.mark.parametrize("name", METHODS)
+def test_a_first_gradient_of_zero_moves_nothing(name):
+    card = nk.card(name)
+    without = {"weight_decay": 0.0} if "weight_decay" in card.signature.parameters else {}
+    made = card.small(dtype=torch.float64, **without)
+    parameters = [p for group in made.param_groups for p in group["params"]]
+    before = [p.detach().clone() for p in parameters]
+    for p in parameters:
+        p.grad = torch.zeros_like(p)
+    made.step()
+    same(parameters, before)
+
+
+@pytest.mark.line("mixed")
+@pytest.mark.parametrize("dtype, given", [(torch.float32, torch.bfloat16), (torch.bfloat16, torch.float32)], ids=str)
+@pytest.mark.parametrize("name", METHODS)
+def test_a_gradient_of_another_type_is_cast(name, dtype, given):
+    if not hasattr(torch.Tensor, "grad_dtype"):
+        pytest.skip("this torch keeps gradients in the type of their parameter")
+    card = nk.card(name)
+    mixed, plain = card.kind.subject(card, dtype=dtype), card.kind.subject(card, dtype=dtype)
+    for p in mixed.learned.values():
+        p.grad_dtype = given
+    for grads in gradients(mixed, 2, given):
+        got, want = mixed.call(*grads), plain.call(*(g.to(dtype) for g in grads))
+    same(got, want)
+
+
+@pytest.mark.line("together")
+@pytest.mark.parametrize("name", METHODS)
+def test_together_or_apart_the_numbers_are_the_same(name):
+    card = nk.card(name)
+    subject = card.kind.subject(card)
+    parameters = [torch.nn.Parameter(p.detach().clone()) for p in subject.learned.values()]
+    _, options = card.kind.given(card, dtype=torch.float64)
+    saved = None
+    for step, grads in enumerate(gradients(subject, 4)):
+        want = subject.call(*grads)
+        made = card.entry(parameters, **options, foreach=step % 2 == 0)
+        if saved is not None:  # a run goes on under the other setting
+            saved["param_groups"] = [{**g, "foreach": step % 2 == 0} for g in saved["param_groups"]]
+            made.load_state_dict(saved)
+        for p, grad in zip(parameters, grads, strict=True):
+            p.grad = grad
+        made.step()
+        saved = made.state_dict()
+    for p, value in zip(parameters, want, strict=True):
+        torch.testing.assert_close(p.detach(), value, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.line("compiled")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", METHODS)
+def test_a_compiled_step_gives_the_same_numbers(name):
+    card = nk.card(name)
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("eager")
+    plain = card.kind.subject(card)
+    parameters = [torch.nn.Parameter(p.detach().clone()) for p in plain.learned.values()]
+    _, options = card.kind.given(card, dtype=torch.float64)
+    step, frames = torch.compile(card.entry(parameters, **options, foreach=True).step, backend=counter), []
+    for grads in gradients(plain, 4):
+        want = plain.call(*grads)
+        for p, grad in zip(parameters, grads, strict=True):
+            p.grad = grad.clone()
+        step()
+        frames.append(counter.frame_count)
+    torch._dynamo.reset()
+    assert frames[-1] == frames[-2]
+    for p, value in zip(parameters, want, strict=True):
+        torch.testing.assert_close(p.detach(), value, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.line("scaled")
+@pytest.mark.parametrize("name", METHODS)
+def test_a_loss_scaler_changes_nothing(name):
+    card = nk.card(name)
+    plain, scaled = card.kind.subject(card, dtype=torch.float32), card.kind.subject(card, dtype=torch.float32)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    for grads in gradients(plain, 2, torch.float32):
+        want = plain.call(*grads)
+        for factor in (float("inf"), scaler.get_scale()):
+            for p, grad in zip(scaled.learned.values(), grads, strict=True):
+                p.grad = grad * factor
+            scaler.scale(torch.ones(()))
+            scaler.step(scaled.made)
+            scaler.update(2.0**10)
+    same(scaled.learned.values(), want)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_group_without_parameters_is_named(name):
+    card = nk.card(name)
+    (parameters,), options = card.kind.given(card)
+    with pytest.raises(ValueError, match="params"):
+        card.entry([{"params": parameters}, {"params": []}], **options)
 
 
 @pytest.mark.parametrize("name", METHODS)

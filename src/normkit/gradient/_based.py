@@ -63,6 +63,7 @@ class Based(Optimizer):
         taken = inspect.signature(build).parameters
         return {key: value for key, value in self.defaults.items() if key in taken and key != "params"}
 
+    @torch._disable_dynamo  # the base's own step would be compiled anew for each step's gradients
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step; ``closure`` works out the loss anew, as torch's optimizers have it."""
@@ -77,11 +78,13 @@ class Based(Optimizer):
         try:
             for params, group in work:
                 for p in params:
+                    assert p.grad is not None
+                    lay(p, p.grad.to(p.dtype))
                     p.grad = self.changed(p, group)
             self.base_step(work)
         finally:
             for p, grad in before:
-                p.grad = grad
+                lay(p, grad)
         self.finish(work)
         return loss
 
@@ -95,3 +98,11 @@ class Based(Optimizer):
 
     def finish(self, work: Sequence[tuple[list[Tensor], dict]]) -> None:
         """Do what comes after the base's step."""
+
+
+def lay(p: Tensor, grad: Tensor | None) -> None:
+    """Set a gradient, of another type than the parameter's where it has one."""
+    if grad is not None and p.grad is not None and grad.dtype != p.grad.dtype:
+        p.grad = None
+        p.grad_dtype = grad.dtype  # type: ignore[attr-defined]
+    p.grad = grad

@@ -81,8 +81,14 @@ class Optimizer(torch.optim.Optimizer):
         self.prepare(work)
         for params, group in work:
             for part in self.parts(params, group) if params else ():
-                self.update(part, gradients(part, group), [self.state[p] for p in part], group)
+                self._update(part, group)
         return loss
+
+    def _update(self, params: list[Tensor], group: dict) -> None:
+        grads, states = gradients(params, group), [self.state[p] for p in params]
+        if torch.compiler.is_compiling():  # what follows is a graph of its own, which new places of gradients leave be
+            torch._dynamo.graph_break()
+        self.update(params, grads, states, group)
 
     def _refuse(self, work: Sequence[tuple[list[Tensor], dict]]) -> None:
         params = [p for own, _ in work for p in own]
@@ -182,7 +188,7 @@ def counted(steps: Sequence[Tensor]) -> list[Any]:
     """Count a step, and return the numbers that the steps now have."""
     for step in steps:
         step += 1
-    return [step if torch.compiler.is_compiling() else step.item() for step in steps]
+    return [step.double() if torch.compiler.is_compiling() else step.item() for step in steps]
 
 
 def move_moments(grads: Sequence[Tensor], firsts: list[Tensor], seconds: list[Tensor], betas: tuple) -> None:

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from normkit.gradient._sharded import settled, whole
+from normkit.gradient._sharded import largest, settled
 
 
 def project(w: Tensor, g: Tensor, u: Tensor, delta: float, eps: float) -> tuple[Tensor, bool]:
@@ -18,7 +18,7 @@ def project(w: Tensor, g: Tensor, u: Tensor, delta: float, eps: float) -> tuple[
         length, other = (settled(torch.linalg.vector_norm(x, dim=axes, keepdim=True)) for x in (w, g))
         product = settled((w * g).sum(axes, keepdim=True))
         cosine = product.abs() / (length.clamp(min=eps) * other.clamp(min=eps))
-        if whole(cosine.max()) < delta / math.sqrt(math.prod(w.shape[axis] for axis in axes)):
+        if largest(cosine) < delta / math.sqrt(math.prod(w.shape[axis] for axis in axes)):
             n = w / (length + eps)
             return u - n * settled((n * u).sum(axes, keepdim=True)), True
     return u, False

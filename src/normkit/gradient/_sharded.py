@@ -26,11 +26,20 @@ def is_sharded(tensors: Sequence[Tensor]) -> bool:
 
 def agreed(flag: Tensor, tensors: Sequence[Tensor]) -> bool:
     """Whether the flag is up on some process that holds a part of the tensors."""
-    flag = flag.float()
+    return bool(_most(flag.float(), tensors))
+
+
+def largest(tensor: Tensor) -> Tensor:
+    """The largest entry of a tensor whose entries are not negative, on all processes; of none, 0."""
+    own = local(tensor)
+    return _most(own.max() if own.numel() else own.new_zeros(()), [tensor])
+
+
+def _most(value: Tensor, tensors: Sequence[Tensor]) -> Tensor:
     for mesh in dict.fromkeys(x.device_mesh for x in tensors if is_sharded([x])):  # type: ignore[attr-defined]
         for axis in range(mesh.ndim):
-            distributed.all_reduce(flag, distributed.ReduceOp.MAX, group=mesh.get_group(axis))
-    return bool(flag)
+            distributed.all_reduce(value, distributed.ReduceOp.MAX, group=mesh.get_group(axis))
+    return value
 
 
 def local(tensor: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -41,7 +41,7 @@ class NormalizedGD(Optimizer):
         eps: added to the length.
         scope: ``"global"`` or ``"tensor"``: whose length it is.
         maximize: go up instead of down.
-        foreach: work on the parameters of a group together; None: not on CPU.
+        foreach: taken for the sake of others, and ignored: a group is worked on together.
 
     State of a parameter: ``momentum_buffer`` with momentum, else none.
 
@@ -76,14 +76,17 @@ class NormalizedGD(Optimizer):
         super().check(group)
         check.choice(self, "scope", group["scope"], ("global", "tensor"))
 
-    def prepare(self, work: Sequence[tuple[list[Tensor], dict]]) -> None:
-        """Work out the length of all gradients."""
-        self.length = length([p.grad for params, _ in work for p in params if p.grad is not None])
+    def parts(self, params: list[Tensor], group: dict) -> Iterator[list[Tensor]]:
+        """Work on all parameters of a group together, since they may have one length."""
+        yield params
 
     def update(self, params: Sequence[Tensor], grads: Sequence[Tensor], states: Sequence[dict], group: dict) -> None:
         """Move the parameters of a group."""
-        everyone = group["scope"] == "global"
-        own = [self.length.to(g.device) if everyone else length([g]) for g in grads]
+        if group["scope"] == "global":
+            common = length([p.grad for g in self.param_groups for p in g["params"] if p.grad is not None])
+            own = [common.to(g.device) for g in grads]
+        else:
+            own = [length([g]) for g in grads]
         scales = [(1 / (norm + group["eps"])).to(p.dtype) for norm, p in zip(own, params, strict=True)]
         buffers = kept(params, states, "momentum_buffer") if group["momentum"] else []
 

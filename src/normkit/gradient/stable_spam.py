@@ -11,7 +11,7 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.gradient._optimizer import Groups, Optimizer, adam, kept
-from normkit.gradient._sharded import whole
+from normkit.gradient._sharded import largest, whole
 from normkit.statistics import accurate
 
 
@@ -137,7 +137,7 @@ class StableSPAM(Optimizer):
         for name in ("m_norm_t", "v_norm_t", "m_max_t"):
             state.setdefault(name, torch.zeros((), dtype=accurate(g[:0]).dtype, device=g.device))
         step, rate = int(state["step"]) + 1, gamma1 * share
-        most = accurate(whole(g.abs().max()))
+        most = accurate(largest(g.abs()))
         ceiling = moved(state["m_max_t"], most, gamma3) / (1 - gamma3**step)
         g = torch.where(g.abs() > ceiling, g * (ceiling / most), g)
         length = accurate(whole(g.norm()))

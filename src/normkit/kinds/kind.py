@@ -57,6 +57,12 @@ OPTIMIZER_LINES = {
     "no-gradient": "a parameter without a gradient stays where it is",
     "kept-type": "parameters keep their type and place",
     "sparse": "a sparse gradient is refused by name",
+    "finite": "a gradient with a NaN or an infinity is refused, and neither parameters nor state move",
+    "still": "a first gradient of zero moves nothing, without decay",
+    "mixed": "a gradient of another type than its parameter's is that gradient, cast",
+    "together": "working on parameters together or apart gives the same numbers",
+    "compiled": "a compiled step gives the same numbers, and is not compiled anew for new gradients",
+    "scaled": "a loss scaler changes nothing, and leaves out a step whose gradients are infinite",
     "copies": MODULE_LINES["copies"],
 }
 FUNCTION_LINES = {
