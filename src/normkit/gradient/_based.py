@@ -104,5 +104,5 @@ def lay(p: Tensor, grad: Tensor | None) -> None:
     """Set a gradient, of another type than the parameter's where it has one."""
     if grad is not None and p.grad is not None and grad.dtype != p.grad.dtype:
         p.grad = None
-        p.grad_dtype = grad.dtype  # type: ignore[attr-defined]
+        p.grad_dtype = grad.dtype
     p.grad = grad

@@ -104,7 +104,9 @@ def newton_schulz(x: Tensor, steps: int, coefficients: tuple[float, float, float
     x = x.reshape(-1, *shape[-2:])
     x = x.mT if tall else x
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    alone = len(x) == 1  # a plain product is the faster one on CPU
+    x, product = (x[0], torch.addmm) if alone else (x, torch.baddbmm)
     for _ in range(steps):
         gram = x @ x.mT
-        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+        x = product(x, product(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return (x.mT if tall else x).reshape(shape)

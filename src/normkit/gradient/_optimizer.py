@@ -208,15 +208,17 @@ def adam(
     eps: float,
     weight_decay: float,
     amsgrad: bool = False,
+    scales: Sequence[Tensor] | None = None,
 ) -> None:
-    """Take a step of AdamW, as ``torch.optim.AdamW`` does."""
+    """Take a step of AdamW, as ``torch.optim.AdamW`` does, with gradients times ``scales``."""
     names = ("step", "exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if amsgrad else []))
     steps, firsts, *squares = kept(params, states, *names)
     numbers = counted(steps)
     rates = [-lr / (1 - betas[0] ** t) for t in numbers]
     roots = [(1 - betas[1] ** t) ** 0.5 for t in numbers]
 
-    def work(params, grads, rates, roots, firsts, seconds, most=None):
+    def work(params, grads, rates, roots, factors, firsts, seconds, most=None):
+        grads = grads if scales is None else torch._foreach_mul(grads, factors)
         if weight_decay:
             torch._foreach_mul_(params, 1 - lr * weight_decay)
         move_moments(grads, firsts, seconds, betas)
@@ -227,7 +229,7 @@ def adam(
         torch._foreach_add_(below, eps)
         add_quotients(params, firsts, below, rates)
 
-    entrywise(work, params, grads, rates, roots, firsts, *squares)
+    entrywise(work, params, grads, rates, roots, scales or rates, firsts, *squares)
 
 
 def add_quotients(params: list[Tensor], above: Sequence[Tensor], below: Sequence[Tensor], rates: list[Any]) -> None:

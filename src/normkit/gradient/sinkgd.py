@@ -108,7 +108,8 @@ class SinkGD(MatrixOptimizer):
 
     def balanced(self, x: Tensor) -> Tensor:
         """Make the rows and columns of matrices (..., rows, columns) equally long in turn."""
+        x = x.clone() if self.num_iters else x
         for _ in range(self.num_iters):
             for axis in (-1, -2):
-                x = x * (math.sqrt(x.shape[axis]) / settled(x.norm(dim=axis, keepdim=True)).clamp(min=FLOOR))
+                x.mul_(math.sqrt(x.shape[axis]) / settled(x.norm(dim=axis, keepdim=True)).clamp(min=FLOOR))
         return x

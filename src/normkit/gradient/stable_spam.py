@@ -120,30 +120,33 @@ class StableSPAM(Optimizer):
         share = self.share(group["total_steps"])
         anew = self.update_proj_gap != 0 and group["total_steps"] % self.update_proj_gap == 0
         kept(params, states, "step", "exp_avg", "exp_avg_sq")
-        calm = [self.calmed(g, state, share, group["eps"]) for g, state in zip(grads, states, strict=True)]
+        calm, scales = zip(
+            *(self.calmed(g, state, share, group["eps"]) for g, state in zip(grads, states, strict=True)), strict=True
+        )
         if anew:
             for state in states:
                 state["step"].zero_()
         betas = (group["betas"][0] * share, group["betas"][1])
         settings = {name: group[name] for name in ("lr", "eps", "weight_decay")}
-        adam(params, calm, states, betas=betas, amsgrad=group["amsgrad"], **settings)
+        adam(params, calm, states, betas=betas, amsgrad=group["amsgrad"], scales=scales, **settings)
         if anew:
             for state in states:
                 state["exp_avg"].zero_(), state["exp_avg_sq"].zero_()
 
-    def calmed(self, g: Tensor, state: dict, share: float, eps: float) -> Tensor:
-        """Return the gradient without its spikes, of the length that its past gives."""
+    def calmed(self, g: Tensor, state: dict, share: float, eps: float) -> tuple[Tensor, Tensor]:
+        """Return the gradient without its spikes, and the factor that gives it the length of its past."""
         gamma1, gamma2, gamma3 = self.gammas
         for name in ("m_norm_t", "v_norm_t", "m_max_t"):
             state.setdefault(name, torch.zeros((), dtype=accurate(g[:0]).dtype, device=g.device))
         step, rate = int(state["step"]) + 1, gamma1 * share
         most = accurate(largest(g.abs()))
         ceiling = moved(state["m_max_t"], most, gamma3) / (1 - gamma3**step)
-        g = torch.where(g.abs() > ceiling, g * (ceiling / most), g)
+        if not g.is_cpu or most > ceiling:  # elsewhere it costs less not to ask
+            g = torch.where(g.abs() > ceiling, g * (ceiling / most), g)
         length = accurate(whole(g.norm()))
         mean = moved(state["m_norm_t"], length, rate) / (1 - rate**step)
         square = moved(state["v_norm_t"], length.square(), gamma2) / (1 - gamma2**step)
-        return g * torch.where(length > 0, mean / (square.sqrt() + eps) / length, 1.0)
+        return g, torch.where(length > 0, mean / (square.sqrt() + eps) / length, 1.0)
 
 
 def moved(mean: Tensor, value: Tensor, rate: float) -> Tensor:

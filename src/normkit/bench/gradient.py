@@ -1,0 +1,154 @@
+"""Time steps of optimizers over the parameters of GPT-2, and tell what state they keep.
+
+Each runs beside its yardstick, in turn, over the same parameters and gradients: methods that keep Adam's moments beside
+``torch.optim.AdamW(foreach=True)``, those of matrices beside ``torch.optim.Muon``, which gets the matrices inside the
+model, and that AdamW for the rest. Where pytorch_optimizer is installed, its version of a method runs as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normkit import catalog
+from normkit.bench import cases, report, timing
+from normkit.bench.timing import Entrant
+from normkit.gradient import param_groups
+from normkit.parameters import hidden_matrices
+from normkit.transformer.presets import preset
+
+SIZES = ((12, 768),)  # GPT-2 small
+LENGTH = 1024
+RATE = 1e-6  # so small that hundreds of steps leave the weights what they are
+LIBRARY = "pytorch_optimizer"
+YARDSTICK = "torch AdamW(foreach=True)"
+OF_MATRICES = {"muon": "torch Muon", "normuon": "normkit muon"}
+NAMES = ("adamp", "blockwise-lr", "conda", "grams", "muon", "normuon", "sgdp", "sinkgd", "stable-spam")
+THEIRS = {
+    "adamp": "AdamP",
+    "sgdp": "SGDP",
+    "grams": "Grams",
+    "muon": "Muon",
+    "conda": "Conda",
+    "stable-spam": "StableSPAM",
+}
+
+COLUMNS: dict[str, Callable[[Any], str]] = {
+    "method": lambda row: row["method"],
+    "of": lambda row: row["entrant"],
+    "size": lambda row: row["size"],
+    "parameters": lambda row: f"{row['parameters']:,}",
+    "step": lambda row: report.duration(row["seconds"]),
+    "over yardstick": lambda row: f"{row['relative']:.3f}",
+    "state": lambda row: f"{row['state_bytes'] / 2**20:.1f} MiB",
+}
+LEGEND = {
+    "size": "layers x width",
+    "step": "median time of a step; one that works out the bases of conda anew is not among them",
+    "over yardstick": "its time over that of the first row of its method, above 1 where it is slower",
+    "state": "what is kept from step to step",
+}
+Step = Callable[[], object]
+
+
+def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
+    """Race every method at every size, telling on stderr how far they are."""
+    sizes = cases.sizes(options.sizes) if options.sizes else SIZES
+    rows: list[dict[str, Any]] = []
+    for size in sizes:
+        if len(size) != 2:
+            raise ValueError(f"--sizes: an optimizer's size is layers x width, such as 12x768, not {size}")
+        model = with_gradients(*size, options.vocab)
+        for name in options.names or NAMES:
+            print(f"stepping {name} {size[0]}x{size[1]}", file=sys.stderr, flush=True)
+            rows += race(name, model, f"{size[0]}x{size[1]}", options.repeats, clock)
+    return {"rows": rows, "failed": {}}
+
+
+def with_gradients(layers: int, width: int, vocab: int) -> nn.Module:
+    """Build GPT-2, each parameter with a random gradient."""
+    torch.manual_seed(0)
+    heads = max(1, width // 64)
+    model = preset("gpt2", vocab=vocab, length=LENGTH, dim=width, depth=layers, heads=heads, hidden=4 * width)
+    for p in model.parameters():
+        p.grad = torch.randn_like(p)
+    return model
+
+
+def race(name: str, model: nn.Module, size: str, repeats: int, clock: timing.Clock) -> list[dict[str, Any]]:
+    """Hold one race, and return a row for each optimizer that ran; the first is the yardstick."""
+    entrants = line_up(name, model)
+    times = timing.race({key: Entrant(stepped(own)) for key, own in entrants.items()}, repeats, clock)
+    first = next(iter(times.values())).median
+    missing = name in THEIRS and importlib.util.find_spec(LIBRARY) is None
+    absent = {LIBRARY: f"it is not installed; pip install {LIBRARY} brings it"} if missing else {}
+    return [
+        {
+            "method": name,
+            "entrant": key,
+            "size": size,
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "seconds": time.median,
+            "low": time.low,
+            "high": time.high,
+            "rounds": time.rounds,
+            "relative": time.median / first,
+            "state_bytes": state_bytes(entrants[key]),
+            "absent": absent,
+        }
+        for key, time in times.items()
+    ]
+
+
+def line_up(name: str, model: nn.Module) -> dict[str, list[torch.optim.Optimizer]]:
+    """The optimizers of a race, each in its parts."""
+    weights = list(model.parameters())
+    own = [catalog.create(name, param_groups(model, name), lr=RATE)]
+    found = {OF_MATRICES.get(name, YARDSTICK): yardstick(name, model), f"normkit {name}": own}
+    if name in THEIRS and importlib.util.find_spec(LIBRARY) is not None:
+        theirs = getattr(importlib.import_module(LIBRARY), THEIRS[name], None)
+        if theirs is not None:
+            found[f"{LIBRARY} {THEIRS[name]}"] = [theirs(their_groups(name, model, weights), lr=RATE)]
+    return found
+
+
+def their_groups(name: str, model: nn.Module, weights: Sequence[Tensor]) -> Any:
+    """The parameters as pytorch_optimizer's version of a method wants them."""
+    if name != "muon":
+        return weights
+    return [{"params": group["params"], "use_muon": group["use_muon"]} for group in param_groups(model, name)]
+
+
+def yardstick(name: str, model: nn.Module) -> list[torch.optim.Optimizer]:
+    """What a method is held against."""
+    if name == "normuon":
+        return [catalog.create("muon", param_groups(model, "muon"), lr=RATE)]
+    if name not in OF_MATRICES:
+        return [torch.optim.AdamW(model.parameters(), lr=RATE, foreach=True)]
+    matrices = hidden_matrices(model)
+    inside = {id(p) for p in matrices}
+    rest = [p for p in model.parameters() if id(p) not in inside]
+    return [torch.optim.Muon(matrices, lr=RATE), torch.optim.AdamW(rest, lr=RATE, foreach=True)]
+
+
+def stepped(parts: Sequence[torch.optim.Optimizer]) -> Step:
+    """The call to time."""
+
+    def step() -> None:
+        for part in parts:
+            part.step()
+
+    return step
+
+
+def state_bytes(parts: Sequence[torch.optim.Optimizer]) -> int:
+    """What optimizers keep of all parameters."""
+    kept = [value for part in parts for state in part.state.values() for value in state.values()]
+    return sum(value.nbytes for value in kept if isinstance(value, Tensor))

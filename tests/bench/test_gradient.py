@@ -1,0 +1,37 @@
+"""Steps of optimizers are raced, each beside its yardstick."""
+
+import pytest
+
+from normkit import cli
+from normkit.bench import gradient, report
+
+
+def test_every_method_runs_beside_its_yardstick(capsys):
+    given = ["bench", "--room", "gradient", "--sizes", "2x8", "--vocab", "11", "--repeats", "1"]
+    assert cli.main(given) == 0
+    told = capsys.readouterr().out
+    for name in gradient.NAMES:
+        assert f"normkit {name}" in told
+    assert gradient.YARDSTICK in told
+
+
+def test_states_are_what_the_papers_promise():
+    model = gradient.with_gradients(2, 8, 11)
+    numbers = dict.fromkeys(("sinkgd", "muon", "grams"), 0)
+    for name in numbers:
+        parts = gradient.line_up(name, model)[f"normkit {name}"]
+        gradient.stepped(parts)()
+        numbers[name] = gradient.state_bytes(parts)
+    inside = sum(p.numel() for p in gradient.hidden_matrices(model))
+    everything = sum(p.numel() for p in model.parameters())
+    tensors = len(list(model.parameters()))
+    assert numbers["grams"] == 4 * (2 * everything + tensors)
+    rest = tensors - len(gradient.hidden_matrices(model))
+    assert numbers["muon"] == 4 * (inside + 2 * (everything - inside) + rest)
+    assert numbers["sinkgd"] == 4 * (2 * (everything - inside) + rest)
+
+
+def test_a_size_of_another_kind_is_named():
+    with pytest.raises(ValueError, match="layers x width"):
+        gradient.measure(cli.parser().parse_args(["bench", "--room", "gradient", "--sizes", "2x8x3"]), None)
+    assert report.duration(0.001)
