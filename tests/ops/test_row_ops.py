@@ -230,6 +230,15 @@ def test_residual_of_which_one_result_is_used_or_both(used):
     assert torch.autograd.gradgradcheck(lambda a, b: pick(add_row_norm(a, b)), (x, residual))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_gradient_that_is_derived_again_is_the_same(dtype):
+    given = leaves(torch.randn(3, 8).to(dtype), torch.randn(3, 8).to(dtype), torch.randn(8).to(dtype))
+    results = add_row_norm(*given)
+    sent = [torch.randn(3, 8).to(dtype) for _ in results]
+    once = torch.autograd.grad(results, given, sent, retain_graph=True)
+    torch.testing.assert_close(torch.autograd.grad(results, given, sent, create_graph=True), once)
+
+
 LAYOUTS = {
     "transposed batch": lambda: torch.randn(5, 4, 24).transpose(0, 1),
     "channels last": lambda: torch.randn(2, 6, 5, 24).to(memory_format=torch.channels_last),

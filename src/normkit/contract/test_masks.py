@@ -15,7 +15,7 @@ CASES = [
     (name, key)
     for name in METHODS
     for key, layout in nk.card(name).inputs.items()
-    if layout.kind == "bool" and layout.optional
+    if layout.kind in ("bool", "mask") and (layout.optional or key == "mask") and not {"...", "h"} & set(layout.axes)
 ]
 
 
@@ -44,9 +44,9 @@ def masked(name, key):
     where = 1 + list(card.inputs).index(key)
     at, mask = place(every[where]), inputs[where]
     flags = hidden(4, mask.shape[at])
-    inputs[where] = spread(flags if key.startswith("pad") else ~flags, every[where], at, mask.shape).clone()
+    inputs[where] = spread(flags if key.startswith("pad") else ~flags, every[where], at, mask.shape).to(mask)
     inputs = [
-        None if layout.kind == "bool" and i != where else value
+        None if layout.kind == "bool" and layout.optional and i != where else value
         for i, (layout, value) in enumerate(zip(every, inputs, strict=True))
     ]
     rest = [of_input(flags, layout, every[where].axes[at], value) for layout, value in zip(every, inputs, strict=True)]

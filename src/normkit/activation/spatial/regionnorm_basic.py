@@ -19,6 +19,7 @@ from normkit.norm import Norm
     over="N H W",
     inputs={"mask": "N 1 H W : bool"},
     replaces=("instancenorm", "batchnorm"),
+    exempt={"padding": "the mask parts two regions and hides neither"},
 )
 class RegionNormBasic(Norm):
     """Normalize the valid and the corrupted pixels of a batch apart, each region by its own mean and deviation.
