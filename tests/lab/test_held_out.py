@@ -148,6 +148,8 @@ def test_a_batch_is_a_function_of_the_seed_and_the_step_alone(kind, own):
     torch.rand(3)
     resumed = own(BY_SAMPLE[kind])
     assert all(torch.equal(straight[step - 1], resumed.train(1, step)[0]) for step in (17, 18, 19, 2, 30))
+    assert torch.equal(resumed.train(1, 3)[0], straight[2])
+    assert torch.equal(resumed.train(2, 3)[0], own(BY_SAMPLE[kind]).train(2, 3)[0])
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def reads_mode(name):
 def test_compiles_to_one_graph_for_all_batch_sizes(name, mode):
     if mode == "eval" and name not in FIRST and not reads_mode(name):
         pytest.skip("evaluation is the same graph")
-    counter = CompileCounterWithBackend("aot_eager")
+    counter = CompileCounterWithBackend("aot_eager" if mode == "train" else "eager")  # whose backward is as in training
     plain = build(name, train=mode == "train")
     twin = subject.fresh(plain)
     compiled = torch.compile(twin, backend=counter, fullgraph=True)
