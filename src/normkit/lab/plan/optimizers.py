@@ -12,7 +12,7 @@ from torch import nn
 from normkit import catalog
 from normkit.choice import parsed
 from normkit.kinds import OPTIMIZER
-from normkit.parameters import hidden_matrices
+from normkit.parameters import hidden_matrices, roles
 
 Build = Callable[..., torch.optim.Optimizer]
 USUAL_RATE = {"adamw": 3e-3, "adam": 3e-3, "sgd": 0.1, "muon": 0.02}
@@ -48,7 +48,7 @@ def usual_rate(name: str) -> float:
 
 
 def make_optimizer(name: str, model: nn.Module, lr: float, weight_decay: float) -> torch.optim.Optimizer:
-    """Build an optimizer; weight decay, where it has such, is for matrices alone.
+    """Build an optimizer; weight decay, where it has such, is for what decays by :func:`normkit.parameters.roles`.
 
     One that takes matrices only gets those inside the model, and AdamW the rest, whose rate stands to its usual one
     as that of the first does.
@@ -56,29 +56,35 @@ def make_optimizer(name: str, model: nn.Module, lr: float, weight_decay: float) 
     build, given = optimizer_for(name)
     arguments = {**USUAL_ARGUMENTS.get(parsed(name)[0].lower(), {}), **given, "lr": lr}
     weights = [p for p in model.parameters() if p.requires_grad]
+    decaying = {id(row.parameter) for row in roles(model) if row.decays}
     if not takes_matrices_only(build, arguments):
-        return _grouped(build, weights, arguments, weight_decay)
+        return _grouped(build, weights, arguments, weight_decay, decaying)
     matrices = hidden_matrices(model)
     if not matrices:
         raise ValueError(f"optimizer {name!r} takes matrices only, and the model has none inside it")
     inside = {id(p) for p in matrices}
     rest = [p for p in weights if id(p) not in inside]
-    first = _grouped(build, matrices, arguments, weight_decay)
+    first = _grouped(build, matrices, arguments, weight_decay, decaying)
     if not rest:
         return first
     share = USUAL_RATE["adamw"] / usual_rate(name)
-    return Joint(first, _grouped(torch.optim.AdamW, rest, {"lr": lr * share}, weight_decay, share=share))
+    return Joint(first, _grouped(torch.optim.AdamW, rest, {"lr": lr * share}, weight_decay, decaying, share=share))
 
 
 def _grouped(
-    build: Build, weights: list[nn.Parameter], arguments: dict[str, Any], weight_decay: float, **own: Any
+    build: Build,
+    weights: list[nn.Parameter],
+    arguments: dict[str, Any],
+    weight_decay: float,
+    decaying: set[int],
+    **own: Any,
 ) -> torch.optim.Optimizer:
     """Build an optimizer with a group for what decays and one for the rest; ``own`` is kept in each group."""
     groups: list[dict[str, Any]] = [{"params": weights}]
     if "weight_decay" in inspect.signature(build).parameters and "weight_decay" not in arguments:
         groups = [
-            {"params": [p for p in weights if p.dim() > 1], "weight_decay": weight_decay},
-            {"params": [p for p in weights if p.dim() <= 1], "weight_decay": 0.0},
+            {"params": [p for p in weights if id(p) in decaying], "weight_decay": weight_decay},
+            {"params": [p for p in weights if id(p) not in decaying], "weight_decay": 0.0},
         ]
     return build([{**group, **own} for group in groups if group["params"]], **arguments)
 

@@ -1,0 +1,171 @@
+"""What single optimizers and scores do beyond their goldens and the contract."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import normkit as nk
+from normkit.gradient import agc, grand
+from normkit.gradient._optimizer import BLOCK
+
+RATE = 0.05
+
+
+def drawn(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def learned(*shape, seed=0):
+    p = nn.Parameter(drawn(*shape, seed=seed))
+    p.grad = drawn(*shape, seed=seed + 1)
+    return p
+
+
+@pytest.mark.parametrize("name", ["muon", "normuon"])
+def test_without_a_gradient_momentum_goes_on(name):
+    p, q = learned(4, 6), learned(4, 6)
+    one, other = (nk.create(name, [x], ns_dtype=None, weight_decay=0.1, lr=RATE) for x in (p, q))
+    one.step(), other.step()
+    p.grad, q.grad = None, torch.zeros_like(q)
+    before = p.detach().clone()
+    one.step(), other.step()
+    decayed = RATE * 0.1 * before if name == "normuon" else 0  # normuon leaves out the decay there
+    torch.testing.assert_close(p.detach(), q.detach() + decayed)
+    assert not torch.equal(p, before)
+
+
+def test_a_stack_is_its_matrices_and_a_kernel_a_matrix():
+    stack, kernel = learned(3, 4, 6), learned(4, 3, 2, 2)
+    apart = [nn.Parameter(x.detach().clone()) for x in stack]
+    for x, g in zip(apart, stack.grad, strict=True):
+        x.grad = g.clone()
+    flat = nn.Parameter(kernel.detach().flatten(1).clone())
+    flat.grad = kernel.grad.flatten(1).clone()
+    for given in ([stack, kernel], [*apart, flat]):
+        nk.Muon(given, ns_dtype=None).step()
+    torch.testing.assert_close(stack.detach(), torch.stack(apart).detach())
+    torch.testing.assert_close(kernel.detach().flatten(1), flat.detach())
+
+
+def test_large_tensors_in_any_layout_get_the_step_of_torch():
+    shapes = [(3 * BLOCK + 7,), (40, 3, 33, 33)]
+    mine = [learned(*shape) for shape in shapes]
+    mine[1].data = mine[1].data.to(memory_format=torch.channels_last)
+    theirs = copy.deepcopy(mine)
+    for p, q in zip(mine, theirs, strict=True):
+        q.grad = p.grad.clone()
+    for optimizer in (
+        nk.BlockwiseLR(mine, lr=RATE),
+        torch.optim.AdamW(theirs, lr=RATE, betas=(0.9, 0.95), weight_decay=0.1),
+    ):
+        optimizer.step(), optimizer.step()
+    for p, q in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(p.detach(), q.detach())
+
+
+def test_what_does_not_fit_is_named_and_nothing_is_half_applied():
+    with pytest.raises(ValueError, match="use_muon=False"):
+        nk.Muon([learned(4)])
+    with pytest.raises(ValueError, match="match_rms"):
+        nk.NorMuon([learned(4, 3, 2, 2)], adjust_lr="match_rms")
+    optimizer = nk.Muon([learned(4, 4)])
+    with pytest.raises(ValueError, match="lr"):
+        optimizer.add_param_group({"params": [learned(3, 3)], "lr": -1.0})
+    with pytest.raises(ValueError, match="momentum"):
+        optimizer.add_param_group({"params": [learned(3, 3)], "momentum": 1.0})
+    assert len(optimizer.param_groups) == 1
+    with pytest.raises(TypeError, match="momentun"):
+        nk.AGC([learned(4)], lr=0.1, momentun=0.9)
+    with pytest.raises(ValueError, match="sdg"):
+        nk.AGC([learned(4)], lr=0.1, base="sdg")
+
+
+def test_the_look_at_gradients_can_be_left_out():
+    p = learned(3)
+    p.grad[0] = torch.nan
+    optimizer = nk.Grams([p])
+    optimizer.finite = False
+    optimizer.step()
+    assert p.isnan().tolist() == [True, False, False]
+
+
+def test_clipping_in_place_is_that_of_the_optimizer_which_leaves_gradients_alone():
+    p, q = learned(4, 6), learned(4, 6)
+    given = p.grad.clone()
+    nk.AGC([p], lr=RATE).step()
+    assert torch.equal(p.grad, given)
+    agc.adaptive_clip_grad_([q])
+    torch.optim.SGD([q], lr=RATE).step()
+    torch.testing.assert_close(p.detach(), q.detach())
+
+
+def test_rows_and_columns_of_a_sinkgd_step():
+    p = learned(6, 9)
+    before = p.detach().clone()
+    nk.SinkGD([p], lr=1.0, num_iters=30).step()
+    step = before - p.detach()
+    torch.testing.assert_close(step.norm(dim=0), torch.full((9,), 6**0.5, dtype=torch.float64))
+    torch.testing.assert_close(step.norm(dim=1), torch.full((6,), 9**0.5, dtype=torch.float64), rtol=1e-3, atol=0)
+
+
+def test_a_global_length_is_that_of_all_groups():
+    ps = [learned(4, seed=1), learned(3, 2, seed=3)]
+    before = [p.detach().clone() for p in ps]
+    nk.NormalizedGD([{"params": [ps[0]]}, {"params": [ps[1]]}], lr=RATE).step()
+    moved = torch.cat([(p.detach() - b).flatten() for p, b in zip(ps, before, strict=True)])
+    torch.testing.assert_close(moved.norm(), torch.tensor(RATE, dtype=torch.float64))
+
+
+def test_lengths_stand_still_once_lawn_holds_them():
+    p = learned(4, 5)
+    optimizer = nk.LAWN([p], lr=RATE, free_steps=2)
+    lengths = []
+    for step in range(5):
+        p.grad = drawn(4, 5, seed=step)
+        optimizer.step()
+        lengths.append(p.detach().norm())
+    torch.testing.assert_close(torch.stack(lengths[1:]), lengths[1].expand(4))
+    assert abs(lengths[0] - lengths[1]) > 1e-4
+
+
+def test_values_of_samples_in_the_order_of_their_visits():
+    norms = torch.tensor([0.5, 0.0, 2.0, 0.0, 1.0, 3.0], dtype=torch.float64)
+    index = torch.tensor([1, 2, 1, 1, 2, 2])
+    value = [0.0] * 4
+    for norm, i in zip(norms.tolist(), index.tolist(), strict=True):
+        value[i] = norm if value[i] == 0 else (value[i] + norm) / 2
+    want = 0.5 * torch.tensor(value, dtype=torch.float64) / sum(value) + 0.5 / 4
+    torch.testing.assert_close(nk.panda_data_probability(norms, index, size=4), want)
+    assert nk.panda_data_probability(norms * 0, index, size=4).tolist() == [0.25] * 4
+    assert nk.panda_path_probability(torch.zeros(5)).tolist() == [pytest.approx(0.2)] * 5
+
+
+def test_lengths_of_each_samples_own_gradient():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 2)).double()
+    model[1].running_var.fill_(2.0)
+    x, target = drawn(5, 3), torch.tensor([0, 1, 1, 0, 1])
+    got = grand.scores(model, x, target)
+    assert model.training
+    model.eval()
+    for i in range(5):
+        model.zero_grad()
+        nn.functional.cross_entropy(model(x[i : i + 1]), target[i : i + 1]).backward()
+        own = sum(p.grad.square().sum() for p in model.parameters()).sqrt()
+        torch.testing.assert_close(got[i], own)
+
+
+def test_a_solver_with_functions_of_its_own():
+    matrix = torch.diag(torch.tensor([1.0, 10.0], dtype=torch.float64))
+    solver = nk.GradientNormalizedSmoothness(steps=40)
+    xs, gammas = solver.minimize(
+        lambda x: x @ matrix @ x / 2, lambda x: matrix @ x, lambda x: matrix, drawn(2), tol=1e-9
+    )
+    assert xs[-1].norm() < 1e-8
+    assert len(xs) == len(gammas) < 40
+    at_rest, _ = solver.minimize(
+        lambda x: x @ x, lambda x: 2 * x, lambda x: matrix, torch.zeros(2, dtype=torch.float64)
+    )
+    assert not at_rest.any()
