@@ -178,3 +178,9 @@ def test_a_single_gain_serves_all_channels(name):
         torch.testing.assert_close(a, b)
     for a, b in zip(got[2:], want[2:], strict=True):
         torch.testing.assert_close(a, b.sum(0, keepdim=True))
+
+
+def test_a_response_norm_takes_its_channels_last_too():
+    x, weight, bias = torch.randn(2, 5, 4, 6), torch.randn(6), torch.randn(6)
+    want = ops.global_response_norm(x.movedim(-1, 1), weight, bias, eps=0.1).movedim(1, -1)
+    torch.testing.assert_close(ops.global_response_norm(x, weight, bias, eps=0.1, channels_last=True), want)
