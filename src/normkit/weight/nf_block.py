@@ -176,8 +176,8 @@ def nf_betas(depths: Sequence[int], alpha: float = 0.2) -> list[list[float]]:
     The deviation grows by alpha^2 with each block, and is 1 again behind the first of a stage, whose shortcut reads
     the scaled activation.
 
-    >>> nf_betas([2, 1], alpha=1.0)
-    [[1.0, 0.7071067811865475], [0.5773502691896258]]
+    >>> [[round(beta, 3) for beta in stage] for stage in nf_betas([2, 1], alpha=1.0)]
+    [[1.0, 0.707], [0.577]]
     """
     std, betas = 1.0, []
     for depth in depths:
