@@ -124,8 +124,8 @@ def recognize(module: nn.Module, example: Any = None) -> Match | Recognized | No
         example: an input of the whole model: a tensor, a tuple of arguments or a dictionary of named ones; it tells the
             widths of norms that have no parameters.
 
-    >>> print(recognize(nn.RMSNorm(8, eps=1e-6)))
-    RMSNorm: rmsnorm(dim=8, eps=1e-06)
+    >>> print(recognize(nn.LayerNorm(8, eps=1e-6)))
+    LayerNorm: layernorm(dim=8, eps=1e-06)
     >>> recognize(nn.Softmax(-1)) is None
     True
     """
@@ -426,6 +426,12 @@ def _complete(match: Match, probe: _Probe, candidate: Candidate, carried: dict[s
     unit = UNIT[torch.float32] if benign > 1e-11 else UNIT[torch.float64]
     explained, names = probe.explanation(Candidate(candidate.card, arguments), carried)
     verdict = verify(probe.whole, explained, names, probe.there, probe.further, unit)
+    needed, possible = specimen.further(probe.whole)
+    for fewer in range(needed, probe.further):
+        if _taken(probe.whole, probe.there, fewer):
+            verify(probe.whole, explained, names, probe.there, fewer, unit)
+    if possible > probe.further:
+        verdict.evidence.append(f"what it takes besides was left out: {possible - probe.further} of its arguments")
     arguments, halves = _rounded(probe, candidate, arguments, carried)
     match.name, match.kwargs = candidate.card.name, _told(candidate, arguments)
     match.carried, match.behind, match.why_not = carried, list(probe.behind), None

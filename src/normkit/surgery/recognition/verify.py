@@ -32,7 +32,7 @@ HALVES = (torch.bfloat16, torch.float16)
 UNIT = {torch.float64: 2.0**-52, torch.float32: 2.0**-23, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 PERTURBED = 3
 STEPS = 64  # units of rounding that a result may be off by, for its row's largest number
-HALF_STEPS = 24, 2.0, 0.5  # where every step is rounded to half precision: at most, in the mean, and all one way
+HALF_STEPS = 32, 4.0, 0.5  # where every step is rounded to half precision: at most, in the mean, and all one way
 
 
 class Differs(Exception):
