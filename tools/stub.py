@@ -81,10 +81,8 @@ def formatted(code: str) -> str:
 
 
 def own() -> list[str]:
-    """What `normkit` itself holds: each as it is imported there."""
-    tree = ast.parse(pathlib.Path(nk.__file__).read_text(encoding="utf-8"))
-    kept = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
-    return [f"from {node.module} import {a.name} as {a.asname or a.name}" for node in kept for a in node.names]
+    """What `normkit` itself holds: each as it is found there."""
+    return [f"from {module} import {name} as {name}" for name, module in nk.HERE.items()]
 
 
 def exports() -> list[str]:

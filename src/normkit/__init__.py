@@ -10,17 +10,15 @@ True
 import ast
 import functools
 import importlib
-
-from normkit import catalog, ops, statistics  # noqa: F401
-from normkit.catalog import Card, card, create, method, methods  # noqa: F401
-from normkit.kinds import Estimator, Fitted, Loss, Method, Parametrization, Transform  # noqa: F401
-from normkit.norm import Norm  # noqa: F401
+import pathlib
 
 __version__ = "0.1.0"
-HERE = ["Card", "Estimator", "Fitted", "Loss", "Method", "Norm", "Parametrization", "Transform"]
-HERE += ["card", "catalog", "create", "method", "methods", "ops", "statistics"]
-
-
+HERE = {  # what is there at all times, and where from; imported at the first look, so that help needs no torch
+    **dict.fromkeys(["Card", "card", "create", "method", "methods"], "normkit.catalog"),
+    **dict.fromkeys(["Estimator", "Fitted", "Loss", "Method", "Parametrization", "Transform"], "normkit.kinds"),
+    **dict.fromkeys(["catalog", "ops", "statistics"], "normkit"),
+    "Norm": "normkit.norm",
+}
 WHOLE_MODELS = [
     "surgery.recognition.recognize",
     "surgery.swapping",
@@ -32,6 +30,7 @@ WHOLE_MODELS = [
 @functools.cache
 def _exports() -> dict[str, str]:
     """What there is beside methods, by name: ``__all__`` of rooms and modules is read, and none of them imported."""
+    catalog = importlib.import_module("normkit.catalog")
     found: dict[str, str] = {}
     for place in [*catalog.rooms(), *WHOLE_MODELS]:
         folder = catalog.HOME.joinpath(*place.split("."))
@@ -43,18 +42,29 @@ def _exports() -> dict[str, str]:
 
 
 def __getattr__(name: str):
-    """Find a method's class or function, or what a room exports; its file is imported at the first look-up."""
+    """Find what is here, a method's class or function, or what a room exports; it is imported at the first look-up."""
+    if _is_module(name):
+        return importlib.import_module(f"normkit.{name}")
+    if name in HERE:
+        return globals().setdefault(name, getattr(importlib.import_module(HERE[name]), name))
+    if name.startswith("__") and name != "__all__":
+        raise AttributeError(f"module 'normkit' has no attribute {name!r}")
+    catalog = importlib.import_module("normkit.catalog")
     if name == "__all__":  # which only `from normkit import *` asks for: then every method is imported
         return sorted([*HERE, *_exports(), *catalog.entry_names()])
-    if name in catalog.rooms() and (catalog.HOME / name).is_dir():
-        return importlib.import_module(f"normkit.{name}")
     if name in _exports():
         return getattr(importlib.import_module(_exports()[name]), name)
-    found = None if name.startswith("__") else catalog.entry_named(name)
+    found = catalog.entry_named(name)
     if found is None:
         raise AttributeError(f"module 'normkit' has no attribute {name!r}")
     return found
 
 
+def _is_module(name: str) -> bool:
+    place = pathlib.Path(__file__).with_name(name)
+    return name.islower() and name[0] != "_" and (place.is_dir() or place.with_suffix(".py").is_file())
+
+
 def __dir__():
-    return sorted([*globals(), *_exports(), *catalog.entry_names()])
+    catalog = importlib.import_module("normkit.catalog")
+    return sorted({*globals(), *HERE, *_exports(), *catalog.entry_names()})

@@ -194,6 +194,16 @@ def test_alone_it_prints_its_commands(capsys):
     assert all(f"\n    {name} " in out for name in ("compare", "report", "list", "show", "check", "bench", "doctor"))
 
 
+@pytest.mark.parametrize("words", [["--help"], ["--version"], [], ["compare", "--help"]])
+def test_help_takes_less_than_a_second_and_no_torch(words):
+    code = f"import sys; from normkit import cli; sys.argv[1:] = {words}\ntry: cli.main()\nexcept SystemExit: pass\n"
+    code += "import time; print(time.process_time(), 'torch' in sys.modules)"
+    out = subprocess.check_output([sys.executable, "-c", code], text=True).splitlines()
+    seconds, torch_is_there = out[-1].split()
+    assert float(seconds) < 1
+    assert torch_is_there == "False"
+
+
 def test_help_and_completion_import_only_what_the_command_needs():
     code = (
         "import sys, normkit; before = set(sys.modules); from normkit import cli; {}; print(*set(sys.modules) - before)"

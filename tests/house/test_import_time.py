@@ -30,6 +30,20 @@ def test_import_loads_no_method_and_no_heavy_package(loaded):
     assert not [name for name in extra if name.startswith(("torch._dynamo", "torch._inductor"))]
 
 
+def test_import_waits_for_torch_until_something_is_asked_for():
+    code = (
+        "import sys, normkit; before = 'torch' in sys.modules; normkit.methods; print(before, 'torch' in sys.modules)"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["False", "True"]
+
+
+def test_a_submodule_is_there_without_an_import_of_its_own():
+    code = "import normkit as nk; print(nk.ops.__name__, nk.surgery.__name__, nk.Norm.__name__)"
+    out = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert out.split() == ["normkit.ops", "normkit.surgery", "Norm"]
+    assert not hasattr(nk, "no_such_module")
+
+
 def test_importing_a_submodule_loads_no_method(loaded):
     there = loaded["from normkit import check, layout, reference, doctor"]
     assert "normkit.reference" in there
