@@ -85,6 +85,13 @@ def test_it_is_written_as_csv_and_latex(result, tmp_path):
     assert not re.search(r"(?<!\\)[%#_](?! \\usepackage)", latex.partition("\n")[2])
 
 
+def test_the_command_writes_them_as_well(result, capsys):
+    for form, ending, text in (("csv", "csv", result.to_csv()), ("latex", "tex", result.to_latex())):
+        assert cli.main(["report", str(result.folder), "--export", form]) == 0
+        assert f"table: {result.folder / 'table'}.{ending}" in capsys.readouterr().out
+        assert (result.folder / f"table.{ending}").read_text() == text
+
+
 def test_a_picture_is_drawn_by_its_title(result):
     figure = result.plot()
     assert len(figure.data) >= 2

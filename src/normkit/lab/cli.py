@@ -51,6 +51,7 @@ def add_commands(commands: Any) -> None:
         "report", help="make the report of a comparison again", description="Make the report again from the logs alone."
     )
     reporting.add_argument("folder", nargs="?", default=WHERE, metavar="DIR", help=f"the comparison's folder ({WHERE})")
+    reporting.add_argument("--export", choices=("csv", "latex"), help="also write the table alone, beside the report")
     reporting.set_defaults(run=run_report)
 
 
@@ -194,7 +195,20 @@ def run_report(options: argparse.Namespace) -> int:
     except OSError as error:
         raise ValueError(str(error)) from error
     tell(folder.root)
+    if options.export:
+        export(folder.root, options.export)
     return 0
+
+
+def export(folder: Path, form: str) -> None:
+    """Write the table as CSV or LaTeX, and say where."""
+    from normkit.lab.files import replace_file
+    from normkit.lab.report import exports, page
+
+    ending, write = {"csv": ("csv", exports.csv_text), "latex": ("tex", exports.latex_text)}[form]
+    path = folder / f"table.{ending}"
+    replace_file(path, write(page.summary(folder)))
+    print(f"table: {path}")
 
 
 def tell(folder: Path) -> None:
