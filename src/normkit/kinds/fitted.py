@@ -46,11 +46,10 @@ class FittedKind(Kind):
     def use(self, card: Card, given: str, inputs: str) -> str:
         """Build, set, call."""
         named = ", ".join(filter(None, [f'"{card.name}"', given]))
-        lines = [f"fitted = nk.{card.entry.__name__}({given})  # or nk.create({named})"]
-        called = inputs.split(", ")[: len(self.takes(card))]
-        if self.setter(card.entry):
-            lines.append(f"fitted.{self.setter(card.entry)}({inputs})")
-        return "\n".join([*lines, f"y = fitted({', '.join(called)})"])
+        called = ", ".join(inputs.split(", ")[: len(self.takes(card))])
+        setter = self.setter(card.entry)
+        made = f"fitted.{setter}({inputs})" if setter else "fitted"
+        return f"fitted = nk.{card.entry.__name__}({given})  # or nk.create({named})\ny = {made}({called})"
 
     def subject(self, card: Card, features: int = 8, dtype: torch.dtype = torch.float64, **drawing: Any) -> Subject:
         """Build a smallest instance in ``dtype``, set it, and draw inputs for a call."""
