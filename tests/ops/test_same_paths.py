@@ -268,3 +268,12 @@ def test_a_single_number_of_any_shape_serves_a_vector(path):
         for y in (ops.dyt(x, one), ops.derf(x, one, one), ops.eln(x, one)):
             assert y.shape == (8,)
         torch.testing.assert_close(ops.dyt(x, one), torch.tanh(0.5 * x))
+
+
+@live
+@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+def test_a_tie_with_the_threshold_passes_half_of_the_gradient_to_each(last):
+    x = torch.randn(2, 4, 3, 5, generator=torch.Generator().manual_seed(0)).round()
+    x = x.contiguous(memory_format=torch.channels_last) if last else x
+    *_, dtau = assert_same(lambda x, w, t: ops.filter_response_norm(x, w, None, t), x, WEIGHT[:4], torch.zeros(4))
+    assert (dtau == ((x < 0) + 0.5 * (x == 0)).sum((0, 2, 3))).all()
