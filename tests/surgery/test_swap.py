@@ -1,12 +1,13 @@
 """Norms are found by type and exchanged."""
 
 import pytest
-import timm
 import torch
-import transformers
 from torch import nn
 
+from normkit.optional import library
 from normkit.surgery import swap
+
+timm, transformers = library("timm"), library("transformers")
 
 
 def small_llama():
