@@ -121,7 +121,7 @@ def chosen(options: Any) -> tuple[Variant, ...]:
     """Return the variants that were asked for, names checked."""
     from normkit.lab.plan import tasks, variants
 
-    own = options.model.split(":")[0] not in tasks.BUILT_IN
+    own = (options.model or Settings.model).split(":")[0] not in tasks.BUILT_IN
     given = {key: getattr(options, key) for key in SLOTS if getattr(options, key)}
     if options.variants and given:
         raise ValueError(f"--variants and --{next(iter(given))} exclude each other")
@@ -143,7 +143,7 @@ def require_place(variant: Variant, options: Any) -> None:
     from normkit import catalog
     from normkit.surgery import fits
 
-    place = fits.MODELS.get(options.model.split(":")[0])
+    place = fits.MODELS.get((options.model or Settings.model).split(":")[0])
     if place is not None and variant.norm != ORIGINAL and not options.train:
         fits.require(catalog.find(variant.norm), place, options.allow_leak)
 
