@@ -96,7 +96,8 @@ def main() -> None:
     """Print a line a class, and the share."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="")
-    parser.add_argument("--json")
+    parser.add_argument("--json", help="write all verdicts here")
+    parser.add_argument("--page", help="write the page of the documentation here")
     options = parser.parse_args()
     library("transformers")
     warnings.simplefilter("ignore")
@@ -126,6 +127,43 @@ def main() -> None:
     print(f"{sum(bool(row['name']) for row in tried)} of {len(tried)} recognized; {len(known) - len(tried)} not built")
     if options.json:
         Path(options.json).write_text(json.dumps(known, indent=1))
+    if options.page:
+        Path(options.page).write_text(page(known))
+
+
+def page(known: dict[str, dict]) -> str:
+    """The page: each method in its dialects, how many classes have them and in which families, and what is left."""
+    import transformers
+
+    dialects: dict[str, list[str]] = {}
+    for name, row in known.items():
+        if row.get("name"):
+            rest = {k: v for k, v in row["kwargs"].items() if k not in ("dim", "num_features", "eps")}
+            written = ", ".join([row["name"], *(f"{k}={v}" for k, v in rest.items())])
+            dialects.setdefault(written, []).append(name.partition(".")[0])
+    ranked = sorted(dialects.items(), key=lambda one: -len(one[1]))
+    counted = [f"| {written} | {len(names)} | {', '.join(sorted(set(names)))} |" for written, names in ranked]
+    left = [f"| {name} | {row['why_not']} |" for name, row in known.items() if not row.get("name")]
+    tried = sum(row["built"] for row in known.values())
+    found = sum(len(names) for names in dialects.values())
+    head = [
+        "# Which norms do the world's models use?",
+        "",
+        f'Every class of transformers {transformers.__version__} that has "norm" in its name and holds no matrices, '
+        f"built with {WIDTH} features and recognized by what it computes: {found} of {tried}. "
+        "`python benchmarks/recognition.py --page docs/world.md` writes this page.",
+        "",
+        "| method and dialect | classes | families |",
+        "| --- | --- | --- |",
+    ]
+    rest = [
+        "",
+        "Not recognized, or not built from the names of its arguments alone:",
+        "",
+        "| class | why |",
+        "| --- | --- |",
+    ]
+    return "\n".join([*head, *counted, *rest, *left]) + "\n"
 
 
 if __name__ == "__main__":
