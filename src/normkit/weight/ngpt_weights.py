@@ -59,7 +59,7 @@ class NGPTWeights(Parametrization):
         """Return the weight, in the type of ``raw``."""
         check.values(self, "raw", raw, self.shape, raw)
         wide = accurate(raw)
-        return (wide / torch.linalg.vector_norm(wide, dim=self.dim, keepdim=True)).to(raw.dtype)
+        return (wide * (1 / torch.linalg.vector_norm(wide, dim=self.dim, keepdim=True))).to(raw.dtype)
 
 
 def ngpt_project(weights: Mapping[Tensor, int]) -> None:

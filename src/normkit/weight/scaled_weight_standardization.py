@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from normkit import check, ops
 from normkit.catalog import method
 from normkit.kinds import Parametrization
-from normkit.statistics import accurate, moments
+from normkit.statistics import accurate
 from normkit.weight._shapes import rows, shape_of
 
 nf_gamma = {
@@ -98,7 +98,5 @@ class ScaledWeightStandardization(Parametrization):
 def standardized(raw: Tensor, gain: Tensor, eps: float, gamma: float = 1.0) -> Tensor:
     """Return gamma gain (raw - m) / sqrt(max(N v, eps)), row by row."""
     wide = accurate(raw).flatten(1)
-    mean, variance, _ = moments(wide, (1,))
-    spread = torch.maximum(variance * wide.shape[1], torch.full_like(variance, eps))
-    scale = gain.to(wide.dtype) * gamma / spread.sqrt()
-    return ((wide - mean.unsqueeze(1)) * scale.unsqueeze(1)).view(raw.shape).to(raw.dtype)
+    directions = ops.row_norm(wide, rule=ops.Row(center=True, eps=math.sqrt(eps), eps_place="floor"))
+    return (directions * (rows(gain, wide) * gamma)).view(raw.shape).to(raw.dtype)
