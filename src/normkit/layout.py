@@ -29,12 +29,18 @@ def _uniform(shape, generator):
     return torch.rand(shape, generator=generator, dtype=torch.float64)
 
 
+def _permutation(shape, generator):
+    if len(shape) > 1:  # one in each row
+        return torch.rand(shape, generator=generator).argsort(-1)
+    return torch.randperm(shape[0], generator=generator)
+
+
 # what the numbers of a tensor are -> how they are drawn
 DRAWN: dict[str, Callable[[tuple[int, ...], torch.Generator | None], Tensor]] = {
     "": _normal,
     "bool": lambda shape, generator: torch.rand(shape, generator=generator) < 0.3,
     "mask": lambda shape, generator: (torch.rand(shape, generator=generator) < 0.6).double(),
-    "permutation": lambda shape, generator: torch.randperm(shape[0], generator=generator),
+    "permutation": lambda shape, generator: _permutation(shape, generator),
     "simplex": lambda shape, generator: torch.softmax(_normal(shape, generator), -1),
     "unit": _uniform,
 }
@@ -51,7 +57,8 @@ class Fit(NamedTuple):
 class Layout(str):
     """Axis names with spaces between: ``C`` is the feature count, ``...`` any leading axes, ``*`` any number of
     trailing ones, ``+`` at least one; ``2C``, ``C-1`` and plain numbers are sizes. What the numbers are stands behind
-    a colon: ``"N : index 3"``, ``"B T : bool"``, ``"N : unit"``, ``"N : permutation"``, ``"N C : mask"``.
+    a colon: ``"N : index 3"``, ``"N : index 1 3"`` (1 or 2), ``"B T : bool"``, ``"N : unit"``, ``"N : permutation"``,
+    ``"N C : mask"``.
 
     A layout is its own text, so it prints and compares as it was written. ``optional``: the input may be left out.
     """
@@ -145,7 +152,8 @@ class Layout(str):
         shape = self.shape(sizes, **options)
         kind, *below = self.kind.split() or [""]
         if kind == "index":
-            return torch.randint(int(sizes.get(below[0], below[0])), shape, generator=generator)
+            low, high = ["0", *below][-2:]
+            return torch.randint(int(low), int(sizes.get(high, high)), shape, generator=generator)
         drawn = DRAWN[kind](shape, generator)
         return drawn.to(dtype) if drawn.is_floating_point() else drawn
 
