@@ -239,6 +239,15 @@ from normkit.catalog import card as card
 from normkit.catalog import create as create
 from normkit.catalog import method as method
 from normkit.catalog import methods as methods
+from normkit.density.conditional_flow_matching import Velocity
+from normkit.density.dgfs_step import Step
+from normkit.density.dgfs_transition import Transition
+from normkit.density.imh_step import Moved
+from normkit.density.isir_step import Chosen
+from normkit.density.mala import Energy, Walked
+from normkit.density.stochastic_flow_langevin import Overdamped, Underdamped
+from normkit.density.stochastic_flow_metropolis import Jumped
+from normkit.density.transport_quality import Quality
 from normkit.gradient import param_groups as param_groups
 from normkit.gradient.adamp import Groups
 from normkit.inference import RejectionSampling as RejectionSampling
@@ -580,9 +589,13 @@ __all__ = [
     "catalog",
     "cema_loss",
     "compare",
+    "conditional_flow_matching",
     "conformal_quantiles",
     "create",
     "deepnorm_constants",
+    "dgfs_log_reward",
+    "dgfs_step",
+    "dgfs_transition",
     "drm_adaptation_loss",
     "drm_ensemble",
     "drm_loss",
@@ -599,14 +612,19 @@ __all__ = [
     "grand",
     "hubness",
     "ibp_init",
+    "imh_step",
     "inverted_softmax",
+    "isir_step",
     "local_dimension",
     "local_normalization_distortion",
+    "mala",
     "mano",
+    "marginal_consistency",
     "method",
     "methods",
     "normalized_logistic_gd",
     "ops",
+    "ot_cfm",
     "panda_data_probability",
     "panda_operation_norm",
     "panda_path_probability",
@@ -631,9 +649,14 @@ __all__ = [
     "statistics",
     "steered",
     "steering_loss",
+    "stochastic_flow_langevin",
+    "stochastic_flow_metropolis",
     "storm_loss",
     "storm_meta_loss",
+    "subtb_loss",
     "swap",
+    "tail_index",
+    "transport_quality",
     "unselectable_keys",
 ]
 
@@ -1302,6 +1325,18 @@ class ConditionalBatchNorm(_conditional_batchnorm.ConditionalBatchNorm):
     ) -> None: ...
     def __call__(self, x: Tensor, labels: Tensor) -> Tensor: ...
 
+def conditional_flow_matching(
+    x0: Tensor,
+    x1: Tensor,
+    t: Tensor | None = None,
+    noise: Tensor | None = None,
+    *,
+    path: str = "linear",
+    sigma: float = 0.0,
+) -> Velocity:
+    """Return a point at a time between each pair, and the velocity that a network is to have there."""
+    ...
+
 def conformal_quantiles(target: Tensor, quantiles: Tensor, levels: Tensor, new_quantiles: Tensor) -> Tensor:
     """Add to each predicted quantile the error that held-out data stay below at its level."""
     ...
@@ -1477,6 +1512,20 @@ class Derf(_derf.Derf):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+def dgfs_log_reward(x: Tensor, log_reward: Tensor, t: Tensor, *, sigma: float = 1.0, t_end: float = 1.0) -> Tensor:
+    """Go from the log density of the reference law to the log reward as time goes on."""
+    ...
+
+def dgfs_step(x: Tensor, drift: Tensor, noise: Tensor, *, sigma: float = 1.0, dt: float = 0.01) -> Step:
+    """Move each state along its drift with noise, and return the two terms of the path's log weight."""
+    ...
+
+def dgfs_transition(
+    x: Tensor, following: Tensor, drift: Tensor, t: Tensor, *, sigma: float = 1.0, dt: float = 0.01
+) -> Transition:
+    """Return the log density of a step under the drift, and that of its way back under Brownian motion."""
+    ...
 
 class DiffGroupNorm(_diff_groupnorm.DiffGroupNorm):
     """Share each node out over learned groups, batch-normalize each group, and add a little of that to the node."""
@@ -2665,6 +2714,20 @@ class ILN(_iln.ILN):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+def imh_step(
+    x: Tensor,
+    log_target: Tensor,
+    log_proposal: Tensor,
+    proposed: Tensor,
+    log_target_proposed: Tensor,
+    log_proposal_proposed: Tensor,
+    uniform: Tensor,
+    *,
+    temperature: float = 1.0,
+) -> Moved:
+    """Take each proposed sample, or keep the old one, so that the chain samples the target exactly."""
+    ...
+
 class InstanceNormPlacement(_instance_norm_placement.InstanceNormPlacement):
     """End a residual block: normalize the branch, add the identity, with instance norm at one of four places; ReLU."""
     def __init__(
@@ -2826,6 +2889,12 @@ class InstanceNorm3d(InstanceNorm):
 
 def inverted_softmax(similarity: Tensor, bank: Tensor, *, beta: float = 20.0) -> Tensor:
     """Divide a query's score of each gallery item by what a bank of queries gives that item."""
+    ...
+
+def isir_step(
+    particles: Tensor, log_target: Tensor, log_proposal: Tensor, uniform: Tensor, *, temperature: float = 1.0
+) -> Chosen:
+    """Choose one of K particles with the weight of target over proposal."""
     ...
 
 class IterNorm(_iternorm.IterNorm):
@@ -3257,8 +3326,28 @@ class LowRankAttention(_low_rank_attention.LowRankAttention):
     ) -> None: ...
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Tensor: ...
 
+def mala(
+    x: Tensor,
+    noise: Tensor,
+    uniform: Tensor,
+    *,
+    energy: str | Energy,
+    step_size: float,
+    steps: int = 1,
+    temperature: float = 1.0,
+    coefficients: Sequence[float] | None = None,
+) -> Walked:
+    """Walk along the force with noise, and take each step with the probability that keeps the target exact."""
+    ...
+
 def mano(logits: Tensor, *, p: float = 4, criterion: float | str = 0.0, threshold: float = 5.0) -> Tensor:
     """Normalize logits row by row, and take the mean p-norm of all entries: it goes up with accuracy."""
+    ...
+
+def marginal_consistency(
+    order: Tensor, index: Tensor, x: Tensor, log_p: Tensor, log_p_previous: Tensor, logits: Tensor
+) -> Tensor:
+    """Compare the log marginal of one more known value with that of one less and the conditional between them."""
     ...
 
 class MeanOnlyBatchNorm(_mean_only_batchnorm.MeanOnlyBatchNorm):
@@ -3639,6 +3728,22 @@ class OnlineNorm(_onlinenorm.OnlineNorm):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+def ot_cfm(
+    x0: Tensor,
+    x1: Tensor,
+    t: Tensor | None = None,
+    noise: Tensor | None = None,
+    i: Tensor | None = None,
+    j: Tensor | None = None,
+    *,
+    sigma: float = 0.0,
+    method: str = "exact",
+    reg: float = 0.05,
+    normalize_cost: bool = False,
+) -> Velocity:
+    """Pair source and data so that the ways are short, then return points on them and velocities."""
+    ...
 
 class PairNorm(_pair_norm.PairNorm):
     """Center a graph's nodes, and give them a fixed mean square length."""
@@ -5056,6 +5161,36 @@ class StainNorm(_stain_norm.StainNorm):
     ) -> None: ...
     def __call__(self, image: Tensor) -> Tensor: ...
 
+def stochastic_flow_langevin(
+    x: Tensor,
+    v: Tensor,
+    noise: Tensor | None = None,
+    *,
+    energy: str | Energy,
+    kind: str = "overdamped",
+    steps: int = 1,
+    step_size: float = 0.01,
+    mass: float = 1.0,
+    gamma: float = 1.0,
+    temperature: float = 1.0,
+    coefficients: Sequence[float] | None = None,
+) -> Overdamped | Underdamped:
+    """Move samples along the force with noise, and return what the moves do to their log density."""
+    ...
+
+def stochastic_flow_metropolis(
+    x: Tensor,
+    noise: Tensor,
+    uniform: Tensor,
+    *,
+    energy: str | Energy,
+    steps: int = 1,
+    step_size: float = 0.01,
+    coefficients: Sequence[float] | None = None,
+) -> Jumped:
+    """Try random moves, keep those that the energy allows, and return what they do to the log density."""
+    ...
+
 class StormFeatures(_storm_features.StormFeatures):
     """Describe each sample by its loss and confidence over passes with dropout, and by where they lie in its class."""
     def __init__(
@@ -5124,6 +5259,10 @@ class SubSpectralNorm(_subspectralnorm.SubSpectralNorm):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+def subtb_loss(log_pf: Tensor, log_pb: Tensor, log_flow: Tensor, *, decay: float = 2.0, dim: int = 1) -> Tensor:
+    """Weigh how far each piece of a trajectory is from balance, the long pieces most."""
+    ...
+
 class SWAN(_swan.SWAN):
     """Normalize the rows of a gradient, then whiten them; keep no state."""
     def __init__(
@@ -5182,6 +5321,10 @@ class SwitchNorm1d(SwitchableNorm):
 
 SwitchNorm2d = SwitchableNorm
 SwitchNorm3d = SwitchableNorm
+
+def tail_index(x: Tensor, *, method: str = "hill") -> Tensor:
+    """Estimate the index of a tail from the k largest values, for each k."""
+    ...
 
 class TensorMinMaxNorm(_tensor_minmax_norm.TensorMinMaxNorm):
     """Bring all entries of a tensor into [0, 1] by its smallest and its largest one."""
@@ -5317,6 +5460,10 @@ class TransNormer(_transnormer.TransNormer):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor: ...
+
+def transport_quality(log_weight: Tensor, log_weight_target: Tensor) -> Quality:
+    """Tell from importance weights how often a chain would move, and how many of its samples count."""
+    ...
 
 class UnifiedNorm(_unifiednorm.UnifiedNorm):
     """Divide each feature by the geometric mean of its last few batches' mean squares."""
