@@ -35,12 +35,34 @@ def _permutation(shape, generator):
     return torch.randperm(shape[0], generator=generator)
 
 
+def _definite(shape, generator):
+    """Symmetric positive definite matrices, of condition about 10."""
+    drawn = _normal(shape, generator)
+    return drawn @ drawn.mT / max(shape[-1], 1) + 0.5 * torch.eye(shape[-1], dtype=drawn.dtype)
+
+
+def _oriented(shape, generator):
+    """Matrices with a positive determinant: a definite one, and a skew one."""
+    drawn = _normal(shape, generator)
+    return _definite(shape, generator) + (drawn - drawn.mT) / 2
+
+
+def _ball(shape, generator):
+    """Points whose length is below 1."""
+    drawn = _normal(shape, generator)
+    return drawn / (1 + drawn.norm(dim=-1, keepdim=True))
+
+
 # what the numbers of a tensor are -> how they are drawn
 DRAWN: dict[str, Callable[[tuple[int, ...], torch.Generator | None], Tensor]] = {
     "": _normal,
     "bool": lambda shape, generator: torch.rand(shape, generator=generator) < 0.3,
     "mask": lambda shape, generator: (torch.rand(shape, generator=generator) < 0.6).double(),
-    "permutation": lambda shape, generator: _permutation(shape, generator),
+    "permutation": _permutation,
+    "ball": _ball,
+    "definite": _definite,
+    "frame": lambda shape, generator: torch.linalg.qr(_normal(shape, generator))[0],
+    "oriented": _oriented,
     "simplex": lambda shape, generator: torch.softmax(_normal(shape, generator), -1),
     "unit": _uniform,
 }

@@ -1,0 +1,1 @@
+"""Points of manifolds: positive definite matrices, subspaces, hyperbolic vectors, compositions, rotations."""

@@ -1,0 +1,56 @@
+"""Checks of points: what is read of numbers, where they can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from normkit import check
+from normkit.statistics import accurate
+
+
+def readable(x: Tensor) -> bool:
+    """Tell whether the values of a tensor can be looked at: not under a compiler or a transform."""
+    return not (torch.compiler.is_compiling() or x.is_meta or torch._C._are_functorch_transforms_active())
+
+
+def numbers(owner: object, name: str, x: Tensor, wanted: Sequence[int | None], like: Tensor | None = None) -> Tensor:
+    """Require real numbers of ``wanted`` shape, and return them in the accurate type."""
+    check.floating(owner, x, name)
+    check.values(owner, name, x, wanted, x if like is None else like)
+    return accurate(x)
+
+
+def square(owner: object, name: str, x: Tensor, dims: int, size: int | None = None) -> Tensor:
+    """Require square matrices on the last two of ``dims`` axes, and return them in the accurate type."""
+    check.floating(owner, x, name)
+    if x.dim() != dims or x.shape[-1] != x.shape[-2] or size not in (None, x.shape[-1]):
+        side = "n" if size is None else size
+        raise ValueError(
+            f"{check.whose(owner)}: {name} must have {dims} axes and end in matrices {side} by {side}, "
+            f"but its shape is {tuple(x.shape)}"
+        )
+    return accurate(x)
+
+
+def definite(owner: object, name: str, x: Tensor) -> Tensor:
+    """Return matrices made exactly symmetric; what is not symmetric, or has a negative eigenvalue, is refused."""
+    made = (x + x.mT) / 2
+    if readable(x) and x.numel():
+        _refuse(owner, name, x.detach(), made.detach())
+    return made
+
+
+@torch.no_grad()
+def _refuse(owner: object, name: str, x: Tensor, made: Tensor) -> None:
+    whose = f"{check.whose(owner)}: {name} must hold symmetric positive definite matrices"
+    most = made.abs().amax((-2, -1))
+    skew = (x - made).abs().amax((-2, -1))
+    if (skew > 1e-3 * most).any():
+        raise ValueError(f"{whose}, but one differs from its transpose by {2 * skew.max().item():.3g}")
+    if torch.linalg.cholesky_ex(made).info.any():
+        least = torch.linalg.eigvalsh(made).amin(-1)
+        if (least < -10 * made.shape[-1] * torch.finfo(made.dtype).eps * most).any():
+            raise ValueError(f"{whose}, but the smallest eigenvalue of one is {least.min().item():.6g}")

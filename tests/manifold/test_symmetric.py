@@ -1,0 +1,57 @@
+"""Functions of symmetric matrices: values, and derivatives where eigenvalues are equal, near and far apart."""
+
+import pytest
+import torch
+
+from normkit.manifold import _symmetric
+
+FUNCTIONS = {
+    "log": (_symmetric.log, torch.log),
+    "sqrt": (_symmetric.sqrt, torch.sqrt),
+    "rsqrt": (_symmetric.rsqrt, torch.rsqrt),
+    "exp": (_symmetric.exp, torch.exp),
+    "power": (lambda s: _symmetric.power(s, 0.3), lambda e: e**0.3),
+}
+SPECTRA = {
+    "apart": [0.5, 1.0, 2.0, 3.0],
+    "equal": [2.0, 2.0, 2.0, 0.5],
+    "nearly equal": [2.0, 2.0 + 1e-9, 2.0 + 1e-6, 2.0 + 1e-5],
+    "ill-conditioned": [1e-4, 2e-4, 1.0, 1e4],
+}
+
+
+def matrix(values, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    u, _ = torch.linalg.qr(torch.randn(4, 4, generator=generator, dtype=torch.float64))
+    return _symmetric.symmetric(u * torch.tensor(values, dtype=torch.float64) @ u.mT)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("spectrum", [name for name in SPECTRA if name != "ill-conditioned"])
+def test_the_derivative_is_that_of_differences(name, spectrum):
+    function, _ = FUNCTIONS[name]
+    s = matrix(SPECTRA[spectrum]).requires_grad_()
+    assert torch.autograd.gradcheck(lambda s: function(_symmetric.symmetric(s)), s, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "exp"])
+def test_derivatives_of_ill_conditioned_matrices_are_divided_differences(name):
+    function, plain = FUNCTIONS[name]
+    e = torch.tensor(SPECTRA["ill-conditioned"], dtype=torch.float64)
+    got = torch.autograd.functional.jacobian(function, torch.diag(e))
+    for i, j in [(0, 1), (1, 2), (2, 3), (0, 3)]:
+        want = (plain(e[i]) - plain(e[j])) / (e[i] - e[j])
+        torch.testing.assert_close(got[i, j, i, j] + got[i, j, j, i], want, rtol=1e-10, atol=0)
+
+
+def test_an_exponent_gets_its_gradient():
+    s, k = matrix(SPECTRA["apart"]), torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda k: _symmetric.power(s, k), k)
+
+
+def test_functions_are_seen_by_torch_func():
+    s = torch.stack([matrix(values) for values in list(SPECTRA.values())[:3]])
+    v = _symmetric.symmetric(torch.ones_like(s))
+    _, tangent = torch.func.jvp(_symmetric.log, (s,), (v,))
+    one = torch.func.vmap(lambda s: torch.func.grad(lambda s: (_symmetric.log(s) * v[0]).sum())(s))(s)
+    torch.testing.assert_close(tangent.sum((-2, -1)), (one * v).sum((-2, -1)))
