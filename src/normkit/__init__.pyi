@@ -175,6 +175,9 @@ import normkit.loss.sigmoid_loss as _sigmoid_loss
 import normkit.loss.storm_features as _storm_features
 import normkit.loss.storm_rescaler as _storm_rescaler
 import normkit.loss.uskd as _uskd
+import normkit.manifold.hyperbolic_contrastive as _hyperbolic_contrastive
+import normkit.manifold.mobius_linear as _mobius_linear
+import normkit.manifold.radius_scaling as _radius_scaling
 import normkit.residual.deepnorm as _deepnorm
 import normkit.residual.depth_scaled_sandwich as _depth_scaled_sandwich
 import normkit.residual.factorized_layernorm as _factorized_layernorm
@@ -434,6 +437,7 @@ __all__ = [
     "GroupedRMSNorm",
     "HCalibration",
     "HybridNorm",
+    "HyperbolicContrastive",
     "HypersphericalHead",
     "IBPBatchNorm",
     "IBPRegularizer",
@@ -472,6 +476,7 @@ __all__ = [
     "MistralRMSNorm",
     "MixLN",
     "MixStyleLayerNorm",
+    "MobiusLinear",
     "ModalityNorm",
     "MotionAdaptiveNorm",
     "MotionLayerNorm",
@@ -514,6 +519,7 @@ __all__ = [
     "RMSNorm",
     "RMSNorm2d",
     "RNoPE",
+    "RadiusScaling",
     "RationalQuadraticSpline",
     "Recognized",
     "Recurrent",
@@ -588,9 +594,14 @@ __all__ = [
     "card",
     "catalog",
     "cema_loss",
+    "chart_elbo",
+    "chart_responsibility",
+    "chart_step",
     "compare",
+    "compositional_partial_correlation",
     "conditional_flow_matching",
     "conformal_quantiles",
+    "connection_laplacian",
     "create",
     "deepnorm_constants",
     "dgfs_log_reward",
@@ -615,8 +626,13 @@ __all__ = [
     "imh_step",
     "inverted_softmax",
     "isir_step",
+    "laplacian_penalty",
+    "lie_coordinates",
+    "lie_sample",
     "local_dimension",
     "local_normalization_distortion",
+    "lp_dictionary",
+    "magsac_loss",
     "mala",
     "mano",
     "marginal_consistency",
@@ -633,6 +649,8 @@ __all__ = [
     "per_class_gradient_normalization",
     "pit_calibration_error",
     "pit_entropy",
+    "poincare_distance_matrix",
+    "polar_decomposition",
     "preset",
     "principal_gradient",
     "projection_fraction",
@@ -644,6 +662,7 @@ __all__ = [
     "residual_ebm_loss",
     "residual_ebm_resample",
     "retrieve",
+    "rotation_residual",
     "score_normalization",
     "snnk_exponential",
     "statistics",
@@ -656,8 +675,11 @@ __all__ = [
     "subtb_loss",
     "swap",
     "tail_index",
+    "tangent_normalization",
+    "to_poincare",
     "transport_quality",
     "unselectable_keys",
+    "vector_diffusion",
 ]
 
 class AdaB2N(_adab2n.AdaB2N):
@@ -1288,6 +1310,49 @@ def cema_loss(
     """Add the entropy of a model at test time to its divergence from a teacher and from the teacher's choice."""
     ...
 
+def chart_elbo(
+    x: Tensor,
+    reconstruction: Tensor,
+    latent: Tensor,
+    log_det: Tensor,
+    *,
+    sigma_x: float,
+    sigma_z: float,
+    low: float = 0.05,
+    support: float = 0.2,
+    slope: float = 100.0,
+) -> Tensor:
+    """Add the energy of a code, its reconstruction error and minus the log-determinant of the latent flow."""
+    ...
+
+def chart_responsibility(
+    losses: Tensor,
+    extra: Tensor | None = None,
+    *,
+    weights: Sequence[float] | None = None,
+    log: bool = False,
+    floor: float = -25.0,
+) -> Tensor:
+    """Turn the losses of a point under K charts into the chance that it belongs to each."""
+    ...
+
+def chart_step(
+    point: Tensor,
+    matrix: Tensor,
+    shift: Tensor,
+    weights: Tensor,
+    target: Tensor,
+    *,
+    step_size: float,
+    retraction: str = "project",
+) -> Tensor:
+    """Move a point towards a target along the manifold, in every chart, and average the results by the weights."""
+    ...
+
+def compositional_partial_correlation(x: Tensor, *, pseudocount: float = 0.0, ddof: int = 1) -> tuple[Tensor, Tensor]:
+    """Return the partial correlations of the logarithms of parts, whatever the total of each row."""
+    ...
+
 class Conda(_conda.Conda):
     """Take Adam's second moment in the basis of the momentum's singular vectors."""
     def __init__(
@@ -1339,6 +1404,10 @@ def conditional_flow_matching(
 
 def conformal_quantiles(target: Tensor, quantiles: Tensor, levels: Tensor, new_quantiles: Tensor) -> Tensor:
     """Add to each predicted quantile the error that held-out data stay below at its level."""
+    ...
+
+def connection_laplacian(adjacency: Tensor, connection: Tensor, *, normalization: str | None = None) -> Tensor:
+    """Put transports between tangent frames into the blocks of a graph's Laplacian."""
     ...
 
 class ConR(_conr.ConR):
@@ -2639,6 +2708,18 @@ class HybridNorm(_hybridnorm.HybridNorm):
         **further: Any,
     ) -> None: ...
 
+class HyperbolicContrastive(_hyperbolic_contrastive.HyperbolicContrastive):
+    """Raise the share of a sample's other view, or of its class, in the softmax over minus the distances to all others."""
+    def __init__(
+        self,
+        *,
+        c: float,
+        temperature: float = 1.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, features: Tensor, target: Tensor | None = None) -> Tensor: ...
+
 class HypersphericalHead(_hyperspherical_head.HypersphericalHead):
     """Divide features by their length and classify them linearly; the loss also spreads them over the sphere."""
     def __init__(
@@ -2963,6 +3044,10 @@ class LambdaOrthogonality(_lambda_orthogonality.LambdaOrthogonality):
     ) -> None: ...
     def __call__(self, weight: Tensor) -> Tensor: ...
 
+def laplacian_penalty(f: Tensor, x: Tensor, *, t: float, normalize: bool = False) -> Tensor:
+    """Sum the squared changes of a function over pairs of points, weighted by how near the points are."""
+    ...
+
 class LAWN(_lawn.LAWN):
     """Train freely at first, then hold the length of each weight where it has come to."""
     def __init__(
@@ -3219,6 +3304,22 @@ class LDReg(_ldreg.LDReg):
     ) -> None: ...
     def __call__(self, features: Tensor, reference: Tensor | None = None) -> Tensor: ...
 
+def lie_coordinates(g: Tensor, *, group: str = "gl2", alpha: float = 1.0) -> Tensor:
+    """Turn invertible 2 by 2 matrices into the numbers of their symmetric logarithm, and an angle."""
+    ...
+
+def lie_sample(
+    normal: Tensor,
+    uniform: Tensor,
+    *,
+    group: str = "gl2",
+    variance: float = 0.2,
+    bound: float = 1.0,
+    alpha: float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """Turn random numbers into 2 by 2 matrices, log-normal in the stretch and uniform in the angle, and their inverses."""
+    ...
+
 class LigerAttention(_liger_attention.LigerAttention):
     """Mix softmax attention over a window with gated linear attention over the whole past, gated by the keys"""
     def __init__(
@@ -3325,6 +3426,14 @@ class LowRankAttention(_low_rank_attention.LowRankAttention):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Tensor: ...
+
+def lp_dictionary(atoms: Tensor, data: Tensor, *, p: float = 3) -> tuple[Tensor, Tensor]:
+    """Move orthonormal atoms to where the p-th powers of the data's codes add up to more."""
+    ...
+
+def magsac_loss(squared: Tensor, *, sigma: float, dof: int = 3, inverse: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a robust loss of squared residuals, and its first two derivatives, as solvers of least squares take them."""
+    ...
 
 def mala(
     x: Tensor,
@@ -3436,6 +3545,20 @@ class MixStyleLayerNorm(_mixstyle_layernorm.MixStyleLayerNorm):
     def __call__(
         self, x: Tensor, condition: Tensor, permutation: Tensor | None = None, mix: Tensor | None = None
     ) -> Tensor: ...
+
+class MobiusLinear(_mobius_linear.MobiusLinear):
+    """Multiply points of the ball of Poincaré by a matrix, and add a bias, both in the sense of Möbius."""
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        c: float,
+        bias_c: float | None = 1.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
 
 class ModalityNorm(_modality_norm.ModalityNorm):
     """Normalize each token by its own statistic, then apply the gain of its modality."""
@@ -3842,6 +3965,10 @@ class PlacementSearch(_placement_search.PlacementSearch):
     ) -> None: ...
     def __call__(self, noise: Tensor, temperature: Tensor, *outputs: Tensor) -> Tensor: ...
 
+def poincare_distance_matrix(x: Tensor, y: Tensor, *, c: float) -> Tensor:
+    """Return the hyperbolic distance of every point of one set to every point of another."""
+    ...
+
 class PointNorm(_point_norm.PointNorm):
     """Center each point's neighbours on the point and divide them by the sample's standard deviation."""
     def __init__(
@@ -3855,6 +3982,10 @@ class PointNorm(_point_norm.PointNorm):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, grouped: Tensor, anchors: Tensor) -> Tensor: ...
+
+def polar_decomposition(g: Tensor) -> tuple[Tensor, Tensor]:
+    """Split matrices into a positive definite factor and a rotation."""
+    ...
 
 class Polynormer(_polynormer.Polynormer):
     """Let every node attend to all nodes in linear time, and multiply what it gets with a linear map of itself."""
@@ -4008,6 +4139,19 @@ def quantile_recalibration(
 ) -> Tensor:
     """Map the values of predicted distribution functions to the share of held-out data that lay below them."""
     ...
+
+class RadiusScaling(_radius_scaling.RadiusScaling):
+    """Multiply points of the ball of Poincaré by a matrix of blocks, which scales their distances to the origin."""
+    def __init__(
+        self,
+        dim: int,
+        *,
+        blocks: int = 1,
+        c: float = 1.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
 
 class RationalQuadraticSpline(_rational_quadratic_spline.RationalQuadraticSpline):
     """Bend each number by a monotone curve of K pieces, each a quotient of two quadratics."""
@@ -4752,6 +4896,12 @@ class RNoPE(_rnope.RNoPE):
     ) -> None: ...
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor: ...
 
+def rotation_residual(
+    rotation1: Tensor, rotation2: Tensor, relative: Tensor, covariance: Tensor | None = None
+) -> Tensor:
+    """Return the rotation vector that is left between two rotations and the measured one from the first to the second."""
+    ...
+
 class SAWN(_sawn.SAWN):
     """Normalize each channel, then give every pixel a gain and a shift fetched from a style along a flow."""
     def __init__(
@@ -5326,6 +5476,19 @@ def tail_index(x: Tensor, *, method: str = "hill") -> Tensor:
     """Estimate the index of a tail from the k largest values, for each k."""
     ...
 
+def tangent_normalization(
+    attributes: Tensor,
+    image: Tensor,
+    relevance: Tensor,
+    *,
+    beta: float = 0.5,
+    direction: str = "increase",
+    norm_factor: str | None = "score",
+    ridge: float = 0.001,
+) -> Tensor:
+    """Join kernels in the tangent space of positive definite matrices, where each is first given the same norm."""
+    ...
+
 class TensorMinMaxNorm(_tensor_minmax_norm.TensorMinMaxNorm):
     """Bring all entries of a tensor into [0, 1] by its smallest and its largest one."""
     def __init__(
@@ -5386,6 +5549,10 @@ class TLU(_tlu.TLU):
         self, num_features: int, *, device: torch.device | str | int | None = None, dtype: torch.dtype | None = None
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+def to_poincare(x: Tensor, *, c: float, clip: float | None = None, riemannian: bool = False) -> Tensor:
+    """Take features as tangent vectors at the origin, and return the points of the ball that they lead to."""
+    ...
 
 class TPE2D(_tpe_2d.TPE2D):
     """Attend twice, with a table's tokens in the order of its rows and of its columns, and let each head choose."""
@@ -5501,6 +5668,12 @@ class USKD(_uskd.USKD):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, features: Tensor, logits: Tensor, target: Tensor) -> Tensor: ...
+
+def vector_diffusion(
+    x: Tensor, connection_laplacian: Tensor, laplacian: Tensor, *, t: float, normalize: bool = True
+) -> Tensor:
+    """Diffuse vectors by the heat of their connection Laplacian, and give them the lengths that heat gives to lengths."""
+    ...
 
 class WassersteinInitRegularizer(_wasserstein_init_regularizer.WassersteinInitRegularizer):
     """Penalize the distance between the distribution of a tensor's entries and the one that it began with."""
