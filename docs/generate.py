@@ -113,7 +113,7 @@ def page(card: Card) -> str:
         ("", f"`normkit.{card.entry.__name__}`, in `{reference.folder(card)}`"),
         ("", f"```python\n{reference.usage(card)}\n```"),
         ("", docstrings.fenced(reference.explanation(card))),
-        ("Axes", f"{svg(card)}\n\n{escaped(sentence(reference.statistic(card)))}\n\n{legend(card)}"),
+        ("Axes", picture(card) if card.shape.axes else ""),
         ("Arguments", table(("argument", "default", "meaning"), arguments)),
         ("Takes the arguments of", table(("class", "its arguments, and ours"), forms) if forms else ""),
         ("Other names", table(("name", "brings"), names) if names else ""),
@@ -125,6 +125,11 @@ def page(card: Card) -> str:
         ("Paper", paper(card.paper)),
     ]
     return "\n\n".join((f"## {title}\n\n" if title else "") + body for title, body in sections if body) + "\n"
+
+
+def picture(card: Card) -> str:
+    """The axes, what is taken over which in words, and what their names stand for."""
+    return f"{svg(card)}\n\n{escaped(sentence(reference.statistic(card)))}\n\n{legend(card)}"
 
 
 def svg(card: Card) -> str:

@@ -15,7 +15,7 @@ import pathlib
 __version__ = "0.1.0"
 HERE = {  # what is there at all times, and where from; imported at the first look, so that help needs no torch
     **dict.fromkeys(["Card", "card", "create", "method", "methods"], "normkit.catalog"),
-    **dict.fromkeys(["Estimator", "Fitted", "Loss", "Method", "Parametrization", "Transform"], "normkit.kinds"),
+    **dict.fromkeys(["Estimator", "Fitted", "Loss", "Method", "Parametrization", "Text", "Transform"], "normkit.kinds"),
     **dict.fromkeys(["catalog", "ops", "statistics"], "normkit"),
     "Norm": "normkit.norm",
 }

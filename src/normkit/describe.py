@@ -110,7 +110,9 @@ def argument_rows(card: Card) -> list[tuple[str, str, str]]:
 
 
 def axes_lines(card: Card) -> list[str]:
-    """Draw the axes, and say in words what the drawing means."""
+    """Draw the axes, and say in words what the drawing means; of text there are none."""
+    if not card.shape.axes:
+        return []
     return [*reference.drawing(card).split("\n"), reference.statistic(card), *reference.legend(card)]
 
 

@@ -169,6 +169,8 @@ def statistic(card: Card) -> str:
     >>> statistic(nk.card("groupnorm"))
     'one statistic for each N and group of C, taken over the C of a group and all positions'
     """
+    if not card.shape.axes:
+        return ""
     if not card.over:
         return "no statistic: every number is mapped by itself"
     found = axes(card)

@@ -17,6 +17,7 @@ transform          :class:`Transform`              ``y, log_det = transform(x)``
 optimizer          ``torch.optim.Optimizer``       ``optimizer.step()``
 fitted             :class:`Fitted`                 ``fit(...)`` or ``update(...)``, then ``y = fitted(x, ...)``
 estimator          :class:`Estimator`              ``fit(...)``, then a call; no module
+text               :class:`Text`                   ``method("...")``, and by name; strings in, strings or records out
 function           none                            ``y = function(x, ..., option=...)``
 =================  ==============================  ==============================================================
 """
@@ -45,6 +46,7 @@ from normkit.kinds.module import (
     Transform,
 )
 from normkit.kinds.optimizer import OPTIMIZER
+from normkit.kinds.strings import TEXT, Text
 
 __all__ = [
     "BLOCK",
@@ -57,6 +59,7 @@ __all__ = [
     "NORM",
     "OPTIMIZER",
     "PARAMETRIZATION",
+    "TEXT",
     "Estimator",
     "Fitted",
     "Kind",
@@ -64,6 +67,7 @@ __all__ = [
     "Method",
     "Parametrization",
     "Subject",
+    "Text",
     "Transform",
     "beside",
     "kind_of",

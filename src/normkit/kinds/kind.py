@@ -80,7 +80,17 @@ FITTED_LINES = {
     "arrays": FUNCTION_LINES["arrays"],
     "refused": "NaN is refused by name, and leaves what was found as it was",
 }
-CONTRACT = MODULE_LINES | PARAMETRIZATION_LINES | TRANSFORM_LINES | OPTIMIZER_LINES | FUNCTION_LINES | FITTED_LINES
+TEXT_LINES = {
+    "again": "asked again, as a copy, or in a process whose hashes are others, it says the same",
+    "untouched": "what it is given stays as it was",
+    "types": "what is of another type is refused by name",
+    "any-text": "no text, emoji, right-to-left text and lone surrogates give a result or a named error",
+    "unicode": "composed and decomposed text give the same where a Unicode form is stated",
+}
+CONTRACT = {
+    **(MODULE_LINES | PARAMETRIZATION_LINES | TRANSFORM_LINES | OPTIMIZER_LINES),
+    **(FUNCTION_LINES | FITTED_LINES | TEXT_LINES),
+}
 
 
 @dataclass

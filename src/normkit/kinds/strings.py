@@ -1,0 +1,120 @@
+"""Methods of text: strings, names and tables in; strings, numbers and records out."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from normkit.kinds.kind import TEXT_LINES, Kind
+
+if TYPE_CHECKING:
+    from normkit.catalog import Card
+
+ASKED = ("__init__", "__call__")
+
+
+@dataclass(frozen=True)
+class TextKind(Kind):
+    """A method of text: built with its options, then called or asked; there are no tensors."""
+
+    def entered(self, entry: Any) -> Any:
+        """The class, whose methods refuse by name what is of another type than they say."""
+        for name, value in list(vars(entry).items()):
+            if inspect.isfunction(value) and (name in ASKED or not name.startswith("_")):
+                setattr(entry, name, _typed(value))
+        return entry
+
+    def takes(self, card: Card) -> list[str]:
+        """A call takes no tensors."""
+        return []
+
+    def width(self, card: Card) -> None:
+        """There is none."""
+
+    def use(self, card: Card, given: str, inputs: str) -> str:
+        """Build, and ask as the class shows."""
+        name, asked = next(iter(card.entry.calls.items()))
+        named = ", ".join(filter(None, [f'"{card.name}"', given]))
+        space = "\n" if len(given) > 30 else "  "
+        built = f"{self.noun} = nk.{card.entry.__name__}({given}){space}# or nk.create({named})"
+        call = self.noun if name == "__call__" else f"{self.noun}.{name}"
+        return f"{built}\ny = {call}({', '.join(map(repr, asked))})"
+
+
+TEXT = TextKind("text", "method", "text", TEXT_LINES)
+
+
+class Text:
+    """A method of text: strings, names or tables in; strings, numbers or records out. It keeps nothing of a call.
+
+    ``calls`` shows how it is asked, arguments by the name of the method: what its page prints and its contract asks.
+    ``form`` is the Unicode form in which it compares; None: code points are taken as they come.
+    """
+
+    kind: ClassVar[Kind] = TEXT
+    card: ClassVar[Card]
+    calls: ClassVar[Mapping[str, tuple[Any, ...]]]
+    form: ClassVar[str | None] = None
+
+    def __init__(self) -> None:
+        """Take nothing."""
+
+    def __repr__(self) -> str:
+        shown = [f"{key}={value!r}" for key, value in vars(self).items() if not key.startswith("_")]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _typed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Check what a method is given against its annotations."""
+    signature = inspect.signature(function)
+    wanted: dict[str, Any] = {}
+
+    @functools.wraps(function)
+    def call(self, *args, **kwargs):
+        if not wanted:
+            wanted.update(typing.get_type_hints(function))
+        given = signature.bind(self, *args, **kwargs).arguments
+        for name, value in islice(given.items(), 1, None):
+            if not is_a(value, wanted[name]):
+                written = signature.parameters[name].annotation
+                raise TypeError(f"{type(self).__name__}: {name} must be of type {written}, not {_short(value)}")
+        return function(self, *args, **kwargs)
+
+    return call
+
+
+def _short(value: Any) -> str:
+    written = repr(value)
+    return written if len(written) < 80 else f"{written[:77]}..."
+
+
+def is_a(value: Any, wanted: Any) -> bool:
+    """Whether a value is of an annotated type, to its last item; a list may stand for a tuple, a string for no list.
+
+    >>> is_a(["a", "b"], Sequence[str]), is_a("ab", Sequence[str]), is_a([0, "a"], tuple[int, str]), is_a(True, float)
+    (True, False, True, False)
+    """
+    origin, inner = typing.get_origin(wanted) or wanted, typing.get_args(wanted)
+    if wanted is Any:
+        return True
+    if origin in (types.UnionType, typing.Union):
+        return any(is_a(value, one) for one in inner)
+    if origin is tuple:
+        return _listed(value) and len(value) == len(inner) and all(map(is_a, value, inner))
+    if origin is Sequence:
+        return _listed(value) and (inner[0] is Any or all(is_a(item, inner[0]) for item in value))
+    if origin is Mapping:
+        return isinstance(value, Mapping) and all(is_a(k, inner[0]) and is_a(v, inner[1]) for k, v in value.items())
+    if origin in (int, float):
+        return isinstance(value, int | origin) and not isinstance(value, bool)
+    return isinstance(value, origin)
+
+
+def _listed(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)

@@ -1,0 +1,73 @@
+"""Candidate ensemble: what several sources propose, in one list."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from normkit import check
+from normkit.catalog import method
+from normkit.kinds import Text
+
+
+class Generator(NamedTuple):
+    """How many candidates of a source are taken, from which score on, and what their scores are multiplied by."""
+
+    k: int = 1
+    threshold: float = 0.0
+    weight: float = 1.0
+
+
+@method(
+    "candidate-ensemble",
+    paper="xMEN: A Modular Toolkit for Cross-Lingual Medical Entity Normalization (Borchert et al., 2023), "
+    "arXiv 2310.11275",
+    shape="",
+    example={"generators": {"ngrams": {"k": 3}, "dense": {"k": 2, "threshold": 0.1, "weight": 0.5}}},
+)
+class CandidateEnsemble(Text):
+    """Join the candidates of several sources, each id with the largest of its weighted scores.
+
+    For entity linking, where sources miss different names. Of each source those of at least its threshold, the best k
+    of these, times its weight; the best come first, of equal scores the larger id. Scores of different sources are
+    compared as they are.
+
+    Args:
+        generators: name of a source -> any of k (1), threshold (0.0, before the weight) and weight (1.0).
+
+    ``method(candidates, top_k=None)``: {name: [(id, score), ...]} gives [(id, score, names that gave it), ...].
+
+    xMEN (Borchert et al., 2023), arXiv 2310.11275.
+    """
+
+    calls = {"__call__": ({"ngrams": [["C1", 0.9], ["C2", 0.8]], "dense": [["C2", 0.9], ["C3", 0.1]]},)}
+
+    def __init__(self, generators: Mapping[str, Mapping[str, float]]):
+        self.generators = generators
+        self._settings = {name: self._setting(name, given) for name, given in generators.items()}
+
+    def _setting(self, name: str, given: Mapping[str, float]) -> Generator:
+        for key in given:
+            check.choice(self, f"setting of generators[{name!r}]", key, Generator._fields)
+        made = Generator(**given)  # type: ignore[arg-type]
+        check.size(self, f"k of generators[{name!r}]", made.k, least=0)
+        return made
+
+    def __call__(
+        self, candidates: Mapping[str, Sequence[tuple[str, float]]], top_k: int | None = None
+    ) -> list[tuple[str, float, list[str]]]:
+        """Return ids with score and the names of their sources, the best first."""
+        found: dict[str, dict[str, float]] = {}
+        for name, given in candidates.items():
+            check.choice(self, "name of candidates", name, tuple(self._settings))
+            for one, score in self._taken(name, given):
+                by = found.setdefault(one, {})
+                by[name] = max(score, by.get(name, score))
+        merged = [(one, max(by.values()), list(by)) for one, by in found.items()]
+        ordered = sorted(sorted(merged, key=lambda m: m[0]), key=lambda m: m[1])[::-1]
+        return ordered if top_k is None else ordered[: check.size(self, "top_k", top_k, least=0)]
+
+    def _taken(self, name: str, given: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+        k, threshold, weight = self._settings[name]
+        kept = sorted((pair for pair in given if pair[1] >= threshold), key=lambda pair: -pair[1])
+        return [(one, score * weight) for one, score in kept[:k]]

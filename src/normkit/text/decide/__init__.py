@@ -1,0 +1,1 @@
+"""Scores to one answer, or to none."""

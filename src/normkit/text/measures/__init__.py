@@ -1,0 +1,1 @@
+"""How often the answer was right."""

@@ -1,0 +1,1 @@
+"""Tables brought in order, or made into texts that the other parts take."""

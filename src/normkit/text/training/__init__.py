@@ -1,0 +1,1 @@
+"""What models of text are trained with: losses, sets of examples, noise."""
