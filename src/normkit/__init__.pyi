@@ -198,6 +198,15 @@ import normkit.residual.residual_scaling as _residual_scaling
 import normkit.residual.skipinit as _skipinit
 import normkit.residual.tleg_layernorm as _tleg_layernorm
 import normkit.residual.widenet as _widenet
+import normkit.text.candidates.alias_normalization as _alias_normalization
+import normkit.text.candidates.candidate_ensemble as _candidate_ensemble
+import normkit.text.decide.lexical_decision as _lexical_decision
+import normkit.text.decide.nil_decision as _nil_decision
+import normkit.text.measures.lexical_evaluation as _lexical_evaluation
+import normkit.text.measures.retrieval_measures as _retrieval_measures
+import normkit.text.rewrite.symbolic_forest as _symbolic_forest
+import normkit.text.tables.column_text as _column_text
+import normkit.text.tables.header_paths as _header_paths
 import normkit.transformer.transformer_layer as _transformer_layer
 import normkit.weight.alds_decompose as _alds_decompose
 import normkit.weight.alpha_dropout as _alpha_dropout
@@ -270,6 +279,7 @@ from normkit.kinds import Fitted as Fitted
 from normkit.kinds import Loss as Loss
 from normkit.kinds import Method as Method
 from normkit.kinds import Parametrization as Parametrization
+from normkit.kinds import Text as Text
 from normkit.kinds import Transform as Transform
 from normkit.lab.api import compare as compare
 from normkit.norm import Norm as Norm
@@ -333,6 +343,7 @@ __all__ = [
     "AdaptiveGroupNorm",
     "AdaptiveLayerNorm",
     "AdversarialAttention",
+    "AliasNormalization",
     "AlignmentUniformity",
     "AlphaBatchNorm",
     "AlphaDropout",
@@ -355,7 +366,9 @@ __all__ = [
     "CEMAFilter",
     "CRMSNorm",
     "CSNorm",
+    "CandidateEnsemble",
     "Card",
+    "ColumnText",
     "ConR",
     "Conda",
     "ConditionalBatchNorm",
@@ -436,6 +449,7 @@ __all__ = [
     "GroupOrthogonality",
     "GroupedRMSNorm",
     "HCalibration",
+    "HeaderPaths",
     "HybridNorm",
     "HyperbolicContrastive",
     "HypersphericalHead",
@@ -457,6 +471,8 @@ __all__ = [
     "LayerNorm2d",
     "LayerNormScaling",
     "LayerNormTuning",
+    "LexicalDecision",
+    "LexicalEvaluation",
     "LigerAttention",
     "Lightning",
     "LinEAS",
@@ -487,6 +503,7 @@ __all__ = [
     "NGPTWeights",
     "NearestMean",
     "NemotronLayerNorm1P",
+    "NilDecision",
     "NorMuon",
     "Norm",
     "NormAwareLinear",
@@ -531,6 +548,7 @@ __all__ = [
     "Repair",
     "ResPostNorm",
     "ResidualScaling",
+    "RetrievalMeasures",
     "RevIN",
     "ReversePointNorm",
     "RewardTransform",
@@ -562,12 +580,14 @@ __all__ = [
     "SwitchNorm2d",
     "SwitchNorm3d",
     "SwitchableNorm",
+    "SymbolicForest",
     "SyncBatchNorm",
     "T5LayerNorm",
     "TLEGLayerNorm",
     "TLEGLinear",
     "TensorMinMaxNorm",
     "TestBatchRenorm",
+    "Text",
     "TransNormer",
     "Transform",
     "TransformerLayer",
@@ -963,6 +983,10 @@ def alds_error(weight: Tensor, *, splits: int = 1, scheme: int = 0) -> Tensor:
     """Return the relative error of a weight whose columns are split and cut to each rank."""
     ...
 
+class AliasNormalization(_alias_normalization.AliasNormalization):
+    """Bring each name to the canonical name that it equals, that it is an alias of, or that is spelled most like it."""
+    def __init__(self, vocabulary: Mapping[str, Sequence[str]], threshold: float = 0.8) -> None: ...
+
 class AlignmentUniformity(_alignment_uniformity.AlignmentUniformity):
     """Measure how close unit vectors of one label are, and how evenly all of them are spread."""
     def __init__(
@@ -1266,6 +1290,10 @@ def calibrated_stacking(scores: Tensor, seen: Tensor, *, gamma: float | None) ->
     """Subtract a constant from the scores of the classes that were seen in training."""
     ...
 
+class CandidateEnsemble(_candidate_ensemble.CandidateEnsemble):
+    """Join the candidates of several sources, each id with the largest of its weighted scores."""
+    def __init__(self, generators: Mapping[str, Mapping[str, float]]) -> None: ...
+
 class CCNorm(_ccnorm.CCNorm):
     """Give each channel the Fourier amplitudes of its batch norm and the phases of the input less a share of its mean."""
     def __init__(
@@ -1348,6 +1376,10 @@ def chart_step(
 ) -> Tensor:
     """Move a point towards a target along the manifold, in every chart, and average the results by the weights."""
     ...
+
+class ColumnText(_column_text.ColumnText):
+    """Write a column as its name, the number and lengths of its distinct values, and the values, frequent ones first."""
+    def __init__(self, limit: int = 512) -> None: ...
 
 def compositional_partial_correlation(x: Tensor, *, pseudocount: float = 0.0, ddof: int = 1) -> tuple[Tensor, Tensor]:
     """Return the partial correlations of the logarithms of parts, whatever the total of each row."""
@@ -2687,6 +2719,10 @@ class HCalibration(_h_calibration.HCalibration):
     ) -> None: ...
     def __call__(self, probs: Tensor, target: Tensor, centroids: Tensor | None = None) -> Tensor: ...
 
+class HeaderPaths(_header_paths.HeaderPaths):
+    """Write each row, and each column, of a table with nested headers as one text that names the whole path."""
+    def __init__(self, top: int = 1, left: int = 1) -> None: ...
+
 def hubness(similarity: Tensor, *, top: int = 10) -> Hubness:
     """Count how often each item is among the best of a query, and measure how skewed the counts are."""
     ...
@@ -3304,6 +3340,14 @@ class LDReg(_ldreg.LDReg):
     ) -> None: ...
     def __call__(self, features: Tensor, reference: Tensor | None = None) -> Tensor: ...
 
+class LexicalDecision(_lexical_decision.LexicalDecision):
+    """Take the likeliest form of a word that a model proposes, and leave numbers and symbols as they are."""
+    def __init__(self, keep: str = "symbols", bias: float = 1.0) -> None: ...
+
+class LexicalEvaluation(_lexical_evaluation.LexicalEvaluation):
+    """Compare words as they were written, as they should be, and as they were normalized."""
+    def __init__(self) -> None: ...
+
 def lie_coordinates(g: Tensor, *, group: str = "gl2", alpha: float = 1.0) -> Tensor:
     """Turn invertible 2 by 2 matrices into the numbers of their symmetric logarithm, and an angle."""
     ...
@@ -3724,6 +3768,10 @@ class NGPTWeights(_ngpt_weights.NGPTWeights):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, raw: Tensor) -> Tensor: ...
+
+class NilDecision(_nil_decision.NilDecision):
+    """Sort a mention's candidates by softmax of their logits; the last place may stand for none of them."""
+    def __init__(self, nil: bool = True, allow_nil: bool = True) -> None: ...
 
 class NKD(_nkd.NKD):
     """Compare student and teacher on the right class, and on the others normalized without it."""
@@ -4308,6 +4356,10 @@ class ResidualScaling(_residual_scaling.ResidualScaling):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor, **arguments: Any) -> Tensor: ...
+
+class RetrievalMeasures(_retrieval_measures.RetrievalMeasures):
+    """Measure ranked ids against the right ones: accuracy, recall, precision, nDCG at k, MRR, and F1 of "none"."""
+    def __init__(self, k: Sequence[int] = ...) -> None: ...
 
 class ReversePointNorm(_reverse_point_norm.ReversePointNorm):
     """Center each point on its neighbours' mean and divide it by the sample's standard deviation."""
@@ -5471,6 +5523,10 @@ class SwitchNorm1d(SwitchableNorm):
 
 SwitchNorm2d = SwitchableNorm
 SwitchNorm3d = SwitchableNorm
+
+class SymbolicForest(_symbolic_forest.SymbolicForest):
+    """Cut a text at the variants of known words, longest first, and put each word's representative there."""
+    def __init__(self, entries: Sequence[tuple[str, str, Sequence[str]]]) -> None: ...
 
 def tail_index(x: Tensor, *, method: str = "hill") -> Tensor:
     """Estimate the index of a tail from the k largest values, for each k."""
