@@ -1,0 +1,114 @@
+"""What functions on clients' states share: reading them, and weighted means in which no client comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from normkit import check
+
+
+def read(
+    owner: str,
+    states: Sequence[Tensor],
+    roles: Mapping[str, Sequence[str]],
+    rest: Sequence[str] = (),
+    clients: bool = True,
+) -> tuple[dict[str, list[Tensor]], list[Tensor]]:
+    """Sort what was handed in: for each role one tensor an entry, in their order, then the rest by name.
+
+    All must be finite; with ``clients`` they count on the first axis, and are as many everywhere. A role that has an
+    entry of another's name has its shape too.
+    """
+    names = [(role, entry) for role, entries in roles.items() for entry in entries]
+    if len(states) != len(names) + len(rest):
+        wanted = [f"{role}:{entry}" if role else entry for role, entry in names] + list(rest)
+        raise ValueError(f"{owner}: states must be {', '.join(wanted)}, but there are {len(states)} tensors")
+    shapes: dict[str, torch.Size] = {}
+    found: dict[str, list[Tensor]] = {role: [] for role in roles}
+    for (role, entry), value in zip(names, states, strict=False):
+        _checked(owner, f"states {role}:{entry}" if role else f"states {entry}", value, clients, states[0])
+        if shapes.setdefault(entry, value.shape) != value.shape:
+            raise ValueError(
+                f"{owner}: states {role}:{entry} must have shape {tuple(shapes[entry])} as the others of its name, not "
+                f"{tuple(value.shape)}"
+            )
+        found[role].append(value)
+    others = list(states[len(names) :])
+    for name, value in zip(rest, others, strict=True):
+        _checked(owner, f"states {name}", value, False, states[0])
+    return found, others
+
+
+def _checked(owner: str, name: str, value: Tensor, clients: bool, first: Tensor) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{owner}: {name} must be a tensor, not {type(value).__name__}")
+    check.dense(owner, value, name)
+    if value.is_complex():
+        raise TypeError(f"{owner}: {name} must be of real numbers, not {value.dtype}")
+    if clients and (value.dim() < 1 or len(value) != len(first) or not len(value)):
+        raise ValueError(
+            f"{owner}: {name} must have an axis of clients in front, but its shape is {tuple(value.shape)}"
+        )
+    finite(owner, name, value)
+
+
+def finite(owner: str, name: str, value: Tensor) -> None:
+    """Require numbers without NaN and infinities."""
+    if not value.is_meta and not value.isfinite().all():
+        raise ValueError(f"{owner}: {name} has NaN or infinities")
+
+
+def counts(owner: str, name: str, value: Tensor, clients: int) -> Tensor:
+    """Return what each client counts, in float64; not below 0, and not all of it 0."""
+    check.shape(owner, f"states {name}", value, (clients,))
+    if (value < 0).any() or not value.sum() > 0:
+        raise ValueError(f"{owner}: states {name} must not be below 0, nor 0 for all clients, but is {value.tolist()}")
+    return value.double()
+
+
+def total(values: Tensor) -> Tensor:
+    """Sum over the clients on the first axis in float64, so that their order does not change a bit."""
+    values = values.double()
+    return values.index_select(0, _order(values.detach())).sum(0)
+
+
+def mean(values: Tensor, weights: Tensor) -> Tensor:
+    """Average over the clients in float64, ``weights`` (K,) or one a number; one client alone is what it was."""
+    weights = weights.double()
+    weights = weights.reshape(weights.shape + (1,) * (values.dim() - weights.dim()))
+    return total(values.double() * (weights / total(weights)))
+
+
+def typed(value: Tensor, like: Tensor) -> Tensor:
+    """Cast to the type of ``like``, rounded where that holds whole numbers."""
+    return (value if like.is_floating_point() else value.round()).to(like.dtype)
+
+
+def _order(values: Tensor) -> Tensor:
+    """An order of the clients that depends on their numbers alone."""
+    rows = values.flatten(1) if values.dim() > 1 else values.unsqueeze(1)
+    ramp = torch.linspace(1, 2, rows.shape[1], dtype=rows.dtype, device=rows.device)
+    keys = [(float(row.sum()), float((row * ramp).sum()), row[:16].tolist()) for row in rows]
+    return torch.tensor(sorted(range(len(keys)), key=keys.__getitem__), device=values.device)
+
+
+def stack(states: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Stack clients' states, one tensor (K, ...) an entry, as the functions of this room take them.
+
+    Names and shapes must be the same everywhere.
+
+    >>> found = stack([{"w": torch.zeros(2)}, {"w": torch.ones(2)}])
+    >>> {name: tuple(value.shape) for name, value in found.items()}
+    {'w': (2, 2)}
+    """
+    if not states:
+        raise ValueError("stack: states must hold one client or more")
+    first = states[0]
+    for k, state in enumerate(states):
+        strange = sorted(set(first) ^ set(state)) or [n for n in first if first[n].shape != state[n].shape]
+        if strange:
+            raise ValueError(f"stack: the states of clients 0 and {k} differ in {', '.join(strange)}")
+    return {name: torch.stack([state[name] for state in states]) for name in first}

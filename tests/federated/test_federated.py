@@ -1,0 +1,145 @@
+"""What the contract does not ask of federated functions: the order of clients, one client, bad states, any model."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import normkit as nk
+from normkit.federated import stack
+
+ENTRIES = ("weight", "bias")
+ALIKE = torch.ones(5)
+COUNT = torch.tensor([3.0, 1.0, 4.0, 1.0, 5.0])
+FUNCTIONS = {  # name -> a call on stacked weights (K, C, D) and biases (K, C), that returns one state
+    "fedbn-average": lambda w, b, n: [x[0] for x in nk.fedbn_average(w, b, n, entries=ENTRIES)],
+    "classwise-average": lambda w, b, n: nk.classwise_average(w, b, n, n[:, None] + torch.zeros(3), entries=ENTRIES),
+    "fedlabel-aggregate": lambda w, b, n: nk.fedlabel_aggregate(w, b, w, b, n, entries=ENTRIES),
+    "fedlaw-aggregate": lambda w, b, n: nk.fedlaw_aggregate(w, b, n.log(), torch.zeros(()), entries=ENTRIES),
+    "fedselect-aggregate": lambda w, b, n: nk.fedselect_aggregate(w, b, w * 0, entries=ENTRIES, masked=("weight",))[:1],
+    "pooled-covariance": lambda w, b, n: nk.pooled_covariance(b, b.unsqueeze(2) * b.unsqueeze(1), n),
+}
+
+
+def numbers(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_order_of_the_clients_changes_no_bit(name, dtype):
+    given = numbers(5, 3, 7, dtype=dtype), numbers(5, 3, seed=1, dtype=dtype), COUNT
+    order = torch.tensor([3, 0, 4, 1, 2])
+    for a, b in zip(FUNCTIONS[name](*given), FUNCTIONS[name](*(x[order] for x in given)), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "pooled-covariance"])
+def test_one_client_is_the_identity_and_equal_weights_are_the_mean(name):
+    w, b = numbers(5, 3, 7), numbers(5, 3, seed=1)
+    for found, own in zip(FUNCTIONS[name](w[:1], b[:1], ALIKE[:1]), (w, b), strict=False):
+        assert torch.equal(found, own[0])
+    for found, own in zip(FUNCTIONS[name](w, b, ALIKE), (w, b), strict=False):
+        torch.testing.assert_close(found, own.mean(0))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_numbers_that_are_not_finite_are_refused(name, value):
+    given = [numbers(5, 3, 7), numbers(5, 3, seed=1), COUNT]
+    given[1][2, 0] = value
+    with pytest.raises(ValueError, match=f"{name}: .* NaN or infinities"):
+        FUNCTIONS[name](*given)
+
+
+def test_whole_numbers_are_rounded_and_local_entries_stay():
+    batches, own = torch.tensor([3, 4]), torch.tensor([[1.0], [2.0]])
+    shared, kept = nk.fedbn_average(batches, own, torch.tensor([1, 2]), entries=("batches", "own"), local=("own",))
+    assert torch.equal(shared, torch.tensor([4, 4]))
+    assert torch.equal(kept, own)
+    with pytest.raises(ValueError, match="local must be among the entries, but owm"):
+        nk.fedbn_average(batches, own, torch.tensor([1, 2]), entries=("batches", "own"), local=("owm",))
+
+
+@pytest.mark.parametrize("count", [[0, 0], [-1, 2]])
+def test_counts_of_nobody_are_refused(count):
+    with pytest.raises(ValueError, match="fedbn-average: states count must not be"):
+        nk.fedbn_average(torch.zeros(2, 3), torch.tensor(count), entries=("w",))
+
+
+def test_tensors_that_are_not_those_of_the_entries_are_named():
+    with pytest.raises(ValueError, match="states must be w, b, count, but there are 2"):
+        nk.fedbn_average(torch.zeros(2, 3), torch.ones(2), entries=("w", "b"))
+    with pytest.raises(ValueError, match="states b must have an axis of clients in front"):
+        nk.fedbn_average(torch.zeros(2, 3), torch.ones(3), torch.ones(2), entries=("w", "b"))
+    with pytest.raises(ValueError, match="states pseudo:w must have shape"):
+        nk.fedlabel_aggregate(torch.zeros(2, 3), torch.zeros(2, 4), torch.ones(2), entries=("w",))
+
+
+def test_states_of_other_names_or_shapes_are_named():
+    model = torch.nn.Linear(2, 3).state_dict()
+    found = stack([model, model])
+    assert {name: tuple(value.shape) for name, value in found.items()} == {"weight": (2, 3, 2), "bias": (2, 3)}
+    with pytest.raises(ValueError, match="clients 0 and 1 differ in bias"):
+        stack([model, {"weight": model["weight"]}])
+    with pytest.raises(ValueError, match="clients 0 and 1 differ in bias"):
+        stack([model, {**model, "bias": torch.zeros(4)}])
+
+
+def test_a_class_that_nobody_has_gets_the_average_by_counts():
+    w, b, n = numbers(2, 3, 4), numbers(2, 3, seed=1), torch.tensor([1.0, 3.0])
+    classes = torch.tensor([[1.0, 0.0, 2.0], [1.0, 0.0, 0.0]])
+    [found, _] = nk.classwise_average(w, b, n, classes, entries=ENTRIES)
+    torch.testing.assert_close(found[1], (w[0, 1] + 3 * w[1, 1]) / 4)
+    torch.testing.assert_close(found[2], w[0, 2])
+
+
+def test_a_server_learns_the_shares_of_any_model():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+    x = numbers(20, 3, dtype=torch.float32)
+    y = model(x).detach().argmax(1)
+    good = {name: p.detach() for name, p in model.named_parameters()}
+    bad = {name: -p for name, p in good.items()}
+
+    def loss(state, batch):
+        return F.cross_entropy(torch.func.functional_call(model, dict(state), (batch[0],)), batch[1])
+
+    learn = nk.create("fedlaw", entries=ENTRIES, lr=0.1, epochs=10).learn
+    found = learn([good, bad], torch.tensor([1, 1]), loss, [(x, y)])
+    assert found.share[0] > 0.6
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_apfl_trains_any_model_and_its_ends_are_shared_and_alone():
+    model = torch.nn.Linear(3, 2, dtype=torch.float64)
+    w = {name: p.detach() for name, p in model.named_parameters()}
+    v = {name: p + 1 for name, p in w.items()}
+    batches = [(numbers(4, 3, seed=s), torch.tensor([0, 1, 0, 1])) for s in range(3)]
+    train = nk.create("apfl-step", entries=ENTRIES, lr=0.1).train
+    forward = partial(torch.func.functional_call, model)
+    alone = train(forward, w, v, 1.0, batches)
+    plain = train(forward, v, w, 0.0, batches)
+    torch.testing.assert_close(alone.personal, plain.shared)
+    shared = train(forward, w, v, 0.0, batches)
+    torch.testing.assert_close(shared.personal, v)
+
+
+def test_nothing_grows_beyond_the_limit_or_without_a_position():
+    now, before = numbers(2, 4), numbers(2, 4, seed=1)
+    full = torch.ones(2, 4, dtype=torch.float64)
+    assert torch.equal(nk.fedselect_grow(now, before, full, entries=("weight",))[0], full)
+    assert torch.equal(nk.fedselect_grow(now, before, full, entries=("weight",), limit=1.0)[0], full)
+    assert not nk.fedselect_grow(now, before, full * 0, entries=("weight",), rate=0.0)[0].any()
+    with pytest.raises(ValueError, match="mask:weight must be 0 for shared and 1 for personal"):
+        nk.fedselect_grow(now, before, full / 2, entries=("weight",))
+
+
+def test_samples_of_a_covariance_without_full_rank():
+    x = numbers(2, 3)
+    found = nk.geometric_samples(x, torch.zeros(3, 3, dtype=torch.float64), numbers(2, 5, 3))
+    torch.testing.assert_close(found, x.unsqueeze(1).expand(2, 5, 3), rtol=0, atol=0.01)
+    wide = nk.geometric_samples(x, torch.ones(3, 3, dtype=torch.float64) * 1e9, numbers(2, 5, 3), jitter=1e-12)
+    assert wide.isfinite().all()
