@@ -139,6 +139,8 @@ import normkit.attention.softplus_attention as _softplus_attention
 import normkit.attention.tpe_2d as _tpe_2d
 import normkit.attention.transnormer as _transnormer
 import normkit.density.rational_quadratic_spline as _rational_quadratic_spline
+import normkit.federated.fedlabel_loss as _fedlabel_loss
+import normkit.federated.margin_log_loss as _margin_log_loss
 import normkit.gradient.adamp as _adamp
 import normkit.gradient.agc as _agc
 import normkit.gradient.blockwise_lr as _blockwise_lr
@@ -260,6 +262,11 @@ from normkit.density.mala import Energy, Walked
 from normkit.density.stochastic_flow_langevin import Overdamped, Underdamped
 from normkit.density.stochastic_flow_metropolis import Jumped
 from normkit.density.transport_quality import Quality
+from normkit.federated import stack as stack
+from normkit.federated.batchnorm_candidates import Candidates
+from normkit.federated.fedlabel_select import Selected
+from normkit.federated.norm_transfer import Transferred
+from normkit.federated.pooled_covariance import Pooled
 from normkit.gradient import param_groups as param_groups
 from normkit.gradient.adamp import Groups
 from normkit.inference import RejectionSampling as RejectionSampling
@@ -411,6 +418,7 @@ __all__ = [
     "FactorizedLayerNorm",
     "FakeLayerNorm",
     "FeatureNorm",
+    "FedLabelLoss",
     "FiLM",
     "FilterResponseNormAct2d",
     "FilterResponseNormTlu2d",
@@ -483,6 +491,7 @@ __all__ = [
     "LowRankAttention",
     "MTARDBalance",
     "MambaRMSNormGated",
+    "MarginLogLoss",
     "Match",
     "MeanOnlyBatchNorm",
     "MeanSubtractionNorm",
@@ -606,9 +615,12 @@ __all__ = [
     "alds_allocate",
     "alds_error",
     "answer_choice_normalization",
+    "apfl_alpha",
+    "apfl_step",
     "attention_entropy",
     "attention_separation",
     "ausuc",
+    "batchnorm_candidates",
     "bnpo",
     "calibrated_stacking",
     "card",
@@ -617,6 +629,8 @@ __all__ = [
     "chart_elbo",
     "chart_responsibility",
     "chart_step",
+    "classifier_norm_reset",
+    "classwise_average",
     "compare",
     "compositional_partial_correlation",
     "conditional_flow_matching",
@@ -636,9 +650,18 @@ __all__ = [
     "effective_learning_rate",
     "el2n",
     "farms",
+    "fedbn_average",
+    "fedlabel_aggregate",
+    "fedlabel_select",
+    "fedlaw",
+    "fedlaw_aggregate",
+    "fedselect_aggregate",
+    "fedselect_grow",
+    "fedselect_step",
     "filter_normalization",
     "fuse",
     "gaussian_normality_threshold",
+    "geometric_samples",
     "global_magnitude_pruning",
     "grand",
     "hubness",
@@ -658,6 +681,7 @@ __all__ = [
     "marginal_consistency",
     "method",
     "methods",
+    "norm_transfer",
     "normalized_logistic_gd",
     "ops",
     "ot_cfm",
@@ -671,6 +695,7 @@ __all__ = [
     "pit_entropy",
     "poincare_distance_matrix",
     "polar_decomposition",
+    "pooled_covariance",
     "preset",
     "principal_gradient",
     "projection_fraction",
@@ -685,6 +710,7 @@ __all__ = [
     "rotation_residual",
     "score_normalization",
     "snnk_exponential",
+    "stack",
     "statistics",
     "steered",
     "steering_loss",
@@ -1034,6 +1060,16 @@ def answer_choice_normalization(log_probs: Tensor, against: Tensor | None = None
     """Score each answer choice by its log-probability, less what it has without the question, by its length, or shared."""
     ...
 
+def apfl_alpha(*states: Tensor, entries: Sequence[str], lr: float, decay: float = 0.02) -> Tensor:
+    """Move a client's mixture of personal and shared model against its gradient, and keep it in [0, 1]."""
+    ...
+
+def apfl_step(
+    *states: Tensor, entries: Sequence[str], lr: float, alpha: float = 0.5, adapt: bool = False, mixing: str = "output"
+) -> tuple[Tensor, ...]:
+    """Train a shared and a personal model for a round, the personal one on the mixture of both."""
+    ...
+
 def attention_entropy(weights: Tensor, *, reduce: bool = True) -> Tensor:
     """Return the entropy of rows that sum to 1, in nats: (N, heads) means over the queries, or (N, heads, T)."""
     ...
@@ -1217,6 +1253,10 @@ class SyncBatchNorm(BatchNorm):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+def batchnorm_candidates(mean: Tensor, var: Tensor, count: Tensor, loss: Tensor) -> Candidates:
+    """Average the batch statistics of candidate models over devices, and pick the candidate of the least loss."""
+    ...
+
 class BatchNormLinearBounded(_batchnorm_linear_bounded.BatchNormLinearBounded):
     """Divide each feature by its length over the batch, next to an activation whose gain may fall with depth."""
     def __init__(
@@ -1375,6 +1415,14 @@ def chart_step(
     retraction: str = "project",
 ) -> Tensor:
     """Move a point towards a target along the manifold, in every chart, and average the results by the weights."""
+    ...
+
+def classifier_norm_reset(weight: Tensor, *, norm: float = 1.7) -> Tensor:
+    """Scale every row of a classifier to one length."""
+    ...
+
+def classwise_average(*states: Tensor, entries: Sequence[str]) -> tuple[Tensor, ...]:
+    """Average classifiers row by row, each client by its samples and by its share of that row's class."""
     ...
 
 class ColumnText(_column_text.ColumnText):
@@ -2004,6 +2052,66 @@ class FeatureNorm(_feature_norm.FeatureNorm):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+def fedbn_average(*states: Tensor, entries: Sequence[str], local: Sequence[str] = ...) -> tuple[Tensor, ...]:
+    """Average the clients' states by their sample counts, and leave each what is its own."""
+    ...
+
+def fedlabel_aggregate(*states: Tensor, entries: Sequence[str]) -> tuple[Tensor, ...]:
+    """Average what clients learned from labels, all alike, and from pseudo-labels, by their number; then both."""
+    ...
+
+class FedLabelLoss(_fedlabel_loss.FedLabelLoss):
+    """Lower the cross-entropy with pseudo-labels, and the distance from the model that was trained on labels."""
+    def __init__(
+        self,
+        threshold: float = 0.3,
+        measure: str = "variance",
+        temperature: float = 1.0,
+        pseudo_weight: float = 1.0,
+        consistency: float = 0.05,
+        *,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, strong: Tensor, plain: Tensor, received: Tensor, trained: Tensor) -> Tensor: ...
+
+def fedlabel_select(
+    received: Tensor, trained: Tensor, *, threshold: float = 0.3, measure: str = "variance", temperature: float = 1.0
+) -> Selected:
+    """Label each sample by whichever of two models is surer of it, if its largest probability is above a threshold."""
+    ...
+
+def fedlaw(
+    *states: Tensor,
+    entries: Sequence[str],
+    function: str = "exp",
+    optimizer: str = "adam",
+    lr: float = 0.01,
+    epochs: int = 20,
+) -> tuple[Tensor, ...]:
+    """Learn on the server's own data which clients count how much, and how far the sum of their states shrinks."""
+    ...
+
+def fedlaw_aggregate(*states: Tensor, entries: Sequence[str], function: str = "exp") -> tuple[Tensor, ...]:
+    """Sum the clients' states by shares, and shrink the sum; both are given by numbers that can be learned."""
+    ...
+
+def fedselect_aggregate(*states: Tensor, entries: Sequence[str], masked: Sequence[str]) -> tuple[Tensor, ...]:
+    """Average each position over the clients to which it is shared, and give it to these."""
+    ...
+
+def fedselect_grow(
+    *states: Tensor, entries: Sequence[str], rate: float = 0.25, limit: float = 0.8
+) -> tuple[Tensor, ...]:
+    """Make those shared weights personal that changed most since the last growth."""
+    ...
+
+def fedselect_step(
+    *states: Tensor, entries: Sequence[str], own: Sequence[bool], lr: float = 0.05
+) -> tuple[Tensor, ...]:
+    """Step along given gradients, each step on personal positions only or on shared ones only."""
+    ...
+
 class FiLM(_film.FiLM):
     """Scale and shift each channel by numbers made from the sample's condition."""
     def __init__(
@@ -2421,6 +2529,18 @@ class GeneralizedGaussianInit(_generalized_gaussian_init.GeneralizedGaussianInit
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, gamma: Tensor, sign: Tensor) -> Tensor: ...
+
+def geometric_samples(
+    features: Tensor,
+    covariance: Tensor,
+    noise: Tensor,
+    *,
+    scales: Sequence[float] | None = None,
+    largest: bool = True,
+    jitter: float = 1e-06,
+) -> Tensor:
+    """Draw samples around each feature vector with a covariance that came from all clients."""
+    ...
 
 class GhostBatchNorm(_ghost_batchnorm.GhostBatchNorm):
     """Cut the batch into small ghost batches and normalize each channel of each by its own mean and variance."""
@@ -3497,6 +3617,13 @@ def mano(logits: Tensor, *, p: float = 4, criterion: float | str = 0.0, threshol
     """Normalize logits row by row, and take the mean p-norm of all entries: it goes up with accuracy."""
     ...
 
+class MarginLogLoss(_margin_log_loss.MarginLogLoss):
+    """Add to the cross-entropy the logarithm of how sure the batch is of itself."""
+    def __init__(
+        self, weight: float = 0.03, *, device: torch.device | str | int | None = None, dtype: torch.dtype | None = None
+    ) -> None: ...
+    def __call__(self, logits: Tensor, target: Tensor) -> Tensor: ...
+
 def marginal_consistency(
     order: Tensor, index: Tensor, x: Tensor, log_p: Tensor, log_p_previous: Tensor, logits: Tensor
 ) -> Tensor:
@@ -3800,6 +3927,17 @@ class NormAwareLinear(_norm_aware_linear.NormAwareLinear):
     ) -> None: ...
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor: ...
 
+def norm_transfer(
+    features: Tensor,
+    global_weight: Tensor,
+    global_bias: Tensor,
+    local_weight: Tensor,
+    local_bias: Tensor,
+    count: Tensor,
+) -> Transferred:
+    """Multiply a shared classifier's rows by the lengths of a client's rows, and add the client's own logits."""
+    ...
+
 class NormalizeAndProject(_normalize_and_project.NormalizeAndProject):
     """Bring a weight back to the length that it had at the start."""
     def __init__(
@@ -4052,6 +4190,10 @@ class Polynormer(_polynormer.Polynormer):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+def pooled_covariance(mean: Tensor, covariance: Tensor, count: Tensor) -> Pooled:
+    """Join the clients' means and covariances into those of all their samples, exactly."""
+    ...
 
 class PostNorm(_post_norm.PostNorm):
     """Normalize the stream after each sublayer has been added to it."""
