@@ -1,0 +1,104 @@
+"""Coreference normalization: the written forms of one named entity brought to its fullest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from normkit.catalog import method
+from normkit.kinds import Text
+
+TITLES = frozenset(["mr", "mrs", "ms", "dr", "sir", "prof", "president", "senator"])
+SMALL = ("of", "the", "and", "for")
+POSSESSIVE = re.compile("['\u2019]s$")
+
+
+class Mention(NamedTuple):
+    """Where a mention is, its type, its words as they are compared, and its form without a possessive."""
+
+    start: int
+    end: int
+    type: str
+    key: tuple[str, ...]
+    form: str
+    tail: str
+
+
+@method(
+    "coreference-normalization",
+    paper="Supervised Topical Key Phrase Extraction of News Stories using Crowdsourcing, Light Filtering and "
+    "Co-reference Normalization (Marujo et al., 2012), arXiv 1306.4886",
+    shape="",
+    provenance="there is no code, and only the abstract could be read: the rule is this library's",
+)
+class CoreferenceNormalization(Text):
+    """Write every mention of a named entity in the longest form that the text has for it.
+
+    Before key phrases are extracted or names counted, behind any recognizer of named entities. A mention may take the
+    form of another of its type if their words are the same, or are a part of the other's in a row, or if it is one
+    word, the initials of the other's. It takes the largest such form, by words, then characters, then place, and from
+    there once more the largest that holds that. Titles, case and possessives do not count. Two people of one surname
+    in a story become one.
+
+    ``method(text, mentions)``: mentions (start, end, type), in code points; gives text, every mention in its canonical
+    form, and canonical, that of each mention. A mention that starts inside an earlier one stays as it is.
+
+    Marujo et al., 2012, arXiv 1306.4886.
+    """
+
+    calls = {"__call__": ("Mr. Lee met Ann Lee's sister.", [[0, 7, "PER"], [12, 21, "PER"]])}
+
+    def __call__(self, text: str, mentions: Sequence[tuple[int, int, str]]) -> dict[str, Any]:
+        """Return the text and the canonical forms."""
+        for start, end, _ in mentions:
+            if not 0 <= start <= end <= len(text):
+                raise ValueError(f"CoreferenceNormalization: mentions must lie in the text, not from {start} to {end}")
+        found = [_read(text, *mention) for mention in mentions]
+        forms = [_canonical(place, found) for place in range(len(found))]
+        return {"text": _replaced(text, found, forms), "canonical": forms}
+
+
+def _read(text: str, start: int, end: int, kind: str) -> Mention:
+    said = text[start:end]
+    tail = POSSESSIVE.search(said)
+    words = [word for word in (word.strip(".,").casefold() for word in said.split()) if word]
+    while len(words) > 1 and words[0] in TITLES:
+        words = words[1:]
+    key = tuple(POSSESSIVE.sub("", word) for word in words)
+    return Mention(start, end, kind, key, POSSESSIVE.sub("", said), tail[0] if tail else "")
+
+
+def _size(place: int, found: list[Mention]) -> tuple[int, int, int]:
+    return len(found[place].key), len(found[place].form), -place
+
+
+def _canonical(place: int, found: list[Mention]) -> str:
+    alike = [other for other, mention in enumerate(found) if mention.type == found[place].type]
+    own = found[place].key
+    may = [other for other in alike if _part(own, found[other].key) or _initials(own, found[other].key)]
+    first = max([place, *may], key=lambda other: _size(other, found))
+    holding = [other for other in alike if _part(found[first].key, found[other].key)]
+    return found[max([first, *holding], key=lambda other: _size(other, found))].form
+
+
+def _part(own: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Whether words stand in others in a row; none stand nowhere but in none."""
+    if not own:
+        return not other
+    return any(other[at : at + len(own)] == own for at in range(len(other) - len(own) + 1))
+
+
+def _initials(own: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    if len(own) != 1 or len(other) < 2:
+        return False
+    return own[0].replace(".", "") == "".join(word[:1] for word in other if word not in SMALL) != ""
+
+
+def _replaced(text: str, found: list[Mention], forms: list[str]) -> str:
+    parts, done = [], 0
+    for mention, form in sorted(zip(found, forms, strict=True), key=lambda pair: pair[0].start):
+        if mention.start >= done:
+            parts += [text[done : mention.start], form, mention.tail]
+            done = mention.end
+    return "".join([*parts, text[done:]])
