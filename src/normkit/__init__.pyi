@@ -202,13 +202,19 @@ import normkit.residual.tleg_layernorm as _tleg_layernorm
 import normkit.residual.widenet as _widenet
 import normkit.text.candidates.alias_normalization as _alias_normalization
 import normkit.text.candidates.candidate_ensemble as _candidate_ensemble
+import normkit.text.candidates.ngram_candidates as _ngram_candidates
 import normkit.text.decide.lexical_decision as _lexical_decision
 import normkit.text.decide.nil_decision as _nil_decision
 import normkit.text.measures.lexical_evaluation as _lexical_evaluation
 import normkit.text.measures.retrieval_measures as _retrieval_measures
+import normkit.text.rewrite.coreference_normalization as _coreference_normalization
+import normkit.text.rewrite.homophone_normalization as _homophone_normalization
 import normkit.text.rewrite.symbolic_forest as _symbolic_forest
 import normkit.text.tables.column_text as _column_text
 import normkit.text.tables.header_paths as _header_paths
+import normkit.text.tables.table_normalization as _table_normalization
+import normkit.text.training.calibration_set as _calibration_set
+import normkit.text.training.typo_noise as _typo_noise
 import normkit.transformer.transformer_layer as _transformer_layer
 import normkit.weight.alds_decompose as _alds_decompose
 import normkit.weight.alpha_dropout as _alpha_dropout
@@ -373,12 +379,14 @@ __all__ = [
     "CEMAFilter",
     "CRMSNorm",
     "CSNorm",
+    "CalibrationSet",
     "CandidateEnsemble",
     "Card",
     "ColumnText",
     "ConR",
     "Conda",
     "ConditionalBatchNorm",
+    "CoreferenceNormalization",
     "CosineNorm",
     "CrossInitialization",
     "CrossModalAdaIN",
@@ -458,6 +466,7 @@ __all__ = [
     "GroupedRMSNorm",
     "HCalibration",
     "HeaderPaths",
+    "HomophoneNormalization",
     "HybridNorm",
     "HyperbolicContrastive",
     "HypersphericalHead",
@@ -512,6 +521,7 @@ __all__ = [
     "NGPTWeights",
     "NearestMean",
     "NemotronLayerNorm1P",
+    "NgramCandidates",
     "NilDecision",
     "NorMuon",
     "Norm",
@@ -594,12 +604,14 @@ __all__ = [
     "T5LayerNorm",
     "TLEGLayerNorm",
     "TLEGLinear",
+    "TableNormalization",
     "TensorMinMaxNorm",
     "TestBatchRenorm",
     "Text",
     "TransNormer",
     "Transform",
     "TransformerLayer",
+    "TypoNoise",
     "UnifiedNorm",
     "WDScaling",
     "WassersteinInitRegularizer",
@@ -1330,6 +1342,10 @@ def calibrated_stacking(scores: Tensor, seen: Tensor, *, gamma: float | None) ->
     """Subtract a constant from the scores of the classes that were seen in training."""
     ...
 
+class CalibrationSet(_calibration_set.CalibrationSet):
+    """Choose, among outputs of a model that a metric has scored, those it is calibrated on."""
+    def __init__(self) -> None: ...
+
 class CandidateEnsemble(_candidate_ensemble.CandidateEnsemble):
     """Join the candidates of several sources, each id with the largest of its weighted scores."""
     def __init__(self, generators: Mapping[str, Mapping[str, float]]) -> None: ...
@@ -1505,6 +1521,10 @@ class ConR(_conr.ConR):
     def __call__(
         self, features: Tensor, target: Tensor, prediction: Tensor, weights: Tensor | None = None
     ) -> Tensor: ...
+
+class CoreferenceNormalization(_coreference_normalization.CoreferenceNormalization):
+    """Write every mention of a named entity in the longest form that the text has for it."""
+    def __init__(self) -> None: ...
 
 class CosineNorm(_cosine_norm.CosineNorm):
     """Take the cosine between the input and each row of the weight, in the place of their product."""
@@ -2843,6 +2863,10 @@ class HeaderPaths(_header_paths.HeaderPaths):
     """Write each row, and each column, of a table with nested headers as one text that names the whole path."""
     def __init__(self, top: int = 1, left: int = 1) -> None: ...
 
+class HomophoneNormalization(_homophone_normalization.HomophoneNormalization):
+    """Write letters of the Ge'ez script that sound alike as one of them."""
+    def __init__(self, language: str = "am", level: str = "homophone") -> None: ...
+
 def hubness(similarity: Tensor, *, top: int = 10) -> Hubness:
     """Count how often each item is among the best of a query, and measure how skewed the counts are."""
     ...
@@ -3895,6 +3919,10 @@ class NGPTWeights(_ngpt_weights.NGPTWeights):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, raw: Tensor) -> Tensor: ...
+
+class NgramCandidates(_ngram_candidates.NgramCandidates):
+    """Find the ids whose names share the most, and the rarest, triples of letters with a mention."""
+    def __init__(self, k: int = 100, min_df: int = 10, threshold: float = 0.0) -> None: ...
 
 class NilDecision(_nil_decision.NilDecision):
     """Sort a mention's candidates by softmax of their logits; the last place may stand for none of them."""
@@ -5670,6 +5698,10 @@ class SymbolicForest(_symbolic_forest.SymbolicForest):
     """Cut a text at the variants of known words, longest first, and put each word's representative there."""
     def __init__(self, entries: Sequence[tuple[str, str, Sequence[str]]]) -> None: ...
 
+class TableNormalization(_table_normalization.TableNormalization):
+    """Bring the header and the cells of a table into a form that SQL can ask, and take it apart for a language model."""
+    def __init__(self) -> None: ...
+
 def tail_index(x: Tensor, *, method: str = "hill") -> Tensor:
     """Estimate the index of a tail from the k largest values, for each k."""
     ...
@@ -5829,6 +5861,10 @@ class TransNormer(_transnormer.TransNormer):
 def transport_quality(log_weight: Tensor, log_weight_target: Tensor) -> Quality:
     """Tell from importance weights how often a chain would move, and how many of its samples count."""
     ...
+
+class TypoNoise(_typo_noise.TypoNoise):
+    """Make one typing error in a word: a letter repeated, left out, swapped, changed for a neighbour's, or put in."""
+    def __init__(self) -> None: ...
 
 class UnifiedNorm(_unifiednorm.UnifiedNorm):
     """Divide each feature by the geometric mean of its last few batches' mean squares."""
