@@ -209,11 +209,13 @@ import normkit.text.measures.lexical_evaluation as _lexical_evaluation
 import normkit.text.measures.retrieval_measures as _retrieval_measures
 import normkit.text.rewrite.coreference_normalization as _coreference_normalization
 import normkit.text.rewrite.homophone_normalization as _homophone_normalization
+import normkit.text.rewrite.lithuanian_numerals as _lithuanian_numerals
 import normkit.text.rewrite.symbolic_forest as _symbolic_forest
 import normkit.text.tables.column_text as _column_text
 import normkit.text.tables.header_paths as _header_paths
 import normkit.text.tables.table_normalization as _table_normalization
 import normkit.text.training.calibration_set as _calibration_set
+import normkit.text.training.character_alignment as _character_alignment
 import normkit.text.training.typo_noise as _typo_noise
 import normkit.transformer.transformer_layer as _transformer_layer
 import normkit.weight.alds_decompose as _alds_decompose
@@ -382,6 +384,7 @@ __all__ = [
     "CalibrationSet",
     "CandidateEnsemble",
     "Card",
+    "CharacterAlignment",
     "ColumnText",
     "ConR",
     "Conda",
@@ -493,6 +496,7 @@ __all__ = [
     "LigerAttention",
     "Lightning",
     "LinEAS",
+    "LithuanianNumerals",
     "Llama4TextL2Norm",
     "LlamaRMSNorm",
     "LocalResponseNorm",
@@ -1393,6 +1397,10 @@ def cema_loss(
 ) -> Tensor:
     """Add the entropy of a model at test time to its divergence from a teacher and from the teacher's choice."""
     ...
+
+class CharacterAlignment(_character_alignment.CharacterAlignment):
+    """Align words letter by letter, count which letters stand for which, and write clean text with the wrong ones."""
+    def __init__(self, match: float = 1, mismatch: float = -1, gap: float = -1, filler: str = "▁") -> None: ...
 
 def chart_elbo(
     x: Tensor,
@@ -3558,6 +3566,10 @@ class LinEAS(_lineas.LinEAS):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+class LithuanianNumerals(_lithuanian_numerals.LithuanianNumerals):
+    """Write numbers, dates and times in Lithuanian words, bent as the sentence asks."""
+    def __init__(self) -> None: ...
 
 def local_dimension(data: Tensor, reference: Tensor, *, k: int = 20, estimator: str = "moments") -> Tensor:
     """Estimate how fast the number of neighbours grows with their distance, around each point."""
