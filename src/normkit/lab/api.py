@@ -67,7 +67,7 @@ def compare(
     >>> from normkit.lab.api import compare
     >>> compare(norms=["layernorm"], seed=3)
     Traceback (most recent call last):
-    TypeError: compare() has no argument 'seed'; did you mean 'seeds'?
+    TypeError: compare() has no argument 'seed'; did you mean 'seeds' or 'sharded' or 'seconds'?
 
     Args:
         norms: norms of the catalogue, with arguments after a colon: ``"groupnorm:num_groups=4"``; ``"original"`` leaves

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -106,5 +107,10 @@ NUMBERS: dict[str, Callable[[Tensor, Shape, torch.Generator], Tensor]] = {
 
 def draw(shape: Shape, numbers: str = "normal", seed: int = 0) -> Tensor:
     """Draw one input, in float64."""
+    return _drawn(shape, numbers, seed).clone()  # a module may write into what it is given
+
+
+@lru_cache(maxsize=128)
+def _drawn(shape: Shape, numbers: str, seed: int) -> Tensor:
     g = torch.Generator().manual_seed(seed)
     return NUMBERS[numbers](_randn(shape.sizes, g), shape, g)

@@ -186,7 +186,7 @@ def _may_be(module: nn.Module) -> bool:
     if is_model(module) or type(module).forward is nn.Module.forward:
         return False
     needed, _ = specimen.further(module)
-    return needed <= 1
+    return needed == 0 or (needed == 1 and any(True for _ in module.parameters()))
 
 
 def _looks_so(module: nn.Module) -> bool:

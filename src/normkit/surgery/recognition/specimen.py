@@ -21,6 +21,7 @@ HOOKS = (
     "_backward_hooks",
     "_backward_pre_hooks",
 )
+EVERY = frozenset(vars(nn.Module()))
 SPREAD = 1e5  # how much larger parameters are drawn to find what is cut off
 
 
@@ -114,7 +115,7 @@ def plain(module: nn.Module) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, part in module.named_modules():
         for key, value in vars(part).items():
-            if key not in nn.Module().__dict__ and isinstance(value, kinds):
+            if key not in EVERY and isinstance(value, kinds):
                 found[f"{name}.{key}"] = repr(value)
             elif torch.is_tensor(value):
                 found[f"{name}.{key}"] = (str(value.dtype), value.tolist() if value.numel() < 1e6 else id(value))
