@@ -53,10 +53,20 @@ def _ball(shape, generator):
     return drawn / (1 + drawn.norm(dim=-1, keepdim=True))
 
 
+def _sphere(shape, generator):
+    return torch.nn.functional.normalize(_normal(shape, generator), dim=-1)
+
+
+def _correlation(shape, generator):
+    vectors = _sphere((shape[0], shape[0] + 1), generator)
+    return vectors @ vectors.mT
+
+
 # what the numbers of a tensor are -> how they are drawn
 DRAWN: dict[str, Callable[[tuple[int, ...], torch.Generator | None], Tensor]] = {
     "": _normal,
     "bool": lambda shape, generator: torch.rand(shape, generator=generator) < 0.3,
+    "correlation": _correlation,
     "mask": lambda shape, generator: (torch.rand(shape, generator=generator) < 0.6).double(),
     "permutation": _permutation,
     "ball": _ball,
@@ -64,6 +74,7 @@ DRAWN: dict[str, Callable[[tuple[int, ...], torch.Generator | None], Tensor]] = 
     "frame": lambda shape, generator: torch.linalg.qr(_normal(shape, generator))[0],
     "oriented": _oriented,
     "simplex": lambda shape, generator: torch.softmax(_normal(shape, generator), -1),
+    "sphere": _sphere,
     "unit": _uniform,
 }
 

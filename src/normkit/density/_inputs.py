@@ -1,12 +1,14 @@
-"""What the methods of this room share: inputs in the accurate type, Gaussian densities, energies and their forces."""
+"""What the methods of this room share: accurate inputs, Gaussian densities, energies, forces and layers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from normkit import check
 from normkit.statistics import accurate
@@ -27,6 +29,25 @@ def gaussian(x: Tensor, mean: Tensor | float, scale: Tensor | float) -> Tensor:
     return -((x - mean).square().sum(-1) / scale.square() / 2 + x.shape[-1] * (scale.log() + math.log(2 * math.pi) / 2))
 
 
+@dataclass(frozen=True)
+class DoubleWell:
+    """The energy a d + b d^2 + c d^4 + |rest|^2 / 2, d the first coordinate."""
+
+    a: float
+    b: float
+    c: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the energy of each sample."""
+        d = x[..., 0]
+        return self.a * d + self.b * d.square() + self.c * d.square().square() + x[..., 1:].square().sum(-1) / 2
+
+    def force(self, x: Tensor) -> Tensor:
+        """Return minus the gradient of the energy."""
+        d = x[..., :1]
+        return -torch.cat([self.a + 2 * self.b * d + 4 * self.c * d * d.square(), x[..., 1:]], -1)
+
+
 def energy_of(owner: object, energy: str | Energy, coefficients: Sequence[float] | None) -> Energy:
     """Return the energy that a name or a callable of the user's stands for."""
     if callable(energy):
@@ -34,13 +55,7 @@ def energy_of(owner: object, energy: str | Energy, coefficients: Sequence[float]
             raise ValueError(f"{check.whose(owner)}: coefficients are of energy='double-well', not of a callable's")
         return energy
     check.choice(owner, "energy", energy, ("double-well",))
-    a, b, c = (0.0, -4.0, 1.0) if coefficients is None else _three(owner, coefficients)
-
-    def double_well(x: Tensor) -> Tensor:
-        d = x[..., 0]
-        return a * d + b * d.square() + c * d.square().square() + x[..., 1:].square().sum(-1) / 2
-
-    return double_well
+    return DoubleWell(*((0.0, -4.0, 1.0) if coefficients is None else _three(owner, coefficients)))
 
 
 def _three(owner: object, coefficients: Sequence[float]) -> list[float]:
@@ -51,4 +66,18 @@ def _three(owner: object, coefficients: Sequence[float]) -> list[float]:
 
 def force(energy: Energy, x: Tensor) -> Tensor:
     """The force -d energy / dx of each sample, itself differentiable."""
+    if isinstance(energy, DoubleWell):
+        return energy.force(x)
     return -torch.func.grad(lambda x: energy(x).sum())(x)
+
+
+def linear(x: Tensor, layer: nn.Linear) -> Tensor:
+    """A linear layer in the type of ``x``."""
+    return F.linear(x, layer.weight.to(x.dtype), None if layer.bias is None else layer.bias.to(x.dtype))
+
+
+def layer_norm(x: Tensor, layer: nn.LayerNorm) -> Tensor:
+    """A layer norm in the type of ``x``."""
+    off = x - x.mean(-1, keepdim=True)  # as a formula: the third derivatives of torch's own kernel are off
+    scaled = off * (off.square().mean(-1, keepdim=True) + layer.eps).rsqrt()
+    return scaled * layer.weight.to(x.dtype) + layer.bias.to(x.dtype)

@@ -71,14 +71,16 @@ def mala(
     chances = reals(NAME, "uniform", uniform, (steps, len(x)), x)
     accepted = []
     for draw, chance in zip(draws, chances, strict=True):
-        state, move = _step(lambda x: plain(x) / temperature, state, draw, chance, h)
+        state, move = _step(plain, temperature, state, draw, chance, h)
         accepted.append(move)
     return Walked(state.to(x.dtype), torch.stack(accepted).to(x.dtype))
 
 
-def _step(energy: Energy, x: Tensor, noise: Tensor, uniform: Tensor, h: float) -> tuple[Tensor, Tensor]:
-    there = x + h * force(energy, x) + (2 * h) ** 0.5 * noise
+def _step(
+    energy: Energy, temperature: float, x: Tensor, noise: Tensor, uniform: Tensor, h: float
+) -> tuple[Tensor, Tensor]:
+    there = x + h * force(energy, x) / temperature + (2 * h) ** 0.5 * noise
     forth = -(2 * h * noise.square()).sum(1) / (4 * h)
-    back = -(x - there - h * force(energy, there)).square().sum(1) / (4 * h)
-    move = uniform.log() < energy(x) - energy(there) + back - forth
+    back = -(x - there - h * force(energy, there) / temperature).square().sum(1) / (4 * h)
+    move = uniform.log() < (energy(x) - energy(there)) / temperature + back - forth
     return torch.where(move.unsqueeze(1), there, x), move

@@ -125,11 +125,14 @@ class Loss(Method):
 
 
 class Transform(Method):
-    """An invertible map: ``forward`` and ``inverse`` return the image and the log-determinant of their Jacobian."""
+    """An invertible map: ``forward`` returns the image and the log-determinant of its Jacobian, ``inverse`` the input.
+
+    An ``inverse`` that also returns the log-determinant of its own returns both.
+    """
 
     kind = TRANSFORM
     forward: Callable[..., tuple[Tensor, Tensor]]
-    inverse: Callable[..., tuple[Tensor, Tensor]]
+    inverse: Callable[..., Tensor | tuple[Tensor, Tensor]]
 
 
 def _take_device_and_dtype(cls: type[nn.Module], called: Mapping[str, str]) -> None:
