@@ -1,6 +1,6 @@
 """Every normalization method of deep learning in one place. Made by tools/stub.py from the catalogue."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, overload
 
 import torch
@@ -138,7 +138,25 @@ import normkit.attention.softmax_free as _softmax_free
 import normkit.attention.softplus_attention as _softplus_attention
 import normkit.attention.tpe_2d as _tpe_2d
 import normkit.attention.transnormer as _transnormer
+import normkit.density.cinc_conv as _cinc_conv
+import normkit.density.circle_moebius as _circle_moebius
+import normkit.density.cnf as _cnf
+import normkit.density.data_mollification as _data_mollification
+import normkit.density.dependent_data_likelihood as _dependent_data_likelihood
+import normkit.density.double_moebius as _double_moebius
+import normkit.density.ebflow as _ebflow
+import normkit.density.ferumal_coupling as _ferumal_coupling
+import normkit.density.free_form_flow as _free_form_flow
+import normkit.density.jet_coupling as _jet_coupling
+import normkit.density.nanoflow as _nanoflow
+import normkit.density.neutra as _neutra
+import normkit.density.path_gradient_loss as _path_gradient_loss
 import normkit.density.rational_quadratic_spline as _rational_quadratic_spline
+import normkit.density.smooth_mixture as _smooth_mixture
+import normkit.density.tail_adaptive_base as _tail_adaptive_base
+import normkit.density.tail_lu as _tail_lu
+import normkit.density.tarflow_block as _tarflow_block
+import normkit.density.to_flow as _to_flow
 import normkit.federated.fedlabel_loss as _fedlabel_loss
 import normkit.federated.margin_log_loss as _margin_log_loss
 import normkit.gradient.adamp as _adamp
@@ -267,6 +285,7 @@ from normkit.density.dgfs_transition import Transition
 from normkit.density.imh_step import Moved
 from normkit.density.isir_step import Chosen
 from normkit.density.mala import Energy, Walked
+from normkit.density.neutra import Pulled
 from normkit.density.stochastic_flow_langevin import Overdamped, Underdamped
 from normkit.density.stochastic_flow_metropolis import Jumped
 from normkit.density.transport_quality import Quality
@@ -321,6 +340,7 @@ __version__: str
 __all__ = [
     "AFKAN",
     "AGC",
+    "CNF",
     "ELN",
     "FADE",
     "FIN",
@@ -379,12 +399,14 @@ __all__ = [
     "BroadcastResidual",
     "CCNorm",
     "CEMAFilter",
+    "CInCConv",
     "CRMSNorm",
     "CSNorm",
     "CalibrationSet",
     "CandidateEnsemble",
     "Card",
     "CharacterAlignment",
+    "CircleMoebius",
     "ColumnText",
     "ConR",
     "Conda",
@@ -393,21 +415,25 @@ __all__ = [
     "CosineNorm",
     "CrossInitialization",
     "CrossModalAdaIN",
+    "DataMollification",
     "Decoder",
     "DecorrelatedBatchNorm",
     "DeepNorm",
     "DeepseekV3RMSNorm",
     "DeltaL",
     "DensityNormalizedEdgeLoss",
+    "DependentDataLikelihood",
     "DepthScaledSandwich",
     "Derf",
     "DiffGroupNorm",
     "Differential",
     "DifferentialIntegral",
     "DivisiveNorm",
+    "DoubleMoebius",
     "DualNorm",
     "DyT",
     "DynamicTanh",
+    "EBFlow",
     "Encoder",
     "EncoderDecoder",
     "EquiangularBasis",
@@ -430,6 +456,7 @@ __all__ = [
     "FakeLayerNorm",
     "FeatureNorm",
     "FedLabelLoss",
+    "FerumalCoupling",
     "FiLM",
     "FilterResponseNormAct2d",
     "FilterResponseNormTlu2d",
@@ -439,6 +466,7 @@ __all__ = [
     "FixupResidual",
     "FlowAttention",
     "Fourier",
+    "FreeFormFlow",
     "FrozenBatchNorm",
     "FrozenBatchNorm2d",
     "FusedRMSNormGated",
@@ -481,6 +509,7 @@ __all__ = [
     "InstanceNorm3d",
     "InstanceNormPlacement",
     "IterNorm",
+    "JetCoupling",
     "L1BatchNorm",
     "L1LayerNorm",
     "L2FeatureNorm",
@@ -523,8 +552,10 @@ __all__ = [
     "NDLoss",
     "NFBlock",
     "NGPTWeights",
+    "NanoFlow",
     "NearestMean",
     "NemotronLayerNorm1P",
+    "NeuTra",
     "NgramCandidates",
     "NilDecision",
     "NorMuon",
@@ -540,6 +571,7 @@ __all__ = [
     "PCNorm",
     "PairNorm",
     "Parametrization",
+    "PathGradientLoss",
     "PeriNorm",
     "PixelNorm",
     "Placement",
@@ -588,6 +620,7 @@ __all__ = [
     "SimplexClassifier",
     "SinkGD",
     "SkipInit",
+    "SmoothMixture",
     "Softmax",
     "SoftmaxFree",
     "SoftplusAttention",
@@ -608,7 +641,11 @@ __all__ = [
     "T5LayerNorm",
     "TLEGLayerNorm",
     "TLEGLinear",
+    "TOFlow",
     "TableNormalization",
+    "TailAdaptiveBase",
+    "TailLU",
+    "TarFlowBlock",
     "TensorMinMaxNorm",
     "TestBatchRenorm",
     "Text",
@@ -1441,6 +1478,26 @@ def chart_step(
     """Move a point towards a target along the manifold, in every chart, and average the results by the weights."""
     ...
 
+class CInCConv(_cinc_conv.CInCConv):
+    """Convolve an image so that each pixel sees only those before it, and itself triangularly."""
+    def __init__(
+        self,
+        channels: int,
+        kernel_size: int | tuple[int, int] = 3,
+        *,
+        order: str = "TL",
+        unit_diagonal: bool = True,
+        bias: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]: ...
+
+class CircleMoebius(_circle_moebius.CircleMoebius):
+    """Crowd angles about a point of the circle, smoothly."""
+    def __init__(self, *, device: torch.device | str | int | None = None, dtype: torch.dtype | None = None) -> None: ...
+    def __call__(self, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]: ...
+
 def classifier_norm_reset(weight: Tensor, *, norm: float = 1.7) -> Tensor:
     """Scale every row of a classifier to one length."""
     ...
@@ -1448,6 +1505,23 @@ def classifier_norm_reset(weight: Tensor, *, norm: float = 1.7) -> Tensor:
 def classwise_average(*states: Tensor, entries: Sequence[str]) -> tuple[Tensor, ...]:
     """Average classifiers row by row, each client by its samples and by its share of that row's class."""
     ...
+
+class CNF(_cnf.CNF):
+    """Carry each sample along a velocity field, and sum up how much the field thins the density out."""
+    def __init__(
+        self,
+        dim: int,
+        *,
+        hidden: int = 64,
+        method: str = "rk4",
+        steps: int = 8,
+        end_time: float = 1.0,
+        adjoint: bool = False,
+        field: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]: ...
 
 class ColumnText(_column_text.ColumnText):
     """Write a column as its name, the number and lengths of its distinct values, and the values, frequent ones first."""
@@ -1595,6 +1669,21 @@ class CSNorm(_csnorm.CSNorm):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+class DataMollification(_data_mollification.DataMollification):
+    """Mix data with noise, all noise at the first iteration and none from the last on."""
+    def __init__(
+        self,
+        iterations: int,
+        *,
+        start: float = 0,
+        end: float = 3,
+        tau: float = 0.7,
+        clip_min: float = 1e-09,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, noise: Tensor, iteration: Tensor | int) -> Tensor: ...
+
 class DecorrelatedBatchNorm(_decorrelated_batchnorm.DecorrelatedBatchNorm):
     """Center the channels on the batch's mean and turn and scale each group of them so that its covariance is one."""
     def __init__(
@@ -1655,6 +1744,13 @@ class DensityNormalizedEdgeLoss(_density_normalized_edge_loss.DensityNormalizedE
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, logits: Tensor, target: Tensor) -> Tensor: ...
+
+class DependentDataLikelihood(_dependent_data_likelihood.DependentDataLikelihood):
+    """Return the joint log density of latents whose samples are correlated as given."""
+    def __init__(
+        self, dim: int, *, device: torch.device | str | int | None = None, dtype: torch.dtype | None = None
+    ) -> None: ...
+    def __call__(self, z: Tensor, relatedness: Tensor) -> Tensor: ...
 
 class DepthScaledSandwich(_depth_scaled_sandwich.DepthScaledSandwich):
     """Normalize what each sublayer reads and writes; the written share starts at a constant over the root of the depth."""
@@ -1767,6 +1863,11 @@ class DivisiveNorm(_divisive_norm.DivisiveNorm):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+class DoubleMoebius(_double_moebius.DoubleMoebius):
+    """Move points of the unit sphere towards a direction and its opposite alike."""
+    def __init__(self, *, device: torch.device | str | int | None = None, dtype: torch.dtype | None = None) -> None: ...
+    def __call__(self, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]: ...
+
 def drm_adaptation_loss(logits: Tensor, *, label: str = "own", threshold: float = 0.25, gamma: float = 1.0) -> Tensor:
     """Sum over heads the cross-entropy to pseudo-labels, on the samples whose label is sure enough."""
     ...
@@ -1835,6 +1936,22 @@ class DyT(_dyt.DyT):
     def __call__(self, x: Tensor) -> Tensor: ...
 
 DynamicTanh = DyT
+
+class EBFlow(_ebflow.EBFlow):
+    """Match the score of a flow of linear layers and monotone curves to the data's."""
+    def __init__(
+        self,
+        dim: int,
+        *,
+        layers: int = 2,
+        slope: float = 0.3,
+        objective: str = "ssm",
+        std: float = 0.1,
+        eps: float = 0.1,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, probe: Tensor | None = None) -> Tensor: ...
 
 def effective_learning_rate(
     weight: Tensor, grad: Tensor, *, lr: float, optimizer: str = "sgd", weight_decay: float = 0.0
@@ -2140,6 +2257,19 @@ def fedselect_step(
     """Step along given gradients, each step on personal positions only or on shared ones only."""
     ...
 
+class FerumalCoupling(_ferumal_coupling.FerumalCoupling):
+    """Scale and shift half of the coordinates by functions of the other half, each a sum of kernels."""
+    def __init__(
+        self,
+        dim: int,
+        *,
+        num_points: int,
+        kernel: str = "squared-exponential",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]: ...
+
 class FiLM(_film.FiLM):
     """Scale and shift each channel by numbers made from the sample's condition."""
     def __init__(
@@ -2246,6 +2376,23 @@ class Fourier(_fourier.Fourier):
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, pos: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor: ...
+
+class FreeFormFlow(_free_form_flow.FreeFormFlow):
+    """Train an encoder f and a decoder g as a flow: likelihood by probes of both, and reconstruction."""
+    def __init__(
+        self,
+        dim: int,
+        *,
+        latent: int,
+        hidden: int = 64,
+        beta: float = 10.0,
+        probes: int = 1,
+        encode: Callable[[Tensor], Tensor] | None = None,
+        decode: Callable[[Tensor], Tensor] | None = None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, probes: Tensor | None = None) -> Tensor: ...
 
 class FRN(_frn.FRN):
     """Divide each channel of each sample by its root mean square over space, then cut it off at a learned threshold."""
@@ -3184,6 +3331,25 @@ class IterNorm(_iternorm.IterNorm):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+class JetCoupling(_jet_coupling.JetCoupling):
+    """Scale and shift one half of an image's patches by a plain transformer that sees the other half."""
+    def __init__(
+        self,
+        dim: int,
+        *,
+        num_tokens: int,
+        kind: str = "channels",
+        emb_dim: int = 256,
+        depth: int = 1,
+        num_heads: int = 4,
+        scale_factor: float = 2.0,
+        grid: tuple[int, int] | None = None,
+        inverted: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]: ...
+
 class L1BatchNorm(_l1_batchnorm.L1BatchNorm):
     """Center each channel on the batch's mean and divide it by the batch's mean absolute deviation."""
     def __init__(
@@ -3858,6 +4024,24 @@ class Muon(_muon.Muon):
         foreach: bool | None = None,
     ) -> None: ...
 
+class NanoFlow(_nanoflow.NanoFlow):
+    """Chain couplings of images that share one network, so that depth costs few parameters."""
+    def __init__(
+        self,
+        channels: int,
+        *,
+        hidden: int,
+        num_flows: int,
+        embedding_channels: int,
+        height: int,
+        width: int,
+        coupling: str = "affine",
+        layers: int = 6,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]: ...
+
 class NDLoss(_nd_loss.NDLoss):
     """Turn the student's features to their class's center of the teacher, and lengthen those that are too short."""
     def __init__(
@@ -3883,6 +4067,20 @@ class NearestMean(_nearest_mean.NearestMean):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, features: Tensor) -> Tensor: ...
+
+class NeuTra(_neutra.NeuTra):
+    """Pull a target back to the latent space of a flow, for any local sampler to walk there."""
+    def __init__(
+        self,
+        flow: int | nn.Module,
+        *,
+        energy: str | Energy,
+        temperature: float = 1.0,
+        coefficients: Sequence[float] | None = None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, z: Tensor) -> Pulled: ...
 
 class NFBlock(_nf_block.NFBlock):
     """Add a bottleneck of standardized convolutions to the stream, scaled so that its variance is known."""
@@ -4118,6 +4316,21 @@ def panda_operation_norm(previous: Tensor, sums: Tensor, counts: Tensor) -> Tens
 def panda_path_probability(norms: Tensor, *, tau: float = 0.5) -> Tensor:
     """Return the probability to draw each operation of an edge: its gradient's share, mixed with an equal one."""
     ...
+
+class PathGradientLoss(_path_gradient_loss.PathGradientLoss):
+    """Estimate the divergence of a flow and a target, with a gradient that vanishes where they are one."""
+    def __init__(
+        self,
+        dim: int,
+        *,
+        estimator: str = "path",
+        energy: str | Energy | None = None,
+        coefficients: Sequence[float] | None = None,
+        flow: nn.Module | None = None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, samples: Tensor) -> Tensor: ...
 
 def pcb_merge(
     task_vectors: Tensor, *, ratio: float = 0.1, scale: float | Sequence[float] = 1.0, variant: str = "paper"
@@ -5364,6 +5577,22 @@ class SkipInit(_skipinit.SkipInit):
     ) -> None: ...
     def __call__(self, x: Tensor, **arguments: Any) -> Tensor: ...
 
+class SmoothMixture(_smooth_mixture.SmoothMixture):
+    """Bend each number of [0, 1] by a mixture of smooth steps."""
+    def __init__(
+        self,
+        components: int,
+        *,
+        periodic: bool = True,
+        ramp: str = "type1",
+        min_density: float = 1e-06,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(
+        self, x: Tensor, mean: Tensor, log_scale: Tensor, alpha: Tensor, logits: Tensor
+    ) -> tuple[Tensor, Tensor]: ...
+
 def snnk_exponential(
     x: Tensor, projection: Tensor, scale: Tensor, gain: Tensor, *, normalize: bool = False, radius: float | None = None
 ) -> Tensor:
@@ -5714,9 +5943,34 @@ class TableNormalization(_table_normalization.TableNormalization):
     """Bring the header and the cells of a table into a form that SQL can ask, and take it apart for a language model."""
     def __init__(self) -> None: ...
 
+class TailAdaptiveBase(_tail_adaptive_base.TailAdaptiveBase):
+    """Return the log density of independent margins, light ones Gaussian and heavy ones Student's t."""
+    def __init__(
+        self,
+        dim: int,
+        *,
+        tail_index: Sequence[float],
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
 def tail_index(x: Tensor, *, method: str = "hill") -> Tensor:
     """Estimate the index of a tail from the k largest values, for each k."""
     ...
+
+class TailLU(_tail_lu.TailLU):
+    """Mix light-tailed coordinates among themselves, and heavy-tailed ones with all."""
+    def __init__(
+        self,
+        features: int,
+        *,
+        num_heavy: int,
+        eps: float = 0.001,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]: ...
 
 def tangent_normalization(
     attributes: Tensor,
@@ -5730,6 +5984,25 @@ def tangent_normalization(
 ) -> Tensor:
     """Join kernels in the tangent space of positive definite matrices, where each is first given the same norm."""
     ...
+
+class TarFlowBlock(_tarflow_block.TarFlowBlock):
+    """Scale and shift each token by a causal transformer of the tokens before it."""
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        *,
+        num_patches: int,
+        num_layers: int = 1,
+        head_dim: int = 64,
+        expansion: int = 4,
+        nvp: bool = True,
+        num_classes: int = 0,
+        permutation: str = "identity",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, y: Tensor | None = None) -> tuple[Tensor, Tensor]: ...
 
 class TensorMinMaxNorm(_tensor_minmax_norm.TensorMinMaxNorm):
     """Bring all entries of a tensor into [0, 1] by its smallest and its largest one."""
@@ -5791,6 +6064,24 @@ class TLU(_tlu.TLU):
         self, num_features: int, *, device: torch.device | str | int | None = None, dtype: torch.dtype | None = None
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+class TOFlow(_to_flow.TOFlow):
+    """Carry each sample along a velocity field for a learned time."""
+    def __init__(
+        self,
+        dim: int,
+        *,
+        hidden: int = 64,
+        method: str = "rk4",
+        steps: int = 8,
+        end_time: float = 1.0,
+        band: float = 0.5,
+        alpha: float = 0.0,
+        anchor: float | None = None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]: ...
 
 def to_poincare(x: Tensor, *, c: float, clip: float | None = None, riemannian: bool = False) -> Tensor:
     """Take features as tangent vectors at the origin, and return the points of the ball that they lead to."""
