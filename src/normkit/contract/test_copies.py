@@ -53,7 +53,8 @@ def called(made, inputs):
     wanted = [i for i in inputs if i.requires_grad]
     sources = [o for o in results if o.requires_grad]
     sent = [torch.ones_like(o) for o in sources]
-    return [o.detach() for o in results], list(torch.autograd.grad(sources, wanted, sent, allow_unused=True))
+    grads = torch.autograd.grad(sources, wanted, sent, allow_unused=True) if wanted else ()
+    return [o.detach() for o in results], list(grads)
 
 
 def stepped(optimizer, gradients):

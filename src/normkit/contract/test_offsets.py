@@ -25,7 +25,7 @@ SIZES = {"few": (24, 15, ()), "image": (8, 4, (3, 2))}
 
 def anywhere(name):
     """Whether the first input may be any numbers, and not such as lie in an interval."""
-    return next(layout for layout in layouts(nk.card(name)) if layout.floating).kind == ""
+    return [layout.kind for layout in layouts(nk.card(name)) if layout.floating][:1] == [""]
 
 
 METHODS = [name for name in subject.methods(lambda kind: isinstance(kind, ModuleKind)) if anywhere(name)]
