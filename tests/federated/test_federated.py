@@ -143,3 +143,59 @@ def test_samples_of_a_covariance_without_full_rank():
     torch.testing.assert_close(found, x.unsqueeze(1).expand(2, 5, 3), rtol=0, atol=0.01)
     wide = nk.geometric_samples(x, torch.ones(3, 3, dtype=torch.float64) * 1e9, numbers(2, 5, 3), jitter=1e-12)
     assert wide.isfinite().all()
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 2), (3, 2, 4), (1, 3, 2)])
+def test_disparity_adds_up_whatever_the_alphabets(shape):
+    joint = numbers(*shape).exp()
+    joint[0, 0, 0] = 0
+    unique, redundant, masked, whole, local = nk.disparity_decomposition(joint)
+    torch.testing.assert_close(unique + redundant, whole)
+    torch.testing.assert_close(unique + masked, local)
+    assert min(unique, redundant, masked) >= 0
+    for a, b in zip(nk.disparity_decomposition(joint.flip(0) * 7), (unique, redundant, masked), strict=False):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-7)
+
+
+def test_one_client_has_only_unique_disparity():
+    found = nk.disparity_decomposition(torch.tensor([[[3.0, 1.0], [1.0, 5.0]]]).double())
+    torch.testing.assert_close(found.unique, found.local)
+    torch.testing.assert_close(found.masked, torch.zeros((), dtype=torch.float64))
+    with pytest.raises(ValueError, match="joint must not be below 0"):
+        nk.disparity_decomposition(torch.zeros(2, 2, 2))
+
+
+def test_a_looser_limit_never_costs():
+    joint = numbers(2, 2, 2, seed=3).exp()
+    joint[1, 1, 0] = 0
+    errors = [float(nk.fairness_frontier(joint, global_limit=x, local_limit=x)) for x in (0.0, 0.01, 0.1, 1.0)]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] == pytest.approx(0, abs=1e-6)
+    p = joint / joint.sum()
+    assert errors[0] <= float(torch.minimum(p[:, :, 0].sum(), p[:, :, 1].sum()))
+    with pytest.raises(ValueError, match="global_limit"):
+        nk.fairness_frontier(joint, global_limit=-1.0, local_limit=0.1)
+
+
+def test_pgfed_serves_clients_in_any_order():
+    w, gradient, risk, count = numbers(5, 3), numbers(5, 3, seed=1), numbers(5, seed=2), COUNT
+    alpha, order = numbers(5, 5, seed=3).abs(), torch.tensor([3, 0, 4, 1, 2])
+    serve = nk.create("pgfed-server", entries=("w",), mu=0.1)
+    state, mean, told, risks = serve(w, gradient, risk, alpha, count)
+    moved = serve(w[order], gradient[order], risk[order], alpha[order][:, order], count[order])
+    for a, b in zip(moved, (state, mean, told[order], risks[order]), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_pgfed_trains_any_model_and_begins_without_the_others():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2)).double()
+    state = {name: p.detach() for name, p in model.named_parameters()}
+    batches = [(numbers(4, 3, seed=s), torch.tensor([0, 1, 0, 1])) for s in range(2)]
+    client = nk.create("pgfed-client", entries=ENTRIES, lr=0.1, alpha_lr=0.01)
+    forward = partial(torch.func.functional_call, model)
+    first = client.train(forward, state, batches)
+    zero = {name: torch.zeros_like(p) for name, p in state.items()}
+    told = client.train(forward, state, batches, zero, zero, torch.ones(2).double(), torch.ones(2).double())
+    for name in state:
+        torch.testing.assert_close(told.state[name], first.state[name])
+    torch.testing.assert_close(told.alpha, torch.full((2,), 0.98, dtype=torch.float64))
