@@ -158,6 +158,10 @@ import normkit.density.tail_lu as _tail_lu
 import normkit.density.tarflow_block as _tarflow_block
 import normkit.density.to_flow as _to_flow
 import normkit.federated.fedlabel_loss as _fedlabel_loss
+import normkit.federated.fedlog_branches as _fedlog_branches
+import normkit.federated.fedlog_classifier as _fedlog_classifier
+import normkit.federated.fedrap as _fedrap
+import normkit.federated.fedrap_loss as _fedrap_loss
 import normkit.federated.margin_log_loss as _margin_log_loss
 import normkit.gradient.adamp as _adamp
 import normkit.gradient.agc as _agc
@@ -198,6 +202,12 @@ import normkit.loss.uskd as _uskd
 import normkit.manifold.hyperbolic_contrastive as _hyperbolic_contrastive
 import normkit.manifold.mobius_linear as _mobius_linear
 import normkit.manifold.radius_scaling as _radius_scaling
+import normkit.quant.learned_rounding as _learned_rounding
+import normkit.quant.norm_tweaking_loss as _norm_tweaking_loss
+import normkit.quant.nsnquant as _nsnquant
+import normkit.quant.reconstruction_loss as _reconstruction_loss
+import normkit.quant.rounding_regularizer as _rounding_regularizer
+import normkit.quant.shiftquant as _shiftquant
 import normkit.residual.deepnorm as _deepnorm
 import normkit.residual.depth_scaled_sandwich as _depth_scaled_sandwich
 import normkit.residual.factorized_layernorm as _factorized_layernorm
@@ -291,7 +301,9 @@ from normkit.density.stochastic_flow_metropolis import Jumped
 from normkit.density.transport_quality import Quality
 from normkit.federated import stack as stack
 from normkit.federated.batchnorm_candidates import Candidates
+from normkit.federated.disparity_decomposition import Disparity
 from normkit.federated.fedlabel_select import Selected
+from normkit.federated.fedlog_scaling import Scaled
 from normkit.federated.norm_transfer import Transferred
 from normkit.federated.pooled_covariance import Pooled
 from normkit.gradient import param_groups as param_groups
@@ -456,6 +468,10 @@ __all__ = [
     "FakeLayerNorm",
     "FeatureNorm",
     "FedLabelLoss",
+    "FedLoGBranches",
+    "FedLoGClassifier",
+    "FedRAP",
+    "FedRAPLoss",
     "FerumalCoupling",
     "FiLM",
     "FilterResponseNormAct2d",
@@ -520,6 +536,7 @@ __all__ = [
     "LayerNorm2d",
     "LayerNormScaling",
     "LayerNormTuning",
+    "LearnedRounding",
     "LexicalDecision",
     "LexicalEvaluation",
     "LigerAttention",
@@ -552,6 +569,7 @@ __all__ = [
     "NDLoss",
     "NFBlock",
     "NGPTWeights",
+    "NSNQuant",
     "NanoFlow",
     "NearestMean",
     "NemotronLayerNorm1P",
@@ -562,6 +580,7 @@ __all__ = [
     "Norm",
     "NormAwareLinear",
     "NormFormer",
+    "NormTweakingLoss",
     "NormalizeAndProject",
     "NormalizedAttention",
     "NormalizedGD",
@@ -594,6 +613,7 @@ __all__ = [
     "RadiusScaling",
     "RationalQuadraticSpline",
     "Recognized",
+    "ReconstructionLoss",
     "Recurrent",
     "RegionNormBasic",
     "RegionNormLearnable",
@@ -607,12 +627,14 @@ __all__ = [
     "RevIN",
     "ReversePointNorm",
     "RewardTransform",
+    "RoundingRegularizer",
     "SCNorm",
     "SDDLinear",
     "SNNKReLU",
     "SRMSNorm",
     "ScaleNorm",
     "ScaledWeightStandardization",
+    "ShiftQuant",
     "SigmaReparam",
     "SigmoidLoss",
     "SimpleNorm",
@@ -694,6 +716,7 @@ __all__ = [
     "dgfs_log_reward",
     "dgfs_step",
     "dgfs_transition",
+    "disparity_decomposition",
     "drm_adaptation_loss",
     "drm_ensemble",
     "drm_loss",
@@ -702,12 +725,15 @@ __all__ = [
     "dynamic_inverted_softmax",
     "effective_learning_rate",
     "el2n",
+    "fairness_frontier",
     "farms",
     "fedbn_average",
     "fedlabel_aggregate",
     "fedlabel_select",
     "fedlaw",
     "fedlaw_aggregate",
+    "fedlog_scaling",
+    "fedlog_synthetic",
     "fedselect_aggregate",
     "fedselect_grow",
     "fedselect_step",
@@ -744,6 +770,8 @@ __all__ = [
     "param_groups",
     "pcb_merge",
     "per_class_gradient_normalization",
+    "pgfed_client",
+    "pgfed_server",
     "pit_calibration_error",
     "pit_entropy",
     "poincare_distance_matrix",
@@ -1848,6 +1876,10 @@ class DifferentialIntegral(_differential_integral.DifferentialIntegral):
     ) -> None: ...
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor: ...
 
+def disparity_decomposition(joint: Tensor) -> Disparity:
+    """Split the information that predictions hold about a sensitive group into what clients share and what they hide."""
+    ...
+
 class DivisiveNorm(_divisive_norm.DivisiveNorm):
     """Subtract the mean of the neighbourhood, and divide by the neighbourhood's root mean square."""
     def __init__(
@@ -2152,6 +2184,10 @@ class FADE(_fade.FADE):
     ) -> None: ...
     def __call__(self, x: Tensor, feature: Tensor) -> Tensor: ...
 
+def fairness_frontier(joint: Tensor, *, global_limit: float, local_limit: float) -> Tensor:
+    """Find the least error of any classifier, random ones too, that is fair within two limits."""
+    ...
+
 class FakeLayerNorm(_fake_layernorm.FakeLayerNorm):
     """Normalize as LayerNorm does, until told to divide by a constant instead, which makes the map linear."""
     def __init__(
@@ -2240,6 +2276,65 @@ def fedlaw(
 def fedlaw_aggregate(*states: Tensor, entries: Sequence[str], function: str = "exp") -> tuple[Tensor, ...]:
     """Sum the clients' states by shares, and shrink the sum; both are given by numbers that can be learned."""
     ...
+
+class FedLoGBranches(_fedlog_branches.FedLoGBranches):
+    """Weigh two classifiers' losses, and their probabilities, by how many neighbours a node has."""
+    def __init__(
+        self, *, threshold: float = 3, device: torch.device | str | int | None = None, dtype: torch.dtype | None = None
+    ) -> None: ...
+    def __call__(
+        self, head_distance: Tensor, tail_distance: Tensor, degree: Tensor, target: Tensor
+    ) -> tuple[Tensor, Tensor]: ...
+
+class FedLoGClassifier(_fedlog_classifier.FedLoGClassifier):
+    """Classify by the distance to prototypes, after moving each query as its neighbourhood says."""
+    def __init__(
+        self,
+        dim: int,
+        way: int,
+        shot: int,
+        *,
+        layers: int = 2,
+        move: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, query: Tensor, neighbors: Tensor, prototypes: Tensor) -> Tensor: ...
+
+def fedlog_scaling(
+    features: Tensor, label: Tensor, gamma: Tensor, accuracy: Tensor, *, step: float = 0.001, goal: float = 0.8
+) -> Scaled:
+    """Pull features towards their common mean, further for classes that are already learned."""
+    ...
+
+def fedlog_synthetic(features: Tensor, class_rate: Tensor) -> Tensor:
+    """Average the clients' synthetic nodes of each class, by how frequent the class is at each."""
+    ...
+
+class FedRAP(_fedrap.FedRAP):
+    """Rate items from the sum of a personal and a common embedding of each."""
+    def __init__(
+        self,
+        num_items: int,
+        dim: int,
+        *,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, items: Tensor) -> tuple[Tensor, Tensor, Tensor]: ...
+
+class FedRAPLoss(_fedrap_loss.FedRAPLoss):
+    """Add to the cross-entropy of ratings a push apart of both embeddings, and a norm of the common one."""
+    def __init__(
+        self,
+        *,
+        independence: float = 0.1,
+        sparsity: float = 0.1,
+        norm: str = "l1",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, rating: Tensor, target: Tensor, personal: Tensor, common: Tensor) -> Tensor: ...
 
 def fedselect_aggregate(*states: Tensor, entries: Sequence[str], masked: Sequence[str]) -> tuple[Tensor, ...]:
     """Average each position over the clients to which it is shared, and give it to these."""
@@ -3658,6 +3753,19 @@ class LDReg(_ldreg.LDReg):
     ) -> None: ...
     def __call__(self, features: Tensor, reference: Tensor | None = None) -> Tensor: ...
 
+class LearnedRounding(_learned_rounding.LearnedRounding):
+    """Round a weight to a grid, each entry up or down as is learned from a few inputs."""
+    def __init__(
+        self,
+        shape: Sequence[int],
+        *,
+        bits: int = 4,
+        per_channel: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, weight: Tensor) -> Tensor: ...
+
 class LexicalDecision(_lexical_decision.LexicalDecision):
     """Take the likeliest form of a word that a model proposes, and leave numbers and symbols as they are."""
     def __init__(self, keep: str = "symbols", bias: float = 1.0) -> None: ...
@@ -4176,6 +4284,11 @@ def norm_transfer(
     """Multiply a shared classifier's rows by the lengths of a client's rows, and add the client's own logits."""
     ...
 
+class NormTweakingLoss(_norm_tweaking_loss.NormTweakingLoss):
+    """Compare mean and deviation of every channel between a float block's outputs and a quantized one's."""
+    def __init__(self, *, device: torch.device | str | int | None = None, dtype: torch.dtype | None = None) -> None: ...
+    def __call__(self, target: Tensor, x: Tensor) -> Tensor: ...
+
 class NormalizeAndProject(_normalize_and_project.NormalizeAndProject):
     """Bring a weight back to the length that it had at the start."""
     def __init__(
@@ -4255,6 +4368,19 @@ class NorMuon(_normuon.NorMuon):
         maximize: bool = False,
         foreach: bool | None = None,
     ) -> None: ...
+
+class NSNQuant(_nsnquant.NSNQuant):
+    """Divide each token by its size, subtract the tokens' mean, divide again, and rotate by a Hadamard matrix."""
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        hadamard: str = "after",
+        eps: float = 1e-08,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]: ...
 
 class OnlineNorm(_onlinenorm.OnlineNorm):
     """Normalize each sample by running moments of the samples before it, and control the gradient in the same way."""
@@ -4372,6 +4498,16 @@ class PeriNorm(_peri_norm.PeriNorm):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor, **arguments: Any) -> Tensor: ...
+
+def pgfed_client(
+    *states: Tensor, entries: Sequence[str], lr: float, alpha_lr: float, momentum: float = 0.9, epochs: int = 1
+) -> tuple[Tensor, ...]:
+    """Train a personal model on its own risk and on what the server says of the others'."""
+    ...
+
+def pgfed_server(*states: Tensor, entries: Sequence[str], mu: float, momentum: float = 0.0) -> tuple[Tensor, ...]:
+    """Average the clients' states, and make of their gradients what each is told of the others."""
+    ...
 
 class PHIS(_phi_s.PHIS):
     """Standardize features by a fixed linear map that was fitted beforehand, and back."""
@@ -4615,6 +4751,18 @@ class RationalQuadraticSpline(_rational_quadratic_spline.RationalQuadraticSpline
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor, widths: Tensor, heights: Tensor, derivatives: Tensor) -> tuple[Tensor, Tensor]: ...
+
+class ReconstructionLoss(_reconstruction_loss.ReconstructionLoss):
+    """Compare the outputs of a quantized layer with those of the float one, perhaps weighted by a task's gradient."""
+    def __init__(
+        self,
+        *,
+        mode: str = "mse",
+        power: float = 2.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, y: Tensor, target: Tensor, gradient: Tensor | None = None) -> Tensor: ...
 
 class RegionNormBasic(_regionnorm_basic.RegionNormBasic):
     """Normalize the valid and the corrupted pixels of a batch apart, each region by its own mean and deviation."""
@@ -5349,6 +5497,18 @@ def rotation_residual(
     """Return the rotation vector that is left between two rotations and the measured one from the first to the second."""
     ...
 
+class RoundingRegularizer(_rounding_regularizer.RoundingRegularizer):
+    """Penalize weights that are neither rounded down nor up."""
+    def __init__(
+        self,
+        *,
+        beta: float = 10.0,
+        weight: float = 0.001,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, alpha: Tensor) -> Tensor: ...
+
 class SAWN(_sawn.SAWN):
     """Normalize each channel, then give every pixel a gain and a shift fetched from a style along a flow."""
     def __init__(
@@ -5459,6 +5619,20 @@ class SGDP(_sgdp.SGDP):
         maximize: bool = False,
         foreach: bool | None = None,
     ) -> None: ...
+
+class ShiftQuant(_shiftquant.ShiftQuant):
+    """Round to few bits, each channel with one of a few scales that are powers of two apart."""
+    def __init__(
+        self,
+        num_channels: int,
+        *,
+        bits: int = 4,
+        num_groups: int = 4,
+        stochastic: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
 
 class SigmaReparam(_sigma_reparam.SigmaReparam):
     """Divide a weight by its largest singular value, and multiply it by a learned number."""
