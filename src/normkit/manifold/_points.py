@@ -26,7 +26,7 @@ def numbers(owner: object, name: str, x: Tensor, wanted: Sequence[int | None], l
 def square(owner: object, name: str, x: Tensor, dims: int, size: int | None = None) -> Tensor:
     """Require square matrices on the last two of ``dims`` axes, and return them in the accurate type."""
     check.floating(owner, x, name)
-    if x.dim() != dims or x.shape[-1] != x.shape[-2] or size not in (None, x.shape[-1]):
+    if x.dim() != dims or x.shape[-1] != x.shape[-2] or (size is not None and x.shape[-1] != size):
         side = "n" if size is None else size
         raise ValueError(
             f"{check.whose(owner)}: {name} must have {dims} axes and end in matrices {side} by {side}, "

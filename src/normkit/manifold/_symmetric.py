@@ -24,6 +24,10 @@ class Spectrum(NamedTuple):
     vectors: Tensor
     moved: Tensor
 
+    def still(self) -> Spectrum:
+        """The same without a derivative."""
+        return Spectrum(self.values, self.vectors, torch.zeros_like(self.moved))
+
 
 def spectrum(s: Tensor) -> Spectrum:
     """Decompose symmetric matrices (..., n, n)."""
@@ -85,14 +89,16 @@ def log(of: Spectrum | Tensor) -> Tensor:
     return apply(of, *_held(torch.log, torch.reciprocal))
 
 
-def sqrt(of: Spectrum | Tensor) -> Tensor:
-    """Return the symmetric square root."""
-    return apply(of, *_held(torch.sqrt, lambda e: 0.5 / e.sqrt()))
+def sqrt(of: Spectrum | Tensor, held: bool = True) -> Tensor:
+    """Return the symmetric square root; of eigenvalues as they are where they are not ``held``."""
+    pair = torch.sqrt, lambda e: 0.5 * e.rsqrt()
+    return apply(of, *(_held(*pair) if held else pair))
 
 
-def rsqrt(of: Spectrum | Tensor) -> Tensor:
-    """Return the inverse of the symmetric square root."""
-    return apply(of, *_held(torch.rsqrt, lambda e: -0.5 * e**-1.5))
+def rsqrt(of: Spectrum | Tensor, held: bool = True) -> Tensor:
+    """Return the inverse of the symmetric square root; of eigenvalues as they are where they are not ``held``."""
+    pair = torch.rsqrt, lambda e: -0.5 * e**-1.5
+    return apply(of, *(_held(*pair) if held else pair))
 
 
 def exp(of: Spectrum | Tensor) -> Tensor:
@@ -100,9 +106,11 @@ def exp(of: Spectrum | Tensor) -> Tensor:
     return apply(of, torch.exp, torch.exp, relative=False)
 
 
-def power(of: Spectrum | Tensor, exponent: float | Tensor) -> Tensor:
+def power(
+    of: Spectrum | Tensor, exponent: float | Tensor, diagonal: Callable[[Tensor], Tensor] | None = None
+) -> Tensor:
     """Return a power of positive definite matrices; an exponent that is a tensor gets its gradient."""
-    return apply(of, lambda e: e**exponent, lambda e: exponent * e ** (exponent - 1))
+    return apply(of, lambda e: e**exponent, lambda e: exponent * e ** (exponent - 1), diagonal=diagonal)
 
 
 def symmetric(x: Tensor) -> Tensor:

@@ -1,0 +1,70 @@
+"""What the norms of batches of positive definite matrices share."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from normkit import check, statistics
+from normkit.manifold import _symmetric
+from normkit.manifold._points import definite, square
+from normkit.norm import Norm
+from normkit.running import Running, track
+
+CONSTANT = "batch statistics are constants for the gradient"
+FIRST = "derivatives of functions of matrices are right to the first order"
+INDEFINITE = "these are not positive definite matrices"
+ROUNDED = "rounded, these are no positive definite matrices"
+EXEMPT = {
+    "gradcheck train": CONSTANT,
+    "higher-derivatives": FIRST,
+    "extremes huge": INDEFINITE,
+    "extremes offset bfloat16": ROUNDED,
+    "extremes offset float16": ROUNDED,
+}
+
+
+class DefiniteNorm(Running, Norm):
+    """A norm of matrices (N, n, n), or (N, h, n, n), whose statistics are means over samples that can be joined."""
+
+    momentum: float
+
+    def __init__(self, n: int, momentum: float, sync: bool, process_group):
+        super().__init__()
+        self.n = check.size(self, "n", n)
+        self.momentum = check.number(self, "momentum", momentum, 0.0, 1.0)
+        self.sync, self.process_group = bool(sync), process_group
+
+    def _matrices(self, x: Tensor, dims: tuple[int, ...] = (3, 4)) -> Tensor:
+        """Require positive definite matrices, and return them in the accurate type."""
+        check.floating(self, x)
+        wide = square(self, "x", x, x.dim() if x.dim() in dims else dims[0], self.n)
+        return definite(self, "x", wide)
+
+    def _mean(self, values: Tensor) -> Tensor:
+        """The mean over samples, of all processes with ``sync``."""
+        return statistics.mean_over(values, (0,), sync=self.sync, group=self.process_group)
+
+    def _karcher(self, points: Tensor, mean: Tensor) -> Tensor:
+        """One step from ``mean`` to the affine-invariant mean of points."""
+        of = _symmetric.spectrum(mean)
+        root, inverse = _symmetric.sqrt(of), _symmetric.rsqrt(of)
+        logs = _symmetric.log(_symmetric.symmetric(inverse @ points @ inverse))
+        return _symmetric.symmetric(root @ _symmetric.exp(self._mean(logs)) @ root)
+
+    def _follow(self, points: Tensor, **values: Tensor) -> None:
+        """Let running estimates be those values, unless there were no points."""
+        for name, value in values.items():
+            track(getattr(self, name), value, (statistics.counted(points, (0,)) > 0).to(value.dtype))
+
+    def _towards(self, running: Tensor, mean: Tensor) -> Tensor:
+        """The point of the affine-invariant geodesic from a running mean to that of the batch, at ``momentum``."""
+        of = _symmetric.spectrum(_symmetric.symmetric(running.to(mean.dtype)))
+        root, inverse = _symmetric.sqrt(of), _symmetric.rsqrt(of)
+        step = _symmetric.power(_symmetric.symmetric(inverse @ mean @ inverse), self.momentum)
+        return _symmetric.symmetric(root @ step @ root)
+
+
+def eye(like: Tensor) -> Tensor:
+    """The identity of the size and type of matrices."""
+    return torch.eye(like.shape[-1], dtype=like.dtype, device=like.device)

@@ -1,0 +1,81 @@
+"""The Fréchet mean of points of the ball of Poincaré, and its derivative."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+STEPS = 1000
+SMALL = 1e-4  # below it quotients are told by their series
+
+
+def mean(points: Tensor, c: float) -> Tensor:
+    """Return the point (D,) with the least sum of squared distances to points (N, D) of the ball of curvature -c.
+
+    Iterated until it moves by less than 1e-12 (1e-6 in float32), 1000 times at most. The derivative is that of the
+    condition that defines it, and to the first order.
+    """
+    center = _iterated(points.detach(), c)
+    slope, bend = _derivatives(points, center, c)
+    step = torch.linalg.solve(bend.detach(), slope - slope.detach())
+    return center - step
+
+
+@torch.library.custom_op("normkit::poincare_mean", mutates_args=())
+def _iterated(points: Tensor, c: float) -> Tensor:
+    center = points[0].clone() if len(points) else points.new_zeros(points.shape[1])
+    least = 1e-12 if points.dtype == torch.float64 else 1e-6
+    squares = points.square().sum(1)
+    for _ in range(STEPS if len(points) else 0):
+        before, center = center, _moved(points, squares, center, c)
+        change = (center - before).norm()
+        if change < least or change < least * before.norm():
+            break
+    return center
+
+
+@_iterated.register_fake
+def _(points, c):
+    return points.new_empty(points.shape[1])
+
+
+def _moved(points: Tensor, squares: Tensor, center: Tensor, c: float) -> Tensor:
+    """One step: the minimum of a bound of the sum."""
+    y = c * (points - center).square().sum(1) / ((1 - c * squares) * (1 - c * center.square().sum()))
+    weight = _quotient(y) / (1 - c * squares)
+    a, b, d = weight.sum(), weight @ points, weight @ squares
+    whole, square = a + c * d, b.square().sum()
+    # the smaller root, by the form that does not cancel
+    return 2 * b / (whole + (whole.square() - 4 * c * square).clamp(min=0).sqrt())
+
+
+def _quotient(y: Tensor) -> Tensor:
+    """2 arcosh(1 + 2 y) / sqrt(y^2 + y)."""
+    small = y < SMALL
+    safe = torch.where(small, 1, y)
+    whole = 4 * safe.sqrt().asinh() / (safe * (1 + safe)).sqrt()
+    return torch.where(small, 4 * (1 - y * (2 / 3 - y * (8 / 15 - y * 16 / 35))), whole)
+
+
+def _quotient_slope(y: Tensor) -> Tensor:
+    small = y < SMALL
+    safe = torch.where(small, 1, y)
+    both = safe * (1 + safe)
+    whole = 2 / both - 2 * safe.sqrt().asinh() * (2 * safe + 1) / both**1.5
+    return torch.where(small, 4 * (-2 / 3 + y * (16 / 15 - y * 48 / 35)), whole)
+
+
+def _derivatives(points: Tensor, center: Tensor, c: float) -> tuple[Tensor, Tensor]:
+    """The gradient (D,) of the sum of squared distances with respect to the center, and the matrix of its slopes."""
+    gap, square = center - points, (center - points).square().sum(1, keepdim=True)
+    own, other = 1 - c * points.square().sum(1, keepdim=True), 1 - c * center.square().sum()
+    y = c * square / (own * other)
+    turn = 2 * gap / (own * other) + 2 * c * center * square / (own * other.square())  # of y / c
+    slope = (_quotient(y) * turn).sum(0)
+    eye = torch.eye(len(center), dtype=points.dtype, device=points.device)
+    flat = (2 / (own * other) + 2 * c * square / (own * other.square())).unsqueeze(-1) * eye
+    cross = 4 * c / (own * other.square()).unsqueeze(-1) * gap.unsqueeze(-1) * center
+    outer = (8 * c**2 * square / (own * other**3)).unsqueeze(-1) * center.unsqueeze(-1) * center
+    bend = _quotient(y).unsqueeze(-1) * (flat + cross + cross.mT + outer)
+    steep = c * _quotient_slope(y).unsqueeze(-1) * turn.unsqueeze(-1) * turn.unsqueeze(-2)
+    return slope, (bend + steep).sum(0)

@@ -1,0 +1,171 @@
+"""Batches of positive definite matrices normalized under the geometry of optimal transport."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from normkit import check, statistics
+from normkit.catalog import method
+from normkit.manifold import _symmetric
+from normkit.manifold._definite import EXEMPT, DefiniteNorm, eye
+from normkit.statistics import accurate
+
+
+@method(
+    "gbw-batchnorm",
+    paper="Learning to Normalize on the SPD Manifold under Bures-Wasserstein Geometry (Wang et al., 2025), CVPR, "
+    "arXiv 2504.00660",
+    shape="N C C : definite",
+    over="N",
+    exempt={case: reason for case, reason in EXEMPT.items() if case != "extremes offset float16"},
+)
+class GBWBatchNorm(DefiniteNorm):
+    """Give a batch of positive definite matrices a learned mean and variance under a learned Bures-Wasserstein metric.
+
+    For ill-conditioned covariance matrices, on which the affine-invariant metric of ``riemannian-batchnorm`` and
+    ``liebn`` is numerically hard. Matrices raised to ``power`` and turned by metric^(-1/2) on both sides are, in
+    tangent spaces of the plain metric: centered by m, one fixed-point step from the arithmetic mean; moved to the
+    identity; multiplied by scale / sqrt(v + eps), v the mean squared distance to the identity; moved to the weight; and
+    turned back. m and v are constants for the gradient.
+
+    Args:
+        n: size of the matrices.
+        power: that matrices are first raised to; not 0.
+        momentum: share of the new batch in the running estimates.
+        eps: added to the variance.
+        exact_gradient: False: that of the authors' code, which takes 1 / power for the power in the diagonal part of
+            the first derivatives.
+        sync: take statistics over all processes.
+        process_group: the processes to join, default all.
+
+    Input and output (N, n, n), or (N, h, n, n), of which all N h count alike. State: ``weight`` (n, n), nearly the
+    identity, ``metric`` and ``running_mean`` (n, n), identities, ``scale`` and ``running_var`` (1,).
+
+    Learning to Normalize on the SPD Manifold under Bures-Wasserstein Geometry (Wang et al., 2025), arXiv 2504.00660.
+
+    Differs from the authors' code in: the gradient for powers other than 1, unless ``exact_gradient=False``; the
+    gradient at equal eigenvalues, which has a value; ``running_var`` is one number and no parameter.
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(
+        self,
+        n: int,
+        *,
+        power: float = 1.0,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+        exact_gradient: bool = True,
+        sync: bool = False,
+        process_group=None,
+    ):
+        super().__init__(n, momentum, sync, process_group)
+        self.power = check.number(self, "power", power)
+        if power == 0:
+            raise ValueError("GBWBatchNorm: power must not be 0")
+        self.eps = check.eps(self, eps)
+        self.exact_gradient = bool(exact_gradient)
+        self.weight = nn.Parameter(torch.eye(n) + torch.diag(1e-7 * torch.arange(1, n + 1)))
+        self.metric = nn.Parameter(torch.eye(n))
+        self.scale = nn.Parameter(torch.ones(1))
+        self.keep(running_mean=torch.eye(n), running_var=torch.ones(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize ``x``; in training by its own statistics, which move the running ones."""
+        wide = self._matrices(x)
+        with torch.autocast(x.device.type, enabled=False):
+            metric = _symmetric.spectrum(_symmetric.symmetric(accurate(self.metric)))
+            root, inverse = _symmetric.sqrt(metric), _symmetric.rsqrt(metric)
+            powered = self._powered(wide)
+            mean, var = self._statistics(powered.detach(), inverse.detach())
+            points = _symmetric.symmetric(inverse @ powered @ inverse)
+            bias = _symmetric.symmetric(inverse @ self._powered(_symmetric.symmetric(accurate(self.weight))) @ inverse)
+            found = _biased(self._scaled(_centered(points, mean), var), bias)
+            found = _symmetric.symmetric(root @ found @ root)
+            return (found if self.power == 1 else _symmetric.power(found, 1 / self.power)).to(x.dtype)
+
+    def _powered(self, x: Tensor) -> Tensor:
+        if self.power == 1:
+            return x
+        other = 1 / self.power
+        return _symmetric.power(x, self.power, None if self.exact_gradient else lambda e: other * e ** (other - 1))
+
+    def _statistics(self, powered: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean, and the variance, of the batch or the running ones.
+
+        Turned by the metric once more: with a gradient torch rounds the product otherwise, and so in checkpointing.
+        """
+        if not self.training:
+            return accurate(self.running_mean), accurate(self.running_var)
+        with torch.no_grad():
+            flat = _symmetric.symmetric(inverse @ powered.flatten(0, -3) @ inverse)
+            mean = self._batch_mean(flat)
+            distances = _trace(flat) + self.n - 2 * _trace(_symmetric.sqrt(flat))
+            var = (self._mean(distances) / self.power**2).reshape(1)
+            self._follow(flat, running_mean=self._onwards(mean))
+            self.move(statistics.counted(flat, (0,)), running_var=var)
+        return mean, var
+
+    def _batch_mean(self, points: Tensor) -> Tensor:
+        start = _symmetric.spectrum(self._mean(points))
+        root, inverse = _symmetric.sqrt(start), _symmetric.rsqrt(start)
+        middle = self._mean(_symmetric.sqrt(_symmetric.symmetric(root @ points @ root)))
+        return _symmetric.symmetric(inverse @ middle @ middle @ inverse)
+
+    def _onwards(self, mean: Tensor) -> Tensor:
+        """The point of the geodesic from the running mean to that of the batch, at ``momentum``."""
+        running, t = _symmetric.symmetric(self.running_mean.to(mean.dtype)), self.momentum
+        across = _across(running, mean)
+        return (1 - t) ** 2 * running + t**2 * mean + t * (1 - t) * (across + across.mT)
+
+    def _scaled(self, centered: Tensor, var: Tensor) -> Tensor:
+        factor = accurate(self.scale) / (var + self.eps).sqrt()
+        return _exp(factor * 2 * (_symmetric.sqrt(centered) - eye(centered)))
+
+
+def _trace(x: Tensor) -> Tensor:
+    return x.diagonal(0, -2, -1).sum(-1)
+
+
+def _exp(tangent: Tensor) -> Tensor:
+    """The exponential map at the identity."""
+    return _symmetric.symmetric(eye(tangent) + tangent + tangent @ tangent / 4)
+
+
+def _across(start: Tensor, end: Tensor) -> Tensor:
+    """The root of the product of two matrices."""
+    of = _symmetric.spectrum(start)
+    root, inverse = _symmetric.sqrt(of), _symmetric.rsqrt(of)
+    return root @ _symmetric.sqrt(_symmetric.symmetric(root @ end @ root)) @ inverse
+
+
+def _centered(points: Tensor, mean: Tensor) -> Tensor:
+    """Points moved so that ``mean``, a constant, goes to the identity."""
+    values, vectors = torch.linalg.eigh(_symmetric.symmetric(mean))
+    across = _across(_symmetric.symmetric(mean), points)
+    tangent = vectors.mT @ (across + across.mT - 2 * mean) @ vectors
+    tangent = tangent * (2 / (values.unsqueeze(-1) + values.unsqueeze(-2))).sqrt()
+    return _exp(vectors @ tangent @ vectors.mT)
+
+
+def _biased(points: Tensor, bias: Tensor) -> Tensor:
+    """Points moved so that the identity goes to ``bias``.
+
+    In the basis of the bias the transport multiplies by the root of the mean of two eigenvalues, and the exponential
+    map divides by their sum; how both change with the bias is written with ``moved``, so that equal eigenvalues do no
+    harm.
+    """
+    values, vectors, moved = _symmetric.spectrum(bias)
+    both = values.unsqueeze(-1) + values.unsqueeze(-2)
+    roots = (both / 2).sqrt()
+    tangent = vectors.mT @ (2 * (_symmetric.sqrt(points) - eye(points))) @ vectors
+    slopes = 0.5 / (roots.unsqueeze(-2) + roots.unsqueeze(-3))  # at (i, k, j): of roots (i, j) and (k, j)
+    turned = torch.einsum("ik,...kj,ikj->...ij", moved, tangent, slopes)
+    carried = roots * tangent + turned + turned.mT
+    half = carried / both
+    half = (carried - moved @ half - half @ moved) / both
+    inner = torch.diag(values) + moved
+    return _symmetric.symmetric(vectors @ (inner + carried + half @ inner @ half) @ vectors.mT)

@@ -1,0 +1,69 @@
+"""Batches of positive definite matrices moved to a learned mean."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from normkit.catalog import method
+from normkit.manifold import _symmetric
+from normkit.manifold._definite import EXEMPT, DefiniteNorm
+from normkit.statistics import accurate
+
+SINGULAR = "a singular mean has no inverse root, and the authors' code no bound for it"
+
+
+@method(
+    "riemannian-batchnorm",
+    paper="Riemannian batch normalization for SPD neural networks (Brooks et al., 2019), arXiv 1909.02414",
+    shape="N C C : definite",
+    over="N",
+    exempt=EXEMPT | {f"extremes ones {dtype}": SINGULAR for dtype in ("float32", "bfloat16", "float16")},
+)
+class RiemannianBatchNorm(DefiniteNorm):
+    """Move a batch of positive definite matrices along the manifold, from its affine-invariant mean to a learned one.
+
+    For covariance matrices in networks such as SPDNet, where subtracting a mean would leave the manifold. With m one
+    Karcher step from the arithmetic mean m0, and symmetric roots,
+
+        m = m0^(1/2) exp(mean log(m0^(-1/2) x m0^(-1/2))) m0^(1/2)
+        y = weight^(1/2) m^(-1/2) x m^(-1/2) weight^(1/2)
+
+    The variance is left as it is: ``liebn`` and ``gbw-batchnorm`` have one. The mean is a constant for the gradient.
+
+    Args:
+        n: size of the matrices.
+        momentum: how far the running mean goes along the geodesic to the batch's.
+        sync: take the mean over all processes.
+        process_group: the processes to join, default all.
+
+    Input and output (N, n, n), or (N, h, n, n), of which all N h count alike. State: ``weight`` and ``running_mean``
+    (n, n), identities at the start. Another matrix than a positive definite one is refused.
+
+    Riemannian batch normalization for SPD neural networks (Brooks et al., 2019), arXiv 1909.02414.
+
+    Differs from the authors' code in: the gradient at equal eigenvalues is the limit, with its off-diagonal part.
+    """
+
+    running_mean: Tensor
+
+    def __init__(self, n: int, *, momentum: float = 0.1, sync: bool = False, process_group=None):
+        super().__init__(n, momentum, sync, process_group)
+        self.weight = nn.Parameter(torch.eye(n))
+        self.keep(running_mean=torch.eye(n))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Move ``x``; in training by its own mean, which moves the running one."""
+        wide = self._matrices(x)
+        with torch.autocast(x.device.type, enabled=False):
+            mean = self._batch_mean(wide.detach().flatten(0, -3)) if self.training else accurate(self.running_mean)
+            back = _symmetric.rsqrt(_symmetric.symmetric(mean), held=False)
+            root = _symmetric.sqrt(_symmetric.symmetric(accurate(self.weight)), held=False)
+            moved = root @ back
+            return _symmetric.symmetric(moved @ wide @ moved.mT).to(x.dtype)
+
+    @torch.no_grad()
+    def _batch_mean(self, points: Tensor) -> Tensor:
+        mean = self._karcher(points, self._mean(points))
+        self._follow(points, running_mean=self._towards(self.running_mean, mean))
+        return mean
