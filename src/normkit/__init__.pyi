@@ -199,9 +199,16 @@ import normkit.loss.sigmoid_loss as _sigmoid_loss
 import normkit.loss.storm_features as _storm_features
 import normkit.loss.storm_rescaler as _storm_rescaler
 import normkit.loss.uskd as _uskd
+import normkit.manifold.gbw_batchnorm as _gbw_batchnorm
+import normkit.manifold.gyrobn as _gyrobn
 import normkit.manifold.hyperbolic_contrastive as _hyperbolic_contrastive
+import normkit.manifold.liebn as _liebn
 import normkit.manifold.mobius_linear as _mobius_linear
+import normkit.manifold.poincare_conv2d as _poincare_conv2d
+import normkit.manifold.poincare_linear as _poincare_linear
+import normkit.manifold.poincare_midpoint_batchnorm as _poincare_midpoint_batchnorm
 import normkit.manifold.radius_scaling as _radius_scaling
+import normkit.manifold.riemannian_batchnorm as _riemannian_batchnorm
 import normkit.quant.learned_rounding as _learned_rounding
 import normkit.quant.norm_tweaking_loss as _norm_tweaking_loss
 import normkit.quant.nsnquant as _nsnquant
@@ -486,6 +493,7 @@ __all__ = [
     "FrozenBatchNorm",
     "FrozenBatchNorm2d",
     "FusedRMSNormGated",
+    "GBWBatchNorm",
     "GCBlock",
     "GDNParametric",
     "Galerkin",
@@ -511,6 +519,7 @@ __all__ = [
     "GroupNorm1",
     "GroupOrthogonality",
     "GroupedRMSNorm",
+    "GyroBN",
     "HCalibration",
     "HeaderPaths",
     "HomophoneNormalization",
@@ -539,6 +548,7 @@ __all__ = [
     "LearnedRounding",
     "LexicalDecision",
     "LexicalEvaluation",
+    "LieBN",
     "LigerAttention",
     "Lightning",
     "LinEAS",
@@ -595,6 +605,9 @@ __all__ = [
     "PixelNorm",
     "Placement",
     "PlacementSearch",
+    "PoincareConv2d",
+    "PoincareLinear",
+    "PoincareMidpointBatchNorm",
     "PointNorm",
     "Polynormer",
     "PostNorm",
@@ -627,6 +640,7 @@ __all__ = [
     "RevIN",
     "ReversePointNorm",
     "RewardTransform",
+    "RiemannianBatchNorm",
     "RoundingRegularizer",
     "SCNorm",
     "SDDLinear",
@@ -2735,6 +2749,23 @@ def gaussian_normality_threshold(*, num_features: int, probability: float = 0.99
     """Return the distance from the mean that a Gaussian sample stays below with a probability."""
     ...
 
+class GBWBatchNorm(_gbw_batchnorm.GBWBatchNorm):
+    """Give a batch of positive definite matrices a learned mean and variance under a learned Bures-Wasserstein metric."""
+    def __init__(
+        self,
+        n: int,
+        *,
+        power: float = 1.0,
+        momentum: float = 0.1,
+        eps: float = 1e-05,
+        exact_gradient: bool = True,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
 class GCBlock(_gcblock.GCBlock):
     """Add to every position, or multiply it by, a layer-normalized summary of the whole image."""
     def __init__(
@@ -3087,6 +3118,21 @@ class GroupNorm1(GroupNorm):
         affine: bool = True,
         *,
         bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class GyroBN(_gyrobn.GyroBN):
+    """Move a batch of points of the ball of Poincaré from its Fréchet mean to a learned point, and scale distances."""
+    def __init__(
+        self,
+        dim: int,
+        *,
+        geometry: str = "poincare",
+        curvature: float = -1.0,
+        momentum: float = 0.1,
+        eps: float = 1e-06,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -3789,6 +3835,27 @@ def lie_sample(
 ) -> tuple[Tensor, Tensor]:
     """Turn random numbers into 2 by 2 matrices, log-normal in the stretch and uniform in the angle, and their inverses."""
     ...
+
+class LieBN(_liebn.LieBN):
+    """Give a batch of positive definite matrices a learned mean and variance, under one of three group structures."""
+    def __init__(
+        self,
+        n: int,
+        *,
+        metric: str = "AIM",
+        theta: float = 1.0,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+        momentum: float = 0.1,
+        eps: float = 1e-05,
+        channels: int | None = None,
+        karcher_steps: int = 1,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
 
 class LigerAttention(_liger_attention.LigerAttention):
     """Mix softmax attention over a window with gated linear attention over the whole past, gated by the keys"""
@@ -4540,9 +4607,58 @@ class PlacementSearch(_placement_search.PlacementSearch):
     ) -> None: ...
     def __call__(self, noise: Tensor, temperature: Tensor, *outputs: Tensor) -> Tensor: ...
 
+class PoincareConv2d(_poincare_conv2d.PoincareConv2d):
+    """Take the vectors of each patch of an image, joined, through ``poincare-linear``."""
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int,
+        *,
+        stride: int = 1,
+        padding: int = 0,
+        bias: bool = True,
+        curvature: float = 1.0,
+        id_init: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
 def poincare_distance_matrix(x: Tensor, y: Tensor, *, c: float) -> Tensor:
     """Return the hyperbolic distance of every point of one set to every point of another."""
     ...
+
+class PoincareLinear(_poincare_linear.PoincareLinear):
+    """Measure how far vectors, taken into the ball of Poincaré, lie from learned hyperplanes, and return to vectors."""
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        bias: bool = True,
+        curvature: float = 1.0,
+        id_init: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class PoincareMidpointBatchNorm(_poincare_midpoint_batchnorm.PoincareMidpointBatchNorm):
+    """Give vectors of a batch, taken into the ball of Poincaré, a learned mean and variance."""
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        curvature: float = 1.0,
+        use_midpoint: bool = True,
+        eps: float = 1e-06,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
 
 class PointNorm(_point_norm.PointNorm):
     """Center each point's neighbours on the point and divide them by the sample's standard deviation."""
@@ -4944,6 +5060,20 @@ class RewardTransform(_reward_transform.RewardTransform):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, rewards: Tensor, reference: Tensor) -> Tensor: ...
+
+class RiemannianBatchNorm(_riemannian_batchnorm.RiemannianBatchNorm):
+    """Move a batch of positive definite matrices along the manifold, from its affine-invariant mean to a learned one."""
+    def __init__(
+        self,
+        n: int,
+        *,
+        momentum: float = 0.1,
+        sync: bool = False,
+        process_group=None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
 
 class RMSNorm(_rmsnorm.RMSNorm):
     """Divide each vector by its root mean square and multiply by a learned gain."""
