@@ -251,7 +251,12 @@ import normkit.text.tables.header_paths as _header_paths
 import normkit.text.tables.table_normalization as _table_normalization
 import normkit.text.training.calibration_set as _calibration_set
 import normkit.text.training.character_alignment as _character_alignment
+import normkit.text.training.contrastive_calibration_loss as _contrastive_calibration_loss
+import normkit.text.training.in_batch_ranking_loss as _in_batch_ranking_loss
+import normkit.text.training.rank_calibration_loss as _rank_calibration_loss
+import normkit.text.training.rank_regularized_loss as _rank_regularized_loss
 import normkit.text.training.typo_noise as _typo_noise
+import normkit.text.training.unlikelihood_calibration_loss as _unlikelihood_calibration_loss
 import normkit.transformer.transformer_layer as _transformer_layer
 import normkit.weight.alds_decompose as _alds_decompose
 import normkit.weight.alpha_dropout as _alpha_dropout
@@ -430,6 +435,7 @@ __all__ = [
     "ConR",
     "Conda",
     "ConditionalBatchNorm",
+    "ContrastiveCalibrationLoss",
     "CoreferenceNormalization",
     "CosineNorm",
     "CrossInitialization",
@@ -528,6 +534,7 @@ __all__ = [
     "HypersphericalHead",
     "IBPBatchNorm",
     "IBPRegularizer",
+    "InBatchRankingLoss",
     "InstanceNorm",
     "InstanceNorm1d",
     "InstanceNorm2d",
@@ -624,6 +631,8 @@ __all__ = [
     "RMSNorm2d",
     "RNoPE",
     "RadiusScaling",
+    "RankCalibrationLoss",
+    "RankRegularizedLoss",
     "RationalQuadraticSpline",
     "Recognized",
     "ReconstructionLoss",
@@ -690,6 +699,7 @@ __all__ = [
     "TransformerLayer",
     "TypoNoise",
     "UnifiedNorm",
+    "UnlikelihoodCalibrationLoss",
     "WDScaling",
     "WassersteinInitRegularizer",
     "WeightCompander",
@@ -1645,6 +1655,17 @@ class ConR(_conr.ConR):
     def __call__(
         self, features: Tensor, target: Tensor, prediction: Tensor, weights: Tensor | None = None
     ) -> Tensor: ...
+
+class ContrastiveCalibrationLoss(_contrastive_calibration_loss.ContrastiveCalibrationLoss):
+    """Pull the mean states of good outputs together, against those of all outputs of the same text."""
+    def __init__(
+        self,
+        positives: int | None = None,
+        *,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, states: Tensor, labels: Tensor) -> Tensor: ...
 
 class CoreferenceNormalization(_coreference_normalization.CoreferenceNormalization):
     """Write every mention of a named entity in the longest form that the text has for it."""
@@ -3285,6 +3306,19 @@ def imh_step(
     """Take each proposed sample, or keep the old one, so that the chain samples the target exactly."""
     ...
 
+class InBatchRankingLoss(_in_batch_ranking_loss.InBatchRankingLoss):
+    """Hold the similarity of each anchor and its own document against that of all documents of the batch."""
+    def __init__(
+        self,
+        scale: float = 20.0,
+        similarity: str = "cosine",
+        symmetric: bool = False,
+        *,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, anchors: Tensor, positives: Tensor, *negatives: Tensor) -> Tensor: ...
+
 class InstanceNormPlacement(_instance_norm_placement.InstanceNormPlacement):
     """End a residual block: normalize the branch, add the identity, with instance norm at one of four places; ReLU."""
     def __init__(
@@ -4847,6 +4881,34 @@ class RadiusScaling(_radius_scaling.RadiusScaling):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+class RankCalibrationLoss(_rank_calibration_loss.RankCalibrationLoss):
+    """Ask that a better output be likelier than a worse one, by a margin that grows with how far they are apart."""
+    def __init__(
+        self,
+        margin: float = 0.001,
+        scale: float = 0.01,
+        length_penalty: float = 1.0,
+        *,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(
+        self, logits: Tensor, labels: Tensor, gold_logits: Tensor | None = None, gold_labels: Tensor | None = None
+    ) -> Tensor: ...
+
+class RankRegularizedLoss(_rank_regularized_loss.RankRegularizedLoss):
+    """Cross-entropy of a mention's candidates, and the distance of their logits to the scores that they came with."""
+    def __init__(
+        self,
+        weight: float = 1.0,
+        label_smoothing: float = 0.0,
+        softmax: bool = True,
+        *,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, logits: Tensor, labels: Tensor, scores: Tensor) -> Tensor: ...
 
 class RationalQuadraticSpline(_rational_quadratic_spline.RationalQuadraticSpline):
     """Bend each number by a monotone curve of K pieces, each a quotient of two quadratics."""
@@ -6490,6 +6552,18 @@ class UnifiedNorm(_unifiednorm.UnifiedNorm):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor, pad_mask: Tensor | None = None) -> Tensor: ...
+
+class UnlikelihoodCalibrationLoss(_unlikelihood_calibration_loss.UnlikelihoodCalibrationLoss):
+    """Measure how likely the words of good outputs are, and how unlikely those of bad ones."""
+    def __init__(
+        self,
+        positives: int | None = None,
+        smoothing: float = 0.1,
+        *,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]: ...
 
 def unselectable_keys(keys: Tensor, *, bound: float = 100.0, tolerance: float = 1e-06) -> Tensor:
     """Find the keys that never get the highest score, whatever the query: True where a key is one of them, (n,)."""
