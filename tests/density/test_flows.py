@@ -1,0 +1,190 @@
+"""What the contract cannot ask of flows: solves on a fine grid, the sphere's Jacobian, means, guidance, plans."""
+
+import pytest
+import torch
+
+import normkit as nk
+from normkit.contract.subject import build
+
+close = torch.testing.assert_close
+
+
+def normal(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def slogdet(function, x):
+    """The log-determinant of a map of one sample."""
+    jacobian = torch.autograd.functional.jacobian(function, x)
+    return torch.linalg.slogdet(jacobian.reshape(x.numel(), x.numel()))[1]
+
+
+@pytest.mark.parametrize("name", ["cnf", "to-flow"])
+def test_a_fine_grid_is_inverted_and_has_the_determinant_of_its_jacobian(name):
+    flow, x = build(name, 3, steps=100), normal(1, 3)
+    z, log_det = flow(x)
+    close(flow.inverse(z), x, rtol=1e-8, atol=1e-8)
+    close(log_det.sum(), slogdet(lambda x: flow(x)[0], x), rtol=1e-7, atol=1e-7)
+
+
+def test_the_adjoint_gives_the_gradient_of_a_fine_grid():
+    plain, x = build("cnf", 3, steps=100), normal(5, 3)
+    adjoint = build("cnf", 3, steps=100, adjoint=True)
+    adjoint.load_state_dict(plain.state_dict())
+    found = []
+    for flow in (plain, adjoint):
+        given = x.clone().requires_grad_()
+        z, log_det = flow(given)
+        (z.square().sum() + (log_det * torch.arange(5.0)).sum()).backward()
+        found.append([given.grad, *(p.grad for p in flow.parameters())])
+    close(*found, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("size", [3, 4])
+def test_the_determinant_of_the_double_moebius_map_is_that_of_the_sphere(size):
+    transform = nk.create("double-moebius")
+    x = torch.nn.functional.normalize(normal(1, size), dim=1)
+    w = 0.6 * torch.nn.functional.normalize(normal(1, size, seed=1), dim=1)
+    z, log_det = transform(x, w)
+    jacobian = torch.autograd.functional.jacobian(lambda x: transform(x, w)[0], x).reshape(size, size)
+    tangents = [torch.linalg.svd(point)[2][1:].mT for point in (x, z)]
+    close(log_det.sum(), torch.linalg.slogdet(tangents[1].mT @ jacobian @ tangents[0])[1])
+    close(transform(-x, w)[0], -z)
+    close(transform(x, torch.zeros_like(w))[0], x)
+    close(transform.inverse(x, torch.zeros_like(w)), x)
+
+
+def test_tarflow_returns_the_mean_of_the_determinant_and_drops_labels():
+    block, x = build("tarflow-block", 3), normal(1, 4, 3)
+    _, log_det = block(x)
+    close(log_det.sum() * x[0].numel(), slogdet(lambda x: block(x)[0], x))
+    dropped = torch.tensor([-1])
+    close(block(x, dropped), block(x))
+    close(block.inverse(x, dropped), block.inverse(x))
+
+
+def test_tarflow_inverts_with_both_orders_and_is_guided_from_the_second_token_on():
+    y, z = torch.tensor([0, 2]), normal(2, 4, 3)
+    for options in ({"permutation": "flip", "num_layers": 2}, {"nvp": False}):
+        block = build("tarflow-block", 3, **options)
+        close(block(block.inverse(z, y), y)[0], z)
+    block = build("tarflow-block", 3)
+    plain, guided = block.inverse(z, y), block.inverse(z, y, guidance=2.0, guide_what="b", attn_temp=1.5)
+    close(guided[:, 0], plain[:, 0])
+    assert (guided[:, 1:] - plain[:, 1:]).abs().min() > 0
+    close(block.inverse(z, y, guidance=0.0, attn_temp=3.0), plain)
+
+
+@pytest.mark.parametrize("options", [{"grid": (2, 2)}, {"grid": (1, 4), "inverted": True}, {"depth": 2}])
+def test_jet_inverts_a_checkerboard(options):
+    coupling, x = build("jet-coupling", 4, kind="spatial", **options), normal(2, 4, 4)
+    z, log_det = coupling(x)
+    close(coupling.inverse(z), x)
+    close(log_det[0], slogdet(lambda x: coupling(x)[0], x[:1]))
+    close(nk.create("jet-coupling", 4, num_tokens=4, emb_dim=8)(x.float())[0], x.float())
+
+
+def test_a_grid_with_an_odd_number_of_columns_is_refused():
+    with pytest.raises(ValueError, match="grid"):
+        nk.create("jet-coupling", 4, num_tokens=9, kind="spatial", grid=(3, 3), emb_dim=8)
+
+
+@pytest.mark.parametrize("order", ["TL", "TR", "BL", "BR"])
+@pytest.mark.parametrize("size", [1, (2, 3), 3])
+def test_a_corner_convolution_is_inverted_from_every_corner(order, size):
+    layer = build("cinc-conv", 3, kernel_size=size, order=order, unit_diagonal=False, bias=True)
+    x = normal(2, 3, 4, 3)
+    z, log_det = layer(x)
+    close(layer.inverse(z), x)
+    close(log_det[0], slogdet(lambda x: layer(x)[0], x[:1]))
+
+
+def test_nanoflow_starts_with_normed_activations_and_adds_without_a_determinant():
+    flow, x = build("nanoflow", 4, coupling="additive"), 3 + 2 * normal(8, 4, 4, 3)
+    flow.initialize(x)
+    first = flow.steps[0]
+    normed = (x + first.norm_bias) * first.norm_log_scale.exp()
+    close(normed.mean((0, 2, 3)), torch.zeros(4, dtype=torch.float64))
+    close(normed.var((0, 2, 3), correction=0), torch.ones(4, dtype=torch.float64), rtol=1e-5, atol=1e-5)
+    z, log_det = flow(x)
+    close(flow.inverse(z), x)
+    close(log_det[0], slogdet(lambda x: flow(x)[0], x[:1]))
+
+
+@pytest.mark.parametrize("periodic", [True, False])
+@pytest.mark.parametrize("ramp", ["type1", "type2"])
+def test_a_smooth_mixture_has_derivatives_through_its_inverse(periodic, ramp):
+    transform = nk.create("smooth-mixture", 3, periodic=periodic, ramp=ramp, min_density=0.1)
+    uniform = torch.rand(4, 5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    given = [uniform[0, :, 0], *uniform[1:], normal(5, 3)]
+    inputs = [value.clone().requires_grad_() for value in given]
+    z, log_det = transform(*inputs)
+    close(transform.inverse(z, *inputs[1:]), inputs[0])
+    slope = torch.autograd.functional.jacobian(lambda x: transform(x, *given[1:])[0], given[0]).diagonal()
+    close(log_det, slope.log())
+    assert torch.autograd.gradcheck(transform.inverse, inputs, fast_mode=True)
+    assert torch.autograd.gradgradcheck(transform.inverse, inputs, fast_mode=True, atol=1e-4, rtol=1e-3)
+
+
+def test_plans_of_unlike_sizes_and_of_a_small_entropy_are_the_cheapest():
+    pytest.importorskip("scipy")
+    source, data = normal(4, 2), normal(6, 2, seed=1)
+    pairs = nk.create("ot-cfm")
+    plan = pairs.plan(source, data)
+    close(plan.sum(0), torch.full((6,), 1 / 6, dtype=torch.float64))
+    close(plan.sum(1), torch.full((4,), 1 / 4, dtype=torch.float64))
+    blurred = nk.create("ot-cfm", method="sinkhorn", reg=0.005).plan(source, data)
+    cost = torch.cdist(source, data).square()
+    close((blurred * cost).sum(), (plan * cost).sum(), rtol=2e-2, atol=0.0)
+    assert [value.shape for value in pairs(source, data)] == [(4, 2), (4, 2)]
+
+
+def test_a_chain_of_mala_samples_its_target():
+    x, steps = normal(2000, 1), 60
+    noise, uniform = normal(steps, 2000, 1, seed=1), torch.rand(steps, 2000, dtype=torch.float64)
+    walked = nk.create("mala", energy=lambda x: (x[:, 0] - 1).square() / 0.5, step_size=0.1, steps=steps)
+    x, accepted = walked(x, noise, uniform)
+    # the standard errors of 2000 draws from N(1, 1/4) are 0.011 and 0.008; five of them
+    assert abs(x.mean() - 1) < 0.056
+    assert abs(x.var() - 0.25) < 0.04
+    assert accepted.mean() > 0.8
+
+
+def test_a_path_gradient_vanishes_where_flow_and_target_are_one():
+    loss = nk.create("path-gradient-loss", 3, energy=lambda x: x.square().sum(1) / 2).double()
+    loss(normal(7, 3)).backward()
+    assert all(p.grad.abs().max() < 1e-12 for p in loss.parameters())
+
+
+def test_a_base_of_student_tails_integrates_to_one_and_samples_them():
+    base = nk.create("tail-adaptive-base", 1, tail_index=[3.0]).double()
+    x = torch.linspace(-2000, 2000, 400_001, dtype=torch.float64)
+    close(torch.trapezoid(base.log_prob(x[:, None]).exp(), x).item(), 1.0, rtol=1e-5, atol=1e-5)
+    assert nk.create("tail-adaptive-base", 3, tail_index=[0, 0, 2.0]).sample(5).shape == (5, 3)
+
+
+def test_a_matrix_that_is_no_correlation_is_named():
+    likelihood = nk.create("dependent-data-likelihood", 2)
+    with pytest.raises(ValueError, match="smallest eigenvalue"):
+        likelihood.log_prob(torch.ones(2, 2), torch.tensor([[1.0, 9.0], [9.0, 1.0]]))
+
+
+@pytest.mark.parametrize("objective", ["ssm", "dsm", "fdssm"])
+def test_the_objectives_of_ebflow_are_those_of_its_energy(objective):
+    flow, x, v = build("ebflow", 3, objective=objective), normal(4, 3), normal(4, 3, seed=1)
+
+    def energy(x):
+        return -flow.neg_energy(x)
+
+    def score(x):
+        return -torch.func.grad(lambda x: energy(x).sum())(x)
+
+    bend = torch.func.jvp(score, (x,), (v,))[1]
+    d = 0.1 * v / (v.square().sum(1, keepdim=True) + 1e-8).sqrt()
+    after, before = energy(x + d), energy(x - d)
+    want = {
+        "ssm": lambda: score(x).square().sum(1) / 2 + (v * bend).sum(1),
+        "dsm": lambda: (score(x + 0.1 * v) + v / 0.1).square().sum(1) / 2,
+        "fdssm": lambda: 300 * ((after - before).square() / 8 - after - before + 2 * energy(x)),
+    }
+    close(flow.objective(x, v), want[objective]().mean())
