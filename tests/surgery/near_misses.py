@@ -458,7 +458,7 @@ class RunningVarianceBiased(nn.BatchNorm1d):
             raise ValueError
 
 
-@near
+@true("mean-only-batchnorm")
 class MeanOnlyBatchNorm(nn.BatchNorm1d):
     def __init__(self):
         super().__init__(12)
