@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import normkit as nk
+from normkit.kinds import NORM
 from normkit.optional import let_torchvision_load
 
 let_torchvision_load()
@@ -23,6 +24,8 @@ def methods(*layouts):
 
 def alone(card):
     first, *rest = card.signature.parameters.values()
+    if card.kind is not NORM or first.name in card.example:
+        return False
     width = first.kind is first.POSITIONAL_OR_KEYWORD and first.default is first.empty
     return width and all(layout.optional for layout in card.inputs.values()) and not any(needed(card, p) for p in rest)
 

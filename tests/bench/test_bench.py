@@ -13,7 +13,6 @@ import normkit as nk
 from normkit import bench, cli
 from normkit.bench import attention, cases, cost, report, residual, timing
 from normkit.bench.timing import Entrant
-from normkit.kinds.module import ModuleKind
 from normkit.layout import Layout
 from normkit.ops import paths
 
@@ -376,12 +375,7 @@ def test_a_call_of_seconds_is_warmed_once():
 # ---- attention at growing lengths ----
 
 ATTENTION = ["bench", "--room", "attention", "--repeats", "1", "--sizes", "32,16"]
-FORMS = [
-    (name, causal)
-    for name in nk.methods(room="attention")
-    if isinstance(nk.card(name).kind, ModuleKind)
-    for causal in getattr(nk.card(name).entry, "forms", (False,))
-]
+FORMS = [(name, causal) for name in attention.races() for causal in nk.card(name).entry.forms]
 
 
 def test_cores_race_at_growing_lengths(tmp_path, capsys):

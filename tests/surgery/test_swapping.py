@@ -71,7 +71,7 @@ def test_only_the_sites_that_are_asked_for_change(net):
 def test_a_swap_that_cannot_be_done_leaves_the_model_as_it_was(net):
     before, modules = digest(net), dict(net.named_modules())
     for norms, where, words in (
-        ({"layernorm": "batchnorm", "rmsnorm": "rmsnorm"}, None, "does not fit a stream of vectors"),
+        ({"layernorm": "spade", "rmsnorm": "rmsnorm"}, None, "spade"),
         ({"batchnorm": "layernorm"}, None, "the model has no batchnorm to replace there; it has layernorm, rmsnorm"),
         ("no-such-norm", None, "no method"),
         ("dyt", "nowhere", "the model has no norm to replace"),

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from normkit import check
-from normkit.attention.core import Mixer
 from normkit.catalog import method
+from normkit.kinds import Method
 from normkit.layers import Linear
 from normkit.statistics import accurate
 
@@ -23,7 +23,7 @@ SUM_EPS = 1e-13
     over="T",
     inputs={"mask": "N T : bool"},
 )
-class AdversarialAttention(Mixer):
+class AdversarialAttention(Method):
     """Weigh the tokens of a text by an additive score, and in training also under an attack on these scores.
 
     For text classification over a recurrent network. With a = score(tanh(hidden(h))), a token that is not seen having
@@ -47,9 +47,6 @@ class AdversarialAttention(Mixer):
     Attention Meets Perturbations: Robust and Interpretable Attention with Adversarial Training (Kitada, Iyatomi, 2020),
     arXiv 2009.12064.
     """
-
-    forms = (False,)
-    linear = True
 
     def __init__(self, dim: int, *, epsilon: float = 1.0, variant: str = "at"):
         super().__init__()

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check
-from normkit.attention.core import Mixer
 from normkit.catalog import method
+from normkit.kinds import Method
 from normkit.layers import Linear
 from normkit.statistics import accurate, root
 
@@ -32,7 +32,7 @@ HIDDEN = -1e9  # the score of a token that is not seen
     provenance="equations as in JohnGiorgi/compact-multi-head-self-attention-pytorch; the paper's body could not be "
     "read, and there is no authors' code",
 )
-class LowRankAttention(Mixer):
+class LowRankAttention(Method):
     """Sum up a text by attention of its mean to its tokens, each head's scores a product of two numbers.
 
     For text classification over a recurrent network, at a cost of T * heads, not T². With c the mean of the tokens
@@ -59,9 +59,6 @@ class LowRankAttention(Mixer):
     Differs from the third-party code that it follows in: a token whose scores are all 0 keeps them, where that gives
     NaN, and a text of hidden tokens only gives 0.
     """
-
-    forms = (False,)
-    linear = True
 
     def __init__(self, dim: int, heads: int, *, activation: str = "tanh", out_features: int | None = None):
         super().__init__()

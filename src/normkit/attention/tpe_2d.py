@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from normkit import check
 from normkit.attention.core import AttentionCore, softmax_formula
 from normkit.catalog import method
+from normkit.kinds import LAYER
 from normkit.layers import Linear
 from normkit.ops.rope import rotate, turns
 from normkit.statistics import accurate
@@ -60,6 +61,7 @@ class TPE2D(AttentionCore):
     2024), arXiv 2409.19700.
     """
 
+    kind = LAYER  # no decoder hands it the table's rows and columns
     forms = (True,)
     crossed = False
     masks = None

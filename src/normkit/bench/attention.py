@@ -115,9 +115,16 @@ def tokens(size: tuple[int, ...]) -> int:
     return size[0]
 
 
+def races() -> list[str]:
+    """The names of what mixes a row of tokens, and takes nothing else."""
+    layers = [card for card in catalog.members(LAYER) if issubclass(card.entry, Mixer)]
+    alone = [card for card in layers if not issubclass(card.entry, AttentionCore)]
+    return sorted(card.name for card in [*catalog.members(CORE), *alone])
+
+
 def chosen(names: Sequence[str], causal: bool) -> list[Card]:
     """Return the cores named, or all, that have that form."""
-    known = [card.name for card in catalog.members(CORE, LAYER) if issubclass(card.entry, Mixer)]
+    known = races()
     cards = [catalog.card(name) for name in names or known]
     for card in cards:
         if card.name not in known:

@@ -17,7 +17,7 @@ PAPER = "PA&DA: Jointly Sampling PAth and DAta for Consistent NAS (Lu et al., 20
     paper=PAPER,
     shape="N : unit",
     over="N",
-    inputs={"index": "N : index B"},
+    inputs={"index": "N : index size"},
     example={"size": 4},
 )
 def panda_data_probability(norms: Tensor, index: Tensor, *, size: int, tau: float = 0.5) -> Tensor:

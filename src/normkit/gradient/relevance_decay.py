@@ -21,6 +21,7 @@ from normkit.statistics import accurate
     "arXiv 2204.04977",
     shape="...",
     example={"lr": 0.05, "gamma": 0.1, "decay_steps": 4},
+    exempt={"still": "weights that the loss does not depend on decay: that is the method"},
 )
 class RelevanceDecay(Based):
     """Add to each gradient a decay of its weight, the weaker the larger the gradient is.
