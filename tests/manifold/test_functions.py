@@ -159,3 +159,16 @@ def test_the_penalty_is_a_sum_over_pairs():
     want = (near * torch.cdist(f, f).square()).sum() / 2
     torch.testing.assert_close(nk.laplacian_penalty(f, x, t=0.5), want)
     assert nk.laplacian_penalty(torch.ones(6, 1, dtype=F64), x, t=0.5) == pytest.approx(0, abs=1e-12)
+
+
+def test_dual_weights_move_to_the_steepest_point_and_the_loss_is_a_sum_over_pairs():
+    x = torch.arange(5, dtype=F64).unsqueeze(1)
+    f = torch.tensor([[0.0], [0.0], [0.0], [0.0], [4.0]], dtype=F64)
+    loss = nk.create("manifold-lipschitz", 5, epsilon=0.5, step=0.1, dtype=F64)
+    near = torch.cdist(x, x).square()
+    want = 1.5 + (near * f * (f - f.T)).sum() / 5
+    torch.testing.assert_close(loss(f, x, torch.tensor(1.5, dtype=F64)), want)
+    weights = loss.update(f, x, torch.tensor(1.5, dtype=F64))
+    assert weights.sum() == pytest.approx(1)
+    assert weights[-1] == weights.max() == weights[-2]
+    assert loss.data_weight == pytest.approx(1.1)
