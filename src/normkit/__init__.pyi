@@ -203,6 +203,7 @@ import normkit.manifold.gbw_batchnorm as _gbw_batchnorm
 import normkit.manifold.gyrobn as _gyrobn
 import normkit.manifold.hyperbolic_contrastive as _hyperbolic_contrastive
 import normkit.manifold.liebn as _liebn
+import normkit.manifold.manifold_lipschitz as _manifold_lipschitz
 import normkit.manifold.mobius_linear as _mobius_linear
 import normkit.manifold.poincare_conv2d as _poincare_conv2d
 import normkit.manifold.poincare_linear as _poincare_linear
@@ -567,6 +568,7 @@ __all__ = [
     "LowRankAttention",
     "MTARDBalance",
     "MambaRMSNormGated",
+    "ManifoldLipschitz",
     "MarginLogLoss",
     "Match",
     "MeanOnlyBatchNorm",
@@ -4023,6 +4025,20 @@ def mala(
 ) -> Walked:
     """Walk along the force with noise, and take each step with the probability that keeps the target exact."""
     ...
+
+class ManifoldLipschitz(_manifold_lipschitz.ManifoldLipschitz):
+    """Add to a loss the squared changes of a function between points, weighted by where it is steepest."""
+    def __init__(
+        self,
+        num_points: int,
+        *,
+        epsilon: float = 1.0,
+        step: float = 0.01,
+        radius2: float | None = None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, f: Tensor, x: Tensor, data_loss: Tensor) -> Tensor: ...
 
 def mano(logits: Tensor, *, p: float = 4, criterion: float | str = 0.0, threshold: float = 5.0) -> Tensor:
     """Normalize logits row by row, and take the mean p-norm of all entries: it goes up with accuracy."""
