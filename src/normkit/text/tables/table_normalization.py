@@ -18,7 +18,7 @@ WORDS = {">": "GT", "<": "LT", "\\n": "_", "\n": "_", "\\": "_"}  # in this orde
 UNDERSCORE, GONE = " /\\-:#%", ".()[]{}*$,?!'@&=+"
 NAME = str.maketrans(dict.fromkeys(UNDERSCORE, "_") | dict.fromkeys(GONE, ""))
 CELL = str.maketrans(dict.fromkeys("‘’´`", "'") | dict.fromkeys("“”", '"') | dict.fromkeys("‐‑‒–—−", "-"))
-NOTES = re.compile(r"((?<!^)\[[^\]]*\]|\[\d+\]|[•♦†‡*#+])*$")
+NOTES = re.compile(r"((?<!^)\[(?!\d+\])[^\]]*\]|\[\d+\]|[•♦†‡*#+])*$")  # one way to read each note: no explosion
 BRACKETS = re.compile(r"(?<!^)( \([^)]*\))*$")
 QUOTED = re.compile(r'^"([^"]*)"$')
 

@@ -1,0 +1,44 @@
+"""Methods of text beyond their recordings: what may take long, and what is independent of the order of the work."""
+
+import itertools
+import time
+
+import numpy as np
+import pytest
+
+import normkit as nk
+from normkit.text.candidates.alias_normalization import ratio
+
+
+def test_a_cell_full_of_notes_takes_no_time():
+    cell = nk.create("table-normalization").cell
+    start = time.perf_counter()
+    assert cell("x" + "[1]" * 300 + "y").endswith("[1]y")
+    assert time.perf_counter() - start < 5
+
+
+def longest(a, b):
+    """The longest common subsequence by its definition."""
+    return max(n for n in range(len(a) + 1) for c in itertools.combinations(a, n) if within(c, iter(b)))
+
+
+def within(letters, text):
+    return all(letter in text for letter in letters)
+
+
+@pytest.mark.parametrize("a, b", [("abcde", "badce"), ("aab", "abab"), ("", "a"), ("xyz", "abc"), ("aaaa", "aa")])
+def test_the_likeness_of_two_names_is_that_of_their_longest_common_subsequence(a, b):
+    assert ratio(a, b) == ratio(b, a) == 2 * longest(a, b) / (len(a) + len(b))
+
+
+def test_few_names_taken_are_the_first_of_many():
+    names = {f"{i}": ["".join(np.random.default_rng(i).choice(list("abcd"), 6))] for i in range(60)}
+    every = nk.create("ngram-candidates", k=60, min_df=1)(names, ["abcabc", "ddaabb"])
+    few = nk.create("ngram-candidates", k=3, min_df=1)(names, ["abcabc", "ddaabb"])
+    assert [[score for _, score in own] for own in few] == [[score for _, score in own[:3]] for own in every]
+
+
+def test_nothing_to_find_or_to_ask_gives_nothing():
+    ngrams = nk.create("ngram-candidates")
+    assert ngrams({}, ["a"]) == ngrams({"x": ["few"]}, ["few"]) == [[]]
+    assert ngrams({"x": ["few"]}, []) == []
