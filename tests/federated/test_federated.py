@@ -54,6 +54,15 @@ def test_numbers_that_are_not_finite_are_refused(name, value):
         FUNCTIONS[name](*given)
 
 
+def test_clients_that_differ_late_are_told_apart_and_empty_entries_pass():
+    x = torch.ones(3, 100, dtype=torch.float64)
+    x[:, 80] = torch.tensor([0.1, 0.2, 0.3])
+    n, order = torch.ones(3), torch.tensor([2, 0, 1])
+    [a], [b] = nk.fedbn_average(x, n, entries=("w",)), nk.fedbn_average(x[order], n, entries=("w",))
+    assert torch.equal(a, b)
+    assert nk.fedbn_average(torch.zeros(3, 0), n, entries=("w",))[0].shape == (3, 0)
+
+
 def test_whole_numbers_are_rounded_and_local_entries_stay():
     batches, own = torch.tensor([3, 4]), torch.tensor([[1.0], [2.0]])
     shared, kept = nk.fedbn_average(batches, own, torch.tensor([1, 2]), entries=("batches", "own"), local=("own",))

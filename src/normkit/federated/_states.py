@@ -9,6 +9,8 @@ from torch import Tensor
 
 from normkit import check
 
+SEEN = 64  # numbers of a client by which its place in a sum is told
+
 
 def read(
     owner: str,
@@ -78,8 +80,20 @@ def total(values: Tensor) -> Tensor:
 def mean(values: Tensor, weights: Tensor) -> Tensor:
     """Average over the clients in float64, ``weights`` (K,) or one a number; one client alone is what it was."""
     weights = weights.double()
+    if weights.dim() == 1 and not (torch.is_grad_enabled() and (values.requires_grad or weights.requires_grad)):
+        return _added(values, weights / total(weights))
     weights = weights.reshape(weights.shape + (1,) * (values.dim() - weights.dim()))
     return total(values.double() * (weights / total(weights)))
+
+
+def _added(values: Tensor, shares: Tensor) -> Tensor:
+    """Add up shares of states one after the other: nothing of the size of all of them is made."""
+    first = _rows(values)[:, :SEEN].double()
+    given = torch.cat([shares.unsqueeze(1).to(first), first], 1)
+    summed = torch.zeros(values.shape[1:], dtype=torch.float64, device=values.device)
+    for k in _order(values, given).tolist():
+        summed.add_(values[k], alpha=float(shares[k]))
+    return summed
 
 
 def typed(value: Tensor, like: Tensor) -> Tensor:
@@ -87,12 +101,23 @@ def typed(value: Tensor, like: Tensor) -> Tensor:
     return (value if like.is_floating_point() else value.round()).to(like.dtype)
 
 
-def _order(values: Tensor) -> Tensor:
-    """An order of the clients that depends on their numbers alone."""
-    rows = values.flatten(1) if values.dim() > 1 else values.unsqueeze(1)
-    ramp = torch.linspace(1, 2, rows.shape[1], dtype=rows.dtype, device=rows.device)
-    keys = [(float(row.sum()), float((row * ramp).sum()), row[:16].tolist()) for row in rows]
+def _order(values: Tensor, first: Tensor | None = None) -> Tensor:
+    """An order of the clients that depends on their numbers alone: on the first of them, and where these are equal on
+    their sums.
+    """
+    rows = _rows(values)
+    keys = [row.tolist() for row in (rows[:, :SEEN] if first is None else first)]
+    if len({tuple(key) for key in keys}) < len(keys):
+        ramp = torch.linspace(1, 2, rows.shape[1], dtype=torch.float64, device=rows.device)
+        keys = [
+            [*key, float(row.double().sum()), float(row.double() @ ramp)] for key, row in zip(keys, rows, strict=True)
+        ]
     return torch.tensor(sorted(range(len(keys)), key=keys.__getitem__), device=values.device)
+
+
+def _rows(values: Tensor) -> Tensor:
+    """A row a client."""
+    return values.flatten(1) if values.dim() > 1 else values.unsqueeze(1)
 
 
 def stack(states: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
