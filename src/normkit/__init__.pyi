@@ -148,6 +148,7 @@ import normkit.density.ebflow as _ebflow
 import normkit.density.ferumal_coupling as _ferumal_coupling
 import normkit.density.free_form_flow as _free_form_flow
 import normkit.density.jet_coupling as _jet_coupling
+import normkit.density.mam_energy_loss as _mam_energy_loss
 import normkit.density.nanoflow as _nanoflow
 import normkit.density.neutra as _neutra
 import normkit.density.path_gradient_loss as _path_gradient_loss
@@ -566,6 +567,7 @@ __all__ = [
     "LocalResponseNorm",
     "Loss",
     "LowRankAttention",
+    "MAMEnergyLoss",
     "MTARDBalance",
     "MambaRMSNormGated",
     "ManifoldLipschitz",
@@ -4025,6 +4027,18 @@ def mala(
 ) -> Walked:
     """Walk along the force with noise, and take each step with the probability that keeps the target exact."""
     ...
+
+class MAMEnergyLoss(_mam_energy_loss.MAMEnergyLoss):
+    """Lower the energy of a model's own samples, and hold its marginals to each other."""
+    def __init__(
+        self,
+        length: int,
+        *,
+        alpha: float = 1.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, log_p: Tensor, energy: Tensor, consistency: Tensor, start: Tensor) -> Tensor: ...
 
 class ManifoldLipschitz(_manifold_lipschitz.ManifoldLipschitz):
     """Add to a loss the squared changes of a function between points, weighted by where it is steepest."""
