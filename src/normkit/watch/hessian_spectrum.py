@@ -1,0 +1,129 @@
+"""The spectrum of a Hessian by Lanczos' iteration, which asks for its products with vectors alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from normkit import check
+from normkit.catalog import method
+from normkit.statistics import accurate
+
+PAPER = (
+    "Investigating generalization capabilities of neural networks by means of loss landscapes and Hessian analysis "
+    "(Gabdullin, 2024), arXiv 2412.10146"
+)
+
+
+class Spectrum(NamedTuple):
+    """Ritz values, ascending, and how much of the spectrum each stands for; the weights sum to 1."""
+
+    eigenvalues: Tensor
+    weights: Tensor
+
+
+@method(
+    "hessian-spectrum",
+    paper=PAPER,
+    shape="C C : definite",
+    inputs={"start": "C"},
+    example={"steps": 4},
+    exempt={"gradcheck": "a probe, not a loss: it has no gradient"},
+)
+def hessian_spectrum(
+    hessian: Tensor | Callable[[Tensor], Tensor],
+    start: Tensor,
+    *,
+    steps: int = 100,
+    window: int = 10,
+    eps: float = 1e-6,
+    generator: torch.Generator | None = None,
+) -> Spectrum:
+    """Take some steps of Lanczos' iteration: the outer eigenvalues, and a quadrature of the whole spectrum.
+
+    For watching curvature in training, with the spectra of several starts given to ``hessian-density`` and
+    ``hessian-criteria``. With q_0 = start / (|start| + eps), step j orthogonalizes w to the kept vectors, and takes
+
+        q_j = w / (|w| + eps),    alpha_j = <H q_j, q_j>,    w = H q_j - alpha_j q_j - beta_j q_(j-1),    beta = |w|
+
+    Args:
+        hessian: a symmetric matrix, (n, n), or a function of a vector: :func:`product` of a loss.
+        start: where to begin, (n,); independent signs, of which several are averaged.
+        steps: how many eigenvalues there will be.
+        window: how many vectors before the last are kept; where steps exceed it, the top eigenvalues come in copies of
+            small weight.
+        eps: added to norms.
+        generator: draws the next vector where nothing is left of w.
+
+    Returns ``eigenvalues``, ascending, and ``weights``, (steps,) each. No gradient.
+
+    Investigating generalization capabilities (Gabdullin, 2024), arXiv 2412.10146.
+    """
+    name = "hessian_spectrum"
+    check.values(name, "start", start, (None,), start)
+    if not callable(hessian):
+        check.values(name, "hessian", hessian, (len(start), len(start)), start)
+    steps, window = check.size(name, "steps", steps), check.size(name, "window", window, 0)
+    begin = accurate(start.detach())
+    alphas, betas = _lanczos(_matvec(hessian, begin), begin, steps, window, check.eps(name, eps), generator)
+    values, vectors = torch.linalg.eigh(torch.diag(alphas) + torch.diag(betas, 1) + torch.diag(betas, -1))
+    return Spectrum(values.to(start.dtype), vectors[0].square().to(start.dtype))
+
+
+def product(loss: Callable[[Mapping[str, Tensor]], Tensor], parameters: Mapping[str, Tensor]) -> Callable:
+    """Return the function that multiplies a flat vector by the Hessian of a loss at the parameters.
+
+    ``loss`` takes the parameters by name, as :func:`torch.func.functional_call` does, and must be twice
+    differentiable; the vector holds them one after another.
+
+    >>> parameters = {"x": torch.tensor([1.0, 2.0])}
+    >>> product(lambda at: at["x"].pow(3).sum(), parameters)(torch.tensor([1.0, 1.0]))
+    tensor([ 6., 12.])
+    """
+    at = {name: value.detach() for name, value in parameters.items()}
+    sizes = [value.numel() for value in at.values()]
+
+    def times(vector: Tensor) -> Tensor:
+        parts = zip(at.items(), vector.split(sizes), strict=True)
+        along = {name: part.view_as(value).to(value.dtype) for (name, value), part in parts}
+        found = torch.func.jvp(torch.func.grad(loss), (at,), (along,))[1]
+        return torch.cat([part.detach().flatten() for part in found.values()])
+
+    return times
+
+
+def _matvec(hessian: Tensor | Callable[[Tensor], Tensor], like: Tensor) -> Callable[[Tensor], Tensor]:
+    if callable(hessian):
+        return lambda vector: hessian(vector).detach().to(like.dtype)
+    wide = hessian.detach().to(like.dtype)
+    return lambda vector: wide @ vector
+
+
+def _lanczos(
+    matvec: Callable[[Tensor], Tensor],
+    start: Tensor,
+    steps: int,
+    window: int,
+    eps: float,
+    generator: torch.Generator | None,
+) -> tuple[Tensor, Tensor]:
+    """The diagonal of the tridiagonal matrix, and what stands beside it."""
+    kept: list[Tensor] = []
+    alphas: list[Tensor] = []
+    betas: list[Tensor] = []
+    w = start
+    for step in range(steps):
+        if step:
+            betas.append(w.norm())
+            w = w if betas[-1] > 0 else torch.randn(w.shape, generator=generator, dtype=w.dtype, device=w.device)
+        for other in kept:
+            w = w - other * torch.dot(w, other)
+        q = w / (w.norm() + eps)
+        along = matvec(q)
+        alphas.append(torch.dot(along, q))
+        w = along - alphas[-1] * q - (betas[-1] * kept[-1] if step else 0)
+        kept = [*kept, q][-window - 1 :]
+    return torch.stack(alphas), torch.stack(betas) if betas else start.new_zeros(0)

@@ -1,0 +1,99 @@
+"""The probes on live models: against what is worked out whole, and leaving the model as it was."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call
+
+import normkit as nk
+from normkit.watch.hessian_spectrum import product
+from normkit.watch.loss_plane import plane
+from normkit.watch.plasticity_probe import plasticity
+
+close = torch.testing.assert_close
+
+
+@pytest.fixture
+def task():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+    x, y = torch.randn(20, 3).double(), torch.randn(20, 1).double()
+    parameters = dict(model.named_parameters())
+    return parameters, lambda at: (functional_call(model, at, (x,)) - y).square().mean()
+
+
+def test_products_of_a_model_give_its_spectrum(task):
+    parameters, loss = task
+    matvec = product(loss, parameters)
+    size = sum(p.numel() for p in parameters.values())
+    whole = torch.stack([matvec(row) for row in torch.eye(size).double()])
+    close(whole, whole.mT)
+    start = torch.randint(2, (size,)).double() * 2 - 1
+    found = nk.hessian_spectrum(matvec, start, steps=size, window=size, eps=0.0)
+    close(found.eigenvalues[[0, -1]], torch.linalg.eigvalsh(whole)[[0, -1]])
+    close((found.weights * found.eigenvalues).sum(), start @ whole @ start / size)
+    close(nk.hessian_spectrum(whole, start, steps=size, window=size, eps=0.0), found)
+
+
+def test_the_iteration_goes_on_where_nothing_is_left():
+    start = torch.tensor([1.0, 0, 0]).double()
+    hessian = torch.diag(torch.tensor([3.0, 2.0, 1.0])).double()
+    generator = torch.Generator().manual_seed(0)
+    found = nk.hessian_spectrum(hessian, start, steps=3, window=3, eps=0.0, generator=generator)
+    close(found.eigenvalues, torch.tensor([1.0, 2.0, 3.0]).double())
+    close(found.weights, torch.tensor([0.0, 0.0, 1.0]).double())
+
+
+def test_the_plane_of_a_quadratic_loss_is_that_of_its_matrix():
+    point, first, second, hessian, slope, a, b = nk.card("loss-plane").draw(dtype=torch.float64)
+    want = nk.loss_plane(point, first, second, hessian, slope, a, b)
+    for chunk in (1, 4):
+        got = plane(lambda at: at @ hessian @ at / 2 + slope @ at, point, first, second, a, b, chunk=chunk)
+        close(got, want)
+
+
+def test_without_negative_eigenvalues_there_is_no_balance():
+    found = nk.hessian_criteria(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.5, 0.5]]))
+    assert found == (0.5, 0)
+
+
+def test_the_density_has_an_area_of_one_however_narrow():
+    values, weights = torch.tensor([[0.0, 10.0]]), torch.tensor([[0.25, 0.75]])
+    for variance in (1e-9, 1e-2):
+        density, grid = nk.hessian_density(values, weights, bins=7, variance=variance)
+        close((density * (grid[1] - grid[0])).sum(), torch.tensor(1.0))
+
+
+def test_the_full_batch_is_not_distorted():
+    x, y, orders = torch.randn(9, 2).double(), torch.randn(9).double(), torch.stack([torch.randperm(9)] * 2)
+    assert nk.shuffling_distortion(x, y, orders, batch_size=9).gap < 1e-12
+    assert nk.shuffling_distortion(x, y, orders, batch_size=3).gap > 1e-3
+    with pytest.raises(ValueError, match="batch_size=4 leaves one"):
+        nk.shuffling_distortion(x, y, orders, batch_size=4)
+
+
+def test_plasticity_leaves_the_model_as_it_was():
+    model = nn.Sequential(nn.Linear(3, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(), nn.Linear(16, 2)).eval()
+    inputs, before, state = torch.randn(32, 3), copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    found = [plasticity(model, inputs, steps=steps, frequency=1.0) for steps in (0, 100)]
+    assert found[0].mean < found[1].mean
+    close(plasticity(model, inputs, steps=100, frequency=1.0), found[1], rtol=0, atol=0)
+    close(model.state_dict(), before, rtol=0, atol=0)
+    close(torch.get_rng_state(), state, rtol=0, atol=0)
+    assert not model.training
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_plasticity_names_what_cannot_be_drawn_anew():
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gain = nn.Parameter(torch.ones(3))
+
+        def forward(self, x):
+            return x * self.gain
+
+    with pytest.raises(TypeError, match=r"1 .Scale. has no reset_parameters"):
+        plasticity(nn.Sequential(nn.Linear(3, 3), Scale()), torch.randn(4, 3), steps=1)
