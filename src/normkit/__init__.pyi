@@ -361,6 +361,11 @@ from normkit.transformer import EncoderDecoder as EncoderDecoder
 from normkit.transformer import preset as preset
 from normkit.transformer.attention import LayerCache
 from normkit.transformer.transformer_layer import LinearName, Turns
+from normkit.watch.hessian_criteria import Criteria
+from normkit.watch.hessian_density import Density
+from normkit.watch.hessian_spectrum import Spectrum
+from normkit.watch.plasticity_probe import Plasticity
+from normkit.watch.shuffling_distortion import ShufflingDistortion
 
 __version__: str
 __all__ = [
@@ -771,6 +776,9 @@ __all__ = [
     "geometric_samples",
     "global_magnitude_pruning",
     "grand",
+    "hessian_criteria",
+    "hessian_density",
+    "hessian_spectrum",
     "hubness",
     "ibp_init",
     "imh_step",
@@ -781,6 +789,7 @@ __all__ = [
     "lie_sample",
     "local_dimension",
     "local_normalization_distortion",
+    "loss_plane",
     "lp_dictionary",
     "magsac_loss",
     "mala",
@@ -802,6 +811,7 @@ __all__ = [
     "pgfed_server",
     "pit_calibration_error",
     "pit_entropy",
+    "plasticity_probe",
     "poincare_distance_matrix",
     "polar_decomposition",
     "pooled_covariance",
@@ -818,6 +828,7 @@ __all__ = [
     "retrieve",
     "rotation_residual",
     "score_normalization",
+    "shuffling_distortion",
     "snnk_exponential",
     "stack",
     "statistics",
@@ -3184,6 +3195,28 @@ class HeaderPaths(_header_paths.HeaderPaths):
     """Write each row, and each column, of a table with nested headers as one text that names the whole path."""
     def __init__(self, top: int = 1, left: int = 1) -> None: ...
 
+def hessian_criteria(eigenvalues: Tensor, weights: Tensor, *, power: float = 0.5) -> Criteria:
+    """Compare the negative part of a Hessian's spectrum with the positive one."""
+    ...
+
+def hessian_density(
+    eigenvalues: Tensor, weights: Tensor, *, bins: int = 10000, variance: float = 1e-05, margin: float = 0.001
+) -> Density:
+    """Draw the density of a Hessian's spectrum from some runs of Lanczos' iteration."""
+    ...
+
+def hessian_spectrum(
+    hessian: Tensor | Callable[[Tensor], Tensor],
+    start: Tensor,
+    *,
+    steps: int = 100,
+    window: int = 10,
+    eps: float = 1e-06,
+    generator: torch.Generator | None = None,
+) -> Spectrum:
+    """Take some steps of Lanczos' iteration: the outer eigenvalues, and a quadrature of the whole spectrum."""
+    ...
+
 class HomophoneNormalization(_homophone_normalization.HomophoneNormalization):
     """Write letters of the Ge'ez script that sound alike as one of them."""
     def __init__(self, language: str = "am", level: str = "homophone") -> None: ...
@@ -3992,6 +4025,12 @@ class LocalResponseNorm(_local_response_norm.LocalResponseNorm):
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
+def loss_plane(
+    point: Tensor, first: Tensor, second: Tensor, hessian: Tensor, slope: Tensor, a: Tensor, b: Tensor
+) -> Tensor:
+    """Take a quadratic loss on the plane that two directions span at a point."""
+    ...
+
 class LowRankAttention(_low_rank_attention.LowRankAttention):
     """Sum up a text by attention of its mean to its tokens, each head's scores a product of two numbers."""
     def __init__(
@@ -4670,6 +4709,20 @@ class PlacementSearch(_placement_search.PlacementSearch):
         self, candidates: int, *, device: torch.device | str | int | None = None, dtype: torch.dtype | None = None
     ) -> None: ...
     def __call__(self, noise: Tensor, temperature: Tensor, *outputs: Tensor) -> Tensor: ...
+
+def plasticity_probe(
+    first: Tensor,
+    second: Tensor,
+    probe_first: Tensor,
+    probe_second: Tensor,
+    inputs: Tensor,
+    *,
+    steps: int = 50,
+    lr: float = 0.05,
+    frequency: float = 100000.0,
+) -> Plasticity:
+    """Train a copy of a two-layer network on a new random task, and tell how far it got."""
+    ...
 
 class PoincareConv2d(_poincare_conv2d.PoincareConv2d):
     """Take the vectors of each patch of an image, joined, through ``poincare-linear``."""
@@ -5855,6 +5908,12 @@ class ShiftQuant(_shiftquant.ShiftQuant):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+def shuffling_distortion(
+    x: Tensor, y: Tensor, orders: Tensor, *, batch_size: int = 4, eps: float = 1e-05
+) -> ShufflingDistortion:
+    """Measure how far normalizing batch by batch moves the least-squares optimum."""
+    ...
 
 class SigmaReparam(_sigma_reparam.SigmaReparam):
     """Divide a weight by its largest singular value, and multiply it by a learned number."""
