@@ -123,7 +123,7 @@ def test_repr_can_be_read_back(name):
     card = nk.card(name)
     module = card.small()
     arguments = module.arguments
-    plain = all(isinstance(v, int | float | str | bool | tuple | list | type(None)) for v in arguments.values())
+    plain = all(isinstance(v, int | float | str | bool | tuple | list | dict | type(None)) for v in arguments.values())
     assert plain, f"arguments hold more than plain values: {arguments}"
     modules = {k: v for k, v in example(card, 8).items() if isinstance(v, torch.nn.Module)}
     made = type(module)  # of a placement that comes as a whole layer, the layer

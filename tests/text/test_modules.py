@@ -1,0 +1,43 @@
+"""What the recordings of the modules for text leave out."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence
+
+import normkit as nk
+
+
+@pytest.fixture
+def phrases():
+    torch.manual_seed(0)
+    return torch.randn(3, 5, 4), torch.tensor([5, 2, 1])
+
+
+def test_states_are_those_of_torch_for_packed_phrases(phrases):
+    words, lengths = phrases
+    module = nk.create("phrase-to-node", 4, 6, hidden=3)
+    lstm = nn.LSTM(4, 3, batch_first=True, bidirectional=True)
+    lstm.load_state_dict(module.lstm.state_dict())
+    states = lstm(pack_padded_sequence(words, lengths, batch_first=True, enforce_sorted=False))[1][0]
+    torch.testing.assert_close(module(words, lengths), module.out(torch.cat([states[0], states[1]], 1)))
+
+
+def test_linear_reads_the_mean_of_the_words_that_are_there(phrases):
+    words, lengths = phrases
+    module = nk.create("phrase-to-node", 4, 6, kind="linear")
+    torch.testing.assert_close(module(words, lengths)[1], module.out(words[1, :2].mean(0)))
+
+
+def test_a_span_without_tokens_is_left_out_of_the_loss():
+    torch.manual_seed(0)
+    module = nk.create("span-subtype-classifier", 4, 3, {"part": 2}, adjacent=True)
+    h = torch.randn(2, 5, 4, requires_grad=True)
+    masks = torch.ones(2, 3, 5, dtype=torch.bool)
+    masks[0, 0] = False
+    there = masks.any(-1)
+    ones = torch.ones(2, 3, dtype=torch.int64)
+    entity, part = module(h, masks, ones)
+    module.loss(entity, ones, there, ones.unsqueeze(-1), part).backward()
+    assert module.entity.in_features == 3 * 4 + 25
+    assert torch.isfinite(h.grad).all()
