@@ -204,6 +204,7 @@ import normkit.manifold.gbw_batchnorm as _gbw_batchnorm
 import normkit.manifold.gyrobn as _gyrobn
 import normkit.manifold.hyperbolic_contrastive as _hyperbolic_contrastive
 import normkit.manifold.liebn as _liebn
+import normkit.manifold.manifold_kernel as _manifold_kernel
 import normkit.manifold.manifold_lipschitz as _manifold_lipschitz
 import normkit.manifold.mobius_linear as _mobius_linear
 import normkit.manifold.poincare_conv2d as _poincare_conv2d
@@ -255,8 +256,11 @@ import normkit.text.training.calibration_set as _calibration_set
 import normkit.text.training.character_alignment as _character_alignment
 import normkit.text.training.contrastive_calibration_loss as _contrastive_calibration_loss
 import normkit.text.training.in_batch_ranking_loss as _in_batch_ranking_loss
+import normkit.text.training.multi_aspect_fusion as _multi_aspect_fusion
+import normkit.text.training.phrase_to_node as _phrase_to_node
 import normkit.text.training.rank_calibration_loss as _rank_calibration_loss
 import normkit.text.training.rank_regularized_loss as _rank_regularized_loss
+import normkit.text.training.span_subtype_classifier as _span_subtype_classifier
 import normkit.text.training.typo_noise as _typo_noise
 import normkit.text.training.unlikelihood_calibration_loss as _unlikelihood_calibration_loss
 import normkit.transformer.transformer_layer as _transformer_layer
@@ -575,6 +579,7 @@ __all__ = [
     "MAMEnergyLoss",
     "MTARDBalance",
     "MambaRMSNormGated",
+    "ManifoldKernel",
     "ManifoldLipschitz",
     "MarginLogLoss",
     "Match",
@@ -591,6 +596,7 @@ __all__ = [
     "MotionAdaptiveNorm",
     "MotionLayerNorm",
     "MsgNorm",
+    "MultiAspectFusion",
     "Muon",
     "NDLoss",
     "NFBlock",
@@ -618,6 +624,7 @@ __all__ = [
     "Parametrization",
     "PathGradientLoss",
     "PeriNorm",
+    "PhraseToNode",
     "PixelNorm",
     "Placement",
     "PlacementSearch",
@@ -678,6 +685,7 @@ __all__ = [
     "Softmax",
     "SoftmaxFree",
     "SoftplusAttention",
+    "SpanSubtypeClassifier",
     "SparseETFClassifier",
     "SpectralNorm",
     "SpectralRegularizer",
@@ -4079,6 +4087,20 @@ class MAMEnergyLoss(_mam_energy_loss.MAMEnergyLoss):
     ) -> None: ...
     def __call__(self, log_p: Tensor, energy: Tensor, consistency: Tensor, start: Tensor) -> Tensor: ...
 
+class ManifoldKernel(_manifold_kernel.ManifoldKernel):
+    """Weigh the eigenvectors of a Laplacian by how slowly they change, and return the products of their rows."""
+    def __init__(
+        self,
+        *,
+        kind: str = "matern",
+        nu: float = 3.0,
+        kappa: float = 4.0,
+        sigma: float = 1.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, y: Tensor, eigenvalues: Tensor, count: Tensor) -> Tensor: ...
+
 class ManifoldLipschitz(_manifold_lipschitz.ManifoldLipschitz):
     """Add to a loss the squared changes of a function between points, weighted by where it is steepest."""
     def __init__(
@@ -4280,6 +4302,18 @@ class MTARDBalance(_mtard_balance.MTARDBalance):
     def __call__(
         self, student_adv: Tensor, student_nat: Tensor, teacher_adv: Tensor, teacher_nat: Tensor
     ) -> Tensor: ...
+
+class MultiAspectFusion(_multi_aspect_fusion.MultiAspectFusion):
+    """Fuse several embeddings of each sample into one by attention to those that agree, and score pairs of results."""
+    def __init__(
+        self,
+        dims: Sequence[int],
+        dim: int,
+        *,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, *aspects: Tensor) -> tuple[Tensor, Tensor]: ...
 
 class Muon(_muon.Muon):
     """Bring the singular values of the momentum of each matrix near 1, then step."""
@@ -4692,6 +4726,21 @@ class PHIS(_phi_s.PHIS):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+class PhraseToNode(_phrase_to_node.PhraseToNode):
+    """Map a phrase's word vectors to one vector in a fixed space, that of a taxonomy's nodes, and find the nearest."""
+    def __init__(
+        self,
+        word_dim: int,
+        node_dim: int,
+        kind: str = "lstm",
+        hidden: int = 300,
+        k: int = 10,
+        *,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, words: Tensor, lengths: Tensor) -> Tensor: ...
 
 def pit_calibration_error(
     pit: Tensor, *, power: float = 1, method: str = "sorted", levels: int = 100, sharpness: float | None = None
@@ -6139,6 +6188,24 @@ class SPADE(_spade.SPADE):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor, segmap: Tensor) -> Tensor: ...
+
+class SpanSubtypeClassifier(_span_subtype_classifier.SpanSubtypeClassifier):
+    """Classify spans by the maximum of their tokens, the first token and their length, then each by subtypes."""
+    def __init__(
+        self,
+        hidden: int,
+        entity_types: int,
+        subtypes: Mapping[str, int],
+        size_dim: int = 25,
+        max_size: int = 100,
+        subtype_input: str = "logits",
+        adjacent: bool = False,
+        dropout: float = 0.1,
+        *,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, h: Tensor, masks: Tensor, sizes: Tensor) -> tuple[Tensor, ...]: ...
 
 class SparseETFClassifier(_sparse_etf_classifier.SparseETFClassifier):
     """Score classes by the product of the features with fixed vectors, far apart, of one length, with many zeros."""

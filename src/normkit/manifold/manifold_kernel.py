@@ -47,6 +47,10 @@ class ManifoldKernel(Method):
     Implicit Gaussian process representation of vector fields (Peach et al., 2024), arXiv 2309.16746.
     """
 
+    nu: Tensor
+    kappa: Tensor
+    sigma: Tensor
+
     def __init__(self, *, kind: str = "matern", nu: float = 3.0, kappa: float = 4.0, sigma: float = 1.0):
         super().__init__()
         self.form = check.choice(self, "kind", kind, KINDS)

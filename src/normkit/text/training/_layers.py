@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from typing import Any
+
+from torch import Tensor
 
 
-def run(layer: nn.Linear | nn.Conv1d, x: Tensor) -> Tensor:
+def run(layer: Any, x: Tensor) -> Tensor:
     """Call a layer on an input of another floating-point type: the layer computes in the type of its weight."""
     return layer(x.to(layer.weight.dtype))

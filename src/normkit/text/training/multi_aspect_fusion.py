@@ -54,6 +54,8 @@ class MultiAspectFusion(Method):
     JAMES (Yamashita et al., 2022), arXiv 2202.10739.
     """
 
+    truth: Tensor
+
     def __init__(self, dims: Sequence[int], dim: int):
         super().__init__()
         self.dims = [check.size(self, "dims", width) for width in dims]

@@ -78,12 +78,12 @@ class SpanSubtypeClassifier(Method):
         self.subtype_input = check.choice(self, "subtype_input", subtype_input, INPUTS)
         self.adjacent = check.choice(self, "adjacent", adjacent, (True, False))
         self.dropout = check.number(self, "dropout", dropout, 0.0, 1.0)
-        classes = {layer: check.size(self, f"subtypes[{layer!r}]", count) for layer, count in subtypes.items()}
+        self.classes = {layer: check.size(self, f"subtypes[{layer!r}]", count) for layer, count in subtypes.items()}
         width = (3 if adjacent else 2) * hidden + check.size(self, "size_dim", size_dim)
         self.size = nn.Embedding(max_size, size_dim)
         self.entity = nn.Linear(width, entity_types)
         wide = width + (entity_types if subtype_input == "logits" else 0)
-        self.subtypes = nn.ModuleDict({layer: nn.Linear(wide, count) for layer, count in classes.items()})
+        self.subtypes = nn.ModuleDict({layer: nn.Linear(wide, count) for layer, count in self.classes.items()})
 
     def forward(self, h: Tensor, masks: Tensor, sizes: Tensor) -> tuple[Tensor, ...]:
         """Return the logits of entities, then those of each layer of subtypes."""
@@ -123,7 +123,7 @@ class SpanSubtypeClassifier(Method):
             )
         loss = self._entropy("entity", entity_logits, entity_labels, mask)
         for layer, logits, labels in zip(self.subtypes, subtype_logits, subtype_labels.unbind(-1), strict=True):
-            check.values(self, f"logits of {layer}", logits, (*spans, self.subtypes[layer].out_features), entity_logits)
+            check.values(self, f"logits of {layer}", logits, (*spans, self.classes[layer]), entity_logits)
             loss = loss + self._entropy(layer, logits, labels, mask)
         return loss.to(entity_logits.dtype)
 
