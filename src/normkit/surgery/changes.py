@@ -64,7 +64,7 @@ def _cells(change: Change) -> tuple[str, str, str, str, str]:
     return change.site or "(itself)", change.was, change.became or f"left: {change.why_not}", difference, time
 
 
-def chosen(owner: str, where: Where, name: str, module: nn.Module) -> bool:
+def chosen(where: Where, name: str, module: nn.Module) -> bool:
     """Whether a site is among those that were asked for: by pattern, by name, or by what a function says."""
     if where is None:
         return True
@@ -78,9 +78,3 @@ def chosen(owner: str, where: Where, name: str, module: nn.Module) -> bool:
 def places(model: nn.Module, module: nn.Module) -> list[str]:
     """Every name by which a model holds a module."""
     return [name for name, part in model.named_modules(remove_duplicate=False) if part is module]
-
-
-def put(model: nn.Module, name: str, module: nn.Module) -> None:
-    """Put a module in the place of another."""
-    parent, _, child = name.rpartition(".")
-    setattr(model.get_submodule(parent), child, module)

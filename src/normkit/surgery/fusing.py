@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from normkit.norm import Norm
-from normkit.surgery.changes import Change, Report, Where, chosen, places, put
-from normkit.surgery.recognition.recognize import Match, table
+from normkit.surgery.changes import Change, Report, Where, chosen, places
+from normkit.surgery.recognition.recognize import Match, sized_table
+from normkit.surgery.recognition.specimen import inputs_of
 
 __all__ = ["fuse"]
 
@@ -46,9 +47,9 @@ def fuse(
     sizes = {} if example is None else inputs_of(model, example)
     timed: dict[Any, tuple[float, float]] = {}
     changes, made = [], {}
-    for name, match in table(model, example).found.items():
+    for name, match in sized_table(model, sizes).found.items():
         old = model.get_submodule(name)
-        if not chosen("fuse", where, name, old):
+        if not chosen(where, name, old):
             continue
         was = str(match).partition(": ")[2]
         why, new = _replacement(old, match)
@@ -68,7 +69,7 @@ def fuse(
         changes.append(Change(name, was, type(new).__name__, tuple(match.carried.values()), difference, before, after))
     for name, new in made.items():
         for place in places(model, model.get_submodule(name)):
-            put(model, place, new)
+            model.set_submodule(place, new)
     return Report(model, changes)
 
 
@@ -120,25 +121,6 @@ def _rename(module: nn.Module, names: dict[str, str]) -> None:
 
     module.register_state_dict_post_hook(save)
     module.register_load_state_dict_pre_hook(load)
-
-
-def inputs_of(model: nn.Module, example: Any) -> dict[str, tuple[int, ...]]:
-    """Return the shape of the first input of each module of a copy of the model."""
-    found: dict[str, tuple[int, ...]] = {}
-    twin = copy.deepcopy(model).eval()
-    for name, part in twin.named_modules():
-
-        def note(part: nn.Module, inputs: Any, name: str = name) -> None:
-            if inputs and torch.is_tensor(inputs[0]):
-                found.setdefault(name, tuple(inputs[0].shape))
-
-        part.register_forward_pre_hook(note)
-    with torch.random.fork_rng(), torch.no_grad():
-        if isinstance(example, dict):
-            twin(**example)
-        else:
-            twin(*example) if isinstance(example, tuple | list) else twin(example)
-    return found
 
 
 def race(old: nn.Module, new: nn.Module, shape: Iterable[int], training: bool) -> tuple[float, float]:

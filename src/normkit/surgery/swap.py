@@ -80,10 +80,9 @@ def swap(model: nn.Module, norm: str) -> int:
     if norm == "original":
         return len(sites)
     for site in sites:
-        parent, _, child = site.name.rpartition(".")
         old = model.get_submodule(site.name)
         new = maker(norm, site.channels_first)(site.width)
-        setattr(model.get_submodule(parent), child, _with_activation(new, old))
+        model.set_submodule(site.name, _with_activation(new, old))
     return len(sites)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit import catalog
-from normkit.surgery.changes import Change, Report, Where, chosen, places, put
+from normkit.surgery.changes import Change, Report, Where, chosen, places
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.recognize import Followed, Match, Recognized, table
 from normkit.surgery.swap import maker
@@ -52,7 +52,7 @@ def swap(
     sites = {
         name: match
         for name, match in found.found.items()
-        if chosen("swap", where, name, model.get_submodule(name)) and (not wanted or match.name in wanted)
+        if chosen(where, name, model.get_submodule(name)) and (not wanted or match.name in wanted)
     }
     if not sites:
         asked = " or ".join(map(str, wanted)) or "norm"
@@ -62,7 +62,7 @@ def swap(
     for name, (module, carried) in made.items():
         old = model.get_submodule(name) if name else model
         for place in places(model, old):
-            put(model, place, module)
+            model.set_submodule(place, module)
         changes.append(Change(name, str(sites[name]).partition(": ")[2], _called(module), carried))
     return Report(model, changes)
 

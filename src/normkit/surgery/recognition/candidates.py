@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from normkit import catalog
 from normkit.catalog import Card
 from normkit.kinds import NORM
-from normkit.surgery.recognition.inputs import Shape
 
 FIRST = ("rmsnorm", "layernorm", "batchnorm", "instancenorm", "groupnorm", "layernorm2d")
 MOST = 12  # ways of giving a module's tensors to a method's that are tried
@@ -144,8 +143,3 @@ def _alike(ours: str, theirs: str) -> int:
         return 3
     group = next((names for names in NAMES if ours in names), ())
     return 2 if word in group else 0
-
-
-def fits_shape(card: Card, shape: Shape) -> bool:
-    """Whether a method takes inputs of such a shape."""
-    return len(shape.extent) > 1 or card.shape.fit(shape.sizes) is not None

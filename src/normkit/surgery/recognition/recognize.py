@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import functools
@@ -18,7 +17,7 @@ from normkit import catalog
 from normkit.surgery.recognition import candidates, solve, specimen
 from normkit.surgery.recognition.candidates import Candidate
 from normkit.surgery.recognition.inputs import Shape, draw, shapes
-from normkit.surgery.recognition.specimen import Specimen, quiet
+from normkit.surgery.recognition.specimen import Specimen, carry, inputs_of, quiet
 from normkit.surgery.recognition.verify import HALVES, UNIT, Differs, Half, half, verify
 
 __all__ = ["Match", "Recognized", "recognize"]
@@ -136,7 +135,12 @@ def recognize(module: nn.Module, example: Any = None) -> Match | Recognized | No
 
 def table(model: nn.Module, example: Any = None) -> Recognized:
     """Return the sites of a model, of whatever size it is."""
-    return Recognized(_sites(model, {} if example is None else widths(model, example)))
+    return sized_table(model, {} if example is None else inputs_of(model, example))
+
+
+def sized_table(model: nn.Module, inputs: Mapping[str, tuple[int, ...]]) -> Recognized:
+    """Return the sites of a model, where the shapes of its modules' inputs are known."""
+    return Recognized(_sites(model, {name: shape[-1] for name, shape in inputs.items() if shape}))
 
 
 def is_model(module: nn.Module) -> bool:
@@ -155,15 +159,14 @@ def _sites(model: nn.Module, told: Mapping[str, int]) -> dict[str, Match]:
     def look(name: str, module: nn.Module) -> None:
         if _may_be(module):
             key = (specimen.same_kind(module), told.get(name), specimen.refusal(module))
-            with contextlib.suppress(TypeError):
-                match = verdicts[key] = (
-                    _again(verdicts[key], module) if key in verdicts else examine(module, told.get(name))
-                )
-                if match:
-                    found[name] = match
-                    return
-                if _looks_so(module):
-                    found[name] = match
+            match = verdicts[key] = (
+                _again(verdicts[key], module) if key in verdicts else examine(module, told.get(name))
+            )
+            if match:
+                found[name] = match
+                return
+            if _looks_so(module):
+                found[name] = match
         for child, part in module.named_children():
             look(f"{name}.{child}" if name else child, part)
 
@@ -194,27 +197,6 @@ def _looks_so(module: nn.Module) -> bool:
     return "norm" in type(module).__name__.lower() and not any(
         "norm" in type(c).__name__.lower() for c in module.children()
     )
-
-
-def widths(model: nn.Module, example: Any) -> dict[str, int]:
-    """Return the size of the last axis that each module of a copy of the model is called with."""
-    found: dict[str, int] = {}
-    twin = copy.deepcopy(model).eval()
-    for name, part in twin.named_modules():
-
-        def note(part: nn.Module, inputs: Any, name: str = name) -> None:
-            if inputs and torch.is_tensor(inputs[0]) and inputs[0].ndim:
-                found.setdefault(name, inputs[0].shape[-1])
-
-        part.register_forward_pre_hook(note)
-    with quiet(), torch.no_grad():
-        if isinstance(example, Mapping):
-            twin(**example)
-        elif isinstance(example, tuple | list):
-            twin(*example)
-        else:
-            twin(example)
-    return found
 
 
 def examine(module: nn.Module, width: int | None = None) -> Match:
@@ -386,11 +368,10 @@ class _Probe:
         self, candidate: Candidate, carried: Mapping[str, str], more: Mapping[str, Any], kinds: Sequence[str]
     ) -> float:
         """The largest difference, relative to the largest number of its row, over some kinds of numbers."""
-        theirs = Specimen(self.module, torch.float64, seed=1)
         worst = 0.0
         for mode in self.modes:
             ours = Specimen(candidate.build(**more), torch.float64, drawn=False).train(mode)
-            _carry(ours.tensors, theirs.tensors, carried)
+            carry(ours.tensors, self.theirs.tensors, carried)
             for numbers in kinds:
                 if numbers not in self.answers[mode]:
                     continue
@@ -410,12 +391,6 @@ def _far(got: Tensor, want: Tensor, axes: tuple[int, ...]) -> float:
     most = want.abs().amax(axes, keepdim=True).clamp(min=1e-300)
     apart = float(((got - want).abs() / most).max())
     return apart if math.isfinite(apart) else math.inf
-
-
-@torch.no_grad()
-def _carry(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], carried: Mapping[str, str]) -> None:
-    for name, source in carried.items():
-        ours[name].copy_(theirs[source].reshape(ours[name].shape))
 
 
 def _complete(match: Match, probe: _Probe, candidate: Candidate, carried: dict[str, str]) -> bool:
@@ -480,7 +455,7 @@ def _momentum(
         return {}
     theirs = Specimen(probe.module, probe.exact, seed=1).train(True)
     ours = Specimen(candidate.build(**solved, momentum=1.0), torch.float64, drawn=False).train(True)
-    _carry(ours.tensors, theirs.tensors, carried)
+    carry(ours.tensors, theirs.tensors, carried)
     before = {name: theirs.tensors[name].double().clone() for _, name in kept}
     inputs, _ = probe.answers[True]["normal"]
     with torch.no_grad():
@@ -534,7 +509,7 @@ def _carried(match: Match, module: nn.Module) -> nn.Module:
     if own is not None:
         made = made.to(device=own.device, dtype=own.dtype)
     ours = specimen.tensors(made)
-    _carry(ours, theirs, match.carried)
+    carry(ours, theirs, match.carried)
     for name, source in match.carried.items():
         ours[name].requires_grad_(theirs[source].requires_grad)
     layers = [module.get_submodule(name) for name in match.behind]

@@ -67,7 +67,7 @@ class Specimen:
     def __init__(
         self, module: nn.Module, dtype: torch.dtype, *, drawn: bool = True, spread: float = 1.0, seed: int = 0
     ):
-        self.module = copy.deepcopy(module).to(dtype) if dtype is not None else copy.deepcopy(module)
+        self.module = copy.deepcopy(module).to(dtype)
         self.tensors = tensors(self.module)
         if drawn:
             self._draw(torch.Generator().manual_seed(seed), spread)
@@ -107,6 +107,32 @@ def tensors(module: nn.Module) -> dict[str, Tensor]:
     """Return a module's parameters and buffers of real numbers, a tied one once."""
     found = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     return {name: tensor for name, tensor in found.items() if tensor.is_floating_point()}
+
+
+@torch.no_grad()
+def carry(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], carried: Mapping[str, str]) -> None:
+    """Give one module's tensors the numbers of another's, by the names of both."""
+    for name, source in carried.items():
+        ours[name].copy_(theirs[source].reshape(ours[name].shape))
+
+
+def inputs_of(model: nn.Module, example: Any) -> dict[str, tuple[int, ...]]:
+    """Return the shape of the first input of each module, as a copy of the model passes the example on."""
+    found: dict[str, tuple[int, ...]] = {}
+    twin = copy.deepcopy(model).eval()
+    for name, part in twin.named_modules():
+
+        def note(part: nn.Module, inputs: Any, name: str = name) -> None:
+            if inputs and torch.is_tensor(inputs[0]):
+                found.setdefault(name, tuple(inputs[0].shape))
+
+        part.register_forward_pre_hook(note)
+    with quiet(), torch.no_grad():
+        if isinstance(example, Mapping):
+            twin(**example)
+        else:
+            twin(*example) if isinstance(example, tuple | list) else twin(example)
+    return found
 
 
 def plain(module: nn.Module) -> dict[str, Any]:

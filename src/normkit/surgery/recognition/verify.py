@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.inputs import NUMBERS, Shape, draw
-from normkit.surgery.recognition.specimen import SPREAD, Specimen
+from normkit.surgery.recognition.specimen import SPREAD, Specimen, carry
 
 CALLS = 12
 GRADIENTS_AT = (
@@ -56,10 +56,7 @@ class Pair:
         self.theirs = Specimen(module, dtype, **drawing)
         self.ours = Specimen(explained, dtype, drawn=False)
         self.carried = carried
-        with torch.no_grad():
-            for ours, theirs in carried.items():
-                source = self.theirs.tensors[theirs]
-                self.ours.tensors[ours].copy_(source.reshape(self.ours.tensors[ours].shape))
+        carry(self.ours.tensors, self.theirs.tensors, carried)
         self._start = [
             {name: b.clone() for name, b in side.module.named_buffers()} for side in (self.theirs, self.ours)
         ]
