@@ -365,11 +365,11 @@ from normkit.transformer import EncoderDecoder as EncoderDecoder
 from normkit.transformer import preset as preset
 from normkit.transformer.attention import LayerCache
 from normkit.transformer.transformer_layer import LinearName, Turns
-from normkit.watch.hessian_criteria import Criteria
-from normkit.watch.hessian_density import Density
-from normkit.watch.hessian_spectrum import Spectrum
-from normkit.watch.plasticity_probe import Plasticity
-from normkit.watch.shuffling_distortion import ShufflingDistortion
+from normkit.probe.hessian_criteria import Criteria
+from normkit.probe.hessian_density import Density
+from normkit.probe.hessian_spectrum import Spectrum
+from normkit.probe.plasticity_probe import Plasticity
+from normkit.probe.shuffling_distortion import ShufflingDistortion
 
 __version__: str
 __all__ = [

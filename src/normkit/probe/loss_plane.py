@@ -10,7 +10,7 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.statistics import accurate
-from normkit.watch.hessian_criteria import PAPER
+from normkit.probe.hessian_criteria import PAPER
 
 
 @method(

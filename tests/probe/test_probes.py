@@ -8,9 +8,9 @@ from torch import nn
 from torch.func import functional_call
 
 import normkit as nk
-from normkit.watch.hessian_spectrum import product
-from normkit.watch.loss_plane import plane
-from normkit.watch.plasticity_probe import plasticity
+from normkit.probe.hessian_spectrum import product
+from normkit.probe.loss_plane import plane
+from normkit.probe.plasticity_probe import plasticity
 
 close = torch.testing.assert_close
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.watch.hessian_criteria import PAPER, runs
+from normkit.probe.hessian_criteria import PAPER, runs
 
 
 class Density(NamedTuple):
