@@ -347,6 +347,11 @@ from normkit.kinds import Text as Text
 from normkit.kinds import Transform as Transform
 from normkit.lab.api import compare as compare
 from normkit.norm import Norm as Norm
+from normkit.probe.hessian_criteria import Criteria
+from normkit.probe.hessian_density import Density
+from normkit.probe.hessian_spectrum import Spectrum
+from normkit.probe.plasticity_probe import Plasticity
+from normkit.probe.shuffling_distortion import ShufflingDistortion
 from normkit.residual import Block as Block
 from normkit.residual import Branch as Branch
 from normkit.residual import Placement as Placement
@@ -365,11 +370,6 @@ from normkit.transformer import EncoderDecoder as EncoderDecoder
 from normkit.transformer import preset as preset
 from normkit.transformer.attention import LayerCache
 from normkit.transformer.transformer_layer import LinearName, Turns
-from normkit.probe.hessian_criteria import Criteria
-from normkit.probe.hessian_density import Density
-from normkit.probe.hessian_spectrum import Spectrum
-from normkit.probe.plasticity_probe import Plasticity
-from normkit.probe.shuffling_distortion import ShufflingDistortion
 
 __version__: str
 __all__ = [

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.statistics import accurate
 from normkit.probe.hessian_criteria import PAPER
+from normkit.statistics import accurate
 
 
 @method(
