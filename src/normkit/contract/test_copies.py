@@ -92,7 +92,8 @@ def threaded(name, file):
         turns = [BATCHES[(thread + step) % len(BATCHES)] for step in range(2 * len(BATCHES))]
         return [(thread, batch) for batch in turns if not same(called(module, inputs[batch]), alone[batch])]
 
-    with ThreadPoolExecutor(THREADS) as pool:
+    # torch lets a new thread's first product or transform run on all cores, whatever the count was set to
+    with ThreadPoolExecutor(THREADS, initializer=torch.set_num_threads, initargs=(torch.get_num_threads(),)) as pool:
         return [told for every in pool.map(work, range(THREADS)) for told in every]
 
 

@@ -18,11 +18,7 @@ NAME = "gaussian-normality-threshold"
     shape="",
     over="",
     example={"num_features": 10},
-    exempt={
-        "gradcheck": "it takes no tensors",
-        "copies": "it takes no tensors",
-        "threads": "it takes no tensors",
-    },
+    exempt={"gradcheck": "it takes no tensors"},
 )
 def gaussian_normality_threshold(*, num_features: int, probability: float = 0.9973) -> Tensor:
     """Return the distance from the mean that a Gaussian sample stays below with a probability.
