@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from torch.nn.modules import batchnorm, conv, instancenorm
 from torch.nn.utils.parametrize import ParametrizationList
 
+from normkit.columns import aligned
+
 # roles, and what they mean
 ROLES = {
     "matrix": "a matrix inside the model",
@@ -69,9 +71,7 @@ class Roles(list[Row]):
             (r.name, "x".join(map(str, r.parameter.shape)), r.role, known[r.scale_invariant], known[r.decays], r.why)
             for r in self
         ]
-        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-        lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *rows))
-        return "\n".join(line.rstrip() for line in lines)
+        return "\n".join(aligned([head, *rows]))
 
     __repr__ = __str__
 

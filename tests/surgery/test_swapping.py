@@ -1,6 +1,7 @@
 """Norms that are found by what they compute are replaced: by another method, or by the same one on the kernels."""
 
 import copy
+import functools
 
 import pytest
 import torch
@@ -166,3 +167,14 @@ def test_a_fused_model_of_transformers_gives_its_numbers_and_loads_its_checkpoin
         assert len(report.done) == 5
         torch.testing.assert_close(model(tokens).logits, wanted, rtol=1e-5, atol=1e-5)
     assert same(before, digest(model))
+
+
+def test_a_model_that_is_itself_the_norm_is_replaced_in_the_report_alone(monkeypatch):
+    monkeypatch.setattr(fusing, "race", always)
+    norm, x = Layer(), torch.randn(3, 12)
+    for change in (nk.fuse, functools.partial(nk.swap, norms="layernorm")):
+        with pytest.raises(ValueError, match="pass inplace=False and go on with the report's model"):
+            change(norm)
+        new = change(norm, inplace=False).model
+        assert isinstance(new, nk.LayerNorm)
+        torch.testing.assert_close(new(x), norm(x))

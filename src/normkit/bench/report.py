@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from normkit import doctor
+from normkit.columns import aligned
 
 RIVALS = "its time over normkit's, above 1 where normkit is faster"
 LEGEND = {
@@ -115,9 +116,7 @@ def cells(rows: Sequence[Mapping[str, Any]], columns: Columns = COLUMNS) -> list
 def text(record: Mapping[str, Any], columns: Columns = COLUMNS, meanings: Mapping[str, str] = LEGEND) -> str:
     """Write the machine, the table and what the columns mean, for a terminal."""
     table = cells(record["rows"], columns)
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
-    return "\n".join([headline(record), "", *lines, "", *legend(table[0], meanings), *remarks(record)])
+    return "\n".join([headline(record), "", *aligned(table), "", *legend(table[0], meanings), *remarks(record)])
 
 
 def markdown(record: Mapping[str, Any], columns: Columns = COLUMNS, meanings: Mapping[str, str] = LEGEND) -> str:

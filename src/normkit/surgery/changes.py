@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from torch import nn
 
-Where = str | Iterable[str] | Callable[[str, nn.Module], bool] | None
+from normkit.columns import aligned
 
 
 @dataclass(frozen=True)
@@ -51,9 +50,7 @@ class Report(Sequence[Change]):
     def __str__(self) -> str:
         rows = [("site", "was", "became", "difference", "time")]
         rows += [_cells(change) for change in self.changes]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        return "\n".join([*lines, f"{len(self.done)} of {len(self)} sites changed"])
+        return "\n".join([*aligned(rows), f"{len(self.done)} of {len(self)} sites changed"])
 
     __repr__ = __str__
 
@@ -64,15 +61,20 @@ def _cells(change: Change) -> tuple[str, str, str, str, str]:
     return change.site or "(itself)", change.was, change.became or f"left: {change.why_not}", difference, time
 
 
-def chosen(where: Where, name: str, module: nn.Module) -> bool:
-    """Whether a site is among those that were asked for: by pattern, by name, or by what a function says."""
-    if where is None:
-        return True
-    if isinstance(where, str):
-        return fnmatch.fnmatchcase(name, where)
-    if callable(where):
-        return bool(where(name, module))
-    return name in tuple(where)
+def replaced(owner: str, model: nn.Module, new: Mapping[str, nn.Module], inplace: bool) -> nn.Module:
+    """Put modules into their places, all of those that hold the same one; return the model, or what took its place."""
+    if "" in new and inplace:
+        raise ValueError(
+            f"{owner}: the model is itself what is replaced, and not in place: pass inplace=False and go on "
+            "with the report's model"
+        )
+    if "" in new:
+        return new[""]
+    spots = {name: places(model, model.get_submodule(name)) for name in new}
+    for name, module in new.items():
+        for place in spots[name]:
+            model.set_submodule(place, module)
+    return model
 
 
 def places(model: nn.Module, module: nn.Module) -> list[str]:

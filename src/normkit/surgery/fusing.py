@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from normkit.norm import Norm
-from normkit.surgery.changes import Change, Report, Where, chosen, places
+from normkit.surgery.changes import Change, Report, replaced
 from normkit.surgery.recognition.recognize import Match, sized_table
 from normkit.surgery.recognition.specimen import inputs_of
+from normkit.where import Where, chosen
 
 __all__ = ["fuse"]
 
@@ -67,10 +68,7 @@ def fuse(
         made[name] = new
         difference = max((match.error[t] for t in ("float64", "float32") if t in match.error), default=None)
         changes.append(Change(name, was, type(new).__name__, tuple(match.carried.values()), difference, before, after))
-    for name, new in made.items():
-        for place in places(model, model.get_submodule(name)):
-            model.set_submodule(place, new)
-    return Report(model, changes)
+    return Report(replaced("fuse", model, made, inplace), changes)
 
 
 def _shape(match: Match) -> tuple[int, ...]:

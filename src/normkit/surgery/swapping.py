@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from normkit import catalog
-from normkit.surgery.changes import Change, Report, Where, chosen, places
+from normkit.surgery.changes import Change, Report, replaced
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.recognize import Followed, Match, Recognized, table
 from normkit.surgery.swap import maker
+from normkit.where import Where, chosen
 
 __all__ = ["swap"]
 
@@ -58,13 +59,11 @@ def swap(
         asked = " or ".join(map(str, wanted)) or "norm"
         raise ValueError(f"swap: the model has no {asked} to replace{_there(found)}")
     made = {name: _replacement(model, name, match, wanted.get(match.name, norms)) for name, match in sites.items()}
-    changes = []
-    for name, (module, carried) in made.items():
-        old = model.get_submodule(name) if name else model
-        for place in places(model, old):
-            model.set_submodule(place, module)
-        changes.append(Change(name, str(sites[name]).partition(": ")[2], _called(module), carried))
-    return Report(model, changes)
+    changes = [
+        Change(name, str(sites[name]).partition(": ")[2], _called(module), carried)
+        for name, (module, carried) in made.items()
+    ]
+    return Report(replaced("swap", model, {name: module for name, (module, _) in made.items()}, inplace), changes)
 
 
 def _there(found: Recognized) -> str:

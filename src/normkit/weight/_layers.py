@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import fnmatch
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -12,9 +11,11 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.nn.utils import parametrize
 
 from normkit.catalog import Choice
+from normkit.columns import aligned
 from normkit.kinds import Parametrization
+from normkit.where import Where
+from normkit.where import chosen as meant
 
-Where = None | str | type | Callable[[str, nn.Module], bool] | Sequence["str | type"]
 USUAL = (nn.Linear, _ConvNd)
 
 
@@ -47,22 +48,12 @@ class Table(list[Row]):
     def __str__(self) -> str:
         """Write a line for each layer."""
         cells = [(r.layer or "(model)", r.type, "x".join(map(str, r.shape)), r.left or self.did) for r in self]
-        widths = [max(len(row[at]) for row in cells) for at in range(3)] if cells else []
-        lines = ["  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[3]]) for row in cells]
-        return "\n".join([*lines, f"{self.did}: {len(self.done)} of {len(self)} layers"])
+        return "\n".join([*aligned(cells), f"{self.did}: {len(self.done)} of {len(self)} layers"])
 
 
 def chosen(where: Where, name: str, module: nn.Module) -> bool:
-    """Whether a layer is meant: by type, by its name or a wildcard pattern of it, or by what a function says."""
-    if where is None:
-        return isinstance(module, USUAL)
-    if isinstance(where, str):
-        return fnmatch.fnmatchcase(name, where)
-    if isinstance(where, type):
-        return isinstance(module, where)
-    if callable(where):
-        return bool(where(name, module))
-    return any(chosen(each, name, module) for each in where)
+    """Whether a layer is meant; linear layers and convolutions where nothing is said."""
+    return isinstance(module, USUAL) if where is None else meant(where, name, module)
 
 
 def named_outright(where: Where, name: str) -> bool:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit import catalog
+from normkit.columns import aligned
 from normkit.surgery.recognition import candidates, solve, specimen
 from normkit.surgery.recognition.candidates import Candidate
 from normkit.surgery.recognition.inputs import Shape, draw, shapes
@@ -103,11 +104,7 @@ class Recognized(Mapping[str, Match]):
         for name, match in self._sites.items():
             what = str(match).partition(": ")[2]
             rows.append((name, match.kind, what, f"{max(match.error.values(), default=math.nan):.0e}" if match else ""))
-        widths = [max(len(row[i]) for row in rows) for i in range(3)]
-        lines = [
-            "  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[3]]).rstrip() for row in rows
-        ]
-        return "\n".join([*lines, f"{len(self.found)} recognized, {len(self.rest)} not"])
+        return "\n".join([*aligned(rows), f"{len(self.found)} recognized, {len(self.rest)} not"])
 
     __repr__ = __str__
 

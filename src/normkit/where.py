@@ -1,0 +1,28 @@
+"""Which parts of a model are meant: by name, by pattern, by class, or by what a function says."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Collection
+
+from torch import nn
+
+Where = str | type | Callable[[str, nn.Module], bool] | Collection["str | type"] | None
+
+
+def chosen(where: Where, name: str, module: nn.Module) -> bool:
+    """Whether a module is meant; all are where nothing is said.
+
+    >>> norm = nn.LayerNorm(2)
+    >>> [chosen(where, "blocks.0.norm", norm) for where in (None, "*.norm", "norm", nn.LayerNorm, ["*.head", "*.norm"])]
+    [True, True, False, True, True]
+    """
+    if where is None:
+        return True
+    if isinstance(where, str):
+        return fnmatch.fnmatchcase(name, where)
+    if isinstance(where, type):
+        return isinstance(module, where)
+    if callable(where):
+        return bool(where(name, module))
+    return any(chosen(each, name, module) for each in where)
