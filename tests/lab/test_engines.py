@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from normkit.lab.plan.variants import Variant
 from normkit.lab.training import engines, runs
 
 SMALL = ["--model", TINY, "--length", "16", "--batch", "4", "--steps", "10", "--seeds", "1", "--lr", "0.01"]
+LEAVE = Path(__file__).with_name("leave.py")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
@@ -40,12 +42,21 @@ def test_ray_gives_the_numbers_of_the_local_engine(tmp_path, monkeypatch):
     assert conducted("ray", tmp_path / "ray") == conducted("local", tmp_path / "local")
 
 
+def by_torchrun(*words):
+    """Run the command in two processes, which fail where a thread of torch.distributed outlives it."""
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(LEAVE)]
+    return subprocess.run([*start, *words], env=ENVIRONMENT, capture_output=True, text=True, timeout=200)
+
+
+def test_processes_that_are_stopped_leave_nothing_of_torch_distributed():
+    done = by_torchrun()
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("sharded", [[], ["--sharded"]], ids=["DDP", "FSDP2"])
 def test_torchrun_gives_the_losses_of_one_process(sharded, tmp_path):
     words = ["compare", *SMALL, "--norm", "rmsnorm", "--threads", "1"]
-    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    start = [*start, "-m", "normkit.cli", *words, "--out", str(tmp_path / "two"), *sharded]
-    done = subprocess.run(start, env=ENVIRONMENT, capture_output=True, text=True, timeout=200)
+    done = by_torchrun(*words, "--out", str(tmp_path / "two"), *sharded)
     assert done.returncode == 0, done.stderr
     plan = Plan(settings(steps=10, lrs=(0.01,), seeds=1), (Variant("rmsnorm", norm="rmsnorm"),), "rmsnorm")
     two = plan_settings(tmp_path / "two")

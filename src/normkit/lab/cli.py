@@ -162,7 +162,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def run_compare(options: argparse.Namespace) -> int:
     """Train, go on where an earlier call stopped, and tell what was found."""
     require_group("lab")
-    from normkit.lab import course
+    from normkit.lab import course, together
 
     try:
         results = course.compare(options, ["normkit", *sys.argv[1:]])
@@ -172,7 +172,7 @@ def run_compare(options: argparse.Namespace) -> int:
     except OSError as error:
         print(f"\nstopped: {error}; the same command goes on once this is mended", file=sys.stderr)
         return UNWRITABLE
-    if not course.is_first():
+    if not together.is_first():
         return 0
     tell(Path(options.out))
     if crashes := course.crashes(results):

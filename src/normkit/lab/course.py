@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
@@ -10,10 +9,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from normkit.lab import logs, request
+from normkit.lab import logs, request, together
+from normkit.lab.together import is_first
 
 if TYPE_CHECKING:
-    from normkit.lab.plan.plan import Plan, Settings
+    from normkit.lab.plan.plan import Plan
 
 SHOWN = 5  # crashed runs that are named
 
@@ -31,8 +31,8 @@ def compare(options: Any, command: list[str]) -> Results:
     from normkit.lab.training import engines, runs
 
     largest = runs.check(plan)
-    with locked(options.out), stoppable():
-        with in_turn(plan.settings):
+    with together.leaving(), locked(options.out), stoppable():
+        with together.in_turn(plan.settings.device):
             tell_additions(plan, options)
             folder = runs.open_folder(plan, options.out, command, options.fresh and is_first())
         runs.require_space(folder, largest, plan.settings.workers)
@@ -57,11 +57,6 @@ def tell_additions(plan: Plan, options: Any) -> None:
     runs.require_comparable(there, plan, Folder(options.out))
     for line in growth.additions(there, plan.described()):
         print(line, file=sys.stderr)
-
-
-def is_first() -> bool:
-    """Whether this is the process that writes and speaks, where torchrun has started several."""
-    return int(os.environ.get("RANK", "0")) == 0
 
 
 def crashes(results: Mapping[str, Mapping[str, Any]]) -> str:
@@ -115,22 +110,12 @@ def time_steps(plan: Plan, folder: Any) -> None:
     from normkit.lab.report import page as report
     from normkit.lab.training import speed
 
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 or plan.settings.train:
+    if together.is_spread() or plan.settings.train:
         return
     try:
         speed.measure(plan, folder, [row.variant for row in report.summary(folder.root) if row.seeds])
     except RuntimeError as error:  # such as a GPU that is elsewhere, or has no room for two models
         print(f"steps could not be timed: {error}", file=sys.stderr)
-
-
-def in_turn(settings: Settings) -> Any:
-    """Under torchrun, let the first process go before the others."""
-    from contextlib import nullcontext
-
-    from accelerate import PartialState
-
-    spread = int(os.environ.get("WORLD_SIZE", "1")) > 1
-    return PartialState(cpu=settings.device == "cpu").main_process_first() if spread else nullcontext()
 
 
 def locked(root: str) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from normkit.lab import together
 from normkit.lab.plan import measures
 from normkit.lab.plan.handed import said
 from normkit.lab.plan.plan import Settings
@@ -277,12 +278,12 @@ def places(options: Any, device: str, variants: int) -> tuple[int, int]:
     import torch
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    spread = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    spread = together.is_spread()
     if options.sharded and not spread:
         raise ValueError(
             "--sharded spreads a model over processes; start them with: torchrun --nproc-per-node 2 -m normkit.cli ..."
         )
     room = torch.cuda.device_count() if device == "cuda" else cores
     workers = options.workers or max(1, min(room, variants * seeds_of(options)))
-    threads = options.threads or max(1, cores // (int(os.environ["WORLD_SIZE"]) if spread else workers))
+    threads = options.threads or max(1, cores // (together.processes() if spread else workers))
     return (0 if spread else workers), threads

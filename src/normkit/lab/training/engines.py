@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import torch
 
-from normkit.lab import files, logs
+from normkit.lab import files, logs, together
 from normkit.lab.plan import handed
 from normkit.lab.plan.plan import Run, Settings
 from normkit.lab.training import loop
@@ -303,6 +303,6 @@ ENGINES: dict[str, Callable[[Settings, str], Engine]] = {"local": Local, "here":
 
 def make(settings: Settings, root: str) -> Engine:
     """Return the engine that the settings name; under torchrun, this process."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 or settings.workers == 0:
+    if together.is_spread() or settings.workers == 0:
         return Here(settings, root)
     return ENGINES[settings.engine](settings, root)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normkit.lab import files, logs
+from normkit.lab import files, logs, together
 from normkit.lab.plan import optimizers, samples, tasks
 from normkit.lab.plan.plan import Run, Settings, same
 from normkit.lab.training import checkpoints, own
@@ -89,10 +89,9 @@ def sharded(model: nn.Module, device: torch.device, precision: str) -> nn.Module
 
     Done by hand, since Accelerate's own way needs GPUs, and tests of it should not.
     """
-    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    mesh = init_device_mesh(device.type, (torch.distributed.get_world_size(),))
+    mesh = together.mesh(device.type)
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16 if precision == "bf16" else None)
     model.to(device)
     for _, block in blocks(model):
