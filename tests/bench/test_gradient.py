@@ -1,7 +1,9 @@
 """Steps of optimizers are raced, each beside its yardstick."""
 
 import pytest
+import torch
 
+import normkit as nk
 from normkit import cli
 from normkit.bench import gradient, report
 
@@ -35,3 +37,11 @@ def test_a_size_of_another_kind_is_named():
     with pytest.raises(ValueError, match="layers x width"):
         gradient.measure(cli.parser().parse_args(["bench", "--room", "gradient", "--sizes", "2x8x3"]), None)
     assert report.duration(0.001)
+
+
+def test_numbers_of_another_library_are_held_against_ours(monkeypatch):
+    theirs = {"grams": nk.Grams, "adamp": torch.optim.AdamW}
+    monkeypatch.setattr(gradient, "of_library", theirs.get)
+    assert gradient.apart("grams") == 0
+    assert 0.001 < gradient.apart("adamp") < 0.1  # weights that a norm makes scale-invariant
+    assert gradient.apart("conda") is None

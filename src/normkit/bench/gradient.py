@@ -2,14 +2,17 @@
 
 Each runs beside its yardstick, in turn, over the same parameters and gradients: methods that keep Adam's moments beside
 ``torch.optim.AdamW(foreach=True)``, those of matrices beside ``torch.optim.Muon``, which gets the matrices inside the
-model, and that AdamW for the rest. Where pytorch_optimizer is installed, its version of a method runs as well.
+model, and that AdamW for the rest. Where pytorch_optimizer is installed, its version of a method runs as well, and the
+table says how far its numbers lie from ours, which are those of the authors' code.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,6 +29,7 @@ from normkit.transformer.presets import preset
 
 SIZES = ((12, 768),)  # GPT-2 small
 LENGTH = 1024
+STEPS = 5
 RATE = 1e-6  # so small that hundreds of steps leave the weights what they are
 LIBRARY = "pytorch_optimizer"
 YARDSTICK = "torch AdamW(foreach=True)"
@@ -48,12 +52,14 @@ COLUMNS: dict[str, Callable[[Any], str]] = {
     "step": lambda row: report.duration(row["seconds"]),
     "over yardstick": lambda row: f"{row['relative']:.3f}",
     "state": lambda row: f"{row['state_bytes'] / 2**20:.1f} MiB",
+    "numbers": lambda row: "" if row["apart"] is None else f"{row['apart']:.0e} apart",
 }
 LEGEND = {
     "size": "layers x width",
     "step": "median time of a step; one that works out the bases of conda anew is not among them",
     "over yardstick": "its time over that of the first row of its method, above 1 where it is slower",
     "state": "what is kept from step to step",
+    "numbers": f"how far the way of {STEPS} steps with our settings lies from ours, over the longest of ours",
 }
 Step = Callable[[], object]
 
@@ -89,6 +95,7 @@ def race(name: str, model: nn.Module, size: str, repeats: int, clock: timing.Clo
     first = next(iter(times.values())).median
     missing = name in THEIRS and importlib.util.find_spec(LIBRARY) is None
     absent = {LIBRARY: f"it is not installed; pip install {LIBRARY} brings it"} if missing else {}
+    distance = apart(name)
     return [
         {
             "method": name,
@@ -101,6 +108,7 @@ def race(name: str, model: nn.Module, size: str, repeats: int, clock: timing.Clo
             "rounds": time.rounds,
             "relative": time.median / first,
             "state_bytes": state_bytes(entrants[key]),
+            "apart": distance if key.startswith(LIBRARY) else None,
             "absent": absent,
         }
         for key, time in times.items()
@@ -112,11 +120,41 @@ def line_up(name: str, model: nn.Module) -> dict[str, list[torch.optim.Optimizer
     weights = list(model.parameters())
     own = [catalog.create(name, param_groups(model, name), lr=RATE)]
     found = {OF_MATRICES.get(name, YARDSTICK): yardstick(name, model), f"normkit {name}": own}
-    if name in THEIRS and importlib.util.find_spec(LIBRARY) is not None:
-        theirs = getattr(importlib.import_module(LIBRARY), THEIRS[name], None)
-        if theirs is not None:
-            found[f"{LIBRARY} {THEIRS[name]}"] = [theirs(their_groups(name, model, weights), lr=RATE)]
+    theirs = of_library(name)
+    if theirs is not None:
+        found[f"{LIBRARY} {THEIRS[name]}"] = [theirs(their_groups(name, model, weights), lr=RATE)]
     return found
+
+
+def of_library(name: str) -> Any:
+    """pytorch_optimizer's version of a method, if there is one."""
+    if name not in THEIRS or importlib.util.find_spec(LIBRARY) is None:
+        return None
+    return getattr(importlib.import_module(LIBRARY), THEIRS[name], None)
+
+
+def apart(name: str) -> float | None:
+    """How far pytorch_optimizer's version goes from ours in a few steps, with the settings that both know."""
+    theirs = of_library(name)
+    if theirs is None:
+        return None
+    model = with_gradients(1, 64, 11)
+    start = [p.detach().clone() for p in model.parameters()]
+    twin = copy.deepcopy(model)
+    ours = catalog.create(name, param_groups(model, name), lr=1e-3)
+    known = {key: value for key, value in ours.defaults.items() if key in inspect.signature(theirs).parameters}
+    groups = their_groups(name, twin, list(twin.parameters()))
+    generator = torch.Generator().manual_seed(0)
+    rivals = [(ours, model), (theirs(groups, **known | {"lr": 1e-3}), twin)]
+    for _ in range(STEPS):
+        gradients = [torch.randn(p.shape, generator=generator) for p in start]
+        for optimizer, net in rivals:
+            for p, gradient in zip(net.parameters(), gradients, strict=True):
+                p.grad = gradient.clone()
+            optimizer.step()
+    ways = [[(p - s).detach() for p, s in zip(net.parameters(), start, strict=True)] for _, net in rivals]
+    longest = max(way.abs().max() for way in ways[0])
+    return max(float((a - b).abs().max() / longest) for a, b in zip(*ways, strict=True))
 
 
 def their_groups(name: str, model: nn.Module, weights: Sequence[Tensor]) -> Any:
