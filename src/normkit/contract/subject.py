@@ -6,6 +6,7 @@ import os
 import torch
 
 import normkit as nk
+from normkit.kinds.kind import layouts
 from normkit.kinds.module import ModuleKind
 
 ASKED = "NORMKIT_CHECK"  # the environment variable by which `normkit check` says which methods
@@ -19,6 +20,14 @@ def methods(fits):
 
 METHODS = methods(lambda kind: isinstance(kind, ModuleKind))
 SMALL = {"trailing": (3, 2)}
+
+
+def floating(name):
+    """Whether some input of a method is of real numbers; a look-up by number has none."""
+    return any(layout.floating for layout in layouts(nk.card(name)))
+
+
+FLOATING = [name for name in METHODS if floating(name)]
 
 
 def build(name, features=8, dtype=torch.float64, train=True, **overrides):

@@ -5,7 +5,7 @@ import torch
 
 import normkit as nk
 from normkit.contract import subject
-from normkit.contract.subject import METHODS, build, draw, outputs
+from normkit.contract.subject import FLOATING, METHODS, build, draw, outputs
 
 LEADING = [(), (3,), (2, 3), (2, 1, 3), (1, 1, 1, 2)]
 TRAILING = [(), (5,), (3, 5), (1, 3, 2)]
@@ -66,7 +66,7 @@ VALUES = {
 @pytest.mark.line("extremes")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("kind", VALUES)
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", FLOATING)
 def test_extreme_values_give_no_nan(name, kind, dtype):
     module = build(name, dtype=dtype)
     inputs = draw(name, dtype=dtype)
@@ -84,7 +84,8 @@ def test_an_empty_batch_passes(name):
     inputs = draw(name, batch=0)
     given, gradients, _ = subject.run(module, inputs)
     assert all(o.numel() == 0 for o in given if o.dim())
-    assert gradients[0].shape == inputs[0].shape
+    first = [i for i in inputs if i.is_floating_point()][:1]
+    assert [g.shape for g in gradients[:1]] == [i.shape for i in first]
 
 
 @pytest.mark.line("one")
