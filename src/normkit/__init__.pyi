@@ -151,6 +151,7 @@ import normkit.density.jet_coupling as _jet_coupling
 import normkit.density.mam_energy_loss as _mam_energy_loss
 import normkit.density.nanoflow as _nanoflow
 import normkit.density.neutra as _neutra
+import normkit.density.nfe as _nfe
 import normkit.density.path_gradient_loss as _path_gradient_loss
 import normkit.density.rational_quadratic_spline as _rational_quadratic_spline
 import normkit.density.smooth_mixture as _smooth_mixture
@@ -387,6 +388,7 @@ __all__ = [
     "IBN",
     "ILN",
     "LAWN",
+    "NFE",
     "NGPT",
     "NKD",
     "PHIS",
@@ -4414,6 +4416,21 @@ class NFBlock(_nf_block.NFBlock):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+class NFE(_nfe.NFE):
+    """Score every entity as the tail of a fact by how near its distribution is to that of the head, moved."""
+    def __init__(
+        self,
+        num_entities: int,
+        num_relations: int,
+        dim: int,
+        *,
+        variant: str = "normal",
+        gamma: float = 0.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, head: Tensor, relation: Tensor) -> Tensor: ...
 
 class NGPT(_ngpt.NGPT):
     """Build a layer whose stream moves on the unit sphere, a learned share of the way to what each sublayer gives."""
