@@ -42,7 +42,7 @@ def root(square: Tensor) -> Tensor:
     tensor([0., 2.])
     """
     positive = square > 0
-    return torch.where(positive, torch.where(positive, square, 1).sqrt(), square * 0)
+    return torch.where(positive, torch.where(positive, square, 1).sqrt(), square.detach() * 0)
 
 
 def sum_over(x: Tensor, axes: Sequence[int], mask: Tensor | None = None) -> Tensor:

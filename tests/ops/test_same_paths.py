@@ -169,6 +169,19 @@ def test_an_infinite_gain_spoils_the_gradient_of_zeros(statistic):
 
 
 @live
+@pytest.mark.parametrize("part", [None, 3])
+@pytest.mark.parametrize("place", ["outside", "floor"])
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_a_row_of_zeros_passes_a_gain_that_is_not_finite_at_its_own_entry_alone(value, place, part):
+    """The gradient of a root of 0 is 0, whatever it is multiplied by; torch.norm has it so too."""
+    weight = WEIGHT.clone()
+    weight[5] = value
+    rule = ops.Row(eps=0.5, eps_place=place, part=part)
+    _, dx = assert_same(lambda x: ops.row_norm(x, weight, rule=rule), torch.zeros(3, 8))
+    torch.testing.assert_close(dx, (weight / 0.5).expand(3, 8), equal_nan=True)
+
+
+@live
 @pytest.mark.parametrize("value", [math.inf, -math.inf])
 @pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
 def test_the_gradient_of_a_gain_at_an_infinite_mean_is_infinite(last, value):
@@ -241,6 +254,51 @@ def test_online_norm_moves_each_parameter_that_it_has(given, shape):
     for index, (a, b) in enumerate(zip(got, want, strict=True)):
         if index < 2 or given[index - 2]:
             torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("shape", [(4, 3, 5), (4, 3)], ids=["kernel", "formula"])
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+@pytest.mark.parametrize("held", [torch.float32, torch.float64])
+def test_online_norm_after_a_sample_whose_square_overflows(shape, kind, held):
+    """As the loop has it in float64: the samples after it are near its mean, and pass their gradients on."""
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(kind)
+    x[1] = 2.0**85
+    grad = torch.linspace(-1, 1, x.numel()).to(kind).view(shape)
+
+    def all_of(x, grad, held):
+        state = [torch.full((3,), start, dtype=held) for start in (0.0, 1.0, 0.0, 0.0)]
+        leaf = x.clone().requires_grad_()
+        y = ops.online_norm(leaf, None, None, tuple(state[:2]), tuple(state[2:]), ops.Control(1e-5, 0.9, 0.9))
+        y.backward(grad)
+        return [y.detach(), leaf.grad, *state]
+
+    with paths.formula_only():
+        want = all_of(x.double(), grad.double(), torch.float64)
+    assert want[4].isfinite().all()
+    for a, b in zip(all_of(x, grad, held), want, strict=True):
+        torch.testing.assert_close(a, b.to(a.dtype), rtol=1e-5, atol=1e-6 * b.abs().max().clamp(max=1e38).item())
+
+
+@live
+@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+@pytest.mark.parametrize("held", [torch.float32, torch.float64])
+def test_online_norm_outlives_a_sample_whose_own_squares_overflow(held, last):
+    x = torch.randn(4, 3, 5, generator=torch.Generator().manual_seed(0))
+    x[1, 1, 2] = 2.0**100
+    x = x.movedim(1, -1).contiguous().movedim(-1, 1) if last else x
+    state = (
+        torch.zeros(3, dtype=held),
+        torch.ones(3, dtype=held),
+        torch.zeros(3, dtype=held),
+        torch.zeros(3, dtype=held),
+    )
+
+    def act(x):
+        inner = [s.clone() for s in state]
+        return ops.online_norm(x, None, None, tuple(inner[:2]), tuple(inner[2:]), ops.Control(1e-5, 0.9, 0.9))
+
+    for tensor in assert_same(act, x):
+        assert tensor.isfinite().all()
 
 
 def test_online_norm_of_no_samples_moves_nothing():

@@ -38,7 +38,7 @@ class Control(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """Per sample and channel, (N, C): m and r, and the means of h and of h² over space."""
+    """Per sample and channel, (N, C), in float64: m and r, and the means of h and of h² over space."""
 
     mean: Tensor
     rstd: Tensor
@@ -92,20 +92,27 @@ def _against(x: Tensor, control: Control) -> str | None:
 def _formula(x, weight, bias, moments, pulls, control: Control, limit: float | None) -> Tensor:
     exact = statistics.accurate(x)
     with torch.no_grad():
-        step = _step(channel.instance_moments(exact), moments, control)
+        mean, var, _ = channel.instance_moments(exact)
+        var = var.clamp(max=torch.finfo(var.dtype).max)  # as an infinite one would stay for ever
+        step = _step(_double(mean), _double(var), moments, control)
     y = _ByFormula.apply(exact, weight, bias, *pulls, step, control)
     return (y if limit is None else y.clamp(-limit, limit)).to(x.dtype)
 
 
-def _step(own: statistics.Moments, moments: tuple[Tensor, Tensor], control: Control) -> _Step:
+def _double(x: Tensor) -> Tensor:
+    """What runs, which is few numbers, runs in float64: a square of it may be too large for float32."""
+    return x if x.device.type == "mps" else x.double()  # which has no float64
+
+
+def _step(mean: Tensor, var: Tensor, moments: tuple[Tensor, Tensor], control: Control) -> _Step:
     """Move the running moments by each sample's own; return what each sample is normalized by."""
     a, (running_mean, running_var) = control.forward_decay, moments
-    decay = torch.full_like(own.mean, a)
-    m, last_m = control.run(decay, (1 - a) * own.mean, running_mean)
-    s, last_s = control.run(decay, (1 - a) * (own.var + a * (own.mean - m).square()), running_var)
+    decay = torch.full_like(mean, a)
+    m, last_m = control.run(decay, (1 - a) * mean, running_mean)
+    s, last_s = control.run(decay, (1 - a) * (var + a * (mean - m).square()), running_var)
     running_mean.copy_(last_m)
     running_var.copy_(last_s)
-    return _normalized(own.mean, own.var, m, s, control.eps)
+    return _normalized(mean, var, m, s, control.eps)
 
 
 def _normalized(mean: Tensor, var: Tensor, m: Tensor, s: Tensor, eps: float) -> _Step:
@@ -115,8 +122,12 @@ def _normalized(mean: Tensor, var: Tensor, m: Tensor, s: Tensor, eps: float) -> 
     return _Step(m, rstd, off * rstd, (off.square() + var) * rstd.square())
 
 
+def _along(value: Tensor, x: Tensor) -> Tensor:
+    return channel.along(value.to(x.dtype), x)
+
+
 def _h(x: Tensor, step: _Step) -> Tensor:
-    return (x - channel.along(step.mean, x)) * channel.along(step.rstd, x)
+    return (x - _along(step.mean, x)) * _along(step.rstd, x)
 
 
 def _pull(g: Tensor, gh: Tensor, pulls: tuple[Tensor, Tensor], step: _Step, control: Control) -> tuple[Tensor, Tensor]:
@@ -131,13 +142,13 @@ def _pull(g: Tensor, gh: Tensor, pulls: tuple[Tensor, Tensor], step: _Step, cont
 
 def _controlled(grad, x, weight, bias, step: _Step, pulls, control: Control) -> tuple[Tensor | None, ...]:
     """Gradients of x, and of weight and bias where they are; ``pulls`` move."""
-    along, axes, space = channel.along, range(2, grad.dim()), math.prod(grad.shape[2:])
+    axes, space = range(2, grad.dim()), math.prod(grad.shape[2:])
     exact, h = statistics.accurate(grad), _h(x, step)
     total, total_h = statistics.sum_over(exact, axes), statistics.sum_over(exact * h, axes)
     scale = total.new_ones(total.shape[1]) if weight is None else weight
-    u, v = _pull(scale * total / space, scale * total_h / space, pulls, step, control)
+    u, v = _pull(_double(scale * total / space), _double(scale * total_h / space), pulls, step, control)
     share = 1 - control.backward_decay
-    dx = (exact * along(scale, x) - h * along(share * v, x)) * along(step.rstd, x) - along(share * u, x)
+    dx = exact * _along(scale * step.rstd, x) - h * _along(share * v * step.rstd, x) - _along(share * u, x)
     dweight = None if weight is None else total_h.sum(0).to(weight.dtype)
     return dx.to(grad.dtype), dweight, None if bias is None else total.sum(0).to(bias.dtype)
 
@@ -195,7 +206,7 @@ def _move(running: tuple[Tensor, Tensor], state: Tensor) -> None:
 def _without_kernel(grad, x, weight, bias, extra, found, pulls, control: Control) -> tuple[Tensor | None, ...]:
     """The kernel's backward pass where ``grad`` is not a tensor for it."""
     exact = statistics.accurate(x)
-    m, s, mean, var = found.to(exact.dtype).view(4, *x.shape[:2])
+    m, s, mean, var = found.view(4, *x.shape[:2])
     step = _normalized(mean, var, m, s, control.eps)
     if extra is not None:
         grad = torch.where(channel.affine(_h(exact, step), weight, bias).abs() <= extra[0], grad, 0)

@@ -178,12 +178,13 @@ INLINE void T(put)(ELEM *to, V v, int past, int n)
     else T(save)(to, v);
 }
 
-/* ONLINE: the sample is normalized by the running moments as they are; then they take in its own. */
+/* ONLINE: the sample is normalized by the running moments as they are; then they take in its own, be its squares too large to add
+ * up or not: an infinite variance would stay for ever. */
 static void T(run_on)(const T(Job) *j, int64_t u)
 {
     double *mean = j->state + u % j->plan->channels, *var = mean + j->plan->channels, keep = j->plan->decay;
-    double off = j->mean[u] - *mean;
-    j->own_mean[u] = j->mean[u], j->own_var[u] = j->var[u];
+    double off = j->mean[u] - *mean, most = REAL_TYPE_IS_FLOAT ? FLT_MAX : DBL_MAX;
+    j->own_mean[u] = j->mean[u], j->own_var[u] = j->var[u] > most ? most : j->var[u];
     j->mean[u] = *mean, j->var[u] = *var;
     *var = keep * *var + (1 - keep) * (j->own_var[u] + keep * off * off);
     *mean += (1 - keep) * off;

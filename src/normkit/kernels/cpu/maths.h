@@ -6,6 +6,7 @@
 #ifndef MATHS_H
 #define MATHS_H
 
+#include <float.h>
 #include <math.h>
 #include "convert.h"
 
