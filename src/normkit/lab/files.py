@@ -4,31 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+
+from normkit.files import Unwritable as Unwritable
+from normkit.files import beside as beside
+from normkit.files import partial, writing
+from normkit.files import replace_file as replace_file
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Damaged(ValueError):
     """A file does not hold what was written into it."""
-
-
-class Unwritable(OSError):
-    """A file of the comparison cannot be written: the disk is full, or gone. No fault of what is trained."""
-
-    def __str__(self) -> str:
-        return f"{self.filename} cannot be written: {self.strerror}"
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Say of an error inside that it is of writing ``path``."""
-    try:
-        yield
-    except OSError as error:
-        raise Unwritable(error.errno, error.strerror or str(error), str(path)) from error
 
 
 class Folder:
@@ -76,30 +63,6 @@ class Folder:
         with writing(self.root):
             for path in written:
                 path.unlink(missing_ok=True)
-
-
-def partial(path: Path) -> Path:
-    """Where a file is written before it takes its place."""
-    return path.with_name(path.name + ".partial")
-
-
-@contextmanager
-def beside(path: Path) -> Iterator[Path]:
-    """Give a place beside ``path`` to write to, which then takes its place; after an error, nothing has changed."""
-    there = partial(path)
-    try:
-        with writing(path):
-            yield there
-            os.replace(there, path)
-    except BaseException:
-        there.unlink(missing_ok=True)
-        raise
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Write a file beside its place, then move it there."""
-    with beside(path) as there:
-        there.write_text(text, encoding="utf-8")
 
 
 def set_aside(path: Path, why: str = "damaged") -> Path:

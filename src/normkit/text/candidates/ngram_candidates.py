@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Text
-
-AT_ONCE = 2**22  # scores that are held at a time
+from normkit.text.candidates._tfidf import TfIdf
 
 
 @method(
@@ -55,25 +53,9 @@ class NgramCandidates(Text):
             for name in own:
                 owners.setdefault(name, []).append(one)
         names = list(owners)
-        index = _indexed(names, self.min_df)
-        if index is None or not mentions:
-            return [[] for _ in mentions]
-        vectorizer, rows = index
-        asked = vectorizer.transform(mentions)
-        there = np.flatnonzero(np.diff(rows.indptr))
-        scores = _scores(asked, rows[there])
-        return [
-            self._ids([(owners[names[there[at]]], row[at]) for at in self._best(row)]) if known else []
-            for row, known in zip(scores, np.diff(asked.indptr), strict=True)
-        ]
-
-    def _best(self, row: np.ndarray) -> np.ndarray:
-        """The places of the k largest scores, of equals the first."""
-        pool = np.flatnonzero(row > self.threshold)
-        if len(pool) > self.k:
-            least = np.partition(row[pool], -self.k)[-self.k]
-            pool = pool[row[pool] >= least]
-        return pool[np.argsort(-row[pool], kind="stable")][: self.k]
+        index = TfIdf(names, 3, self.min_df, np.float64)
+        found = index.search(mentions, self.k, self.threshold)
+        return [self._ids([(owners[names[at]], score) for at, score in zip(*own, strict=True)]) for own in found]
 
     def _ids(self, taken: list[tuple[list[str], float]]) -> list[tuple[str, float]]:
         best: dict[str, float] = {}
@@ -81,21 +63,3 @@ class NgramCandidates(Text):
             for one in owners:
                 best.setdefault(one, float(score))
         return sorted(best.items(), key=lambda pair: (-pair[1], pair[0]))
-
-
-def _indexed(names: list[str], min_df: int) -> tuple[Any, Any] | None:
-    """The vectors of names, or None where no triple is frequent enough."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
-    vectorizer = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 3), min_df=min_df)
-    try:
-        return vectorizer, vectorizer.fit_transform(names)
-    except ValueError:  # an empty vocabulary
-        return None
-
-
-def _scores(asked: Any, rows: Any) -> Iterator[np.ndarray]:
-    """The scores of all names, a mention at a time, computed for several together."""
-    several = max(1, AT_ONCE // max(rows.shape[0], 1))
-    for start in range(0, asked.shape[0], several):
-        yield from (asked[start : start + several] @ rows.T).toarray()

@@ -1,0 +1,118 @@
+"""Dense vectors: names whose embeddings lie nearest to a mention's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from normkit import check
+from normkit.optional import library, require
+from normkit.text.candidates._names import Named, Scored, owned
+from normkit.text.candidates._tfidf import best
+
+EXACT = 200_000  # names that a mention is compared with one by one
+SAMPLE, AT = 200, 5  # mentions and neighbours that an index is measured on
+
+
+class Dense:
+    """Propose the entries whose names an encoder puts nearest to a mention, by cosine.
+
+    Up to 200,000 names every one is compared; above, usearch's index is asked (one small wheel for every system, and no
+    compiler), whose recall is measured when it is built and told by ``report``.
+
+    Args:
+        encoder: a folder of a sentence-transformers model, or a function from a list of texts to an array of vectors.
+        k: how many names are taken.
+        exact: up to how many names every one is compared.
+    """
+
+    name = "dense"
+
+    def __init__(self, encoder: str | Callable[[list[str]], Any], k: int = 32, exact: int = EXACT):
+        if not (isinstance(encoder, str) or callable(encoder)):
+            raise TypeError(f"Dense: encoder must be a folder or a function of texts, not {encoder!r}")
+        self.encoder = encoder
+        self.k = check.size(self, "k", k)
+        self.exact = check.size(self, "exact", exact, least=0)
+        self._encode = sentence_encoder(encoder) if isinstance(encoder, str) else encoder
+        self._index: Any = None
+        self.recall: float | None = None
+
+    def fit(self, vocabulary: Mapping[str, Sequence[str]]) -> Dense:
+        """Encode the names of {id: names}."""
+        self._named = Named(vocabulary)
+        self._vectors = self._units(self._named.names)
+        self._build()
+        return self
+
+    def __call__(self, texts: Sequence[str]) -> list[Scored]:
+        """Return [(id, score), ...] for each text, best first."""
+        if not len(texts):
+            return []
+        asked = self._units(texts)
+        found = self._near(asked, self.k) if self._index is not None else self._exactly(asked, self.k)
+        return [owned(self._named, places, scores) for places, scores in found]
+
+    def report(self) -> str:
+        """How it searches."""
+        if self._index is None:
+            return "every name compared"
+        return f"usearch's index, recall@{AT} {self.recall:.3f} of the exact search on {SAMPLE} names"
+
+    def settings(self) -> dict[str, Any]:
+        """What it was built with; a function cannot be written down."""
+        if not isinstance(self.encoder, str):
+            raise ValueError("Dense: encoder is a function, which cannot be saved; give the folder of a model")
+        return {"encoder": self.encoder, "k": self.k, "exact": self.exact}
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The vectors of the names."""
+        return {"vectors": self._vectors}
+
+    def restore(self, vocabulary: Mapping[str, Sequence[str]], arrays: dict[str, np.ndarray]) -> Dense:
+        """Take what was saved, in the place of a fit."""
+        self._named, self._vectors = Named(vocabulary), arrays["vectors"]
+        self._build()
+        return self
+
+    def _units(self, texts: Sequence[str]) -> np.ndarray:
+        found = np.asarray(self._encode(list(texts)), dtype=np.float32)
+        if found.ndim != 2 or len(found) != len(texts):
+            raise ValueError(f"Dense: encoder must give a vector for each of {len(texts)} texts, not {found.shape}")
+        norms = np.linalg.norm(found, axis=1, keepdims=True)
+        return found / np.where(norms == 0, 1, norms)
+
+    def _build(self) -> None:
+        self._index, self.recall = None, None
+        if len(self._vectors) <= self.exact:
+            return
+        require("usearch")
+        index = library("usearch.index").Index(ndim=self._vectors.shape[1], metric="ip", dtype="f32")
+        index.add(np.arange(len(self._vectors)), self._vectors, threads=1)  # with one, the same graph each time
+        self._index = index
+        some = self._vectors[np.linspace(0, len(self._vectors) - 1, SAMPLE, dtype=int)]
+        pairs = zip(self._near(some, AT), self._exactly(some, AT), strict=True)
+        self.recall = float(np.mean([len({*near} & {*true}) / len(true) for (near, _), (true, _) in pairs]))
+
+    def _near(self, asked: np.ndarray, k: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        found = [self._index.search(one, k, threads=1).keys.astype(int) for one in asked]
+        return [best(keys, self._vectors[keys] @ one, k, -np.inf) for keys, one in zip(found, asked, strict=True)]
+
+    def _exactly(self, asked: np.ndarray, k: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        places = np.arange(len(self._vectors))
+        return [best(places, self._vectors @ one, k, -np.inf) for one in asked]
+
+
+def sentence_encoder(path: str) -> Callable[[list[str]], np.ndarray]:
+    """Return the function from texts to vectors of a sentence-transformers model in a folder."""
+    model = sentence_transformers().SentenceTransformer(path, local_files_only=True)
+    return lambda texts: model.encode(texts, convert_to_numpy=True, show_progress_bar=False)
+
+
+def sentence_transformers() -> Any:
+    """Import the library, whose transformers need a torchvision that loads."""
+    require("sentence_transformers")
+    library("transformers")
+    return library("sentence_transformers")

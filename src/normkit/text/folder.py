@@ -1,0 +1,150 @@
+"""A normalizer as a folder: JSON for settings and vocabulary, arrays for what was indexed; nothing in it is run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from normkit import catalog
+from normkit.files import folder_beside
+from normkit.kinds import Text
+from normkit.text.candidates.aliases import Aliases
+from normkit.text.candidates.dense import Dense
+from normkit.text.candidates.ngrams import NGrams
+from normkit.text.decide.fusion import Fusion
+from normkit.text.decide.threshold import Threshold
+from normkit.text.rescore.cross_encoder import CrossEncoder
+from normkit.text.rescore.spelling import Spelling
+from normkit.text.rewrite.fold import fold
+from normkit.text.rewrite.rules import Rules
+
+if TYPE_CHECKING:
+    from normkit.text.normalizer import Normalizer
+
+FORMAT, VERSION = "normkit.text.Normalizer", 1
+SETTINGS, VOCABULARY = "normalizer.json", "vocabulary.json"
+OWN = {made.__name__: made for made in (NGrams, Aliases, Dense, Spelling, CrossEncoder, Threshold, Rules)}
+ROLES = ("rewrite", "candidates", "rescore", "decide")
+
+
+def save(norm: Normalizer, path: Path) -> None:
+    """Write a fitted normalizer; a folder that holds another one is replaced, and nothing else is."""
+    if path.exists() and not (path / SETTINGS).is_file():
+        raise ValueError(f"{path} is there already and is no normalizer; it stays as it is")
+    names = norm._fitted()
+    parts = {role: [_written(part) for part in _parts(norm, role)] for role in ROLES}
+    with folder_beside(path) as there:
+        files = {VOCABULARY: json.dumps(names).encode()}
+        (there / VOCABULARY).write_bytes(files[VOCABULARY])
+        for at, part in enumerate(norm.candidates):
+            if type(part).__name__ in OWN and hasattr(part, "arrays"):
+                name = f"candidates-{at}.npz"
+                np.savez(there / name, **part.arrays())
+                files[name] = (there / name).read_bytes()
+        settings = {
+            "format": FORMAT,
+            "version": VERSION,
+            "parts": parts,
+            "fusion": None if norm.fusion is None else norm.fusion.settings(),
+            "tuned": norm.tuned,
+            "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
+        }
+        (there / SETTINGS).write_text(json.dumps(settings, indent=1), encoding="utf-8")
+
+
+def load(kind: type[Normalizer], path: Path, given: Mapping[str, Any]) -> Normalizer:
+    """Read a folder; ``given`` are the parts that it could not hold."""
+    unknown = sorted(set(given) - set(ROLES))
+    if unknown:
+        raise TypeError(f"load takes {', '.join(ROLES)}, not {', '.join(unknown)}")
+    settings = _settings(path)
+    names = json.loads(_content(path, VOCABULARY, settings))
+    made = {role: given.get(role) or [_read(one, role, path) for one in settings["parts"][role]] for role in ROLES}
+    decide = made["decide"][0] if isinstance(made["decide"], list) else made["decide"]
+    norm = kind(made["candidates"], made["rescore"], decide, made["rewrite"])
+    norm._take(names)
+    for at, part in enumerate(norm.candidates):
+        name = f"candidates-{at}.npz"
+        if "candidates" not in given and name in settings["files"]:
+            part.restore(norm._rewritten, _arrays(path, name, settings))
+        else:
+            part.fit(norm._rewritten)
+    fusion = settings["fusion"]
+    columns = len(norm.candidates) + len(norm.rescore)
+    if fusion is not None and len(fusion["weights"]) != 2 * columns:
+        raise ValueError(f"{path}: weights were fitted for {len(fusion['weights']) // 2} parts, not {columns}")
+    norm.fusion = None if fusion is None else Fusion(**fusion)
+    norm.tuned = settings["tuned"]
+    return norm
+
+
+def _parts(norm: Normalizer, role: str) -> list[Any]:
+    found = getattr(norm, role)
+    return found if isinstance(found, list) else [found]
+
+
+def _written(part: Any) -> dict[str, Any]:
+    """A part by its name and settings; one that is not ours by its name alone."""
+    if part is fold:
+        return {"function": "fold"}
+    if isinstance(part, Text):
+        arguments = {key: value for key, value in vars(part).items() if not key.startswith("_")}
+        return {"method": part.card.name, "settings": arguments}
+    if OWN.get(type(part).__name__) is type(part):
+        return {"part": type(part).__name__, "settings": part.settings()}
+    return {"yours": getattr(part, "__qualname__", type(part).__qualname__)}
+
+
+def _read(one: Mapping[str, Any], role: str, path: Path) -> Any:
+    if "function" in one:
+        return fold
+    if "method" in one:
+        return catalog.create(one["method"], **one["settings"])
+    if one.get("part") in OWN:
+        return OWN[one["part"]](**one["settings"])
+    mine = one.get("yours", one.get("part"))
+    raise ValueError(
+        f"{path}: {role} has the part {mine!r}, which is not of normkit; hand it in: load(..., {role}=...)"
+    )
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads((path / SETTINGS).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise ValueError(f"{path} is no normalizer: there is no {SETTINGS} in it") from None
+    except ValueError:
+        raise ValueError(f"{path / SETTINGS} is damaged: it is not JSON") from None
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise ValueError(f"{path} is no normalizer: {SETTINGS} does not say so")
+    if found.get("version") != VERSION:
+        raise ValueError(
+            f"{path} is of version {found.get('version')} of its format, and this normkit reads {VERSION}; "
+            "fit it again, or take the normkit that wrote it"
+        )
+    return found
+
+
+def _content(path: Path, name: str, settings: Mapping[str, Any]) -> bytes:
+    try:
+        content = (path / name).read_bytes()
+    except FileNotFoundError:
+        raise ValueError(f"{path} is damaged: {name} is missing") from None
+    if hashlib.sha256(content).hexdigest() != settings["files"].get(name):
+        raise ValueError(f"{path} is damaged: {name} is not what was written")
+    return content
+
+
+def _arrays(path: Path, name: str, settings: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    _content(path, name, settings)
+    try:
+        with np.load(path / name, allow_pickle=False) as found:
+            return {key: found[key] for key in found.files}
+    except (ValueError, OSError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is damaged: {name}: {error}") from None

@@ -1,0 +1,66 @@
+"""Data frames of pandas and polars alike, through narwhals."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from numbers import Number
+from typing import Any
+
+from normkit.optional import library
+
+
+def is_frame(value: Any) -> bool:
+    """Whether a value is a data frame; narwhals is asked only where one can have been made."""
+    return any(name in sys.modules for name in ("pandas", "polars", "pyarrow")) and _native(value) is not None
+
+
+def _native(value: Any) -> Any:
+    narwhals = library("narwhals")
+    found = narwhals.from_native(value, pass_through=True, eager_only=True)
+    return found if isinstance(found, narwhals.DataFrame) else None
+
+
+def columns(frame: Any) -> dict[str, list[Any]]:
+    """Return the cells of a data frame by column.
+
+    >>> import pandas
+    >>> columns(pandas.DataFrame({"city": ["Bern", "Oslo"]}))
+    {'city': ['Bern', 'Oslo']}
+    """
+    found = _required(frame)
+    return {name: found[name].to_list() for name in found.columns}
+
+
+def with_columns(frame: Any, added: Mapping[str, Sequence[Any]]) -> Any:
+    """Return a frame of the same library with further columns, or with others in their place."""
+    found, narwhals = _required(frame), library("narwhals")
+    space = found.implementation
+    series = [narwhals.new_series(name, list(cells), backend=space) for name, cells in added.items()]
+    if space.is_pandas():  # whose rows are joined by their labels
+        index = frame.index
+        series = [narwhals.from_native(one.to_native().set_axis(index), series_only=True) for one in series]
+    return found.with_columns(*series).to_native()
+
+
+def of_columns(cells: Mapping[str, Sequence[Any]], like: Any) -> Any:
+    """Return a new frame of the library that another frame is of."""
+    space = _required(like).implementation
+    return library("narwhals").from_dict({name: list(own) for name, own in cells.items()}, backend=space).to_native()
+
+
+def _required(frame: Any) -> Any:
+    found = _native(frame)
+    if found is None:
+        raise TypeError(f"a data frame of pandas or polars is wanted, not {type(frame).__name__}")
+    return found
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell has nothing in it: None, NaN, pandas' NA or NaT."""
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or (value != value) is True
+
+
+def is_number(value: Any) -> bool:
+    """Whether a cell holds a number."""
+    return isinstance(value, Number)

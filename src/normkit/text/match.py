@@ -1,0 +1,48 @@
+"""What a normalizer answers: an entry of its vocabulary or none, and what else came into question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Candidate(NamedTuple):
+    """An entry that a mention may mean, its score, and the parts that proposed it."""
+
+    id: str
+    score: float
+    by: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What a text was taken for: ``id`` is None where nothing fits; the candidates are there all the same, best first.
+
+    ``score`` is that of the best candidate, whether it was taken or not; 0 where there is none.
+    """
+
+    text: str
+    id: str | None
+    score: float
+    candidates: tuple[Candidate, ...] = ()
+
+
+def ranked(
+    text: str,
+    ids: Sequence[str],
+    scores: np.ndarray,
+    by: Sequence[tuple[str, ...]],
+    decide: Callable[[Sequence[float]], int | None],
+) -> Match:
+    """Return the match of candidates that are given in the order of the vocabulary, which breaks ties."""
+    order = np.argsort(-scores, kind="stable")
+    candidates = tuple(Candidate(ids[at], float(scores[at]), by[at]) for at in order)
+    taken = decide([one.score for one in candidates])
+    if taken is None:
+        return Match(text, None, candidates[0].score if candidates else 0.0, candidates)
+    if not 0 <= taken < len(candidates):
+        raise ValueError(f"decide must return None or a place below {len(candidates)}, not {taken!r}")
+    return Match(text, candidates[taken].id, candidates[taken].score, candidates)

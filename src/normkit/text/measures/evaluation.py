@@ -1,0 +1,120 @@
+"""Evaluation: how well mentions were brought to their entries, with intervals, and what was taken for what."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from normkit.text.match import Match
+from normkit.text.measures._ratios import f1, share
+
+Gold = str | Sequence[str] | None
+ROUNDS, LEVEL = 1000, 0.95
+KS = (1, 5, 10)
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A mention that was not taken for what it means; None stands for no entry."""
+
+    text: str
+    gold: tuple[str, ...]
+    said: str | None
+    score: float
+
+
+@dataclass(frozen=True)
+class Evaluation(Mapping[str, float]):
+    """Measures by name, with their intervals, and the mistakes.
+
+    accuracy@k and mrr are of the ranking, over mentions that have an entry, before it is decided whether to take the
+    best; accuracy, over all mentions, and nil_precision, nil_recall and nil_f1, of saying "none", are after that.
+    Intervals are of 95 %: of a thousand draws of as many mentions, with replacement.
+    """
+
+    measures: Mapping[str, float]
+    intervals: Mapping[str, tuple[float, float]]
+    mistakes: tuple[Mistake, ...] = ()
+    mentions: int = 0
+    unlinkable: int = 0
+    notes: tuple[str, ...] = field(default=())
+
+    def __getitem__(self, name: str) -> float:
+        return self.measures[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.measures)
+
+    def __len__(self) -> int:
+        return len(self.measures)
+
+    def confusions(self, top: int = 10) -> list[tuple[str | None, str | None, int]]:
+        """Return (what was meant, what was said, how often), the most frequent first; None is no entry."""
+        counts = Counter((one.gold[0] if one.gold else None, one.said) for one in self.mistakes)
+        return [(gold, said, number) for (gold, said), number in counts.most_common(top)]
+
+    def __str__(self) -> str:
+        lines = [f"{self.mentions} mentions, {self.unlinkable} of them without an entry"]
+        for name, value in self.items():
+            low, high = self.intervals[name]
+            lines.append(f"  {name:<14} {value:.3f}  ({low:.3f} to {high:.3f})")
+        return "\n".join([*lines, *self.notes])
+
+
+def evaluate(
+    matches: Sequence[Match], gold: Sequence[Gold], k: Sequence[int] = KS, seed: int = 0, notes: Sequence[str] = ()
+) -> Evaluation:
+    """Hold matches against what was meant: an id, several of which each is right, or None."""
+    if len(matches) != len(gold):
+        raise ValueError(f"gold must be as long as the mentions, {len(matches)}, not {len(gold)}")
+    meant = [as_ids(one) for one in gold]
+    seen = _seen(matches, meant)
+    own = _measures(seen, np.arange(len(matches)), k)
+    generator = np.random.default_rng(seed)
+    drawn = [_measures(seen, generator.integers(0, len(matches), len(matches)), k) for _ in range(ROUNDS)]
+    ends = (0.5 - LEVEL / 2, 0.5 + LEVEL / 2)
+    intervals = {name: tuple(np.quantile([one[name] for one in drawn], ends).tolist()) for name in own}
+    mistakes = tuple(
+        Mistake(match.text, ids, match.id, match.score)
+        for match, ids in zip(matches, meant, strict=True)
+        if (match.id not in ids if ids else match.id is not None)
+    )
+    return Evaluation(own, intervals, mistakes, len(gold), sum(not ids for ids in meant), tuple(notes))
+
+
+def as_ids(gold: Any) -> tuple[str, ...]:
+    """Return the right ids; of None, none."""
+    if gold is None:
+        return ()
+    if isinstance(gold, str):
+        return (gold,)
+    if isinstance(gold, Sequence) and all(isinstance(one, str) for one in gold):
+        return tuple(gold)
+    raise TypeError(f"gold must hold ids, several of them, or None, not {gold!r}")
+
+
+def _seen(matches: Sequence[Match], meant: Sequence[tuple[str, ...]]) -> dict[str, np.ndarray]:
+    """What the measures are made of: of each mention the rank of the first right one, and what was said."""
+    ranks = [
+        next((rank for rank, one in enumerate(match.candidates, 1) if one.id in ids), np.inf)
+        for match, ids in zip(matches, meant, strict=True)
+    ]
+    none = np.array([not ids for ids in meant], dtype=bool)
+    said = np.array([match.id is None for match in matches], dtype=bool)
+    right = [match.id in ids if ids else match.id is None for match, ids in zip(matches, meant, strict=True)]
+    return {"rank": np.array(ranks, dtype=float), "none": none, "said": said, "right": np.array(right, dtype=bool)}
+
+
+def _measures(seen: Mapping[str, np.ndarray], which: np.ndarray, k: Sequence[int]) -> dict[str, float]:
+    none, said, right = (seen[name][which] for name in ("none", "said", "right"))
+    ranks = seen["rank"][which][~none]
+    found = {f"accuracy@{one}": share(float((ranks <= one).sum()), len(ranks)) for one in k}
+    found["mrr"] = share(float((1 / ranks).sum()), len(ranks))
+    both = float((none & said).sum())
+    precision, recall = share(both, float(said.sum())), share(both, float(none.sum()))
+    nil = {"nil_precision": precision, "nil_recall": recall, "nil_f1": f1(precision, recall)}
+    return {**found, "accuracy": share(float(right.sum()), len(which)), **nil}

@@ -1,0 +1,269 @@
+"""The normalizer: normal form = decide(rescore(candidates(rewrite(text))))."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from normkit.kinds import Text
+from normkit.text import frames, vocabulary
+from normkit.text.candidates.aliases import Aliases
+from normkit.text.candidates.ngrams import NGrams
+from normkit.text.decide.fusion import Fusion
+from normkit.text.decide.threshold import Threshold
+from normkit.text.match import Match, ranked
+from normkit.text.measures.evaluation import KS, Evaluation, Gold, evaluate
+from normkit.text.rescore.spelling import Spelling
+from normkit.text.rewrite.fold import fold
+
+if TYPE_CHECKING:
+    from normkit.text.vocabulary import Names
+
+Told = Callable[[int, int], None]
+AT_ONCE = 512  # texts, between two tellings of progress
+
+
+class Normalizer:
+    """Bring texts to the entries of a vocabulary that they mean, or to none.
+
+        >>> norm = Normalizer().fit({"DEU": ["Germany", "Deutschland"], "AUT": ["Austria", "Österreich"]})
+        >>> [match.id for match in norm.normalize(["Germny", "osterreich", "Narnia"])]
+        ['DEU', 'AUT', None]
+        >>> norm("Germny").candidates[0]
+        Candidate(id='DEU', score=0.857..., by=('ngrams', 'aliases'))
+
+    Texts and names are compared as ``rewrite`` makes them, by default in NFKC, without case and with single spaces;
+    matches hold texts as they came. Equal scores are in the order of the vocabulary, and the same texts give the same
+    matches in any company.
+
+    A part is any object. One that proposes candidates has ``fit({id: names})`` and, called with a list of texts,
+    returns for each [(id, score), ...]; its ``name`` is what candidates say that they are by. One that rescores is
+    called with a text and the names of each candidate, and returns a number for each. One that decides is called with
+    scores, the best first, and returns the place of what is taken, or None.
+
+    Until :meth:`tune` has fitted weights, a candidate's score is the first rescorer's; without one, the largest that a
+    part gave.
+
+    Args:
+        candidates: what proposes entries; n-grams, and aliases by equality and spelling.
+        rescore: what scores them anew, by default by several measures of spelling.
+        decide: what takes one, or none.
+        rewrite: what is done to texts and names: functions of a string, or methods of the catalogue, in order.
+    """
+
+    def __init__(
+        self,
+        candidates: Sequence[Any] | None = None,
+        rescore: Any = None,
+        decide: Callable[[Sequence[float]], int | None] | None = None,
+        rewrite: Any = fold,
+    ):
+        if candidates is None and rescore is None:
+            rescore = [Spelling(by) for by in ("edits", "beginning", "words", "weighted")]
+        self.candidates: list[Any] = [NGrams(), Aliases(threshold=0.6)] if candidates is None else list(candidates)
+        self.rescore = _several(rescore)
+        self.decide: Any = decide or Threshold(0.6)
+        self.rewrite = _several(rewrite)
+        self.fusion: Fusion | None = None
+        self.tuned: dict[str, Any] | None = None
+        self.names: Names | None = None
+        self._check()
+
+    def _check(self) -> None:
+        for at, part in enumerate(self.candidates):
+            if not (callable(part) and callable(getattr(part, "fit", None))):
+                raise TypeError(f"Normalizer: candidates[{at}] must have fit(vocabulary) and be callable, not {part!r}")
+        for argument, parts in (("rescore", self.rescore), ("decide", [self.decide]), ("rewrite", self.rewrite)):
+            for part in parts:
+                if not callable(part):
+                    raise TypeError(f"Normalizer: {argument} must be callable, not {part!r}")
+        if not self.candidates:
+            raise ValueError("Normalizer: candidates must have at least one part")
+
+    def fit(self, source: Any, id: str = "id", name: str = "name") -> Normalizer:
+        """Take a vocabulary: {id: names}, pairs (id, name), a data frame or a file with columns ``id`` and ``name``."""
+        self._take(vocabulary.read_vocabulary(source, id, name))
+        for part in self.candidates:
+            part.fit(self._rewritten)
+        for part in self.rescore:
+            if callable(getattr(part, "fit", None)):
+                part.fit(self._rewritten)
+        return self
+
+    def _take(self, names: Names) -> None:
+        if not names:
+            raise ValueError("Normalizer: vocabulary has no names")
+        plain = self._plain([name for own in names.values() for name in own])
+        flat = iter(plain)
+        self._rewritten = {key: [next(flat) for _ in own] for key, own in names.items()}
+        self._place = {key: place for place, key in enumerate(names)}
+        self.names, self.fusion, self.tuned = names, None, None
+
+    def __call__(self, text: str) -> Match:
+        """Return what one text was taken for."""
+        return self.normalize([text])[0]
+
+    def normalize(self, texts: str | Iterable[str | None], progress: Told | None = None) -> list[Match]:
+        """Return a match for each text, in order; None and NaN are taken for none.
+
+        ``progress(done, all)`` is told how many different texts are done.
+        """
+        given = [_text(one) for one in ([texts] if isinstance(texts, str) else texts)]
+        self._fitted()
+        distinct = list(dict.fromkeys(given))
+        found: dict[str, Match] = {}
+        for start in range(0, len(distinct), AT_ONCE):
+            some = distinct[start : start + AT_ONCE]
+            for text, (ids, table, by) in zip(some, self.tables(some), strict=True):
+                found[text] = ranked(text, ids, self._scores(table), by, self.decide)
+            if progress is not None:
+                progress(min(start + AT_ONCE, len(distinct)), len(distinct))
+        return [found[text] for text in given]
+
+    def tables(self, texts: Sequence[str]) -> list[tuple[list[str], np.ndarray, list[tuple[str, ...]]]]:
+        """Return for each text its candidates, in the order of the vocabulary, their scores by part, and by whom."""
+        plain = self._plain(texts)
+        asked = [text for text in dict.fromkeys(plain) if text]
+        said = {text: own for text, *own in zip(asked, *(part(asked) for part in self.candidates), strict=True)}
+        return [self._table(text, said.get(text, [])) for text in plain]
+
+    def _table(self, text: str, said: Sequence[Sequence[tuple[str, float]]]):
+        ids = sorted({id for own in said for id, _ in own}, key=self._place.__getitem__)
+        at = {id: place for place, id in enumerate(ids)}
+        table = np.zeros((len(ids), len(self.candidates) + len(self.rescore)))
+        by: list[list[str]] = [[] for _ in ids]
+        for column, (part, own) in enumerate(zip(self.candidates, said, strict=False)):
+            for id, score in own:
+                table[at[id], column] = score
+                by[at[id]].append(_name(part))
+        for column, part in enumerate(self.rescore, len(self.candidates) if ids else 0):
+            if ids:
+                table[:, column] = part(text, [self._rewritten[id] for id in ids])
+        return ids, table, [tuple(dict.fromkeys(own)) for own in by]
+
+    def _scores(self, table: np.ndarray) -> np.ndarray:
+        if self.fusion is not None:
+            return self.fusion(table)
+        first = len(self.candidates)
+        return table[:, first] if self.rescore else table.max(1, initial=0.0)
+
+    def map(self, frame: Any, column: str, progress: Told | None = None) -> Any:
+        """Return a data frame, of pandas or polars, with the id, the name and the score of each cell beside it.
+
+        >>> import pandas
+        >>> norm = Normalizer().fit({"BE": ["Bern", "Berne"], "GE": ["Genf", "Genève"]})
+        >>> norm.map(pandas.DataFrame({"city": ["Geneve", None, "bern"]}), "city")["city_id"].tolist()
+        ['GE', None, 'BE']
+        """
+        cells = frames.columns(frame)
+        if column not in cells:
+            raise ValueError(f"there is no column {column!r}; the columns are {', '.join(map(repr, cells))}")
+        texts = [one if frames.is_missing(one) or isinstance(one, str) else _written(one) for one in cells[column]]
+        matches = self.normalize(texts, progress)
+        return frames.with_columns(frame, {f"{column}_{key}": own for key, own in self.columns(matches).items()})
+
+    def columns(self, matches: Sequence[Match]) -> dict[str, list[Any]]:
+        """Return ids, first names and scores of matches, as columns of a table."""
+        names = self._fitted()
+        ids = [match.id for match in matches]
+        firsts = [None if id is None else names[id][0] for id in ids]
+        return {"id": ids, "name": firsts, "score": [match.score for match in matches]}
+
+    def evaluate(self, texts: Sequence[str], gold: Sequence[Gold], k: Sequence[int] = KS) -> Evaluation:
+        """Measure against what each text means: an id, several of which each is right, or None."""
+        return evaluate(self.normalize(texts), gold, k)
+
+    def tune(self, mentions: Sequence[str], gold: Sequence[Gold], folds: int = 5, seed: int = 0) -> Evaluation:
+        """Fit the weights of the parts and the threshold, and measure on mentions that were not fitted on.
+
+        Every mention is scored by weights and decided by a threshold that were fitted without it, or another of the
+        same text; the measures and their intervals are of these. What is kept is fitted on all. The threshold is that
+        with the most mentions decided rightly. It warns where it saw too little to be relied on.
+        """
+        from normkit.text import tuning
+
+        return tuning.tune(self, mentions, gold, folds, seed)
+
+    def aliases(self, pairs: Iterable[tuple[str, str]]) -> Normalizer:
+        """Take further names, (id, name) each, as a review by hand finds them; what was tuned stays."""
+        names = {key: list(own) for key, own in self._fitted().items()}
+        for id, name in pairs:
+            if id not in names:
+                raise ValueError(f"the alias {name!r} is of {id!r}, which is not in the vocabulary")
+            if name not in names[id]:
+                names[id].append(name)
+        kept = self.fusion, self.tuned
+        self.fit(names)
+        self.fusion, self.tuned = kept
+        return self
+
+    def report(self) -> str:
+        """Return what it holds and how it searches, in a few lines."""
+        names = self._fitted()
+        count = sum(map(len, names.values()))
+        lines = [f"{len(names):,} entries with {count:,} names"]
+        owners: dict[str, set[str]] = {}
+        for key, own in self._rewritten.items():
+            for name in own:
+                owners.setdefault(name, set()).add(key)
+        shared = [name for name, keys in owners.items() if len(keys) > 1]
+        if shared:
+            lines.append(f"{len(shared):,} names are of several entries, such as {shared[0]!r}: the first is taken")
+        told = [getattr(part, "report", lambda: "")() for part in self.candidates]
+        lines += [
+            f"{_name(part)}: {said}" if said else _name(part) for part, said in zip(self.candidates, told, strict=True)
+        ]
+        lines.append("weights and threshold fitted" if self.fusion is not None else "not tuned: scores are one part's")
+        return "\n".join(lines)
+
+    def save(self, path: str | Path) -> None:
+        """Write it as a folder, JSON and arrays; nothing in it is run when it is loaded."""
+        from normkit.text import folder
+
+        folder.save(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path, **parts: Any) -> Normalizer:
+        """Read it again; parts that are not of this package are handed in, ``candidates=[...]`` for example."""
+        from normkit.text import folder
+
+        return folder.load(cls, Path(path), parts)
+
+    def _fitted(self) -> Names:
+        if self.names is None:
+            raise ValueError("Normalizer: it has no vocabulary yet; call fit first")
+        return self.names
+
+    def _plain(self, texts: Sequence[str]) -> list[str]:
+        found = list(texts)
+        for step in self.rewrite:
+            together: Any = step
+            found = together(found) if isinstance(step, Text) else [step(text) for text in found]
+        return found
+
+
+def _several(parts: Any) -> list[Any]:
+    if parts is None:
+        return []
+    return list(parts) if isinstance(parts, list | tuple) else [parts]
+
+
+def _name(part: Any) -> str:
+    return getattr(part, "name", type(part).__name__.lower())
+
+
+def _text(value: Any) -> str:
+    if frames.is_missing(value):
+        return ""
+    if not isinstance(value, str):
+        raise TypeError(f"Normalizer: texts must be strings, or None, not {value!r}")
+    return value
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, bytes):
+        raise TypeError(f"Normalizer: texts must be strings, or None, not {value!r}")
+    return str(value)

@@ -1,0 +1,1 @@
+"""Candidates scored anew, each against the mention."""

@@ -1,0 +1,38 @@
+"""Cross-encoder: a model that reads a mention and a name together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from normkit.text.candidates.dense import sentence_transformers
+
+
+class CrossEncoder:
+    """Score each candidate by its name that a cross-encoder of sentence-transformers likes best.
+
+    Args:
+        path: the folder of the model, with one output.
+    """
+
+    name = "cross-encoder"
+
+    def __init__(self, path: str):
+        self.path = path
+        self._model = sentence_transformers().CrossEncoder(path, local_files_only=True)
+
+    def __call__(self, text: str, names: Sequence[Sequence[str]]) -> np.ndarray:
+        """Return a score for each candidate, given by its names."""
+        pairs = [(text, name) for own in names for name in own]
+        if not pairs:
+            return np.zeros(len(names))
+        scores = np.asarray(self._model.predict(pairs, show_progress_bar=False), dtype=float)
+        if scores.ndim != 1:
+            raise ValueError(f"CrossEncoder: {self.path} gives {scores.shape[1]} numbers a pair; one is wanted")
+        return np.maximum.reduceat(scores, np.cumsum([0, *(len(own) for own in names[:-1])]))
+
+    def settings(self) -> dict[str, Any]:
+        """What it was built with."""
+        return {"path": self.path}

@@ -1,0 +1,63 @@
+"""Spelling: how much a mention and the names of a candidate are written alike."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from normkit import check
+from normkit.optional import library, require
+
+MEASURES = {
+    "edits": ("rapidfuzz.distance", "DamerauLevenshtein.normalized_similarity", 1.0),
+    "beginning": ("rapidfuzz.distance", "JaroWinkler.normalized_similarity", 1.0),
+    "letters": ("rapidfuzz.fuzz", "ratio", 100.0),
+    "words": ("rapidfuzz.fuzz", "token_sort_ratio", 100.0),
+    "shared-words": ("rapidfuzz.fuzz", "token_set_ratio", 100.0),
+    "part": ("rapidfuzz.fuzz", "partial_ratio", 100.0),
+    "weighted": ("rapidfuzz.fuzz", "WRatio", 100.0),
+}
+
+
+class Spelling:
+    """Score each candidate by its name that is written most like the mention, from 0 to 1.
+
+        >>> Spelling("edits")("germny", [["germany", "deutschland"], ["guernsey"]]).round(2).tolist()
+        [0.86, 0.5]
+
+    Args:
+        by: one of rapidfuzz's measures: ``"edits"`` (Damerau and Levenshtein: letters put in, left out, changed or
+            swapped), ``"beginning"`` (Jaro and Winkler), ``"letters"`` (ratio), ``"words"`` (the same in any order),
+            ``"shared-words"`` (those that both have), ``"part"`` (the best place in the longer), ``"weighted"``
+            (WRatio, which mixes these).
+    """
+
+    def __init__(self, by: str = "edits"):
+        self.by = check.choice(self, "by", by, tuple(MEASURES))
+        self.name = by
+        require("rapidfuzz")
+
+    def __call__(self, text: str, names: Sequence[Sequence[str]]) -> np.ndarray:
+        """Return a score for each candidate, given by its names."""
+        flat = [name for own in names for name in own]
+        if not flat:
+            return np.zeros(len(names))
+        compare, scorer, whole = measure(self.by)
+        scores = compare([text], flat, scorer=scorer, dtype=np.float64)[0] / whole
+        starts = np.cumsum([0, *(len(own) for own in names[:-1])])
+        return np.maximum.reduceat(scores, starts)
+
+    def settings(self) -> dict[str, Any]:
+        """What it was built with."""
+        return {"by": self.by}
+
+
+@functools.cache
+def measure(by: str) -> tuple[Callable[..., Any], Callable[..., float], float]:
+    """Return what compares many names, rapidfuzz's measure, and what that calls the whole."""
+    module, name, whole = MEASURES[by]
+    return library("rapidfuzz.process").cdist, operator.attrgetter(name)(library(module)), whole

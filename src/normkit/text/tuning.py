@@ -1,0 +1,133 @@
+"""Tuning: weights and threshold fitted on some mentions and measured on others."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from normkit import check
+from normkit.text.decide.fusion import Fusion
+from normkit.text.decide.threshold import Threshold, best_threshold
+from normkit.text.match import Match, ranked
+from normkit.text.measures.evaluation import Evaluation, Gold, as_ids, evaluate
+
+if TYPE_CHECKING:
+    from normkit.text.normalizer import Normalizer
+
+FEW, FEW_UNLINKABLE = 100, 20
+
+
+class Mentions:
+    """Mentions with all that tuning needs of them, worked out once."""
+
+    def __init__(self, norm: Normalizer, texts: Sequence[str], gold: Sequence[Gold]):
+        self.texts, self.gold = list(texts), list(gold)
+        tables = norm.tables(self.texts)
+        self.ids = [ids for ids, _, _ in tables]
+        self.scores = [table for _, table, _ in tables]
+        self.by = [by for _, _, by in tables]
+        meant = [as_ids(one) for one in gold]
+        self.right = [np.array([id in one for id in ids], dtype=bool) for ids, one in zip(self.ids, meant, strict=True)]
+        self.none = np.array([not one for one in meant], dtype=bool)
+
+    def fit(self, which: np.ndarray) -> Fusion:
+        """Fit weights on some."""
+        return Fusion.fit([self.scores[at] for at in which], [self.right[at] for at in which])
+
+    def threshold(self, fused: Sequence[np.ndarray], which: np.ndarray) -> float:
+        """Return the best threshold of some, given the fused scores of all."""
+        best = [fused[at].max(initial=-np.inf) for at in which]
+        right = [bool(len(fused[at])) and bool(self.right[at][np.argmax(fused[at])]) for at in which]
+        return best_threshold(best, right, self.none[which].tolist())
+
+
+def tune(norm: Normalizer, texts: Sequence[str], gold: Sequence[Gold], folds: int, seed: int) -> Evaluation:
+    """See :meth:`normkit.text.Normalizer.tune`."""
+    check.size(norm, "folds", folds, least=2)
+    _check(norm, texts, gold)
+    seen = Mentions(norm, texts, gold)
+    fold_of = split(seen.texts, seen.none, folds, seed)
+    fused, least = [np.empty(0)] * len(seen.texts), np.zeros(len(seen.texts))
+    for fold in range(folds):
+        rest, held = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
+        model, threshold = _fitted(seen, rest, folds, seed)
+        for at in held:
+            fused[at], least[at] = model(seen.scores[at]), threshold
+    notes = too_little(seen)
+    for note in notes:
+        warnings.warn(f"Normalizer.tune: {note}", UserWarning, stacklevel=3)
+    norm.fusion = seen.fit(np.arange(len(seen.texts)))
+    if isinstance(norm.decide, Threshold):
+        norm.decide = Threshold(seen.threshold(fused, np.arange(len(seen.texts))))
+    found = evaluate(_matches(norm, seen, fused, least), gold, seed=seed, notes=notes)
+    norm.tuned = {"mentions": found.mentions, "unlinkable": found.unlinkable, "measures": dict(found.measures)}
+    return found
+
+
+def _fitted(seen: Mentions, which: np.ndarray, folds: int, seed: int) -> tuple[Fusion, float]:
+    """Fit on some mentions: weights on all of them, the threshold on scores that each got from the others' weights."""
+    inner = split([seen.texts[at] for at in which], seen.none[which], folds, seed + 1)
+    fused = [np.empty(0)] * len(seen.texts)
+    for fold in range(folds):
+        if (inner != fold).any() and any(seen.right[at].any() for at in which[inner != fold]):
+            model = seen.fit(which[inner != fold])
+            for at in which[inner == fold]:
+                fused[at] = model(seen.scores[at])
+    return seen.fit(which), seen.threshold(fused, which)
+
+
+def _matches(norm: Normalizer, seen: Mentions, fused: Sequence[np.ndarray], least: np.ndarray) -> list[Match]:
+    """What was said of each mention by those that had not seen it."""
+    own: Any = norm.decide
+    deciders = [Threshold(float(one)) if isinstance(own, Threshold) else own for one in least]
+    return [
+        ranked(text, ids, scores, by, decide)
+        for text, ids, scores, by, decide in zip(seen.texts, seen.ids, fused, seen.by, deciders, strict=True)
+    ]
+
+
+def split(texts: Sequence[str], none: np.ndarray, folds: int, seed: int) -> np.ndarray:
+    """Return the fold of each mention: the same text in one fold, those without an entry dealt out evenly.
+
+    >>> split(["a", "b", "a", "c", "d"], np.array([False, False, False, True, True]), 2, 0).tolist()
+    [0, 1, 0, 0, 1]
+    """
+    generator = np.random.default_rng(seed)
+    fold: dict[str, int] = {}
+    for kind in (False, True):
+        own = [
+            text for text in dict.fromkeys(t for t, n in zip(texts, none, strict=True) if n == kind) if text not in fold
+        ]
+        for place, at in enumerate(generator.permutation(len(own))):
+            fold[own[at]] = place % folds
+    return np.array([fold[text] for text in texts], dtype=int)
+
+
+def too_little(seen: Mentions) -> list[str]:
+    """What there was too little of to rely on."""
+    notes = []
+    if len(seen.texts) < FEW:
+        notes.append(f"{len(seen.texts)} mentions are few: the weights may be chance; {FEW} or more are wanted")
+    unlinkable = int(seen.none.sum())
+    if unlinkable < FEW_UNLINKABLE:
+        notes.append(
+            f"{unlinkable} mentions without an entry are few: the threshold may be chance; {FEW_UNLINKABLE} or more "
+            "are wanted, gold None"
+        )
+    return notes
+
+
+def _check(norm: Normalizer, texts: Sequence[str], gold: Sequence[Gold]) -> None:
+    names = norm._fitted()
+    if isinstance(texts, str) or len(texts) != len(gold):
+        raise ValueError(f"gold must be as long as mentions, {len(texts)}, not {len(gold)}")
+    unknown = sorted({id for one in gold for id in as_ids(one)} - set(names))
+    if unknown:
+        more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+        raise ValueError(
+            f"gold has ids that are not in the vocabulary: {', '.join(map(repr, unknown[:3]))}{more}; "
+            "what has no entry is None"
+        )

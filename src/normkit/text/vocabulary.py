@@ -1,0 +1,104 @@
+"""Vocabularies: the entries that texts are brought to, each with the names that it goes by."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from normkit.text import frames
+
+Names = dict[str, list[str]]
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+
+
+def read_vocabulary(source: Any, id: str = "id", name: str = "name") -> Names:
+    """Return {id: names} of a mapping, pairs (id, name), a data frame, or a file: .csv, .tsv or .json.
+
+    Tables have a row for each name and a column of each kind; where there is no column ``id``, names are their own ids.
+    A name alone may stand for a list of one. Numbers are written as text. Rows without a name are left out.
+
+    >>> read_vocabulary([("DEU", "Germany"), ("DEU", "Deutschland"), (40, "Austria")])
+    {'DEU': ['Germany', 'Deutschland'], '40': ['Austria']}
+    """
+    if isinstance(source, str | Path):
+        return _read_file(Path(source), id, name)
+    if isinstance(source, Mapping):
+        return _gathered((key, one) for key, names in source.items() for one in _listed(key, names))
+    if frames.is_frame(source):
+        return _of_columns(frames.columns(source), id, name, "the data frame")
+    if isinstance(source, Iterable) and not isinstance(source, bytes):
+        return _gathered(map(_pair, source))
+    raise TypeError(f"vocabulary must be a mapping, pairs, a data frame or a path, not {type(source).__name__}")
+
+
+def _read_file(path: Path, id: str, name: str) -> Names:
+    if path.suffix == ".json":
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found, Mapping):
+            raise ValueError(f"{path}: a vocabulary in JSON is an object of id: names")
+        return read_vocabulary(found)
+    return _of_columns(read_table(path), id, name, str(path))
+
+
+def read_table(path: Path, encoding: str = "utf-8-sig") -> dict[str, list[str]]:
+    """Return the columns of a file with a header, .tsv by tabs and others by commas; missing cells are empty."""
+    try:
+        with path.open(encoding=encoding, newline="") as file:
+            header, *rows = csv.reader(file, delimiter=DELIMITERS.get(path.suffix, ",")) or [[]]
+    except FileNotFoundError:
+        raise ValueError(f"{path}: there is no such file") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not {encoding} at byte {error.start}; save it as UTF-8") from None
+    except ValueError:
+        raise ValueError(f"{path} is empty; a header and rows are wanted") from None
+    repeated = sorted({one for one in header if header.count(one) > 1})
+    if repeated:
+        raise ValueError(f"{path} has more than one column {', '.join(map(repr, repeated))}")
+    wide = next((at for at, row in enumerate(rows, 2) if len(row) > len(header)), None)
+    if wide:
+        raise ValueError(f"{path}, row {wide}: there are more cells than the {len(header)} columns of the header")
+    filled = [row + [""] * (len(header) - len(row)) for row in rows if row]
+    return {title: [row[at] for row in filled] for at, title in enumerate(header)}
+
+
+def _of_columns(columns: Mapping[str, Sequence[Any]], id: str, name: str, where: str) -> Names:
+    if name not in columns:
+        raise ValueError(f"{where} has no column {name!r}; its columns are {', '.join(map(repr, columns))}")
+    names = columns[name]
+    return _gathered(zip(columns.get(id, names), names, strict=True))
+
+
+def _pair(item: Any) -> tuple[Any, Any]:
+    if isinstance(item, str) or not isinstance(item, Sequence) or len(item) != 2:
+        raise TypeError(f"vocabulary: pairs (id, name) are wanted, not {item!r}")
+    return item[0], item[1]
+
+
+def _listed(key: Any, names: Any) -> Iterable[Any]:
+    if isinstance(names, str):
+        return [names]
+    if isinstance(names, Iterable) and not isinstance(names, bytes | Mapping):
+        return names
+    raise TypeError(f"vocabulary: names of {key!r} must be a string or several, not {names!r}")
+
+
+def _gathered(pairs: Iterable[tuple[Any, Any]]) -> Names:
+    found: dict[str, dict[str, None]] = {}
+    for key, name in pairs:
+        if frames.is_missing(name) or name == "":
+            continue
+        if frames.is_missing(key) or key == "":
+            raise ValueError(f"vocabulary: the name {name!r} has no id")
+        found.setdefault(_text("id", key), {})[_text("name", name)] = None
+    return {key: list(names) for key, names in found.items()}
+
+
+def _text(what: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool | bytes) or not frames.is_number(value):
+        raise TypeError(f"vocabulary: {what} must be a string or a number, not {value!r}")
+    return str(value)

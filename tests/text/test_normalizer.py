@@ -1,0 +1,380 @@
+"""The normalizer as a user has it: what texts are taken for, whatever is written in them, and how it is fitted."""
+
+import json
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pandas
+import polars
+import pytest
+
+import normkit as nk
+from normkit import text
+from normkit.text import samples, tuning
+from normkit.text.candidates._names import Named, owned
+from normkit.text.decide.fusion import Fusion
+from normkit.text.decide.threshold import best_threshold
+from normkit.text.vocabulary import read_vocabulary
+
+COUNTRIES = {"DEU": ["Germany", "Federal Republic of Germany"], "AUT": ["Austria", "Österreich"], "SAU": ["السعودية"]}
+STRANGE = ["", "   ", "...", "\U0001f1e9\U0001f1ea", "\ud800", "\x00", "e\u0301" * 40, "x" * 5000, "שלום"]
+
+
+@pytest.fixture(scope="module")
+def norm():
+    return text.Normalizer().fit(COUNTRIES)
+
+
+@pytest.fixture(scope="module")
+def task():
+    pytest.importorskip("pycountry")
+    return samples.countries()
+
+
+def ids(matches):
+    return [match.id for match in matches]
+
+
+def test_the_page_s_first_example():
+    parts = [text.NGrams(min_df=1), text.Aliases()]
+    norm = text.Normalizer(candidates=parts, decide=text.Threshold(0.5))
+    norm.fit({"DEU": ["Germany", "Federal Republic of Germany"], "AUT": ["Austria", "Österreich"]})
+    matches = norm.normalize(["Germny", "Republic of Österreich", "Narnia"])
+    assert ids(matches)[::2] == ["DEU", None]
+    assert matches[0].candidates == (("DEU", pytest.approx(12 / 13), ("ngrams", "aliases")),)
+    assert round(dict(parts[0](["germny"])[0])["DEU"], 2) == 0.76
+    assert matches[2].score < 0.5
+
+
+def test_one_in_one_out_and_alone_as_in_company(norm):
+    texts = [*STRANGE, "Germny", "austria", "Germny", None, float("nan")]
+    matches = norm.normalize(texts)
+    assert [match.text for match in matches] == ["" if one is None or one != one else one for one in texts]
+    assert matches == [norm.normalize([one])[0] for one in texts]
+    assert ids(matches)[:9] == [None] * 9
+    assert ids(matches)[9:] == ["DEU", "AUT", "DEU", None, None]
+
+
+def test_names_in_another_form_or_direction_are_found(norm):
+    assert ids(norm.normalize(["O\u0308sterreich", "".join(chr(ord(c) + 0xFEE0) for c in "GERMANY"), "السعوديه"])) == [
+        "AUT",
+        "DEU",
+        "SAU",
+    ]
+
+
+@pytest.mark.parametrize("wrong", [b"Germany", 3, ["Germany"]])
+def test_what_is_no_text_is_refused_by_name(norm, wrong):
+    with pytest.raises(TypeError, match=r"texts must be strings.*not"):
+        norm.normalize(["Germany", wrong])
+
+
+def test_equal_scores_are_in_the_order_of_the_vocabulary():
+    names = {"z": ["springfield"], "a": ["springfield"], "m": ["springfeild"]}
+    assert [one.id for one in text.Normalizer().fit(names)("Springfield").candidates] == ["z", "a", "m"]
+    turned = dict(reversed(names.items()))
+    assert [one.id for one in text.Normalizer().fit(turned)("Springfield").candidates] == ["a", "z", "m"]
+
+
+def test_two_entries_of_one_name_are_told_of():
+    norm = text.Normalizer().fit({"1": ["San Jose"], "2": ["SAN  JOSE"], "3": ["Oslo"]})
+    assert "1 names are of several entries, such as 'san jose'" in norm.report()
+    assert norm("san jose").id == "1"
+
+
+@pytest.mark.parametrize("empty", [{}, {"a": []}, {"a": [""]}, []])
+def test_a_vocabulary_without_names_is_refused(empty):
+    with pytest.raises(ValueError, match="vocabulary has no names"):
+        text.Normalizer().fit(empty)
+
+
+def test_one_that_was_not_fitted_says_so():
+    for ask in (lambda n: n("x"), lambda n: n.report(), lambda n: n.tune(["x"], ["y"]), lambda n: n.save("x")):
+        with pytest.raises(ValueError, match="call fit first"):
+            ask(text.Normalizer())
+
+
+@pytest.mark.parametrize("wrong", [3, b"names", [("a", "b", "c")], ["ab"], {"a": 3}, {"a": [b"b"]}, [(None, "x")]])
+def test_what_is_no_vocabulary_is_refused(wrong):
+    with pytest.raises((TypeError, ValueError), match=r"vocabulary"):
+        text.Normalizer().fit(wrong)
+
+
+def test_a_vocabulary_is_read_from_everything(tmp_path):
+    pairs = [("DEU", "Germany"), ("DEU", "Deutschland"), ("AUT", "Austria")]
+    want = {"DEU": ["Germany", "Deutschland"], "AUT": ["Austria"]}
+    table = {"id": [a for a, _ in pairs], "name": [b for _, b in pairs]}
+    (tmp_path / "a.csv").write_text("\ufeffid,name\n" + "".join(f"{a},{b}\n" for a, b in pairs), encoding="utf-8")
+    (tmp_path / "a.tsv").write_text("name\tid\n" + "".join(f"{b}\t{a}\n" for a, b in pairs))
+    (tmp_path / "a.json").write_text(json.dumps(want))
+    files = [tmp_path / f"a.{kind}" for kind in ("csv", "tsv", "json")]
+    for source in (pairs, want, pandas.DataFrame(table), polars.DataFrame(table), *files, str(files[0]), iter(pairs)):
+        assert read_vocabulary(source) == want
+    assert read_vocabulary(pandas.DataFrame({"name": ["Bern", None, "Oslo"]})) == {"Bern": ["Bern"], "Oslo": ["Oslo"]}
+
+
+@pytest.mark.parametrize(
+    "content, said",
+    [
+        (b"", "is empty"),
+        (b"id,title\n1,x\n", "has no column 'name'; its columns are 'id', 'title'"),
+        (b"id,name\n1,caf\xe9\n", "is not utf-8-sig at byte 13"),
+        (b"id,name,id\n1,x,2\n", "more than one column 'id'"),
+        (b"id,name\n1,x\n1,y,z\n", "row 3"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path, content, said):
+    path = tmp_path / "names.csv"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=said) as error:
+        text.Normalizer().fit(path)
+    assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize("library", [pandas, polars])
+def test_a_column_is_mapped_in_the_frame_that_it_came_in(norm, library):
+    frame = library.DataFrame({"country": ["Germny", None, "Narnia", "austria"], "n": [1, 2, 3, 4]})
+    if library is pandas:
+        frame.index = [5, 5, 6, 7]
+    done = norm.map(frame, "country")
+    assert type(done) is type(frame)
+    cells = {name: ["" if one is None or one != one else one for one in done[name]] for name in done.columns}
+    assert list(cells) == ["country", "n", "country_id", "country_name", "country_score"]
+    assert cells["country_id"] == ["DEU", "", "", "AUT"]
+    assert cells["country_name"] == ["Germany", "", "", "Austria"]
+    assert cells["country_score"][0] == pytest.approx(6 / 7)
+    assert list(frame.columns) == ["country", "n"], "what is given stays as it was"
+    with pytest.raises(ValueError, match="no column 'city'; the columns are 'country', 'n'"):
+        norm.map(frame, "city")
+
+
+class Mine:
+    """A part of a user's, with no base."""
+
+    name = "mine"
+
+    def fit(self, vocabulary):
+        self.first = next(iter(vocabulary))
+        return self
+
+    def __call__(self, texts):
+        return [[(self.first, 0.7)] for _ in texts]
+
+
+def test_parts_are_any_objects(tmp_path):
+    longest = lambda name, own: [max(map(len, names)) for names in own]  # noqa: E731
+    norm = text.Normalizer([Mine(), text.NGrams()], longest, lambda scores: len(scores) - 1).fit(COUNTRIES)
+    match = norm("austria")
+    assert match.candidates == (("DEU", 27.0, ("mine",)), ("AUT", 10.0, ("ngrams",)))
+    assert match.id == "AUT"
+    norm.save(tmp_path / "v")
+    with pytest.raises(ValueError, match=r"rescore has the part .*lambda.*hand it in"):
+        text.Normalizer.load(tmp_path / "v", candidates=norm.candidates)
+    again = text.Normalizer.load(
+        tmp_path / "v", candidates=[Mine(), text.NGrams()], rescore=longest, decide=norm.decide
+    )
+    assert again("austria") == match
+
+
+@pytest.mark.parametrize(
+    "parts, said",
+    [
+        ({"candidates": [len]}, r"candidates\[0\] must have fit"),
+        ({"candidates": []}, "at least one part"),
+        ({"rescore": 3}, "rescore must be callable"),
+        ({"rewrite": "fold"}, "rewrite must be callable"),
+    ],
+)
+def test_what_is_no_part_is_refused(parts, said):
+    with pytest.raises((TypeError, ValueError), match=said):
+        text.Normalizer(**parts)
+
+
+def test_methods_of_the_catalogue_rewrite(tmp_path):
+    rules = text.Rules([(r"\bSt\.", "saint")])
+    norm = text.Normalizer(rewrite=[nk.create("homophone-normalization", language="am"), rules, text.fold])
+    norm.fit({"1": ["ሰላም"], "2": ["Saint Moritz"]})
+    assert [(m.id, m.score) for m in norm.normalize(["ሠላም", "St. Moritz"])] == [("1", 1.0), ("2", 1.0)]
+    norm.save(tmp_path / "v")
+    assert ids(text.Normalizer.load(tmp_path / "v").normalize(["ሠላም", "St. Moritz"])) == ["1", "2"]
+
+
+def test_tuned_on_other_mentions_it_is_as_good_as_was_asked_for(task, tmp_path):
+    norm = text.Normalizer().fit(task.vocabulary)
+    found = norm.tune(task.mentions, task.gold)
+    assert (found.mentions, found.unlinkable, len(norm.names)) == (531, 106, 249)
+    assert found["accuracy@1"] >= 0.96
+    assert found["accuracy"] >= 0.90
+    assert found["nil_f1"] > 0.75
+    low, high = found.intervals["accuracy"]
+    assert low < found["accuracy"] < high
+    assert 0.02 < high - low < 0.08
+    norm.save(tmp_path / "v")
+    again = text.Normalizer.load(tmp_path / "v")
+    assert again.normalize(task.mentions) == norm.normalize(task.mentions)
+    assert again.tuned == norm.tuned
+    assert not list(tmp_path.glob("*.*"))
+
+
+def test_measures_are_those_of_the_catalogue(task):
+    norm = text.Normalizer().fit(task.vocabulary)
+    matches = norm.normalize(task.mentions)
+    found = norm.evaluate(task.mentions, task.gold)
+    measure = nk.create("retrieval-measures", k=(1, 5, 10))
+    ranking = measure(task.gold, [[one.id for one in match.candidates] for match in matches])
+    decided = measure(task.gold, [[match.id] if match.id else [] for match in matches])
+    for name in ("accuracy@1", "accuracy@5", "accuracy@10", "mrr"):
+        assert found[name] == pytest.approx(ranking[name], abs=1e-12)
+    for name in ("accuracy", "nil_precision", "nil_recall", "nil_f1"):
+        assert found[name] == pytest.approx(decided[name], abs=1e-12)
+    assert len(found.mistakes) == round((1 - found["accuracy"]) * 531)
+    assert sum(count for *_, count in found.confusions(1000)) == len(found.mistakes)
+
+
+def test_no_mention_is_measured_by_what_was_fitted_on_it():
+    """Labels that follow nothing: who peeks at them seems to be right, who does not is not."""
+    generator = np.random.default_rng(0)
+    names = {f"{at}": ["".join(generator.choice(list("abcdefgh"), 8))] for at in range(60)}
+    norm = text.Normalizer([text.NGrams(k=60)], text.Spelling()).fit(names)
+    mentions = ["".join(generator.choice(list("abcdefgh"), 8)) for _ in range(200)]
+    gold = [None if generator.random() < 0.5 else str(generator.integers(60)) for _ in mentions]
+    assert norm.tune(mentions, gold)["accuracy"] < 0.6
+
+
+def test_a_text_is_in_one_fold_only():
+    texts = [f"{at % 7}" for at in range(50)]
+    folds = tuning.split(texts, np.array([at % 7 < 2 for at in range(50)]), 3, 0)
+    assert all(len({fold for t, fold in zip(texts, folds, strict=True) if t == one}) == 1 for one in set(texts))
+    assert set(folds) == {0, 1, 2}
+
+
+def test_too_little_is_warned_of_and_unknown_ids_are_named(norm):
+    fresh = text.Normalizer().fit(COUNTRIES)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found = fresh.tune(["Germny", "Austra", "Narnia", "Germani", "Osterreich"], ["DEU", "AUT", None, "DEU", "AUT"])
+    assert [str(one.message)[:30] for one in told] == [
+        "Normalizer.tune: 5 mentions ar",
+        "Normalizer.tune: 1 mentions wi",
+    ]
+    assert told[0].filename == __file__
+    assert "may be chance" in str(found)
+    with pytest.raises(ValueError, match="not in the vocabulary: 'FRA'; what has no entry is None"):
+        norm.tune(["x"], ["FRA"])
+    with pytest.raises(ValueError, match="as long as"):
+        norm.tune(["x", "y"], ["DEU"])
+
+
+def test_a_threshold_is_the_best_there_is():
+    generator = np.random.default_rng(0)
+    for _ in range(30):
+        count = int(generator.integers(1, 12))
+        scores = generator.integers(0, 5, count) / 5
+        none = generator.random(count) < 0.4
+        right = (generator.random(count) < 0.6) & ~none
+
+        def decided(least, scores=scores, right=right, none=none):
+            return np.where(scores >= least, right, none).sum()
+
+        least = best_threshold(scores, right, none)
+        assert decided(least) == max(map(decided, [*scores, *(scores + 0.1), 2.0]))
+
+
+def test_weights_see_the_lead_and_not_the_order():
+    generator = np.random.default_rng(0)
+    tables = [generator.random((4, 2)) for _ in range(100)]
+    right = [table[:, 0] == table[:, 0].max() for table in tables]
+    model = Fusion.fit(tables, right)
+    fresh = generator.random((4, 2))
+    assert model(fresh).argmax() == fresh[:, 0].argmax()
+    np.testing.assert_allclose(model(fresh[::-1]), model(fresh)[::-1])
+
+
+def test_reviewed_aliases_are_names_from_then_on(norm):
+    fresh = text.Normalizer().fit(COUNTRIES)
+    assert fresh("Krautland").id is None
+    fresh.aliases([("DEU", "Krautland")])
+    assert fresh("krautland").id == "DEU"
+    with pytest.raises(ValueError, match="alias 'x' is of 'FRA'"):
+        fresh.aliases([("FRA", "x")])
+
+
+def damage(path, name, change):
+    found = json.loads((path / "normalizer.json").read_text())
+    change(found)
+    (path / name).write_text(json.dumps(found))
+
+
+@pytest.mark.parametrize(
+    "harm, said",
+    [
+        (lambda p: (p / "normalizer.json").unlink(), "is no normalizer"),
+        (lambda p: (p / "normalizer.json").write_text("{"), "is damaged: it is not JSON"),
+        (lambda p: (p / "normalizer.json").write_text("[]"), "is no normalizer"),
+        (lambda p: damage(p, "normalizer.json", lambda f: f.update(version=2)), "of version 2 .* reads 1"),
+        (lambda p: damage(p, "normalizer.json", lambda f: f.update(format="else")), "is no normalizer"),
+        (lambda p: (p / "vocabulary.json").write_text("{}"), "vocabulary.json is not what was written"),
+        (lambda p: (p / "candidates-0.npz").write_bytes(b"x"), "candidates-0.npz is not what was written"),
+        (lambda p: (p / "candidates-0.npz").unlink(), "candidates-0.npz is missing"),
+    ],
+)
+def test_a_folder_that_is_another_s_or_damaged_is_named(norm, tmp_path, harm, said):
+    path = tmp_path / "v"
+    norm.save(path)
+    harm(path)
+    with pytest.raises(ValueError, match=said) as error:
+        text.Normalizer.load(path)
+    assert str(path) in str(error.value)
+
+
+def test_nothing_else_is_overwritten_and_a_failed_save_changes_nothing(norm, tmp_path):
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(ValueError, match="is no normalizer; it stays"):
+        norm.save(tmp_path / "mine")
+    norm.save(tmp_path / "v")
+    before = {file.name: file.read_bytes() for file in (tmp_path / "v").iterdir()}
+    unsaved = text.Normalizer(rewrite=text.Rules([("a", lambda found: "b")])).fit(COUNTRIES)
+    with pytest.raises(ValueError, match="has a function, which cannot be saved"):
+        unsaved.save(tmp_path / "v")
+    assert {file.name: file.read_bytes() for file in (tmp_path / "v").iterdir()} == before
+    norm.save(tmp_path / "v")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["mine", "v"]
+
+
+def test_dense_vectors_are_searched_exactly_or_by_an_index_that_tells_its_recall(tmp_path):
+    pytest.importorskip("usearch")
+    generator = np.random.default_rng(0)
+    known = {f"{at}": generator.standard_normal(16) for at in range(500)}
+
+    def encoder(texts):
+        return np.stack([known[one] for one in texts])
+
+    names = {one: [one] for one in known}
+    exact, index = text.Dense(encoder, k=5).fit(names), text.Dense(encoder, k=5, exact=0).fit(names)
+    assert exact.report() == "every name compared"
+    assert "usearch's index, recall@5 " in index.report()
+    assert index.recall > 0.9
+    found = exact(["7", "8"])
+    cosines = {one: known[one] @ known["7"] / np.linalg.norm(known[one]) / np.linalg.norm(known["7"]) for one in known}
+    assert [one for one, _ in found[0]] == sorted(cosines, key=cosines.get, reverse=True)[:5]
+    assert [own[0][0] for own in index(["7", "8"])] == ["7", "8"]
+    with pytest.raises(ValueError, match="encoder is a function, which cannot be saved"):
+        text.Normalizer([exact]).fit(names).save(tmp_path / "v")
+
+
+def test_names_of_several_entries_have_their_best_score():
+    named = Named({"a": ["x", "y"], "b": ["y"]})
+    assert owned(named, [1, 0], [0.9, 0.4]) == [("a", 0.9), ("b", 0.9)]
+
+
+def test_importing_the_package_does_not_import_the_room():
+    code = """
+import sys, normkit as nk
+nk.RMSNorm
+print(*(name for name in sys.modules if name.startswith("normkit.text")))
+nk.text.Normalizer
+print(*{"sklearn", "rapidfuzz", "narwhals", "regex", "pandas"} & {*sys.modules})
+"""
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == []
