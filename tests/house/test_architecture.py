@@ -138,10 +138,19 @@ def circle(edges):
     return next(filter(None, map(visit, sorted(edges))), None)
 
 
+TEMPLATES = "normkit.kernels.cuda.templates"  # they are written in Triton
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if not name.startswith(TEMPLATES)])
+def test_what_is_written_in_triton_is_imported_where_it_is_used(name):
+    assert not [found for found in imported(MODULES[name], functions=False) if found.startswith(TEMPLATES)]
+
+
 @pytest.mark.parametrize("name", [name for name in MODULES if not name.startswith("normkit.contract")])  # it is pytest
 def test_heavy_packages_are_imported_where_they_are_used(name):
     there = {found.split(".")[0] for found in imported(MODULES[name], functions=False)}
-    assert there - set(sys.stdlib_module_names) <= {"normkit", "torch", "numpy"}
+    written_in = {"triton"} if name.startswith(TEMPLATES) else set()
+    assert there - set(sys.stdlib_module_names) <= {"normkit", "torch", "numpy", *written_in}
     assert not {found.split(".")[0] for found in imported(MODULES[name])} - {
         *sys.stdlib_module_names,
         *GROUPS,

@@ -343,7 +343,7 @@ def kernel_forward(rule: Rule, x, weight, bias, extra, learned, state=None) -> t
     plan, samples, kept = _plan(rule, x, (weight, bias, extra), learned)
     y = torch.empty_like(x)
     both = torch.zeros(kept, dtype=torch.float64) if rule.given is None else torch.cat(rule.given).double()
-    eager.library().channel_forward(plan, samples, x, weight, bias, extra, both, state, y)
+    eager.library(x).channel_forward(plan, samples, x, weight, bias, extra, both, state, y)
     return y, both
 
 
@@ -355,7 +355,7 @@ def kernel_backward(
     made = [torch.empty_like(t) if want else None for t, want in zip((x, weight, bias, extra), wanted, strict=False)]
     deps = torch.empty((), dtype=torch.float64) if wanted[4] else None
     grad = eager.dense(grad, x)
-    eager.library().channel_backward(plan, samples, x, grad, weight, bias, extra, both, state, *made, deps)
+    eager.library(x).channel_backward(plan, samples, x, grad, weight, bias, extra, both, state, *made, deps)
     return (*made, None if deps is None else deps.to(learned.dtype).view(learned.shape))
 
 

@@ -7,13 +7,16 @@ layer norm takes five microseconds in all.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext
 
 from normkit import kernels
-from normkit.ops import paths
+from normkit.kernels import cuda
+from normkit.ops import gpu, paths, trial
 
 __all__ = [
     "CODES",
@@ -43,21 +46,25 @@ _library: kernels.Library | None = None
 _absent: str | None = "not looked for yet"
 
 
-def library() -> kernels.Library:
-    """The C kernels; to be asked for only after `refusal` has said None."""
+def library(x: Tensor) -> Any:
+    """The kernels for a tensor, C's or Triton's; to be asked for only after `refusal` has said None."""
+    if not x.is_cpu or _interpreted():
+        return cuda.library(x.is_cpu)
     if _library is None:
         raise RuntimeError(f"the C kernels are not there: {_absent}")
     return _library
 
 
 def refusal(x: Tensor, *others: Tensor | None) -> str | None:
-    """None if the C kernels take these tensors, else why the formula runs, in a user's words.
+    """None if the kernels for these tensors' device take them, else why the formula runs, in a user's words.
 
     >>> isinstance(refusal(torch.ones(2, 3, dtype=torch.complex64)), str)
     True
     """
     if torch.compiler.is_compiling():
         return "torch.compile is tracing"
+    if x.is_cuda or _interpreted():
+        return _situation() or gpu.refusal(x, *others)
     if _absent is not None and (reason := _look()) is not None:
         return reason
     if _dispatch_modes() or _functorch_active() or _is_tracing() or _function_modes() or forward_ad._current_level >= 0:
@@ -73,18 +80,35 @@ def refusal(x: Tensor, *others: Tensor | None) -> str | None:
     return _tensor(x)
 
 
-def refused(op: str, but: str | None, *tensors: Tensor | None) -> bool:
+def refused(op: str, but: str | None, *tensors: Tensor | None, kind: Any = None) -> bool:
     """Whether the formula runs: what an op asks, once a call; whoever watches :mod:`normkit.ops.paths` is told.
 
     but: what else this op has against its kernel, for this call.
+    kind: what the op computes beside what its tensors tell: by it a GPU's kernel is tried out before its first use.
     """
     why = refusal(*tensors) or but  # type: ignore[arg-type]
     if why is not None and torch.compiler.is_compiling():
         return True
+    x: Tensor = tensors[0]  # type: ignore[assignment]
     watch = paths.watching()
+    forced = watch is not None and watch.forced
+    if why is None and kind is not None and not forced and (x.is_cuda or _interpreted()):
+        why = trial.verdict(op, kind, tensors)
     if watch is not None:
-        why = watch.decide(op, why)
+        why = watch.decide(op, why, lambda: _name(x))
     return why is not None
+
+
+def _interpreted() -> bool:
+    """Whether CPU tensors go to the GPU's kernels."""
+    watch = paths.watching()
+    return watch is not None and watch.interpreted
+
+
+def _name(x: Tensor) -> str:
+    """What the kernel is called that takes a tensor."""
+    kernel = library(x)
+    return f"C kernel, {kernel.isa().decode()}" if isinstance(kernel, kernels.Library) else kernel.name
 
 
 def derived_again() -> str | None:

@@ -13,14 +13,13 @@ cost nothing where nobody does either.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple
 
-from normkit import kernels
-
-__all__ = ["Path", "formula_only", "watched", "watching"]
+__all__ = ["Path", "formula_only", "interpreted", "watched", "watching"]
 
 
 class Path(NamedTuple):
@@ -36,29 +35,27 @@ class Path(NamedTuple):
 
 
 class Watch(NamedTuple):
-    """Who is to be told, and why every op is to take its formula, where it is."""
+    """Who is told, why every op is to take its formula, where it is, and whether the GPU's kernels run on a CPU."""
 
     told: tuple[list[Path], ...] = ()
     forced: str | None = None
+    interpreted: bool = False
 
     def tell(self, op: str, by: str, why: str | None) -> None:
         """Add a path to every list."""
         for paths in self.told:
             paths.append(Path(op, by, why))
 
-    def decide(self, op: str, why: str | None) -> str | None:
+    def decide(self, op: str, why: str | None, kernel: Callable[[], str]) -> str | None:
         """Return the reason against the kernel, the forced one first, after all have been told."""
         why = self.forced or why
-        self.tell(op, _kernel() if why is None else "formula", why)
+        if self.told:
+            self.tell(op, kernel() if why is None else "formula", why)
         return why
 
 
-def _kernel() -> str:
-    library = kernels.cpu()
-    return "C kernel" if library is None else f"C kernel, {library.isa().decode()}"
-
-
-_watch: ContextVar[Watch | None] = ContextVar("normkit.ops.paths", default=None)
+_always = Watch(interpreted=True) if os.environ.get("NORMKIT_KERNELS", "").lower() == "interpret" else None
+_watch: ContextVar[Watch | None] = ContextVar("normkit.ops.paths", default=_always)
 watching = _watch.get  # None where nobody is
 
 
@@ -78,9 +75,31 @@ def formula_only(why: str = "it is asked for") -> Iterator[None]:
 
 
 @contextmanager
-def _set(told: list[Path] | None = None, forced: str | None = None) -> Iterator[None]:
+def interpreted() -> Iterator[None]:
+    """Within it, CPU tensors go to the GPU's kernels, which Triton interprets: slow, and the same numbers.
+
+    It needs Triton, and no GPU. `NORMKIT_KERNELS=interpret` in the environment does so always.
+    """
+    with _set(interpreted=True):
+        yield
+
+
+@contextmanager
+def untold() -> Iterator[None]:
+    """Within it, nobody is told: what runs is not the user's call."""
     now = _watch.get() or Watch()
-    token = _watch.set(Watch(now.told if told is None else (*now.told, told), forced or now.forced))
+    token = _watch.set(now._replace(told=()))
+    try:
+        yield
+    finally:
+        _watch.reset(token)
+
+
+@contextmanager
+def _set(told: list[Path] | None = None, forced: str | None = None, interpreted: bool = False) -> Iterator[None]:
+    now = _watch.get() or Watch()
+    all_told = now.told if told is None else (*now.told, told)
+    token = _watch.set(Watch(all_told, forced or now.forced, interpreted or now.interpreted))
     try:
         yield
     finally:

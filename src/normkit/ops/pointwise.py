@@ -174,7 +174,7 @@ def _plan(x, alpha, shift, weight, bias, function, layout) -> bytes:
 
 def _forward(x, alpha, shift, weight, bias, plan, width) -> Tensor:
     y = torch.empty_like(x)
-    eager.library().point_forward(plan, x.numel() // width, x, alpha, shift, weight, bias, y)
+    eager.library(x).point_forward(plan, x.numel() // width, x, alpha, shift, weight, bias, y)
     return y
 
 
@@ -183,7 +183,7 @@ def _backward(x, grad, parameters, plan, width, wanted) -> tuple:
     alpha, shift, weight, _ = parameters
     grad, dx = eager.dense(grad, x), torch.empty_like(x)
     made = [torch.empty_like(t) if want else None for t, want in zip(parameters, wanted, strict=True)]
-    eager.library().point_backward(plan, x.numel() // width, x, grad, alpha, shift, weight, dx, *made)
+    eager.library(x).point_backward(plan, x.numel() // width, x, grad, alpha, shift, weight, dx, *made)
     return (dx, *made)
 
 

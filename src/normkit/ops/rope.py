@@ -166,7 +166,7 @@ def _forward(x, weight, bias, cos, sin, rule, pairing, stats=None) -> Tensor:
     shape, x, (cos, sin) = x.shape, _rows(x), _angle_rows(x, cos, sin)
     y = torch.empty_like(x)
     turning = _turning(rule, pairing, x, x, y, cos)
-    eager.library().rotate_forward(plan, turning, x, weight, bias, cos, sin, y, stats)
+    eager.library(x).rotate_forward(plan, turning, x, weight, bias, cos, sin, y, stats)
     return y if y.shape == shape else y.view(shape)
 
 
@@ -178,7 +178,7 @@ def _backward(x, grad, weight, bias, cos, sin, stats, rule, pairing, wanted) -> 
     dweight = torch.empty_like(weight) if wanted[0] else None
     dbias = torch.empty_like(bias) if wanted[1] else None
     turning = _turning(rule, pairing, x, grad, dx, cos)
-    eager.library().rotate_backward(plan, turning, x, grad, weight, cos, sin, stats, dx, dweight, dbias)
+    eager.library(x).rotate_backward(plan, turning, x, grad, weight, cos, sin, stats, dx, dweight, dbias)
     return dx.view(shape), dweight, dbias
 
 

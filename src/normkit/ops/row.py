@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from normkit import check, kernels
-from normkit.ops import eager
+from normkit.ops import eager, trial
 from normkit.ops.eager import CODES
 from normkit.statistics import root
 
@@ -155,7 +155,7 @@ def row_norm(
     Any mix of float types: half-precision x is worked out in float32, whatever the type of weight and bias.
     """
     count, dim = vector(owner, x, weight, bias, rule, shape)
-    if eager.refused("row_norm", None, x, weight, bias):
+    if eager.refused("row_norm", None, x, weight, bias, kind=(rule, count)):
         check.floating(owner, x)
         return row_formula(x, weight, bias, rule, count)
     x, restore = (x, None) if x.is_contiguous() else _arrange(x, count)
@@ -187,7 +187,7 @@ def add_row_norm(
     check.floating(owner, residual, "residual")
     check.shape(owner, "residual", residual, x.shape, x)
     but = None if x.dtype == residual.dtype else f"x is {x.dtype} and residual {residual.dtype}"
-    if eager.refused("add_row_norm", but, x, residual, weight, bias):
+    if eager.refused("add_row_norm", but, x, residual, weight, bias, kind=(rule, count)):
         check.floating(owner, x)
         total = (x + residual).to(x.dtype)
         return row_formula(total, weight, bias, rule, count), total
@@ -200,6 +200,18 @@ def add_row_norm(
     else:
         y, total = _add_forward(x, residual, weight, bias, plan, dim)
     return (y, total) if restore is None else (restore(y), restore(total))
+
+
+@trial.call("row_norm")
+def _tried(kind: tuple[Row, int], tensors: list) -> Tensor:
+    (rule, count), (x, weight, bias) = kind, tensors
+    return row_norm(x, weight, bias, rule, tuple(x.shape[-count:]))
+
+
+@trial.call("add_row_norm")
+def _tried_with_addition(kind: tuple[Row, int], tensors: list) -> tuple[Tensor, Tensor]:
+    (rule, count), (x, residual, weight, bias) = kind, tensors
+    return add_row_norm(x, residual, weight, bias, rule, tuple(x.shape[-count:]))
 
 
 def vector(owner: object, x: Tensor, weight: Tensor | None, bias: Tensor | None, rule: Row, shape) -> tuple[int, int]:
@@ -252,13 +264,13 @@ def _arrange(x: Tensor, count: int):
 
 def _forward(x, weight, bias, plan, dim, stats=None) -> Tensor:
     y = torch.empty_like(x)
-    eager.library().row_forward(plan, x.numel() // dim, x, None, weight, bias, None, y, stats)
+    eager.library(x).row_forward(plan, x.numel() // dim, x, None, weight, bias, None, y, stats)
     return y
 
 
 def _add_forward(x, residual, weight, bias, plan, dim, stats=None) -> tuple[Tensor, Tensor]:
     y, total, residual = torch.empty_like(x), torch.empty_like(x), eager.dense(residual, x)
-    eager.library().row_forward(plan, x.numel() // dim, x, residual, weight, bias, total, y, stats)
+    eager.library(x).row_forward(plan, x.numel() // dim, x, residual, weight, bias, total, y, stats)
     return y, total
 
 
@@ -269,14 +281,15 @@ def _backward(x, grad, grad_total, weight, bias, stats, plan, dim, wanted) -> tu
     dbias = torch.empty_like(bias) if wanted[1] else None
     grad, grad_total = eager.dense(grad, x), None if grad_total is None else eager.dense(grad_total, x)
     rows = x.numel() // dim
-    eager.library().row_backward(plan, rows, x, grad, grad_total, weight, stats, dx, dweight, dbias)
+    eager.library(x).row_backward(plan, rows, x, grad, grad_total, weight, stats, dx, dweight, dbias)
     return dx, dweight, dbias
 
 
 def statistics(x: Tensor, rule: Row, dim: int) -> Tensor:
     """Room for what the backward pass needs to know of each row."""
     each = 3 if rule.center else 2 if rule.statistic == "zero-sum" else 1
-    return torch.empty(x.numel() // dim * each, dtype=torch.float64 if x.dtype == torch.float64 else torch.float32)
+    kind = torch.float64 if x.dtype == torch.float64 else torch.float32
+    return torch.empty(x.numel() // dim * each, dtype=kind, device=x.device)
 
 
 class _RowNorm(torch.autograd.Function):

@@ -1,0 +1,35 @@
+"""How a kernel is started: on the device of its tensors, or by the interpreter."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from torch import Tensor
+
+INTERPRETED_PROCESSORS = 3  # small and odd, so that small inputs are shared by several programs
+
+
+def processors(x: Tensor) -> int:
+    """How many multiprocessors the GPU of a tensor has."""
+    return _processors(x.device.index) if x.is_cuda else INTERPRETED_PROCESSORS
+
+
+@cache
+def _processors(device: int) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def launch(kernel, grid: tuple[int, ...], arguments: tuple, constants: dict, warps: int, interpreted: bool) -> None:
+    """Start `kernel` with its arguments, on the current stream of their device; absent tensors are None."""
+    if interpreted:
+        from normkit.kernels.cuda.templates.interpreter import interpret
+
+        interpret(kernel, grid, arguments, constants)
+        return
+    device = arguments[0].device
+    if device.index == torch.cuda.current_device():
+        kernel[grid](*arguments, **constants, num_warps=warps)
+        return
+    with torch.cuda.device(device):
+        kernel[grid](*arguments, **constants, num_warps=warps)

@@ -1,0 +1,59 @@
+"""What all templates are written in: functions that are compiled for a GPU, or interpreted where there is none.
+
+Triton's interpreter is chosen for a whole process, by a variable, before Triton is imported. A :class:`Function` can be
+either at any time, so that a test interprets a kernel and reads its machine code side by side.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import triton.language as tl
+from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.jit import JITFunction
+
+
+class Function(JITFunction):
+    """A kernel, or a function that kernels call."""
+
+    @functools.cached_property
+    def interpreted(self) -> InterpretedFunction:
+        """The same, run on CPU tensors by Triton's interpreter."""
+        return InterpretedFunction(self.fn)
+
+    def __call__(self, *args, **constants):
+        """Run inside of an interpreted kernel; the compiler never calls."""
+        return self.interpreted.rewrite()(*args, **constants)
+
+
+def jit(function=None, **options):
+    """Make a :class:`Function` of a function, as `triton.jit` does."""
+    if function is None:
+        return functools.partial(jit, **options)
+    return Function(function, **options)
+
+
+@jit
+def add_up(x, axis: tl.constexpr):
+    """Sum along an axis. Not `tl.sum`, which Triton makes compiled or interpreted when it is imported."""
+    return tl.reduce(x, axis, tl.standard._sum_combine)
+
+
+@jit
+def largest(x, axis: tl.constexpr):
+    """Maximum along an axis, NaN where there is one."""
+    most = tl.reduce(x, axis, tl.standard._elementwise_max)
+    odd = add_up(tl.where(x != x, 1.0, 0.0), axis)
+    return tl.where(odd > 0, float("nan"), most)
+
+
+@jit
+def root(x):
+    """Square root, rounded as IEEE has it, subnormal numbers and all."""
+    return tl.sqrt_rn(x)
+
+
+@jit
+def over(a, b):
+    """Quotient, rounded as IEEE has it: `/` is an approximation on GPUs."""
+    return tl.div_rn(a, b)

@@ -1,0 +1,431 @@
+"""The row template: everything that is worked out within one row, as `kernels/cpu/row.h` has it.
+
+    z = x - mean (or x),  n = z * r,  y = n * gain + bias,     r by the statistic and the place of its eps
+    dx = r * (h - pull * t - shift),                           h = g * gain,  t = how each entry moves the statistic
+
+with pull = dot(h, n) / (how much of r the statistic makes), shift = the mean of the rest (only when centered). All is
+in units of n, so that rows of 1e-20 or 6e4 are as safe as rows of 1. A mean is kept in two parts, of which the second
+is what the rounding of the first has left, so that an offset costs no digits. Arithmetic is float32.
+
+`forward` and `backward` hold ROWS rows of at most BLOCK entries in registers. `forward_long`, `backward_long` and
+`gains_long` walk along a row, BLOCK entries at a time. Gains and shifts get one partial sum a program.
+"""
+
+from __future__ import annotations
+
+import triton.language as tl
+
+from normkit.kernels.cuda.templates.language import add_up, jit, largest, over, root
+
+SQUARE = tl.constexpr(0)
+ABSOLUTE = tl.constexpr(1)
+MAXIMUM = tl.constexpr(2)
+ZERO_SUM = tl.constexpr(3)
+INSIDE = tl.constexpr(0)
+OUTSIDE = tl.constexpr(1)
+MOST = tl.constexpr(3.4028234663852886e38)
+
+
+@jit
+def reciprocal(raw, dim, part, eps, constant, STATISTIC: tl.constexpr, PLACE: tl.constexpr):
+    """r, from the raw statistic."""
+    if STATISTIC == ABSOLUTE:
+        return over(1.0, constant * over(raw, dim * 1.0) + eps)
+    if STATISTIC == MAXIMUM:
+        return over(1.0, raw + eps)
+    if STATISTIC == ZERO_SUM:
+        return over(1.0, root(over(raw, dim + 1.0) + eps))
+    if PLACE == INSIDE:
+        return over(1.0, root(over(raw, part * 1.0) + eps))
+    if PLACE == OUTSIDE:
+        return over(1.0, root(over(raw, part * 1.0)) + eps)
+    length = root(raw)
+    return over(1.0, tl.where(length < eps, eps, length))
+
+
+@jit
+def pull_of(raw, r, along, ties, dim, part, eps, constant, STATISTIC: tl.constexpr, PLACE: tl.constexpr):
+    """The factor of t in dx / r; zero where the statistic does not move r."""
+    if STATISTIC == ABSOLUTE:
+        return over(along * constant, dim * 1.0)
+    if STATISTIC == MAXIMUM:
+        return tl.where(ties > 0, over(along, tl.where(ties > 0, ties, 1.0)), 0 * along)
+    if STATISTIC == ZERO_SUM:
+        return over(along, dim + 1.0)
+    if PLACE == INSIDE:
+        return over(along, part * 1.0)
+    length = root(raw)
+    still = raw == 0
+    infinite = length == float("inf")
+    safe = r * tl.where(still | infinite, 1.0, length)
+    if PLACE == OUTSIDE:
+        pull = over(along, safe * root(part * 1.0))
+    else:
+        pull = tl.where(length < eps, 0.0, over(along, safe))
+    pull = tl.where(infinite, 0 * along, pull)
+    return tl.where(still, 0.0, pull)
+
+
+@jit
+def about_mean(total, square, share):
+    """From sums about a pivot: what the pivot leaves of the mean, and the sum of squares about the mean."""
+    left = total * share
+    less = left * total
+    squares = square - tl.where(less > MOST, MOST, less)
+    return left, tl.where(squares < 0, 0.0, squares)
+
+
+@jit
+def direction(z, n, r, total, raw, STATISTIC: tl.constexpr):
+    """t, how an entry moves the statistic."""
+    if STATISTIC == SQUARE:
+        return n
+    if STATISTIC == ZERO_SUM:
+        return (z + total) * r
+    sign = tl.where(z > 0, 1.0, 0.0) - tl.where(z < 0, 1.0, 0.0)
+    if STATISTIC == MAXIMUM:
+        return tl.where(tl.abs(z) >= raw, sign, 0.0)
+    return sign
+
+
+@jit
+def gain_of(weight, at, dim, offset, scale, SHARED: tl.constexpr):
+    """The gain of the entries `at`, of shape (1, BLOCK), or one number."""
+    if weight is None:
+        return scale
+    elif SHARED:
+        return tl.load(weight).to(tl.float32) + offset
+    else:
+        return (tl.load(weight + at, mask=at < dim, other=0.0).to(tl.float32) + offset)[None, :]
+
+
+@jit
+def added(x, residual, where, inside):
+    """The entries of a row in float32, the residual added and the sum rounded as it is stored."""
+    v = tl.load(x + where, mask=inside, other=0.0)
+    if residual is not None:
+        more = tl.load(residual + where, mask=inside, other=0.0)
+        v = (v.to(tl.float32) + more.to(tl.float32)).to(x.dtype.element_ty)
+    return v
+
+
+@jit
+def keep(stats, row, present, raw, mean, left, STATISTIC: tl.constexpr, CENTER: tl.constexpr):
+    """Store what the backward pass needs of a row."""
+    if stats is not None:
+        if CENTER:
+            tl.store(stats + row * 3, raw, mask=present)
+            tl.store(stats + row * 3 + 1, mean, mask=present)
+            tl.store(stats + row * 3 + 2, left, mask=present)
+        elif STATISTIC == ZERO_SUM:
+            tl.store(stats + row * 2, raw, mask=present)
+            tl.store(stats + row * 2 + 1, mean, mask=present)
+        else:
+            tl.store(stats + row, raw, mask=present)
+
+
+@jit
+def recall(stats, row, present, STATISTIC: tl.constexpr, CENTER: tl.constexpr):
+    """Load it: the raw statistic, the mean (or the sum) and what is left of it."""
+    if CENTER:
+        raw = tl.load(stats + row * 3, mask=present, other=1.0)
+        mean = tl.load(stats + row * 3 + 1, mask=present, other=0.0)
+        return raw, mean, tl.load(stats + row * 3 + 2, mask=present, other=0.0)
+    elif STATISTIC == ZERO_SUM:
+        raw = tl.load(stats + row * 2, mask=present, other=1.0)
+        return raw, tl.load(stats + row * 2 + 1, mask=present, other=0.0), 0 * raw
+    else:
+        raw = tl.load(stats + row, mask=present, other=1.0)
+        return raw, 0 * raw, 0 * raw
+
+
+@jit
+def centred(v, mean, left, CENTER: tl.constexpr):
+    """z."""
+    if CENTER:
+        return (v - mean[:, None]) - left[:, None]
+    else:
+        return v
+
+
+@jit
+def measured(v, inside, at, dim, part, STATISTIC: tl.constexpr, CENTER: tl.constexpr):
+    """z of whole rows in registers, 0 outside; the mean in two parts (or the sum), and the raw statistic."""
+    mean = add_up(v, 1) * 0.0
+    left = mean
+    if CENTER:
+        share = over(1.0, dim * 1.0)
+        mean = add_up(v * share, 1)
+        z = tl.where(inside, v - mean[:, None], 0.0)
+        left, raw = about_mean(add_up(z, 1), add_up(z * z, 1), share)
+        z = tl.where(inside, z - left[:, None], 0.0)
+    else:
+        z = v
+        raw = add_up(tl.where((at < part)[None, :], z * z, 0.0), 1)
+    if STATISTIC == ABSOLUTE:
+        raw = add_up(tl.abs(z), 1)
+    elif STATISTIC == MAXIMUM:
+        raw = largest(tl.abs(z), 1)
+    elif STATISTIC == ZERO_SUM:
+        mean = add_up(z, 1)
+        raw += mean * mean
+    return z, mean, left, raw
+
+
+@jit
+def finished(n, gain, bias, at, dim, kind: tl.constexpr, EARLY: tl.constexpr):
+    """y of the normalized entries, before it is rounded."""
+    if EARLY:
+        n = n.to(kind).to(tl.float32)
+    y = n * gain
+    if bias is not None:
+        y += tl.load(bias + at, mask=at < dim, other=0.0).to(tl.float32)[None, :]
+    return y
+
+
+@jit(do_not_specialize=["rows", "part"])
+def forward(
+    x, residual, weight, bias, total, y, stats, rows, dim, part, eps, constant, offset, scale,
+    STATISTIC: tl.constexpr, CENTER: tl.constexpr, PLACE: tl.constexpr, EARLY: tl.constexpr, SHARED: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """y (and total) of ROWS rows."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    at = tl.arange(0, BLOCK)
+    present = row < rows
+    inside = present[:, None] & (at < dim)[None, :]
+    where = row[:, None] * dim + at[None, :]
+    v = added(x, residual, where, inside)
+    if total is not None:
+        tl.store(total + where, v, mask=inside)
+    z, mean, left, raw = measured(v.to(tl.float32), inside, at, dim, part, STATISTIC, CENTER)
+    keep(stats, row, present, raw, mean, left, STATISTIC, CENTER)
+    n = z * reciprocal(raw, dim, part, eps, constant, STATISTIC, PLACE)[:, None]
+    out = finished(n, gain_of(weight, at, dim, offset, scale, SHARED), bias, at, dim, y.dtype.element_ty, EARLY)
+    tl.store(y + where, out.to(y.dtype.element_ty), mask=inside)
+
+
+@jit
+def summed(h, n, t, STATISTIC: tl.constexpr, CENTER: tl.constexpr):
+    """What a row's gradient needs: the sums of h * n, of h, of t, and how many entries tie for the maximum."""
+    along = add_up(h * n, 1)
+    level = along * 0.0
+    turn = level
+    ties = level
+    if CENTER:
+        level = add_up(h, 1)
+    if (STATISTIC == ABSOLUTE) or (STATISTIC == MAXIMUM):  # noqa: SIM109  Triton has no `in`
+        turn = add_up(t, 1)
+        ties = add_up(tl.abs(t), 1)
+    return along, level, turn, ties
+
+
+@jit
+def flowed(h, t, r, pull, shift, at, part, STATISTIC: tl.constexpr, CENTER: tl.constexpr):
+    """dx, before anything is added to it."""
+    moved = pull[:, None] * t
+    if (STATISTIC == SQUARE) and not CENTER:
+        moved = tl.where((at < part)[None, :], moved, 0.0)
+    d = h - moved
+    if CENTER:
+        d -= shift[:, None]
+    return d * r[:, None]
+
+
+@jit(do_not_specialize=["rows", "part", "chunk"])
+def backward(
+    x, grad, more, weight, stats, dx, dgain, dbias, rows, dim, part, chunk, eps, constant, offset, scale,
+    STATISTIC: tl.constexpr, CENTER: tl.constexpr, PLACE: tl.constexpr, SHARED: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """dx of `chunk` rows, a multiple of ROWS, and the program's share in the gradients of gain and bias."""
+    program = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, BLOCK)
+    gain = gain_of(weight, at, dim, offset, scale, SHARED)
+    gains = tl.full([ROWS, BLOCK], 0.0, tl.float32)
+    shifts = tl.full([ROWS, BLOCK], 0.0, tl.float32)
+    for first in range(0, chunk, ROWS):
+        row = program * chunk + first + tl.arange(0, ROWS)
+        present = row < rows
+        inside = present[:, None] & (at < dim)[None, :]
+        where = row[:, None] * dim + at[None, :]
+        raw, mean, left = recall(stats, row, present, STATISTIC, CENTER)
+        r = reciprocal(raw, dim, part, eps, constant, STATISTIC, PLACE)
+        z = centred(tl.load(x + where, mask=inside, other=0.0).to(tl.float32), mean, left, CENTER)
+        z = tl.where(inside, z, 0.0)
+        g = tl.load(grad + where, mask=inside, other=0.0).to(tl.float32)
+        n = z * r[:, None]
+        if dgain is not None:
+            gains += tl.where(inside, g * n, 0.0)
+        if dbias is not None:
+            shifts += g
+        h = g * gain
+        t = direction(z, n, r[:, None], mean[:, None], raw[:, None], STATISTIC)
+        along, level, turn, ties = summed(h, n, t, STATISTIC, CENTER)
+        pull = pull_of(raw, r, along, ties, dim, part, eps, constant, STATISTIC, PLACE)
+        shift = over(level - pull * turn, dim * 1.0)
+        d = flowed(h, t, r, pull, shift, at, part, STATISTIC, CENTER)
+        if more is not None:
+            d += tl.load(more + where, mask=inside, other=0.0).to(tl.float32)
+        tl.store(dx + where, d.to(dx.dtype.element_ty), mask=inside)
+    if dgain is not None:
+        if SHARED:
+            tl.store(dgain + program, add_up(add_up(gains, 1), 0))
+        else:
+            tl.store(dgain + program * dim + at, add_up(gains, 0), mask=at < dim)
+    if dbias is not None:
+        tl.store(dbias + program * dim + at, add_up(shifts, 0), mask=at < dim)
+
+
+@jit(do_not_specialize=["part"])
+def forward_long(
+    x, residual, weight, bias, total, y, stats, rows, dim, part, eps, constant, offset, scale,
+    STATISTIC: tl.constexpr, CENTER: tl.constexpr, PLACE: tl.constexpr, EARLY: tl.constexpr, SHARED: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """y (and total) of one row, which is read three times at most, from the cache but for the first."""
+    row = tl.program_id(0).to(tl.int64) + tl.arange(0, 1)
+    each = tl.arange(0, BLOCK)
+    first = tl.full([1, BLOCK], 0.0, tl.float32)
+    second = tl.full([1, BLOCK], 0.0, tl.float32)
+    share = over(1.0, dim * 1.0)
+    for start in range(0, dim, BLOCK):
+        at = start + each
+        where = row[:, None] * dim + at[None, :]
+        inside = (at < dim)[None, :]
+        v = added(x, residual, where, inside)
+        if total is not None:
+            tl.store(total + where, v, mask=inside)
+        z = v.to(tl.float32)
+        if CENTER:
+            first += z * share
+        elif STATISTIC == ABSOLUTE:
+            first += tl.abs(z)
+        elif STATISTIC == MAXIMUM:
+            first = tl.where((tl.abs(z) > first) | (z != z), tl.abs(z), first)
+        else:
+            first += tl.where((at < part)[None, :], z * z, 0.0)
+            second += z
+    mean = add_up(first, 1) * 0.0
+    left = mean
+    if CENTER:
+        mean = add_up(first, 1)
+        first = tl.full([1, BLOCK], 0.0, tl.float32)
+        for start in range(0, dim, BLOCK):
+            at = start + each
+            inside = (at < dim)[None, :]
+            v = added(x, residual, row[:, None] * dim + at[None, :], inside).to(tl.float32)
+            z = tl.where(inside, v - mean[:, None], 0.0)
+            first += z * z
+            second += z
+        left, raw = about_mean(add_up(second, 1), add_up(first, 1), share)
+        if (STATISTIC == ABSOLUTE) or (STATISTIC == MAXIMUM):  # noqa: SIM109  Triton has no `in`
+            first = tl.full([1, BLOCK], 0.0, tl.float32)
+            for start in range(0, dim, BLOCK):
+                at = start + each
+                inside = (at < dim)[None, :]
+                v = added(x, residual, row[:, None] * dim + at[None, :], inside).to(tl.float32)
+                z = tl.abs(tl.where(inside, centred(v, mean, left, CENTER), 0.0))
+                if STATISTIC == ABSOLUTE:
+                    first += z
+                else:
+                    first = tl.where((z > first) | (z != z), z, first)
+    if STATISTIC == ABSOLUTE:
+        raw = add_up(first, 1)
+    elif STATISTIC == MAXIMUM:
+        raw = largest(first, 1)
+    elif STATISTIC == ZERO_SUM:
+        mean = add_up(second, 1)
+        raw = add_up(first, 1) + mean * mean
+    elif not CENTER:
+        raw = add_up(first, 1)
+    keep(stats, row, row < rows, raw, mean, left, STATISTIC, CENTER)
+    r = reciprocal(raw, dim, part, eps, constant, STATISTIC, PLACE)
+    for start in range(0, dim, BLOCK):
+        at = start + each
+        where = row[:, None] * dim + at[None, :]
+        inside = (at < dim)[None, :]
+        v = added(x, residual, where, inside).to(tl.float32)
+        n = centred(v, mean, left, CENTER) * r[:, None]
+        gain = gain_of(weight, at, dim, offset, scale, SHARED)
+        out = finished(n, gain, bias, at, dim, y.dtype.element_ty, EARLY)
+        tl.store(y + where, out.to(y.dtype.element_ty), mask=inside)
+
+
+@jit
+def taken(x, grad, where, inside, mean, left, r, CENTER: tl.constexpr):
+    """z, n and g of some entries of a row, 0 outside."""
+    z = centred(tl.load(x + where, mask=inside, other=0.0).to(tl.float32), mean, left, CENTER)
+    z = tl.where(inside, z, 0.0)
+    return z, z * r[:, None], tl.load(grad + where, mask=inside, other=0.0).to(tl.float32)
+
+
+@jit(do_not_specialize=["part"])
+def backward_long(
+    x, grad, more, weight, stats, dx, dim, part, eps, constant, offset, scale,
+    STATISTIC: tl.constexpr, CENTER: tl.constexpr, PLACE: tl.constexpr, SHARED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """dx of one row, in two passes."""
+    row = tl.program_id(0).to(tl.int64) + tl.arange(0, 1)
+    each = tl.arange(0, BLOCK)
+    raw, mean, left = recall(stats, row, row >= 0, STATISTIC, CENTER)
+    r = reciprocal(raw, dim, part, eps, constant, STATISTIC, PLACE)
+    along = tl.full([1, BLOCK], 0.0, tl.float32)
+    level = tl.full([1, BLOCK], 0.0, tl.float32)
+    turn = tl.full([1, BLOCK], 0.0, tl.float32)
+    ties = tl.full([1, BLOCK], 0.0, tl.float32)
+    for start in range(0, dim, BLOCK):
+        at = start + each
+        inside = (at < dim)[None, :]
+        z, n, g = taken(x, grad, row[:, None] * dim + at[None, :], inside, mean, left, r, CENTER)
+        h = g * gain_of(weight, at, dim, offset, scale, SHARED)
+        along += h * n
+        if CENTER:
+            level += h
+        if (STATISTIC == ABSOLUTE) or (STATISTIC == MAXIMUM):  # noqa: SIM109  Triton has no `in`
+            t = direction(z, n, r[:, None], mean[:, None], raw[:, None], STATISTIC)
+            turn += t
+            ties += tl.abs(t)
+    pull = pull_of(raw, r, add_up(along, 1), add_up(ties, 1), dim, part, eps, constant, STATISTIC, PLACE)
+    shift = over(add_up(level, 1) - pull * add_up(turn, 1), dim * 1.0)
+    for start in range(0, dim, BLOCK):
+        at = start + each
+        where = row[:, None] * dim + at[None, :]
+        inside = (at < dim)[None, :]
+        z, n, g = taken(x, grad, where, inside, mean, left, r, CENTER)
+        h = g * gain_of(weight, at, dim, offset, scale, SHARED)
+        t = direction(z, n, r[:, None], mean[:, None], raw[:, None], STATISTIC)
+        d = flowed(h, t, r, pull, shift, at, part, STATISTIC, CENTER)
+        if more is not None:
+            d += tl.load(more + where, mask=inside, other=0.0).to(tl.float32)
+        tl.store(dx + where, d.to(dx.dtype.element_ty), mask=inside)
+
+
+@jit(do_not_specialize=["rows", "part", "chunk"])
+def gains_long(
+    x, grad, stats, dgain, dbias, rows, dim, part, chunk, eps, constant,
+    STATISTIC: tl.constexpr, CENTER: tl.constexpr, PLACE: tl.constexpr, SHARED: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A program's share in the gradients of gain and bias: BLOCK columns of `chunk` rows."""
+    column = tl.program_id(0)
+    program = tl.program_id(1).to(tl.int64)
+    at = column * BLOCK + tl.arange(0, BLOCK)
+    gains = tl.full([ROWS, BLOCK], 0.0, tl.float32)
+    shifts = tl.full([ROWS, BLOCK], 0.0, tl.float32)
+    for first in range(0, chunk, ROWS):
+        row = program * chunk + first + tl.arange(0, ROWS)
+        present = row < rows
+        inside = present[:, None] & (at < dim)[None, :]
+        raw, mean, left = recall(stats, row, present, STATISTIC, CENTER)
+        r = reciprocal(raw, dim, part, eps, constant, STATISTIC, PLACE)
+        _, n, g = taken(x, grad, row[:, None] * dim + at[None, :], inside, mean, left, r, CENTER)
+        gains += tl.where(inside, g * n, 0.0)
+        shifts += g
+    if dgain is not None:
+        if SHARED:
+            tl.store(dgain + program * tl.num_programs(0) + column, add_up(add_up(gains, 1), 0))
+        else:
+            tl.store(dgain + program * dim + at, add_up(gains, 0), mask=at < dim)
+    if dbias is not None:
+        tl.store(dbias + program * dim + at, add_up(shifts, 0), mask=at < dim)

@@ -1,0 +1,212 @@
+"""Trials: a GPU's kernel is compared with its formula before its first use, on a small input of the same kind.
+
+A kernel that nobody has run on this GPU with these versions is not believed. Before the first use of a variant (an op,
+what it computes, types and widths) kernel and formula run on few rows of random numbers, the formula in float64. Where
+they differ, a warning says so once, and the formula runs from then on. What has passed is kept in a file, under
+the versions that it holds for. `NORMKIT_TRIAL=off` in the environment leaves trials out; `always` makes them for the
+interpreter too, and reads no file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from normkit import kernels
+from normkit.ops import paths
+
+ROWS = 9  # vectors, samples or heads of a trial: more than one program's, and an odd number
+LIMITS = {torch.float32: 1e-4, torch.float16: 2.0**-8, torch.bfloat16: 2.0**-5}  # of the largest number there is
+_calls: dict[str, Callable] = {}  # op -> a call of it, with its kind and its tensors
+_whole: set[str] = set()
+_found: dict[tuple, str | None] = {}
+_under_way: ContextVar[bool] = ContextVar("normkit.ops.trial", default=False)
+
+
+def call(op: str, *, whole: bool = False) -> Callable[[Callable], Callable]:
+    """Enter how an op is called in a trial, with its kind and its tensors.
+
+    whole: a sample is normalized as a whole, so that a trial keeps all of its axes but the first.
+    """
+
+    def enter(function: Callable) -> Callable:
+        _calls[op] = function
+        if whole:
+            _whole.add(op)
+        return function
+
+    return enter
+
+
+def verdict(op: str, kind: tuple, tensors: tuple[Tensor | None, ...]) -> str | None:
+    """What speaks against a variant, or None; the trial is made if it has not been yet."""
+    x = tensors[0]
+    assert x is not None
+    if not _wanted(x) or _under_way.get():
+        return None
+    learning = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    variant = op, kind, x.device, learning, tuple(None if t is None else t.dtype for t in tensors), _widths(op, x)
+    if variant not in _found:
+        if x.is_cuda and torch.cuda.is_current_stream_capturing():
+            return "it was not tried out before this CUDA graph: run it once beforehand"
+        _found[variant] = _examine(variant, tensors)
+    return _found[variant]
+
+
+def _wanted(x: Tensor) -> bool:
+    asked = os.environ.get("NORMKIT_TRIAL", "").lower()
+    return asked not in ("off", "0", "no") and (x.is_cuda or asked == "always")
+
+
+def _widths(op: str, x: Tensor) -> tuple:
+    """What of x's shape a kernel is compiled for: all but how many rows there are."""
+    return (x.dim(), x.is_contiguous(), *x.shape[1:]) if op in _whole else (x.shape[-1:],)
+
+
+def _examine(variant: tuple, tensors: tuple[Tensor | None, ...]) -> str | None:
+    op, _, device, *_ = variant
+    passed = _remembered(device)
+    name = repr(variant)
+    if name in passed:
+        return None
+    try:
+        wrong = _compare(variant, tensors)
+    except Exception as error:
+        wrong = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    if wrong is None:
+        _remember(device, {*passed, name})
+        return None
+    warnings.warn(
+        f"normkit: on {_device_name(device)} the GPU kernel of {op} does not do what its formula does ({wrong}). The "
+        f"formula runs instead. Please report this with the output of `normkit doctor` and: {name}",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return f"it failed its trial: {wrong}"
+
+
+def _compare(variant: tuple, tensors: tuple[Tensor | None, ...]) -> str | None:
+    """How kernel and formula differ, in one sentence, or None."""
+    op, kind, _, learning, *_ = variant
+    with torch.inference_mode(False), torch.set_grad_enabled(learning), _trying(), paths.untold():
+        small = _small(op, tensors)
+        found = _run(op, kind, small, learning)
+        with paths.formula_only():
+            exact = [None if t is None else t.detach().double().requires_grad_(t.requires_grad) for t in small]
+            wanted = _run(op, kind, exact, learning)
+    for name, tensor in found.items():
+        want = wanted[name]
+        size = want.abs().max().item()
+        off = (tensor.double() - want).abs().max().item()
+        if not off <= LIMITS[tensor.dtype] * max(size, 1e-3):  # NaN is off too
+            return f"{name} is off by {off:.3g}, the largest being {size:.3g}"
+    return None
+
+
+def _run(op: str, kind: tuple, tensors: list[Tensor | None], learning: bool) -> dict[str, Tensor]:
+    """Outputs and gradients, for gradients that hang on nothing but the shape."""
+    outputs = _calls[op](kind, tensors)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    found = {f"output {i}": output.detach() for i, output in enumerate(outputs)}
+    leaves = {i: t for i, t in enumerate(tensors) if t is not None and t.requires_grad}
+    if learning:
+        sent = [_wave(output) for output in outputs]
+        grads = torch.autograd.grad(outputs, list(leaves.values()), sent)
+        found |= {f"gradient {i}": grad for i, grad in zip(leaves, grads, strict=True)}
+    return found
+
+
+def _wave(like: Tensor) -> Tensor:
+    numbers = torch.linspace(-2, 3, like.numel(), dtype=torch.float64).sin()
+    return numbers.to(torch.bfloat16).to(like.dtype).to(like.device).view(like.shape)
+
+
+def _small(op: str, tensors: tuple[Tensor | None, ...]) -> list[Tensor | None]:
+    """Random numbers in the place of each tensor, few rows of what has rows, in the same order of memory."""
+    generator = torch.Generator().manual_seed(0)
+    x = tensors[0]
+    assert x is not None
+    return [None if t is None else _drawn(t, _cut(op, t, x), generator) for t in tensors]
+
+
+def _cut(op: str, tensor: Tensor, x: Tensor) -> tuple[int, ...]:
+    if tensor.shape != x.shape or tensor.dim() < 2:
+        return tuple(tensor.shape)
+    if op in _whole:
+        return (min(3, x.shape[0]), *x.shape[1:])
+    left, shape = ROWS, []
+    for size in x.shape[:-1]:
+        shape.append(min(size, left))
+        left = max(1, left // shape[-1])
+    return (*shape, x.shape[-1])
+
+
+def _drawn(like: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    numbers = torch.randn(shape, generator=generator) * 0.5 + 1
+    order = sorted(range(like.dim()), key=like.stride, reverse=True)
+    laid = torch.empty([shape[axis] for axis in order], dtype=like.dtype, device=like.device)
+    laid = laid.permute(sorted(range(like.dim()), key=order.__getitem__)).copy_(numbers)
+    return laid.requires_grad_(like.requires_grad and torch.is_grad_enabled())
+
+
+@contextlib.contextmanager
+def _trying() -> Iterator[None]:
+    token = _under_way.set(True)
+    try:
+        yield
+    finally:
+        _under_way.reset(token)
+
+
+# What has passed.
+
+
+def _file(device: torch.device) -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "normkit" / f"trials-{hashlib.sha256(_mark(device).encode()).hexdigest()[:12]}.json"
+
+
+@cache
+def _mark(device: torch.device) -> str:
+    """All that a verdict hangs on: the kernels' source, versions, and the GPU."""
+    import triton
+
+    files = sorted(Path(kernels.__file__).parent.joinpath("cuda").rglob("*.py"))
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
+    about = digest, torch.__version__, triton.__version__, torch.version.cuda, torch.version.hip, _device_name(device)
+    return " ".join(map(str, about))
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "Triton's interpreter"
+
+
+def _remembered(device: torch.device) -> set[str]:
+    if device.type == "cpu":
+        return set()
+    try:
+        return set(json.loads(_file(device).read_text())["passed"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
+
+
+def _remember(device: torch.device, passed: set[str]) -> None:
+    """Write the file beside itself and rename it, so that no process reads half of one; nothing depends on it."""
+    if device.type == "cpu":
+        return
+    file = _file(device)
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        beside = file.with_name(f"{file.name}.{os.getpid()}")
+        beside.write_text(json.dumps({"for": _mark(device), "passed": sorted(passed)}))
+        os.replace(beside, file)

@@ -1,0 +1,51 @@
+"""The GPU's kernels, run by Triton's interpreter, on random calls: each held to bounds that the call itself gives."""
+
+import pytest
+
+from normkit.kernels import cuda
+from normkit.ops import paths
+
+from .cases import drawn
+from .judge import judge
+
+pytestmark = pytest.mark.skipif(cuda.absent() is not None, reason=str(cuda.absent()))
+SMALL = 500  # entries of a case: the interpreter takes a millisecond for what a GPU does in none
+
+
+@pytest.fixture
+def walked(monkeypatch):
+    """Rows of more than 16 entries are walked along, eight at a time."""
+    from normkit.kernels.cuda import settings
+
+    monkeypatch.setattr(settings, "LONGEST_FORWARD", 16)
+    monkeypatch.setattr(settings, "LONGEST_BACKWARD", 16)
+    monkeypatch.setattr(settings, "STEP", 8)
+
+
+def small_cases(op, count, seed):
+    """The numbers of the first cases that are small."""
+    found, number = [], 0
+    while len(found) < count:
+        if drawn(number, seed, op).tensors["x"].numel() <= SMALL:
+            found.append(number)
+        number += 1
+    return found
+
+
+def judged(op, count, seed):
+    """How many cases a kernel took part in; all of them right."""
+    with paths.interpreted():
+        verdicts = {number: judge(number, seed, op) for number in small_cases(op, count, seed)}
+    wrong = {number: found for number, (found, _) in verdicts.items() if found}
+    assert not wrong
+    return sum(by_kernel for _, by_kernel in verdicts.values())
+
+
+@pytest.mark.parametrize("op", ["row_norm", "add_row_norm", "layer_norm", "rms_norm"])
+def test_random_calls_are_within_the_bounds_that_each_gives(op):
+    assert judged(op, 25, 3) > 8
+
+
+@pytest.mark.parametrize("op", ["row_norm", "add_row_norm"])
+def test_rows_that_are_walked_along_are_within_the_same_bounds(op, walked):
+    assert judged(op, 8, 4) > 2

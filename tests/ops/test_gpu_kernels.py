@@ -1,0 +1,324 @@
+"""The GPU's kernels for rows, run by Triton's interpreter: every rule and every edge, and mistakes that are caught."""
+
+import importlib.util
+import math
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from normkit import ops
+from normkit.kernels import cuda
+from normkit.ops import paths
+
+pytestmark = pytest.mark.skipif(cuda.absent() is not None, reason=str(cuda.absent()))
+
+
+@pytest.fixture(autouse=True)
+def on_the_interpreter():
+    with paths.interpreted():
+        yield
+
+
+@pytest.fixture
+def walked(monkeypatch):
+    """Rows of more than 16 entries are walked along, eight at a time."""
+    from normkit.kernels.cuda import settings
+
+    monkeypatch.setattr(settings, "LONGEST_FORWARD", 16)
+    monkeypatch.setattr(settings, "LONGEST_BACKWARD", 16)
+    monkeypatch.setattr(settings, "STEP", 8)
+
+
+RULES = {
+    "layer": ops.Row(center=True, eps=1e-5),
+    "rms": ops.Row(),
+    "outside": ops.Row(eps_place="outside", eps=0.1),
+    "length": ops.Row(eps_place="floor", eps=1e-5),
+    "part": ops.Row(part=3),
+    "absolute": ops.Row(center=True, statistic="absolute", eps=1e-5),
+    "maximum": ops.Row(statistic="maximum", eps=1e-5),
+    "zero-sum": ops.Row(statistic="zero-sum", eps=1e-5),
+    "gemma": ops.Row(offset=1.0),
+    "llama": ops.Row(cast="early"),
+}
+
+
+def numbers(*shape, offset=0.0):
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + offset
+
+
+def by_kernel(act, *tensors, grad=None):
+    """Output and gradients, none of which any formula has made."""
+    with paths.watched() as taken:
+        found = with_gradients(act, tensors, grad)
+    assert {path.by for path in taken} == {"Triton kernel, interpreted"}, [str(path) for path in taken]
+    assert len(taken) == 2
+    return found
+
+
+def with_gradients(act, tensors, grad=None):
+    leaves = [tensor.detach().view(tensor.shape).requires_grad_() for tensor in tensors]
+    y = act(*leaves)
+    grad = torch.linspace(-1, 1, y.numel(), dtype=torch.float64).view(y.shape) if grad is None else grad
+    return [y.detach(), *torch.autograd.grad(y, leaves, grad.to(y.dtype))]
+
+
+def assert_right(act, *tensors, rtol=1e-5):
+    got = by_kernel(act, *tensors)
+    with paths.formula_only():
+        want = with_gradients(act, [tensor.double() for tensor in tensors])
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a.double(), b, rtol=rtol, atol=rtol * b.abs().max().item())
+    return got
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rows, dim", [(1, 7), (5, 37), (3, 64)], ids=["one", "prime", "full"])
+def test_every_rule(rule, rows, dim):
+    act = lambda x, w, b: ops.row_norm(x, w, b, RULES[rule])  # noqa: E731
+    assert_right(act, numbers(rows, dim, offset=0.5).float(), numbers(dim).float(), numbers(dim).float())
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_where_rows_are_walked_along(rule, walked):
+    act = lambda x, w, b: ops.row_norm(x, w, b, RULES[rule])  # noqa: E731
+    assert_right(act, numbers(3, 37, offset=0.5).float(), numbers(37).float(), numbers(37).float())
+
+
+@pytest.mark.parametrize("rule", ["layer", "absolute"])
+@pytest.mark.parametrize("dim", [5, 100, 1000])
+def test_an_offset_of_ten_thousand_costs_no_digits(rule, dim):
+    x = (numbers(4, dim) + 1e4).float()
+    y, dx = by_kernel(lambda x: ops.row_norm(x, None, None, RULES[rule]), x)
+    want, dwant = with_gradients(lambda x: ops.row_norm(x, None, None, RULES[rule]), [x.double()])
+    torch.testing.assert_close(y.double(), want, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(dx.double(), dwant, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_half_precision_is_rounded_once_whatever_the_type_of_the_gain(kind):
+    x, w = numbers(6, 33).to(kind), (numbers(33) + 1).float()
+    y, dx, dw = by_kernel(lambda x, w: ops.rms_norm(x, (33,), w), x, w)
+    want, *_ = with_gradients(lambda x, w: ops.rms_norm(x, (33,), w), [x.double(), w.double()])
+    half = torch.finfo(kind).eps / 2
+    assert (y.dtype, dx.dtype, dw.dtype) == (kind, kind, torch.float32)
+    assert ((y.double() - want).abs() <= 1.01 * half * want.abs() + 1e-7).all()
+    grad = (numbers(6, 33) * 0.1).to(kind)
+    *_, dw = by_kernel(lambda x, w: ops.rms_norm(x, (33,), w), x, w, grad=grad)
+    *_, dwwant = with_gradients(lambda x, w: ops.rms_norm(x, (33,), w), [x.double(), w.double()], grad)
+    torch.testing.assert_close(dw.double(), dwwant, rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_of_gains_are_the_same_bits_each_time():
+    x, w = numbers(50, 24).float(), numbers(24).float()
+    one, other = (by_kernel(lambda x, w: ops.rms_norm(x, (24,), w), x, w) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("rule", ["layer", "rms", "maximum", "length"])
+def test_what_is_not_finite_spoils_its_own_row_alone(rule, value):
+    x = numbers(4, 9).float()
+    x[2, 3] = value
+    y, dx = by_kernel(lambda x: ops.row_norm(x, None, None, RULES[rule]), x)
+    with paths.formula_only():
+        want, dwant = with_gradients(lambda x: ops.row_norm(x, None, None, RULES[rule]), [x])
+    torch.testing.assert_close(y, want, equal_nan=True)
+    torch.testing.assert_close(dx, dwant, equal_nan=True, rtol=1e-5, atol=1e-6)
+    assert y[[0, 1, 3]].isfinite().all()
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-20, 6e4, 1e20])
+@pytest.mark.parametrize("rule", RULES)
+def test_tiny_and_huge_rows_are_what_the_formula_makes_of_them(rule, value):
+    x = (numbers(3, 8).sign() * value).float()
+    x[1] = numbers(8).float()
+    y, dx = by_kernel(lambda x: ops.row_norm(x, None, None, RULES[rule]), x)
+    with paths.formula_only():
+        want, dwant = with_gradients(lambda x: ops.row_norm(x, None, None, RULES[rule]), [x])
+    torch.testing.assert_close(y, want, rtol=1e-5, atol=1e-6, equal_nan=True)
+    torch.testing.assert_close(dx, dwant, rtol=1e-4, atol=1e-5 * max(1.0, dwant.abs().max().item()), equal_nan=True)
+
+
+def test_rows_with_gaps_between_them_and_views_that_are_not_aligned():
+    whole = numbers(6, 40).float()
+    for x in (whole[:, :17], whole[::2], whole.t(), whole.flatten()[1:201].view(5, 40)):
+        assert_right(lambda x: ops.rms_norm(x, x.shape[-1:]), x)
+
+
+def test_a_single_gain_for_all():
+    assert_right(lambda x, w: ops.row_norm(x, w, None, RULES["length"]), numbers(7, 20).float(), numbers(1).float())
+
+
+def test_an_addition_is_rounded_as_it_is_stored():
+    x, residual = numbers(5, 24).bfloat16(), numbers(5, 24).flip(0).bfloat16()
+    with paths.watched() as taken:
+        y, total = ops.add_rms_norm(x, residual)
+    assert taken[0].why is None
+    assert torch.equal(total, x + residual)
+    torch.testing.assert_close(y.double(), ops.rms_norm(total.double(), (24,)), rtol=2.0**-8, atol=0)
+
+
+REFUSED = {
+    "float64": (lambda x: ops.rms_norm(x.double(), (4,)), "no GPU kernel for torch.float64"),
+    "empty": (lambda x: ops.rms_norm(x[:0], (4,)), "the input is empty"),
+    "derivative": (lambda x: torch.func.grad(lambda x: ops.rms_norm(x, (4,)).sum())(x), "torch.func"),
+    "negated": (lambda x: ops.rms_norm(torch.complex(x, x).conj().imag, (4,)), "lazily negated"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_a_kernel_does_not_take_the_formula_does_and_says_why(case):
+    act, why = REFUSED[case]
+    with paths.watched() as taken:
+        act(torch.ones(2, 4))
+    assert any(why in str(path) for path in taken), [str(path) for path in taken]
+    assert all(path.by == "formula" for path in taken)
+
+
+def test_second_derivatives_are_those_of_the_formula():
+    x = numbers(3, 6).float().requires_grad_()
+    [first] = torch.autograd.grad(ops.rms_norm(x, (6,)).square().sum(), x, create_graph=True)
+    [second] = torch.autograd.grad(first.square().sum(), x)
+    wide = x.detach().double().requires_grad_()
+    [first] = torch.autograd.grad(ops.rms_norm(wide, (6,)).square().sum(), wide, create_graph=True)
+    [want] = torch.autograd.grad(first.square().sum(), wide)
+    torch.testing.assert_close(second.double(), want, rtol=1e-4, atol=1e-6)
+
+
+FAR = """
+import numpy as np, torch
+import triton.language as tl
+from triton.runtime import interpreter
+from normkit.kernels.cuda.templates import row
+
+dim, rows = 2**20, 2**12 + 3
+memory, there = torch.zeros(3, dim), torch.zeros(3, dim)
+memory[2] = torch.linspace(-1, 1, dim)
+
+def far(tensor):  # as if its rows were the last of many
+    base = tensor.data_ptr() - 4 * dim * (rows - 3)
+    kind = tl.pointer_type(tl.float32)
+    return tl.tensor(interpreter.TensorHandle(np.array([base % 2**64], dtype=np.uint64), kind), kind)
+
+kernel = row.forward_long.interpreted
+function, number = kernel.rewrite(), interpreter._implicit_cvt
+scope = interpreter._patch_lang(function)
+interpreter.interpreter_builder.set_grid_dim(rows, 1, 1)
+interpreter.interpreter_builder.set_grid_idx(rows - 1, 0, 0)
+sizes = number(rows), number(dim), number(dim)
+function(far(memory), None, None, None, None, far(there), None, *sizes, 1e-6, 1.0, 0.0, 1.0,
+         STATISTIC=0, CENTER=0, PLACE=0, EARLY=0, SHARED=0, ROWS=1, BLOCK=2**16)
+assert torch.allclose(there[2], torch.nn.functional.rms_norm(memory[2], (dim,), eps=1e-6), rtol=1e-5)
+assert not there[:2].any()
+"""
+
+
+def test_offsets_into_tensors_of_more_than_2_to_the_32_entries_do_not_wrap():
+    """Only the last of its rows is there, and only its program is run: an offset that wraps ends the process."""
+    subprocess.run([sys.executable, "-c", FAR], check=True)
+
+
+def test_nothing_of_triton_is_imported_before_it_is_asked_for():
+    code = "import sys, torch, normkit as nk; nk.LayerNorm(8)(torch.ones(2, 8)); nk.RMSNorm(8)(torch.ones(2, 8))\n"
+    code += "assert 'triton' not in sys.modules and not any('cuda.templates' in name for name in sys.modules)"
+    environment = {**os.environ, "NORMKIT_KERNELS": "on"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+
+
+def test_the_variable_sends_all_cpu_tensors_to_the_interpreter():
+    code = "import torch; from normkit import ops; from normkit.ops import paths\n"
+    code += "with paths.watched() as taken: ops.rms_norm(torch.ones(2, 8), (8,))\nprint(*taken)"
+    environment = {**os.environ, "NORMKIT_KERNELS": "interpret"}
+    done = subprocess.run([sys.executable, "-c", code], check=True, env=environment, capture_output=True, text=True)
+    assert done.stdout == "Triton kernel, interpreted\n"
+
+
+# Deliberate mistakes, each in a copy of the kernels.
+
+LOAD = "tl.load(weight + at, mask=at < dim, other=0.0).to(tl.float32)"
+MISTAKES = {
+    "a missing mask of a load": ("v = tl.load(x + where, mask=inside, other=0.0)", "v = tl.load(x + tl.abs(where))"),
+    "what is outside counts": (
+        "z = tl.where(inside, v - mean[:, None], 0.0)\n        left",
+        "z = v - mean[:, None]\n        left",
+    ),
+    "a wrong count": ("over(1.0, root(over(raw, part * 1.0) + eps))", "over(1.0, root(over(raw, part - 1.0) + eps))"),
+    "sums in float16": (
+        "tl.where((at < part)[None, :], z * z, 0.0), 1)",
+        "tl.where((at < part)[None, :], z * z, 0.0).to(tl.float16), 1)",
+    ),
+    "a forgotten offset of the gain": (f"{LOAD} + offset", LOAD),
+    "eps in the wrong place": ("over(raw, part * 1.0)) + eps)", "over(raw, part * 1.0) + eps))"),
+    "the mean is not subtracted in the backward pass": ("return (v - mean[:, None]) - left[:, None]", "return v"),
+    "what the mean leaves is forgotten": (
+        "return left, tl.where(squares < 0, 0.0, squares)",
+        "return 0.0 * left, square",
+    ),
+    "no pull": ("moved = pull[:, None] * t", "moved = 0.0 * t"),
+    "no shift": ("d -= shift[:, None]", "d -= 0.0"),
+    "each program takes the first rows": ("row = program * chunk + first", "row = first"),
+    "the gain is left out of h": ("h = g * gain\n", "h = g + 0.0 * gain\n"),
+    "ties are not shared": ("over(along, tl.where(ties > 0, ties, 1.0))", "along"),
+    "the addition is not rounded": (
+        "(v.to(tl.float32) + more.to(tl.float32)).to(x.dtype.element_ty)",
+        "v.to(tl.float32) + more.to(tl.float32)",
+    ),
+    "the early cast is forgotten": ("n = n.to(kind).to(tl.float32)", "n = n"),
+    "the other gradient is dropped": ("d += tl.load(more + where, mask=inside, other=0.0).to(tl.float32)", "d += 0.0"),
+    "NaN is lost in a maximum": ("largest(tl.abs(z), 1)", "tl.reduce(tl.abs(z), 1, tl.standard._elementwise_max)"),
+}
+
+
+def battery():
+    """Whether all of some small calls are right: one for each thing that a kernel does."""
+    x, w, b = numbers(9, 21, offset=1.0).float(), (numbers(21) + 1).float(), numbers(21).float()
+    for name, rule in RULES.items():
+        assert_right(lambda x, w, b, rule=rule: ops.row_norm(x, w, b, rule), x, w, b)
+        if name in ("layer", "rms"):
+            assert_right(lambda x, rule=rule: ops.row_norm(x, None, None, rule), x * 300 + 1e4)
+    assert_right(lambda x: ops.row_norm(x, None, None, RULES["maximum"]), x.round())
+    assert_right(lambda x: ops.row_norm(x, None, None, RULES["layer"]), numbers(5, 1100).float())
+    half = (x * 7).bfloat16(), numbers(9, 21).bfloat16()
+    y, total = ops.add_row_norm(*half, w.bfloat16(), None, RULES["llama"])
+    with paths.formula_only():
+        wanted = ops.add_row_norm(*half, w.bfloat16(), None, RULES["llama"])
+    assert torch.equal(total, wanted[1])
+    assert ((y - wanted[0]) == 0).float().mean() > 0.97
+    both = [t.float().requires_grad_() for t in half]
+    y, total = ops.add_row_norm(*both, None, None, RULES["rms"])
+    found = torch.autograd.grad(y.sum() + total.square().sum(), both)
+    with paths.formula_only():
+        y, total = ops.add_row_norm(*both, None, None, RULES["rms"])
+        wanted = torch.autograd.grad(y.sum() + total.square().sum(), both)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    odd = x.clone()
+    odd[1, 1] = math.nan
+    assert ops.row_norm(odd, None, None, RULES["maximum"])[1].isnan().all()
+
+
+def test_the_battery_passes_the_kernels_as_they_are():
+    battery()
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_a_kernel_is_caught(mistake, monkeypatch, tmp_path):
+    from normkit.kernels.cuda import templates
+    from normkit.kernels.cuda.templates import row
+
+    with open(row.__file__) as file:
+        source = file.read()
+    right, wrong = MISTAKES[mistake]
+    assert right in source
+    copy = tmp_path / "mistaken.py"
+    copy.write_text(source.replace(right, wrong))
+    spec = importlib.util.spec_from_file_location("mistaken", copy)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(templates, "row", module)
+    monkeypatch.setitem(sys.modules, row.__name__, module)
+    with pytest.raises(Exception):  # noqa: B017  a wrong number, or what Triton has against it
+        battery()

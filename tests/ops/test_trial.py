@@ -1,0 +1,126 @@
+"""A GPU's kernel is tried out before it is believed; here the interpreter plays the GPU."""
+
+import warnings
+
+import pytest
+import torch
+
+from normkit import ops
+from normkit.kernels import cuda
+from normkit.ops import paths, trial
+
+pytestmark = pytest.mark.skipif(cuda.absent() is not None, reason=str(cuda.absent()))
+X = torch.linspace(-1, 2, 40).view(5, 8)
+
+
+@pytest.fixture(autouse=True)
+def tried(monkeypatch, tmp_path):
+    monkeypatch.setenv("NORMKIT_TRIAL", "always")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(trial, "_found", {})
+    with paths.interpreted():
+        yield
+
+
+@pytest.fixture
+def wrong(monkeypatch):
+    """Kernels that are a tenth off, and how often each was called."""
+    engine, called = cuda.library(True), []
+
+    def spoil(name, place):
+        honest = getattr(engine, name)
+
+        def off(plan, rows, *tensors):
+            called.append(name)
+            honest(plan, rows, *tensors)
+            tensors[place].mul_(1.1)
+
+        monkeypatch.setattr(engine, name, off)
+
+    def also(*names):
+        for name in names:
+            spoil(name, {"row_forward": 5, "row_backward": 5}[name])
+        return called
+
+    return also
+
+
+def test_a_kernel_that_is_right_is_tried_once_for_each_variant():
+    with paths.watched() as taken:
+        ops.rms_norm(X, (8,))
+        ops.rms_norm(X * 2, (8,))
+        ops.rms_norm(X.bfloat16(), (8,))
+    assert [path.why for path in taken] == [None] * 3, "whoever watches is not told of trials"
+    assert len(trial._found) == 2
+
+
+def test_a_kernel_that_is_wrong_is_warned_of_once_and_never_used(wrong):
+    called = wrong("row_forward")
+    with pytest.warns(RuntimeWarning, match="row_norm does not do what its formula does.*report"):
+        y = ops.rms_norm(X, (8,))
+    before = len(called)
+    with warnings.catch_warnings(), paths.watched() as taken:
+        warnings.simplefilter("error")
+        again = ops.rms_norm(X, (8,))
+    assert len(called) == before == 1
+    assert "it failed its trial: output 0 is off by" in taken[0].why
+    with paths.formula_only():
+        want = ops.rms_norm(X, (8,))
+    assert torch.equal(y, want)
+    assert torch.equal(again, want)
+
+
+def test_a_wrong_backward_pass_is_found_where_gradients_are_wanted(wrong):
+    wrong("row_backward")
+    with paths.watched() as taken:
+        ops.rms_norm(X, (8,))
+        with pytest.warns(RuntimeWarning, match="gradient 0 is off"):
+            ops.rms_norm(X.clone().requires_grad_(), (8,))
+    assert [path.by for path in taken] == ["Triton kernel, interpreted", "formula"]
+
+
+def test_a_kernel_that_does_not_even_start_is_not_used(monkeypatch):
+    def fails(*arguments):
+        raise RuntimeError("out of resources\nand a long trace")
+
+    monkeypatch.setattr(cuda.library(True), "row_forward", fails)
+    with pytest.warns(RuntimeWarning, match=r"RuntimeError: out of resources\)"):
+        y = ops.rms_norm(X, (8,))
+    assert torch.allclose(y.square().mean(1), torch.ones(5), atol=1e-4)
+
+
+def test_trials_can_be_left_out(monkeypatch, wrong):
+    monkeypatch.setenv("NORMKIT_TRIAL", "off")
+    called = wrong("row_forward")
+    ops.rms_norm(X, (8,))
+    assert len(called) == 1
+    assert not trial._found
+
+
+def test_a_trial_leaves_the_random_numbers_and_the_mode_as_they_are():
+    state = torch.random.get_rng_state()
+    with torch.inference_mode():
+        ops.rms_norm(X, (8,))
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+def test_what_has_passed_is_kept_for_these_versions_alone(monkeypatch):
+    device = torch.device("cuda", 0)
+    monkeypatch.setattr(trial, "_mark", lambda device: "these versions")
+    trial._remember(device, {"a", "b"})
+    assert trial._remembered(device) == {"a", "b"}
+    monkeypatch.setattr(trial, "_mark", lambda device: "other versions")
+    assert trial._remembered(device) == set()
+
+
+def test_a_file_that_is_broken_or_cannot_be_written_is_no_trouble(monkeypatch, tmp_path):
+    device = torch.device("cuda", 0)
+    monkeypatch.setattr(trial, "_mark", lambda device: "these versions")
+    trial._remember(device, {"a"})
+    trial._file(device).write_text("{")
+    assert trial._remembered(device) == set()
+    blocked = tmp_path / "a file"
+    blocked.write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
+    trial._remember(device, {"a"})
+    assert trial._remembered(device) == set()
