@@ -23,6 +23,7 @@ WHOLE_MODELS = [
     "surgery.recognition.recognize",
     "surgery.swapping",
     "surgery.fusing",
+    "surgery.quantizing",
     "lab.api",
 ]  # what is done to models: each module's __all__
 

@@ -32,6 +32,7 @@ GROUPS = {
     "datasets": "datasets",
     "ray": "ray",
     "timm": "timm",
+    "torchao": "quant",
     "transformers": "transformers",
     "triton": "triton",
     "x_transformers": "bench",

@@ -74,9 +74,20 @@ class LearnedRounding(Parametrization):
         check.values(self, "weight", weight, self.shape, weight)
         wide = accurate(weight)
         scale, zero = self._rows(self.scale, wide), self._rows(self.zero_point, wide)
-        up = share(accurate(self.alpha).to(wide.dtype)) if self.training else (self.alpha >= 0).to(wide.dtype)
-        code = torch.clamp(torch.floor(wide / scale) + up + zero, 0, self.most)
-        return ((code - zero) * scale).to(weight.dtype)
+        return ((self._code(wide, scale, zero) - zero) * scale).to(weight.dtype)
+
+    @torch.no_grad()
+    def codes(self, weight: Tensor) -> Tensor:
+        """Return the whole numbers that stand for the weight in evaluation, 0 to 2^bits - 1, int32."""
+        check.values(self, "weight", weight, self.shape, weight)
+        wide = accurate(weight)
+        scale, zero = self._rows(self.scale, wide), self._rows(self.zero_point, wide)
+        return self._code(wide, scale, zero, soft=False).to(torch.int32)
+
+    def _code(self, wide: Tensor, scale: Tensor, zero: Tensor, soft: bool | None = None) -> Tensor:
+        soft = self.training if soft is None else soft
+        up = share(accurate(self.alpha).to(wide.dtype)) if soft else (self.alpha >= 0).to(wide.dtype)
+        return torch.clamp(torch.floor(wide / scale) + up + zero, 0, self.most)
 
     def _rows(self, numbers: Tensor, like: Tensor) -> Tensor:
         return accurate(numbers).to(like.dtype).view(-1, *[1] * (len(self.shape) - 1))

@@ -1,0 +1,395 @@
+"""Weights of linears in few bits: rounded, their rounding learned, and norms tweaked behind it."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from normkit import check
+from normkit.optional import library
+from normkit.quant.learned_rounding import LearnedRounding
+from normkit.quant.norm_tweaking_loss import NormTweakingLoss
+from normkit.quant.reconstruction_loss import ReconstructionLoss
+from normkit.quant.rounding_regularizer import RoundingRegularizer
+from normkit.surgery.batch_statistics import feed
+from normkit.surgery.recognition import recognize
+from normkit.where import Where, chosen
+
+__all__ = ["perplexity", "quantize"]
+
+METHODS = ("nearest", "learned-rounding", "norm-tweaking", "learned-rounding+norm-tweaking")
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """What :func:`quantize` made: the model, its layers, and what was measured before and after.
+
+    ``notes`` tell of linears that were left, or on which nothing was learned. ``bytes`` are those that parameters and
+    buffers take; ``packed`` what they would take if every number of a quantized weight took its bits alone;
+    ``perplexity`` is on the held-out data, if there were any; ``tweaked`` the loss of each block as its norms were
+    trained, of the first and of the last quarter.
+    """
+
+    model: nn.Module
+    layers: list[str]
+    notes: dict[str, str]
+    bytes: tuple[int, int]
+    packed: int
+    seconds: float
+    perplexity: tuple[float, float] | None = None
+    tweaked: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        before, after = self.bytes
+        lines = [f"{len(self.layers)} linears quantized in {self.seconds:.1f} s; bytes {before} to {after}"]
+        lines[0] += f", {self.packed} if packed"
+        if self.perplexity is not None:
+            lines.append("perplexity {:.4g} to {:.4g}".format(*self.perplexity))
+        return "\n".join([*lines, *(f"{name}: {why}" for name, why in self.notes.items())])
+
+
+def quantize(
+    model: nn.Module,
+    data: Iterable[Any] = (),
+    *,
+    method: str = "nearest",
+    bits: int = 4,
+    group: int | None = None,
+    where: Where = None,
+    held: Iterable[Any] = (),
+    inplace: bool = False,
+    steps: int = 500,
+    lr: float = 0.01,
+    rows: int = 4096,
+    norm_lr: float = 1e-3,
+    norm_growth: float = 1.0,
+    seed: int = 0,
+) -> Quantized:
+    """Put the weights of a model's linears on a grid of few bits, as quantized tensors of ``torchao``.
+
+    Grids are from the least to the largest number of each row, or of each group in a row, 0 among them. With learned
+    rounding each layer's rounding is set by Adam so that the layer's outputs change least on inputs that it gets behind
+    what was quantized before. Norm tweaking then trains the norms of each block, in order, in one pass, so that every
+    channel of its output has the float model's mean and deviation.
+
+    Args:
+        model: any with ``torch.nn.Linear``; one whose weight is also an embedding's stays as it is.
+        data: batches for what is learned, gone over several times: tensors, tuples that begin with the input, or
+            mappings of named arguments.
+        method: ``"nearest"``, ``"learned-rounding"``, ``"norm-tweaking"`` behind nearest rounding, or
+            ``"learned-rounding+norm-tweaking"``.
+        bits: of a number, 2 to 8.
+        group: inputs that share a grid; None: a grid a row.
+        where: only linears whose name fits a pattern, is in a list, or is let by a function of name and module.
+        held: batches of tokens on which perplexity is taken before and after.
+        inplace: change the model, else a copy.
+        steps, lr, rows: of learned rounding: Adam's steps and rate, and how many rows of inputs are kept of a layer.
+        norm_lr, norm_growth: the rate of norm tweaking, and by which share of it the last block's is larger.
+        seed: of what is drawn.
+
+    Returns the model with layers, bytes, seconds and perplexities. ``torch.save`` of its ``state_dict`` holds the
+    quantized tensors; ``load_state_dict(..., assign=True)`` puts them into a model of the same layers.
+
+    >>> found = quantize(nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 2)), bits=8)
+    >>> found.layers, type(found.model[0].weight).__name__
+    (['0', '2'], 'IntxUnpackedToInt8Tensor')
+
+    Gradient-Based Post-Training Quantization (2023), arXiv 2308.07662; Norm Tweaking (2024), arXiv 2309.02784.
+    """
+    check.choice("quantize", "method", method, METHODS)
+    check.size("quantize", "bits", bits, least=2, most=8)
+    if group is not None:
+        check.size("quantize", "group", group)
+    check.size("quantize", "steps", steps), check.size("quantize", "rows", rows)
+    check.number("quantize", "lr", lr, 0.0), check.number("quantize", "norm_lr", norm_lr, 0.0)
+    batches, held = list(data), list(held)
+    if method != "nearest" and not batches:
+        raise ValueError(f"quantize: data must hold at least one batch for method={method!r}, but it is empty")
+    layers, notes = _linears(model, group, where)
+    library("torchao")
+    start = time.perf_counter()
+    before = perplexity(model, held) if held else None
+    teacher, size = model, _bytes(model)
+    model = copy.deepcopy(model)
+    tweaked: dict[str, tuple[float, float]] = {}
+    generator = torch.Generator().manual_seed(seed)
+    learned = _Learning(steps, lr, rows, generator) if "learned-rounding" in method else None
+    blocks = _blocks(model) if method != "nearest" else {}
+    norms = list(recognize.table(model).found) if "norm-tweaking" in method else []
+    with _still(model), _still(teacher):
+        for number, (block, names) in enumerate(_parts(layers, blocks).items()):
+            missed = _round(model, names, batches, bits, group, learned)
+            notes |= dict.fromkeys(missed, "rounded to the nearest: nothing came to it")
+            own = [norm for norm in norms if norm.startswith(f"{block}.")]
+            free = [p for norm in own for p in model.get_submodule(norm).parameters()]
+            if block and free:
+                rate = norm_lr * (1 + norm_growth * number / len(blocks))
+                tweaked[block] = _tweak(teacher, model, block, free, batches, rate)
+    if "norm-tweaking" in method and not tweaked:
+        raise ValueError(
+            "quantize: norm tweaking wants blocks, in a ModuleList of the model, that hold norms and linears"
+        )
+    if inplace:
+        _carry(model, teacher, layers)
+        model = teacher
+    after = perplexity(model, held) if held else None
+    seconds = time.perf_counter() - start
+    measured = None if before is None or after is None else (before, after)
+    packed = _bytes(model) - sum(math.ceil(model.get_parameter(f"{n}.weight").numel() * (8 - bits) / 8) for n in layers)
+    return Quantized(model, layers, notes, (size, _bytes(model)), packed, seconds, measured, tweaked)
+
+
+@torch.no_grad()
+def perplexity(model: nn.Module, batches: Iterable[Any]) -> float:
+    """Return a language model's perplexity: the exponential of the mean loss of the next token.
+
+    ``batches`` are tokens (B, T), or mappings with ``input_ids``; a model returns logits (B, T, V), or has ``logits``
+    in what it returns.
+    """
+    total, count = 0.0, 0
+    with _still(model):
+        for batch in batches:
+            tokens = batch["input_ids"] if isinstance(batch, Mapping) else batch
+            tokens = tokens[0] if isinstance(tokens, tuple | list) else tokens
+            found = feed(model, batch)
+            logits = getattr(found, "logits", found)
+            if not isinstance(tokens, Tensor) or tokens.dtype is not torch.int64 or tokens.dim() != 2:
+                raise ValueError("perplexity: batches must be of tokens, int64 (B, T)")
+            total += float(
+                F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten(), reduction="sum")
+            )
+            count += tokens[:, 1:].numel()
+    if not count:
+        raise ValueError("perplexity: batches must hold at least two tokens in a row, but they are empty")
+    return math.exp(total / count)
+
+
+def _linears(model: nn.Module, group: int | None, where: Where) -> tuple[list[str], dict[str, str]]:
+    """The linears to be quantized, and those left with the reason."""
+    tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+    found, left = [], {}
+    for name, layer in model.named_modules():
+        if not isinstance(layer, nn.Linear) or not chosen(where, name, layer):
+            continue
+        if id(layer.weight) in tables:
+            left[name] = "left, its weight is also an embedding's"
+        elif type(layer.weight) is not nn.Parameter:
+            left[name] = f"left, its weight is already a {type(layer.weight).__name__}"
+        elif group is not None and layer.in_features % group:
+            left[name] = f"left, groups of {group} do not divide its {layer.in_features} inputs"
+        else:
+            found.append(name)
+    if not found:
+        reasons = "; ".join(f"{name}: {why}" for name, why in left.items()) or "there is no torch.nn.Linear"
+        raise ValueError(f"quantize: model has no linear to quantize ({reasons})")
+    for name in found:
+        if not model.get_parameter(f"{name}.weight").isfinite().all():
+            raise ValueError(f"quantize: the weight of {name} has NaN or infinities")
+    return found, left
+
+
+def _blocks(model: nn.Module) -> dict[str, nn.Module]:
+    """The blocks of a model by name: what its longest list of modules of one class holds."""
+    lists = [(name, m) for name, m in model.named_modules() if isinstance(m, nn.ModuleList) and len(m)]
+    alike = [(name, m) for name, m in lists if len({type(part) for part in m}) == 1 and any(m[0].children())]
+    name, found = max(alike, key=lambda pair: len(pair[1]), default=("", nn.ModuleList()))
+    return {f"{name}.{i}": block for i, block in enumerate(found)}
+
+
+def _parts(layers: Sequence[str], blocks: Mapping[str, nn.Module]) -> dict[str, list[str]]:
+    """The linears of each block, in order of depth, and those outside of all, which come last."""
+    parts: dict[str, list[str]] = {name: [] for name in (*blocks, "")}
+    for name in layers:
+        parts[next((block for block in blocks if name.startswith(f"{block}.")), "")].append(name)
+    return parts
+
+
+class _Learning(NamedTuple):
+    """How rounding is learned."""
+
+    steps: int
+    lr: float
+    rows: int
+    generator: torch.Generator
+
+
+def _round(
+    model: nn.Module,
+    names: Sequence[str],
+    batches: Sequence[Any],
+    bits: int,
+    group: int | None,
+    learned: _Learning | None,
+) -> list[str]:
+    """Quantize some linears, with learned rounding on what comes to them now; return those that nothing came to."""
+    seen = _inputs(model, names, batches, learned.rows, learned.generator) if learned and names else {}
+    made = {}
+    for name in names:
+        weight = model.get_parameter(f"{name}.weight").detach()
+        width = group or weight.shape[1]
+        rounding = LearnedRounding((weight.numel() // width, width), bits=bits).to(weight.device)
+        rounding.fit(weight.reshape(-1, width))
+        if learned and name in seen:
+            _learn(rounding, weight, seen[name], learned)
+        made[name] = _tensor(rounding, weight, width)
+    for name, tensor in made.items():
+        model.get_submodule(name).weight = nn.Parameter(tensor, requires_grad=False)
+    return [name for name in names if learned and name not in seen]
+
+
+def _learn(rounding: LearnedRounding, weight: Tensor, x: Tensor, how: _Learning) -> None:
+    """Set the rounding of one layer by its outputs."""
+    regularizer, loss, flat = RoundingRegularizer(), ReconstructionLoss(), weight.float().reshape(rounding.shape)
+    optimizer = torch.optim.Adam([rounding.alpha], lr=how.lr)
+    with torch.enable_grad():
+        for step in range(how.steps):
+            regularizer.anneal(step / how.steps)
+            rows = x[torch.randint(len(x), (32,), generator=how.generator)].float()
+            change = (rounding(flat) - flat).reshape(weight.shape)
+            optimizer.zero_grad()
+            (
+                loss(F.linear(rows, change), rows.new_zeros(len(rows), len(weight))) + regularizer(rounding.alpha)
+            ).backward()
+            optimizer.step()
+
+
+def _tensor(rounding: LearnedRounding, weight: Tensor, width: int) -> Tensor:
+    """A quantized tensor of torchao that has a rounding's numbers."""
+    from torchao.quantization import IntxUnpackedToInt8Tensor
+
+    half, shape = 2 ** (rounding.bits - 1), (len(weight), weight.shape[1] // width)
+    codes = rounding.codes(weight.reshape(rounding.shape).float()).reshape(weight.shape)
+    return IntxUnpackedToInt8Tensor(
+        (codes - half).to(torch.int8),
+        rounding.scale.reshape(shape).to(weight.dtype),
+        (rounding.zero_point.reshape(shape) - half).to(torch.int8),
+        getattr(torch, f"int{rounding.bits}"),
+        (1, width),
+        weight.dtype,
+        None,
+    )
+
+
+@torch.no_grad()
+def _inputs(
+    model: nn.Module, names: Sequence[str], batches: Sequence[Any], most: int, generator: torch.Generator
+) -> dict[str, Tensor]:
+    """Rows that come to some linears, as many of each batch, ``most`` at most."""
+    each = math.ceil(most / len(batches))
+    seen: dict[str, list[Tensor]] = {name: [] for name in names}
+
+    def keep(name: str, x: Tensor) -> None:
+        rows = x.detach().reshape(-1, x.shape[-1])
+        seen[name].append(rows[torch.randperm(len(rows), generator=generator)[:each]])
+
+    hooks = [model.get_submodule(n).register_forward_pre_hook(lambda _, given, n=n: keep(n, given[0])) for n in names]
+    with _removed(hooks):
+        for batch in batches:
+            feed(model, batch)
+    return {name: torch.cat(found)[:most] for name, found in seen.items() if found}
+
+
+def _tweak(
+    teacher: nn.Module, model: nn.Module, block: str, free: Sequence[nn.Parameter], batches: Sequence[Any], lr: float
+) -> tuple[float, float]:
+    """Train parameters of one block for a pass; return the mean loss of the first and of the last quarter."""
+    there, here = teacher.get_submodule(block), model.get_submodule(block)
+    loss, optimizer, seen = NormTweakingLoss(), torch.optim.Adam(free, lr=lr), []
+    wanted = {p: p.requires_grad for p in free}
+    for parameter in free:
+        parameter.requires_grad_(True)
+    for batch in batches:
+        with torch.no_grad():
+            target, given = _call(teacher, there, batch)[1], _call(model, here, batch)[0]
+        optimizer.zero_grad()
+        with torch.enable_grad():
+            value = loss(target, _first(here(*given[0], **given[1])))
+            value.backward()
+        optimizer.step()
+        seen.append(float(value))
+    for parameter, flag in wanted.items():
+        parameter.grad = None
+        parameter.requires_grad_(flag)
+    quarter = max(1, len(seen) // 4)
+    return sum(seen[:quarter]) / quarter, sum(seen[-quarter:]) / quarter
+
+
+class _Reached(Exception):
+    """A pass came as far as it was wanted to."""
+
+
+def _call(model: nn.Module, part: nn.Module, batch: Any) -> tuple[Any, Tensor]:
+    """What a part of a model is called with in a pass, and what it returns; the pass ends there."""
+    found: list[Any] = []
+
+    def keep(_, args, kwargs, returned):
+        found.append(((args, kwargs), _first(returned)))
+        raise _Reached
+
+    with _removed([part.register_forward_hook(keep, with_kwargs=True)]):
+        try:
+            feed(model, batch)
+        except _Reached:
+            return found[0]
+    raise ValueError("quantize: the data never reach a block of the model")
+
+
+def _first(returned: Any) -> Tensor:
+    return returned[0] if isinstance(returned, tuple | list) else returned
+
+
+@contextmanager
+def _removed(hooks: Sequence[Any]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@contextmanager
+def _still(model: nn.Module) -> Iterator[None]:
+    """In evaluation, and back."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+@torch.no_grad()
+def _carry(made: nn.Module, model: nn.Module, layers: Sequence[str]) -> None:
+    """Let a model have the quantized weights of its copy, and the numbers of what else was changed."""
+    quantized = {f"{name}.weight" for name in layers}
+    for name, parameter in made.named_parameters():
+        if name in quantized:
+            model.get_submodule(name.rpartition(".")[0]).weight = parameter
+        else:
+            model.get_parameter(name).copy_(parameter)
+
+
+def _bytes(model: nn.Module) -> int:
+    """What parameters and buffers take, shared ones once."""
+    total, seen = 0, set()
+    for tensor in (*model.parameters(), *model.buffers()):
+        for part in _stored(tensor):
+            if part.data_ptr() not in seen:
+                seen.add(part.data_ptr())
+                total += part.numel() * part.element_size()
+    return total
+
+
+def _stored(tensor: Tensor) -> list[Tensor]:
+    names = getattr(tensor, "tensor_data_names", None)
+    return [tensor] if names is None else [getattr(tensor, name) for name in names]

@@ -1,0 +1,122 @@
+"""Weights in few bits, on a small language model that is trained on the spot."""
+
+import io
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import normkit as nk
+
+pytest.importorskip("torchao")
+VOCAB = 24
+
+
+def texts(count, seed):
+    """Tokens of a chain in which three tokens may follow each."""
+    table = torch.rand(VOCAB, VOCAB, generator=torch.Generator().manual_seed(9)).argsort(1)[:, :3]
+    generator = torch.Generator().manual_seed(seed)
+    rows = [torch.randint(VOCAB, (count,), generator=generator)]
+    for _ in range(23):
+        rows.append(table[rows[-1], torch.randint(3, (count,), generator=generator)])
+    return torch.stack(rows, 1)
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    made = nk.Decoder(vocab=VOCAB, dim=32, depth=2, heads=2, tied=False)
+    optimizer = torch.optim.AdamW(made.parameters(), lr=1e-2)
+    for step in range(80):
+        tokens = texts(16, step)
+        optimizer.zero_grad()
+        F.cross_entropy(made(tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()).backward()
+        optimizer.step()
+    return made.eval()
+
+
+DATA, HELD = [texts(16, 100 + seed) for seed in range(12)], [texts(64, 200)]
+
+
+def test_eight_bits_change_little_and_are_a_quarter_of_the_bytes(model):
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    found = nk.quantize(model, bits=8, held=HELD)
+    assert len(found.layers) == 2 * 6 + 1
+    assert found.perplexity[1] == pytest.approx(found.perplexity[0], rel=5e-3)
+    assert found.bytes[1] < 0.4 * found.bytes[0]
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_nearest_is_the_grid_of_each_group():
+    torch.manual_seed(0)
+    layer = nn.Sequential(nn.Linear(12, 5))
+    weight = layer[0].weight.detach().reshape(5, 3, 4)
+    low, high = weight.amin(2, True).clamp(max=0), weight.amax(2, True).clamp(min=0)
+    step = (high - low) / 7
+    zero = (-low / step).round()
+    want = ((torch.floor(weight / step + 0.5) + zero).clamp(0, 7) - zero) * step
+    got = nk.quantize(layer, bits=3, group=4).model[0].weight.dequantize()
+    torch.testing.assert_close(got, want.reshape(5, 12))
+
+
+@torch.no_grad()
+def apart(model, other):
+    """How far what one model expects is from what another does."""
+    logs = [torch.log_softmax(each(HELD[0]).flatten(0, 1), -1) for each in (other, model)]
+    return float(F.kl_div(*logs, log_target=True, reduction="batchmean"))
+
+
+def test_what_is_learned_helps_at_two_bits(model):
+    nearest, learned, tweaked = (
+        nk.quantize(model, DATA, method=method, bits=2, where="layers.*", steps=60, lr=0.05, norm_lr=3e-3)
+        for method in ("nearest", "learned-rounding", "norm-tweaking")
+    )
+    assert apart(model, learned.model) < 0.8 * apart(model, nearest.model)
+    assert all(last < 0.95 * first for first, last in tweaked.tweaked.values())
+    assert apart(model, tweaked.model) < apart(model, nearest.model)
+
+
+def test_a_layer_that_nothing_comes_to_is_rounded_to_the_nearest(model):
+    found = nk.quantize(model, DATA[:1], method="learned-rounding", where="head")
+    assert found.notes == {"head": "rounded to the nearest: nothing came to it"}
+    want = nk.quantize(model, where="head").model.head.weight
+    assert torch.equal(found.model.head.weight.dequantize(), want.dequantize())
+
+
+def test_a_quantized_model_is_saved_and_loaded_without_pickle(model):
+    found, file = nk.quantize(model, bits=4).model, io.BytesIO()
+    torch.save(found.state_dict(), file)
+    file.seek(0)
+    other = nk.Decoder(vocab=VOCAB, dim=32, depth=2, heads=2, tied=False).eval()
+    other.load_state_dict(torch.load(file, weights_only=True), assign=True)
+    assert torch.equal(other(HELD[0]), found(HELD[0]))
+
+
+def test_in_place_and_only_where_it_is_asked_for():
+    layers = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 4))
+    kept, want = layers[0].weight, nk.quantize(layers, where="1").model[1].weight.dequantize()
+    found = nk.quantize(layers, where="1", inplace=True)
+    assert found.model is layers
+    assert layers[0].weight is kept
+    assert torch.equal(layers[1].weight.dequantize(), want)
+    assert type(layers[1].weight).__name__ == "IntxUnpackedToInt8Tensor"
+    with pytest.raises(ValueError, match=r"model has no linear to quantize .*already a Intx"):
+        nk.quantize(layers, where="1")
+
+
+def test_what_cannot_be_quantized_is_named(model):
+    bad = nn.Sequential(nn.Linear(2, 2))
+    with torch.no_grad():
+        bad[0].weight[0, 0] = torch.nan
+    for call, word in [
+        (lambda: nk.quantize(nn.LayerNorm(3)), "model has no linear"),
+        (lambda: nk.quantize(model, bits=1), "bits must be at least 2"),
+        (lambda: nk.quantize(model, method="learned-rounding"), "data must hold at least one batch"),
+        (lambda: nk.quantize(bad), "the weight of 0 has NaN"),
+        (lambda: nk.quantize(bad, group=3), "groups of 3 do not divide its 2 inputs"),
+        (lambda: nk.quantize(nn.Sequential(nn.Linear(2, 2)), [torch.ones(1, 2)], method="norm-tweaking"), "blocks"),
+    ]:
+        with pytest.raises(ValueError, match=word):
+            call()
