@@ -361,6 +361,8 @@ from normkit.residual import Wiring as Wiring
 from normkit.residual import deepnorm_constants as deepnorm_constants
 from normkit.residual.stream import NormName, Sublayer
 from normkit.surgery.fusing import fuse as fuse
+from normkit.surgery.quantizing import perplexity as perplexity
+from normkit.surgery.quantizing import quantize as quantize
 from normkit.surgery.recognition.recognize import Match as Match
 from normkit.surgery.recognition.recognize import Recognized as Recognized
 from normkit.surgery.recognition.recognize import recognize as recognize
@@ -817,6 +819,7 @@ __all__ = [
     "param_groups",
     "pcb_merge",
     "per_class_gradient_normalization",
+    "perplexity",
     "pgfed_client",
     "pgfed_server",
     "pit_calibration_error",
@@ -829,6 +832,7 @@ __all__ = [
     "principal_gradient",
     "projection_fraction",
     "quantile_recalibration",
+    "quantize",
     "recognize",
     "regularized_relevance_reward",
     "relative_representations",
