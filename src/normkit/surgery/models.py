@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -19,20 +20,21 @@ def load(word: str) -> nn.Module:
     """Build a model; weights are loaded where a folder or the hub has them, from safetensors only, never unpickled."""
     source, colon, rest = word.partition(":")
     if source == "timm" and rest:
-        return _timm(rest)
+        return timm_with(rest).create_model(rest)
     if colon and not os.path.exists(word):
-        return _factory(source, rest)
+        return _made(word)
     if Path(word).is_dir() or word.count("/") == 1:
         return _transformers(word)
     raise ValueError(f"there is no model {word!r}: a model is {FORMS}")
 
 
-def _timm(name: str) -> nn.Module:
+def timm_with(name: str) -> Any:
+    """Return timm, once it is known to have a model of that name; else name the nearest."""
     timm = library("timm")
     if not timm.is_model(name):
         near = difflib.get_close_matches(name, timm.list_models(), n=3)
         raise ValueError(f"timm has no model {name!r}; nearest: {', '.join(near) or 'see timm.list_models()'}")
-    return timm.create_model(name)
+    return timm
 
 
 def _transformers(word: str) -> nn.Module:
@@ -46,15 +48,20 @@ def _transformers(word: str) -> nn.Module:
     return named.from_pretrained(word, use_safetensors=True)
 
 
-def _factory(module: str, name: str) -> nn.Module:
-    sys.path.insert(0, os.getcwd())
+def found_at(source: str, role: str, hint: str = "") -> Any:
+    """Import ``module:name``, with modules of the current folder."""
+    module, _, name = source.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
     try:
-        found = getattr(importlib.import_module(module), name, None)
-    except ModuleNotFoundError as error:
-        raise ValueError(f"there is no module {error.name!r} for {module}:{name}; a model is {FORMS}") from None
-    finally:
-        sys.path.pop(0)
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"{role} {source!r} cannot be imported: {error}{hint}") from error
+
+
+def _made(source: str) -> nn.Module:
+    found = found_at(source, "model", f"; a model is {FORMS}")
     made = found() if callable(found) and not isinstance(found, nn.Module) else found
     if not isinstance(made, nn.Module):
-        raise ValueError(f"{module}:{name} gives {type(made).__name__}, not a torch.nn.Module")
+        raise ValueError(f"{source} gives {type(made).__name__}, not a torch.nn.Module")
     return made

@@ -5,10 +5,7 @@ That is also why a run needs no more than its step to go on where it stopped.
 
 from __future__ import annotations
 
-import importlib
-import os
 import random
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +17,7 @@ from torch import Tensor
 
 from normkit.lab.plan import handed
 from normkit.optional import library, require
+from normkit.surgery.models import found_at
 
 TEXT_FILES = (".txt", ".md", ".rst", ".py", ".json", ".jsonl", ".csv", ".html", ".tex")
 IMAGE_FILES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif")
@@ -266,14 +264,8 @@ def resolve(source: str, role: str) -> Any:
     """
     if source.startswith(handed.PREFIX):
         return handed.find(source)
-    module, _, name = source.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        with chances(0):
-            return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"{role} {source!r} cannot be imported: {error}") from error
+    with chances(0):
+        return found_at(source, role)
 
 
 @contextmanager

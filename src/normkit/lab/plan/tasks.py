@@ -11,7 +11,6 @@ torch.Size([])
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import inspect
 import math
@@ -33,6 +32,7 @@ from normkit.lab.plan.variants import ORIGINAL, Variant
 from normkit.optional import library
 from normkit.surgery import fits
 from normkit.surgery import swap as surgery
+from normkit.surgery.models import timm_with
 
 BUILT_IN = {
     "decoder": {"dim": 64, "depth": 4, "heads": 4},
@@ -150,10 +150,7 @@ def _from_seed(build: Callable[..., nn.Module], variant: Variant, seed: int, *gi
 
 
 def _timm(name: str, settings: Settings) -> Task:
-    timm = library("timm")
-    if not timm.is_model(name):
-        near = difflib.get_close_matches(name, timm.list_models(), n=5)
-        raise ValueError(f"timm has no model {name!r}; nearest: {', '.join(near) or 'see timm.list_models()'}")
+    timm = timm_with(name)
     pictures = _images(settings, 32)
 
     def make() -> nn.Module:
