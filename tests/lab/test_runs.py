@@ -32,7 +32,8 @@ def test_each_variant_gets_the_same_search_and_its_own_best_rate():
     best = {"a": 0.001, "b": 0.009}
     order = played(plan(trials=3), lambda run: done(abs(run.lr - best[run.variant.name])))
     trials = [r for r in order if r.phase == "search"]
-    assert [(r.variant.name, r.lr) for r in trials] == [(v, lr) for v in "ab" for lr in (0.001, 0.003, 0.009)]
+    tried = {"a": (0.003, 0.009, 0.001), "b": (0.003, 0.009, 0.027)}
+    assert [(r.variant.name, r.lr) for r in trials] == [(name, lr) for name in tried for lr in tried[name]]
     assert {(r.seed, r.steps) for r in trials} == {(0, 10)}
     finals = [(r.variant.name, r.lr, r.seed) for r in order if r.phase == "final"]
     assert sorted(finals) == [("a", 0.001, s) for s in (1, 2, 3)] + [("b", 0.009, s) for s in (1, 2, 3)]
@@ -50,10 +51,11 @@ def rates_tried(best, trials=5, outcome=None):
 @pytest.mark.parametrize(
     "best, tried",
     [
-        (0.003, [0.001, 0.003, 0.009]),
-        (0.01, [0.001, 0.003, 0.009, 0.027]),
-        (0.03, [0.001, 0.003, 0.009, 0.027, 0.081]),
-        (0.0001, [0.001, 0.003, 0.009, 0.000333333, 0.000111111]),
+        (0.003, [0.003, 0.009, 0.001]),
+        (0.01, [0.003, 0.009, 0.027]),
+        (0.03, [0.003, 0.009, 0.027, 0.081]),
+        (1.0, [0.003, 0.009, 0.027, 0.081, 0.243]),
+        (0.0001, [0.003, 0.009, 0.001, 0.000333333, 0.000111111]),
     ],
 )
 def test_a_search_goes_on_until_its_best_rate_is_inside_or_its_budget_spent(best, tried):
@@ -73,7 +75,7 @@ def test_a_higher_rate_that_diverges_ends_the_search():
     def outcome(run):
         return {"status": "diverged"} if run.lr > 0.01 else done(1 / run.lr)
 
-    assert rates_tried(None, outcome=outcome) == ([0.001, 0.003, 0.009, 0.027], 0.009)
+    assert rates_tried(None, outcome=outcome) == ([0.003, 0.009, 0.027], 0.009)
 
 
 def test_where_all_rates_diverge_lower_ones_are_tried():
@@ -85,9 +87,9 @@ def test_where_all_rates_diverge_lower_ones_are_tried():
 
 def test_the_training_that_is_planned_grows_with_a_search():
     one = plan()
-    assert runs.steps_in_all(one, {}) == 2 * (3 + 3)
+    assert runs.steps_in_all(one, {}) == 2 * (3 + 2)
     results = {run.name: done(1 / run.lr) for run in runs.ready(one, {})}
-    assert runs.steps_in_all(one, results) == 2 * (3 + 4)
+    assert runs.steps_in_all(one, results) == 2 * (3 + 3)
 
 
 def test_one_rate_needs_no_search():
@@ -215,7 +217,7 @@ def test_the_rate_is_that_which_is_best_by_the_measure_that_was_named(metric, hi
         return {"status": "done", "final_loss": run.lr, "final": {"loss": run.lr, key: run.lr}}
 
     order = played(plan(trials=3, metric=metric, higher=higher), outcome)
-    assert {r.lr for r in order if r.phase == "final"} == {0.009 if higher else 0.001}
+    assert {r.lr for r in order if r.phase == "final"} == {0.027 if higher else 0.001}
 
 
 def until_decided(outcome, variants="bcd", seeds=12):

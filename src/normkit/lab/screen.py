@@ -112,7 +112,7 @@ class Screen:
 
 def searched(settings: Settings) -> str:
     """Say which budget each variant has for the search of its learning rate."""
-    least = len(settings.lrs) if settings.lrs is not None else min(runs.FIRST, settings.trials)
+    least = len(settings.lrs) if settings.lrs is not None else min(runs.FIRST + 1, settings.trials)
     most = least if settings.lrs is not None else settings.trials
     if most <= 1:
         return "no search"

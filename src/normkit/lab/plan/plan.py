@@ -32,7 +32,7 @@ class Settings:
     batch: None is a user's own loader's.
     steps, seconds: how long a run trains; with ``seconds``, the clock decides and ``steps`` is None.
     lrs: the learning rates to search, one for no search; None searches around the optimizer's usual rate.
-    trials: the most trials of such a search: three, and further ones while the best rate is the lowest or highest.
+    trials: the most trials of such a search: two, and further ones while the best rate is the lowest or highest.
     search: the share of a run's length that a trial of the search gets; a short trial favours a rate too high for the
         whole run, most of all for a variant that is easily shaken.
     metric, higher: what variants are compared by, loss if None, and whether more of it is better.
