@@ -18,8 +18,10 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import normkit as nk
 from normkit import cli
+from normkit.lab.report import figures
 from normkit.lab.result import Result
 from normkit.lab.training import engines
+from normkit.optional import at_hand
 
 SMALL = {"length": 16, "batch": 4, "steps": 8, "seeds": 2, "lr": 0.01, "threads": 1}
 
@@ -90,6 +92,49 @@ def test_the_command_writes_them_as_well(result, capsys):
         assert cli.main(["report", str(result.folder), "--export", form]) == 0
         assert f"table: {result.folder / 'table'}.{ending}" in capsys.readouterr().out
         assert (result.folder / f"table.{ending}").read_text() == text
+
+
+def test_pictures_are_written_for_elsewhere(result, capsys):
+    words = ["report", str(result.folder), "--export", "svg"]
+    if at_hand("matplotlib") is None:
+        assert cli.main(words) == 2
+        assert capsys.readouterr().err.endswith("pip install matplotlib\n")
+        return
+    titles = [one["title"] for one in figures.pictures(result.comparison)]
+    assert cli.main(words) == 0
+    assert f"pictures: {len(titles)} in {result.folder / 'pictures'}" in capsys.readouterr().out
+    files = sorted((result.folder / "pictures").glob("*.svg"))
+    assert len(files) == len(titles) >= 6
+    assert "held-out-loss.svg" in [file.name for file in files]
+    assert all(file.read_text().rstrip().endswith("</svg>") for file in files)
+
+
+def test_matplotlib_draws_what_plotly_does(result):
+    if at_hand("matplotlib") is None:
+        return
+    axes, plotly = result.draw("held-out").axes[0], result.plot("held-out")
+    means = {trace.name: trace for trace in plotly.data if trace.fill is None}
+    drawn = {line.get_label(): line for line in axes.lines if line.get_label() in means}
+    assert drawn.keys() == means.keys() == {"layernorm", "dyt"}
+    for name, line in drawn.items():
+        assert list(line.get_ydata()) == list(means[name].y)
+    assert axes.get_ylim() == tuple(plotly.layout.yaxis.range)
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == list(drawn)
+    assert len({line.get_linestyle() for line in drawn.values()}) == 2
+    with pytest.raises(ValueError, match="form must be one of 'svg', 'png', not 'gif'"):
+        result.save_pictures(form="gif")
+
+
+def test_variants_may_have_numbers_of_their_own(tmp_path):
+    made = [{"name": "long", "norm": "layernorm"}, {"norm": "dyt", "steps": 4, "lr": 0.003, "warmup": 0.5, "batch": 2}]
+    found = here(tmp_path, model=TINY, norms=None, variants=[*made, "rmsnorm"], seeds=1)
+    short = "dyt+steps=4+lr=0.003+warmup=0.5+batch=2"
+    assert [v["name"] for v in found.comparison.plan["variants"]] == ["long", short, "rmsnorm"]
+    runs = {run.variant: run for run in found.comparison.runs}
+    assert {name: run.end["steps"] for name, run in runs.items()} == {"long": 8, short: 4, "rmsnorm": 8}
+    assert runs[short].lr == 0.003
+    tokens = {name: run.steps[-1]["tokens"] for name, run in runs.items()}
+    assert tokens == {"long": 8 * 4 * 16, short: 4 * 2 * 16, "rmsnorm": 8 * 4 * 16}
 
 
 def test_a_picture_is_drawn_by_its_title(result):

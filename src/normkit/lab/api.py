@@ -49,7 +49,7 @@ def compare(
     attentions: Sequence[str] | None = None,
     linears: Sequence[str] | None = None,
     optimizers: Sequence[str] | None = None,
-    variants: str | Path | None = None,
+    variants: str | Path | Sequence[str | Mapping[str, Any]] | None = None,
     baseline: str | None = None,
     seeds: int | None = None,
     steps: int | None = None,
@@ -79,7 +79,8 @@ def compare(
         val: the same for data that are held out; a part of ``data`` is by default.
         metric: ``"loss"``, ``"accuracy"``, or a function of the model and the list of held-out batches.
         placements, attentions, linears, optimizers: what else varies, by name; all are crossed.
-        variants: a YAML file instead.
+        variants: instead, a list of mappings, each with a norm and what else the variant has of its own, such as
+            ``[{"norm": "layernorm"}, {"name": "short", "norm": "dyt", "steps": 100, "lr": 0.003}]``; or a YAML file.
         baseline: the variant that others are tested against, the first by default.
         seeds: runs of each variant.
         steps: steps of a run.
@@ -126,9 +127,18 @@ def options_of(given: Mapping[str, Any]) -> argparse.Namespace:
             there = sorted({*several, *known} - {*several.values()} | {"lr"})
             raise TypeError(f"compare() has no argument {name!r}; {nearest(name, there)}")
         if value is not None:
-            setattr(options, dest, named(name, value) if name in NAMED else taken(name, known[dest], value))
+            setattr(options, dest, read(name, known[dest], value))
     _require_a_way_to_workers(options)
     return options
+
+
+def read(name: str, action: argparse.Action, value: Any) -> Any:
+    """Return what stands for a value among the options; a list of variants stands for itself."""
+    if name in NAMED:
+        return named(name, value)
+    if name == "variants" and isinstance(value, Sequence) and not isinstance(value, str):
+        return value
+    return taken(name, action, value)
 
 
 def named(name: str, value: Any) -> str:

@@ -19,6 +19,7 @@ from normkit.lab.request import MOST
 from normkit.optional import require_group
 
 WHERE = "normkit-report"
+EXPORTS = ("csv", "latex", "svg", "png")
 CRASHED, UNWRITABLE = 1, 3  # the command's status; 2 is a refusal, 130 and 143 are Ctrl-C and SIGTERM
 EXAMPLES = """examples:
   normkit compare
@@ -51,7 +52,9 @@ def add_commands(commands: Any) -> None:
         "report", help="make the report of a comparison again", description="Make the report again from the logs alone."
     )
     reporting.add_argument("folder", nargs="?", default=WHERE, metavar="DIR", help=f"the comparison's folder ({WHERE})")
-    reporting.add_argument("--export", choices=("csv", "latex"), help="also write the table alone, beside the report")
+    reporting.add_argument(
+        "--export", choices=EXPORTS, help="also write, beside the report, the table alone or all pictures"
+    )
     reporting.set_defaults(run=run_report)
 
 
@@ -132,8 +135,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--trials",
         type=int,
         metavar="N",
-        help="the most trials of each variant's search, a run each: three around the optimizer's usual rate, then "
-        f"further ones while the best is the lowest or highest ({Settings.trials}); 1: no search",
+        help="the most trials of each variant's search, a run each: the optimizer's usual rate and three times that, "
+        f"then further ones while the best is the lowest or highest ({Settings.trials}); 1: no search",
     )
     for name, meaning in (
         ("warmup", "share of a run with a growing rate"),
@@ -201,10 +204,14 @@ def run_report(options: argparse.Namespace) -> int:
 
 
 def export(folder: Path, form: str) -> None:
-    """Write the table as CSV or LaTeX, and say where."""
+    """Write the table as CSV or LaTeX, or the pictures as SVG or PNG, and say where."""
     from normkit.lab.files import replace_file
-    from normkit.lab.report import exports, page
+    from normkit.lab.report import drawing, exports, page
 
+    if form in drawing.FORMS:
+        written = drawing.save(page.load(folder), folder / "pictures", form)
+        print(f"pictures: {len(written)} in {folder / 'pictures'}")
+        return
     ending, write = {"csv": ("csv", exports.csv_text), "latex": ("tex", exports.latex_text)}[form]
     path = folder / f"table.{ending}"
     replace_file(path, write(page.summary(folder)))

@@ -126,17 +126,26 @@ def chosen(options: Any) -> tuple[Variant, ...]:
     given = {key: getattr(options, key) for key in SLOTS if getattr(options, key)}
     if options.variants and given:
         raise ValueError(f"--variants and --{next(iter(given))} exclude each other")
-    if options.variants and not Path(options.variants).is_file():
-        raise ValueError(f"--variants: there is no file {options.variants!r}")
     if not given:
         given = {"norm": [ORIGINAL, *NORMS[:3]] if own else NORMS}
     elif own:
         given.setdefault("norm", [ORIGINAL])
-    found = variants.read_variants(Path(options.variants)) if options.variants else variants.cross(**given)
+    found = written(options.variants) if options.variants else variants.cross(**given)
     for variant in found:
         variant.check()
         require_place(variant, options)
     return found
+
+
+def written(source: Any) -> tuple[Variant, ...]:
+    """Return the variants that are written down: in a file, or from Python in a list."""
+    from normkit.lab.plan import variants
+
+    if not isinstance(source, str):
+        return variants.listed(source)
+    if not Path(source).is_file():
+        raise ValueError(f"--variants: there is no file {source!r}")
+    return variants.read_variants(Path(source))
 
 
 def require_place(variant: Variant, options: Any) -> None:

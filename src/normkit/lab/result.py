@@ -8,7 +8,7 @@ from typing import Any
 
 from normkit.lab.files import Folder
 from normkit.lab.plan.findings import Finding
-from normkit.lab.report import exports, page
+from normkit.lab.report import drawing, exports, page
 from normkit.lab.report.history import Comparison, load
 from normkit.lab.report.ranking import Row, rank
 from normkit.optional import at_hand
@@ -63,6 +63,14 @@ class Result:
         import plotly.graph_objects
 
         return plotly.graph_objects.Figure(exports.coloured(exports.picture(self.comparison, title)["figure"]))
+
+    def draw(self, title: str | None = None) -> Any:
+        """Return the same picture as a figure of matplotlib: ``result.draw().savefig("loss.pdf")``."""
+        return drawing.draw(exports.picture(self.comparison, title))
+
+    def save_pictures(self, folder: str | Path | None = None, form: str = "svg") -> list[Path]:
+        """Write all pictures, as ``"svg"`` or ``"png"``, and return where: in ``pictures`` beside the report."""
+        return drawing.save(self.comparison, Path(folder or self.folder / "pictures"), form)
 
     def to_csv(self, path: str | Path | None = None) -> str:
         """Return the table as CSV, and write it where ``path`` says so."""

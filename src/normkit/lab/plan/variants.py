@@ -268,10 +268,7 @@ def unique(variants: Sequence[Variant]) -> tuple[Variant, ...]:
 
 
 def read_variants(path: Path) -> tuple[Variant, ...]:
-    """Read variants from a YAML file: a list of mappings under ``variants``, or lists to be crossed.
-
-    A mapping has any of a variant's fields; without a name, its values make one.
-    """
+    """Read variants from a YAML file: a list under ``variants``, as :func:`listed` takes it, or lists to be crossed."""
     import yaml
 
     content = yaml.safe_load(path.read_text())
@@ -279,14 +276,27 @@ def read_variants(path: Path) -> tuple[Variant, ...]:
         raise ValueError(f"{path}: the file must hold a mapping, with 'variants' or lists to cross, not {content!r}")
     if "variants" not in content:
         return cross(**{key: value if isinstance(value, list) else [value] for key, value in content.items()})
-    return unique([_variant(path, entry) for entry in content["variants"]])
+    return listed(content["variants"], f"{path}: ")
 
 
-def _variant(path: Path, entry: Any) -> Variant:
+def listed(entries: Any, where: str = "") -> tuple[Variant, ...]:
+    """Return the variants of a list: mappings of any of a variant's fields, or norms by name.
+
+    A mapping without a name is called by its values. ``where`` begins an error.
+
+    >>> [variant.name for variant in listed(["layernorm", {"norm": "dyt", "lr": 0.01}, {"name": "mine", "batch": 8}])]
+    ['layernorm', 'dyt+lr=0.01', 'mine']
+    """
+    if not isinstance(entries, Sequence) or isinstance(entries, str):
+        raise ValueError(f"{where}variants must be a list, not {entries!r}")
+    return unique([_variant(where, entry) for entry in entries])
+
+
+def _variant(where: str, entry: Any) -> Variant:
     if isinstance(entry, str):
         return Variant(entry, norm=entry)
     if not isinstance(entry, Mapping) or set(entry) - {"name", *OF_A_VARIANT} or not entry:
-        raise ValueError(f"{path}: a variant is a mapping of {', '.join(('name', *OF_A_VARIANT))}, not {entry!r}")
+        raise ValueError(f"{where}a variant is a mapping of {', '.join(('name', *OF_A_VARIANT))}, not {entry!r}")
     parts = {key: typed(key, value) for key, value in entry.items()}
     named = "+".join(called(key, value) for key, value in parts.items() if key != "name")
     return Variant(**{"name": named, **parts})
