@@ -86,6 +86,8 @@ def parser() -> Parser:
     found.describe = describe_recognize
     found = commands.add_parser("doctor", help="tell what is installed and which kernels run", description=DOCTOR)
     found.describe = describe_doctor
+    found = commands.add_parser("text", help="bring texts, columns and tables to their normal form")
+    found.describe = describe_text
     lab.add_commands(commands)
     top.commands = commands.choices
     return top
@@ -158,6 +160,14 @@ def describe_bench(command: Parser) -> None:
 
     command.description = bench.__doc__
     bench.add_arguments(command)
+
+
+def describe_text(command: Parser) -> None:
+    """Describe ``normkit text``."""
+    from normkit.text import commands
+
+    command.description = commands.__doc__
+    commands.add_commands(command)
 
 
 def describe_check(command: Parser) -> None:

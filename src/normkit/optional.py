@@ -23,6 +23,7 @@ GROUPS = {
     "scipy": "lab",
     "sklearn": "lab",
     "yaml": "lab",
+    "duckdb": "text",
     "narwhals": "text",
     "rapidfuzz": "text",
     "regex": "text",

@@ -7,7 +7,8 @@ from the cards. All methods of one vector (the default) take a few minutes on tw
 
 With --room residual whole decoders train instead, with the placements named (pre-norm and peri-norm by default),
 beside the same of transformers and x-transformers. With --room attention every core runs at growing lengths, and the
-table tells what its time and memory grow by, and from which length a linear one overtakes softmax.
+table tells what its time and memory grow by, and from which length a linear one overtakes softmax. With --room text
+normalizers are measured on names of countries and cities.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -73,20 +73,26 @@ class Text:
 def _typed(function: Callable[..., Any]) -> Callable[..., Any]:
     """Check what a method is given against its annotations."""
     signature = inspect.signature(function)
+    names = list(signature.parameters)[1:]
     wanted: dict[str, Any] = {}
 
     @functools.wraps(function)
     def call(self, *args, **kwargs):
         if not wanted:
             wanted.update(typing.get_type_hints(function))
-        given = signature.bind(self, *args, **kwargs).arguments
-        for name, value in islice(given.items(), 1, None):
-            if not is_a(value, wanted[name]):
+        in_order = not kwargs and len(args) <= len(names)  # which binding would only find out, and slowly
+        given = zip(names, args, strict=False) if in_order else _bound(signature, self, args, kwargs)
+        for name, value in given:
+            if type(value) is not wanted[name] and not is_a(value, wanted[name]):
                 written = signature.parameters[name].annotation
                 raise TypeError(f"{type(self).__name__}: {name} must be of type {written}, not {_short(value)}")
         return function(self, *args, **kwargs)
 
     return call
+
+
+def _bound(signature: inspect.Signature, self: Any, args: Any, kwargs: Any) -> Iterable[tuple[str, Any]]:
+    return islice(signature.bind(self, *args, **kwargs).arguments.items(), 1, None)
 
 
 def _short(value: Any) -> str:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from normkit.text.rescore.spelling import Spelling as Spelling
     from normkit.text.rewrite.fold import fold as fold
     from normkit.text.rewrite.rules import Rules as Rules
+    from normkit.text.tables.cleaning import normalize_table as normalize_table
+    from normkit.text.tables.joining import joinable as joinable
 
 HERE = {  # imported at the first look, so that help needs no torch
     "Aliases": "candidates.aliases",
@@ -30,6 +32,8 @@ HERE = {  # imported at the first look, so that help needs no torch
     "Spelling": "rescore.spelling",
     "Threshold": "decide.threshold",
     "fold": "rewrite.fold",
+    "joinable": "tables.joining",
+    "normalize_table": "tables.cleaning",
 }
 
 

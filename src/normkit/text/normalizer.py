@@ -200,6 +200,16 @@ class Normalizer:
         self.fusion, self.tuned = kept
         return self
 
+    def doubt(self, match: Match, margin: float = 0.15, lead: float = 0.05) -> str:
+        """Return why a person should look at a match, or nothing: no entry, near the threshold, or two fit alike."""
+        first, second = [*(one.score for one in match.candidates[:2]), 0.0, 0.0][:2]
+        least = self.decide.least if isinstance(self.decide, Threshold) else None
+        if match.id is None:
+            return "nothing fits" if least is None or first < least - margin else "nearly fits"
+        if len(match.candidates) > 1 and first - second < lead:
+            return "two entries fit alike"
+        return "fits barely" if least is not None and first < least + margin else ""
+
     def report(self) -> str:
         """Return what it holds and how it searches, in a few lines."""
         names = self._fitted()
@@ -216,8 +226,14 @@ class Normalizer:
         lines += [
             f"{_name(part)}: {said}" if said else _name(part) for part, said in zip(self.candidates, told, strict=True)
         ]
-        lines.append("weights and threshold fitted" if self.fusion is not None else "not tuned: scores are one part's")
+        lines.append(self._way())
         return "\n".join(lines)
+
+    def _way(self) -> str:
+        least = f"{self.decide.least:.3g} or more is taken" if isinstance(self.decide, Threshold) else "a part decides"
+        if self.fusion is not None and self.tuned is not None:
+            return f"tuned on {self.tuned['mentions']} mentions: a score is the chance of being right, and {least}"
+        return f"not tuned: a score is {_name(self.rescore[0]) if self.rescore else 'the best part'}'s, and {least}"
 
     def save(self, path: str | Path) -> None:
         """Write it as a folder, JSON and arrays; nothing in it is run when it is loaded."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Any
 from normkit.text import frames
 
 Names = dict[str, list[str]]
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 
 def read_vocabulary(source: Any, id: str = "id", name: str = "name") -> Names:
@@ -44,24 +44,37 @@ def _read_file(path: Path, id: str, name: str) -> Names:
 
 
 def read_table(path: Path, encoding: str = "utf-8-sig") -> dict[str, list[str]]:
-    """Return the columns of a file with a header, .tsv by tabs and others by commas; missing cells are empty."""
-    try:
-        with path.open(encoding=encoding, newline="") as file:
-            header, *rows = csv.reader(file, delimiter=DELIMITERS.get(path.suffix, ",")) or [[]]
-    except FileNotFoundError:
-        raise ValueError(f"{path}: there is no such file") from None
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not {encoding} at byte {error.start}; save it as UTF-8") from None
-    except ValueError:
-        raise ValueError(f"{path} is empty; a header and rows are wanted") from None
+    """Return the columns of a file with a header; see :func:`read_rows`."""
+    header, *rows = read_rows(path, encoding)
     repeated = sorted({one for one in header if header.count(one) > 1})
     if repeated:
         raise ValueError(f"{path} has more than one column {', '.join(map(repr, repeated))}")
-    wide = next((at for at, row in enumerate(rows, 2) if len(row) > len(header)), None)
+    return {title: [row[at] for row in rows] for at, title in enumerate(header)}
+
+
+def read_rows(path: Path, encoding: str = "utf-8-sig") -> list[list[str]]:
+    """Return the rows of a file, the header first, all of its length; what parts cells is what its header has most of.
+
+    Rows that are empty are left out, and cells that are missing at the end are empty.
+    """
+    try:
+        text = path.read_bytes().decode(encoding)
+    except FileNotFoundError:
+        raise ValueError(f"{path}: there is no such file") from None
+    except IsADirectoryError:
+        raise ValueError(f"{path} is a folder; a file is wanted") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not {encoding} at byte {error.start}; save it as UTF-8") from None
+    first = text.partition("\n")[0]
+    delimiter = max(",;\t|", key=first.count)
+    rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row]
+    if not rows:
+        raise ValueError(f"{path} is empty; a header and rows are wanted")
+    width = len(rows[0])
+    wide = next((at for at, row in enumerate(rows, 1) if len(row) > width), None)
     if wide:
-        raise ValueError(f"{path}, row {wide}: there are more cells than the {len(header)} columns of the header")
-    filled = [row + [""] * (len(header) - len(row)) for row in rows if row]
-    return {title: [row[at] for row in filled] for at, title in enumerate(header)}
+        raise ValueError(f"{path}, row {wide}: there are more cells than the {width} columns of the header")
+    return [row + [""] * (width - len(row)) for row in rows]
 
 
 def _of_columns(columns: Mapping[str, Sequence[Any]], id: str, name: str, where: str) -> Names:

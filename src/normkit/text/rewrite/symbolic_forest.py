@@ -53,14 +53,12 @@ class SymbolicForest(Text):
             self._by_name.setdefault(name, list(variants))
             for word in variants:
                 self._by_word.setdefault(word, (name, tag))
+        found = [(word, name, tag) for name, tag, variants in entries for word in variants]
+        self._probes = sorted(found, key=lambda probe: -len(probe[0]))
 
     def probes(self) -> list[tuple[str, str]]:
         """Return every (variant, representative), longest variants first."""
-        return [(word, name) for word, name, _ in self._probes()]
-
-    def _probes(self) -> list[tuple[str, str, str]]:
-        found = [(word, name, tag) for name, tag, variants in self.entries for word in variants]
-        return sorted(found, key=lambda probe: -len(probe[0]))
+        return [(word, name) for word, name, _ in self._probes]
 
     def generators(self) -> list[tuple[str, list[str]]]:
         """Return (representative, variants) in order."""
@@ -81,17 +79,22 @@ class SymbolicForest(Text):
 
     def digest(self, text: str) -> list[Piece]:
         """Return the pieces in order, each with its tag, or None."""
-        pieces: list[tuple[str, str | None, bool]] = [(text, None, False)]
-        for word, name, tag in self._probes():
+        pieces: list[str | Piece] = [text]  # what is digested has its tag
+        for word, name, tag in self._probes:
             if word in text and word:
-                pieces = [part for piece in pieces for part in _cut(piece, word, (name, tag, True))]
-        return [(piece, tag) for piece, tag, known in pieces if piece or known]
+                pieces = _cut(pieces, word, (name, tag))
+        return [(piece, None) if isinstance(piece, str) else piece for piece in pieces if piece]
 
 
-def _cut(piece: tuple[str, str | None, bool], word: str, known: tuple[str, str | None, bool]):
-    """Cut a piece that is not digested at every occurrence of a word."""
-    first, *rest = [piece[0]] if piece[2] else piece[0].split(word)
-    yield (first, *piece[1:])
-    for other in rest:
-        yield known
-        yield other, None, False
+def _cut(pieces: list[str | Piece], word: str, known: Piece) -> list[str | Piece]:
+    """Cut what is not digested at every occurrence of a word."""
+    done: list[str | Piece] = []
+    for piece in pieces:
+        if isinstance(piece, str) and word in piece:
+            first, *rest = piece.split(word)
+            done.append(first)
+            for other in rest:
+                done += (known, other)
+        else:
+            done.append(piece)
+    return done

@@ -1,0 +1,310 @@
+"""Bring what people wrote to the entries of a vocabulary: fit it once, then map columns of files.
+
+normkit text fit names.csv -o countries          a row a name, columns id and name (or name alone)
+normkit text map countries addresses.csv --column country
+normkit text evaluate countries known.csv        columns text and id, id empty where there is no entry
+normkit text table messy.csv                     names, cells and types that SQL can use
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import datetime
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from normkit.text.match import Match
+    from normkit.text.measures.evaluation import Evaluation
+    from normkit.text.normalizer import Normalizer
+
+RIGHT = "right_id"
+NONE = "-"  # in a review, of what has no entry
+SHOWN = 5
+SQL = {str: "varchar", int: "bigint", float: "double", datetime.date: "date"}
+
+
+def add_commands(command: argparse.ArgumentParser) -> None:
+    """Describe what ``normkit text`` takes."""
+    command.formatter_class = argparse.RawDescriptionHelpFormatter
+    commands = command.add_subparsers(dest="step", metavar="STEP", required=True)
+    _describe_fit(commands.add_parser("fit", help="make a normalizer of a list of names", description=run_fit.__doc__))
+    _describe_map(commands.add_parser("map", help="bring a column to its entries", description=run_map.__doc__))
+    found = commands.add_parser("evaluate", help="measure on mentions that are known", description=run_evaluate.__doc__)
+    _describe_evaluate(found)
+    _describe_table(commands.add_parser("table", help="clean a table for SQL", description=run_table.__doc__))
+
+
+def _describe_fit(command: argparse.ArgumentParser) -> None:
+    command.add_argument("vocabulary", metavar="NAMES", type=Path, help="a .csv, .tsv or .json, or a fitted normalizer")
+    command.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="the folder to write")
+    command.add_argument(
+        "--id", default="id", metavar="COLUMN", help="the column of ids (id); without it, names are ids"
+    )
+    command.add_argument("--name", default="name", metavar="COLUMN", help="the column of names (name)")
+    command.add_argument(
+        "--tune", metavar="FILE", type=Path, help="mentions that are known, to fit weights and threshold"
+    )
+    command.add_argument(
+        "--reviewed", metavar="FILE", type=Path, nargs="+", default=[], help="reviews, as further names"
+    )
+    _describe_known(command)
+    command.set_defaults(run=run_fit)
+
+
+def _describe_known(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--text", default="text", metavar="COLUMN", help="of known mentions, the column of texts (text)"
+    )
+    command.add_argument("--gold", default="id", metavar="COLUMN", help="the column of their ids, empty for none (id)")
+
+
+def _describe_map(command: argparse.ArgumentParser) -> None:
+    command.add_argument("normalizer", metavar="DIR", type=Path, help="what 'normkit text fit' wrote")
+    command.add_argument("file", metavar="FILE", type=Path, help="a table with a header")
+    command.add_argument("--column", required=True, metavar="COLUMN", help="the column to map")
+    command.add_argument("-o", "--output", metavar="FILE", type=Path, help="where to (FILE-mapped.csv)")
+    command.add_argument("--review", metavar="FILE", type=Path, help="where what is unsure goes (FILE-review.csv)")
+    command.set_defaults(run=run_map)
+
+
+def _describe_evaluate(command: argparse.ArgumentParser) -> None:
+    command.add_argument("normalizer", metavar="DIR", type=Path, help="what 'normkit text fit' wrote")
+    command.add_argument("file", metavar="FILE", type=Path, help="mentions that are known")
+    _describe_known(command)
+    command.add_argument("--picture", metavar="FILE", type=Path, help="draw what is taken for what, as SVG")
+    command.add_argument("--json", action="store_true", help="print the measures as JSON")
+    command.set_defaults(run=run_evaluate)
+
+
+def _describe_table(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", metavar="FILE", type=Path, help="a table with a header")
+    command.add_argument("-o", "--output", metavar="FILE", type=Path, help="where to (FILE-clean.csv)")
+    command.add_argument("--decimal", choices=(".", ","), help="the sign before decimals, where it is not clear")
+    command.add_argument("--sql", metavar="QUERY", help="also ask the table, called t, by duckdb")
+    command.set_defaults(run=run_table)
+
+
+def run_fit(options: argparse.Namespace) -> int:
+    """Make a normalizer of a list of names, and write it as a folder.
+
+    With --tune, weights and threshold are fitted on mentions whose ids are known, and measured on others of them. With
+    --reviewed, what a review by hand has found becomes further names.
+    """
+    from normkit.text.normalizer import Normalizer
+
+    if options.vocabulary.is_dir():
+        norm = Normalizer.load(options.vocabulary)
+    else:
+        norm = Normalizer().fit(options.vocabulary, options.id, options.name)
+    pairs = [pair for path in options.reviewed for pair in reviewed(path)]
+    if pairs:
+        norm.aliases(pairs)
+        print(f"{len(pairs)} names come from reviews")
+    if options.tune:
+        print(norm.tune(*known(options.tune, options.text, options.gold)))
+    norm.save(options.output)
+    print(norm.report())
+    if not options.tune and norm.fusion is None:
+        print(f"how sure is it? --tune FILE, with columns {options.text} and {options.gold}, fits and measures it")
+    print(f"written to {options.output}")
+    return 0
+
+
+def run_map(options: argparse.Namespace) -> int:
+    """Write a table again with the id, the name and the score of each cell of a column beside it.
+
+    What is unsure, or fits nothing, goes to a second file: write the right id into its column right_id, - for none, and
+    hand it to 'normkit text fit --reviewed'.
+    """
+    from normkit.text.normalizer import Normalizer
+    from normkit.text.vocabulary import read_table
+
+    norm, table = Normalizer.load(options.normalizer), read_table(options.file)
+    cells = _column(table, options.column, options.file)
+    with progress("mapping") as told:
+        matches = norm.normalize(cells, told)
+    added = {f"{options.column}_{key}": own for key, own in norm.columns(matches).items()}
+    clash = sorted(set(added) & set(table))
+    if clash:
+        raise ValueError(f"{options.file} has a column {clash[0]!r} already; rename it")
+    output = options.output or _beside(options.file, "mapped")
+    write_table(output, {**table, **added})
+    print(f"written to {output}")
+    rows = review(norm, matches)
+    print(summary(matches, rows))
+    if rows:
+        path = options.review or _beside(options.file, "review")
+        write_table(path, {key: [row[key] for row in rows] for key in rows[0]})
+        print(f"to review: {path}; fill in {RIGHT} ({NONE} for none), then")
+        print(f"  normkit text fit {options.normalizer} --reviewed {path} -o {options.normalizer}")
+    return 0
+
+
+def run_evaluate(options: argparse.Namespace) -> int:
+    """Measure on mentions whose ids are known: how often the right entry comes first, and whether none is said rightly.
+
+    Use others than those that it was tuned on: 'normkit text fit --tune' measures by cross-validation.
+    """
+    from normkit.text.measures.picture import picture
+    from normkit.text.normalizer import Normalizer
+
+    norm = Normalizer.load(options.normalizer)
+    texts, gold = known(options.file, options.text, options.gold)
+    found = norm.evaluate(texts, gold)
+    if options.json:
+        print(json.dumps({name: [value, *found.intervals[name]] for name, value in found.items()}, indent=2))
+    else:
+        print(found)
+        print(*_told(norm, found), sep="\n")
+    if options.picture:
+        from normkit.files import replace_file
+
+        replace_file(options.picture, picture(found, {id: names[0] for id, names in (norm.names or {}).items()}))
+        print(f"drawn to {options.picture}", file=sys.stderr)
+    return 0
+
+
+def run_table(options: argparse.Namespace) -> int:
+    """Write a table again with names of columns, cells and types that SQL can use, and tell what was done."""
+    from normkit.text.tables.cleaning import normalize_table
+    from normkit.text.vocabulary import read_rows
+
+    done = normalize_table(read_rows(options.file), decimal=options.decimal)
+    header, *rows = done.table
+    output = options.output or _beside(options.file, "clean")
+    write_table(output, {name: [row[at] for row in rows] for at, name in enumerate(header)})
+    print(*done.notes, f"written to {output}", sep="\n")
+    if options.sql:
+        print(_asked(options.sql, header, rows))
+    return 0
+
+
+def _asked(query: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Ask duckdb; a column has the type of its cells."""
+    from normkit.optional import library
+
+    duckdb = library("duckdb")
+    types = [next((SQL[type(row[at])] for row in rows if row[at] is not None), "varchar") for at in range(len(header))]
+    columns = ", ".join(f'"{name}" {kind}' for name, kind in zip(header, types, strict=True))
+    try:
+        with duckdb.connect() as session:
+            session.execute(f"create table t ({columns})")
+            if rows:
+                session.executemany(f"insert into t values ({', '.join('?' * len(header))})", rows)
+            return str(session.sql(query))
+    except duckdb.Error as error:
+        raise ValueError(f"--sql: {error}") from None
+
+
+def known(path: Path, text: str, gold: str) -> tuple[list[str], list[str | None]]:
+    """Read mentions and their ids; an empty id stands for none."""
+    from normkit.text.vocabulary import read_table
+
+    table = read_table(path)
+    return _column(table, text, path), [id or None for id in _column(table, gold, path)]
+
+
+def reviewed(path: Path) -> list[tuple[str, str]]:
+    """Read the pairs (id, name) that a review by hand has found."""
+    from normkit.text.vocabulary import read_table
+
+    table = read_table(path)
+    pairs = zip(_column(table, RIGHT, path), _column(table, "text", path), strict=True)
+    return [(id.strip(), text) for id, text in pairs if id.strip() not in ("", NONE)]
+
+
+def review(norm: Normalizer, matches: Sequence[Match]) -> list[dict[str, Any]]:
+    """Return a row for each different text that is unsure or was taken for none, the most frequent first."""
+    from collections import Counter
+
+    counts = Counter(match.text for match in matches if match.text.strip())
+    distinct = {match.text: match for match in matches if match.text in counts}
+    rows = []
+    for text, number in counts.most_common():
+        why = norm.doubt(distinct[text])
+        if why:
+            rows.append({"text": text, "count": number, RIGHT: "", "why": why, **_proposed(norm, distinct[text])})
+    return rows
+
+
+def _proposed(norm: Normalizer, match: Match) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for place in range(2):
+        one = match.candidates[place] if place < len(match.candidates) else None
+        names = (norm.names or {})[one.id] if one else [""]
+        ending = "" if place == 0 else "_2"
+        found |= {f"id{ending}": one.id if one else "", f"name{ending}": names[0]}
+        found[f"score{ending}"] = round(one.score, 3) if one else ""
+    return found
+
+
+def summary(matches: Sequence[Match], rows: Sequence[Mapping[str, Any]]) -> str:
+    """Say how many cells were mapped, and how many different texts should be looked at."""
+    empty = sum(not match.text.strip() for match in matches)
+    taken = sum(match.id is not None for match in matches)
+    lines = [f"{len(matches)} cells: {taken} mapped, {len(matches) - taken - empty} without an entry, {empty} empty"]
+    if rows:
+        lines.append(f"{len(rows)} different texts to look at:")
+        lines += [f"  {row['text']!r} ({row['count']}x): {row['why']}" for row in rows[:SHOWN]]
+    if len(rows) > SHOWN:
+        lines.append(f"  and {len(rows) - SHOWN} more")
+    return "\n".join(lines)
+
+
+def _told(norm: Normalizer, found: Evaluation) -> Iterator[str]:
+    names = norm.names or {}
+
+    def said(id: str | None) -> str:
+        return "no entry" if id is None else f"{names[id][0]} ({id})" if names.get(id, [id])[0] != id else id
+
+    confusions = found.confusions(SHOWN)
+    if confusions:
+        yield "most often taken for another:"
+    for gold, said_id, number in confusions:
+        yield f"  {said(gold)} for {said(said_id)}: {number}x"
+
+
+def _column(table: Mapping[str, list[str]], name: str, path: Path) -> list[str]:
+    if name not in table:
+        raise ValueError(f"{path} has no column {name!r}; its columns are {', '.join(map(repr, table))}")
+    return table[name]
+
+
+def _beside(path: Path, ending: str) -> Path:
+    return path.with_name(f"{path.stem}-{ending}.csv")
+
+
+def write_table(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
+    """Write a file whole; None is an empty cell, and numbers have four digits."""
+    from normkit.files import beside
+
+    with beside(path) as there, there.open("w", encoding="utf-8", errors="surrogatepass", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows([_cell(cell) for cell in row] for row in zip(*columns.values(), strict=True))
+
+
+def _cell(cell: Any) -> Any:
+    return f"{cell:.4g}" if isinstance(cell, float) and 0 <= cell < 1 else cell
+
+
+@contextlib.contextmanager
+def progress(title: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Draw a bar on a terminal that is told (done, all); None where there is none."""
+    from normkit.optional import at_hand
+
+    if not sys.stderr.isatty() or at_hand("rich") is None:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(file=sys.stderr), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, whole: bar.update(task, completed=done, total=whole)

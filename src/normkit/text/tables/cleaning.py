@@ -1,0 +1,154 @@
+"""A messy table made one that SQL can ask: names of columns, cells, and their types."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from normkit import check
+from normkit.text import frames
+from normkit.text.tables import typed
+from normkit.text.tables.table_normalization import TableNormalization
+
+Model = Callable[[str], str]
+ASKING = """Here are the header and the first rows of a table. Some columns hold cells that SQL cannot use as they are:
+several values in one cell, numbers with words, dates in words. Answer with a JSON list of the names of those columns
+and nothing else; [] for none.
+
+"""
+MENDING = """Here are columns of a table. Write each cell so that SQL can use it: one value a cell, numbers as digits,
+dates as YYYY-MM-DD, null for what is missing. Answer with a JSON list of rows, each a list of as many cells, without
+the header and with as many rows, and nothing else.
+
+"""
+SHOWN = 3
+FENCE = re.compile(r"\A\s*```\w*\n(.*?)```\s*\Z", re.DOTALL)
+TOTALS = ("total", "totals", "sum", "all")
+
+
+@dataclass(frozen=True)
+class CleanTable:
+    """A table in the form in which it came, and what was done to it, a line each."""
+
+    table: Any
+    notes: tuple[str, ...]
+
+
+def normalize_table(table: Any, model: Model | None = None, decimal: str | None = None) -> CleanTable:
+    """Bring a table into a form that SQL can ask.
+
+    Columns get names without signs and spaces, cells lose notes, brackets and quotes as :class:`TableNormalization`
+    says, and are lower case; what says "nothing" becomes None, and columns of numbers, dates or ranges get that type.
+    A last row that sums up the others goes, and so do empty rows. What may be read in two ways stays text; a note
+    tells.
+
+        >>> done = normalize_table({"City (2024)": ["Bern[1]", "Basel*"], "Pop. %": ["1,340", "n/a"]})
+        >>> done.table
+        {'City_2024': ['bern', 'basel'], 'Pop__': [1340, None]}
+
+    Args:
+        table: a data frame of pandas or polars, {name: cells}, or rows, the first of which is the header.
+        model: a language model, from text to text, which is asked which columns to mend, and then to mend these. What
+            it says is read as JSON or literals, and refused where it does not fit the table. Columns keep their places,
+            where the authors of NormTab put mended ones last.
+        decimal: the sign before decimals, ``"."`` or ``","``, where 1.200 is to be read as it is meant.
+    """
+    check.choice("normalize_table", "decimal", decimal, (None, ".", ","))
+    names, columns = _taken(table)
+    notes: list[str] = []
+    if model is not None:
+        columns = _mended(names, columns, model, notes)
+    method = TableNormalization()
+    renamed = method.column_names([name or f"column {at}" for at, name in enumerate(names, 1)])
+    notes += [f"{old!r} is now {new}" for old, new in zip(names, renamed, strict=True) if old != new]
+    cells = [[method.cell(_string(cell)) for cell in own] for own in columns]
+    readings = {name: typed.read(own, decimal) for name, own in zip(renamed, cells, strict=True)}
+    notes += [f"{name}: {reading.note}" for name, reading in readings.items() if reading.note]
+    made = {f"{name}{ending}": own for name, found in readings.items() for ending, own in found.columns}
+    full = [any(cell is not None for cell in row) for row in zip(*made.values(), strict=True)]
+    if not all(full):
+        made = {name: [cell for cell, kept in zip(own, full, strict=True) if kept] for name, own in made.items()}
+        notes.append(f"{full.count(False)} empty rows are gone")
+    if _ends_in_total(made):
+        made = {name: own[:-1] for name, own in made.items()}
+        notes.append("the last row, which sums up the others, is gone")
+    return CleanTable(_given_back(made, table), tuple(notes))
+
+
+def read_answer(said: str) -> Any:
+    """Return what a language model said, read as JSON or as a literal of Python; nothing is run.
+
+    >>> read_answer('```json\\n["year"]\\n```'), read_answer("['year', None]")
+    (['year'], ['year', None])
+    """
+    text = FENCE.sub(r"\1", said)
+    for read in (json.loads, ast.literal_eval):
+        with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            return read(text.strip())
+    raise ValueError(f"model: neither JSON nor a literal: {said[:80]!r}")
+
+
+def _taken(table: Any) -> tuple[list[str], list[list[Any]]]:
+    if frames.is_frame(table):
+        table = frames.columns(table)
+    if isinstance(table, Mapping):
+        names, columns = list(map(str, table)), [list(own) for own in table.values()]
+    elif isinstance(table, Sequence) and not isinstance(table, str | bytes) and table:
+        names, columns = list(map(_string, table[0])), [list(own) for own in zip(*table[1:], strict=False)]
+        columns = columns or [[] for _ in names]
+        if any(len(row) != len(names) for row in table):
+            raise ValueError("normalize_table: rows must all be as long as the header")
+    else:
+        raise TypeError(f"normalize_table: table must be a data frame, columns or rows, not {type(table).__name__}")
+    if len({len(own) for own in columns}) > 1:
+        raise ValueError("normalize_table: columns must be of one length")
+    return names, columns
+
+
+def _given_back(columns: Mapping[str, list[Any]], table: Any) -> Any:
+    if frames.is_frame(table):
+        return frames.of_columns(columns, table)
+    if isinstance(table, Mapping):
+        return dict(columns)
+    return [list(columns), *map(list, zip(*columns.values(), strict=True))]
+
+
+def _string(cell: Any) -> str:
+    return "" if frames.is_missing(cell) else cell if isinstance(cell, str) else str(cell)
+
+
+def _mended(names: list[str], columns: list[list[Any]], model: Model, notes: list[str]) -> list[list[Any]]:
+    """Ask which columns to mend, and then for these."""
+    rows = [[_string(cell) for cell in row] for row in zip(*columns, strict=True)]
+    method = TableNormalization()
+    chosen = read_answer(model(ASKING + method.linearize([names, *rows[:SHOWN]])))
+    if not isinstance(chosen, list) or not set(map(str, chosen)) <= set(names):
+        raise ValueError(f"model: columns of {names} were asked for, not {chosen!r}")
+    if not chosen:
+        return columns
+    places = [names.index(one) for one in chosen]
+    asked = [chosen, *([row[at] for at in places] for row in rows)]
+    mended = read_answer(model(MENDING + method.linearize(asked)))
+    right = isinstance(mended, list) and len(mended) == len(rows)
+    if not right or any(not isinstance(row, list) or len(row) != len(chosen) for row in mended):
+        raise ValueError(f"model: {len(rows)} rows of {len(chosen)} cells were asked for, not {str(mended)[:80]}")
+    notes.append(f"the model mended {', '.join(chosen)}")
+    return [[row[places.index(at)] for row in mended] if at in places else own for at, own in enumerate(columns)]
+
+
+def _ends_in_total(columns: Mapping[str, list[Any]]) -> bool:
+    """Whether a last row is called a total, and its numbers are the sums of those above."""
+    first = next(iter(columns.values()), [])
+    if len(first) < 3 or not isinstance(first[-1], str) or first[-1].rstrip(":") not in TOTALS:
+        return False
+    sums = [
+        (sum(cell for cell in own[:-1] if cell is not None), own[-1])
+        for own in columns.values()
+        if isinstance(own[-1], int | float)
+    ]
+    return bool(sums) and all(abs(a - b) <= 1e-6 * max(abs(b), 1) for a, b in sums)

@@ -1,0 +1,133 @@
+"""Messy tables made clean, with a language model and without, and columns that join."""
+
+import datetime
+import random
+
+import pandas
+import polars
+import pytest
+
+from normkit import text
+from normkit.text.tables import typed
+from normkit.text.tables.cleaning import read_answer
+
+
+@pytest.mark.parametrize("library", [pandas, polars])
+def test_a_frame_comes_back_as_one_of_its_library(library):
+    frame = library.DataFrame({"City (2024)": ["Bern[1]", "BASEL*", None], "Pop. %": ["1,340", "n/a", "2,100.5"]})
+    done = text.normalize_table(frame)
+    assert type(done.table) is type(frame)
+    assert list(done.table.columns) == ["City_2024", "Pop__"]
+    assert list(done.table["City_2024"])[:2] == ["bern", "basel"]
+    assert [one if one == one else None for one in done.table["Pop__"]] == [1340.0, None, 2100.5]
+    assert "'City (2024)' is now City_2024" in done.notes
+
+
+@pytest.mark.parametrize(
+    "cells, want",
+    [
+        (["1", "-2", "3"], [1, -2, 3]),
+        (["1.5", "2"], [1.5, 2.0]),
+        (["$1,200", "€ 3,000,000"], [1200, 3000000]),
+        (["1.200,5", "7"], [1200.5, 7.0]),
+        (["12,5", "1,25"], [12.5, 1.25]),
+        (["007", "008"], ["007", "008"]),
+        (["1,2,3", "4"], ["1,2,3", "4"]),
+        (["1.200", "3.400"], ["1.200", "3.400"]),
+        (["n/a", "-", ""], [None, None, None]),
+        (["2024-02-29", "n/a"], [datetime.date(2024, 2, 29), None]),
+        (["2 march 2024"], [datetime.date(2024, 3, 2)]),
+        (["13/04/2024", "01/02/2024"], [datetime.date(2024, 4, 13), datetime.date(2024, 2, 1)]),
+        (["01/02/2024"], ["01/02/2024"]),
+        (["+41 31 555", "x"], ["+41 31 555", "x"]),
+    ],
+)
+def test_cells_are_what_all_of_them_can_be(cells, want):
+    [(ending, found)] = typed.read(cells).columns
+    assert (ending, found) == ("", want)
+    assert [type(one) for one in found] == [type(one) for one in want]
+
+
+def test_the_share_of_questions_that_sql_answers_rises():
+    """The claim of NormTab, without a model: clean typed tables, corrupted by rule, and asked again."""
+    generator = random.Random(0)
+    before = after = 0
+    for _ in range(60):
+        numbers = [generator.randint(1000, 99999) for _ in range(8)]
+        clutter = ["{:,}", "{:,}[1]", " {:,} *", "${:,}", "{:,} (est.)", "'{:,}'"]
+        cells = [generator.choice(clutter).format(one) for one in numbers]
+        [(_, found)] = text.normalize_table({"Amount ($)": cells}).table.items()
+        after += found == numbers
+        before += all(cell.isdigit() for cell in cells)
+    assert before == 0
+    assert after == 60
+
+
+class Model:
+    """A language model that says what it is told to."""
+
+    def __init__(self, *answers):
+        self.answers, self.asked = list(answers), []
+
+    def __call__(self, asked):
+        self.asked.append(asked)
+        return self.answers.pop(0)
+
+
+TABLE = [["name", "born"], ["Ada", "in the year 1815"], ["Alan", "1912 (June)"]]
+
+
+def test_a_model_mends_the_columns_that_it_names_in_their_places():
+    model = Model('["born"]', "```json\n[[1815], [1912]]\n```")
+    done = text.normalize_table([["born", "name"], ["in the year 1815", "Ada"], ["1912 (June)", "Alan"]], model)
+    assert done.table == [["born", "name"], [1815, "ada"], [1912, "alan"]]
+    assert "born | name\nin the year 1815 | Ada" in model.asked[0]
+    assert "Ada" not in model.asked[1], "what needs no mending is not sent"
+    assert text.normalize_table(TABLE, Model("[]")).notes == ()
+
+
+@pytest.mark.parametrize(
+    "answers, said",
+    [
+        (["the column is born"], "neither JSON nor a literal: 'the column is born'"),
+        (["__import__('os').getcwd()"], "neither JSON nor a literal"),
+        (["[" * 5000], "neither JSON nor a literal"),
+        (['["age"]'], r"columns of \['name', 'born'\] were asked for"),
+        (['["born"]', "[[1815]]"], "2 rows of 1 cells were asked for"),
+        (['["born"]', "[[1815, 1], [1912]]"], "2 rows of 1 cells were asked for"),
+    ],
+)
+def test_what_a_model_says_is_parsed_and_never_run(answers, said):
+    with pytest.raises(ValueError, match=said):
+        text.normalize_table(TABLE, Model(*answers))
+
+
+def test_answers_are_json_or_literals():
+    assert read_answer("[null, 1.5]") == [None, 1.5]
+    assert read_answer("[None, 'a']") == [None, "a"]
+
+
+@pytest.mark.parametrize("wrong", [3, "text", [], [["a"], ["1", "2"]], {"a": ["1"], "b": []}])
+def test_what_is_no_table_is_refused_by_name(wrong):
+    with pytest.raises((TypeError, ValueError), match="normalize_table"):
+        text.normalize_table(wrong)
+
+
+def test_a_table_without_rows_stays_one():
+    assert text.normalize_table([["A b", "A b"]]).table == [["A_b", "A_b1"]]
+
+
+@pytest.mark.parametrize("library", [pandas, polars])
+def test_columns_that_join_are_found_by_value_and_by_meaning(library):
+    tables = {
+        "people": library.DataFrame({"Land": ["GERMANY", "France", None], "n": ["1", "2", "3"]}),
+        "cities": library.DataFrame({"country": ["Deutschland", "Österreich"], "city": ["Bonn", "Wien"]}),
+    }
+    query = (
+        library.Series("query", ["Germany", "Austria"]) if library is polars else library.Series(["Germany", "Austria"])
+    )
+    assert text.joinable(query, tables) == [("people", "Land", 0.5, 1)]
+    norm = text.Normalizer().fit({"DEU": ["Germany", "Deutschland"], "AUT": ["Austria", "Österreich"]})
+    assert text.joinable(query, tables, norm) == [("cities", "country", 1.0, 2), ("people", "Land", 0.5, 1)]
+    with pytest.raises(ValueError, match="query must have at least one value"):
+        text.joinable([None], tables)
