@@ -24,6 +24,7 @@ WHOLE_MODELS = [
     "surgery.swapping",
     "surgery.fusing",
     "surgery.quantizing",
+    "watching",
     "lab.api",
 ]  # what is done to models: each module's __all__
 

@@ -134,15 +134,15 @@ def _situation() -> str | None:
         return "torch.jit is tracing"
     if forward_ad._current_level >= 0:
         return "forward-mode differentiation is active"
-    if _function_modes() and not _only_device_contexts():
+    if _function_modes() and not _only_onlookers():
         return "a TorchFunctionMode is active"
     return None
 
 
-def _only_device_contexts() -> bool:
-    """`torch.set_default_device` is a function mode too, and no reason to refuse."""
+def _only_onlookers() -> bool:
+    """`torch.set_default_device` is a function mode too, and no reason to refuse; nor is one that only looks on."""
     modes = map(torch._C._get_function_stack_at, range(_function_modes()))
-    return all(isinstance(mode, DeviceContext) for mode in modes)
+    return all(isinstance(mode, DeviceContext) or getattr(mode, "looks_on", False) for mode in modes)
 
 
 def _tensor(x: Tensor) -> str | None:

@@ -37,9 +37,16 @@ def fits_a_stream(card: catalog.Card, given: Collection[str] = ()) -> bool:
 
 
 def watched(module: nn.Module) -> bool:
-    """Whether hooks of its own want to see the module called."""
-    hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
-    return any(hooks)
+    """Whether hooks of its own want to see the module called; one that only looks on is shown what it did."""
+    hooks = module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
+    return any(hooks) or not all(getattr(hook, "looks_on", False) for hook in module._forward_hooks.values())
+
+
+def shown(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """Show hooks that only look on what the module made of ``x`` on a path that does not call it; return ``y``."""
+    for hook in module._forward_hooks.values():
+        hook(module, (x,), {}, y)
+    return y
 
 
 def add_then(norm: nn.Module, x: Tensor, branch: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -50,6 +57,7 @@ def add_then(norm: nn.Module, x: Tensor, branch: Tensor | None) -> tuple[Tensor,
     if branch is None:
         return norm(x), x
     if hasattr(norm, "add_norm") and not watched(norm):
-        return norm.add_norm(x, branch)  # type: ignore[operator]
+        y, total = norm.add_norm(x, branch)  # type: ignore[operator]
+        return shown(norm, total, y), total
     total = x + branch
     return norm(total), total

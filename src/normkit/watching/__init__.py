@@ -1,0 +1,18 @@
+"""The watch: what goes wrong in a training, where and since when, and what would help.
+
+    signals     what is read of a model on a sampled step, a file each
+    sites       the places of a model that are watched
+    sample      the hooks of one sampled step
+    store       samples, which are joined as they grow old
+    watching    the course of a training
+    history     what was seen, kept and read again
+    rules       what is wrong, a file each; diagnosis asks them all
+
+The package stands beside the room of methods :mod:`normkit.probe`, whose files are methods of the catalogue, each in
+itself; here is what looks at a training as a whole, and no file of it is a method.
+"""
+
+from normkit.watching.history import load as load
+from normkit.watching.watching import watch
+
+__all__ = ["watch"]

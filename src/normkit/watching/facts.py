@@ -1,0 +1,90 @@
+"""What is known of a model and its optimizer without a step: said beside what was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from normkit.watching.signals.norm import eps_of
+from normkit.watching.sites import BLOCK, blocks, sites
+
+WRAPPERS = ("_orig_mod.", "module.")
+
+
+def plain(name: str) -> str:
+    """Return a name without what compiling and wrapping put before it.
+
+    >>> plain("_orig_mod.layers.0"), plain("module.")
+    ('layers.0', '')
+    """
+    for prefix in WRAPPERS:
+        name = name.removeprefix(prefix)
+    return name
+
+
+def named(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters that are trained, by plain names."""
+    return {plain(name): p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def optimizers(owner: str, model: nn.Module, given: Any) -> list[Optimizer]:
+    """Return the optimizers handed in, unwrapped; each must hold some parameter of the model."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"{owner}: model must be a torch.nn.Module, not {type(model).__name__}")
+    own = {id(p) for p in model.parameters()}
+    if not own:
+        raise ValueError(f"{owner}: model {type(model).__name__} has no parameters, so nothing in it is trained")
+    listed = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
+    found = []
+    for optimizer in listed:
+        while isinstance(getattr(optimizer, "optimizer", None), Optimizer):
+            optimizer = optimizer.optimizer  # Accelerate's and others' wrappers
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"{owner}: optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}")
+        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if not held & own:
+            raise ValueError(
+                f"{owner}: {type(optimizer).__name__} holds none of the parameters of {type(model).__name__}; "
+                "was it made of another model, or of this one before it was replaced?"
+            )
+        found.append(optimizer)
+    return found
+
+
+def of(model: nn.Module, optimizers: Sequence[Optimizer], every: int) -> dict[str, Any]:
+    """Return what there is to know, as plain values."""
+    groups = [(optimizer, group) for optimizer in optimizers for group in optimizer.param_groups]
+    place = {id(p): number for number, (_, group) in enumerate(groups) for p in group["params"]}
+    there = sites(model)
+    return {
+        "model": type(model).__name__,
+        "every": every,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "blocks": [plain(name) for name, _ in blocks(model)],
+        "kinds": {plain(site.name): site.what for site in there},
+        "classes": {plain(site.name): type(site.module).__name__ for site in there},
+        "eps": {plain(s.name): eps for s in there if (eps := eps_of(s.module)) is not None and s.what != BLOCK},
+        "momenta": {plain(s.name): m for s in there if isinstance(m := getattr(s.module, "momentum", None), float)},
+        "shapes": {name: list(p.shape) for name, p in named(model).items()},
+        "groups": [_group(optimizer, group) for optimizer, group in groups],
+        "group_of": {name: place[id(p)] for name, p in named(model).items() if id(p) in place},
+        "left_out": [name for name, p in named(model).items() if groups and id(p) not in place],
+    }
+
+
+def _group(optimizer: Optimizer, group: dict[str, Any]) -> dict[str, Any]:
+    told: dict[str, Any] = {"optimizer": type(optimizer).__name__}
+    for key in ("lr", "momentum", "weight_decay"):
+        value = group.get(key)
+        told[key] = float(value) if isinstance(value, int | float | Tensor) and not isinstance(value, bool) else 0.0
+    return told
+
+
+def rates(optimizers: Sequence[Optimizer]) -> list[Tensor]:
+    """Return the learning rate of each group; one that is a tensor is not waited for."""
+    found = [group.get("lr", 0.0) for optimizer in optimizers for group in optimizer.param_groups]
+    return [rate.detach().float() if isinstance(rate, Tensor) else torch.tensor(float(rate)) for rate in found]

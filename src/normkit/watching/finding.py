@@ -1,0 +1,65 @@
+"""One thing that goes wrong: where, since when, what shows it, what it leads to, and what would help."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+SHOWN = 3  # places that are named
+
+
+class Remedy(NamedTuple):
+    """What would help, as the catalogue or a plain word calls it, and the line of code that tries it."""
+
+    name: str
+    line: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a rule has found.
+
+    title: in a few words. weight: how grave; the gravest comes first. where: the layers, the worst first.
+    evidence: numbers. since: the first step from which on it was always so. leads: what it leads to.
+    """
+
+    title: str
+    weight: float
+    where: tuple[str, ...]
+    evidence: str
+    since: int | None = None
+    leads: str = ""
+    remedies: tuple[Remedy, ...] = ()
+    rule: str = ""
+
+    def named(self, rule: str) -> Finding:
+        """Return it with the name of the rule that found it."""
+        return dataclasses.replace(self, rule=rule)
+
+    def places(self) -> str:
+        """Name the layers, of many the first few."""
+        return listed(self.where)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Name some of many.
+
+    >>> listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c", "d", "e"])
+    ('a', 'a and b', 'a, b, c and 2 more')
+    """
+    names = [name or "the model" for name in names]
+    shown = names[:SHOWN] if len(names) > SHOWN + 1 else names
+    rest = [f"{len(names) - len(shown)} more"] if len(names) > len(shown) else []
+    *most, last = [*shown, *rest]
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def number(value: float) -> str:
+    """Write a number with three digits.
+
+    >>> number(0.01234), number(1234.5), number(1e-9), number(8.0)
+    ('0.0123', '1230', '1e-09', '8')
+    """
+    return f"{float(f'{value:.3g}'):.10g}" if 1e-3 <= abs(value) < 1e6 else f"{value:.3g}"

@@ -1,0 +1,42 @@
+"""Channels that are zero whatever comes in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from normkit.watching.finding import Finding, Remedy
+from normkit.watching.history import History
+
+SHARE = 0.3
+"""Of a layer's channels. A channel counts only if it was zero for all samples of a batch; of fresh ones none is, and
+what is lost does not come back, since a dead channel has no gradient."""
+
+
+def find(history: History) -> Iterator[Finding]:
+    """Look at what layers and functions give, and what layers are given: a function need not be a module."""
+    found: dict[str, tuple[float, str]] = {}
+    for name, share in history.late("dead").items():
+        if share > SHARE and history.facts["kinds"].get(name) != "layer":
+            found[name] = (share, "dead")
+    late = history.late("dead_inputs")
+    for name in list(late)[1:]:  # the first is fed data, which may well have empty columns
+        if late[name] > SHARE:
+            found.setdefault(name, (late[name], "dead_inputs"))
+    if not found:
+        return
+    order = sorted(found, key=lambda name: -found[name][0])
+    share, what = found[order[0]]
+    said = "of what goes into" if what == "dead_inputs" else "of"
+    more = f"; also {', '.join(f'{name} {found[name][0]:.0%}' for name in order[1:4])}" if len(order) > 1 else ""
+    yield Finding(
+        "units are dead",
+        3.0 + share,
+        tuple(order),
+        f"{share:.0%} {said} {order[0]} is zero for every sample of a batch{more}.",
+        since=history.since(order[0], what, lambda value: value > SHARE),
+        leads="a narrower network than was paid for; dead units get no gradient and stay so",
+        remedies=(
+            Remedy("batchnorm", "before the function: nk.BatchNorm(width)"),
+            Remedy("layernorm", "before the function: nk.LayerNorm(width)"),
+        ),
+    )

@@ -1,0 +1,68 @@
+"""Weights before a norm that have grown, so that a step turns them less and less."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from normkit.watching.finding import Finding, Remedy, number
+from normkit.watching.history import History
+
+RADIAL = 0.05
+"""Times 1 / sqrt(entries): how far the cosine of weight and gradient may lie from 0 for the weight to count as one that
+a norm follows. It is 0 then but for rounding; of other weights it was above at some sample."""
+FALL = 10.0
+"""Of the effective learning rate, lr / n or lr / n² (arXiv 1706.05350), by growth of the weight alone: as much as a
+whole cosine schedule takes away, unasked."""
+FEWEST = 3  # samples
+
+
+def find(history: History) -> Iterator[Finding]:
+    """Compare the sizes of scale-invariant weights with what they were."""
+    falls = {name: fall for name in scale_invariant(history) if (fall := _fall(history, name)) > FALL}
+    order = sorted(falls, key=lambda name: -falls[name])
+    if not order:
+        return
+    n = history.series(order[0], "weight")
+    start = n[~np.isnan(n)][0]
+    power = _power(history, order[0])
+    yield Finding(
+        "effective steps shrink",
+        3.0 + math.log10(falls[order[0]]) / 10,
+        tuple(order),
+        f"the effective step of {len(order)} weights that norms follow fell, by up to {number(falls[order[0]])}x: "
+        f"{order[0]} grew from {number(start)} to {number(float(n[~np.isnan(n)][-1]))}.",
+        since=history.since(order[0], "weight", lambda value: (value / start) ** power > FALL),
+        leads="layers that stop to learn long before the schedule ends",
+        remedies=(
+            Remedy("sgdp", "nk.SGDP(model.parameters(), lr=..., momentum=0.9), or nk.AdamP for Adam"),
+            Remedy("normalize-and-project", 'nk.weight.project(model, optimizer, "normalize-and-project")'),
+        ),
+    )
+
+
+def scale_invariant(history: History) -> list[str]:
+    """Return the weights whose gradient was orthogonal to them at every sample."""
+    found: list[str] = []
+    if len(history.steps) < FEWEST:
+        return found
+    for name, cosine in history.of("radial").items():
+        entries = math.prod(history.facts["shapes"].get(name, [1]))
+        there = cosine[~np.isnan(cosine)]
+        if len(there) >= FEWEST and np.abs(there).max() * math.sqrt(entries) < RADIAL:
+            found.append(name)
+    return found
+
+
+def _power(history: History, name: str) -> int:
+    groups = history.facts["groups"]
+    kind = groups[history.facts["group_of"].get(name, 0)]["optimizer"] if groups else ""
+    return 2 if kind.startswith("SGD") else 1
+
+
+def _fall(history: History, name: str) -> float:
+    n = history.series(name, "weight")
+    there = n[~np.isnan(n)]
+    return float((there[-1] / max(there[0], 1e-30)) ** _power(history, name)) if len(there) else 0.0

@@ -1,0 +1,40 @@
+"""Heads that look at one key alone, by scores that nothing holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from normkit.watching.finding import Finding, Remedy, number
+from normkit.watching.history import History
+
+ENTROPY = 0.05  # of the largest possible: about one key in effect, whatever the length
+LOGIT = 50.0
+"""A head may well look at one key; at scores beyond 50 no other can be seen again: e^-50 is below float32's resolution
+of 1, and gradients are exactly zero. Entropy collapse goes with diverging training (arXiv 2303.06296)."""
+
+
+def find(history: History) -> Iterator[Finding]:
+    """Look for both at once."""
+    entropy, logit = history.late("entropy"), history.late("logit")
+    ill = [name for name in entropy if entropy[name] < ENTROPY and logit[name] > LOGIT]
+    order = sorted(ill, key=lambda name: -logit[name])
+    if not order:
+        return
+    name = order[0]
+    head = int(history.series(name, "entropy_head")[-1])
+    yield Finding(
+        "attention has collapsed",
+        4.5,
+        tuple(order),
+        f"head {head} of {name}: entropy {number(entropy[name])} of the largest possible, and scores up to "
+        f"{number(logit[name])}; {len(order)} of {len(entropy)} layers are so.",
+        since=history.since(name, "logit", lambda value: value > LOGIT),
+        leads="no gradient through the scores, and spikes of the loss",
+        remedies=(
+            Remedy("qk-norm", 'nk.Decoder(..., query_key_norm="head")'),
+            Remedy(
+                "sigma-reparam",
+                'nk.weight.apply(model, "sigma-reparam", where="*query*", gamma_init=1.0), and so for keys',
+            ),
+        ),
+    )

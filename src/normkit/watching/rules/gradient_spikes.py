@@ -1,0 +1,42 @@
+"""Gradients that are now and then far larger than usual."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from normkit.watching.finding import Finding, Remedy, number
+from normkit.watching.history import History
+
+BEFORE = 5  # samples that a sample is compared with
+RATIO = 10.0
+"""Over their median. Noise of batches gives at most two or three; one step at ten times the usual length undoes what
+ten steps did, and fills the second moments of Adam for hundreds."""
+
+
+def find(history: History) -> Iterator[Finding]:
+    """Compare the gradient of all parameters with the samples before."""
+    series = [history.series(name, "gradient") for name in history.names("gradient")]
+    if not series or len(history.steps) <= BEFORE:
+        return
+    whole = np.sqrt(np.nansum(np.square(series), axis=0))
+    usual = np.array([np.median(whole[i - BEFORE : i]) for i in range(BEFORE, len(whole))])
+    ratio = whole[BEFORE:] / np.maximum(usual, 1e-30)
+    high = [i for i in range(len(ratio)) if np.isfinite(ratio[i]) and ratio[i] > RATIO]
+    if not high:
+        return
+    worst = max(high, key=lambda i: ratio[i])
+    growth = [history.series(n, "gradient")[worst + BEFORE] for n in history.names("gradient")]
+    yield Finding(
+        "the gradient has spikes",
+        3.5,
+        (history.names("gradient")[int(np.nanargmax(growth))],),
+        f"{len(high)} of {len(ratio)} samples have a gradient of more than {RATIO:g} times the usual; the largest, at "
+        f"step {history.steps[worst + BEFORE]}, {number(whole[worst + BEFORE])} where {number(usual[worst])} is usual.",
+        leads="steps that undo others, and moments that take long to forget",
+        remedies=(
+            Remedy("stable-spam", "nk.StableSPAM(model.parameters(), lr=...) in the place of Adam"),
+            Remedy("agc", "nk.AGC(model.parameters(), lr=...) in the place of SGD"),
+        ),
+    )

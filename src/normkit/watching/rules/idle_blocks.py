@@ -1,0 +1,31 @@
+"""Blocks that pass the stream on as it came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from normkit.watching.finding import Finding, Remedy, number
+from normkit.watching.history import History
+
+COSINE = 0.9995
+"""Between a block's input and output: what it adds across the stream is 3 % of the stream's length. Layers that were
+cut from trained models without loss lie here (arXiv 2403.17887)."""
+
+
+def find(history: History) -> Iterator[Finding]:
+    """Look at the cosine between input and output."""
+    late = history.late("cosine")
+    order = sorted((name for name, cosine in late.items() if cosine > COSINE), key=lambda name: -late[name])
+    if not order:
+        return
+    size = history.late("input_rms")[order[0]]
+    yield Finding(
+        "blocks do nothing",
+        2.8,
+        tuple(order),
+        f"{len(order)} of {len(late)} blocks change the stream by less than 3 %: the cosine of input and output of "
+        f"{order[0]} is {late[order[0]]:.5f}, at a stream of size {number(size)}.",
+        since=history.since(order[0], "cosine", lambda value: value > COSINE),
+        leads="depth that is paid for and not used",
+        remedies=(Remedy("a norm after the embedding", "nk.Decoder(..., embedding_norm=True), or nk.RMSNorm(width)"),),
+    )

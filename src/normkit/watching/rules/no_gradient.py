@@ -1,0 +1,32 @@
+"""Parameters that the optimizer holds and that never get a gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from normkit.watching.finding import Finding
+from normkit.watching.history import History
+
+
+def find(history: History) -> Iterator[Finding]:
+    """Look for those without a gradient, or with one of exact zeros, at every sample.
+
+    One sample is not enough: a layer that starts at zero gives those behind it no gradient in the first step.
+    """
+    gradient = history.of("gradient")
+    if not gradient or len(history.steps) < 2:
+        return
+    none = [name for name in history.facts["group_of"] if name not in gradient]
+    zero = [name for name, series in gradient.items() if (np.nan_to_num(series, nan=0.0) == 0).all()]
+    if none or zero:
+        said = [f"{len(names)} {what}" for names, what in ((none, "have none"), (zero, "have only zeros")) if names]
+        yield Finding(
+            "parameters get no gradient",
+            3.2,
+            tuple(none + zero),
+            f"{' and '.join(said)}, of {len(history.facts['group_of'])} parameters that the optimizer holds: "
+            f"{', '.join((none + zero)[:4])}.",
+            leads="parameters that weight decay alone moves",
+        )

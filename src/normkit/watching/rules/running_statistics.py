@@ -1,0 +1,42 @@
+"""Batch norms whose running statistics are not those of the batches, so that evaluation sees another network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from normkit.watching.finding import Finding, Remedy, number
+from normkit.watching.history import History
+
+RATIO = 4.0
+"""Of running to batch variance, the geometric mean over channels. Chance moves a single channel of a small batch by a
+factor of two; all channels together stay within 1.5 in healthy trainings here."""
+LIVES, MOST = 3.0, 60
+"""So many times 1 / momentum steps the average holds its start of one; but after 60 somebody may well evaluate."""
+
+
+def find(history: History) -> Iterator[Finding]:
+    """Compare them where the average has had its time."""
+    momenta, found = history.facts["momenta"], {}
+    for name, ratio in history.late("variance_ratio").items():
+        waits = min(LIVES / max(momenta.get(name, 0.1), 1e-9), MOST)
+        if history.steps[-1] >= waits and ratio > 0 and not 1 / RATIO < ratio < RATIO:
+            found[name] = ratio
+    order = sorted(found, key=lambda name: -abs(math.log(found[name])))
+    if not order:
+        return
+    ratio = found[order[0]]
+    said = f"{number(ratio)} times the batch's" if ratio > 1 else f"the {number(1 / ratio)}th part of the batch's"
+    yield Finding(
+        "running statistics are not those of the batches",
+        3.0,
+        tuple(order),
+        f"the running variance of {order[0]} is {said}"
+        f"{f'; {len(order) - 1} other layers are off as well' if len(order) > 1 else ''}.",
+        since=history.since(order[0], "variance_ratio", lambda value: not 1 / RATIO < value < RATIO),
+        leads="a model that is right in training and wrong in evaluation",
+        remedies=(
+            Remedy("recalibrate", "normkit.surgery.batch_statistics.recalibrate(model, batches)"),
+            Remedy("groupnorm", 'nk.swap(model, {"batchnorm": "groupnorm"}), which keeps no statistics'),
+        ),
+    )

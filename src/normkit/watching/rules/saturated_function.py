@@ -1,0 +1,31 @@
+"""Tanh or sigmoid whose inputs are so large that the function is flat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from normkit.watching.finding import Finding, Remedy
+from normkit.watching.history import History
+
+SHARE = 0.5
+"""Of the entries beyond 0.99 of the bound: the slope there is 2 % of the largest, so half of the gradient is lost at
+each such layer. The last function of a model is left out: a sure classifier's output is meant to be there."""
+NAMES = ("Tanh", "Sigmoid", "Softsign", "Hardtanh")
+
+
+def find(history: History) -> Iterator[Finding]:
+    """Look at all but the last of the bounded functions."""
+    late, classes = history.late("saturated"), history.facts["classes"]
+    last = list(classes)[-1] if classes else ""
+    ill = [name for name, share in late.items() if share > SHARE and classes.get(name) in NAMES and name != last]
+    order = sorted(ill, key=lambda name: -late[name])
+    if order:
+        yield Finding(
+            "activation functions are saturated",
+            3.0 + late[order[0]],
+            tuple(order),
+            f"{late[order[0]]:.0%} of {order[0]} ({classes[order[0]]}) lies where the function is flat.",
+            since=history.since(order[0], "saturated", lambda value: value > SHARE),
+            leads="layers that pass on signs, and hardly any gradient to those before them",
+            remedies=(Remedy("layernorm", "before the function: nk.LayerNorm(width)"),),
+        )

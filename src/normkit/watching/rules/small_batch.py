@@ -1,0 +1,30 @@
+"""Batch norms that take their statistics of a handful of values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from normkit.watching.finding import Finding, Remedy, number
+from normkit.watching.history import History
+
+COUNT = 10.0
+"""Values a channel. The variance of n values is off by sqrt(2 / n) of itself: 45 % for ten."""
+
+
+def find(history: History) -> Iterator[Finding]:
+    """Look at how many values each statistic is of."""
+    late = history.late("count")
+    order = sorted((name for name, count in late.items() if count < COUNT), key=lambda name: late[name])
+    if order:
+        noise = (2 / late[order[0]]) ** 0.5
+        yield Finding(
+            "batch statistics are taken of too few values",
+            2.5,
+            tuple(order),
+            f"{order[0]} takes its variance of {number(late[order[0]])} values a channel, which is off by {noise:.0%}.",
+            leads="noise in training, and another network in evaluation",
+            remedies=(
+                Remedy("layernorm", 'nk.create("layernorm", width)'),
+                Remedy("groupnorm", 'nk.create("groupnorm", width, num_groups=...), for images'),
+            ),
+        )

@@ -1,0 +1,30 @@
+"""A stream whose tokens have all become the same vector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from normkit.watching.finding import Finding, Remedy, number
+from normkit.watching.history import History
+
+ALIKE = 0.99
+"""Of all power in the mean token: what tells tokens apart is then a tenth of their length. Attention without a residual
+path comes here doubly exponentially with depth (arXiv 2103.03404)."""
+
+
+def find(history: History) -> Iterator[Finding]:
+    """Look at the blocks of a model that attends."""
+    late = history.late("alike") if history.names("entropy") else {}
+    order = [name for name, alike in late.items() if alike > ALIKE]
+    if order:
+        rank = history.late("rank")[order[-1]]
+        yield Finding(
+            "tokens have become alike",
+            3.4,
+            tuple(order),
+            f"{late[order[-1]]:.2%} of what {order[-1]} gives is the same for all tokens (effective rank "
+            f"{number(rank)}); {len(order)} of {len(late)} blocks are so.",
+            since=history.since(order[0], "alike", lambda value: value > ALIKE),
+            leads="predictions that do not depend on the place, and vanishing gradients of queries and keys",
+            remedies=(Remedy("a residual path", 'x + attention(norm(x)): nk.Decoder(..., placement="pre-norm")'),),
+        )

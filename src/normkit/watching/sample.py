@@ -1,0 +1,175 @@
+"""One sampled step: the hooks that are on a model for as long as it lasts, and what they read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normkit.watching.facts import named, plain
+from normkit.watching.signals import attention, parameters
+from normkit.watching.signals.signal import Call, first_tensor
+from normkit.watching.sites import Site, attentions, sites
+from normkit.watching.store import Column, Ways, joined
+
+FAMILIES = ("activations", "attention", "gradients", "updates", "spectra")
+
+
+class Row:
+    """What one sample read: columns, how each is joined with others, and the numbers, still on their device."""
+
+    def __init__(self) -> None:
+        self.columns: list[Column] = []
+        self.words: list[str] = []
+        self.parts: list[Tensor] = []
+
+    def add(self, columns: Iterable[Column], words: Iterable[str], values: Tensor) -> None:
+        """Append numbers."""
+        self.columns += columns
+        self.words += words
+        self.parts.append(values)
+
+    def values(self) -> Tensor:
+        """Return all numbers on the CPU; here the device is waited for."""
+        return torch.cat([part.detach().float().cpu() for part in self.parts]) if self.parts else torch.zeros(0)
+
+
+class Sample:
+    """Reads a model for one step. ``failed`` is told what could not be read, and nothing is raised in the training."""
+
+    def __init__(self, model: nn.Module, families: Iterable[str], failed: Callable[[str], None]):
+        self.model, self.families, self.failed = model, set(families), failed
+        self.handles: list[Any] = []
+        self.calls: dict[tuple[str, str], tuple[Tensor, Mapping[str, str], int]] = {}
+        self.tensors: dict[str, parameters.Read] = {}
+        self.caught: dict[str, Tensor] = {}
+        self.dtypes: dict[str, str] = {}
+        self.listeners: list[attention.Listener] = []
+        self.updates = parameters.Updates()
+        self.attach()
+
+    def attach(self) -> None:
+        """Put the hooks on; the modules are looked up anew, so one that was replaced is seen."""
+        if "activations" in self.families:
+            self.handles += [
+                s.module.register_forward_hook(self._reads(s), with_kwargs=True) for s in sites(self.model)
+            ]
+        if "attention" in self.families:
+            for name, module in attentions(self.model):
+                self.handles += self._overhears(plain(name), module)
+
+    def catch_gradients(self) -> None:
+        """Read gradients as they arrive, where no optimizer says when they are all there."""
+
+        def catches(name: str) -> Callable[[Tensor], None]:
+            def catch(p: Tensor) -> None:
+                if p.grad is not None:
+                    self.caught[name] = torch.linalg.vector_norm(p.grad.detach().float())
+
+            return catch
+
+        if "gradients" in self.families:
+            for name, p in named(self.model).items():
+                self.handles.append(p.register_post_accumulate_grad_hook(catches(name)))
+
+    def detach(self) -> None:
+        """Take the hooks off."""
+        for handle in self.handles:
+            handle.remove()
+        self.handles = []
+
+    def _reads(self, site: Site) -> Callable[..., None]:
+        name = plain(site.name)
+
+        def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            if skipped(module):
+                return
+            x, y = first_tensor(args), first_tensor(output)
+            x = first_tensor(kwargs) if x is None else x
+            known = y if y is not None else x
+            if known is None:
+                return
+            call = Call(module, x, y, site.axis(known.dim()))
+            self.dtypes[name] = str(known.dtype).removeprefix("torch.")
+            with torch._C.DisableTorchFunction(), torch.no_grad(), torch.autocast(known.device.type, enabled=False):
+                for signal in site.signals:
+                    try:
+                        self._join((name, signal.name), signal.read(call), signal.numbers)
+                    except Exception as error:
+                        self.failed(f"{signal.name} of {name or 'the model'} could not be read: {error}")
+
+        hook.looks_on = True  # type: ignore[attr-defined]  # so that fused paths stay as they are
+        return hook
+
+    def _overhears(self, name: str, module: nn.Module) -> list[Any]:
+        def take(scores: Tensor) -> None:
+            try:
+                self._join((name, "attention"), attention.read(scores), attention.NUMBERS)
+            except Exception as error:
+                self.failed(f"attention of {name} could not be read: {error}")
+
+        def enter(called: nn.Module, _: Any) -> None:
+            if not skipped(called):
+                self.listeners.append(attention.Listener(take))
+                self.listeners[-1].__enter__()
+
+        def leave(called: nn.Module, _: Any, output: Any) -> None:
+            if self.listeners and not skipped(called):
+                self.listeners.pop().__exit__(None, None, None)
+
+        return [module.register_forward_pre_hook(enter), module.register_forward_hook(leave, always_call=True)]
+
+    def _join(self, key: tuple[str, str], found: Tensor | None, numbers: Mapping[str, str]) -> None:
+        """Take a reading; further calls in one step, of another micro-batch or place, are joined with it."""
+        if found is None:
+            return
+        if key in self.calls:
+            old, _, count = self.calls[key]
+            found = joined(old, found, Ways.of(list(numbers.values()), found.device), count + 1)
+            self.calls[key] = (found, numbers, count + 1)
+        else:
+            self.calls[key] = (found, numbers, 1)
+
+    def gradients(self) -> None:
+        """Read the gradients, unless they were."""
+        if "gradients" in self.families and "gradient" not in self.tensors:
+            for read in parameters.gradients(named(self.model)):
+                self.tensors[read[1]] = read
+
+    def before_step(self) -> None:
+        """Read what is there before the optimizer's step."""
+        self.gradients()
+        if "updates" in self.families:
+            self.updates.keep(named(self.model))
+
+    def row(self, spectra: parameters.Spectra, rates: list[Tensor]) -> Row:
+        """Return all that was read, with what is read after the step."""
+        row, model = Row(), named(self.model)
+        for (where, _), (values, numbers, _) in self.calls.items():
+            row.add([(where, what) for what in numbers], numbers.values(), values)
+        reads = list(self.tensors.values())
+        if self.caught:
+            reads.append((list(self.caught), "gradient", torch.stack(list(self.caught.values()))))
+        if "updates" in self.families:
+            reads += self.updates.read(model)
+        if "spectra" in self.families:
+            reads += spectra.read(model)
+        if rates:
+            reads.append(([f"group {i}" for i in range(len(rates))], "lr", torch.stack([rate.cpu() for rate in rates])))
+        for names, what, values in reads:
+            row.add([(name, what) for name in names], [parameters.WAY] * len(names), values)
+        return row
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was read so far."""
+        return not (self.calls or self.tensors or self.caught)
+
+
+def skipped(module: nn.Module) -> bool:
+    """Whether a call is none of the training: an evaluation, a second forward of checkpointing, a compiler's look."""
+    if torch.compiler.is_compiling() or torch._C._current_graph_task_id() != -1:
+        return True
+    return not (module.training or torch.is_grad_enabled())

@@ -1,0 +1,1 @@
+"""What is read of a model on a sampled step, each signal a file."""

@@ -1,0 +1,56 @@
+"""How large what a layer gives is, how it is spread, and how much of it is always zero."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from normkit.watching.signals.signal import Call, Signal, others, share_of, some, strided, vector
+from normkit.watching.store import BESIDE, LARGEST, LEAST, MEAN
+
+ENTRIES = 2**16  # of which the kurtosis is taken: its error is then a few percent
+TINY = 1e-30
+
+
+def read(call: Call) -> Tensor | None:
+    """Return mean, root mean square, the largest size with its channel and token, kurtosis and the share of dead.
+
+    A dead channel is zero for all samples and places.
+    """
+    if call.y is None or call.y.dim() < 2:
+        return None
+    y = some(call.y)
+    over = others(y, call.axis)
+    power, mean = y.square().mean(), y.mean()
+    peaks = y.abs().amax(over)
+    largest, channel = peaks.max(0)
+    column = y.index_select(call.axis, channel[None]).abs().reshape(len(y), -1)
+    token = column.argmax() % column.shape[1]
+    spread = (power - mean.square()).clamp(min=TINY)
+    kurtosis = (strided(y, ENTRIES) - mean).pow(4).mean() / spread.square()
+    return vector(mean, power.sqrt(), largest, channel, token, kurtosis, share_of(peaks == 0))
+
+
+ACTIVATION = Signal(
+    "activation",
+    {
+        "mean": MEAN,
+        "rms": MEAN,
+        "largest": LARGEST,
+        "channel": BESIDE,
+        "token": BESIDE,
+        "kurtosis": MEAN,
+        "dead": LEAST,
+    },
+    read,
+)
+
+
+def read_inputs(call: Call) -> Tensor | None:
+    """Return the share of channels of the input that are always zero, which tells of functions between modules."""
+    if call.x is None or call.x.dim() < 2:
+        return None
+    x = some(call.x)
+    return share_of(x.abs().amax(others(x, call.axis)) == 0)[None]
+
+
+INPUTS = Signal("inputs", {"dead_inputs": LEAST}, read_inputs)

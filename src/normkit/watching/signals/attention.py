@@ -1,0 +1,117 @@
+"""What attention looks at: the entropy of its rows and its largest score, of whatever calls torch's functions."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from normkit.attention.attention_entropy import attention_entropy
+from normkit.watching.signals.signal import vector
+from normkit.watching.store import BESIDE, LARGEST, LEAST
+
+SAMPLES, QUERIES = 2, 128  # of a batch, and of each sample: a few thousand rows a head tell an entropy
+NUMBERS = {"entropy": LEAST, "entropy_head": BESIDE, "logit": LARGEST, "logit_head": BESIDE}
+SOFTMAXES = (F.softmax, torch.softmax, Tensor.softmax)
+
+
+class Listener(TorchFunctionMode):
+    """While entered, hands what attention computes to ``take``; nothing is changed, kernels run as without it."""
+
+    looks_on = True
+
+    def __init__(self, take: Callable[[Tensor], None]):
+        super().__init__()
+        self.take = take
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if function is F.scaled_dot_product_attention:
+            self._hear(scores, args, kwargs)
+        elif function is F.multi_head_attention_forward:
+            self._hear(scores_of_torchs_module, args, kwargs)
+        elif function in SOFTMAXES and isinstance(args[0], Tensor) and args[0].dim() == 4:
+            self._hear(lambda x, *_, **__: x[:SAMPLES].detach().float(), args, kwargs)
+        return function(*args, **kwargs)
+
+    def _hear(self, make: Callable[..., Tensor | None], args: Any, kwargs: Any) -> None:
+        with torch.no_grad(), torch.autocast(args[0].device.type, enabled=False):
+            found = make(*args, **kwargs)
+            if found is not None:
+                self.take(found)
+
+
+def scores(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    **_: Any,
+) -> Tensor:
+    """Return the scores of some queries, (samples, heads, queries, keys); -inf where a key is not seen."""
+    q, k = query.detach()[:SAMPLES].float(), key.detach()[:SAMPLES].float()
+    if k.shape[1] != q.shape[1]:
+        k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
+    step = -(-q.shape[2] // QUERIES)
+    found = q[:, :, ::step] @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        places = torch.arange(q.shape[2], device=q.device)[::step, None]
+        found = found.masked_fill(torch.arange(k.shape[2], device=q.device) > places, -math.inf)
+    if attn_mask is not None:
+        mask = attn_mask.detach().expand(query.shape[0], q.shape[1], q.shape[2], k.shape[2])[:SAMPLES, :, ::step]
+        found = found.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else found + mask.float()
+    return found
+
+
+def scores_of_torchs_module(*args: Any, **kwargs: Any) -> Tensor | None:
+    """Return the scores of ``nn.MultiheadAttention``, whose inner calls a mode does not see; None where it has its
+    keys of other widths, biases or padding, of which no account is taken here.
+    """
+    given = _MULTIHEAD.bind(*args, **kwargs).arguments
+    weight, heads = given["in_proj_weight"], given["num_heads"]
+    if weight is None or given.get("bias_k") is not None or given.get("key_padding_mask") is not None:
+        return None
+    bias = given["in_proj_bias"]
+    q, k = (
+        F.linear(
+            given[name][:, :SAMPLES].detach().float(), w.detach().float(), None if b is None else b.detach().float()
+        )
+        .unflatten(-1, (heads, -1))
+        .permute(1, 2, 0, 3)
+        for name, w, b in zip(
+            ("query", "key"), weight.chunk(3), (None,) * 3 if bias is None else bias.chunk(3), strict=False
+        )
+    )
+    mask = given.get("attn_mask")
+    if mask is not None:
+        mask = mask.unflatten(0, (-1, heads))[:SAMPLES] if mask.dim() == 3 else mask
+        mask = ~mask if mask.dtype == torch.bool else mask  # here True hides a key
+        return scores(q, k, k, mask)
+    return scores(q, k, k, is_causal=given.get("is_causal", False))
+
+
+_MULTIHEAD = inspect.signature(F.multi_head_attention_forward)
+
+
+def read(scores: Tensor) -> Tensor:
+    """Return the least entropy of a head, as a share of the largest that its rows could have, and the largest score.
+
+    Rows that see one key or none have no entropy to tell of, and are left out.
+    """
+    seen = (scores > -1e4).sum(-1)
+    told = seen > 1
+    entropy = attention_entropy(scores.softmax(-1), reduce=False) / seen.clamp(min=2).log()
+    by_head = torch.where(told, entropy, 0).sum((0, 2)) / told.sum((0, 2)).clamp(min=1)
+    sizes = torch.where(scores > -1e4, scores, 0).abs().amax((0, 2, 3))
+    least, head = by_head.min(0)
+    largest, other = sizes.max(0)
+    return vector(least, head, largest, other)

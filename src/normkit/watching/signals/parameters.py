@@ -1,0 +1,120 @@
+"""What is read of the parameters around a step of the optimizer: sizes, gradients, spectra, and how far a step goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from normkit.watching.store import MEAN
+
+WHOLE = 4096  # entries of a parameter that is compared whole
+SHARE = 256  # of a larger one, one entry in so many is kept over the step: 0.4 % of the memory
+TINY = 1e-30
+WAY = MEAN  # in which readings of them become one
+
+Named = Mapping[str, nn.Parameter]
+Read = tuple[list[str], str, Tensor]  # of which parameters, what, and the numbers
+
+
+def norms(tensors: list[Tensor]) -> Tensor:
+    """Return the length of each tensor, whole where it is spread over processes."""
+    return torch.stack([whole(norm.float()) for norm in torch._foreach_norm(tensors)])
+
+
+def whole(x: Tensor) -> Tensor:
+    """Join what FSDP2 has spread over processes."""
+    return x.full_tensor() if hasattr(x, "full_tensor") else x
+
+
+def gradients(parameters: Named) -> list[Read]:
+    """Return the length of each gradient, and for matrices the cosine between weight and gradient.
+
+    That cosine is 0 of a weight that a norm follows, whose scale then changes nothing.
+    """
+    having = {name: p for name, p in parameters.items() if p.grad is not None and not p.grad.is_sparse}
+    if not having:
+        return []
+    slopes = [p.grad.detach() for p in having.values() if p.grad is not None]
+    lengths = norms(slopes)
+    weights = norms([p.detach() for p in having.values()])
+    along = [
+        (name, whole((p.detach() * slope).sum(dtype=torch.float32)) / (size * length).clamp(min=TINY))
+        for (name, p), slope, size, length in zip(having.items(), slopes, weights, lengths, strict=True)
+        if p.dim() > 1
+    ]
+    found: list[Read] = [(list(having), "gradient", lengths), (list(having), "weight", weights)]
+    if along:
+        found.append(([name for name, _ in along], "radial", torch.stack([value for _, value in along])))
+    return found
+
+
+class Updates:
+    """Compares parameters before and after a step by entries that stand for the whole."""
+
+    def __init__(self) -> None:
+        self.before: dict[str, Tensor] = {}
+
+    def keep(self, parameters: Named) -> None:
+        """Remember before the step."""
+        self.before = {name: entries(p).clone() for name, p in parameters.items() if p.requires_grad}
+
+    def read(self, parameters: Named) -> list[Read]:
+        """Return the length of each step over that of the weight, which is 0 of a weight that nothing moves."""
+        kept = {name: old for name, old in self.before.items() if name in parameters}
+        self.before = {}
+        if not kept:
+            return []
+        now = [entries(parameters[name]) for name in kept]
+        moved = torch._foreach_norm(torch._foreach_sub(now, list(kept.values())))
+        ratio = [m.float() / n.float().clamp(min=TINY) for m, n in zip(moved, torch._foreach_norm(now), strict=True)]
+        return [(list(kept), "update", torch.stack(ratio))]
+
+
+def entries(parameter: Tensor) -> Tensor:
+    """Return a parameter, or evenly chosen entries of a large one, in the order that they lie in memory."""
+    p = parameter.detach()
+    p = p.to_local() if hasattr(p, "to_local") else p
+    if p.numel() <= WHOLE:
+        return p.reshape(-1)
+    step = SHARE | 1
+    if p.is_contiguous() or (p.dim() == 4 and p.is_contiguous(memory_format=torch.channels_last)):
+        return p.as_strided((-(-p.numel() // step),), (step,))
+    return p.reshape(-1)[::step]
+
+
+class Spectra:
+    """Follows the largest singular value of each matrix by power iteration, a step a sample from where it was."""
+
+    FIRST = 4  # steps at the first sample
+
+    def __init__(self) -> None:
+        self.vectors: dict[str, Tensor] = {}
+
+    def read(self, parameters: Named) -> list[Read]:
+        """Return largest singular values, and stable ranks: the sum of all squared ones over the largest's."""
+        found = {name: self._one(name, p.detach()) for name, p in parameters.items() if self._is_matrix(p)}
+        if not found:
+            return []
+        spectral, stable = (torch.stack([pair[i] for pair in found.values()]) for i in (0, 1))
+        return [(list(found), "spectral", spectral), (list(found), "stable_rank", stable)]
+
+    @staticmethod
+    def _is_matrix(p: Tensor) -> bool:
+        return p.dim() > 1 and not hasattr(p, "full_tensor") and min(len(p), p[0].numel()) > 1
+
+    def _one(self, name: str, weight: Tensor) -> tuple[Tensor, Tensor]:
+        matrix = weight.flatten(1).float()
+        v = self.vectors.get(name)
+        times = 1
+        if v is None or v.shape != matrix.shape[1:] or v.device != matrix.device:
+            chance = torch.Generator().manual_seed(0)
+            v, times = torch.randn(matrix.shape[1], generator=chance).to(matrix.device), self.FIRST
+        for _ in range(times):
+            u = matrix @ v
+            v = matrix.mT @ (u / u.norm().clamp(min=TINY))
+            largest = v.norm()
+            v = v / largest.clamp(min=TINY)
+        self.vectors[name] = v
+        return largest, matrix.square().sum() / largest.square().clamp(min=TINY)

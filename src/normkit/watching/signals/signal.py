@@ -1,0 +1,79 @@
+"""What a signal is: some numbers, how two readings of each become one, and the function that takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+MOST = 2**22  # entries looked at of one tensor: of more, a share of its samples
+
+
+class Call(NamedTuple):
+    """One call of a module: its first input and output, and the axis that its channels lie on."""
+
+    module: nn.Module
+    x: Tensor | None
+    y: Tensor | None
+    axis: int
+
+
+@dataclass(frozen=True)
+class Signal:
+    """Numbers that are read of one call of a module.
+
+    numbers: each name, and how two readings become one (:mod:`normkit.watching.store`).
+    read: returns them as a vector on the tensor's own device, or None where there is nothing to read.
+    """
+
+    name: str
+    numbers: Mapping[str, str]
+    read: Callable[[Call], Tensor | None]
+
+
+def first_tensor(value: Any) -> Tensor | None:
+    """Return the first floating tensor of what a module was given or gave, as tuples, mappings and outputs hold it."""
+    if isinstance(value, Tensor):
+        return value if value.is_floating_point() and value.numel() else None
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple | list) else ()
+    return next((found for part in parts if (found := first_tensor(part)) is not None), None)
+
+
+def some(x: Tensor) -> Tensor:
+    """Return a tensor in float32, of a huge one evenly chosen samples."""
+    x = x.detach()
+    share = -(-x.numel() // MOST)
+    if share > 1 and x.dim() > 1:
+        x = x[::share]
+    return x.float()
+
+
+def others(x: Tensor, axis: int) -> list[int]:
+    """Return all axes but one; a vector has one of length one to take it over."""
+    return [at for at in range(x.dim()) if at != axis % x.dim()]
+
+
+def strided(x: Tensor, count: int) -> Tensor:
+    """Return about ``count`` entries of a tensor, evenly spread; an odd stride does not stay on one channel."""
+    flat = x.reshape(-1)
+    return flat[:: (len(flat) // count) | 1]
+
+
+def rows_of(x: Tensor, axis: int, count: int) -> Tensor:
+    """Return at most ``count`` vectors of channels, evenly chosen, (rows, channels)."""
+    rows = x.movedim(axis, -1)
+    rows = rows.reshape(-1, rows.shape[-1])
+    return rows[:: -(-len(rows) // count)]
+
+
+def share_of(found: Tensor) -> Tensor:
+    """Return how many of some truth values are true."""
+    return found.float().mean()
+
+
+def vector(*numbers: Tensor) -> Tensor:
+    """Join numbers of any type."""
+    return torch.stack([number.float() for number in numbers])

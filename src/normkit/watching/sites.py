@@ -1,0 +1,134 @@
+"""The places of a model that are watched: blocks, layers, norms, functions, attention."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+from normkit.norm import Norm
+from normkit.watching.signals.activation import ACTIVATION, INPUTS
+from normkit.watching.signals.norm import NORM, RUNNING
+from normkit.watching.signals.signal import Signal
+from normkit.watching.signals.squash import SQUASH, function_of
+from normkit.watching.signals.stream import STREAM
+
+LISTS = (nn.ModuleList, nn.Sequential)
+NORM_NAME = re.compile(r"norm(?!al_)|^(DyT|Derf|DynamicTanh|DynamicErf)$", re.IGNORECASE)
+ATTENTION_NAME = re.compile(r"attention|attn", re.IGNORECASE)
+FUNCTION_NAME = re.compile(r"(re|ge|si|e|se|ce)lu|activation|sigmoid|tanh|swish|mish|softsign", re.IGNORECASE)
+
+BLOCK, LAYER, NORMED, FUNCTION = "block", "layer", "norm", "function"
+
+
+class Site(NamedTuple):
+    """A module that is watched: its name, what it is, what is read of it, and the axis of its channels."""
+
+    name: str
+    module: nn.Module
+    what: str
+    signals: tuple[Signal, ...]
+
+    def axis(self, dims: int) -> int:
+        """The axis of the channels of a tensor of so many axes."""
+        module = self.module
+        if isinstance(module, _ConvNd | _BatchNorm | _InstanceNorm | nn.GroupNorm):
+            return 1
+        if getattr(module, "channels_last", None) is False or type(module).__name__.endswith("2d"):
+            return 1
+        last = isinstance(module, nn.Linear | nn.LayerNorm | nn.RMSNorm | nn.Embedding) or dims != 4
+        return -1 if last or self.what == LAYER else 1
+
+
+def blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Return the model's layers in order of depth: what its lists hold, else its modules with a weight matrix.
+
+    A list of lists is a list of stages: a ResNet gives its blocks. Lists inside a block are a part of it.
+
+    >>> [name for name, _ in blocks(nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3)))]
+    ['0', '2']
+    """
+    found = list(_listed("", model))
+    if len(found) > 1:
+        return found
+    return [(name, m) for name, m in model.named_modules() if has_matrix(m)]
+
+
+def _listed(prefix: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    children = [(f"{prefix}.{name}" if prefix else name, child) for name, child in module.named_children()]
+    made_of_parts = [list(child.children()) and not isinstance(child, LISTS) for _, child in children]
+    if isinstance(module, LISTS) and children and all(made_of_parts):
+        yield from children
+    else:
+        for name, child in children:
+            yield from _listed(name, child)
+
+
+def has_matrix(module: nn.Module) -> bool:
+    """Whether a module has a weight matrix of its own."""
+    return any(p.dim() > 1 for p in module.parameters(recurse=False))
+
+
+def is_norm(module: nn.Module) -> bool:
+    """Whether a module is a norm, or what stands for one: by its class, or the class's name where it has no parts."""
+    return isinstance(module, Norm) or (not any(module.children()) and bool(NORM_NAME.search(type(module).__name__)))
+
+
+def is_function(module: nn.Module) -> bool:
+    """Whether a module is an activation function."""
+    simple = not any(module.children()) and next(module.parameters(recurse=False), None) is None
+    return simple and bool(FUNCTION_NAME.search(type(module).__name__))
+
+
+def sites(model: nn.Module) -> list[Site]:
+    """Return the watched modules of a model in the order of their names; what is compiled is left out."""
+    hidden = set(compiled(model))
+    tops = {id(module) for _, module in blocks(model)}
+    found = []
+    for name, module in model.named_modules():
+        if module in hidden:
+            continue
+        block = id(module) in tops
+        what = NORMED if is_norm(module) else LAYER if has_matrix(module) else FUNCTION if is_function(module) else ""
+        if block or what:
+            found.append(Site(name, module, BLOCK if block else what, _signals(module, block, what)))
+    return found
+
+
+def _signals(module: nn.Module, block: bool, what: str) -> tuple[Signal, ...]:
+    found = [ACTIVATION]
+    found += [STREAM] * block
+    found += [INPUTS] * (what == LAYER and not isinstance(module, nn.Embedding))
+    found += [NORM] * (what == NORMED)
+    found += [RUNNING] * (what == NORMED and hasattr(module, "running_var"))
+    found += [SQUASH] * (function_of(module) is not None)
+    return tuple(found)
+
+
+def attentions(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Return the innermost modules that are called attention, else the blocks."""
+    hidden = set(compiled(model))
+    named = [(name, m) for name, m in model.named_modules() if _attends(m) and not any(_attends(p) for p in _parts(m))]
+    return [(name, m) for name, m in named or blocks(model) if m not in hidden]
+
+
+def _attends(module: nn.Module) -> bool:
+    return bool(ATTENTION_NAME.search(type(module).__name__)) and not isinstance(module, LISTS)
+
+
+def _parts(module: nn.Module) -> Iterator[nn.Module]:
+    parts = module.modules()
+    next(parts)
+    return parts
+
+
+def compiled(model: nn.Module) -> Iterator[nn.Module]:
+    """Return the modules that run inside of torch.compile, where hooks are not heard."""
+    for module in model.modules():
+        if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
+            yield from module.modules()

@@ -1,0 +1,202 @@
+"""The course of a watched training: which steps are sampled, and where the samples go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from normkit import check
+from normkit.watching import facts, writers
+from normkit.watching.history import History, Seen
+from normkit.watching.sample import FAMILIES, Row, Sample, skipped
+from normkit.watching.signals.parameters import Spectra
+from normkit.watching.sites import compiled
+from normkit.watching.store import Store
+
+NOTES = 50  # told at most
+COMPILED = (
+    "what happens inside of torch.compile is not seen; gradients, updates and spectra are. "
+    "'normkit inspect' looks at the model as it was before it was compiled"
+)
+
+
+class Watch(Seen):
+    """Looks at a model on every n-th step of its training; :func:`watch` makes one."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer | Sequence[Optimizer] | None = None,
+        *,
+        every: int = 20,
+        signals: Iterable[str] = FAMILIES,
+        to: Any = None,
+        keep: int = 256,
+        start: int = 0,
+    ):
+        self.model, self.every = model, check.size("watch", "every", every)
+        self.optimizers = facts.optimizers("watch", model, optimizer)
+        self.families = [check.choice("watch", "signals", name, FAMILIES) for name in signals]
+        self.store = Store(check.size("watch", "keep", keep, 8))
+        self.step = check.size("watch", "start", start, 0)
+        self.facts = facts.of(model, self.optimizers, every)
+        self.notes: list[str] = []
+        self.writers = writers.writers_of(to)
+        self.spectra = Spectra()
+        self.sample: Sample | None = None
+        self.pending: tuple[int, Row] | None = None
+        self.handles: list[Any] = []
+
+    def __enter__(self) -> Watch:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> Watch:
+        """Begin to watch; :meth:`stop` ends it, as leaving a ``with`` does."""
+        if self.handles:
+            return self
+        if any(True for _ in compiled(self.model)):
+            self.note(COMPILED)
+        if self.optimizers:
+            first, last = self.optimizers[0], self.optimizers[-1]
+            self.handles = [
+                first.register_step_pre_hook(lambda *_: self._safely(self._before_step)),
+                last.register_step_post_hook(lambda *_: self._safely(self._after_step)),
+            ]
+            self._safely(self._arm, self.step + 1)
+        else:
+            self.handles = [self.model.register_forward_pre_hook(lambda m, _: self._safely(self._called, m))]
+        return self
+
+    def stop(self) -> None:
+        """Take all hooks off. What was seen stays, also of a training that was broken off."""
+        for handle in self.handles:
+            handle.remove()
+        self.handles = []
+        if self.sample is not None:
+            self.sample.detach()
+            if not self.optimizers and not self.sample.empty:
+                self._safely(self._close_sample)
+        self.sample = None
+        self._safely(self._flush)
+        for writer in self.writers:
+            self._safely(writer.close, self)
+
+    def gradients(self) -> None:
+        """Read the gradients now, as before they are clipped; else they are read at the optimizer's step."""
+        if self.sample is not None:
+            self._safely(self.sample.gradients)
+
+    def note(self, text: str) -> None:
+        """Remember what could not be seen, once."""
+        if text not in self.notes and len(self.notes) < NOTES:
+            self.notes.append(text)
+
+    def history(self) -> History:
+        """Return what was seen so far; here the device is waited for."""
+        self._safely(self._flush)
+        return History(self.store, self.facts, self.notes)
+
+    def _safely(self, act: Callable[..., Any], *given: Any) -> None:
+        """Do something for the watch's own sake: what goes wrong is noted, and the training goes on."""
+        try:
+            with torch.no_grad():
+                act(*given)
+        except Exception as error:
+            self.note(f"at step {self.step}: {type(error).__name__}: {error}")
+
+    def _before_step(self) -> None:
+        if self.sample is not None:
+            self.sample.before_step()
+
+    def _after_step(self) -> None:
+        self.step += 1
+        if self.sample is not None:
+            self._close_sample()
+        self._arm(self.step + 1)
+
+    def _called(self, module: nn.Module) -> None:
+        """Without an optimizer each call of the model in training is a step, which ends the one before."""
+        if skipped(module):
+            return
+        if self.sample is not None:
+            self._close_sample()
+        self.step += 1
+        self._arm(self.step)
+        if self.sample is not None:
+            self.sample.catch_gradients()
+
+    def _arm(self, step: int) -> None:
+        """Put hooks on where a step is due: the first one, and every n-th."""
+        if step == 1 or step % self.every == 0:
+            self.sample = Sample(self.model, self.families, self.note)
+
+    def _close_sample(self) -> None:
+        """Make a row of the sampled step. The one before it, long worked out, is brought to the CPU."""
+        sample, self.sample = self.sample, None
+        if sample is not None:
+            sample.detach()
+            self._flush()
+            self.facts["dtypes"] = {**self.facts.get("dtypes", {}), **sample.dtypes}
+            self.pending = self.step, sample.row(self.spectra, facts.rates(self.optimizers))
+
+    def _flush(self) -> None:
+        pending, self.pending = self.pending, None
+        if pending is None:
+            return
+        step, row = pending
+        values = row.values()
+        self.store.add(step, row.columns, row.words, values)
+        for writer in list(self.writers):
+            try:
+                writer.write(self, step, row, values)
+            except Exception as error:
+                self.writers.remove(writer)
+                self.note(f"from step {step} on nothing is written by {writer}: {error}")
+
+
+def watch(
+    model: nn.Module,
+    optimizer: Optimizer | Sequence[Optimizer] | None = None,
+    *,
+    every: int = 20,
+    signals: Iterable[str] = FAMILIES,
+    to: Any = None,
+    keep: int = 256,
+    start: int = 0,
+) -> Watch:
+    """Watch a training: what is read of the model on every n-th step, and what goes wrong in it.
+
+    For whoever wonders why a run is unstable, slow or dead. Losses are the same to the last bit with and without it.
+
+    >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    >>> with watch(model, optimizer, every=2) as seen:
+    ...     for _ in range(4):
+    ...         model(torch.ones(3, 4)).sum().backward()
+    ...         optimizer.step()
+    >>> seen.history().steps
+    [1, 2, 4]
+    >>> seen.history().names("rms")
+    ['0', '1', '2']
+
+    Args:
+        model: as it is trained; within DDP or Accelerate the model itself or what wraps it.
+        optimizer: whose steps are counted, or several, of which the last ends a step. Without one each call of the
+            model in training counts as a step, and updates are not seen.
+        every: how often a step is looked at; the first one is as well.
+        signals: of ``activations``, ``attention``, ``gradients``, ``updates``, ``spectra``.
+        to: where samples also go while it runs: a path, which gets a line of JSON each, or a writer of
+            :mod:`normkit.watching.writers`, or several.
+        keep: how many samples are held; older ones are joined two by two.
+        start: how many steps were done before, where a training goes on.
+
+    Returns an object to enter, ``seen``: ``seen.diagnosis()``, ``seen.plot()``, ``seen.history()``, ``seen.save()``.
+    """
+    return Watch(model, optimizer, every=every, signals=signals, to=to, keep=keep, start=start)

@@ -1,0 +1,525 @@
+"""The watch: its numbers are those that one would take by hand, and a training does not notice it."""
+
+import contextlib
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch._dynamo.testing import CompileCounter
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+from trainings import decoder, language, mlp, pictures, points, train
+
+import normkit as nk
+from normkit.optional import library
+from normkit.watching import load
+from normkit.watching.signals.parameters import Spectra, entries
+from normkit.watching.sites import blocks
+from normkit.watching.store import BESIDE, LARGEST, MEAN, Store
+
+close = torch.testing.assert_close
+
+
+def last(seen, where, what):
+    return float(seen.history().series(where, what)[-1])
+
+
+class Block(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.map = nn.Linear(width, width)
+
+    def forward(self, x):
+        return x + torch.relu(self.map(x))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList(Block() for _ in range(3))
+        self.output = nn.Linear(8, 2)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.output(x)
+
+
+def test_numbers_are_those_taken_by_hand():
+    model, (x, y) = Net(), points(0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with nk.watch(model, optimizer, every=1) as seen:
+        F.cross_entropy(model(x), y).backward()
+        slope = model.layers[1].map.weight.grad.clone()
+        before = {name: p.detach().clone() for name, p in model.named_parameters()}
+        optimizer.step()
+    for layer in range(3):
+        with torch.no_grad():
+            linear = F.linear(x, before[f"layers.{layer}.map.weight"], before[f"layers.{layer}.map.bias"])
+            out = x + linear.relu()
+        place = f"layers.{layer}"
+        for where, value in ((f"{place}.map", linear), (place, out)):
+            assert last(seen, where, "mean") == pytest.approx(value.mean().item(), rel=1e-4)
+            assert last(seen, where, "rms") == pytest.approx(value.square().mean().sqrt().item(), rel=1e-5)
+            assert last(seen, where, "largest") == pytest.approx(value.abs().max().item())
+            assert last(seen, where, "channel") == value.abs().amax(0).argmax()
+            assert last(seen, where, "token") == 0
+            spread = value - value.mean()
+            kurtosis = spread.pow(4).mean() / spread.square().mean() ** 2
+            assert last(seen, where, "kurtosis") == pytest.approx(kurtosis.item(), rel=1e-4)
+        assert last(seen, place, "input_rms") == pytest.approx(x.square().mean().sqrt().item(), rel=1e-5)
+        assert last(seen, place, "cosine") == pytest.approx(F.cosine_similarity(x.ravel(), out.ravel(), 0).item(), 1e-5)
+        x = out
+    name = "layers.1.map.weight"
+    now, old = model.get_parameter(name).detach(), before[name]
+    assert last(seen, name, "gradient") == pytest.approx(slope.norm().item(), rel=1e-5)
+    assert last(seen, name, "weight") == pytest.approx(old.norm().item(), rel=1e-5)
+    assert last(seen, name, "radial") == pytest.approx(F.cosine_similarity(slope.ravel(), old.ravel(), 0).item(), 1e-4)
+    assert last(seen, name, "update") == pytest.approx(((now - old).norm() / now.norm()).item(), rel=1e-5)
+    assert last(seen, "group 0", "lr") == pytest.approx(0.1)
+    assert seen.history().facts["blocks"] == ["layers.0", "layers.1", "layers.2"]
+
+
+def test_spectra_converge_to_singular_values():
+    torch.manual_seed(0)
+    matrix, spectra = nn.Parameter(torch.randn(40, 12)), Spectra()
+    for _ in range(30):
+        (_, _, largest), (_, _, rank) = spectra.read({"w": matrix})
+    values = torch.linalg.svdvals(matrix.detach())
+    close(largest[0], values[0], rtol=1e-3, atol=0)
+    close(rank[0], values.square().sum() / values[0] ** 2, rtol=2e-3, atol=0)
+
+
+def test_tokens_of_a_sample_are_compared():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList([Block(4), Block(4)])
+
+        def forward(self, x):
+            return self.layers[1](self.layers[0](x) * 0 + torch.ones(4))
+
+    model = Two()
+    with nk.watch(model, torch.optim.SGD(model.parameters(), lr=0.1)) as seen:
+        model(torch.randn(2, 6, 4)).sum().backward()
+        seen.optimizers[0].step()
+    assert last(seen, "layers.1", "alike") == pytest.approx(1)
+    assert last(seen, "layers.1", "rank") == pytest.approx(1)
+    assert last(seen, "layers.0", "alike") < 0.9
+
+
+@pytest.mark.parametrize("kind", ["module", "core", "sdpa"])
+def test_attention_is_heard_whoever_computes_it(kind):
+    torch.manual_seed(0)
+
+    class Plain(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attn = Attn()
+
+        def forward(self, x):
+            return self.attn(x)
+
+    class Attn(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.map = nn.Linear(8, 24)
+
+        def forward(self, x):
+            q, k, v = self.map(x).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+            if kind == "sdpa":
+                return F.scaled_dot_product_attention(q, k, v)
+            return F.softmax(q @ k.mT / 2, -1) @ v
+
+    x = torch.randn(2, 5, 8)
+    if kind == "module":
+        model = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0)
+        attention = model.self_attn
+        q, k, _ = F.linear(x, attention.in_proj_weight, attention.in_proj_bias).unflatten(-1, (3, 2, 4)).unbind(2)
+        name, q, k = "self_attn", q.transpose(1, 2), k.transpose(1, 2)
+    else:
+        model, name = Plain(), "attn"
+        q, k, _ = model.attn.map(x).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+    scores = (q @ k.mT / 2).detach()
+    weights = scores.softmax(-1)
+    entropy = -(weights * weights.log()).sum(-1).mean((0, 2)) / np.log(5)
+    with nk.watch(model, torch.optim.SGD(model.parameters(), lr=0.1)) as seen:
+        model(x).sum().backward()
+        seen.optimizers[0].step()
+    assert seen.notes == []
+    assert last(seen, name, "entropy") == pytest.approx(entropy.min().item(), rel=1e-4)
+    assert last(seen, name, "entropy_head") == entropy.argmin()
+    if kind != "core":
+        assert last(seen, name, "logit") == pytest.approx(scores.abs().max().item(), rel=1e-4)
+
+
+def test_a_causal_row_is_compared_with_the_keys_that_it_sees():
+    model = decoder()
+    for layer in model.layers:
+        layer.attention.query.weight.data.zero_()
+    _, seen = train(model, language, steps=1, lr=0.0)
+    assert last(seen, "layers.0.attention", "entropy") == pytest.approx(1, abs=1e-5)
+
+
+MODELS = {
+    "decoder": lambda: (decoder(norm="rmsnorm", query_key_norm="head"), language),
+    "own": lambda: (Net(), points),
+    "batchnorm": lambda: (library("timm").create_model("test_resnet", in_chans=1, num_classes=4), pictures_of_timm),
+}
+
+
+def pictures_of_timm(step):
+    x, y = pictures(step, batch=4, size=32)
+    return x, y
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_losses_are_the_same_to_the_last_bit(name):
+    def run(watched):
+        torch.manual_seed(0)
+        model, batches = MODELS[name]()
+        losses, seen = train(model.train(), batches, steps=6, every=2, watched=watched)
+        state = {key: value.clone() for key, value in model.state_dict().items()}
+        return losses, state, torch.get_rng_state(), seen, model
+
+    plain, watched = run(False), run(True)
+    assert plain[0] == watched[0]
+    assert all(torch.equal(value, watched[1][key]) for key, value in plain[1].items())
+    assert torch.equal(plain[2], watched[2])
+    assert watched[3].history().steps == [1, 2, 4, 6]
+    assert watched[3].notes == []
+    for module in watched[4].modules():
+        assert not module._forward_hooks
+        assert not module._forward_pre_hooks
+
+
+def test_without_an_optimizer_calls_are_steps():
+    model = Net()
+    with nk.watch(model, every=2) as seen:
+        for step in range(5):
+            x, y = points(step)
+            F.cross_entropy(model(x), y).backward()
+            slope = model.output.weight.grad.norm().item()
+            model.eval()
+            with torch.no_grad():
+                model(x)
+            model.train()
+    assert seen.history().steps == [1, 2, 4]
+    assert 0 < last(seen, "output.weight", "gradient") < slope, "they add up over the steps here"
+
+
+def test_micro_batches_are_one_sample_and_evaluations_none():
+    def seen_of(batches):
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with nk.watch(model, optimizer) as seen:
+            for x, y in batches:
+                (F.cross_entropy(model(x), y) / len(batches)).backward()
+            model.eval()
+            with torch.no_grad():
+                model(1e6 * x)
+            model.train()
+            optimizer.step()
+        return seen
+
+    x, y = points(0)
+    whole, parts = seen_of([(x, y)]), seen_of([(x[:32], y[:32]), (x[32:], y[32:])])
+    for where, what in (("layers.1", "mean"), ("layers.1", "largest"), ("layers.0.map.weight", "gradient")):
+        assert last(parts, where, what) == pytest.approx(last(whole, where, what), rel=1e-4)
+    channel = last(whole, "layers.1", "channel")
+    assert last(parts, "layers.1", "channel") == channel, "it goes with the largest value"
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_activation_checkpointing_is_read_once(reentrant):
+    class Checked(Net):
+        def forward(self, x):
+            for layer in self.layers:
+                x = checkpoint(layer, x, use_reentrant=reentrant)
+            return self.output(x)
+
+    def run(made):
+        def given(step):
+            x, y = points(step)
+            return x.requires_grad_(), y
+
+        return train(made, given, steps=3, every=1)
+
+    (plain, seen), (checked, other) = run(Net()), run(Checked())
+    assert plain == checked
+    assert seen.history().columns == other.history().columns
+    close(seen.history().table, other.history().table)
+
+
+def test_a_module_called_several_times_is_read_as_one():
+    class Shared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+            self.output = nn.Linear(8, 2)
+
+        def forward(self, x):
+            return self.output(self.layer(10 * self.layer(x)))
+
+    torch.manual_seed(0)
+    model, (x, y) = Shared(), points(0)
+    one = model.layer(x)
+    two = model.layer(10 * one)
+    with nk.watch(model, torch.optim.SGD(model.parameters(), lr=0.1)) as seen:
+        F.cross_entropy(model(x), y).backward()
+        seen.optimizers[0].step()
+    rms = [part.detach().square().mean().sqrt().item() for part in (one, two)]
+    assert last(seen, "layer", "rms") == pytest.approx(sum(rms) / 2, rel=1e-5)
+    assert last(seen, "layer", "largest") == pytest.approx(two.abs().max().item())
+
+
+def test_mixed_precision_is_read_in_float32():
+    model = decoder()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    losses = []
+    for watched in (False, True):
+        model = decoder()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        with nk.watch(model, optimizer, every=2) if watched else contextlib.nullcontext() as seen:
+            for step in range(4):
+                x, y = language(step)
+                with torch.autocast("cpu", dtype=torch.bfloat16):
+                    loss = F.cross_entropy(model(x).flatten(0, -2), y.flatten())
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                losses.append(loss.item())
+    assert losses[:4] == losses[4:]
+    assert seen.notes == []
+    assert seen.history().facts["dtypes"]["layers.0.feedforward.up"] == "bfloat16"
+
+
+def test_a_step_that_a_scaler_skips_spoils_nothing():
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    with nk.watch(model, optimizer, every=1) as seen:
+        for step in range(3):
+            x, y = points(step)
+            loss = F.cross_entropy(model(x), y) * (float("inf") if step == 1 else 1)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    assert seen.history().steps == [1, 2], "steps of the optimizer"
+    assert np.isfinite(seen.history().series("output.weight", "gradient")).all()
+
+
+def test_inside_of_compile_nothing_is_seen_and_that_is_said():
+    torch._dynamo.reset()
+    model = Net()
+    compiled = torch.compile(model, backend="eager")
+    _, seen = train(compiled, points, steps=4, every=2)
+    assert "torch.compile" in seen.notes[0]
+    assert seen.history().names("rms") == []
+    assert seen.history().names("update")[0] == "layers.0.map.weight"
+    assert "Not seen: what happens inside of torch.compile" in str(seen.diagnosis())
+
+
+def test_a_model_compiled_while_it_is_watched_settles_after_the_first_samples():
+    torch._dynamo.reset()
+    model, counter, frames = Net(), CompileCounter(), []
+    compiled = torch.compile(model, backend=counter)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with nk.watch(model, optimizer, every=2) as seen:
+        for step in range(8):
+            x, y = points(step)
+            F.cross_entropy(compiled(x), y).backward()
+            optimizer.step()
+            frames.append(counter.frame_count)
+    assert len(set(frames[2:])) == 1
+    assert seen.history().steps == [1, 2, 4, 6, 8]
+
+
+def test_what_was_seen_stays_when_a_training_is_broken_off():
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    seen = nk.watch(model, optimizer, every=1)
+
+    def broken():
+        with seen:
+            for step in range(3):
+                x, y = points(step)
+                F.cross_entropy(model(x), y).backward()
+                if step == 2:
+                    raise KeyboardInterrupt
+                optimizer.step()
+
+    with pytest.raises(KeyboardInterrupt):
+        broken()
+    assert seen.history().steps == [1, 2]
+    assert not any(module._forward_hooks for module in model.modules())
+    assert not optimizer._optimizer_step_post_hooks
+
+
+def test_an_error_inside_attention_leaves_no_mode_behind():
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.map = nn.Linear(8, 8)
+
+        def forward(self, x):
+            raise RuntimeError("of the model's own")
+
+    model = nn.Sequential(Attention())
+    with nk.watch(model, torch.optim.SGD(model.parameters(), lr=0.1)), pytest.raises(RuntimeError, match="own"):
+        model(torch.ones(2, 8))
+    assert torch._C._len_torch_function_stack() == 0
+
+
+def test_two_watches_see_the_same():
+    model = decoder()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with nk.watch(model, optimizer, every=1) as one, nk.watch(model, optimizer, every=2) as two:
+        for step in range(2):
+            x, y = language(step)
+            F.cross_entropy(model(x).flatten(0, -2), y.flatten()).backward()
+            optimizer.step()
+    assert (one.history().steps, two.history().steps) == ([1, 2], [1, 2])
+    close(one.history().table, two.history().table)
+
+
+def test_a_module_that_is_replaced_is_seen_from_then_on():
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    with nk.watch(model, optimizer, every=1) as seen:
+        for step in range(3):
+            if step == 1:
+                model.layers[1] = nn.Sequential(Block())
+            F.cross_entropy(model(points(0)[0]), points(0)[1]).backward()
+            optimizer.step()
+    found = seen.history().series("layers.1.0.map", "rms")
+    assert np.isnan(found[0])
+    assert np.isfinite(found[1:]).sum() >= 1
+    assert not np.isnan(seen.history().series("layers.2.map", "rms")).any()
+
+
+def test_what_cannot_be_read_is_a_note(monkeypatch):
+    class Odd(nn.Linear):
+        def forward(self, x):
+            return super().forward(x).to(torch.complex64).real
+
+    from normkit.watching.signals import activation
+
+    monkeypatch.setattr(activation, "strided", lambda *_: 1 / 0)
+    losses, seen = train(nn.Sequential(Odd(8, 2)), points, steps=3, every=1)
+    assert seen.notes == ["activation of 0 could not be read: division by zero"]
+    assert len(losses) == 3
+    assert "Not seen: activation of 0" in str(seen.diagnosis())
+
+
+@pytest.mark.parametrize("given", ["no parameters", "other parameters", "no model", "no optimizer", "every", "signal"])
+def test_what_is_handed_in_is_checked(given):
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    refused = {
+        "no parameters": (lambda: nk.watch(nn.ReLU()), ValueError, "model ReLU has no parameters"),
+        "other parameters": (lambda: nk.watch(Net(), optimizer), ValueError, "SGD holds none of the parameters of Net"),
+        "no model": (lambda: nk.watch(3), TypeError, "model must be a torch.nn.Module, not int"),
+        "no optimizer": (lambda: nk.watch(model, 3), TypeError, "optimizer must be a torch.optim.Optimizer, not int"),
+        "every": (lambda: nk.watch(model, optimizer, every=0), ValueError, "every must be at least 1, not 0"),
+        "signal": (lambda: nk.watch(model, signals=["loss"]), ValueError, "signals must be one of"),
+    }
+    make, kind, message = refused[given]
+    with pytest.raises(kind, match=message):
+        make()
+
+
+def test_a_run_of_any_length_takes_no_more_room():
+    store = Store(keep=16)
+    peak = 700
+    for step in range(1, 2001):
+        values = torch.tensor([float(step), 9.0 if step == peak else 1.0, float(step)])
+        store.add(step, [("a", "rms"), ("a", "largest"), ("a", "channel")], [MEAN, LARGEST, BESIDE], values)
+    table = store.table()
+    assert len(store.steps) <= 16
+    assert store.steps[0] == 1
+    assert store.steps[-4:] == [1997, 1998, 1999, 2000]
+    assert store.steps == sorted(store.steps)
+    [row] = table[table[:, 1] == 9]
+    assert row[2] == peak, "the channel goes with its value"
+
+
+def test_numbers_survive_a_file(tmp_path):
+    path = tmp_path / "watch.jsonl"
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with nk.watch(model, optimizer, every=1, to=path) as seen:
+        for step in range(4):
+            x, y = points(step)
+            F.cross_entropy(model(x) * (float("nan") if step == 3 else 1), y).backward()
+            optimizer.step()
+            if step == 2:
+                assert load(path).steps == [1, 2], "what was written so far can be read"
+    history = seen.history()
+    other = load(path)
+    for read in (other, load(seen.save(tmp_path / "again.jsonl"))):
+        assert read.steps == history.steps
+        assert read.columns == history.columns
+        close(read.table, history.table, rtol=1e-5, atol=0, equal_nan=True)
+        assert str(read.diagnosis()) == str(seen.diagnosis())
+    assert all(json.loads(line, parse_constant=pytest.fail) for line in path.read_text().splitlines())
+    assert json.loads(json.dumps(seen.to_dict()))["steps"] == [1, 2, 3, 4]
+    with path.open("a") as file:
+        file.write('{"event": "sample", "step"')
+    assert load(path).steps == [1, 2, 3, 4]
+    with pytest.raises(ValueError, match="was not written by a watch"):
+        load(__file__)
+
+
+def test_a_file_stays_bounded(tmp_path):
+    path = tmp_path / "watch.jsonl"
+    model = nn.Sequential(nn.Linear(1, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    with nk.watch(model, optimizer, every=1, to=path, keep=8) as seen:
+        for _ in range(60):
+            model(torch.ones(1, 1)).sum().backward()
+            optimizer.step()
+    assert len(path.read_text().splitlines()) < 30
+    assert load(path).steps[0] == 1
+    assert load(path).steps[-3:] == seen.history().steps[-3:] == [58, 59, 60]
+
+
+def test_a_disk_that_is_full_ends_the_file_and_not_the_training():
+    losses = []
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with nk.watch(model, optimizer, every=1, to="/dev/full/watch.jsonl") as seen:
+        for step in range(3):
+            x, y = points(step)
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    assert len(losses) == 3
+    assert seen.history().steps == [1, 2, 3]
+    assert "nothing is written by /dev/full/watch.jsonl" in seen.notes[0]
+
+
+def test_entries_of_a_large_parameter_stand_for_it():
+    torch.manual_seed(0)
+    old = torch.randn(600, 500)
+    new = old + 0.01 * torch.randn(600, 500)
+    for view in (lambda x: x, lambda x: x.T):
+        some, before = entries(view(new)), entries(view(old))
+        assert len(some) < old.numel() / 250
+        assert ((some - before).norm() / some.norm()).item() == pytest.approx(0.01, rel=0.1)
+
+
+def test_blocks_of_known_models():
+    assert [name for name, _ in blocks(library("timm").create_model("resnet18"))][:3] == [
+        "layer1.0",
+        "layer1.1",
+        "layer2.0",
+    ]
+    vit = library("timm").create_model("vit_tiny_patch16_224", img_size=32)
+    assert [name for name, _ in blocks(vit)] == [f"blocks.{i}" for i in range(12)]
+    assert [name for name, _ in blocks(mlp())] == ["0", "2", "4", "6"]

@@ -1,0 +1,403 @@
+"""Each rule finds the illness that it is for, in a training that has it, and what it names helps there."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from trainings import decoder, language, mlp, pictures, points, train
+
+import normkit as nk
+from normkit.surgery.batch_statistics import recalibrate
+
+SGD = torch.optim.SGD
+
+
+def momentum(parameters, lr):
+    return SGD(parameters, lr=lr, momentum=0.9)
+
+
+def found(seen, rule):
+    """The one finding of a rule, which tells where, and what it leads to."""
+    [finding] = seen.diagnosis().of(rule)
+    assert finding.where
+    assert finding.evidence.endswith(".")
+    assert finding.leads
+    return finding
+
+
+def absent(seen, rule):
+    return not seen.diagnosis().of(rule)
+
+
+def names(finding):
+    return [remedy.name for remedy in finding.remedies]
+
+
+def late(losses):
+    return sum(losses[-5:]) / 5
+
+
+def evaluated(model, batches, steps=range(1000, 1010)):
+    model.eval()
+    with torch.no_grad():
+        return sum(F.cross_entropy(model(x), y).item() for x, y in map(batches, steps)) / len(steps)
+
+
+def test_not_a_number_is_told_where_it_first_appears():
+    class Root(nn.Module):
+        def forward(self, x):
+            return (x - 2).sqrt()
+
+    model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), Root(), nn.Linear(8, 2))
+    _, seen = train(model, points, steps=10)
+    finding = found(seen, "not-a-number")
+    assert finding.where == ("3",), "the root itself is no layer; what it feeds is"
+    assert finding.since == 1
+    assert seen.diagnosis()[0] == finding
+
+
+def test_infinity_that_comes_later_is_told_with_its_step():
+    def burst(step):
+        x, y = points(step)
+        return x * (1e38 if step >= 12 else 1), y
+
+    _, seen = train(mlp(), burst, steps=20, every=2)
+    finding = found(seen, "not-a-number")
+    assert (finding.where, finding.since) == (("0",), 14)
+    assert "at step 12 all was finite" in finding.evidence
+
+
+def test_residual_growth():
+    def heavy(norm, placement):
+        model = decoder(depth=5, norm=norm, placement=placement)
+        for layer in model.layers:
+            layer.feedforward.up.weight.data *= 3
+            layer.feedforward.down.weight.data *= 3
+        return model
+
+    ill, seen = train(heavy(lambda dim: nn.Identity(), "pre-norm"), language, steps=10)
+    finding = found(seen, "residual-growth")
+    assert finding.where == ("layers.4",)
+    for name in names(finding):
+        well, helped = train(heavy("layernorm", name), language, steps=10)
+        assert absent(helped, "residual-growth")
+        assert late(well) < late(ill)
+
+
+def test_vanishing_gradients():
+    def deep(**options):
+        return mlp(8, gain=options.pop("gain", 1.0), **options)
+
+    ill, seen = train(deep(function=nn.Sigmoid), points, make=SGD, lr=0.1, steps=20)
+    finding = found(seen, "vanishing-gradient")
+    assert finding.where == ("0",)
+    assert names(finding) == ["batchnorm", "a function that does not shrink"]
+    for model in (deep(function=nn.Sigmoid, norm="batchnorm"), deep(gain=math.sqrt(2))):
+        well, helped = train(model, points, make=SGD, lr=0.1, steps=20)
+        assert absent(helped, "vanishing-gradient")
+    assert late(well) < late(ill)
+
+
+def test_gradient_spikes():
+    def outliers(step):
+        x, y = points(step)
+        return x * (300 if step % 10 == 9 else 1), y
+
+    def usual(losses):
+        return sum(loss for step, loss in enumerate(losses) if step % 10 != 9)
+
+    for make, rate, better in ((torch.optim.Adam, 0.02, nk.StableSPAM), (SGD, 0.05, nk.AGC)):
+        ill, seen = train(mlp(), outliers, make=make, lr=rate, every=1, steps=40)
+        finding = found(seen, "gradient-spikes")
+        assert "of 35 samples" in finding.evidence
+        assert names(finding) == ["stable-spam", "agc"]
+        well, _ = train(mlp(), outliers, make=better, lr=rate, watched=False, steps=40)
+        assert usual(well) < usual(ill)
+
+
+def test_dead_units():
+    def killed(norm=None):
+        model = mlp(norm=norm)
+        for part in model[:-1]:
+            if isinstance(part, nn.Linear):
+                part.bias.data -= 8
+        return model
+
+    ill, seen = train(killed(), points)
+    finding = found(seen, "dead-units")
+    assert finding.since == 1
+    assert finding.evidence.startswith("100% of")
+    well, helped = train(killed(names(finding)[0]), points)
+    assert absent(helped, "dead-units")
+    assert late(well) < late(ill)
+
+
+def test_dead_units_behind_a_function_that_is_no_module():
+    class Plain(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.third = nn.Linear(8, 16), nn.Linear(16, 16), nn.Linear(16, 2)
+            self.second.bias.data -= 9
+
+        def forward(self, x):
+            return self.third(torch.relu(self.second(torch.relu(self.first(x)))))
+
+    _, seen = train(Plain(), points, steps=10)
+    finding = found(seen, "dead-units")
+    assert finding.where == ("third",)
+    assert "of what goes into third is zero" in finding.evidence
+
+
+def test_saturated_squash():
+    ill, seen = train(decoder(norm="dyt:alpha=20"), language)
+    finding = found(seen, "saturated-squash")
+    assert "norm" not in finding.where, "the last one"
+    assert 'nk.create("dyt", width, alpha=0.2)' in finding.remedies[0].line
+    well, helped = train(decoder(norm="dyt:alpha=0.2"), language)
+    assert absent(helped, "saturated-squash")
+    assert late(well) < late(ill)
+
+
+def test_saturated_functions():
+    ill, seen = train(mlp(function=nn.Tanh, gain=20.0), points)
+    finding = found(seen, "saturated-function")
+    assert set(finding.where) == {"1", "3", "5"}
+    well, helped = train(mlp(function=nn.Tanh, gain=20.0, norm=names(finding)[0]), points)
+    assert absent(helped, "saturated-function")
+    assert late(well) < late(ill)
+
+
+def test_entropy_collapse():
+    def sharp(**options):
+        model = decoder(**options)
+        for layer in model.layers:
+            layer.attention.query.weight.data *= 20
+            layer.attention.key.weight.data *= 20
+        return model
+
+    ill, seen = train(sharp(), language)
+    finding = found(seen, "entropy-collapse")
+    assert finding.evidence.startswith("head ")
+    bounded = sharp()
+    for part in ("query", "key"):
+        assert len(nk.weight.apply(bounded, "sigma-reparam", where=f"*{part}*", gamma_init=1.0).done) == 2
+    assert names(finding) == ["qk-norm", "sigma-reparam"]
+    for model in (sharp(query_key_norm="head"), bounded):
+        well, helped = train(model, language)
+        assert absent(helped, "entropy-collapse")
+        assert late(well) < late(ill)
+
+
+def convnet():
+    torch.manual_seed(0)
+    parts = [
+        part
+        for inputs in (1, 16)
+        for part in (nn.Conv2d(inputs, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU())
+    ]
+    return nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 4))
+
+
+def test_effective_steps():
+    def grown(seen):
+        size = seen.history().series("3.weight", "weight")
+        return size[-1] / size[0]
+
+    _, seen = train(convnet(), pictures, make=momentum, lr=1.0)
+    finding = found(seen, "effective-step")
+    assert set(finding.where) <= {"0.weight", "3.weight"}, "the last layer has no norm behind it"
+    _, projecting = train(convnet(), pictures, make=lambda p, lr: nk.SGDP(p, lr=lr, momentum=0.9), lr=1.0)
+    model = convnet()
+    optimizer = momentum(model.parameters(), 1.0)
+    nk.weight.project(model, optimizer, "normalize-and-project")
+    _, held = train(model, pictures, make=lambda p, lr: optimizer)
+    assert grown(held) < grown(projecting) < 0.6 * grown(seen)
+    assert absent(held, "effective-step")
+    assert absent(projecting, "effective-step")
+
+
+def test_running_statistics():
+    def loud(step):
+        x, y = pictures(step)
+        return 20 * x + 100, y
+
+    model = convnet()
+    for part in (model[1], model[4]):
+        part.momentum = 0.001
+    _, seen = train(model, loud, steps=70)
+    finding = found(seen, "running-statistics")
+    assert "part of the batch's" in finding.evidence
+    ill = evaluated(model, loud)
+    recalibrate(model, [loud(step)[0] for step in range(10)])
+    assert evaluated(model, loud) < ill
+    other = convnet()
+    nk.swap(other, {"batchnorm": "groupnorm:num_groups=4"})
+    _, helped = train(other, loud, steps=70)
+    assert absent(helped, "running-statistics")
+    assert evaluated(other, loud) < ill
+
+
+def test_small_batches():
+    def few(step):
+        return points(step, batch=4)
+
+    model = mlp(norm="batchnorm")
+    _, seen = train(model, few, steps=100, every=50)
+    finding = found(seen, "small-batch")
+    assert "of 4 values a channel, which is off by 71%" in finding.evidence
+    assert names(finding) == ["layernorm", "groupnorm"]
+    ill = evaluated(model, points)
+    for norm in ("layernorm", "groupnorm:num_groups=4"):
+        other = mlp(norm=norm)
+        _, helped = train(other, few, steps=100, every=50)
+        assert absent(helped, "small-batch")
+        assert evaluated(other, points) < ill
+
+
+def test_large_updates():
+    ill, seen = train(decoder(), language, lr=0.3)
+    finding = found(seen, "large-updates")
+    factor = float(finding.remedies[0].line.rpartition(" ")[2])
+    well, helped = train(decoder(), language, lr=0.3 / factor)
+    assert absent(helped, "large-updates")
+    assert late(well) < late(ill)
+
+
+@pytest.mark.parametrize("rate, dtype", [(1e-12, torch.float32), (1e-5, torch.bfloat16)])
+def test_stalled_weights(rate, dtype):
+    def given(step):
+        x, y = points(step)
+        return x.to(dtype), y
+
+    ill, seen = train(mlp().to(dtype), given, lr=rate, make=SGD)
+    finding = found(seen, "stalled-weights")
+    assert names(finding) == ["a higher learning rate", "float32 weights"]
+    if dtype == torch.float32:
+        well, helped = train(mlp(), points, lr=float(finding.remedies[0].line.removeprefix("lr=")), make=SGD, steps=60)
+        assert late(well) < late(ill)
+    else:
+        _, helped = train(mlp(), points, lr=rate, make=SGD)
+    assert absent(helped, "stalled-weights")
+
+
+def test_no_gradient():
+    class Half(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.unused = nn.Linear(8, 2), nn.Linear(8, 2)
+
+        def forward(self, x):
+            return self.used(x)
+
+    _, seen = train(Half(), points, steps=10)
+    assert found(seen, "no-gradient").where == ("unused.weight", "unused.bias")
+
+
+def test_left_out():
+    model = mlp()
+    optimizer = SGD(model[0].parameters(), lr=0.1)
+    ill, seen = train(model, points, make=lambda p, lr: optimizer)
+    assert "6 of 8" in found(seen, "left-out").evidence
+    optimizer.add_param_group({"params": list(model[1:].parameters())})
+    well, helped = train(model, points, make=lambda p, lr: optimizer)
+    assert absent(helped, "left-out")
+    assert late(well) < late(ill)
+
+
+def test_idle_blocks():
+    def loud(**options):
+        model = decoder(**options)
+        model.embedding.weight.data *= 1000
+        return model
+
+    ill, seen = train(loud(), language)
+    assert len(found(seen, "idle-blocks").where) == 2
+    well, helped = train(loud(embedding_norm=True), language)
+    assert absent(helped, "idle-blocks")
+    assert late(well) < late(ill)
+
+
+def test_half_headroom():
+    def loud():
+        model = decoder()
+        model.embedding.weight.data[:, 3] += 10000
+        return model
+
+    _, seen = train(loud().half(), language, steps=5, make=SGD, lr=1e-6)
+    assert "channel 3: float16 ends at 65504" in found(seen, "half-headroom").evidence
+    _, helped = train(loud().bfloat16(), language, steps=5, make=SGD, lr=1e-6)
+    assert absent(helped, "half-headroom")
+
+
+def test_lost_gains():
+    def decaying(model, gains):
+        vectors = [p for p in model.parameters() if p.dim() == 1]
+        matrices = [p for p in model.parameters() if p.dim() > 1]
+        groups = [{"params": matrices}, {"params": vectors, "weight_decay": gains}]
+        return torch.optim.AdamW(groups, lr=3e-3, weight_decay=0.1)
+
+    def run(gains, norm="layernorm"):
+        model = decoder(norm=norm)
+        return train(model, language, every=12, steps=36, make=lambda p, lr: decaying(model, gains))
+
+    ill, seen = run(25.0)
+    finding = found(seen, "lost-gains")
+    assert names(finding) == ["no decay of gains", "a gain that decays to one"]
+    for well, helped in (run(0.0), run(25.0, "layernorm:offset=1.0")):
+        assert absent(helped, "lost-gains")
+        assert late(well) < late(ill)
+
+
+def test_eps_dominates():
+    def faint(step):
+        x, y = points(step)
+        return 1e-4 * x, y
+
+    def normed(eps):
+        return nn.Sequential(nk.create("layernorm", 8, eps=eps), mlp())
+
+    ill, seen = train(normed(1e-5), faint)
+    assert "its eps of 1e-05" in found(seen, "eps-dominates").evidence
+    well, helped = train(normed(1e-12), faint)
+    assert absent(helped, "eps-dominates")
+    assert late(well) < late(ill)
+
+
+class Mixer(nn.Module):
+    """Attention of torch's own, with or without a residual path."""
+
+    def __init__(self, residual):
+        super().__init__()
+        torch.manual_seed(0)
+        self.residual = residual
+        self.embedding = nn.Embedding(16, 32)
+        self.layers = nn.ModuleList(nn.MultiheadAttention(32, 4, batch_first=True) for _ in range(4))
+        self.output = nn.Linear(32, 16)
+
+    def forward(self, x):
+        x = self.embedding(x)
+        for layer in self.layers:
+            y = F.layer_norm(x, (32,))
+            y = layer(y, y, y, need_weights=False)[0]
+            x = x + y if self.residual else y
+        return self.output(x)
+
+
+def test_tokens_alike():
+    ill, seen = train(Mixer(False), language)
+    assert found(seen, "tokens-alike").where[-1] == "layers.3"
+    well, helped = train(Mixer(True), language)
+    assert absent(helped, "tokens-alike")
+    assert late(well) < late(ill)
+
+
+def test_massive_activations():
+    model = decoder(dim=512)
+    with torch.no_grad():
+        model.layers[0].feedforward.down.weight[7] *= 3000
+    _, seen = train(model, language, steps=2, every=2)
+    finding = found(seen, "massive-activations")
+    assert "in channel 7" in finding.evidence
+    assert finding.remedies == ()
