@@ -373,6 +373,7 @@ from normkit.transformer import EncoderDecoder as EncoderDecoder
 from normkit.transformer import preset as preset
 from normkit.transformer.attention import LayerCache
 from normkit.transformer.transformer_layer import LinearName, Turns
+from normkit.watching import watch as watch
 
 __version__: str
 __all__ = [
@@ -860,6 +861,7 @@ __all__ = [
     "transport_quality",
     "unselectable_keys",
     "vector_diffusion",
+    "watch",
 ]
 
 class AdaB2N(_adab2n.AdaB2N):
