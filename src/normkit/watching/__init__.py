@@ -5,14 +5,15 @@
     sample      the hooks of one sampled step
     store       samples, which are joined as they grow old
     watching    the course of a training
-    history     what was seen, kept and read again
+    history     what was seen
     rules       what is wrong, a file each; diagnosis asks them all
+    seen        what can be done with it: judged, kept, read again
 
 The package stands beside the room of methods :mod:`normkit.probe`, whose files are methods of the catalogue, each in
 itself; here is what looks at a training as a whole, and no file of it is a method.
 """
 
-from normkit.watching.history import load as load
+from normkit.watching.seen import load as load
 from normkit.watching.watching import watch
 
 __all__ = ["watch"]

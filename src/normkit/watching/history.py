@@ -1,21 +1,16 @@
-"""What was seen: every number by where, what and step, to be asked, judged, drawn, kept and read again."""
+"""What was seen: every number by where, what and step."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from normkit.watching.store import MISSING, Column, Store
-
-if TYPE_CHECKING:
-    from normkit.watching.diagnosis import Diagnosis
+from normkit.watching.store import MISSING, Store
 
 Array = Any  # of numpy
 
@@ -25,38 +20,7 @@ WATCH, COLUMNS, SAMPLE, NOTE, END = "watch", "columns", "sample", "note", "end"
 WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
-class Seen:
-    """What can be done with what was seen, during a watch, after it, and from a file."""
-
-    def history(self) -> History:
-        """Return what was seen so far."""
-        raise NotImplementedError
-
-    def diagnosis(self) -> Diagnosis:
-        """Return what goes wrong, what shows it, and what would help; the gravest first."""
-        from normkit.watching.diagnosis import diagnose
-
-        return diagnose(self.history())
-
-    def save(self, path: str | Path) -> Path:
-        """Write what was seen as lines of JSON, which :func:`load` reads."""
-        from normkit.watching.writers import write_whole
-
-        return write_whole(self.history(), Path(path))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what was seen as plain values."""
-        history = self.history()
-        return {
-            "facts": history.facts,
-            "notes": history.notes,
-            "columns": [[*column, word] for column, word in zip(history.columns, history.words, strict=True)],
-            "steps": history.steps,
-            "values": [plain(row) for row in history.table],
-        }
-
-
-class History(Seen):
+class History:
     """The samples of a training.
 
     steps: when they were taken. columns: where and what, in the order in which a forward pass comes to them.
@@ -67,10 +31,6 @@ class History(Seen):
         self.store, self.facts, self.notes = store, facts, list(notes)
         self.steps, self.columns, self.words = list(store.steps), list(store.columns), list(store.words)
         self.table = store.table()
-
-    def history(self) -> History:
-        """Return itself."""
-        return self
 
     def names(self, what: str) -> list[str]:
         """Return where a number was read, in the order of the forward pass."""
@@ -134,42 +94,3 @@ def plain(row: Tensor | Sequence[float]) -> list[Any]:
 def numbers(row: Sequence[Any]) -> Tensor:
     """Read what :func:`plain` wrote."""
     return torch.tensor([MISSING if v is None else WORDS[v] if isinstance(v, str) else v for v in row])
-
-
-def load(path: str | Path) -> History:
-    """Read what a watch wrote, also while it is still writing: half a line at the end is left out.
-
-    >>> load("nowhere")
-    Traceback (most recent call last):
-    ValueError: there is no file nowhere
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise ValueError(f"there is no file {path}")
-    found = read(path.read_text("utf-8").splitlines())
-    if found is None:
-        raise ValueError(f"{path} was not written by a watch: it has no line of facts")
-    return found
-
-
-def read(lines: Sequence[str]) -> History | None:
-    """Make a history of lines, or None where there are no facts among them."""
-    store, facts, notes = Store(keep=2**31), None, []
-    columns: list[Column] = []
-    words: list[str] = []
-    for line in lines:
-        try:
-            event = json.loads(line)
-            kind = event["event"]
-        except (ValueError, KeyError, TypeError):
-            continue
-        if kind == WATCH:
-            facts = event["facts"]
-        elif kind == COLUMNS:
-            columns = [(where, what) for where, what, _ in event["columns"]]
-            words = [word for *_, word in event["columns"]]
-        elif kind == SAMPLE and len(event["values"]) == len(columns):
-            store.add(event["step"], columns, words, numbers(event["values"]))
-        elif kind == NOTE:
-            notes.append(event["text"])
-    return None if facts is None else History(store, facts, notes)

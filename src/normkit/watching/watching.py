@@ -11,8 +11,9 @@ from torch.optim import Optimizer
 
 from normkit import check
 from normkit.watching import facts, writers
-from normkit.watching.history import History, Seen
+from normkit.watching.history import History
 from normkit.watching.sample import FAMILIES, Row, Sample, skipped
+from normkit.watching.seen import Seen
 from normkit.watching.signals.parameters import Spectra
 from normkit.watching.sites import compiled
 from normkit.watching.store import Store
