@@ -20,6 +20,8 @@ HERE = {  # what is there at all times, and where from; imported at the first lo
     "Norm": "normkit.norm",
 }
 WHOLE_MODELS = [
+    "surgery.folding",
+    "surgery.converting",
     "surgery.recognition.recognize",
     "surgery.swapping",
     "surgery.fusing",

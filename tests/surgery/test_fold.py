@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 import normkit as nk
-from normkit.surgery.fold import fold, fold_batchnorm, fold_pair, scale_and_shift
+from normkit.surgery.fold import fold_batchnorm, fold_pair, scale_and_shift
 
 CONVS = [
     (kind, groups, stride, dilation)
@@ -180,82 +180,3 @@ def test_wrong_arguments_are_named():
         fold_batchnorm(w, v, v, v, v, v, position="before")
     with pytest.raises(ValueError, match="bias for each position"):
         fold_batchnorm(w, v, v, v, v, v, layer="conv-transpose", position="before")
-
-
-# models
-
-
-class Net(nn.Module):
-    """Norms after and before layers, two in a row, behind a sum, on a shared layer and on a layer with two readers."""
-
-    def __init__(self):
-        super().__init__()
-        self.stem, self.stem_norm, self.second_norm = (
-            nn.Conv2d(3, 4, 3, padding=1, bias=False),
-            nn.BatchNorm2d(4),
-            nn.BatchNorm2d(4),
-        )
-        self.first, self.first_norm = nn.Conv2d(4, 4, 3, padding=1), nk.create("batchnorm", 4)
-        self.sum_norm, self.reader = nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3, padding=1)
-        self.shared, self.shared_norm = nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)
-        self.seen, self.seen_norm = nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)
-        self.relu = nn.ReLU(inplace=True)
-        self.head, self.head_norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
-
-    def forward(self, x):
-        x = self.relu(self.second_norm(self.stem_norm(self.stem(x))))
-        x = x + self.first_norm(self.first(x))
-        x = self.reader(self.sum_norm(x))
-        x = self.shared(self.shared_norm(self.shared(x)).relu())
-        seen = self.seen(x)
-        x = self.seen_norm(seen) * seen
-        return self.head_norm(self.head(x.mean((2, 3))))
-
-
-def net():
-    torch.manual_seed(0)
-    model = Net()
-    for module in model.modules():
-        if "Norm" in type(module).__name__:
-            settled(module).float()
-    return model.eval()
-
-
-def test_a_model_is_folded_where_that_is_exact_and_says_where_not():
-    model, x = net().double(), torch.randn(2, 3, 6, 6, dtype=torch.float64)
-    before = copy.deepcopy(model.state_dict())
-    done = fold(model, x)
-    close(done.model(x), model(x), rtol=1e-9, atol=1e-9)
-    assert set(done.folded) == {"stem_norm", "second_norm", "first_norm", "sum_norm", "head_norm"}
-    assert set(done.kept) == {"shared_norm", "seen_norm"}
-    assert "called 2 times" in done.kept["shared_norm"]
-    assert "read elsewhere" in done.kept["seen_norm"]
-    close(dict(model.state_dict()), dict(before), rtol=0, atol=0)
-    assert sum(isinstance(m, nn.BatchNorm2d) for m in done.model.modules()) == 2
-
-
-def test_each_fold_is_proven_on_what_arrives_there(monkeypatch):
-    """The second layer is proven on the first norm's results, which by then the first layer gives."""
-    from normkit.surgery import fold as module
-
-    compared, same = [], module._same
-    monkeypatch.setattr(module, "_same", lambda a, b, tolerance: compared.append(b) or same(a, b, tolerance))
-    torch.manual_seed(0)
-    norms = [settled(nn.BatchNorm1d(4), seed) for seed in (0, 1)]
-    model = nn.Sequential(nn.Linear(3, 4), norms[0], nn.Linear(4, 4), norms[1]).double().eval()
-    x = torch.randn(5, 3, dtype=torch.float64)
-    assert fold(model, x).folded == ["1", "3"]
-    close(compared, [model[:2](x), model(x)])
-
-
-def test_a_norm_over_other_channels_than_the_layers_is_found_out():
-    """Behind a linear on sequences, torch's batch norm takes the sequence for the channels."""
-    model = nn.Sequential(nn.Linear(3, 5), settled(nn.BatchNorm1d(5)).float()).eval()
-    done = fold(model, torch.randn(2, 5, 3))
-    assert not done.folded
-    assert "other numbers" in done.kept["1"]
-
-
-def test_a_model_in_training_is_refused():
-    with pytest.raises(ValueError, match="train mode"):
-        fold(Net(), torch.randn(2, 3, 6, 6))

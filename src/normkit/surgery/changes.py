@@ -61,8 +61,17 @@ def _cells(change: Change) -> tuple[str, str, str, str, str]:
     return change.site or "(itself)", change.was, change.became or f"left: {change.why_not}", difference, time
 
 
-def replaced(owner: str, model: nn.Module, new: Mapping[str, nn.Module], inplace: bool) -> nn.Module:
-    """Put modules into their places, all of those that hold the same one; return the model, or what took its place."""
+def replaced(
+    owner: str,
+    model: nn.Module,
+    new: Mapping[str, nn.Module],
+    inplace: bool,
+    tensors: Mapping[str, nn.Parameter] | None = None,
+) -> nn.Module:
+    """Put modules, and parameters, into their places; return the model, or what took its place.
+
+    A module goes into all places that hold the same one.
+    """
     if "" in new and inplace:
         raise ValueError(
             f"{owner}: the model is itself what is replaced, and not in place: pass inplace=False and go on "
@@ -74,6 +83,9 @@ def replaced(owner: str, model: nn.Module, new: Mapping[str, nn.Module], inplace
     for name, module in new.items():
         for place in spots[name]:
             model.set_submodule(place, module)
+    for name, parameter in (tensors or {}).items():
+        path, _, last = name.rpartition(".")
+        setattr(model.get_submodule(path), last, parameter)
     return model
 
 

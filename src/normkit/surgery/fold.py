@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from normkit import check
@@ -166,126 +166,89 @@ class ConstantPad(nn.Module):
 def fold_pair(layer: nn.Module, norm: nn.Module, position: str = "after") -> nn.Module:
     """Return a new layer that does what ``layer`` and ``norm``, one after the other, do in evaluation.
 
-    Computed in float64 and rounded once; the result shares no parameter with its origin and always has a bias. In front
-    of a convolution that pads with zeros the result is a :class:`ConstantPad` and the convolution without padding. In
-    front of a linear that reads flattened images each channel's numbers are repeated. Raises ValueError, with the
-    reason, where the two cannot be one: a layer that is no plain linear or convolution (a subclass, a
-    parametrization, a hook), a norm that is no scale and shift, widths that do not fit, a conv-transpose behind the
-    norm.
+    In front of a linear that reads flattened images each channel's numbers are repeated. Raises ValueError, with the
+    reason, where the two cannot be one: see :func:`fold_scale`, and a norm that is no scale and shift.
     """
-    kind = KINDS.get(type(layer))
-    if kind is None or layer._forward_hooks or layer._forward_pre_hooks:
-        raise ValueError(f"fold_pair: {type(layer).__name__} is no plain linear or convolution, or has a hook")
+    check_plain("fold_pair", layer)
     scale, offset = scale_and_shift(norm)
-    new: Any = copy.deepcopy(layer)
-    weight = new.weight.double()
-    groups = getattr(layer, "groups", 1)
-    outputs = weight.shape[1] * groups if kind == "conv-transpose" else weight.shape[0]
-    channels = outputs if position == "after" else weight.shape[1] * groups
-    if position == "before" and kind == "linear" and channels % len(scale) == 0:
-        scale, offset = (v.repeat_interleave(channels // len(scale)) for v in (scale, offset))
+    wide = width(layer, position)
+    if position == "before" and type(layer) is nn.Linear and wide % len(scale) == 0:
+        scale, offset = (v.repeat_interleave(wide // len(scale)) for v in (scale, offset))
+    return fold_scale(layer, scale, offset, position)
+
+
+def check_plain(owner: str, layer: nn.Module) -> None:
+    """Refuse what is no plain linear or convolution: a subclass, a parametrization, a layer with a hook."""
+    known = type(layer) in KINDS or _is_conv1d(layer)
+    if not known or layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer):
+        raise ValueError(f"{owner}: {type(layer).__name__} is no plain linear or convolution, or has a hook")
+
+
+def _is_conv1d(layer: nn.Module) -> bool:
+    """Whether it is the linear of GPT-2 in transformers, which keeps its weight the other way round."""
+    kind = type(layer)
+    return kind.__name__ == "Conv1D" and kind.__module__ == "transformers.pytorch_utils"
+
+
+def as_linear(layer: Any) -> nn.Module:
+    """Return a plain layer, GPT-2's as the linear that it is."""
+    if not _is_conv1d(layer):
+        return layer
+    inputs, outputs = layer.weight.shape
+    linear = nn.Linear(inputs, outputs, device="meta")
+    linear.weight, linear.bias = nn.Parameter(layer.weight.T, layer.weight.requires_grad), layer.bias
+    return linear
+
+
+def like(layer: nn.Module, linear: Any) -> nn.Module:
+    """Return a linear in the form of the layer that it came from."""
+    if not _is_conv1d(layer):
+        return linear
+    new: Any = copy.copy(layer)
+    new._parameters = {"weight": nn.Parameter(linear.weight.T.contiguous(), linear.weight.requires_grad)}
+    new._parameters["bias"] = linear.bias
+    new.nx, new.nf = linear.weight.shape[1], linear.weight.shape[0]
+    return new
+
+
+def width(layer: nn.Module, position: str) -> int:
+    """How many channels a plain layer gives (``"after"``) or reads (``"before"``)."""
+    own: Any = as_linear(layer)
+    groups, turned = getattr(own, "groups", 1), KINDS[type(own)] == "conv-transpose"
+    outputs, inputs = (own.weight.shape[1], own.weight.shape[0]) if turned else own.weight.shape[:2]
+    if position == "after":
+        return outputs * groups if turned else outputs
+    return inputs if turned else inputs * groups
+
+
+@torch.no_grad()
+def fold_scale(layer: nn.Module, scale: Tensor, offset: Tensor, position: str = "after") -> nn.Module:
+    """Return a new layer that does what ``layer`` and z scale + offset, per channel of one of its sides, do.
+
+    Computed in float64 and rounded once; the result shares no parameter with its origin, and has a bias if one is
+    needed. In front of a convolution that pads with zeros the result is a :class:`ConstantPad` and the convolution
+    without padding. Raises ValueError, with the reason, where that cannot be.
+    """
+    check_plain("fold_scale", layer)
+    new: Any = copy.deepcopy(as_linear(layer))
+    kind = KINDS[type(new)]
+    weight, groups = new.weight.double(), getattr(new, "groups", 1)
+    scale, offset = (v.to(weight) for v in (scale, offset))
+    outputs, channels = width(layer, "after"), width(layer, position)
     if len(scale) != channels:
         raise ValueError(
-            f"fold_pair: the norm has {len(scale)} channels, the layer {channels} {position} which it stands"
+            f"fold_scale: the norm has {len(scale)} channels, the layer {channels} {position} which it stands"
         )
     bias = weight.new_zeros(outputs) if new.bias is None else new.bias.double()
     moments = (torch.zeros_like(scale), torch.ones_like(scale), scale, offset)
     weight, bias = fold_batchnorm(weight, bias, *moments, layer=kind, groups=groups, position=position, eps=0.0)
-    new.weight, new.bias = (nn.Parameter(v.to(new.weight.dtype)) for v in (weight, bias))
-    padding = list(getattr(layer, "_reversed_padding_repeated_twice", []))
-    if position == "after" or not any(padding) or new.padding_mode != "zeros":
-        return new
+    learned = new.weight.requires_grad
+    new.bias = None if new.bias is None and not offset.any() else nn.Parameter(bias.to(new.weight.dtype), learned)
+    new.weight = nn.Parameter(weight.to(new.weight.dtype), learned)
+    padding = list(getattr(new, "_reversed_padding_repeated_twice", []))
+    if position == "after" or not any(padding) or new.padding_mode != "zeros" or not offset.any():
+        return like(layer, new)
     if (scale == 0).any():
-        raise ValueError("fold_pair: a gain of 0 in front of a convolution that pads with zeros cannot be padded for")
+        raise ValueError("fold_scale: a gain of 0 in front of a convolution that pads with zeros cannot be padded for")
     new.padding, new._reversed_padding_repeated_twice = (0,) * (weight.dim() - 2), [0] * len(padding)
     return nn.Sequential(ConstantPad(padding, (-offset / scale).to(new.weight.dtype)), new)
-
-
-class Folded(NamedTuple):
-    """A model without the batch norms that could be folded, their names, and for each one that stayed the reason."""
-
-    model: fx.GraphModule
-    folded: list[str]
-    kept: dict[str, str]
-
-
-@torch.no_grad()
-def fold(model: nn.Module, *inputs: Any, tolerance: float = 1e-9) -> Folded:
-    """Fold every batch norm of a model in evaluation into the linear or convolution next to it, where that is exact.
-
-    The model is traced with torch.fx, so that what counts is who reads whom; ``model`` itself stays as it is. A norm
-    goes into the layer that it reads if nobody else reads that layer, else into the only layer that reads it. Each
-    fold is proven on ``inputs`` before it is done: in float64 the new layer must give what the two gave, to
-    ``tolerance``.
-    """
-    if model.training:
-        raise ValueError("fold: the model is in train mode; call model.eval() first")
-    graph_module = fx.GraphModule(copy.deepcopy(model), graph := _Tracer().trace(model))
-    values = fx.Interpreter(graph_module, garbage_collect_values=False)
-    values.run(*inputs)
-    folded, kept = [], {}
-    calls = [node for node in graph.nodes if node.op == "call_module"]
-    norms = [node for node in calls if takes_batch_statistics(graph_module.get_submodule(node.target))]
-    for node in sorted(norms, key=lambda n: not _is_layer(graph_module, n.args[0])):
-        try:
-            _fold_node(graph_module, node, values.env, tolerance)
-            folded.append(node.target)
-        except ValueError as error:
-            kept[node.target] = str(error)
-    graph_module.delete_all_unused_submodules()
-    graph_module.recompile()
-    return Folded(graph_module, folded, kept)
-
-
-class _Tracer(fx.Tracer):
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        own = isinstance(m, Norm) or takes_batch_statistics(m)
-        return own or super().is_leaf_module(m, module_qualified_name)
-
-
-def _fold_node(model: fx.GraphModule, node: fx.Node, values: dict[fx.Node, Any], tolerance: float) -> None:
-    """Fold one norm, the call ``node``, or raise the reason why not."""
-    norm = model.get_submodule(str(node.target))
-    _called_once(model, node)
-    neighbour, position, reason = _neighbour(model, node)
-    if neighbour is None:
-        raise ValueError(reason)
-    _called_once(model, neighbour)
-    layer = model.get_submodule(str(neighbour.target))
-    first, last = (neighbour, node) if position == "after" else (node, neighbour)
-    given = values[first.args[0]].double()  # type: ignore[index]
-    new = fold_pair(layer, norm, position)
-    layer, norm = (copy.deepcopy(module).double() for module in (layer, norm))
-    proof = fold_pair(layer, norm, position)(given)
-    wanted = norm(layer(given)) if position == "after" else layer(norm(given))
-    if not _same(proof, wanted, tolerance):
-        raise ValueError(f"folded into {neighbour.target} it gave other numbers on the inputs")
-    model.set_submodule(str(neighbour.target), new)
-    values[neighbour] = values[last]
-    node.replace_all_uses_with(node.args[0])  # type: ignore[arg-type]
-    model.graph.erase_node(node)
-
-
-def _neighbour(model: fx.GraphModule, node: fx.Node) -> tuple[fx.Node | None, str, str]:
-    """Return the layer to fold into and whether the norm is after or before it, or the reason why there is none."""
-    source: Any = node.args[0]
-    readers = list(node.users)
-    if _is_layer(model, source):
-        if len(source.users) == 1:
-            return source, "after", ""
-        return None, "", f"{source.target}, which it reads, is read elsewhere too"
-    if len(readers) == 1 and _is_layer(model, readers[0]) and readers[0].args == (node,):
-        return readers[0], "before", ""
-    return None, "", "it neither reads a linear or convolution nor is read by one alone"
-
-
-def _is_layer(model: fx.GraphModule, node: Any) -> bool:
-    called = isinstance(node, fx.Node) and node.op == "call_module"
-    return called and type(model.get_submodule(str(node.target))) in KINDS
-
-
-def _called_once(model: fx.GraphModule, node: fx.Node) -> None:
-    module = model.get_submodule(str(node.target))
-    calls = [n for n in model.graph.nodes if n.op == "call_module" and model.get_submodule(str(n.target)) is module]
-    if len(calls) > 1:
-        raise ValueError(f"{node.target} is called {len(calls)} times")

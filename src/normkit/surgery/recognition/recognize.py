@@ -20,6 +20,7 @@ from normkit.surgery.recognition.candidates import Candidate
 from normkit.surgery.recognition.inputs import Shape, draw, shapes
 from normkit.surgery.recognition.specimen import Specimen, carry, inputs_of, quiet
 from normkit.surgery.recognition.verify import HALVES, UNIT, Differs, Half, half, verify
+from normkit.where import Where, chosen
 
 __all__ = ["Match", "Recognized", "recognize"]
 
@@ -135,9 +136,9 @@ def table(model: nn.Module, example: Any = None) -> Recognized:
     return sized_table(model, {} if example is None else inputs_of(model, example))
 
 
-def sized_table(model: nn.Module, inputs: Mapping[str, tuple[int, ...]]) -> Recognized:
-    """Return the sites of a model, where the shapes of its modules' inputs are known."""
-    return Recognized(_sites(model, {name: shape[-1] for name, shape in inputs.items() if shape}))
+def sized_table(model: nn.Module, inputs: Mapping[str, tuple[int, ...]], where: Where = None) -> Recognized:
+    """Return the sites of a model, where the shapes of its modules' inputs are known; only ``where`` asked for."""
+    return Recognized(_sites(model, {name: shape[-1] for name, shape in inputs.items() if shape}, where))
 
 
 def is_model(module: nn.Module) -> bool:
@@ -149,12 +150,12 @@ def is_model(module: nn.Module) -> bool:
     return any(isinstance(part, LAYERS) for part in module.modules()) or (wide and bool(list(module.children())))
 
 
-def _sites(model: nn.Module, told: Mapping[str, int]) -> dict[str, Match]:
+def _sites(model: nn.Module, told: Mapping[str, int], where: Where) -> dict[str, Match]:
     verdicts: dict[Any, Match] = {}
     found: dict[str, Match] = {}
 
     def look(name: str, module: nn.Module) -> None:
-        if _may_be(module):
+        if chosen(where, name, module) and _may_be(module):
             key = (specimen.same_kind(module), told.get(name), specimen.refusal(module))
             match = verdicts[key] = (
                 _again(verdicts[key], module) if key in verdicts else examine(module, told.get(name))
@@ -205,7 +206,7 @@ def examine(module: nn.Module, width: int | None = None) -> Match:
     try:
         with quiet():
             found = _explained(module, match, width)
-            return found or _explained(module, match, width, behind) if (behind := _behind(module)) else found
+            return found or _explained(module, match, width, rest) if (rest := behind(module)) else found
     except Differs as difference:
         match.why_not = str(difference)
     except Exception as error:  # what somebody's module raises while it is probed
@@ -213,23 +214,23 @@ def examine(module: nn.Module, width: int | None = None) -> Match:
     return match
 
 
-def _behind(module: nn.Module) -> list[str]:
+def behind(module: nn.Module) -> list[str]:
     """A module's own layers without parameters, which may act on what was normalized."""
     children = dict(module.named_children())
     bare = all(not specimen.tensors(child) and not isinstance(child, nn.Dropout) for child in children.values())
     return [name for name, child in children.items() if not isinstance(child, nn.Identity)] if bare else []
 
 
-def _without(module: nn.Module, behind: Sequence[str]) -> nn.Module:
+def without(module: nn.Module, layers: Sequence[str]) -> nn.Module:
     """A copy of a module that leaves out some of its layers."""
     bare = copy.deepcopy(module)
-    for name in behind:
+    for name in layers:
         setattr(bare, name, nn.Identity())
     return bare
 
 
 def _explained(module: nn.Module, match: Match, width: int | None, behind: Sequence[str] = ()) -> Match:
-    bare = _without(module, behind) if behind else module
+    bare = without(module, behind) if behind else module
     nearest = (math.inf, "it takes no input of the shapes that were tried")
     needed, possible = specimen.further(module)
     own = [(width,)] if width else specimen.extents(module)

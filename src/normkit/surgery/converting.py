@@ -1,0 +1,383 @@
+"""The exact conversion of Pre-LN transformers: what writes to the residual stream is centred, layer norms are RMS."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from normkit import check
+from normkit.activation.token.crmsnorm import CRMSNorm
+from normkit.activation.token.rmsnorm import RMSNorm
+from normkit.surgery import proof
+from normkit.surgery.changes import Change, Report, replaced
+from normkit.surgery.flow import KEEPS, MOVES, Flow, Stays, channels, marked, moved, word
+from normkit.surgery.fold import as_linear, check_plain, fold_scale, like, width
+from normkit.surgery.recognition.recognize import Match, sized_table
+from normkit.surgery.recognition.specimen import inputs_of
+
+__all__ = ["convert"]
+
+TARGETS = ("pre-rmsnorm", "pre-crmsnorm")
+SUMS = ("add", "add_", "sub", "cat", "concat", "iadd")
+UNNORMALIZED = "reads the residual stream without a layer norm, as in post-norm models"
+FACTORS = ("mul", "mul_", "div", "div_")
+
+
+def convert(model: nn.Module, to: str, example: Any, *, inplace: bool = True) -> Report:
+    """Turn the layer norms of a Pre-LN transformer into RMS norms, exactly.
+
+    Everything that writes to the residual stream (output projections, embeddings, class tokens) is centred over
+    features, which no layer norm on the stream sees; then each of them equals an RMSNorm. With ``"pre-crmsnorm"`` gains
+    and shifts go into the layers that read them, the last feature of the stream, which is minus the sum of the others,
+    is dropped, and the norms are CRMSNorms.
+
+    The model's graph tells who writes and who reads. Where the stream is read by anything but a layer norm, or written
+    by a norm, as in post-norm transformers, the model is refused with the reason and stays as it was. Outputs are
+    compared in float64, on the example and on fresh inputs, before anything is changed.
+
+    Args:
+        model: a transformer, in evaluation.
+        to: ``"pre-rmsnorm"``, or ``"pre-crmsnorm"`` for those whose code leaves the width of the stream open.
+        example: an input: a tensor, a tuple of arguments or a dictionary of named ones.
+        inplace: change the model; else a copy, which is the report's ``model``.
+
+    Pre-RMSNorm and Pre-CRMSNorm Transformers (Jiang, Gu, Zhu, Pan, 2023), arXiv 2305.14858.
+
+    >>> embed, head = nn.Embedding(9, 6), nn.Linear(6, 9)
+    >>> model = nn.Sequential(embed, nn.LayerNorm(6), head).eval()
+    >>> [(change.site, change.became) for change in convert(model, "pre-rmsnorm", torch.arange(9))]
+    [('0', 'centred'), ('1', 'rmsnorm')]
+    """
+    check.choice("convert", "to", to, TARGETS)
+    proof.ready("convert", model, example)
+    found = sized_table(model, inputs_of(model, example)).found
+    norms = {name: match for name, match in found.items() if match.name == "layernorm" and not match.behind}
+    if not norms:
+        names = sorted({str(match.name) for match in found.values()})
+        raise ValueError(f"convert: the model has no layer norm to convert; it has {', '.join(names) or 'no norm'}")
+    work = copy.deepcopy(model)
+    holders = [name for name, part in work.named_modules() if isinstance(part, nn.Embedding) or _plain(part)]
+    flow = Flow(work, example, [*norms, *holders])
+    try:
+        stream = Stream(flow, norms)
+        open_at = [why for why in stream.left.values() if UNNORMALIZED in why]
+        if open_at or not stream.read_by:
+            why = [*open_at, *stream.left.values(), "its layer norms write to the stream, and none reads it"]
+            raise Stays(why[0])
+        made = _Edits(stream, norms)
+        made.shorten() if to == "pre-crmsnorm" else made.centre()
+    except Stays as error:
+        raise ValueError(f"convert: refused, and the model is as it was: {error}") from error
+    after = _applied(copy.deepcopy(model), copy.deepcopy(made), False)
+    far = proof.proven("convert", model, after, example)
+    changed = [replace(change, difference=far) for change in made.changes.values()]
+    kept = [Change(name, str(norms[name]).partition(": ")[2], why_not=why) for name, why in stream.left.items()]
+    order = {name: at for at, name in enumerate([n for n, _ in model.named_modules()])}
+    rows = sorted([*changed, *kept], key=lambda row: (order.get(row.site, -1), row.site))
+    return Report(_applied(model if inplace else copy.deepcopy(model), made, inplace), rows)
+
+
+def _applied(model: nn.Module, made: _Edits, inplace: bool) -> nn.Module:
+    """Put everything in its place; what was tied and is not any more is not tied again by who saves or loads."""
+    model = replaced("convert", model, made.modules, inplace, made.tensors)
+    config = getattr(model, "config", None)
+    if made.untied and getattr(config, "tie_word_embeddings", False):
+        config.tie_word_embeddings = False  # type: ignore[union-attr]
+    return model
+
+
+def _plain(layer: nn.Module) -> bool:
+    try:
+        check_plain("convert", layer)
+    except ValueError:
+        return False
+    return True
+
+
+class Centred(nn.Module):
+    """A norm that writes to the residual stream, its result centred over features."""
+
+    def __init__(self, norm: nn.Module):
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize, and take the mean off."""
+        y = self.norm(x)
+        return y - y.mean(-1, keepdim=True)
+
+
+class Stream:
+    """The residual streams of a model: which layer norms read them, and what writes to them.
+
+    ``read_by`` are the norms that can be converted, ``writers`` the modules, ``tensors`` the parameters that write;
+    ``left`` tells of every other norm why not.
+    """
+
+    def __init__(self, flow: Flow, norms: Mapping[str, Match]):
+        self.flow, self.norms = flow, norms
+        self.left: dict[str, str] = {}
+        self._follow(norms)
+        writing = set(norms) & set(self.writers)
+        if writing:  # such a norm reads what it wants: only its result is of the stream
+            self._follow([name for name in norms if name not in writing])
+            self.left = {name: why for name, why in self.left.items() if name not in self.writers}
+        self._whole()
+
+    def _follow(self, norms: Collection[str]) -> None:
+        """Take in the stream that each norm reads."""
+        self.axis: dict[fx.Node, int] = {}
+        self.read_by: list[str] = []
+        self.writers: dict[str, int] = {}
+        self.tensors: dict[str, int] = {}
+        self.left = {}
+        for name in norms:
+            try:
+                self._enter(name)
+            except Stays as error:
+                self.left[name] = str(error)
+
+    def _enter(self, name: str) -> None:
+        """Take in the stream that a norm reads, or nothing of it."""
+        calls = [call for call in self.flow.calls if call.site == name]
+        if not calls or any(len(call.inputs) != 1 or len(call.outputs) != 1 for call in calls):
+            raise Stays(f"{name} is not called with one input and one result")
+        axis: dict[fx.Node, int] = {}
+        writers: dict[str, int] = {}
+        tensors: dict[str, int] = {}
+        todo = [(call.inputs[0], call.inputs[0].meta["val"].ndim - 1) for call in calls]
+        while todo:
+            node, at = todo.pop()
+            if node in axis or node in self.axis:
+                continue
+            axis[node] = at
+            todo += self._written(node, at, writers, tensors)
+            todo += self._read(node, at)
+        self.axis |= axis
+        self.writers |= writers
+        self.tensors |= tensors
+        self.read_by.append(name)
+
+    def _written(
+        self, node: fx.Node, at: int, writers: dict[str, int], tensors: dict[str, int]
+    ) -> Iterator[tuple[fx.Node, int]]:
+        """What a node of the stream is made of; writers are noted."""
+        kind, size = word(node, self.flow.model), node.meta["val"].shape[at]
+        if node in self.flow.by:
+            writers[self.flow.by[node].site] = at
+        elif node in self.flow.tensors:
+            tensors[self.flow.tensors[node]] = at
+        elif kind in SUMS or (kind in FACTORS and len(node.all_input_nodes) == 1):
+            if any(isinstance(part, int | float) and part for part in node.args[:2]) and kind not in (*FACTORS, "cat"):
+                raise Stays("a number is added to the residual stream")
+            for source in node.all_input_nodes:
+                offset = node.meta["val"].ndim - source.meta["val"].ndim
+                if at < offset or source.meta["val"].shape[at - offset] != size:
+                    raise Stays(f"{kind} joins other features to the residual stream")
+                yield source, at - offset
+        elif kind in MOVES | KEEPS and len(node.all_input_nodes) == 1:
+            source = node.all_input_nodes[0]
+            yield source, self._before(node, source, at, size)
+        else:
+            raise Stays(f"what it normalizes is no residual stream: {kind} makes it")
+
+    def _before(self, node: fx.Node, source: fx.Node, at: int, size: int) -> int:
+        """The axis that the features had before they were moved."""
+        shape = source.meta["val"].shape
+        for axis in reversed([a for a in range(len(shape)) if shape[a] == size]):
+            if _in_order(moved(node, source, marked(source, axis), self.flow.model), at, size):
+                return axis
+        raise Stays(f"the features are mixed by {word(node, self.flow.model)}")
+
+    def _read(self, node: fx.Node, at: int) -> Iterator[tuple[fx.Node, int]]:
+        """Who reads a node of the stream: layer norms, sums, and what moves it."""
+        size = node.meta["val"].shape[at]
+        for user in node.users:
+            kind = word(user, self.flow.model)
+            if user in self.flow.by:
+                site = self.flow.by[user].site
+                if site in self.norms and self.flow.by[user].inputs == [node]:
+                    continue
+                if user in self.axis or (node in self.flow.by and self.flow.by[node] is self.flow.by[user]):
+                    continue
+                raise Stays(f"{site} {UNNORMALIZED}")
+            if user.op != "output" and not torch.is_tensor(user.meta.get("val")):
+                continue  # a size is asked for, or something checked
+            if kind in SUMS or (kind in FACTORS and len(user.all_input_nodes) == 1):
+                yield user, at + user.meta["val"].ndim - node.meta["val"].ndim
+            elif kind in MOVES | KEEPS and len(user.all_input_nodes) == 1:
+                arrived = moved(user, node, marked(node, at), self.flow.model)
+                axes = [a for a in range(arrived.ndim) if arrived.shape[a] == size]
+                there = next((a for a in reversed(axes) if _in_order(arrived, a, size)), None)
+                if there is None:
+                    raise Stays(f"the features are mixed by {kind}")
+                yield user, there
+            else:
+                raise Stays(f"{kind} {UNNORMALIZED}")
+
+    def _whole(self) -> None:
+        """A writer, or a norm, that is called elsewhere too must not be changed."""
+        for call in self.flow.calls:
+            on = any(node in self.axis for node in call.outputs)
+            if call.site in self.writers and not on:
+                raise Stays(f"{call.site} writes to the residual stream, and elsewhere too")
+            if call.site in self.read_by and call.inputs[0] not in self.axis:
+                raise Stays(f"{call.site} reads the residual stream, and elsewhere something else")
+
+
+def _in_order(marks: Tensor, axis: int, size: int) -> bool:
+    try:
+        return bool((channels(marks, axis, size) == torch.arange(size)).all())
+    except Stays:
+        return False
+
+
+class _Edits:
+    """What a conversion puts where."""
+
+    def __init__(self, stream: Stream, norms: Mapping[str, Match]):
+        self.stream, self.norms = stream, norms
+        self.modules: dict[str, nn.Module] = {}
+        self.tensors: dict[str, nn.Parameter] = {}
+        self.changes: dict[str, Change] = {}
+        self.untied = False
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Edits:
+        twin = copy.copy(self)
+        twin.modules, twin.tensors = copy.deepcopy(self.modules), copy.deepcopy(self.tensors)
+        return twin
+
+    def centre(self) -> None:
+        """Centre what is written; the norms that read it become RMS norms."""
+        model = self.stream.flow.model
+        for name in self.stream.writers:
+            layer = model.get_submodule(name)
+            if name in self.norms:
+                self._put(name, layer, Centred(copy.deepcopy(layer)), "centred")
+            else:
+                self._put(name, layer, _centred(layer), self._told(name, layer))
+        for name, at in self.stream.tensors.items():
+            old = _parameter(model, name)
+            axis = at + old.ndim - self._rank(name)
+            new = old.double() - old.double().mean(axis, keepdim=True)
+            self.tensors[name] = nn.Parameter(new.to(old.dtype), old.requires_grad)
+            self.changes[name] = Change(name, "Parameter", "centred")
+        for name in self.stream.read_by:
+            self._put(name, model.get_submodule(name), _rms(self.norms[name]), "rmsnorm")
+
+    def _rank(self, name: str) -> int:
+        return next(n.meta["val"].ndim for n, held in self.stream.flow.tensors.items() if held == name)
+
+    def _told(self, name: str, layer: nn.Module) -> str:
+        """What is said of a writer, and whether it was tied to something that stays as it is."""
+        held = {id(p) for p in layer.parameters()}
+        named = self.stream.flow.model.named_parameters(remove_duplicate=False)
+        others = [n for n, p in named if id(p) in held and not n.startswith(f"{name}.")]
+        self.untied |= bool(others)
+        return f"centred, not tied to {others[0]} any more" if others else "centred"
+
+    def _put(self, name: str, old: nn.Module, new: nn.Module, became: str) -> None:
+        was = str(self.norms[name]).partition(": ")[2] if name in self.norms else type(old).__name__
+        self.modules[name] = new.train(old.training)
+        self.changes[name] = Change(name, was, became)
+
+    def shorten(self) -> None:
+        """Centre, then drop the last feature; gains and shifts go into the layers that read the norms."""
+        self.centre()
+        flow, model = self.stream.flow, self.stream.flow.model
+        if any(name in self.norms for name in self.stream.writers) or set(self.stream.left) & set(self.norms):
+            raise Stays("a layer norm that cannot be converted reads or writes the residual stream")
+        for name in self.stream.writers:
+            self.modules[name] = _fewer_outputs(self.modules[name])
+        for name, at in self.stream.tensors.items():
+            whole = self.tensors[name]
+            axis = at + whole.ndim - self._rank(name)
+            self.tensors[name] = nn.Parameter(whole.detach().narrow(axis, 0, whole.shape[axis] - 1).contiguous())
+        for name in self.stream.read_by:
+            own: Any = self.norms[name].module
+            call = flow.call(name)
+            wide = int(self.norms[name].kwargs["dim"])
+            scale, offset = _affine(own, wide)
+            for reader, arrived in flow.readers(call.outputs[0], marked(call.outputs[0], -1)):
+                layer = self.modules.get(reader.site, model.get_submodule(reader.site))
+                if not isinstance(as_linear(layer), nn.Linear) or not _in_order(arrived, -1, wide):
+                    raise Stays(f"{reader.site} reads {name}, and is no linear layer on its features")
+                flow.call(reader.site)
+                self.modules[reader.site] = _fewer_inputs(fold_scale(layer, scale, offset, "before"))
+                self.changes.setdefault(reader.site, Change(reader.site, type(layer).__name__, "one feature less"))
+            self._put(name, model.get_submodule(name), CRMSNorm(wide, eps=own.eps), "crmsnorm")
+
+
+def _parameter(model: nn.Module, name: str) -> Tensor:
+    path, _, last = name.rpartition(".")
+    return getattr(model.get_submodule(path), last).detach()
+
+
+@torch.no_grad()
+def _centred(layer: nn.Module) -> nn.Module:
+    """A writer whose result has mean zero over features."""
+    if isinstance(layer, nn.Embedding):
+        new: Any = copy.deepcopy(layer)
+        exact = layer.weight.double()
+        new.weight = nn.Parameter((exact - exact.mean(-1, keepdim=True)).to(layer.weight.dtype))
+        return new
+    new = copy.deepcopy(as_linear(layer))
+    if getattr(new, "groups", 1) > 1 or width(layer, "after") != new.weight.shape[0]:
+        raise Stays(f"a {type(layer).__name__} in groups or transposed writes to the residual stream")
+    for name in ("weight", "bias"):
+        if (old := getattr(new, name)) is not None:
+            exact = old.double()
+            setattr(new, name, nn.Parameter((exact - exact.mean(0, keepdim=True)).to(old.dtype), old.requires_grad))
+    return like(layer, new)
+
+
+def _rms(match: Match) -> nn.Module:
+    """The RMS norm with a layer norm's eps, gain and shift."""
+    own: Any = match.module
+    first = next(own.parameters(), None)
+    cast = {"cast": match.kwargs["cast"]} if "cast" in match.kwargs else {}
+    affine, offset = own.weight is not None, match.kwargs.get("offset", 0.0)
+    wide = match.kwargs["dim"]
+    new = RMSNorm(wide, eps=own.eps, affine=affine, bias=own.bias is not None, offset=offset, **cast)
+    if first is not None:
+        new = new.to(device=first.device, dtype=first.dtype)
+    new.load_state_dict(own.state_dict())
+    return new
+
+
+@torch.no_grad()
+def _affine(norm: Any, wide: int) -> tuple[Tensor, Tensor]:
+    """The scale and shift of a recognized layer norm, in float64."""
+    like = torch.ones(wide, dtype=torch.float64)
+    scale = like if norm.weight is None else norm.weight.double() + getattr(norm, "offset", 0.0)
+    return scale, 0 * like if norm.bias is None else norm.bias.double()
+
+
+@torch.no_grad()
+def _fewer_outputs(layer: nn.Module) -> nn.Module:
+    """A centred writer without its last feature."""
+    if isinstance(layer, nn.Embedding):
+        layer.weight = nn.Parameter(layer.weight[:, :-1].contiguous())
+        layer.embedding_dim -= 1
+        return layer
+    new: Any = as_linear(layer)
+    new.weight = nn.Parameter(new.weight[:-1].contiguous())
+    new.bias = None if new.bias is None else nn.Parameter(new.bias[:-1].contiguous())
+    name = "out_channels" if hasattr(new, "out_channels") else "out_features"
+    setattr(new, name, getattr(new, name) - 1)
+    return like(layer, new)
+
+
+@torch.no_grad()
+def _fewer_inputs(layer: nn.Module) -> nn.Module:
+    """A reader of vectors whose last feature is minus the sum of the others, and is not there."""
+    new: Any = as_linear(layer)
+    exact = new.weight.double()
+    new.weight = nn.Parameter((exact[:, :-1] - exact[:, -1:]).to(new.weight.dtype))
+    new.in_features -= 1
+    return like(layer, new)

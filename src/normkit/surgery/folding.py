@@ -1,0 +1,306 @@
+"""The same numbers with fewer layers: norms, gains and reparametrizations into the weights beside them, proven."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from normkit import catalog
+from normkit.surgery import proof
+from normkit.surgery.batch_statistics import takes_batch_statistics
+from normkit.surgery.changes import Change, Report, replaced
+from normkit.surgery.flow import Call, Flow, Stays, channels, marked, which
+from normkit.surgery.fold import check_plain, fold_scale, scale_and_shift, width
+from normkit.surgery.recognition import specimen
+from normkit.surgery.recognition.recognize import Followed, Match, behind, sized_table, without
+from normkit.surgery.recognition.specimen import inputs_of
+from normkit.where import Where, chosen
+
+__all__ = ["fold"]
+
+
+class Site(NamedTuple):
+    """A norm that may be folded: the axis of its channels, what it does to each, and what is left in its place."""
+
+    name: str
+    was: str
+    axis: int
+    scale: Tensor
+    offset: Tensor
+    left: nn.Module
+    before_only: bool
+    became: str
+
+
+class Done(NamedTuple):
+    """What a fold puts where, and into which layers the norm went."""
+
+    modules: dict[str, nn.Module]
+    became: str
+
+
+def fold(model: nn.Module, example: Any, *, where: Where = None, inplace: bool = True) -> Report:
+    """Fold norms into the linear layers and convolutions beside them: the same numbers, with fewer layers.
+
+    A norm that is a scale and a shift of each channel in evaluation, as batch norms of every kind are, goes into the
+    layer that it reads, or into those that read it, and is gone. Gain and shift of other norms go into the layers that
+    read them, and the norm keeps its place without (a gain of 1, a shift of 0). Reparametrized weights become plain
+    ones.
+
+    Who reads whom is told by the model's graph, from ``torch.export``, or ``torch.fx`` where that fails. What is read
+    elsewhere too, called twice, tied or hooked is left alone, and the report says why. Before anything is changed,
+    outputs are compared in float64, on the example and on fresh inputs like it.
+
+    Args:
+        model: any model, in evaluation.
+        example: an input: a tensor, a tuple of arguments or a dictionary of named ones.
+        where: only norms whose name fits a pattern, is in a list, or is let by a function of name and module.
+        inplace: change the model; else a copy, which is the report's ``model``.
+
+    >>> model = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU()).eval()
+    >>> [(change.site, change.became) for change in fold(model, torch.randn(1, 3, 8, 8))]
+    [('1', 'into 0')]
+    >>> model[1]
+    Identity()
+    """
+    proof.ready("fold", model, example)
+    work = copy.deepcopy(model)
+    baked = _baked(work)
+    sites, left = _sites(work, example, where)
+    changes = {**{name: Change(name, was, "a plain weight") for name, was in baked.items()}, **left}
+    layers = [name for name, part in work.named_modules() if _plain(part)]
+    new: dict[str, nn.Module] = {name: work.get_submodule(name) for name in baked}
+    if sites:
+        flow = Flow(work, example, [*sites, *layers])
+        for site in sorted(sites.values(), key=lambda s: (s.before_only, not _reads_a_layer(flow, s))):
+            try:
+                done = _folded(flow, site, new)
+            except (Stays, ValueError) as error:
+                changes[site.name] = Change(site.name, site.was, why_not=_plainly(error))
+                continue
+            new |= done.modules
+            changes[site.name] = Change(site.name, site.was, done.became)
+    after = replaced("fold", copy.deepcopy(model), copy.deepcopy(new), False)
+    far = proof.proven("fold", model, after, example) if new else 0.0
+    order = {name: at for at, (name, _) in enumerate(model.named_modules())}
+    rows = [changes[name] for name in sorted(changes, key=order.__getitem__)]
+    target = model if inplace else copy.deepcopy(model)
+    return Report(replaced("fold", target, new, inplace), [_measured(row, far) for row in rows])
+
+
+def _measured(row: Change, far: float) -> Change:
+    return row if row.became is None else Change(row.site, row.was, row.became, row.carried, far)
+
+
+def _baked(model: nn.Module) -> dict[str, str]:
+    """Make reparametrized layers of a copy plain, and tell of each what it had."""
+    found = {name: part for name, part in model.named_modules() if parametrize.is_parametrized(part)}
+    told = {}
+    for name, part in found.items():
+        lists: Any = part.parametrizations
+        told[name] = ", ".join(type(way).__name__.lstrip("_") for ways in lists.values() for way in ways)
+        _take_off(part)
+    return told
+
+
+@torch.no_grad()
+def _take_off(layer: Any) -> None:
+    """Leave what a layer's parametrizations compute; torch's own way would take them off all copies of the layer."""
+    values = {name: getattr(layer, name).clone() for name in layer.parametrizations}
+    learned = any(p.requires_grad for p in layer.parametrizations.parameters())
+    layer._modules = {name: part for name, part in layer._modules.items() if name != "parametrizations"}
+    layer.__class__ = type(layer).__bases__[0]
+    for name, value in values.items():
+        layer.register_parameter(name, nn.Parameter(value, learned))
+
+
+def _plain(layer: nn.Module) -> bool:
+    try:
+        check_plain("fold", layer)
+    except ValueError:
+        return False
+    return True
+
+
+def _sites(model: nn.Module, example: Any, where: Where) -> tuple[dict[str, Site], dict[str, Change]]:
+    """The norms that may be folded, and those that may not, with the reason."""
+    sites: dict[str, Site] = {}
+    left: dict[str, Change] = {}
+    for name, part in model.named_modules():
+        if takes_batch_statistics(part) and chosen(where, name, part):
+            _enter(sites, left, name, type(part).__name__, _batch, part)
+    done = [*sites, *left]
+
+    def others(name: str, part: nn.Module) -> bool:
+        return not any(name == other or name.startswith(f"{other}.") for other in done)
+
+    for name, match in sized_table(model, inputs_of(model, example), others).found.items():
+        if chosen(where, name, model.get_submodule(name)):
+            was = str(match).partition(": ")[2]
+            _enter(sites, left, name, was, _recognized, model.get_submodule(name), match)
+    return sites, left
+
+
+def _enter(
+    sites: dict[str, Site], left: dict[str, Change], name: str, was: str, find: Callable[..., Site | None], *given: Any
+) -> None:
+    try:
+        found = find(name, *given)
+    except (ValueError, Stays) as error:
+        left[name] = Change(name, was, why_not=_plainly(error))
+        return
+    if found is not None:
+        sites[name] = found
+
+
+def _batch(name: str, norm: nn.Module) -> Site:
+    """A batch norm of torch, of the library, or derived from torch's, with the layers that act on what it gives."""
+    refusal = specimen.refusal(norm)
+    if refusal is not None:
+        raise Stays(refusal)
+    rest = behind(norm)
+    scale, offset = scale_and_shift(without(norm, rest) if rest else norm)
+    layers = [norm.get_submodule(layer) for layer in rest]
+    left = nn.Identity() if not layers else layers[0] if len(layers) == 1 else nn.Sequential(*layers)
+    return Site(name, type(norm).__name__, _axis(norm), scale, offset, left.eval(), False, "gone")
+
+
+def _axis(norm: Any) -> int:
+    card = getattr(type(norm), "card", None)
+    last = card is not None and card.shape.features_last
+    return -1 if last or getattr(norm, "channels_last", False) else 1
+
+
+def _recognized(name: str, norm: nn.Module, match: Match) -> Site | None:
+    """A norm that was recognized: a scale and shift in evaluation, or one whose gain and shift are."""
+    if match.module is None or not match.sized:
+        raise Stays("its width is not known")
+    own = match.module.norm if isinstance(match.module, Followed) else match.module
+    if takes_batch_statistics(own):
+        scale, offset = scale_and_shift(own)
+        left = nn.Sequential(*match.module.layers) if isinstance(match.module, Followed) else nn.Identity()
+        return Site(name, type(norm).__name__, _axis(own), scale, offset, left.eval(), False, "gone")
+    if match.behind:
+        raise Stays(f"it has its {match.behind[0]} behind the norm")
+    return _gain(name, match, norm, _axis(own))
+
+
+@torch.no_grad()
+def _gain(name: str, match: Match, norm: nn.Module, axis: int) -> Site | None:
+    """Gain and shift of a norm, and the norm without; None where there is nothing to fold."""
+    begun = specimen.tensors(catalog.find(match.name).create(**match.kwargs))  # type: ignore[arg-type]
+    learned = {ours: theirs for ours, theirs in match.carried.items() if ours in ("weight", "bias")}
+    bare = copy.deepcopy(norm)
+    theirs = specimen.tensors(bare)
+    for ours, source in learned.items():
+        theirs[source].copy_(begun[ours].reshape(theirs[source].shape))
+    if all(torch.equal(t, specimen.tensors(norm)[n]) for n, t in theirs.items()):
+        return None
+    with specimen.quiet():
+        scale, offset = _between(bare, norm, theirs[next(iter(learned.values()))].numel(), axis)
+    return Site(name, str(match).partition(": ")[2], axis, scale, offset, bare, True, "without gain and shift")
+
+
+def _between(bare: nn.Module, norm: nn.Module, count: int, axis: int) -> tuple[Tensor, Tensor]:
+    """The scale and the shift of each channel that make of one norm's result the other's."""
+    first = next(norm.parameters())
+    shape = (64, count) if axis == -1 else (8, count, 4, 4)
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(first.device)
+    plain, whole = (specimen.first(copy.deepcopy(m).double()(x)).double().movedim(axis, -1) for m in (bare, norm))
+    n, y = plain.flatten(0, -2), whole.flatten(0, -2)
+    centred = n - n.mean(0)
+    scale = (centred * (y - y.mean(0))).sum(0) / centred.square().sum(0)
+    offset = y.mean(0) - scale * n.mean(0)
+    offset = torch.where(offset.abs() < 1e-12 * y.abs().max(), 0.0, offset)
+    if not ((n * scale + offset - y).abs() <= 1e-5 * y.abs().max()).all():
+        raise Stays("its gain and shift are not applied last")
+    return scale, offset
+
+
+def _reads_a_layer(flow: Flow, site: Site) -> bool:
+    try:
+        return bool(flow.source(flow.call(site.name).inputs[0]))
+    except Stays:
+        return False
+
+
+def _folded(flow: Flow, site: Site, new: Mapping[str, nn.Module]) -> Done:
+    """Put one norm into its neighbours, or raise why not."""
+    call = flow.alone(site.name)
+    if not site.before_only:
+        try:
+            done = _into_source(flow, site, call, new)
+        except (Stays, ValueError) as after:
+            try:
+                done = _into_readers(flow, site, call, new)
+            except (Stays, ValueError) as before:
+                raise Stays(f"{_plainly(after)}; {_plainly(before)}") from before
+        if isinstance(site.left, nn.Identity):
+            flow.forget(call)
+        return done
+    return _into_readers(flow, site, call, new)
+
+
+def _plainly(error: Exception) -> str:
+    return re.sub(r"^\w+: ", "", str(error))
+
+
+def _into_source(flow: Flow, site: Site, call: Call, new: Mapping[str, nn.Module]) -> Done:
+    """Into the layer that the norm reads."""
+    call_of_layer, node = flow.source(call.inputs[0])
+    name = call_of_layer.site
+    layer = _layer(flow, name, new)
+    marks = marked(node, _channel_axis(layer))
+    [(reader, arrived)] = flow.readers(node, marks)
+    if reader is not call:
+        raise Stays(f"{name} is read elsewhere too")
+    wide = width(layer, "after")
+    rows = which(arrived.movedim(_of(call.inputs[0], site.axis), 0).flatten(1), wide)
+    own = torch.stack([torch.bincount(row, minlength=wide) > 0 for row in rows])
+    if len(rows) != len(site.scale) or not (own.sum(0) == 1).all():
+        raise Stays(f"its channels are not those of {name}")
+    at = own.int().argmax(0).to(site.scale.device)
+    scale, offset = site.scale[at], site.offset[at]
+    return Done({site.name: site.left, name: fold_scale(layer, scale, offset, "after")}, f"into {name}")
+
+
+def _into_readers(flow: Flow, site: Site, call: Call, new: Mapping[str, nn.Module]) -> Done:
+    """Into all layers that read the norm."""
+    if not isinstance(site.left, nn.Identity) and not site.before_only:
+        raise Stays("an activation stands behind it")
+    output = call.outputs[0]
+    readers = flow.readers(output, marked(output, _of(output, site.axis)))
+    if not readers:
+        raise Stays("nobody reads it")
+    made: dict[str, nn.Module] = {}
+    for reader, arrived in readers:
+        layer = _layer(flow, reader.site, new)
+        at = channels(arrived, _channel_axis(layer), len(site.scale))
+        if len(at) != width(layer, "before"):
+            raise Stays(f"{reader.site} reads other channels than it gives")
+        made[reader.site] = fold_scale(layer, site.scale[at], site.offset[at], "before")
+    verb = "into" if not site.before_only else "without gain and shift, which are in"
+    return Done({site.name: site.left, **made}, f"{verb} {', '.join(made)}")
+
+
+def _of(node: Any, axis: int) -> int:
+    return axis % node.meta["val"].ndim
+
+
+def _channel_axis(layer: Any) -> int:
+    return 1 if hasattr(layer, "kernel_size") else -1
+
+
+def _layer(flow: Flow, name: str, new: Mapping[str, nn.Module]) -> nn.Module:
+    """A plain layer as it is by now, called once and tied to nothing."""
+    layer = new.get(name, flow.model.get_submodule(name))
+    if not _plain(layer):
+        raise Stays(f"{name} is a {type(layer).__name__}, no plain linear or convolution")
+    flow.alone(name)
+    return layer

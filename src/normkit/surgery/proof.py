@@ -1,0 +1,125 @@
+"""Whether a changed model still gives the same numbers: on fresh inputs, to what rounding allows."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normkit.surgery.flow import arguments, tensors_in
+from normkit.surgery.recognition.specimen import quiet
+
+DRAWS = 2
+CLOSE = 1e-9  # of the largest number, where weights are float64
+ROUNDING = 4.0  # times what the model's own type rounds off, where its weights are rounded to that
+
+
+class Unequal(ValueError):
+    """How far two models are apart."""
+
+
+def fresh(example: Any, seed: int) -> Any:
+    """An example like the one given: other numbers of the same size, other tokens of those that it has.
+
+    >>> fresh(torch.tensor([[3, 3, 5]]), 0).unique().tolist()
+    [3, 5]
+    """
+    if isinstance(example, Mapping):
+        return {name: fresh(part, seed + i) for i, (name, part) in enumerate(example.items())}
+    if isinstance(example, tuple | list):
+        return tuple(fresh(part, seed + i) for i, part in enumerate(example))
+    if not torch.is_tensor(example) or example.dtype is torch.bool or example.numel() < 2:
+        return example
+    g = torch.Generator().manual_seed(seed)
+    if example.is_floating_point():
+        drawn = torch.randn(example.shape, generator=g).to(example)
+        return drawn * example.std().clamp(min=1e-3) + example.mean()
+    order = torch.randperm(example.numel(), generator=g).to(example.device)
+    return example.flatten()[order].view_as(example)
+
+
+def called(model: nn.Module, example: Any) -> list[Tensor]:
+    """The tensors of real numbers that a model returns."""
+    args, named = arguments(example)
+    with torch.no_grad():
+        return [t.detach() for t in tensors_in(model(*args, **named)) if t.is_floating_point()]
+
+
+def ready(owner: str, model: nn.Module, example: Any) -> None:
+    """Refuse what is no model in evaluation with numbers, and an example that it does not take."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"{owner}: model must be a torch.nn.Module, not {type(model).__name__}")
+    if any(t.is_meta for t in (*model.parameters(), *model.buffers())):
+        raise ValueError(f"{owner}: the model is on the meta device and holds no numbers")
+    if any(part.training for part in model.modules()):
+        raise ValueError(f"{owner}: the model is in train mode; call model.eval() first")
+    try:
+        with quiet():
+            called(copy.deepcopy(model), example)
+    except Exception as error:
+        raise ValueError(f"{owner}: the model does not take the example: {said(error)}") from error
+
+
+def proven(owner: str, before: nn.Module, after: nn.Module, example: Any) -> float:
+    """Return how far a changed model is from what it was; refuse one that gives other numbers."""
+    try:
+        with quiet():
+            return prove(before, after, example)
+    except Unequal as error:
+        why = str(error)
+    except Exception as error:
+        why = f"the model raises {said(error)}"
+    raise ValueError(f"{owner}: refused, and the model is as it was: once changed, {why}")
+
+
+def said(error: Exception) -> str:
+    """The kind of an error and its first line."""
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+
+
+def prove(before: nn.Module, after: nn.Module, example: Any) -> float:
+    """Return how far two models are apart in float64, of the largest number; raise :class:`Unequal` if it is far."""
+    worst = 0.0
+    for draw in range(DRAWS):
+        given = fresh(example, 100 * draw) if draw else example
+        exact = [called(_in(model, torch.float64), _cast(given, torch.float64)) for model in (before, after)]
+        apart = difference(*exact)
+        if apart > CLOSE:
+            own = next((t.dtype for t in before.parameters() if t.is_floating_point()), torch.float32)
+            rounded = called(_in(before, own), _cast(given, own))
+            if not apart <= ROUNDING * difference(exact[0], rounded):
+                raise Unequal(f"results differ by {apart:.1e} of the largest number")
+        worst = max(worst, apart)
+    return worst
+
+
+def difference(wanted: list[Tensor], got: list[Tensor]) -> float:
+    """The largest difference, of the largest number of each result; infinite where NaNs or shapes are others."""
+    if [t.shape for t in wanted] != [t.shape for t in got]:
+        return float("inf")
+    worst = 0.0
+    for want, have in zip(wanted, got, strict=True):
+        known = want.isfinite()
+        if not torch.equal(known, have.isfinite()):
+            return float("inf")
+        if known.any():
+            largest = want[known].abs().max().double()
+            worst = max(
+                worst, float((want[known].double() - have[known].double()).abs().max() / largest.clamp(min=1e-30))
+            )
+    return worst
+
+
+def _in(model: nn.Module, dtype: torch.dtype) -> nn.Module:
+    return copy.deepcopy(model).to(dtype).eval()
+
+
+def _cast(example: Any, dtype: torch.dtype) -> Any:
+    if isinstance(example, Mapping):
+        return {name: _cast(part, dtype) for name, part in example.items()}
+    if isinstance(example, tuple | list):
+        return tuple(_cast(part, dtype) for part in example)
+    return example.to(dtype) if torch.is_tensor(example) and example.is_floating_point() else example

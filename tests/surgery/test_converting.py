@@ -1,0 +1,153 @@
+"""`nk.convert`: Pre-LN transformers become Pre-RMSNorm and Pre-CRMSNorm, exactly; post-norm ones are refused."""
+
+import copy
+
+import pytest
+import torch
+from near_misses import Layer
+from torch import nn
+from torch.nn import functional
+
+import normkit as nk
+from normkit.optional import library
+
+TOKENS = torch.arange(10).view(2, 5)
+
+
+class Block(nn.Module):
+    def __init__(self, dim, post=False, peri=False):
+        super().__init__()
+        self.norm, self.post, self.peri = Layer(dim), post, peri
+        self.up, self.down = nn.Linear(dim, 9), nn.Linear(9, dim)
+        self.last = nn.LayerNorm(dim) if peri else nn.Identity()
+
+    def forward(self, x):
+        if self.post:
+            return self.norm(x + self.down(self.up(x).relu()))
+        return x + self.last(self.down(self.up(self.norm(x)).relu()))
+
+
+class Model(nn.Module):
+    """Tokens, positions and a class token; two blocks, a last norm and a head, perhaps tied to the embedding."""
+
+    def __init__(self, *, tied=False, embedding_norm=False, dim=8, **block):
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(12, dim), nn.Parameter(torch.randn(6, dim))
+        self.first = nn.Parameter(torch.randn(1, 1, dim))
+        self.embedding_norm = nn.LayerNorm(dim) if embedding_norm else nn.Identity()
+        self.blocks = nn.Sequential(Block(dim, **block), Block(dim, **block))
+        self.norm, self.head = nn.LayerNorm(dim, eps=1e-3), nn.Linear(dim, 12, bias=False)
+        if tied:
+            self.head.weight = self.tokens.weight
+
+    def forward(self, tokens):
+        x = self.embedding_norm(self.tokens(tokens))
+        x = torch.cat([self.first.expand(len(x), -1, -1), x], 1) + self.positions
+        return self.head(self.norm(self.blocks(x)))
+
+
+def stirred(model):
+    g = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.5 * torch.randn(parameter.shape, generator=g) + 0.3)
+    return model.double().eval()
+
+
+def layer_norms(model):
+    return sum(isinstance(part, nn.LayerNorm | Layer) for part in model.modules())
+
+
+@pytest.mark.parametrize(("to", "tied"), [("pre-rmsnorm", True), ("pre-crmsnorm", False)])
+def test_a_pre_norm_model_gives_the_same_numbers_without_a_layer_norm(to, tied):
+    model = stirred(Model(tied=tied))
+    wanted = model(TOKENS)
+    report = nk.convert(model, to, TOKENS)
+    torch.testing.assert_close(model(TOKENS), wanted, rtol=1e-10, atol=1e-10)
+    assert not layer_norms(model)
+    told = {change.site: change.became for change in report}
+    assert told["norm"] == told["blocks.0.norm"] == to.removeprefix("pre-")
+    assert told["first"] == told["positions"] == told["blocks.1.down"] == "centred"
+    assert told["tokens"] == ("centred, not tied to head.weight any more" if tied else "centred")
+    assert model.tokens.weight.shape == (12, 8 if to == "pre-rmsnorm" else 7)
+    stream = model.tokens(TOKENS)
+    if to == "pre-rmsnorm":
+        torch.testing.assert_close(stream.sum(-1), torch.zeros(2, 5, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("options", [{"embedding_norm": True}, {"peri": True}])
+def test_a_norm_that_writes_to_the_stream_is_centred(options):
+    model = stirred(Model(tied=True, **options))
+    wanted, copied = model(TOKENS), nk.convert(model, "pre-rmsnorm", TOKENS, inplace=False).model
+    torch.testing.assert_close(copied(TOKENS), wanted, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(model(TOKENS), wanted, rtol=0, atol=0)
+    assert isinstance(copied.norm, nk.RMSNorm)
+    if "embedding_norm" in options:
+        assert copied.tokens.weight is copied.head.weight
+
+
+class Scaled(Model):
+    def forward(self, tokens):
+        x = self.tokens(tokens) * 3.0 + self.positions[:5] * 0.5
+        return self.head(self.norm(self.blocks(x)))
+
+
+def test_a_stream_that_is_scaled_by_a_number_stays_centred():
+    model = stirred(Scaled())
+    wanted = model(TOKENS)
+    nk.convert(model, "pre-rmsnorm", TOKENS)
+    torch.testing.assert_close(model(TOKENS), wanted, rtol=1e-10, atol=1e-10)
+
+
+class Leaks(Model):
+    """The stream itself is read: by what the model returns, by a layer, or by a number that is added."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how = how
+
+    def forward(self, tokens):
+        x = self.blocks(self.tokens(tokens) + (1.0 if self.how == "number" else 0) + self.positions[:5])
+        y = self.head(self.norm(x))
+        if self.how == "activation":
+            return y + self.head(self.norm(functional.gelu(x)))
+        if self.how == "read":
+            return y + self.head(x)
+        return (y, x) if self.how == "returned" else y
+
+
+@pytest.mark.parametrize(
+    ("model", "to", "said"),
+    [
+        (Leaks("returned"), "pre-rmsnorm", "output reads the residual stream without a layer norm"),
+        (Leaks("read"), "pre-rmsnorm", "head reads the residual stream without a layer norm"),
+        (Leaks("number"), "pre-rmsnorm", "a number is added to the residual stream"),
+        (Leaks("activation"), "pre-rmsnorm", "gelu reads the residual stream"),
+        (Model(post=True), "pre-rmsnorm", "post-norm"),
+        (Model(peri=True), "pre-crmsnorm", "that cannot be converted"),
+        (Model(), "rmsnorm", "to must be one of 'pre-rmsnorm', 'pre-crmsnorm'"),
+        (nn.Sequential(nn.Embedding(12, 4), nk.RMSNorm(4)), "pre-rmsnorm", "it has rmsnorm"),
+    ],
+)
+def test_what_cannot_be_converted_is_refused_and_left(model, to, said):
+    stirred(model)
+    before = copy.deepcopy(model)
+    with pytest.raises(ValueError, match=said):
+        nk.convert(model, to, TOKENS)
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before.parameters(), strict=True))
+    assert [type(part) for part in model.modules()] == [type(part) for part in before.modules()]
+
+
+def test_gpt2_of_transformers_is_converted_and_keeps_its_names():
+    transformers = library("transformers")
+    config = transformers.GPT2Config(
+        n_embd=12, n_layer=1, n_head=2, vocab_size=12, n_positions=8, bos_token_id=0, eos_token_id=0
+    )
+    model = stirred(transformers.GPT2LMHeadModel(config))
+    names = set(model.state_dict())
+    wanted = model(TOKENS).logits
+    nk.convert(model, "pre-rmsnorm", {"input_ids": TOKENS})
+    torch.testing.assert_close(model(TOKENS).logits, wanted, rtol=1e-9, atol=1e-9)
+    assert not layer_norms(model)
+    assert set(model.state_dict()) == names
+    assert model.config.tie_word_embeddings is False

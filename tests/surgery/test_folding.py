@@ -1,0 +1,229 @@
+"""`nk.fold`: norms go into the layers beside them where the graph says so; outputs stay; what stays is told."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations
+
+import normkit as nk
+from normkit.optional import library
+
+
+def settled(model, seed=0):
+    """A model in evaluation, in float64, whose norms are not at rest, with gains of both signs."""
+    g = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+            if name.endswith("running_var"):
+                tensor.copy_(torch.rand(tensor.shape, generator=g) + 0.3)
+            elif tensor.is_floating_point() and tensor.dim() == 1:
+                tensor.copy_(torch.randn(tensor.shape, generator=g))
+    return model.double().eval()
+
+
+def image(*shape):
+    return torch.randn(shape or (2, 3, 6, 6), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def digest(model):
+    tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    return [(name, t.clone()) for name, t in tensors], [type(part) for part in model.modules()]
+
+
+def unchanged(model, before):
+    (tensors, kinds), (old, old_kinds) = digest(model), before
+    equal = all(n == m and torch.equal(t, o) for (n, t), (m, o) in zip(tensors, old, strict=True))
+    return equal and kinds == old_kinds
+
+
+def folded(model, x, **options):
+    wanted = model(x)
+    report = nk.fold(model, x, **options)
+    torch.testing.assert_close(report.model(x), wanted, rtol=1e-9, atol=1e-9)
+    return {change.site: change.became or change.why_not for change in report}
+
+
+class Net(nn.Module):
+    """Norms after and before layers, two in a row, behind a sum, on a shared layer and on a layer with two readers."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.stem_norm = nn.Conv2d(3, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4)
+        self.second_norm = nn.BatchNorm2d(4)
+        self.first, self.first_norm = nn.Conv2d(4, 4, 3, padding=1), nk.create("batchnorm", 4)
+        self.sum_norm, self.reader = nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3, padding=1)
+        self.shared, self.shared_norm = nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)
+        self.seen, self.seen_norm = nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)
+        self.relu = nn.ReLU(inplace=True)
+        self.head, self.head_norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        x = self.relu(self.second_norm(self.stem_norm(self.stem(x))))
+        x = x + self.first_norm(self.first(x))
+        x = self.reader(self.sum_norm(x))
+        x = self.shared(self.shared_norm(self.shared(x)).relu())
+        seen = self.seen(x)
+        x = self.seen_norm(seen) * seen
+        return self.head_norm(self.head(x.mean((2, 3))))
+
+
+@pytest.mark.parametrize("by", ["export", "fx"])
+def test_a_model_is_folded_where_that_is_exact_and_says_where_not(by, monkeypatch):
+    if by == "fx":
+        monkeypatch.setattr(torch.export, "export", lambda *_, **__: 1 / 0)
+    model = settled(Net())
+    told = folded(model, image())
+    assert told.pop("shared_norm").startswith("shared is called 2 times")
+    assert told.pop("seen_norm").startswith("seen, which it reads, is read elsewhere too")
+    assert told == {
+        "stem_norm": "into stem",
+        "second_norm": "into stem",
+        "first_norm": "into first",
+        "sum_norm": "into reader",
+        "head_norm": "into head",
+    }
+    assert sum(isinstance(part, nn.BatchNorm2d) for part in model.modules()) == 2
+
+
+class Read(nn.Module):
+    """A norm that several layers read, each in its way."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm2d(3)
+        self.conv, self.wide = nn.Conv2d(3, 5, 3, groups=1, bias=False), nn.Linear(3 * 6 * 6, 4)
+        self.mean, self.last = nn.Linear(3, 4), nn.Linear(3, 4)
+
+    def forward(self, x):
+        x = self.norm(x)
+        wide, mean, last = self.wide(x.flatten(1)), self.mean(x.mean((2, 3))), self.last(x.permute(0, 2, 3, 1))
+        return self.conv(x).sum((1, 2, 3))[:, None] + wide + mean + last.sum((1, 2))
+
+
+def test_a_norm_goes_into_all_who_read_it_through_what_only_moves_numbers():
+    assert folded(settled(Read()), image()) == {"norm": "into wide, mean, last, conv"}
+
+
+def test_one_reader_of_another_kind_keeps_it():
+    class Also(Read):
+        def forward(self, x):
+            return super().forward(x) + self.norm(x).sum((1, 2, 3))[:, None]
+
+    model = settled(Also())
+    assert folded(model, image()) == {"norm": "norm is called 2 times"}
+    assert isinstance(model.norm, nn.BatchNorm2d)
+
+
+def test_channels_that_are_mixed_or_others_than_the_layers_keep_it():
+    behind_a_sequence = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5))
+    assert "not those of 0" in folded(settled(behind_a_sequence), image(2, 5, 3))["1"]
+    mixed = nn.Sequential(nn.BatchNorm2d(4), nn.Flatten(2), nn.Linear(36, 2))
+    assert "mixed" in folded(settled(mixed), image(2, 4, 6, 6))["0"]
+    split = nn.Sequential(nn.Linear(3, 8), nn.Unflatten(1, (4, 2)), nn.BatchNorm1d(4))
+    assert folded(settled(split), image(5, 3)) == {"2": "into 0"}
+
+
+class Gains(nn.Module):
+    def __init__(self, tied=False):
+        super().__init__()
+        self.embed, self.norm = nn.Embedding(9, 6), nn.LayerNorm(6)
+        self.one, self.two = nn.Linear(6, 4, bias=False), nn.Linear(6, 4)
+        self.last, self.head = nk.RMSNorm(4, offset=1.0), nn.Linear(4, 9)
+        if tied:
+            self.one.weight = self.two.weight
+
+    def forward(self, x):
+        x = self.norm(self.embed(x))
+        return self.head(self.last(self.one(x).sigmoid() * self.two(x)))
+
+
+def test_gain_and_shift_of_a_norm_go_into_all_its_readers():
+    model, x = settled(Gains()), torch.arange(9).view(3, 3)
+    told = folded(model, x)
+    assert told == {
+        "norm": "without gain and shift, which are in one, two",
+        "last": "without gain and shift, which are in head",
+    }
+    assert model.norm.weight.tolist() == [1.0] * 6
+    assert not model.norm.bias.any()
+    assert not model.last.weight.any()
+    assert model.one.bias is not None
+    assert not nk.fold(model, x).done
+
+
+def test_a_tied_reader_keeps_them():
+    model = settled(Gains(tied=True))
+    told = folded(model, torch.arange(9).view(3, 3))
+    assert "is tied to" in told["norm"] or "read elsewhere" in told["norm"]
+    assert told["last"].startswith("without")
+
+
+def test_reparametrized_weights_become_plain_and_then_take_the_norm():
+    model = nn.Sequential(parametrizations.weight_norm(nn.Conv2d(3, 4, 3)), nn.BatchNorm2d(4))
+    told = folded(settled(model), image())
+    assert told == {"0": "a plain weight", "1": "into 0"}
+    assert type(model[0]) is nn.Conv2d
+
+
+def test_an_activation_behind_a_norm_stays_and_a_copy_is_changed_where_asked_for():
+    timm = library("timm")
+    model = settled(nn.Sequential(nn.Conv2d(3, 4, 3), timm.layers.BatchNormAct2d(4), nn.Conv2d(4, 2, 1)))
+    x = image()
+    report = nk.fold(model, x, inplace=False)
+    assert [change.became for change in report] == ["into 0"]
+    assert isinstance(model[1], timm.layers.BatchNormAct2d)
+    assert not any(isinstance(part, nn.BatchNorm2d) for part in report.model.modules())
+    torch.testing.assert_close(report.model(x), model(x), rtol=1e-9, atol=1e-9)
+
+
+def test_only_the_sites_asked_for_are_folded():
+    model = settled(Net())
+    assert set(folded(model, image(), where="head_*")) == {"head_norm"}
+    assert isinstance(model.stem_norm, nn.BatchNorm2d)
+
+
+class Looks(nn.Sequential):
+    """What it gives depends on whether its layer has a bias."""
+
+    def forward(self, x):
+        return super().forward(x) * (1 if self[0].bias is None else 2)
+
+
+class Branches(nn.Sequential):
+    def forward(self, x):
+        return super().forward(x) if x.sum() > 0 else x
+
+
+def conv(kind=nn.Sequential):
+    return settled(kind(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4)))
+
+
+@pytest.mark.parametrize(
+    ("model", "x", "said"),
+    [
+        (conv(Looks), image(), "refused, and the model is as it was: once changed, results differ by"),
+        (conv(Branches), image(), "cannot be traced with this example: torch.export"),
+        (conv(), image(2, 5, 6, 6), "does not take the example: RuntimeError"),
+        (conv().train(), image(), "train mode"),
+    ],
+)
+def test_what_is_refused_leaves_the_model_as_it_was(model, x, said):
+    before, state = digest(model), torch.random.get_rng_state()
+    with pytest.raises(ValueError, match=said):
+        nk.fold(model, x)
+    assert unchanged(model, before)
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+def test_meta_and_hooked_and_half_models():
+    with pytest.raises(ValueError, match="holds no numbers"):
+        nk.fold(conv().to("meta"), image())
+    hooked = conv()
+    hooked[1].register_forward_hook(lambda *_: None)
+    assert "has hooks" in folded(hooked, image())["1"]
+    half = conv().bfloat16()
+    wanted = copy.deepcopy(half).double()(image())
+    assert nk.fold(half, image().bfloat16()).done
+    torch.testing.assert_close(half(image().bfloat16()).double(), wanted, rtol=0.1, atol=0.1)
