@@ -360,6 +360,8 @@ from normkit.residual import WholeLayer as WholeLayer
 from normkit.residual import Wiring as Wiring
 from normkit.residual import deepnorm_constants as deepnorm_constants
 from normkit.residual.stream import NormName, Sublayer
+from normkit.surgery.converting import convert as convert
+from normkit.surgery.folding import fold as fold
 from normkit.surgery.fusing import fuse as fuse
 from normkit.surgery.quantizing import perplexity as perplexity
 from normkit.surgery.quantizing import quantize as quantize
@@ -757,6 +759,7 @@ __all__ = [
     "conditional_flow_matching",
     "conformal_quantiles",
     "connection_laplacian",
+    "convert",
     "create",
     "deepnorm_constants",
     "dgfs_log_reward",
@@ -784,6 +787,7 @@ __all__ = [
     "fedselect_grow",
     "fedselect_step",
     "filter_normalization",
+    "fold",
     "fuse",
     "gaussian_normality_threshold",
     "geometric_samples",
