@@ -7,6 +7,7 @@ import torch
 
 import normkit as nk
 from normkit.attention._scan import CHUNK, gated_scan, scan
+from normkit.contract import subject
 
 DIM, HEADS, LONG = 4, 2, 2 * CHUNK + 13
 CAUSAL = {
@@ -503,3 +504,12 @@ def test_polynormer_interleaves_its_heads():
         weights = q[:, own] @ k[:, own].T
         a[:, own] = weights / weights.sum(-1, keepdim=True) @ v[:, own]
     close(core(x), core.output(layer.norm(a) * (layer.hidden(x) + 0.5)).relu())
+
+
+@pytest.mark.parametrize("name", ["gate", "refine"])
+def test_a_gate_of_another_type_than_q_is_named(name):
+    core, (q, k, v, *gates) = subject.build("gated-linear"), subject.draw("gated-linear")
+    gates = dict(zip(("gate", "refine"), gates, strict=True))
+    gates[name] = gates[name].float()
+    with pytest.raises(TypeError, match=f"GatedLinear: {name} is torch.float32, but q is torch.float64"):
+        core(q, k, v, **gates)

@@ -43,7 +43,7 @@ class DifferentialCore(AttentionCore):
         check.shape(self, "q", q, (n, 2 * self.heads, None, self.head_dim))
         check.values(self, "k", k, (n, 2 * self.heads, q.shape[2] if same_length else None, self.head_dim), q)
         check.values(self, "v", v, (n, self.heads, k.shape[2], 2 * self.head_dim), q)
-        self._check_types(q, k, v)
+        self._check_types(q, k=k, v=v)
 
     def _two_results(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """What each map makes of the values, in at least float32: no map is ever formed."""

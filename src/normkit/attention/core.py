@@ -95,11 +95,11 @@ class AttentionCore(Mixer):
         check.shape(self, "k", k, (n, self.heads, length, self.head_dim), q)
         check.floating(self, v, "v")
         check.shape(self, "v", v, (n, self.heads, k.shape[2], None if free_value else self.head_dim), q)
-        self._check_types(q, k, v)
+        self._check_types(q, k=k, v=v)
 
-    def _check_types(self, q: Tensor, k: Tensor, v: Tensor) -> None:
-        """Require one type of q, k and v, which are multiplied; autocast makes it so by itself."""
-        for name, other in (("k", k), ("v", v)):
+    def _check_types(self, q: Tensor, **others: Tensor) -> None:
+        """Require one type of q and what it is multiplied with; autocast makes it so by itself."""
+        for name, other in others.items():
             if other.dtype is not q.dtype and not torch.is_autocast_enabled(q.device.type):
                 raise TypeError(f"{type(self).__name__}: {name} is {other.dtype}, but q is {q.dtype}; give one type")
 

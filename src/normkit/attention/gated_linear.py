@@ -102,6 +102,7 @@ class GatedLinear(Recurrent, LinearCore):
         self._check(q, k, v, same_length=True)
         for name, given in (("gate", gate), ("refine", refine)):
             check.values(self, name, given, q.shape, like=q)
+        self._check_types(q, gate=gate, refine=refine)
         self._check_state(state, q)
         seen = self._seen(mask, q, k)
         dtype = q.dtype

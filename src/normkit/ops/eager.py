@@ -87,9 +87,11 @@ def refused(op: str, but: str | None, *tensors: Tensor | None, kind: Any = None)
     kind: what the op computes beside what its tensors tell: by it a GPU's kernel is tried out before its first use.
     """
     why = refusal(*tensors) or but  # type: ignore[arg-type]
-    if why is not None and torch.compiler.is_compiling():
-        return True
     x: Tensor = tensors[0]  # type: ignore[assignment]
+    if why is not None:
+        if torch.compiler.is_compiling():
+            return True
+        _on_one_device(op, x, *tensors[1:])
     watch = paths.watching()
     forced = watch is not None and watch.forced
     if why is None and kind is not None and not forced and (x.is_cuda or _interpreted()):
@@ -109,6 +111,13 @@ def _name(x: Tensor) -> str:
     """What the kernel is called that takes a tensor."""
     kernel = library(x)
     return f"C kernel, {kernel.isa().decode()}" if isinstance(kernel, kernels.Library) else kernel.name
+
+
+def _on_one_device(op: str, x: Tensor, *others: Tensor | None) -> None:
+    """An error where the formula would meet tensors of two devices, such as a module that is still on meta."""
+    for other in others:
+        if other is not None and other.dim() and other.device != x.device:
+            raise ValueError(f"{op}: x is on {x.device}, but a tensor that it meets is on {other.device}")
 
 
 def derived_again() -> str | None:

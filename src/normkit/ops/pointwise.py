@@ -139,7 +139,7 @@ def _check_parameters(owner: object, x: Tensor, axis: int, alpha, shift, weight,
     """An error unless the layer's numbers are one each, and weight and bias one a feature."""
     features = x.shape[axis : axis + 1]
     if weight is not None and weight.shape != features:
-        check.shape(owner, "weight", weight, (None,))
+        check.shape(owner, "weight", weight, features if weight.dim() != 1 else weight.shape)
         fitting = check.features_last if axis == x.ndim - 1 else check.channels_first
         fitting(owner, x, weight.shape[0])
     if bias is not None and bias.shape != features:
