@@ -5,9 +5,10 @@
     python tools/mutate.py --all --mutants 300 --seed 0      # drawn from all of the package
 
 Tests are collected once. For each mistake a process forks, swaps the code of what is loaded, and runs the tests that
-call the function, cheapest first, until one fails or its time is up. Which tests call what is recorded once, and anew
-with ``--record``. Mistakes are another comparison, operator, number, truth value or default, arguments that change
-places, and a check, a call, a keyword or a ``not`` left out.
+reach the file until one fails or its time is up: nearest first, by who imports what and whom a test names, then the
+cheapest. That is read off, not run, so that a test may be missed, and the share that is seen is at least what is told.
+Mistakes are another comparison, operator, number, truth value or default, arguments that change places, and a check, a
+call, a keyword or a ``not`` left out.
 
 What a card says of a method is data for the tests and is left alone, and so are texts, types, and all that runs at
 import but numbers with a name. Tests that compile, export or start processes are left out, for their time.
@@ -18,12 +19,12 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
-import cProfile
+import functools
 import gc
 import itertools
-import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -31,14 +32,15 @@ import time
 import types
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
 
 import pytest
 from _pytest.runner import runtestprotocol
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "normkit"
-RECORD = ROOT / ".mutate.jsonl"
+SURVIVORS = ROOT / ".mutate.survivors"
+ASKED = "NORMKIT_CHECK"  # by which the contract is told of which methods to take the cases
+EVERYWHERE = ("layernorm", "rmsnorm", "batchnorm", "groupnorm", "dyt", "softmax", "spectral-norm", "adamp", "nkd")
 GOOD = 0.92  # the share of mistakes that tests are to see
 LEFT_OUT = (
     *("compile", "instances", "export", "onnx", "process", "copies", "distributed", "ray", "spawn", "import_time"),
@@ -242,72 +244,71 @@ def _rename(module, mutant: Mutant, tree: ast.Module) -> bool:
 # ---- which tests reach what ----
 
 
-class Recorder:
-    """Note, for each test that passes, how long it took and the functions of the package that it called."""
+class Reach:
+    """How far a file of the package is from a test: 0 if the test names or imports it, 1 if it does what imports it."""
 
-    def __init__(self, file: TextIO) -> None:
-        self.file = file
-        self.failed = False
-        self.names: dict[str, dict[int, str]] = {}
+    def __init__(self, paths: list[Path]):
+        texts = {path: path.read_text() for path in paths}
+        self.names: dict[str, set[Path]] = {}  # of methods, classes and functions
+        self.methods: dict[str, Path] = {}
+        self.importers: dict[Path, set[Path]] = {path: set() for path in paths}
+        for path, text in texts.items():
+            tree = ast.parse(text)
+            self.methods |= dict.fromkeys(_methods(tree), path)
+            for name in [*_methods(tree), *_defined(tree)]:
+                self.names.setdefault(name, set()).add(path)
+            for other in self.imported(tree):
+                self.importers.get(other, set()).add(path)
 
-    def pytest_collection_modifyitems(self, items):
-        """Leave out what takes long, or would not see a mistake."""
-        items[:] = [item for item in items if not any(word in item.nodeid for word in LEFT_OUT)]
+    def imported(self, tree: ast.AST) -> set[Path]:
+        """The files of the package that a file imports, be it inside a function."""
+        names = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names if alias.name != "normkit"}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                below = {f"{node.module}.{alias.name}" for alias in node.names}
+                names |= {name if _file(name) else node.module for name in below} - {"normkit"}
+        return {path for name in names if (path := _file(name))}
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item):
-        """Watch one test."""
-        self.failed, start, profile = False, time.perf_counter(), cProfile.Profile(builtins=False)
-        profile.enable()
-        try:
-            return (yield)
-        finally:
-            profile.disable()
-            seconds = round(time.perf_counter() - start, 4)
-            codes = [entry.code for entry in profile.getstats() if isinstance(entry.code, types.CodeType)]
-            names = sorted({name for code in codes if (name := self.name(code))})
-            if names and not self.failed:
-                print(json.dumps([item.nodeid, seconds, names]), file=self.file, flush=True)
+    def distances(self, path: Path) -> dict[Path, int]:
+        """How many imports each file is away from one."""
+        found, edge = {path: 0}, [path]
+        while edge:
+            edge = [above for file in edge for above in self.importers.get(file, ()) if above not in found]
+            found |= {above: 1 + max(found.values()) for above in edge}
+        return found
 
-    def pytest_runtest_logreport(self, report):
-        """A test that fails sees no mistake."""
-        self.failed = self.failed or report.failed
+    def files(self, item: pytest.Item) -> frozenset[Path]:
+        """What a test names or imports; of a method's own test, the method."""
+        given = getattr(item, "callspec", None)
+        words = [str(value).partition("/")[0] for value in given.params.values()] if given else []
+        methods = frozenset(self.methods[word] for word in words if word in self.methods)
+        own = item.path.is_relative_to(SOURCE) or item.path.name == "test_goldens.py"
+        return methods if own else methods | self._of_file(item.path)
 
-    def name(self, code: types.CodeType) -> str | None:
-        """The path and qualified name of a function of the package."""
-        if not code.co_filename.startswith(f"{SOURCE}/") or "/contract/" in code.co_filename:
-            return None
-        if code.co_filename not in self.names:
-            found = functions(ast.parse(Path(code.co_filename).read_text()))
-            lines = {line: name for name, node in found.items() for line in range(_first(node), node.end_lineno + 1)}  # type: ignore[operator]
-            self.names[code.co_filename] = lines
-        name = self.names[code.co_filename].get(code.co_firstlineno, "")
-        return f"{Path(code.co_filename).relative_to(ROOT)}:{name}"
-
-
-def _first(node: ast.FunctionDef) -> int:
-    return min([node.lineno, *(d.lineno for d in node.decorator_list)])
-
-
-def recorded() -> dict[str, tuple[float, set[str]]]:
-    """Every test, its seconds, and what it calls."""
-    lines = (json.loads(line) for line in RECORD.read_text().splitlines())
-    return {test: (seconds, set(called)) for test, seconds, called in lines}
+    @functools.cache  # noqa: B019  one instance lives as long as the process
+    def _of_file(self, path: Path) -> frozenset[Path]:
+        text = path.read_text()
+        named = (self.names[word] for word in set(re.findall(r"[\w-]{4,}", text)) if word in self.names)
+        return frozenset(self.imported(ast.parse(text))).union(*named)
 
 
-def reaching(mutant: Mutant, seen: dict[str, tuple[float, set[str]]]) -> list[str]:
-    """The tests that call the function, or of a named number any function of the file.
+def _file(name: str) -> Path | None:
+    """The file of a module of the package."""
+    path = SOURCE.parent / name.replace(".", "/")
+    return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.exists()), None)
 
-    The cheapest come first, but only two of a test function before all others had their turn.
-    """
-    file, turns, ranked = f"{mutant.path.relative_to(ROOT)}:", dict[str, int](), []
-    whole = mutant.scope not in functions(ast.parse(mutant.path.read_text()))
-    for test, (seconds, called) in sorted(seen.items(), key=lambda item: item[1][0]):
-        if file + mutant.scope in called or (whole and any(name.startswith(file) for name in called)):
-            function = test.partition("[")[0]
-            turns[function] = turns.get(function, -1) + 1
-            ranked.append((turns[function] // 2, seconds, test))
-    return [test for _, _, test in sorted(ranked)]
+
+def _defined(tree: ast.Module) -> list[str]:
+    kinds = ast.ClassDef | ast.FunctionDef
+    return [node.name for node in tree.body if isinstance(node, kinds) and not node.name.startswith("_")]
+
+
+def _methods(tree: ast.Module) -> list[str]:
+    calls = [d for node in tree.body for d in getattr(node, "decorator_list", []) if isinstance(d, ast.Call)]
+    named = [call.args[0] for call in calls if ast.unparse(call.func) == "method" and call.args]
+    return [name.value for name in named if isinstance(name, ast.Constant) and isinstance(name.value, str)]
 
 
 # ---- running ----
@@ -316,27 +317,41 @@ def reaching(mutant: Mutant, seen: dict[str, tuple[float, set[str]]]) -> list[st
 class Hunt:
     """Collect the tests once; for each mutant fork, make the mistake, and run what reaches it until something fails."""
 
-    def __init__(self, chosen: list[Mutant], seen: dict[str, tuple[float, set[str]]], seconds: float):
-        self.chosen, self.seen, self.seconds = chosen, seen, seconds
+    def __init__(self, chosen: list[Mutant], reach: Reach, seconds: float):
+        self.chosen, self.reach, self.seconds = chosen, reach, seconds
         self.survivors: list[Mutant] = []
         self.sound: set[str] = set()
+        self.costs: dict[str, float] = {}  # of a test function, as it was the last time
 
     def pytest_collection_modifyitems(self, items):
-        """Keep the tests of which it is known what they call."""
-        items[:] = [item for item in items if item.nodeid in self.seen]
+        """Leave out what takes long, or would not see a mistake."""
+        items[:] = [item for item in items if not any(word in item.nodeid for word in LEFT_OUT)]
 
     def pytest_runtestloop(self, session):
         """Try one mutant after the other."""
-        items = {item.nodeid: item for item in session.items}
+        files = [(item, self.reach.files(item)) for item in session.items]
+        gc.collect()
+        gc.freeze()
         for number, mutant in enumerate(self.chosen, 1):
-            finder = self.finder(mutant, [items[test] for test in reaching(mutant, self.seen) if test in items])
+            finder = self.finder(mutant, self.ranked(mutant, files))
             told = f"found by {finder}" if finder else "NOT SEEN"
             print(f"{number}/{len(self.chosen)} {mutant}\n    {told}", flush=True)
             if not finder:
                 self.survivors.append(mutant)
         return True
 
-    def finder(self, mutant: Mutant, items: list) -> str | None:
+    def ranked(self, mutant: Mutant, files: list[tuple[pytest.Item, frozenset[Path]]]) -> list[pytest.Item]:
+        """The tests that reach a mutant: the nearest first, but only two of a function before all others' turn."""
+        far, turns, ranked = self.reach.distances(mutant.path), dict[tuple, int](), []
+        for item, named in files:
+            near = min((far[path] for path in named if path in far), default=None)
+            if near is not None:
+                function = _function(item)
+                turns[near, function] = turns.get((near, function), -1) + 1
+                ranked.append((near, turns[near, function] // 2, self.costs.get(function, 0.1), item))
+        return [item for *_, item in sorted(ranked, key=lambda entry: entry[:3])]
+
+    def finder(self, mutant: Mutant, items: list[pytest.Item]) -> str | None:
         """The test that finds a mutant, if one does; one that fails without a mutant too is passed over."""
         found = self.fails(mutant, items)
         while found is not None:
@@ -348,7 +363,7 @@ class Hunt:
             found = self.fails(mutant, items)
         return None
 
-    def fails(self, mutant: Mutant | None, items: list) -> str | None:
+    def fails(self, mutant: Mutant | None, items: list[pytest.Item]) -> str | None:
         """The first test that fails, crashes or never ends in a process that has the mutant; None if none does."""
         reader, writer = os.pipe()
         child = os.fork()
@@ -356,26 +371,33 @@ class Hunt:
             os._exit(self.attempt(mutant, items, writer))
         os.close(writer)
         with open(reader) as told:
-            tried = told.read().split("\n")
+            spent = [float(line) for line in told]
         _, status = os.waitpid(child, 0)
-        return tried[-2] if status else None
+        for item, seconds in zip(items, spent, strict=False):
+            self.costs[_function(item)] = seconds
+        return items[len(spent)].nodeid if status and len(spent) < len(items) else None
 
-    def attempt(self, mutant: Mutant | None, items: list, writer: int) -> int:
-        """In the child: 1 if a test fails, else 0. The test that runs is written down, in case it crashes."""
+    def attempt(self, mutant: Mutant | None, items: list[pytest.Item], writer: int) -> int:
+        """In the child: 1 if a test fails, else 0. What each that passes costs is written down."""
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1), os.dup2(null, 2)
-        end = time.monotonic() + self.seconds
         if mutant is not None and not make(mutant):
             return 0
-        for place, item in enumerate(items):
-            if time.monotonic() > end:
+        start = time.process_time()
+        for item, following in itertools.zip_longest(items, items[1:]):
+            before = time.process_time()
+            if before - start > self.seconds:
                 return 0
-            os.write(writer, f"{item.nodeid}\n".encode())
-            signal.alarm(int(20 + 10 * self.seen[item.nodeid][0]))  # kills what never ends
-            following = items[place + 1] if place + 1 < len(items) else None
+            signal.setitimer(signal.ITIMER_PROF, 20 + self.seconds)  # kills what never ends
+            signal.alarm(int(20 * self.seconds))  # and what waits for ever
             if any(report.failed for report in runtestprotocol(item, nextitem=following, log=False)):
                 return 1
+            os.write(writer, f"{time.process_time() - before:.4f}\n".encode())
         return 0
+
+
+def _function(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
 
 
 def changed() -> list[Path]:
@@ -389,6 +411,12 @@ def whole() -> list[Path]:
     return sorted(path for path in SOURCE.rglob("*.py") if "contract" not in path.relative_to(SOURCE).parts)
 
 
+def asked(chosen: list[Mutant], reach: Reach) -> list[str]:
+    """The methods whose contract is run: those in the files of the mistakes, and some for what all stand on."""
+    paths = {mutant.path for mutant in chosen}
+    return sorted(name for name, path in reach.methods.items() if path in paths or name in EVERYWHERE)
+
+
 def main() -> int:
     """Read the command line, record if need be, hunt, and print the score with its survivors."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -396,19 +424,17 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="draw from the whole package")
     parser.add_argument("--mutants", type=int, default=100, help="how many mistakes, drawn by seed")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=60.0, help="for the tests of one mistake")
-    parser.add_argument("--record", action="store_true", help="only record, anew, which tests call what")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of a processor, for the tests of one mistake")
+    parser.add_argument("--again", action="store_true", help="only those that were not seen the last time")
     options = parser.parse_args()
-    words = [str(ROOT / "tests"), str(SOURCE / "contract"), "-q", "-p", "no:cacheprovider"]
-    if options.record:
-        with RECORD.open("w") as file:
-            return pytest.main(words, plugins=[Recorder(file)])
-    if not RECORD.exists():  # in a process of its own: what tests leave behind must not be forked
-        subprocess.run([sys.executable, __file__, "--record"], cwd=ROOT)
-    paths = whole() if options.all else options.files or changed()
-    chosen, count = drawn(paths, options.mutants, options.seed)
-    hunt = Hunt(chosen, recorded(), options.seconds)
-    pytest.main([*words, "-s"], plugins=[hunt])
+    chosen, count = drawn(whole() if options.all else options.files or changed(), options.mutants, options.seed)
+    if options.again:
+        chosen = [mutant for mutant in chosen if str(mutant) in SURVIVORS.read_text().splitlines()]
+    reach = Reach(whole())
+    os.environ[ASKED] = ",".join(asked(chosen, reach))
+    hunt = Hunt(chosen, reach, options.seconds)
+    pytest.main([str(ROOT / "tests"), str(SOURCE / "contract"), "-q", "-p", "no:cacheprovider", "-s"], plugins=[hunt])
+    SURVIVORS.write_text("\n".join(map(str, hunt.survivors)))
     share = 1 - len(hunt.survivors) / max(1, len(chosen))
     print(f"\n{share:.1%} of {len(chosen)} mistakes are seen (of {count}, seed {options.seed}); not seen:")
     print(*hunt.survivors, sep="\n")

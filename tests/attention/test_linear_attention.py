@@ -508,8 +508,8 @@ def test_polynormer_interleaves_its_heads():
 
 @pytest.mark.parametrize("name", ["gate", "refine"])
 def test_a_gate_of_another_type_than_q_is_named(name):
-    core, (q, k, v, *gates) = subject.build("gated-linear"), subject.draw("gated-linear")
-    gates = dict(zip(("gate", "refine"), gates, strict=True))
+    core, (q, k, v, gate, refine, *_) = subject.build("gated-linear"), subject.draw("gated-linear")
+    gates = {"gate": gate, "refine": refine}
     gates[name] = gates[name].float()
     with pytest.raises(TypeError, match=f"GatedLinear: {name} is torch.float32, but q is torch.float64"):
         core(q, k, v, **gates)
