@@ -52,6 +52,7 @@ SWAPS = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Div, ast.Mod: ast.Mult,
     ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
 }  # fmt: skip
+COMMUTE = {"max", "min", "maximum", "minimum", "logaddexp", "isclose", "hypot", "gcd"}
 DROPPED = {"detach", "double", "float", "abs", "square", "sqrt", "clamp", "unsqueeze"}
 Change = tuple[ast.AST, "ast.AST | None", str]  # what stands there, what shall, the function's qualified name
 
@@ -135,7 +136,8 @@ def _wrong(node: ast.AST) -> Iterator[ast.AST | None]:
 
 
 def _wrong_call(node: ast.Call) -> Iterator[ast.AST]:
-    if len(node.args) > 1 and not any(isinstance(a, ast.Starred) for a in node.args[:2]):
+    commutes = ast.unparse(node.func).rpartition(".")[2] in COMMUTE
+    if len(node.args) > 1 and not commutes and not any(isinstance(a, ast.Starred) for a in node.args[:2]):
         yield _with(node, args=[node.args[1], node.args[0], *node.args[2:]])
     for keyword in node.keywords:
         if keyword.arg is not None:
@@ -290,8 +292,11 @@ class Reach:
     @functools.cache  # noqa: B019  one instance lives as long as the process
     def _of_file(self, path: Path) -> frozenset[Path]:
         text = path.read_text()
-        named = (self.names[word] for word in set(re.findall(r"[\w-]{4,}", text)) if word in self.names)
-        return frozenset(self.imported(ast.parse(text))).union(*named)
+        tree = ast.parse(text)
+        named = (self.names[word] for word in set(re.findall(r"[\w-]+", text)) if word in self.names)
+        beside = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        helpers = [file for name in beside if (file := path.parent / f"{name}.py").exists()]
+        return frozenset(self.imported(tree)).union(*named, *map(self._of_file, helpers))
 
 
 def _file(name: str) -> Path | None:
@@ -301,8 +306,9 @@ def _file(name: str) -> Path | None:
 
 
 def _defined(tree: ast.Module) -> list[str]:
-    kinds = ast.ClassDef | ast.FunctionDef
-    return [node.name for node in tree.body if isinstance(node, kinds) and not node.name.startswith("_")]
+    """Classes, and functions of more words than one: `run` or `plain` may be anything."""
+    names = [node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    return [name for name in names if not name.startswith("_") and (name != name.lower() or "_" in name)]
 
 
 def _methods(tree: ast.Module) -> list[str]:
@@ -331,7 +337,6 @@ class Hunt:
         """Try one mutant after the other."""
         files = [(item, self.reach.files(item)) for item in session.items]
         gc.collect()
-        gc.freeze()
         for number, mutant in enumerate(self.chosen, 1):
             finder = self.finder(mutant, self.ranked(mutant, files))
             told = f"found by {finder}" if finder else "NOT SEEN"
@@ -383,6 +388,7 @@ class Hunt:
         os.dup2(null, 1), os.dup2(null, 2)
         if mutant is not None and not make(mutant):
             return 0
+        gc.freeze()  # what is shared with the parent stays shared
         start = time.process_time()
         for item, following in itertools.zip_longest(items, items[1:]):
             before = time.process_time()
