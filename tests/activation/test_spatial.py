@@ -108,6 +108,12 @@ def test_a_broadcast_residual_that_fails_moves_no_state():
         nk.create("broadcast-residual", 2, stride=(2, 1), num_groups=2)(torch.randn(2, 2, 8, 4))
 
 
+@pytest.mark.parametrize("stride", [2, (2,), (1, 1, 1), (1, 0)])
+def test_a_stride_of_a_broadcast_residual_is_a_pair_of_sizes(stride):
+    with pytest.raises(ValueError, match="BroadcastResidual: stride must be"):
+        nk.create("broadcast-residual", 2, stride=stride)
+
+
 @pytest.mark.parametrize("name, shape", [("instancenorm", (2, 3, 1)), ("ibn", (1, 3, 1)), ("pcnorm", (1, 3, 1, 1))])
 def test_one_value_has_no_spread_to_train_on(name, shape):
     module = nk.create(name, 3, dtype=torch.float64)

@@ -337,8 +337,10 @@ def test_a_step_of_training_learns_and_one_forward_does_not():
     before = {name: value.clone() for name, value in model.state_dict().items()}
     logits = residual.step(model, tokens, "float32", forward=True)()
     assert not logits.requires_grad
+    assert not model.training
     torch.testing.assert_close(dict(model.state_dict()), before, rtol=0, atol=0)
     train = residual.step(model, tokens, "float32", forward=False)
+    assert model.training
     losses = [train().item() for _ in range(20)]
     assert losses[-1] < losses[0]
     torch.testing.assert_close(model.embedding.weight.norm(dim=1), torch.ones(11))
