@@ -62,7 +62,7 @@ class Mutant:
 
     def __init__(self, path: Path, source: str, change: Change):
         node, new, self.scope = change
-        self.path, self.line = path, node.lineno  # type: ignore[attr-defined]
+        self.path, self.line, self.original = path, node.lineno, source  # type: ignore[attr-defined]
         before, after = ast.unparse(node), "pass" if new is None else ast.unparse(new)
         self.what = f"{before.splitlines()[0]}  ->  {after.splitlines()[0]}"
         text = after if isinstance(node, ast.stmt) else f"({after})"
@@ -174,7 +174,7 @@ def make(mutant: Mutant) -> bool:
     tree = ast.parse(mutant.source)
     if mutant.scope not in functions(tree):
         return _rename(module, mutant, tree)
-    old, new = (_codes(compile(text, str(mutant.path), "exec")) for text in (mutant.path.read_text(), mutant.source))
+    old, new = (_codes(compile(text, str(mutant.path), "exec")) for text in (mutant.original, mutant.source))
     return _swap(module, mutant.scope, dict(zip(old, new.values(), strict=True)), functions(tree)[mutant.scope])
 
 
