@@ -145,8 +145,12 @@ import normkit.density.data_mollification as _data_mollification
 import normkit.density.dependent_data_likelihood as _dependent_data_likelihood
 import normkit.density.double_moebius as _double_moebius
 import normkit.density.ebflow as _ebflow
+import normkit.density.fair_flow as _fair_flow
 import normkit.density.ferumal_coupling as _ferumal_coupling
+import normkit.density.flow_hmc as _flow_hmc
+import normkit.density.flow_imh as _flow_imh
 import normkit.density.free_form_flow as _free_form_flow
+import normkit.density.interventional_flow_loss as _interventional_flow_loss
 import normkit.density.jet_coupling as _jet_coupling
 import normkit.density.mam_energy_loss as _mam_energy_loss
 import normkit.density.nanoflow as _nanoflow
@@ -154,6 +158,8 @@ import normkit.density.neutra as _neutra
 import normkit.density.nfe as _nfe
 import normkit.density.path_gradient_loss as _path_gradient_loss
 import normkit.density.rational_quadratic_spline as _rational_quadratic_spline
+import normkit.density.reverse_alignment_loss as _reverse_alignment_loss
+import normkit.density.simflow_objective as _simflow_objective
 import normkit.density.smooth_mixture as _smooth_mixture
 import normkit.density.tail_adaptive_base as _tail_adaptive_base
 import normkit.density.tail_lu as _tail_lu
@@ -203,6 +209,7 @@ import normkit.loss.storm_rescaler as _storm_rescaler
 import normkit.loss.uskd as _uskd
 import normkit.manifold.gbw_batchnorm as _gbw_batchnorm
 import normkit.manifold.gyrobn as _gyrobn
+import normkit.manifold.gyrobn_grassmann as _gyrobn_grassmann
 import normkit.manifold.hyperbolic_contrastive as _hyperbolic_contrastive
 import normkit.manifold.liebn as _liebn
 import normkit.manifold.manifold_kernel as _manifold_kernel
@@ -311,10 +318,13 @@ from normkit.catalog import methods as methods
 from normkit.density.conditional_flow_matching import Velocity
 from normkit.density.dgfs_step import Step
 from normkit.density.dgfs_transition import Transition
+from normkit.density.fair_flow import FairParts, LogDensity
+from normkit.density.flow_hmc import Energy, Leapt
 from normkit.density.imh_step import Moved
 from normkit.density.isir_step import Chosen
-from normkit.density.mala import Energy, Walked
+from normkit.density.mala import Walked
 from normkit.density.neutra import Pulled
+from normkit.density.simflow_objective import EvidenceBound
 from normkit.density.stochastic_flow_langevin import Overdamped, Underdamped
 from normkit.density.stochastic_flow_metropolis import Jumped
 from normkit.density.transport_quality import Quality
@@ -496,6 +506,7 @@ __all__ = [
     "EvoNormS2",
     "FAdaIN",
     "FactorizedLayerNorm",
+    "FairFlow",
     "FakeLayerNorm",
     "FeatureNorm",
     "FedLabelLoss",
@@ -512,6 +523,8 @@ __all__ = [
     "FixupBlock",
     "FixupResidual",
     "FlowAttention",
+    "FlowHMC",
+    "FlowIMH",
     "Fourier",
     "FreeFormFlow",
     "FrozenBatchNorm",
@@ -544,6 +557,7 @@ __all__ = [
     "GroupOrthogonality",
     "GroupedRMSNorm",
     "GyroBN",
+    "GyroBNGrassmann",
     "HCalibration",
     "HeaderPaths",
     "HomophoneNormalization",
@@ -558,6 +572,7 @@ __all__ = [
     "InstanceNorm2d",
     "InstanceNorm3d",
     "InstanceNormPlacement",
+    "InterventionalFlowLoss",
     "IterNorm",
     "JetCoupling",
     "L1BatchNorm",
@@ -670,6 +685,7 @@ __all__ = [
     "ResidualScaling",
     "RetrievalMeasures",
     "RevIN",
+    "ReverseAlignmentLoss",
     "ReversePointNorm",
     "RewardTransform",
     "RiemannianBatchNorm",
@@ -683,6 +699,7 @@ __all__ = [
     "ShiftQuant",
     "SigmaReparam",
     "SigmoidLoss",
+    "SimFlowObjective",
     "SimpleNorm",
     "SimpleNorm2d",
     "SimplexClassifier",
@@ -2254,6 +2271,23 @@ class FADE(_fade.FADE):
     ) -> None: ...
     def __call__(self, x: Tensor, feature: Tensor) -> Tensor: ...
 
+class FairFlow(_fair_flow.FairFlow):
+    """Encode each of two groups by a flow so that the codes have one law, and nobody can tell the groups apart."""
+    def __init__(
+        self,
+        *,
+        flow0: int | nn.Module,
+        flow1: int | nn.Module,
+        density0: LogDensity | None = None,
+        density1: LogDensity | None = None,
+        gamma: float = 0.5,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(
+        self, x0: Tensor, log_q0_x0: Tensor, x1: Tensor, log_q1_x1: Tensor, prediction: Tensor
+    ) -> FairParts: ...
+
 def fairness_frontier(joint: Tensor, *, global_limit: float, local_limit: float) -> Tensor:
     """Find the least error of any classifier, random ones too, that is fair within two limits."""
     ...
@@ -2523,6 +2557,35 @@ class FlowAttention(_flow_attention.FlowAttention):
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, query_mask: Tensor | None = None
     ) -> Tensor: ...
+
+class FlowHMC(_flow_hmc.FlowHMC):
+    """Walk on the energy landscape that a flow has straightened, and keep the target exact."""
+    def __init__(
+        self,
+        flow: int | nn.Module,
+        *,
+        energy: str | Energy,
+        step_size: float,
+        steps: int,
+        coefficients: list[float] | None = None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, momentum: Tensor, uniform: Tensor) -> Leapt: ...
+
+class FlowIMH(_flow_imh.FlowIMH):
+    """Propose samples of a flow, whatever the state, so that the chain jumps between modes and samples the target."""
+    def __init__(
+        self,
+        flow: int | nn.Module,
+        *,
+        energy: str | Energy,
+        base_energy: Energy | None = None,
+        coefficients: list[float] | None = None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, z: Tensor, uniform: Tensor) -> Moved: ...
 
 class Fourier(_fourier.Fourier):
     """Normalize queries and keys head by head, and weigh the values by their product as it is, without a softmax."""
@@ -3180,15 +3243,32 @@ class GroupNorm1(GroupNorm):
     def __call__(self, x: Tensor) -> Tensor: ...
 
 class GyroBN(_gyrobn.GyroBN):
-    """Move a batch of points of the ball of Poincaré from its Fréchet mean to a learned point, and scale distances."""
+    """Move a batch of points of a curved space from its Fréchet mean to a learned point, and scale distances."""
     def __init__(
         self,
         dim: int,
         *,
         geometry: str = "poincare",
-        curvature: float = -1.0,
+        curvature: float | None = None,
         momentum: float = 0.1,
         eps: float = 1e-06,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class GyroBNGrassmann(_gyrobn_grassmann.GyroBNGrassmann):
+    """Move a batch of subspaces from its mean to a learned one, and scale distances."""
+    def __init__(
+        self,
+        n: int,
+        *,
+        p: int,
+        channels: int = 1,
+        exp_mode: str = "cayley",
+        momentum: float = 0.1,
+        karcher_steps: int = 1,
+        eps: float = 1e-05,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -3534,6 +3614,15 @@ class InstanceNorm3d(InstanceNorm):
         process_group=None,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
+
+class InterventionalFlowLoss(_interventional_flow_loss.InterventionalFlowLoss):
+    """Fit the density of an outcome under a treatment to what a first model says of it, and mend that by the data."""
+    def __init__(
+        self, *, clip: float = 0.05, device: torch.device | str | int | None = None, dtype: torch.dtype | None = None
+    ) -> None: ...
+    def __call__(
+        self, log_q_y: Tensor, cross_entropy_x: Tensor, cross_entropy: Tensor, treated: Tensor, propensity: Tensor
+    ) -> Tensor: ...
 
 def inverted_softmax(similarity: Tensor, bank: Tensor, *, beta: float = 20.0) -> Tensor:
     """Divide a query's score of each gallery item by what a bank of queries gives that item."""
@@ -5241,6 +5330,19 @@ class RetrievalMeasures(_retrieval_measures.RetrievalMeasures):
     """Measure ranked ids against the right ones: accuracy, recall, precision, nDCG at k, MRR, and F1 of "none"."""
     def __init__(self, k: Sequence[int] = ...) -> None: ...
 
+class ReverseAlignmentLoss(_reverse_alignment_loss.ReverseAlignmentLoss):
+    """Draw features of a flow, taken on the way from latents to data, to frozen features of the data."""
+    def __init__(
+        self,
+        dim: int,
+        target_dim: int,
+        *,
+        hidden: int = 1024,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, features: Tensor, targets: Tensor) -> Tensor: ...
+
 class ReversePointNorm(_reverse_point_norm.ReversePointNorm):
     """Center each point on its neighbours' mean and divide it by the sample's standard deviation."""
     def __init__(
@@ -6014,6 +6116,20 @@ class SigmoidLoss(_sigmoid_loss.SigmoidLoss):
         dtype: torch.dtype | None = None,
     ) -> None: ...
     def __call__(self, image: Tensor, text: Tensor) -> Tensor: ...
+
+class SimFlowObjective(_simflow_objective.SimFlowObjective):
+    """Train encoder, decoder and a flow of the latents at once: the noise in the latents keeps one variance."""
+    def __init__(
+        self,
+        flow: int | nn.Module,
+        *,
+        decoder: int | nn.Module,
+        variance: float = 0.5,
+        weight: float = 1.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor, mean: Tensor, noise: Tensor) -> EvidenceBound: ...
 
 class SimpleNorm(_simplenorm.SimpleNorm):
     """Divide each vector by its standard deviation, without centering it, and multiply by a learned gain."""

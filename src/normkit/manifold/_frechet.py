@@ -1,4 +1,4 @@
-"""The Fréchet mean of points of the ball of Poincaré, and its derivative."""
+"""The Fréchet mean of points of a space of constant curvature, seen stereographically, and its derivative."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ SMALL = 1e-4  # below it quotients are told by their series
 
 
 def mean(points: Tensor, c: float) -> Tensor:
-    """Return the point (D,) with the least sum of squared distances to points (N, D) of the ball of curvature -c.
+    """Return the point (D,) with the least sum of squared distances to points (N, D) of the space of curvature -c.
 
+    Of the ball of Poincaré where c > 0, of the sphere, where points are to lie within a half of it, where c < 0.
     Iterated until it moves by less than 1e-12 (1e-6 in float32), 1000 times at most. The derivative is that of the
     condition that defines it, and to the first order.
     """
@@ -50,19 +51,25 @@ def _moved(points: Tensor, squares: Tensor, center: Tensor, c: float) -> Tensor:
 
 
 def _quotient(y: Tensor) -> Tensor:
-    """2 arcosh(1 + 2 y) / sqrt(y^2 + y)."""
-    small = y < SMALL
-    safe = torch.where(small, 1, y)
-    whole = 4 * safe.sqrt().asinh() / (safe * (1 + safe)).sqrt()
-    return torch.where(small, 4 * (1 - y * (2 / 3 - y * (8 / 15 - y * 16 / 35))), whole)
+    """2 arcosh(1 + 2 y) / sqrt(y^2 + y), and what it goes on as below 0."""
+    whole, _ = _arc(y)
+    return torch.where(y.abs() < SMALL, 4 * (1 - y * (2 / 3 - y * (8 / 15 - y * 16 / 35))), whole)
+
+
+def _arc(y: Tensor) -> tuple[Tensor, Tensor]:
+    """The quotient of numbers that are not near to 0, and y^2 + y; no further below 0 than a half of the sphere."""
+    above = torch.where(y > 0, y, 1)
+    below = torch.where(y < 0, -y, 0.25).clamp(max=1 - 1e-12)
+    both = torch.where(y > 0, above * (1 + above), below * (below - 1))
+    arc = torch.where(y > 0, above.sqrt().asinh(), below.sqrt().asin())
+    both = torch.where(y.abs() < SMALL, 1, both)
+    return 4 * arc / both.abs().sqrt(), both
 
 
 def _quotient_slope(y: Tensor) -> Tensor:
-    small = y < SMALL
-    safe = torch.where(small, 1, y)
-    both = safe * (1 + safe)
-    whole = 2 / both - 2 * safe.sqrt().asinh() * (2 * safe + 1) / both**1.5
-    return torch.where(small, 4 * (-2 / 3 + y * (16 / 15 - y * 48 / 35)), whole)
+    quotient, both = _arc(y)
+    whole = (2 - quotient * (2 * y + 1) / 2) / both
+    return torch.where(y.abs() < SMALL, 4 * (-2 / 3 + y * (16 / 15 - y * 48 / 35)), whole)
 
 
 def _derivatives(points: Tensor, center: Tensor, c: float) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Batches of hyperbolic points moved to a learned mean, and scaled to a learned deviation."""
+"""Batches of points of a curved space moved to a learned mean, and scaled to a learned deviation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.catalog import method
-from normkit.manifold import _ball, _frechet
+from normkit.manifold import _ball, _curved, _frechet
 from normkit.manifold._points import readable
 from normkit.norm import Norm
 from normkit.running import Running, recomputing, track
@@ -32,29 +32,35 @@ OUTSIDE = "these are no points of the ball"
     },
 )
 class GyroBN(Running, Norm):
-    """Move a batch of points of the ball of Poincaré from its Fréchet mean to a learned point, and scale distances.
+    """Move a batch of points of a curved space from its Fréchet mean to a learned point, and scale distances.
 
-    For hyperbolic networks. As in BatchNorm, with the operations of the ball: with the addition + and the
-    multiplication of Möbius, m the Fréchet mean and v the mean squared distance to it,
+    For networks on hyperbolic space or the sphere. As in BatchNorm, with the operations of the space, of which the ball
+    of Poincaré is the usual picture: with the addition + and the multiplication of Möbius, m the Fréchet mean and v the
+    mean squared distance to it,
 
         y = exp_0(bias) + scale / sqrt(v + eps) ((-m) + x)
 
     The gradient flows through m, by the condition that defines it, and through v.
 
     Args:
-        dim: size of the points.
-        geometry: ``"poincare"``.
-        curvature: K, negative; the ball has the radius 1 / sqrt(-K).
+        dim: of the space.
+        geometry: ``"poincare"``, ``"klein"`` (the ball of Beltrami and Klein) or ``"hyperboloid"``, hyperbolic space
+            thrice; ``"sphere"`` and ``"projected-sphere"``, seen from its pole; ``"euclidean"``.
+        curvature: K, below 0 in hyperbolic space and above on the sphere; None: -1 and 1.
         momentum: how far the running mean goes along the geodesic to the batch's. The running variance is the plain
             average over all batches, as in the authors' code.
         eps: added to the variance.
 
-    Input and output (N, dim), points of the ball; others are refused. State: ``bias`` (dim,), zeros, a tangent vector
-    at the origin; ``scale`` (1,), one, the deviation wanted; ``running_mean`` (dim,) and ``running_var`` (1,), which
-    the first batch sets; ``num_batches_tracked``.
+    Input and output (N, dim), (N, dim + 1) of the hyperboloid and the sphere, whose origin is 1 / sqrt|K| on the first
+    axis; what is no point of the space is refused. Points of the sphere are to lie within a half of it. State: ``bias``
+    (dim,), zeros, a tangent vector at the origin; ``scale`` (1,), one, the deviation wanted; ``running_mean``, a point,
+    and ``running_var`` (1,), which the first batch sets; ``num_batches_tracked``.
 
-    Riemannian Batch Normalization: A Gyro Approach (Chen et al., 2025), arXiv 2509.07115. Other geometries than the
-    ball of Poincaré are not there yet; ``gyrobn-grassmann`` is that of subspaces.
+    Riemannian Batch Normalization: A Gyro Approach (Chen et al., 2025), arXiv 2509.07115. ``gyrobn-grassmann`` is that
+    of subspaces, and ``liebn`` with ``metric="LEM"`` has the form of that of correlations.
+
+    Differs from the authors' code in: other geometries than the ball of Poincaré follow the equations, as theirs of the
+    hyperboloid does not run.
     """
 
     running_mean: Tensor
@@ -62,56 +68,72 @@ class GyroBN(Running, Norm):
     num_batches_tracked: Tensor
 
     def __init__(
-        self, dim: int, *, geometry: str = "poincare", curvature: float = -1.0, momentum: float = 0.1, eps: float = 1e-6
+        self,
+        dim: int,
+        *,
+        geometry: str = "poincare",
+        curvature: float | None = None,
+        momentum: float = 0.1,
+        eps: float = 1e-6,
     ):
         super().__init__()
         self.dim = check.size(self, "dim", dim)
-        self.geometry = check.choice(self, "geometry", geometry, ("poincare",))
-        self.curvature = check.number(self, "curvature", curvature)
-        if not -math.inf < curvature < 0:
-            raise ValueError(f"GyroBN: curvature must be below 0 and finite, not {curvature}")
+        self.geometry = check.choice(self, "geometry", geometry, tuple(_curved.GEOMETRIES))
+        sign = self._space.sign
+        self.curvature = float(sign) if curvature is None else check.number(self, "curvature", curvature)
+        if not math.isfinite(self.curvature) or (self.curvature > 0) - (self.curvature < 0) != sign:
+            side = {-1: "below 0", 0: "0", 1: "above 0"}[sign]
+            raise ValueError(f"GyroBN: curvature must be {side} and finite for {geometry!r}, not {curvature}")
         self.momentum = check.number(self, "momentum", momentum, 0.0, 1.0)
         self.eps = check.eps(self, eps)
         self.bias = nn.Parameter(torch.zeros(dim))
         self.scale = nn.Parameter(torch.ones(1))
-        self.keep(running_mean=torch.zeros(dim), running_var=torch.ones(1), batches=True)
+        origin = self._space.back(torch.zeros(dim), self.curvature)
+        self.keep(running_mean=origin, running_var=torch.ones(1), batches=True)
+
+    @property
+    def _space(self) -> _curved.Geometry:
+        return _curved.GEOMETRIES[self.geometry]
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``; in training by its own statistics, which move the running ones."""
-        check.features_last(self, x, self.dim)
-        check.values(self, "x", x, (None, self.dim), x)
-        c, points = -self.curvature, accurate(x)
-        self._refuse(points, c)
-        mean, var = self._statistics(points, c)
+        width = self.dim + self._space.further
+        check.features_last(self, x, width)
+        check.values(self, "x", x, (None, width), x)
+        k, given = self.curvature, accurate(x)
+        self._refuse(given)
+        points = self._space.to(given, k)
+        mean, var = self._statistics(points)
         factor = accurate(self.scale) / (var + self.eps).sqrt()
-        moved = _ball.add(-mean, points, c)
-        length = math.sqrt(c) * _ball.norm(moved)
-        along = _ball.ratio(_ball.artanh, length)  # artanh(|x|) / |x|
-        scaled = factor * along * _ball.ratio(torch.tanh, (factor * along * length).abs()) * moved
-        return _ball.add(_ball.exp0(accurate(self.bias), c), scaled, c).to(x.dtype)
+        scaled = _curved.scaled(factor, _ball.add(-mean, points, -k), k)
+        bias = _curved.exp0(accurate(self.bias) * (self._space.unit / 2), k)
+        return self._space.back(_ball.add(bias, scaled, -k), k).to(x.dtype)
 
-    def _statistics(self, points: Tensor, c: float) -> tuple[Tensor, Tensor]:
+    def _statistics(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance, of the batch or the running ones."""
+        k = self.curvature
         if not self.training:
-            return accurate(self.running_mean), accurate(self.running_var)
-        mean = _frechet.mean(points, c)
-        var = _ball.distance(mean, points, c).square().mean().reshape(1)
-        self._follow(mean.detach(), var.detach(), c)
+            return self._space.to(accurate(self.running_mean), k), accurate(self.running_var)
+        mean = _frechet.mean(points, -k)
+        var = _curved.squared_distance(mean, points, k).mean().reshape(1)
+        self._follow(mean.detach(), var.detach())
         return mean, var
 
     @torch.no_grad()
-    def _follow(self, mean: Tensor, var: Tensor, c: float) -> None:
+    def _follow(self, mean: Tensor, var: Tensor) -> None:
         if not recomputing():
             self.num_batches_tracked.add_(1)
-        running = accurate(self.running_mean).to(mean.dtype)
-        onwards = _ball.exp(running, self.momentum * _ball.log(running, mean, c), c)
-        track(self.running_mean, torch.where(self.num_batches_tracked == 1, mean, onwards), 1.0)
+        k = self.curvature
+        running = self._space.to(accurate(self.running_mean).to(mean.dtype), k)
+        onwards = _curved.between(running, mean, self.momentum, k)
+        now = torch.where(self.num_batches_tracked == 1, mean, onwards)
+        track(self.running_mean, self._space.back(now, k), 1.0)
         track(self.running_var, var, 1 / self.num_batches_tracked)
 
-    def _refuse(self, points: Tensor, c: float) -> None:
+    def _refuse(self, points: Tensor) -> None:
         if self.training and not points.shape[0]:
             raise ValueError("GyroBN: x has no points, and so no mean")
         if readable(points) and points.numel():
-            furthest = points.detach().norm(dim=-1).max().item() * math.sqrt(c)
-            if furthest >= 1:
-                raise ValueError(f"GyroBN: x must lie in the ball, but a point has {furthest:.6g} times its radius")
+            off = self._space.off(points.detach(), self.curvature)
+            if off:
+                raise ValueError(f"GyroBN: x must {off}")

@@ -1,0 +1,255 @@
+"""A flow: a chain of invertible parts, and the laws that it stands for as distributions of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.distributions import Distribution, constraints
+
+from normkit import check
+from normkit.density._inputs import gaussian
+from normkit.density._parts import Given, Plain
+from normkit.kinds.module import TRANSFORM
+from normkit.statistics import accurate
+
+MEMORY = ("kept", "recomputed")
+
+
+class Flow(nn.Module):
+    """A chain of transforms from data to latents of a base law, which may depend on numbers or on labels.
+
+    Args:
+        parts: transforms of the catalogue or any module with ``forward(x) -> (z, log_det)`` and ``inverse(z)``; those
+            of :func:`flow` also see what is given.
+        event: the shape of a sample, or its length.
+        context: how many numbers a law depends on.
+        classes: how many labels; 0: none.
+        base: a module or distribution with ``log_prob(z)`` and ``sample``; None: standard normal.
+        memory: ``"recomputed"``: the backward pass works out the input of each part from its output, so that memory
+            does not grow with depth; it takes one more inverse of each part, and first derivatives are all there is.
+
+    ``forward(x, context)`` returns ``z`` and ``log_det`` (N,), and ``inverse(z, context)`` the input, as a transform
+    does, so that a flow is one: for ``neutra`` or ``flow-hmc``, or in another flow. :meth:`law` is the distribution.
+
+    >>> import torch, normkit as nk
+    >>> flow = nk.density.Flow([nk.create("ferumal-coupling", 2, num_points=4)], 2)
+    >>> flow.law().log_prob(torch.zeros(2))
+    tensor(-1.8379, grad_fn=<ViewBackward0>)
+    """
+
+    kind = TRANSFORM
+
+    def __init__(
+        self,
+        parts: Iterable[nn.Module],
+        event: int | Sequence[int],
+        *,
+        context: int = 0,
+        classes: int = 0,
+        base: nn.Module | Distribution | None = None,
+        memory: str = "kept",
+    ):
+        super().__init__()
+        shape = (event,) if isinstance(event, int) else tuple(event)
+        self.event = torch.Size(check.size("Flow", "event", size) for size in shape)
+        self.context = check.size("Flow", "context", context, least=0)
+        self.classes = check.size("Flow", "classes", classes, least=0)
+        self.memory = check.choice("Flow", "memory", memory, MEMORY)
+        self.base = base
+        self.parts = nn.ModuleList(part if _sees(part) else Plain(part) for part in parts)
+
+    def law(self, context: Tensor | None = None, **options: Any) -> Law:
+        """Return the distribution, given numbers (..., context) or labels (...), whose leading axes are its batch.
+
+        ``options`` are those of the parts' way back, such as ``guidance`` and ``attn_temp`` of tarflow: they change
+        what is sampled, not ``log_prob``.
+        """
+        return Law(self, context, options)
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return the latents of samples (N, ...), and the log-determinants (N,)."""
+        wide = self._samples("x", x)
+        given = self._given(context, len(x))
+        if self.memory == "recomputed" and torch.is_grad_enabled():
+            learned = list(dict.fromkeys(self.parameters()))
+            z, log_det = _Recomputed.apply(self, given.labels, wide, given.numbers, *learned)
+        else:
+            z, log_det = self._through(wide, given)
+        return z.to(x.dtype), log_det.to(x.dtype)
+
+    def inverse(self, z: Tensor, context: Tensor | None = None, **options: Any) -> Tensor:
+        """Return the samples of latents (N, ...)."""
+        x, given = self._samples("z", z), self._given(context, len(z))
+        for part in reversed(self.parts):
+            taken = options if getattr(part, "mean", False) else {}
+            x = part.inverse(x, given, **taken)  # type: ignore[operator]
+        return x.to(z.dtype)
+
+    def log_prob(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+        """Return the log densities (N,) of samples (N, ...), each with a row of the context."""
+        z, log_det = self(x, context)
+        return self._base(z) + log_det
+
+    def sample(self, n: int, context: Tensor | None = None, **options: Any) -> Tensor:
+        """Draw ``n`` samples, each with a row of the context, without a gradient."""
+        with torch.no_grad():
+            return self.inverse(self._latents((n,)), context, **options)
+
+    @torch.no_grad()
+    def initialize(self, x: Tensor, context: Tensor | None = None) -> Flow:
+        """Set what starts from data by samples (N, ...), once: what was set, or loaded, stays."""
+        wide, given = self._samples("x", x), self._given(context, len(x))
+        for part in self.parts:
+            setting = getattr(part.transform if isinstance(part, Plain) else part, "initialize", None)
+            if setting is not None:
+                setting(wide)
+            wide = part(wide, given)[0]
+        return self
+
+    def _through(self, x: Tensor, given: Given) -> tuple[Tensor, Tensor]:
+        log_det = x.new_zeros(len(x))
+        for part in self.parts:
+            x, change = part(x, given)
+            log_det = log_det + change
+        return x, log_det
+
+    def _samples(self, name: str, x: Tensor) -> Tensor:
+        check.floating("Flow", x, name)
+        check.shape("Flow", name, x, (None, *self.event))
+        return accurate(x)
+
+    def _given(self, context: Tensor | None, n: int) -> Given:
+        """What the parts see, a row for each of ``n`` samples."""
+        if (context is None) is bool(self.context or self.classes):
+            wanted = f"numbers (..., {self.context})" if self.context else f"labels below {self.classes}"
+            raise ValueError(f"Flow: {f'context must be {wanted}' if context is None else 'it depends on no context'}")
+        if context is None:
+            return Given()
+        if self.context:
+            check.values("Flow", "context", context, (n, self.context), context)
+            return Given(accurate(context))
+        check.index("Flow", "context", context, (n,), self.classes, context)
+        return Given(nn.functional.one_hot(context, self.classes).to(self._like().dtype), context)
+
+    def _base(self, z: Tensor) -> Tensor:
+        return gaussian(z.flatten(1), 0.0, 1.0) if self.base is None else self.base.log_prob(z)  # type: ignore[operator]
+
+    def _latents(self, shape: tuple[int, ...]) -> Tensor:
+        like = self._like()
+        if self.base is None:
+            return torch.randn(*shape, *self.event, dtype=like.dtype, device=like.device)
+        n = torch.Size(shape).numel()
+        drawn = self.base.sample((n,)) if isinstance(self.base, Distribution) else self.base.sample(n)  # type: ignore[operator]
+        return drawn.reshape(*shape, *self.event)
+
+    def _like(self) -> Tensor:
+        return next(self.parameters(), torch.zeros(()))
+
+
+def _sees(part: nn.Module) -> bool:
+    """Whether a part takes what is given."""
+    return type(part).__module__ == Plain.__module__
+
+
+class Law(Distribution):
+    """The distribution of a flow, given something or nothing: what ``torch.distributions`` are.
+
+    ``rsample`` is differentiable in the flow's parameters and in the context.
+    """
+
+    has_rsample = True
+    arg_constraints: dict[str, Any] = {}
+
+    def __init__(self, flow: Flow, context: Tensor | None = None, options: dict[str, Any] | None = None):
+        self.flow, self.context, self.options = flow, context, options or {}
+        if context is not None and not isinstance(context, Tensor):
+            raise TypeError(f"Law: context must be a tensor, not {type(context).__name__}")
+        if context is not None and flow.context and (context.dim() == 0 or context.shape[-1] != flow.context):
+            raise ValueError(
+                f"Law: context must end in {flow.context} numbers, but its shape is {tuple(context.shape)}"
+            )
+        leading = torch.Size() if context is None else context.shape[:-1] if flow.context else context.shape
+        if context is None:
+            flow._given(None, 0)
+        super().__init__(leading, flow.event, validate_args=False)
+
+    @property
+    def support(self) -> constraints.Constraint:
+        """All numbers."""
+        return constraints.independent(constraints.real, len(self.event_shape))
+
+    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Law:
+        """Return the same law for more batches."""
+        if self.context is None:
+            found = Law(self.flow, None, self.options)
+            found._batch_shape = torch.Size(batch_shape)
+            return found
+        return Law(self.flow, self._context(tuple(batch_shape)), self.options)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Return the log density of samples, whose leading axes go with those of the batch."""
+        events = len(self.event_shape)
+        if value.dim() < events or value.shape[value.dim() - events :] != self.event_shape:
+            raise ValueError(f"Law: value must end in {tuple(self.event_shape)}, but its shape is {tuple(value.shape)}")
+        leading = torch.broadcast_shapes(value.shape[: value.dim() - events], self.batch_shape)
+        rows = value.expand(*leading, *self.event_shape).reshape(-1, *self.event_shape)
+        return self.flow.log_prob(rows, self._rows(leading)).reshape(leading)
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Draw samples with a gradient."""
+        leading = (*sample_shape, *self.batch_shape)
+        z = self.flow._latents(leading).reshape(-1, *self.event_shape)
+        return self.flow.inverse(z, self._rows(leading), **self.options).reshape(*leading, *self.event_shape)
+
+    def _context(self, leading: tuple[int, ...]) -> Tensor:
+        last = (self.flow.context,) if self.flow.context else ()
+        return self.context.expand(*leading, *last)  # type: ignore[union-attr]
+
+    def _rows(self, leading: Sequence[int]) -> Tensor | None:
+        if self.context is None:
+            return None
+        return self._context(tuple(leading)).reshape(-1, *((self.flow.context,) if self.flow.context else ()))
+
+
+class _Recomputed(torch.autograd.Function):
+    """A pass through a chain that keeps its end alone, and goes back through the inverses."""
+
+    @staticmethod
+    def forward(ctx, flow: Flow, labels: Tensor | None, x: Tensor, numbers: Tensor | None, *learned: Tensor):
+        """Return latents and log-determinants."""
+        z, log_det = flow._through(x, Given(numbers, labels))
+        ctx.flow, ctx.labels, ctx.learned = flow, labels, learned
+        ctx.save_for_backward(z, *(() if numbers is None else (numbers,)))
+        return z, log_det
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, sent: Tensor, sent_log_det: Tensor):
+        """Return the gradients of samples, context and parameters."""
+        z, *numbers = ctx.saved_tensors
+        context = numbers[0].detach().requires_grad_() if numbers else None
+        found: dict[Tensor, Tensor] = {}
+        for part in reversed(ctx.flow.parts):
+            x = part.inverse(z, Given(context, ctx.labels)).detach().requires_grad_()
+            with torch.enable_grad():
+                image, log_det = part(x, Given(context, ctx.labels))
+            wanted = [x, *_wanted(part, context)]
+            pairs = [(o, g) for o, g in ((image, sent), (log_det, sent_log_det)) if o.requires_grad]
+            outputs, gradients = zip(*pairs, strict=True)
+            sent, *others = torch.autograd.grad(outputs, wanted, gradients, allow_unused=True, materialize_grads=True)
+            for value, gradient in zip(wanted[1:], others, strict=True):
+                found[value] = found[value] + gradient if value in found else gradient
+            z = x.detach()
+        last = None if context is None else found[context]
+        return None, None, sent, last, *(found.get(value) for value in ctx.learned)
+
+
+def _wanted(part: nn.Module, context: Tensor | None) -> Iterator[Tensor]:
+    """What a part's gradient is taken for beside its input."""
+    yield from (value for value in part.parameters() if value.requires_grad)
+    if context is not None:
+        yield context

@@ -1,0 +1,254 @@
+"""What flows are chained of: couplings and autoregressive maps, tokens, patches, and a norm that is set from data.
+
+A part is called with samples and with what is given beside them, and returns the image and one log-determinant a
+sample; its ``inverse`` returns the input. Curves bend each number by numbers that a network has found for it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from normkit import catalog
+from normkit.density._inputs import linear
+
+
+class Given(NamedTuple):
+    """What a law depends on: numbers (N, context), labels (N,), either or neither."""
+
+    numbers: Tensor | None = None
+    labels: Tensor | None = None
+
+    def told(self, like: Tensor) -> list[Tensor]:
+        """The numbers in the type of ``like``, for a network to read."""
+        return [] if self.numbers is None else [self.numbers.to(like.dtype)]
+
+
+class AffineCurve(nn.Module):
+    """x exp(a) + b, with a held between -log 1000 and log 1000."""
+
+    size, most = 2, math.log(1000)
+
+    def _parts(self, raw: Tensor) -> tuple[Tensor, Tensor]:
+        a, b = raw.unbind(-1)
+        return a / (1 + a.abs() / self.most), b
+
+    def forward(self, x: Tensor, raw: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the image of numbers, and the logarithm of the slope at each."""
+        a, b = self._parts(raw)
+        return x * a.exp() + b, a
+
+    def inverse(self, z: Tensor, raw: Tensor) -> Tensor:
+        """Return what numbers are the image of."""
+        a, b = self._parts(raw)
+        return (z - b) * (-a).exp()
+
+
+class SplineCurve(nn.Module):
+    """A rational-quadratic spline between -bound and bound, which is the identity where the network returns zeros."""
+
+    def __init__(self, bins: int, bound: float):
+        super().__init__()
+        self.spline = catalog.create("rational-quadratic-spline", bins, tails="linear", tail_bound=bound)
+        self.size = 3 * bins - 1
+        self.level = math.log(math.expm1(1 - self.spline.min_derivative))
+
+    def _knots(self, raw: Tensor) -> tuple[Tensor, ...]:
+        bins = self.spline.num_bins
+        widths, heights, slopes = raw.split([bins, bins, bins - 1], -1)
+        return widths, heights, slopes + self.level
+
+    def forward(self, x: Tensor, raw: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the image of numbers, and the logarithm of the slope at each."""
+        return self.spline(x, *self._knots(raw))
+
+    def inverse(self, z: Tensor, raw: Tensor) -> Tensor:
+        """Return what numbers are the image of."""
+        return self.spline.inverse(z, *self._knots(raw))[0]
+
+
+class Network(nn.Module):
+    """Two hidden layers; the last starts at zero, so that a flow starts at the identity."""
+
+    def __init__(self, into: int, out: int, hidden: int):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in ((into, hidden), (hidden, hidden), (hidden, out)))
+        for value in self.layers[-1].parameters():
+            nn.init.zeros_(value)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return numbers for curves."""
+        first, second, last = self.layers
+        return linear(F.silu(linear(F.silu(linear(x, first)), second)), last)  # type: ignore[arg-type]
+
+
+class MaskedNetwork(Network):
+    """The same, where what is found for a coordinate depends on those before it alone, and on the context."""
+
+    def __init__(self, dim: int, context: int, size: int, hidden: int):
+        super().__init__(dim + context, dim * size, hidden)
+        into = torch.cat([torch.arange(1, dim + 1), torch.zeros(context, dtype=torch.int64)])
+        between = torch.arange(hidden) % max(dim, 1)
+        out = torch.arange(dim).repeat_interleave(size)
+        degrees = [into, between, between, out]
+        for place, (a, b) in enumerate(itertools.pairwise(degrees)):
+            self.register_buffer(f"mask{place}", (b.unsqueeze(1) >= a).to(torch.float32), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return numbers for the curves of all coordinates."""
+        for place, layer in enumerate(self.layers):
+            weight, bias = cast(Tensor, layer.weight), cast(Tensor, layer.bias)
+            x = x if place == 0 else F.silu(x)
+            x = F.linear(x, weight.to(x.dtype) * getattr(self, f"mask{place}").to(x.dtype), bias.to(x.dtype))
+        return x
+
+
+class Coupling(nn.Module):
+    """Bend one half of the coordinates by what a network makes of the other half."""
+
+    def __init__(self, dim: int, curve: nn.Module, *, context: int, hidden: int, flipped: bool):
+        super().__init__()
+        self.curve, self.flipped, self.known = curve, flipped, dim // 2
+        self.network = Network(self.known + context, (dim - self.known) * curve.size, hidden)  # type: ignore[arg-type, operator]
+
+    def _halves(self, x: Tensor, given: Given) -> tuple[Tensor, Tensor, Tensor]:
+        known, other = (x.flip(-1) if self.flipped else x).tensor_split([self.known], -1)
+        raw = self.network(torch.cat([known, *given.told(x)], -1))
+        return known, other, raw.unflatten(-1, (other.shape[-1], -1))
+
+    def _joined(self, known: Tensor, other: Tensor) -> Tensor:
+        joined = torch.cat([known, other], -1)
+        return joined.flip(-1) if self.flipped else joined
+
+    def forward(self, x: Tensor, given: Given) -> tuple[Tensor, Tensor]:
+        """Return the image of ``x`` (N, D), and its log-determinants."""
+        known, other, raw = self._halves(x, given)
+        other, log_slope = self.curve(other, raw)
+        return self._joined(known, other), log_slope.sum(-1)
+
+    def inverse(self, z: Tensor, given: Given) -> Tensor:
+        """Return what ``z`` is the image of."""
+        known, other, raw = self._halves(z, given)
+        return self._joined(known, self.curve.inverse(other, raw))  # type: ignore[operator]
+
+
+class Autoregressive(nn.Module):
+    """Bend each coordinate by what a network makes of those before it; the way back goes one by one."""
+
+    def __init__(self, dim: int, curve: nn.Module, *, context: int, hidden: int, flipped: bool):
+        super().__init__()
+        self.dim, self.curve, self.flipped = dim, curve, flipped
+        self.network = MaskedNetwork(dim, context, curve.size, hidden)  # type: ignore[arg-type]
+
+    def _raw(self, x: Tensor, given: Given) -> Tensor:
+        return self.network(torch.cat([x, *given.told(x)], -1)).unflatten(-1, (self.dim, -1))
+
+    def _turned(self, x: Tensor) -> Tensor:
+        return x.flip(-1) if self.flipped else x
+
+    def forward(self, x: Tensor, given: Given) -> tuple[Tensor, Tensor]:
+        """Return the image of ``x`` (N, D), and its log-determinants."""
+        x = self._turned(x)
+        z, log_slope = self.curve(x, self._raw(x, given))
+        return self._turned(z), log_slope.sum(-1)
+
+    def inverse(self, z: Tensor, given: Given) -> Tensor:
+        """Return what ``z`` is the image of."""
+        z = self._turned(z)
+        x = torch.zeros_like(z)
+        for place in range(self.dim):
+            raw = self._raw(x, given)[..., place, :]
+            found = self.curve.inverse(z[..., place], raw)  # type: ignore[operator]
+            x = torch.cat([x[..., :place], found.unsqueeze(-1), x[..., place + 1 :]], -1)
+        return self._turned(x)
+
+
+class Standard(nn.Module):
+    """Shift and scale coordinates, or the channels of images; set from data once, which is saved as done."""
+
+    initialized: Tensor
+
+    def __init__(self, size: int, dims: int = 1):
+        super().__init__()
+        shape = (size, *[1] * (dims - 1))
+        self.shift, self.log_scale = nn.Parameter(torch.zeros(shape)), nn.Parameter(torch.zeros(shape))
+        self.register_buffer("initialized", torch.tensor(False))
+
+    @torch.no_grad()
+    def initialize(self, x: Tensor) -> None:
+        """Let what leaves have mean 0 and deviation 1 on these samples, unless that was done before."""
+        if self.initialized:
+            return
+        axes = [axis for axis in range(x.dim()) if axis != 1]
+        deviation, mean = torch.std_mean(x.double(), axes, correction=0)
+        self.shift.copy_(-mean.reshape(self.shift.shape))
+        self.log_scale.copy_(-(deviation + 1e-6).log().reshape(self.shift.shape))
+        self.initialized.fill_(True)
+
+    def forward(self, x: Tensor, given: Given) -> tuple[Tensor, Tensor]:
+        """Return the image, and its log-determinants."""
+        log_scale = self.log_scale.to(x.dtype)
+        places = x[0].numel() // log_scale.numel() if len(x) else 1
+        return (x + self.shift.to(x.dtype)) * log_scale.exp(), (places * log_scale.sum()).expand(len(x))
+
+    def inverse(self, z: Tensor, given: Given) -> Tensor:
+        """Return what ``z`` is the image of."""
+        return z * (-self.log_scale.to(z.dtype)).exp() - self.shift.to(z.dtype)
+
+
+class Plain(nn.Module):
+    """A transform of the catalogue, or of the user's, that nothing is given to."""
+
+    def __init__(self, transform: nn.Module):
+        super().__init__()
+        self.transform = transform
+
+    def forward(self, x: Tensor, given: Given) -> tuple[Tensor, Tensor]:
+        """Return the image, and its log-determinants."""
+        z, log_det = self.transform(x)
+        return z, log_det.flatten(1).sum(1) if log_det.dim() > 1 else log_det
+
+    def inverse(self, z: Tensor, given: Given) -> Tensor:
+        """Return what ``z`` is the image of."""
+        found = self.transform.inverse(z)  # type: ignore[operator]
+        return found[0] if isinstance(found, tuple) else found
+
+
+class Tokens(nn.Module):
+    """A transform of tokens (N, T, C), of vectors with a token for each coordinate or of images cut into patches."""
+
+    def __init__(self, transform: nn.Module, patch: int | None, mean: bool, labels: bool):
+        super().__init__()
+        self.transform, self.patch, self.mean, self.labels = transform, patch, mean, labels
+
+    def _others(self, given: Given) -> list[Tensor]:
+        return [given.labels] if self.labels and given.labels is not None else []
+
+    def forward(self, x: Tensor, given: Given) -> tuple[Tensor, Tensor]:
+        """Return the image, and its log-determinants."""
+        z, log_det = self.transform(tokens(x, self.patch), *self._others(given))
+        return whole(z, x.shape[1:], self.patch), log_det * x[0].numel() if self.mean and len(x) else log_det
+
+    def inverse(self, z: Tensor, given: Given, **options: Any) -> Tensor:
+        """Return what ``z`` is the image of; ``options`` are those of the transform's own inverse."""
+        found = self.transform.inverse(tokens(z, self.patch), *self._others(given), **options)  # type: ignore[operator]
+        return whole(found, z.shape[1:], self.patch)
+
+
+def tokens(x: Tensor, patch: int | None) -> Tensor:
+    """Cut images (N, C, H, W) into patches (N, T, C patch^2), or vectors into numbers."""
+    return x.unsqueeze(-1) if patch is None else F.pixel_unshuffle(x, patch).flatten(2).mT
+
+
+def whole(found: Tensor, shape: Sequence[int], patch: int | None) -> Tensor:
+    """Join what was cut."""
+    if patch is None:
+        return found.squeeze(-1)
+    _, height, width = shape
+    return F.pixel_shuffle(found.mT.unflatten(2, (height // patch, width // patch)), patch)

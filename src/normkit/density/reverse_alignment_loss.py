@@ -1,0 +1,56 @@
+"""FlowBack: features of a flow's way back to data, drawn to those of an image encoder."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from normkit import check
+from normkit.catalog import method
+from normkit.density._inputs import linear, reals
+from normkit.kinds import Loss
+
+CONSTANT = "targets are constants for the gradient"
+
+
+@method(
+    "reverse-alignment-loss",
+    paper="Flowing Backwards: Improving Normalizing Flows via Reverse Representation Alignment (2025)",
+    shape="N T C",
+    inputs={"targets": "N T 3"},
+    example={"target_dim": 3, "hidden": 5},
+    provenance="the equation alone; the authors' projector, layers and weight were not to be had",
+    exempt={"gradcheck": CONSTANT, "higher-derivatives": CONSTANT},
+)
+class ReverseAlignmentLoss(Loss):
+    """Draw features of a flow, taken on the way from latents to data, to frozen features of the data.
+
+    Added to the likelihood of an image flow, so that its layers learn what an image encoder knows. The way back runs in
+    parallel on known tokens: one forward pass without a gradient gives the inputs of every block, on which each block's
+    inverse is run. With the projector two layers with a SiLU between,
+
+        loss = -mean cos(projector(features), targets)
+
+    Args:
+        dim: of the features.
+        target_dim: of the targets.
+        hidden: width of the projector.
+
+    ``loss(features, targets)``: (N, T, dim) and (N, T, target_dim); targets carry no gradient. Features of the forward
+    pass are said to work less well.
+
+    Flowing Backwards: Improving Normalizing Flows via Reverse Representation Alignment (2025).
+    """
+
+    def __init__(self, dim: int, target_dim: int, *, hidden: int = 1024):
+        super().__init__()
+        self.dim, self.target_dim = check.size(self, "dim", dim), check.size(self, "target_dim", target_dim)
+        self.first = nn.Linear(dim, check.size(self, "hidden", hidden))
+        self.last = nn.Linear(hidden, target_dim)
+
+    def forward(self, features: Tensor, targets: Tensor) -> Tensor:
+        """Return the loss, a single number."""
+        own = reals(self, "features", features, (None, None, self.dim))
+        wanted = reals(self, "targets", targets, (*features.shape[:2], self.target_dim), features).detach()
+        made = linear(F.silu(linear(own, self.first)), self.last)
+        return -F.cosine_similarity(made, wanted, dim=-1).mean().to(features.dtype)

@@ -1,0 +1,95 @@
+"""Chains: each sampler in one form samples its target, and what is told of them is what others tell."""
+
+import pytest
+import torch
+
+import normkit as nk
+from normkit.density import _told
+
+F64 = torch.float64
+close = torch.testing.assert_close
+
+
+def slow(chains=4, steps=400, keep=0.8, apart=0.0):
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(steps, chains, 2, generator=generator, dtype=F64)
+    x = [noise[0]]
+    for row in noise[1:]:
+        x.append(keep * x[-1] + (1 - keep**2) ** 0.5 * row)
+    return torch.stack(x) + apart * torch.arange(chains, dtype=F64)[:, None]
+
+
+@pytest.mark.parametrize("draws", [slow(), slow(keep=0.0), slow(apart=0.5), slow(keep=-0.5), slow().round()])
+def test_what_is_told_of_chains_is_what_arviz_tells(draws):
+    arviz = pytest.importorskip("arviz")
+    for place in (0, 1):
+        one = draws[..., place].mT.numpy()
+        close(_told.rhat(draws)[place].item(), float(arviz.rhat(one)), rtol=1e-10, atol=0.0)
+        close(_told.ess(draws)[place].item(), float(arviz.ess(one)), rtol=1e-8, atol=0.0)
+
+
+def test_chains_apart_and_a_chain_that_is_stuck_are_seen():
+    assert _told.rhat(slow(keep=0.0)).max() < 1.01
+    assert _told.rhat(slow(keep=0.0, apart=0.5)).min() > 1.05
+    # a process that keeps 0.8 of itself is worth (1 - 0.8) / (1 + 0.8) of its steps
+    assert 100 < _told.ess(slow(steps=1000))[0] < 1000
+
+
+def target(x):
+    return -2 * (x[:, 0] - 1).square() - (x[:, 1] - x[:, 0].square()).square() / 2
+
+
+def proposal():
+    torch.manual_seed(0)
+    flow = nk.density.flow("affine-coupling", 2, depth=2, hidden=8).double()
+    with torch.no_grad():
+        flow.parts[0].shift.copy_(torch.tensor([-1.0, -1.25], dtype=F64))
+        flow.parts[0].log_scale.copy_(-torch.tensor([0.6, 1.6], dtype=F64).log())
+    return flow
+
+
+@pytest.mark.parametrize("name", ["mala", "langevin", "metropolis", "imh", "isir", "flow-hmc", "neutra"])
+def test_every_sampler_samples_a_users_density(name):
+    fitted = nk.density._walk.KERNELS[name].fitted
+    start = torch.tensor([1.0, 1.25], dtype=F64) + 0.1 * torch.randn(
+        300, 2, dtype=F64, generator=torch.Generator().manual_seed(0)
+    )
+    options = {"flow": proposal()} if fitted else {"step_size": 0.02} if name == "langevin" else {"step_size": 0.5}
+    chains = nk.density.walk(name, target, start, steps=20, warmup=25, seed=1, **options)
+    x = chains.draws[[-1, -12]].flatten(0, 1)
+    # x_0 ~ N(1, 1/4), x_1 given x_0 ~ N(x_0^2, 1): means 1 and 1.25, of some 400 independent draws
+    assert abs(x[:, 0].mean() - 1) < 0.15
+    assert abs(x[:, 1].mean() - 1.25) < 0.4
+    assert abs(x[:, 0].var() - 0.25) < 0.09
+    assert chains.accepted.shape == (20, 300)
+    assert 0.05 < chains.accepted.mean() <= 1
+
+
+def test_a_seed_gives_the_same_chains_and_leaves_torchs_own_numbers():
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    one, two = (nk.density.walk("mala", target, torch.ones(3, 2, dtype=F64), steps=5, seed=7) for _ in range(2))
+    close(one.draws, two.draws, rtol=0, atol=0)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_arviz_takes_the_chains():
+    arviz = pytest.importorskip("arviz")
+    chains = nk.density.walk("mala", target, torch.ones(4, 2, dtype=F64), steps=50, seed=0)
+    table = arviz.summary(chains.to_arviz(), kind="diagnostics")
+    assert len(table) == 2
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"name": "imh"}, "needs a flow"),
+        ({"name": "mala", "log_prob": lambda x: x.sum()}, "what log_prob returns must have shape"),
+        ({"name": "mala", "log_prob": lambda x: x[:, 0].log()}, "finite"),
+        ({"name": "mala", "start": torch.zeros(2)}, "start must have shape"),
+    ],
+)
+def test_what_cannot_walk_is_named(options, words):
+    given = {"log_prob": target, "start": torch.zeros(3, 2, dtype=F64), **options}
+    with pytest.raises(ValueError, match=words):
+        nk.density.walk(**given)
