@@ -1,0 +1,227 @@
+"""The methods of this room on Flower: a strategy for its server, a mod for its clients, and a run in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import importlib.util
+import os
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from normkit import check
+from normkit.federated._round import Update, plan, screened
+
+KEPT = "normkit-local"  # the record of a client's context that holds what never leaves it
+PUBLIC = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+def strategy(
+    method: str = "average", *, local: Collection[str] = (), most: float = 1e3, flower: Any = None, **options: Any
+) -> Any:
+    """Return a Flower ``Strategy`` that puts the clients' states together by a method of this room.
+
+    Sums are in float64, whole numbers are rounded, and the order of the replies changes no bit. A client whose state
+    has other names or shapes, NaN or infinities, no examples, or is ``most`` times as far from what was sent as the
+    median client's, is refused: the round goes on without it, and ``strategy.refused[round]`` says why. Nothing of a
+    client's is unpickled. Telemetry of Flower and Ray is switched off by their environment variables, unless these are
+    set.
+
+    Args:
+        method: ``"average"``; ``"fedbn"``, whose ``local`` entries stay with each client, by :func:`keep_local`; or
+            ``"fedlaw"``, with ``loss(state, batch)``, the server's ``batches``, and the names of the ``parameters``;
+            and the options of ``fedlaw``.
+        local: entries that stay; ``surgery.federated.local_entries`` finds a model's batch norms.
+        most: how many times as far as the median client a client may be.
+        flower: arguments of Flower's ``FedAvg``, by name: fractions and numbers of nodes.
+        options: of the method.
+
+    Clients send one record of arrays, and ``num-examples`` among their metrics. Flower is not a part of any group of
+    this package, whose versions it cannot share: ``pip install flwr``.
+    """
+    found = plan(method, local, options)
+    most = check.number("strategy", "most", most, 1.0)
+    return _strategy_class()(found.combine, tuple(local), most, options, **(flower or {}))
+
+
+def keep_local(local: Collection[str]) -> Callable[..., Any]:
+    """Return a mod for a Flower client whose ``local`` entries stay with it, between rounds too.
+
+    ``@client.train(mods=[keep_local(names)])``, and the same for ``evaluate``: what the server sends of them is
+    replaced by the client's own, from its second round on, and what the client returns of them is not sent.
+    """
+    local = tuple(local)
+
+    def mod(message: Any, context: Any, call_next: Callable[..., Any]) -> Any:
+        _off()
+        app = _flower("app")
+        for record in message.content.array_records.values():
+            record.update(context.state.array_records.get(KEPT, {}))
+        reply = call_next(message, context)
+        if not reply.has_error():
+            kept: dict[str, Any] = {}
+            for record in reply.content.array_records.values():
+                kept |= {name: record.pop(name) for name in local if name in record}
+            if kept:
+                context.state[KEPT] = app.ArrayRecord(kept)
+        return reply
+
+    return mod
+
+
+def simulate(client: Any, server: Any, state: Mapping[str, Tensor], *, clients: int, rounds: int, **start: Any) -> Any:
+    """Run a Flower client app under a strategy in this process, one client after the other, and return its result.
+
+    For tests and small studies: nothing is started, where Flower's own simulation takes a Ray cluster. A client that
+    raises is left out of its round.
+
+    Args:
+        client: a ``flwr.clientapp.ClientApp``; ``context.node_config["partition-id"]`` says which client it is.
+        server: a strategy.
+        state: of the model at the start.
+        clients: how many.
+        rounds: how many.
+        start: further arguments of ``Strategy.start``, such as ``evaluate_fn``.
+    """
+    check.size("simulate", "clients", clients), check.size("simulate", "rounds", rounds)
+    grid, arrays = _grid_class()(client, clients), _flower("app").ArrayRecord(dict(state))
+    with _identified():
+        return server.start(grid=grid, initial_arrays=arrays, num_rounds=rounds, timeout=3600, **start)
+
+
+@contextlib.contextmanager
+def _identified() -> Iterator[None]:
+    """Let messages be made in this process, which Flower allows its own processes alone."""
+    identity = _flower("supercore.task_identity").TaskIdentity
+    names = ("_task_id", "_run_id", "_node_id")
+    before = {name: getattr(identity, name) for name in names}
+    try:
+        for name in names:
+            setattr(identity, name, 1)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(identity, name, value)
+
+
+def _off() -> None:
+    for name, value in PUBLIC.items():
+        os.environ.setdefault(name, value)
+
+
+def _flower(part: str) -> Any:
+    """A module of Flower."""
+    if importlib.util.find_spec("flwr") is None:
+        raise ValueError("flwr is not installed: pip install flwr, where this package's tested versions are not wanted")
+    _off()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return importlib.import_module(f"flwr.{part}")
+
+
+@functools.cache
+def _strategy_class() -> type:
+    app = _flower("app")
+    base: Any = _flower("serverapp.strategy").FedAvg
+
+    class Combined(base):
+        """Flower's sampling and evaluation, and this package's sums."""
+
+        def __init__(self, combine, local, most, options, **flower):
+            super().__init__(**flower)
+            self.combine, self.local, self.most, self.options = combine, local, most, options
+            self.refused: dict[int, dict[int, str]] = {}
+
+        def configure_train(self, server_round, arrays, config, grid):
+            self.sent = arrays.to_torch_state_dict()
+            return super().configure_train(server_round, arrays, config, grid)
+
+        def aggregate_train(self, server_round, replies):
+            good, _ = self._check_and_log_replies(replies, is_train=True, validate=False)
+            shared = {name: value for name, value in self.sent.items() if name not in self.local}
+            refused: dict[int, str] = {}
+            updates, metrics = {}, {}
+            for reply in good:
+                node = reply.metadata.src_node_id
+                try:
+                    updates[node], metrics[node] = self._update(reply.content), reply.content
+                except (ValueError, TypeError, KeyError, EOFError, OSError) as error:
+                    refused[node] = f"its reply cannot be read: {error}"
+            refused |= screened(updates, shared, self.most)
+            self.refused[server_round] = refused
+            for node, why in refused.items():
+                importlib.import_module("flwr.common.logger").log(
+                    30, "round %s: %s refused: %s", server_round, node, why
+                )
+            taken = [node for node in updates if node not in refused]
+            if not taken:
+                return app.ArrayRecord(self.sent), None
+            found = self.combine([updates[node] for node in taken], shared, **self.options)
+            told = self.train_metrics_aggr_fn([metrics[node] for node in taken], self.weighted_by_key)
+            told["refused"] = len(refused)
+            return app.ArrayRecord({**self.sent, **found}), told
+
+        def _update(self, content):
+            [arrays], [numbers] = content.array_records.values(), content.metric_records.values()
+            state = {k: v for k, v in arrays.to_torch_state_dict().items() if k not in self.local}
+            return Update(state, numbers[self.weighted_by_key])
+
+    return Combined
+
+
+@functools.cache
+def _grid_class() -> type:
+    app = _flower("app")
+    base: Any = _flower("serverapp").Grid
+
+    class Here(base):
+        """Clients of this process, called in turn."""
+
+        def __init__(self, client: Any, clients: int):
+            self.client = client
+            self.contexts = {
+                1 + i: app.Context(
+                    run_id=1,
+                    node_id=1 + i,
+                    node_config={"partition-id": i, "num-partitions": clients},
+                    state=app.RecordDict(),
+                    run_config={},
+                )
+                for i in range(clients)
+            }
+
+        def set_run(self, run):
+            raise NotImplementedError("clients of this process belong to no run")
+
+        @property
+        def run(self):
+            raise NotImplementedError("clients of this process belong to no run")
+
+        def create_message(self, content, message_type, dst_node_id, group_id, ttl=None):
+            return app.Message(content, message_type=message_type, dst_node_id=dst_node_id, group_id=group_id, ttl=ttl)
+
+        def get_node_ids(self) -> Iterable[int]:
+            return list(self.contexts)
+
+        def push_messages(self, messages):
+            raise NotImplementedError("clients of this process are called by send_and_receive")
+
+        def pull_messages(self, message_ids):
+            raise NotImplementedError("clients of this process are called by send_and_receive")
+
+        def send_and_receive(self, messages, *, timeout=None):
+            return [self._asked(message) for message in messages]
+
+        def _asked(self, message):
+            node = message.metadata.dst_node_id
+            own = app.Message(message.content.copy(), message_type=message.metadata.message_type, dst_node_id=node)
+            try:
+                return self.client(own, self.contexts[node])
+            except Exception as error:
+                return app.Message(app.Error(code=0, reason=repr(error)), reply_to=own)
+
+    return Here

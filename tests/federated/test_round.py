@@ -1,0 +1,97 @@
+"""A server's round: who is refused and why, and what becomes of the others' states."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from normkit.federated import strategy
+from normkit.federated._round import Update, average, learned, screened
+
+SENT = {"w": torch.ones(4), "n": torch.tensor(3)}
+
+
+def near(seed, count=5, **changed):
+    noise = torch.randn(4, generator=torch.Generator().manual_seed(seed))
+    return Update({"w": torch.ones(4) + 0.1 * noise, "n": torch.tensor(3 + seed), **changed}, count)
+
+
+GOOD = {name: near(seed) for seed, name in enumerate("abc")}
+
+
+@pytest.mark.parametrize(
+    "bad, why",
+    [
+        (near(5, w=torch.tensor([1.0, math.nan, 0.0, 0.0])), "w has NaN or infinities"),
+        (near(5, w=torch.tensor([1.0, math.inf, 0.0, 0.0])), "w has NaN or infinities"),
+        (near(5, w=torch.ones(5)), r"w has shape (5,), but (4,) was sent"),
+        (near(5, v=torch.ones(4)), "its entries differ from those sent in v"),
+        (near(5, w=torch.ones(4, dtype=torch.int64)), "w is of torch.int64, but torch.float32 was sent"),
+        (near(5, w=1e6 * near(5).state["w"]), "is taken"),
+        (near(5, count=0), "its number of examples is 0, not above 0"),
+        (near(5, count=math.nan), "its number of examples is nan, not above 0"),
+        (near(5, count="many"), "its number of examples is many, not above 0"),
+    ],
+)
+def test_a_client_that_cannot_be_used_is_named_and_the_others_are_taken(bad, why):
+    refused = screened({**GOOD, "bad": bad}, SENT, 1e3)
+    assert list(refused) == ["bad"]
+    assert why in refused["bad"]
+    assert screened({"bad": bad}, SENT, 1e3).keys() == {"bad"}
+
+
+def test_what_is_usual_is_taken():
+    assert screened(GOOD, SENT, 3.0) == {}
+    assert screened({"still": Update(SENT, 1)}, SENT, 2.0) == {}
+    zeros = {"w": torch.zeros(3)}
+    assert (
+        screened({k: Update({"w": torch.full((3,), v)}, 1) for k, v in zip("ab", (0.1, 0.2), strict=True)}, zeros, 3)
+        == {}
+    )
+
+
+def test_the_average_is_that_of_the_samples_whatever_the_order():
+    updates = [near(seed, count) for seed, count in enumerate((1, 2, 5))]
+    found = average(updates, SENT)
+    want = sum(u.samples * u.state["w"].double() for u in updates) / 8
+    torch.testing.assert_close(found["w"], want.float())
+    assert found["n"] == round((1 * 3 + 2 * 4 + 5 * 5) / 8)
+    for name, value in average(updates[::-1], SENT).items():
+        assert torch.equal(value, found[name])
+    for name, value in average(updates[:1], SENT).items():
+        assert torch.equal(value, updates[0].state[name])
+
+
+def test_the_server_learns_to_leave_out_a_client_that_is_wrong():
+    x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
+    true = torch.tensor([1.0, -2.0, 0.5, 3.0])
+    updates = [Update({"w": sign * true, "n": torch.tensor(k)}, 10) for k, sign in enumerate((1.0, 1.0, -1.0))]
+
+    def loss(state, batch):
+        assert "n" in state
+        return F.mse_loss(batch @ state["w"].to(batch), batch @ true)
+
+    batches = [part.double() for part in x.split(16)]
+    true = true.double()
+    options = {"loss": loss, "batches": batches, "parameters": ["w"], "lr": 0.1, "epochs": 30}
+    found = learned(updates, SENT, **options)
+    start = average(updates, SENT)
+    assert loss(found, x.double()) < 0.05 * loss(start, x.double())
+    assert found["n"] == 1
+
+
+@pytest.mark.parametrize(
+    "arguments, error, word",
+    [
+        ({"method": "fedlow"}, ValueError, "did you mean 'fedlaw'"),
+        ({"method": "fedlaw"}, TypeError, "needs loss, batches, parameters"),
+        ({"method": "fedbn"}, ValueError, "needs local entries"),
+        ({"local": ["w"]}, ValueError, "takes no local entries"),
+        ({"lr": 0.1}, TypeError, "does not take lr"),
+        ({"most": 0.5}, ValueError, "most must lie in"),
+    ],
+)
+def test_a_strategy_that_cannot_be_is_refused(arguments, error, word):
+    with pytest.raises(error, match=word):
+        strategy(**arguments)
