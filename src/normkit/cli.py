@@ -84,6 +84,8 @@ def parser() -> Parser:
     commands.add_parser("check", help="hold methods to the contract", description=CHECK).describe = describe_check
     found = commands.add_parser("recognize", help="tell what a model's norms are", description=RECOGNIZE)
     found.describe = describe_recognize
+    found = commands.add_parser("rerank", help="retrieve with normalized scores between two tables of vectors")
+    found.describe = describe_rerank
     found = commands.add_parser("doctor", help="tell what is installed and which kernels run", description=DOCTOR)
     found.describe = describe_doctor
     found = commands.add_parser("text", help="bring texts, columns and tables to their normal form")
@@ -181,6 +183,14 @@ def describe_doctor(command: Parser) -> None:
     """Describe ``normkit doctor``."""
     command.add_argument("--json", action="store_true", help="print the findings as JSON")
     command.set_defaults(run=run_doctor)
+
+
+def describe_rerank(command: Parser) -> None:
+    """Describe ``normkit rerank``."""
+    from normkit.lab import rerank
+
+    command.description = rerank.__doc__
+    rerank.add_arguments(command)
 
 
 def describe_recognize(command: Parser) -> None:

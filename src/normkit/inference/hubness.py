@@ -10,6 +10,7 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.inference._scores import scores
+from normkit.kinds import beside
 
 
 class Hubness(NamedTuple):
@@ -45,6 +46,8 @@ def hubness(similarity: Tensor, *, top: int = 10) -> Hubness:
         similarity: scores of the queries, (Q, G), at least one of each.
         top: how many of a query's items are its best; all where there are fewer.
 
+    Beside it: ``counted(best, items)`` is the same of each query's best items, (Q, top), where no matrix is held.
+
     Returns ``skewness``, ``full_skewness``, ``antihubs``, the share of items never found, and ``largest``, how often
     the item found most often is. No gradient. Of equal scores any may be taken.
 
@@ -54,10 +57,20 @@ def hubness(similarity: Tensor, *, top: int = 10) -> Hubness:
     top = check.size("hubness", "top", top)
     if not similarity.numel():
         raise ValueError(f"hubness: similarity must not be empty, but its shape is {tuple(similarity.shape)}")
-    best = wide.topk(min(top, wide.shape[1]), dim=1).indices.flatten()
-    count = torch.bincount(best, minlength=wide.shape[1]).to(wide.dtype)
-    found = Hubness(_skewness(count[count > 0]), _skewness(count), (count == 0).to(wide.dtype).mean(), count.max())
+    found = counted(wide.topk(min(top, wide.shape[1]), dim=1).indices, wide.shape[1])
     return Hubness(*(value.to(similarity.dtype) for value in found))
+
+
+@beside(hubness)
+@torch.no_grad()
+def counted(best: Tensor, items: int) -> Hubness:
+    """Return the same, in float64, from each query's best items (Q, top) of so many, as ``retrieve`` finds them."""
+    items = check.size("hubness", "items", items)
+    check.index("hubness", "best", best, (None, None), items, best)
+    if not best.numel():
+        raise ValueError(f"hubness: best must not be empty, but its shape is {tuple(best.shape)}")
+    count = torch.bincount(best.flatten(), minlength=items).double()
+    return Hubness(_skewness(count[count > 0]), _skewness(count), (count == 0).double().mean(), count.max())
 
 
 def _skewness(count: Tensor) -> Tensor:

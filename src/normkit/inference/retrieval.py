@@ -12,7 +12,7 @@ from normkit import catalog, check
 from normkit.inference._scores import inverted, scores
 from normkit.kinds.arrays import takes_arrays
 
-NUMBERS = 2**25  # of one block of similarities
+NUMBERS = 2**22  # of one block of similarities: such memory is used again, where larger is fetched anew each time
 BANKS = {
     None: 0,
     "inverted-softmax": 1,
@@ -21,7 +21,7 @@ BANKS = {
     "dual-inverted-softmax": 2,
     "dual-dynamic-inverted-softmax": 2,
 }
-Score = Callable[[Tensor, Tensor], Tensor]
+Rank = Callable[[Tensor, Tensor], Tensor]
 
 
 class Retrieved(NamedTuple):
@@ -71,7 +71,11 @@ def retrieve(
     given = {**defaults, **catalog.create(method, **options).keywords}
     if method == "score-normalization":
         return _less_background(queries, gallery, banks[0], count, given)
-    return _search(queries, gallery, count, _score(method, queries, gallery, banks, given))
+    betas = [given[key] for key in ("beta", "beta_query", "beta_gallery") if key in given]
+    if "dynamic" not in method:
+        found = _search(queries, gallery, count, _exponents(banks, betas))
+        return Retrieved(found.scores.exp(), found.index)
+    return _search(queries, gallery, count, _near_hubs(queries, gallery, banks, betas, given["top"]))
 
 
 def _less_background(queries: Tensor, gallery: Tensor, background: Tensor, count: int, given: dict) -> Retrieved:
@@ -81,32 +85,46 @@ def _less_background(queries: Tensor, gallery: Tensor, background: Tensor, count
     return Retrieved(catalog.create("score-normalization", **given)(found.scores, near), found.index)
 
 
-def _score(method: str, queries: Tensor, gallery: Tensor, banks: tuple[Tensor, ...], given: dict[str, Any]) -> Score:
-    """What turns similarities (Q, block) to a block of the gallery into scores."""
-    betas = [given[key] for key in ("beta", "beta_query", "beta_gallery") if key in given]
-    touched: list[Tensor | None] = [None] * len(banks)
-    if "dynamic" in method:
-        best = _search(queries, gallery, 1).index
-        hubs = (_search(bank, gallery, min(given["top"], len(gallery))).index for bank in banks)
-        touched = [torch.isin(best, found) for found in hubs]
+def _exponents(banks: tuple[Tensor, ...], betas: list[float]) -> Rank:
+    """What turns similarities (Q, block) to a block of the gallery into logarithms of scores, whose order is theirs."""
+    scaled = [beta * bank for bank, beta in zip(banks, betas, strict=True)]
 
-    def score(similarity: Tensor, items: Tensor) -> Tensor:
+    def rank(similarity: Tensor, items: Tensor) -> Tensor:
+        similarity.mul_(sum(betas))
+        for bank in scaled:
+            similarity.sub_(_logsumexp(bank @ items.T))
+        return similarity
+
+    return rank
+
+
+def _logsumexp(x: Tensor) -> Tensor:
+    """That of each column; ``x`` is written to."""
+    most = x.amax(0)
+    return x.sub_(most).exp_().sum(0).log_().add_(most)
+
+
+def _near_hubs(queries: Tensor, gallery: Tensor, banks: tuple[Tensor, ...], betas: list[float], top: int) -> Rank:
+    """What turns similarities into scores that are normalized where a query's best item is a hub of a bank."""
+    best = _search(queries, gallery, 1).index
+    touched = [torch.isin(best, _search(bank, gallery, min(top, len(gallery))).index) for bank in banks]
+
+    def rank(similarity: Tensor, items: Tensor) -> Tensor:
         product = torch.ones_like(similarity)
         for bank, beta, rows in zip(banks, betas, touched, strict=True):
-            factor = inverted(similarity, bank @ items.T, beta)
-            product *= factor if rows is None else torch.where(rows, factor, similarity)
+            product *= torch.where(rows, inverted(similarity, bank @ items.T, beta), similarity)
         return product
 
-    return score
+    return rank
 
 
-def _search(rows: Tensor, gallery: Tensor, top: int, score: Score | None = None) -> Retrieved:
+def _search(rows: Tensor, gallery: Tensor, top: int, rank: Rank | None = None) -> Retrieved:
     """The best items of each row, block by block."""
     best = Retrieved(rows.new_zeros(len(rows), 0), torch.zeros(len(rows), 0, dtype=torch.int64, device=rows.device))
     block = max(1, NUMBERS // max(len(rows), 1))
     for start in range(0, len(gallery), block):
         items = gallery[start : start + block]
-        found = rows @ items.T if score is None else score(rows @ items.T, items)
+        found = rows @ items.T if rank is None else rank(rows @ items.T, items)
         value, index = found.topk(min(top, found.shape[1]), dim=1)
         value, index = torch.cat([best.scores, value], 1), torch.cat([best.index, index + start], 1)
         value, order = value.topk(min(top, value.shape[1]), dim=1)

@@ -1,0 +1,135 @@
+"""Find the best items of a gallery for each query with normalized scores; tell how uneven that was before and after.
+
+Tables are .npy files of shape (rows, features), or .parquet files with a column of lists of numbers. The matrix of all
+similarities is never held: a gallery of a million vectors takes little more memory than the vectors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from normkit import catalog, check
+from normkit.columns import aligned
+from normkit.inference.hubness import Hubness, counted
+from normkit.inference.retrieval import BANKS, retrieve
+from normkit.optional import require
+
+METHODS = [name for name in BANKS if name]
+MEASURES = {
+    "skewness": "skewness over the items that were found",
+    "full_skewness": "skewness over all items",
+    "antihubs": "share of items never found",
+    "largest": "how often the most frequent item is found",
+}
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Describe what ``rerank`` takes."""
+    command.add_argument("queries", metavar="QUERIES", help="a table of queries, .npy or .parquet")
+    command.add_argument("gallery", metavar="GALLERY", help="a table of what is searched")
+    command.add_argument(
+        "--method",
+        default="inverted-softmax",
+        metavar="NAME",
+        help=f"{', '.join(METHODS)}; with arguments: inverted-softmax:beta=30 (inverted-softmax)",
+    )
+    command.add_argument(
+        "--bank",
+        nargs="+",
+        default=[],
+        metavar="TABLE",
+        help="what the method takes beside: a bank of queries, then one of gallery items, or a background",
+    )
+    command.add_argument("--count", type=int, default=10, metavar="N", help="items of each query (10)")
+    command.add_argument("--cosine", action="store_true", help="divide every vector by its length first")
+    command.add_argument("--column", metavar="NAME", help="the column of a .parquet file (the only one of lists)")
+    command.add_argument("-o", "--output", metavar="FILE", help="write scores and index, (queries, N) each, to an .npz")
+    command.add_argument("--json", action="store_true", help="print the measures as JSON")
+    command.set_defaults(run=run_rerank)
+
+
+def run_rerank(options: argparse.Namespace) -> int:
+    """Retrieve twice, by plain and by normalized scores, and print the measures of both."""
+    chosen = catalog.find(options.method)
+    method = check.choice("rerank", "--method", chosen.card.name, METHODS)
+    names = [options.queries, options.gallery, *options.bank]
+    if len(options.bank) != BANKS[method]:
+        raise ValueError(f"rerank: --bank must name {BANKS[method]} tables for {method}, not {len(options.bank)}")
+    if options.output and not options.output.endswith(".npz"):
+        raise ValueError(f"rerank: --output must end in .npz, not {options.output!r}")
+    tables = [table(name, options.column) for name in names]
+    if options.cosine:
+        tables = [torch.nn.functional.normalize(x, dim=1) for x in tables]
+    before = retrieve(*tables[:2], count=options.count)
+    after = retrieve(*tables, method=method, count=options.count, **chosen.arguments)
+    if options.output:
+        write(options.output, after.scores, after.index)
+    moved = float((before.index[:, 0] != after.index[:, 0]).double().mean())
+    measures = [counted(found.index, len(tables[1])) for found in (before, after)]
+    print(told(measures[0], measures[1], moved, options.json))
+    return 0
+
+
+def told(before: Hubness, after: Hubness, moved: float, as_json: bool) -> str:
+    """Write the measures."""
+    both = {name: (float(getattr(before, name)), float(getattr(after, name))) for name in MEASURES}
+    if as_json:
+        return json.dumps({**{k: {"before": a, "after": b} for k, (a, b) in both.items()}, "best_changed": moved})
+    rows = [("", "before", "after")] + [(MEASURES[k], f"{a:.4g}", f"{b:.4g}") for k, (a, b) in both.items()]
+    return "\n".join([*aligned(rows), f"another best item for {moved:.1%} of the queries"])
+
+
+def table(name: str, column: str | None = None) -> Tensor:
+    """Read a table of vectors; nothing in it is unpickled."""
+    if not Path(name).is_file():
+        raise ValueError(f"rerank: there is no file {name}")
+    suffix = Path(name).suffix
+    if suffix not in (".npy", ".parquet"):
+        raise ValueError(f"rerank: {name} must be .npy or .parquet")
+    values = np.load(name, allow_pickle=False) if suffix == ".npy" else _parquet(name, column)
+    if values.ndim != 2 or not len(values) or values.dtype.kind not in "fiu":
+        raise ValueError(f"rerank: {name} must hold rows of numbers, but has {values.dtype} of shape {values.shape}")
+    values = torch.from_numpy(values if values.dtype.kind == "f" else values.astype(np.float32))
+    return values if values.dtype == torch.float64 else values.float()
+
+
+def _parquet(name: str, column: str | None) -> np.ndarray:
+    require("datasets")  # which brings pyarrow
+    arrow: Any = importlib.import_module("pyarrow")
+    read = importlib.import_module("pyarrow.parquet").read_table(name)
+    lists = [field.name for field in read.schema if _is_list(arrow, field.type)]
+    if column is None and len(lists) != 1:
+        raise ValueError(f"rerank: {name} has the columns of lists {lists}; --column says which")
+    column = lists[0] if column is None else check.choice("rerank", "--column", column, lists)
+    rows = read.column(column)
+    lengths = importlib.import_module("pyarrow.compute").list_value_length(rows).unique().to_pylist()
+    if len(lengths) != 1 or not lengths[0]:
+        raise ValueError(f"rerank: the vectors of {name} in {column} must have one length, not {lengths}")
+    flat = np.concatenate([chunk.flatten().to_numpy(zero_copy_only=False) for chunk in rows.chunks])
+    return flat.reshape(len(rows), -1)
+
+
+def _is_list(arrow: Any, kind: Any) -> bool:
+    return arrow.types.is_list(kind) or arrow.types.is_large_list(kind) or arrow.types.is_fixed_size_list(kind)
+
+
+def write(name: str, scores: Tensor, index: Tensor) -> None:
+    """Write beside, and rename."""
+    handle, beside = tempfile.mkstemp(suffix=".npz", dir=Path(name).absolute().parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, scores=scores.numpy(), index=index.numpy())
+        os.replace(beside, name)
+    except BaseException:
+        os.unlink(beside)
+        raise

@@ -1,0 +1,82 @@
+"""``normkit rerank``: tables in, the best items and how uneven they are out."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import normkit as nk
+from normkit import cli
+from normkit.inference.hubness import counted
+
+
+@pytest.fixture
+def tables(tmp_path, monkeypatch):
+    """Queries near to items of unequal length, of which the long ones are hubs."""
+    monkeypatch.chdir(tmp_path)
+    draw = np.random.default_rng(0)
+    gallery = draw.normal(size=(200, 24)) * np.exp(0.3 * draw.normal(size=(200, 1)))
+    made = {"g": gallery, "q": gallery + 0.5 * draw.normal(size=gallery.shape)}
+    made["b"] = gallery[:150] + 0.5 * draw.normal(size=(150, 24))
+    for name, values in made.items():
+        np.save(f"{name}.npy", values)
+    return {name: torch.from_numpy(values) for name, values in made.items()}
+
+
+def run(capsys, *words):
+    assert cli.main(["rerank", *words]) == 0
+    return capsys.readouterr().out
+
+
+def test_hubs_are_fewer_afterwards_and_the_numbers_are_those_of_the_whole_matrix(tables, capsys):
+    words = ("q.npy", "g.npy", "--method", "inverted-softmax:beta=0.2", "--bank", "b.npy", "--count", "4")
+    found = json.loads(run(capsys, *words, "--json", "-o", "out.npz"))
+    plain = tables["q"] @ tables["g"].T
+    want = nk.inverted_softmax(plain, tables["b"] @ tables["g"].T, beta=0.2)
+    for when, scores in (("before", plain), ("after", want)):
+        for name, value in nk.hubness(scores, top=4)._asdict().items():
+            assert found[name][when] == pytest.approx(float(value))
+    assert found["full_skewness"]["after"] < 0.7 * found["full_skewness"]["before"]
+    saved = np.load("out.npz")
+    assert (saved["index"] == want.topk(4, dim=1).indices.numpy()).all()
+    assert "another best item for" in run(capsys, *words)
+
+
+def test_parquet_is_read_as_npy_is(tables, capsys):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    for name in "qg":
+        column = arrow.array(tables[name].tolist())
+        parquet.write_table(arrow.table({"id": list(range(len(column))), "vector": column}), f"{name}.parquet")
+    words = ("--method", "score-normalization", "--bank", "b.npy", "--json", "--cosine")
+    assert run(capsys, "q.parquet", "g.parquet", *words) == run(capsys, "q.npy", "g.npy", *words)
+    parquet.write_table(arrow.table({"vector": [[1.0], [1.0, 2.0]]}), "odd.parquet")
+    assert cli.main(["rerank", "odd.parquet", "g.npy", *words]) == 2
+    assert "must have one length" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words, why",
+    [
+        (["q.npy", "g.npy"], "--bank must name 1 tables"),
+        (["q.npy", "no.npy", "--bank", "b.npy"], "there is no file no.npy"),
+        (["q.npy", "g.npy", "--bank", "b.npy", "--method", "hubness"], "--method must be one of"),
+        (["q.npy", "g.npy", "--bank", "b.npy", "-o", "out.txt"], "--output must end in .npz"),
+        (["q.npy", "narrow.npy", "--bank", "b.npy"], "gallery must have shape"),
+        (["q.npy", "words.npy", "--bank", "b.npy"], "Object arrays cannot be loaded"),
+        (["q.npy", "nan.npy", "--bank", "b.npy"], "gallery has NaN"),
+    ],
+)
+def test_what_cannot_be_read_is_named(tables, words, why, capsys):
+    np.save("narrow.npy", np.zeros((3, 2)))
+    np.save("words.npy", np.array([["a", None]], dtype=object), allow_pickle=True)
+    np.save("nan.npy", np.full((3, 24), np.nan))
+    assert cli.main(["rerank", *words]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_items_that_are_counted_must_be_there():
+    with pytest.raises(ValueError, match=r"best must lie in 0 .. 2"):
+        counted(torch.tensor([[3]]), 3)
+    with pytest.raises(ValueError, match="best must not be empty"):
+        counted(torch.zeros(0, 2, dtype=torch.int64), 3)
