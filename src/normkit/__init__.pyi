@@ -328,7 +328,10 @@ from normkit.density.simflow_objective import EvidenceBound
 from normkit.density.stochastic_flow_langevin import Overdamped, Underdamped
 from normkit.density.stochastic_flow_metropolis import Jumped
 from normkit.density.transport_quality import Quality
+from normkit.federated import keep_local as keep_local
+from normkit.federated import simulate as simulate
 from normkit.federated import stack as stack
+from normkit.federated import strategy as strategy
 from normkit.federated.batchnorm_candidates import Candidates
 from normkit.federated.disparity_decomposition import Disparity
 from normkit.federated.fedlabel_select import Selected
@@ -818,6 +821,7 @@ __all__ = [
     "imh_step",
     "inverted_softmax",
     "isir_step",
+    "keep_local",
     "laplacian_penalty",
     "lie_coordinates",
     "lie_sample",
@@ -865,6 +869,7 @@ __all__ = [
     "rotation_residual",
     "score_normalization",
     "shuffling_distortion",
+    "simulate",
     "snnk_exponential",
     "stack",
     "statistics",
@@ -874,6 +879,7 @@ __all__ = [
     "stochastic_flow_metropolis",
     "storm_loss",
     "storm_meta_loss",
+    "strategy",
     "subtb_loss",
     "swap",
     "tail_index",
