@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import docstrings
+import measured
 from mkdocs.structure.files import File
 
 import normkit as nk
@@ -75,16 +76,20 @@ def index() -> str:
 
 def whole_table() -> str:
     """All methods in one table, which a reader narrows by words."""
-    head = "".join(f"<th>{title}</th>" for title in ("method", "axes", "statistic over", "year", "state", "replaces"))
-    rows = "".join(map(table_row, cards()))
-    return TABLE.read_text(encoding="utf-8").replace("HEAD", head).replace("ROWS", rows)
+    head = "".join(
+        f"<th>{title}</th>" for title in ("method", "axes", "statistic over", "year", "time", "state", "replaces")
+    )
+    steps = measured.steps()
+    rows = "".join(table_row(card, steps.get(card.name, "")) for card in cards())
+    filled = TABLE.read_text(encoding="utf-8").replace("HEAD", head).replace("ROWS", rows)
+    return filled.replace("STEP", measured.STEP)
 
 
-def table_row(card: Card) -> str:
-    """A method's row: what it is, the picture of its axes, what it keeps, what it takes the place of, and its paper."""
+def table_row(card: Card, step: str) -> str:
+    """A row: the method and its paper, its axes, the time of a step, what it keeps, what it takes the place of."""
     link = f'<a href="../{reference.folder(card)}/{card.name}/">{card.name}</a>'
     state = ", ".join(f"{entry.name} {entry.shape}" for entry in reference.state(card)) or "none"
-    cells = [svg(card), reference.over(card) or "none", year(card), state, ", ".join(card.replaces)]
+    cells = [svg(card), reference.over(card) or "none", year(card), step, state, ", ".join(card.replaces)]
     texts = [cells[0], *(html.escape(text) for text in cells[1:])]
     first = f"<td>{link}<br><small>{html.escape(card.summary)} {html.escape(card.paper)}</small></td>"
     return f"<tr>{first}{''.join(f'<td>{text}</td>' for text in texts)}</tr>\n"

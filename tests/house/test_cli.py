@@ -232,6 +232,13 @@ def test_a_shell_is_told_what_may_be_typed_next(typed, offered, tmp_path):
     assert {word.strip() for word in (tmp_path / "out").read_text().split()} == offered
 
 
+def test_help_has_no_line_that_a_terminal_of_80_columns_would_break(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        cli.main(["compare", "--help"])
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
 def test_the_installed_command_answers():
     out = subprocess.check_output([sys.executable, "-m", "normkit.cli", "list", "rmsnorm"], text=True)
     assert "Divide each vector by its root mean square" in out

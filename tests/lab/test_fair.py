@@ -51,9 +51,11 @@ def test_no_two_seeds_and_steps_draw_the_same_numbers():
 
 def test_the_seed_of_the_search_is_none_of_those_that_count():
     plan = Plan(Settings(steps=10, seeds=30), (Variant("a"),), "a")
-    trials = runs.ready(plan, {})
-    results = {run.name: {"status": "done", "final_loss": abs(run.lr - 0.003)} for run in trials}
-    finals = runs.ready(plan, results)
+    trials, results = [], {}
+    while (waiting := runs.ready(plan, results))[0].phase == "search":
+        trials += waiting
+        results |= {run.name: {"status": "done", "final_loss": abs(run.lr - 0.003)} for run in waiting}
+    finals = waiting
     assert {run.phase for run in trials} == {"search"}
     assert {run.phase for run in finals} == {"final"}
     assert len({run.seed for run in finals}) == 30

@@ -1,10 +1,14 @@
 """What the terminal shows while runs go on."""
 
+import contextvars
 import io
+import time
+from contextlib import nullcontext
 
 from helpers import run, settings
 from rich.console import Console
 
+from normkit.lab import notebook
 from normkit.lab.plan.plan import Plan
 from normkit.lab.plan.variants import Variant
 from normkit.lab.screen import Screen, clock, searched, told
@@ -35,6 +39,49 @@ def test_bars_follow_the_logs(tmp_path):
     screen.seen(run(), result)
     assert "100% of all" in shown(screen)
     assert "loss 2.0000  310 images/s  4.0 s" in screen.console.file.getvalue()
+
+
+class Cell:
+    """What IPython has of a cell: the texts that stood below it, one after the other."""
+
+    def __init__(self):
+        self.texts, self.threads = [], set()
+
+    def display(self, content, raw, display_id):
+        assert raw
+        assert display_id
+        self.update(content, raw)
+        return self
+
+    def update(self, content, raw):
+        self.texts.append(content["text/plain"])
+        self.threads.add(HEADER.get())
+
+
+HEADER = contextvars.ContextVar("whose cell it is", default="none")
+
+
+def test_a_notebook_shows_how_far_it_is_and_nothing_when_all_is_done(monkeypatch):
+    cell, shares = Cell(), iter(range(1, 1000))
+    monkeypatch.setattr("normkit.lab.notebook.at_hand", lambda name: cell if name == "IPython.display" else None)
+    HEADER.set("this cell")
+    with notebook.shown(lambda: f"{next(shares)} of 9", every=0.001):
+        while len(cell.texts) < 4:
+            time.sleep(0.001)
+    assert cell.texts[:3] == ["1 of 9\n", "2 of 9\n", "3 of 9\n"]
+    assert cell.texts[-1] == ""
+    assert cell.threads == {"this cell"}
+
+
+def test_only_a_notebook_is_drawn_in(tmp_path, monkeypatch):
+    plan = Plan(settings(seeds=1, lrs=(0.01,)), (Variant("rmsnorm", norm="rmsnorm"),), "rmsnorm")
+    screen, drawn = Screen(plan, runs.open_folder(plan, tmp_path, []), {}), []
+    monkeypatch.setattr("normkit.lab.notebook.shown", lambda picture: drawn.append(picture) or nullcontext())
+    for jupyter in (False, True):
+        screen.console = Console(file=io.StringIO(), force_jupyter=jupyter)
+        with screen.live():
+            pass
+    assert drawn == [screen.drawn]
 
 
 def test_a_failure_is_told_as_it_is():

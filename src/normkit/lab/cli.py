@@ -1,7 +1,8 @@
 """Train variants of a model side by side, and rank them by their loss.
 
-Without arguments: layernorm, rmsnorm, dyt and derf in a small decoder on CPython's documentation, offline, in under
-three minutes on two idle cores. Progress is shown as it goes; what was found is written to normkit-report/index.html.
+Without arguments: layernorm, rmsnorm, dyt and derf in a small decoder on
+CPython's documentation, offline, in under three minutes on two cores. Progress
+is shown as it goes; what was found is written to normkit-report/index.html.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ EXPORTS = ("csv", "latex", "svg", "png")
 CRASHED, UNWRITABLE = 1, 3  # the command's status; 2 is a refusal, 130 and 143 are Ctrl-C and SIGTERM
 EXAMPLES = """examples:
   normkit compare
-  normkit compare --norm layernorm rmsnorm --placement pre-norm peri-norm --steps 500
-  normkit compare --norm rmsnorm dyt:alpha=0.5 dyt:alpha=1 --baseline rmsnorm --until-decided --twin
-  normkit compare --model mine:Net --data mine:train_loader --val mine:val_loader --metric accuracy
-  normkit compare --model timm:resnet18 --data digits --norm original groupnorm:num_groups=8
-  normkit compare --model hf:PATH --data text.txt --norm original dyt --engine ray
-  torchrun --nproc-per-node 2 -m normkit.cli compare --norm rmsnorm dyt --sharded
+  normkit compare --norm layernorm rmsnorm --placement pre-norm peri-norm
+  normkit compare --norm rmsnorm dyt:alpha=0.5 --until-decided --twin
+  normkit compare --model mine:Net --data mine:loader --metric accuracy
+  normkit compare --model timm:resnet18 --data digits --norm original frn
+  normkit compare --model hf:PATH --data text.txt --norm dyt --engine ray
+  torchrun --nproc-per-node 2 -m normkit.cli compare --norm rmsnorm --sharded
 
-The same command again goes on where it was stopped. Another one adds to what is in DIR, norms, seeds or steps: what is
-not given is as it is there, and only what is missing is trained. 'normkit list' has the names, 'normkit show NAME'
+The same command again goes on where it was stopped. Another one adds to what
+is in DIR, norms, seeds or steps: what is not given is as it is there, and only
+what is missing is trained. 'normkit list' has the names, 'normkit show NAME'
 their arguments.
 """
 

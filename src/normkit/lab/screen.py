@@ -6,10 +6,10 @@ import math
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from normkit.lab import logs
+from normkit.lab import logs, notebook
 from normkit.lab.files import Folder
 from normkit.lab.plan.handed import said
 from normkit.lab.plan.plan import SEARCH_SEED, Plan, Run, Settings
@@ -50,13 +50,18 @@ class Screen:
     @contextmanager
     def live(self) -> Iterator[Screen]:
         """Draw until left."""
+        with self._picture():
+            yield self
+
+    def _picture(self) -> AbstractContextManager[Any]:
+        """Return what draws on a terminal and below a notebook's cell, and nothing elsewhere."""
         from rich.live import Live
 
+        if self.console.is_jupyter:
+            return notebook.shown(self.drawn)
         if not self.console.is_terminal:
-            yield self
-            return
-        with Live(get_renderable=self.drawn, console=self.console, refresh_per_second=4, transient=True):
-            yield self
+            return nullcontext()
+        return Live(get_renderable=self.drawn, console=self.console, refresh_per_second=4, transient=True)
 
     def seen(self, run: Run, result: dict[str, Any] | None) -> None:
         """Take note of a run that starts, or of the result of one that ends."""

@@ -1,0 +1,51 @@
+"""What was measured on our machine, for pages: a training step of methods."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+VECTORS, IMAGES, SEQUENCES = "4096x768", "32x64x56x56", "1x4x1024x64"
+STEP = (
+    "Time is that of a forward and a backward pass in float32 on two cores: of norms of vectors on "
+    f"{VECTORS}, of norms of images on {IMAGES}, of attention on {SEQUENCES}; beside it, how many times that of "
+    "torch's LayerNorm, BatchNorm2d or softmax attention. Where nothing stands, nothing was measured; "
+    "`normkit bench NAME` does."
+)
+
+
+def record(name: str) -> dict[str, Any]:
+    """Read a file of results."""
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def steps() -> dict[str, str]:
+    """Return the time of a training step of every method that was measured, by name."""
+    vectors, images = _norms("cpu", VECTORS), _norms("cpu-images", IMAGES)
+    usual = images["batchnorm"]["torch"]
+    found = {name: _told(s["normkit"], s["normkit"] / s["layer_norm"]) for name, s in vectors.items()}
+    found |= {name: _told(s["normkit"], s["normkit"] / usual) for name, s in images.items()}
+    return found | {row["method"]: _told(row["seconds"], 1 / row["softmax"]) for row in _attention()}
+
+
+def _norms(file: str, size: str) -> dict[str, dict[str, float]]:
+    wanted = {"size": size, "dtype": "float32", "pass": "training", "strides": "contiguous"}
+    rows = [row for row in record(file)["rows"] if all(row[key] == value for key, value in wanted.items())]
+    return {row["method"]: row["seconds"] for row in rows}
+
+
+def _attention() -> list[dict[str, Any]]:
+    """Return the rows of the shortest length; of a core's two forms, the one that sees all comes last and counts."""
+    rows = [row for row in record("cpu-attention")["rows"] if row["size"] == SEQUENCES and row["softmax"]]
+    return sorted(rows, key=lambda row: row["form"])
+
+
+def _told(seconds: float, ratio: float) -> str:
+    """Write a time and how many times another it is.
+
+    >>> _told(0.00213, 0.848)
+    '2.1 ms, 0.85 x'
+    """
+    return f"{1000 * seconds:.2g} ms, {ratio:.2g} x"
