@@ -1,4 +1,4 @@
-"""The command line: ``normkit compare``, ``report``, ``list``, ``show``, ``check``, ``bench`` and ``doctor``.
+"""The command line: ``normkit compare``, ``report``, ``list``, ``show``, ``check``, ``bench`` and others.
 
 Each command is described, and what it needs imported, when it is the one that was typed.
 """
@@ -25,6 +25,8 @@ SHOW = "Describe one method."
 CHECK = "Hold methods, your own too, to what every method of the catalogue keeps. It needs pytest."
 RECOGNIZE = """Find the norms of a model by what they compute, whatever they are called, and tell each as a method of
 the catalogue with its arguments. Weights are read from safetensors only."""
+INSPECT = """Look at a model by a few passes forward and backward: a table of its blocks' health, and what is wrong with
+it, each with a remedy. The model's weights are read from safetensors only, and stay as they are."""
 DOCTOR = "Tell which versions are installed, which kernels run, and why the others do not."
 
 
@@ -86,6 +88,8 @@ def parser() -> Parser:
     found.describe = describe_recognize
     found = commands.add_parser("rerank", help="retrieve with normalized scores between two tables of vectors")
     found.describe = describe_rerank
+    found = commands.add_parser("inspect", help="tell how healthy a model is", description=INSPECT)
+    found.describe = describe_inspect
     found = commands.add_parser("doctor", help="tell what is installed and which kernels run", description=DOCTOR)
     found.describe = describe_doctor
     found = commands.add_parser("text", help="bring texts, columns and tables to their normal form")
@@ -212,6 +216,29 @@ def run_recognize(options: argparse.Namespace) -> int:
     for name, match in {} if options.json else found.rest.items():
         print(f"{name or 'the model'}: {match.why_not}")
     return 1 if found.rest else 0
+
+
+def describe_inspect(command: Parser) -> None:
+    """Describe ``normkit inspect``."""
+    command.add_argument(
+        "model", metavar="MODEL", help="a folder or hub name of transformers, timm:NAME, module:factory"
+    )
+    command.add_argument("--data", metavar="DATA", help="module:loader, batches that it is fed (random numbers)")
+    command.add_argument("--passes", type=int, default=2, metavar="N", help="how many batches are taken (2)")
+    command.add_argument("--json", action="store_true", help="print the diagnosis as JSON")
+    command.set_defaults(run=run_inspect)
+
+
+def run_inspect(options: argparse.Namespace) -> int:
+    """Print how healthy a model is; 1 where something is wrong."""
+    from normkit.surgery import models
+    from normkit.watching import inspecting
+
+    batches = inspecting.batches_of(options.data) if options.data else None
+    found = inspecting.inspect(models.load(options.model), batches, passes=options.passes)
+    diagnosis = found.diagnosis()
+    print(json.dumps(diagnosis.to_dict(), indent=2) if options.json else found)
+    return 1 if diagnosis else 0
 
 
 def run_check(options: argparse.Namespace) -> int:

@@ -7,12 +7,16 @@
     watching    the course of a training
     history     what was seen
     rules       what is wrong, a file each; diagnosis asks them all
+    inspecting  a look at a model that is not being trained
+    callbacks   the watch within other people's trainers
+    writers     where samples go: lines of JSON, TensorBoard, Weights & Biases
     seen        what can be done with it: judged, kept, read again
 
 The package stands beside the room of methods :mod:`normkit.probe`, whose files are methods of the catalogue, each in
 itself; here is what looks at a training as a whole, and no file of it is a method.
 """
 
+from normkit.watching.inspecting import inspect as inspect
 from normkit.watching.seen import load as load
 from normkit.watching.watching import watch
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from normkit.watching.history import COLUMNS, END, NOTE, SAMPLE, WATCH, History, plain
 from normkit.watching.sample import Row
-from normkit.watching.store import Column
+from normkit.watching.store import BESIDE, MISSING, Column
 
 TWICE = 2  # so many times what is kept in memory may stand in a file before it is written anew
 
@@ -111,3 +111,50 @@ def writers_of(to: Any) -> list[Writer]:
         return []
     listed: Iterable[Any] = to if isinstance(to, list | tuple) else [to]
     return [Lines(one) if isinstance(one, str | Path) else one for one in listed]
+
+
+def scalars(row: Row, values: Tensor) -> Iterator[tuple[str, float]]:
+    """Return the numbers of a sample by ``what/where``, as boards group them; places of values are left out."""
+    for (where, what), word, value in zip(row.columns, row.words, values.tolist(), strict=True):
+        if word != BESIDE and value != MISSING:
+            yield f"{what}/{where or 'model'}", value
+
+
+class TensorBoard:
+    """Hands samples to TensorBoard: ``nk.watch(model, optimizer, to=TensorBoard("runs/one"))``."""
+
+    def __init__(self, folder: str | Path):
+        from torch.utils.tensorboard import SummaryWriter
+
+        self.board = SummaryWriter(str(folder))
+
+    def __str__(self) -> str:
+        return f"TensorBoard in {self.board.log_dir}"
+
+    def write(self, seen: Any, step: int, row: Row, values: Tensor) -> None:
+        """Take a sample."""
+        for name, value in scalars(row, values):
+            self.board.add_scalar(name, value, step)
+
+    def close(self, seen: Any) -> None:
+        """Write the diagnosis as a text, and end."""
+        self.board.add_text("diagnosis", str(seen.diagnosis()).replace("\n", "  \n"), seen.step)
+        self.board.close()
+
+
+class WandB:
+    """Hands samples to a run of Weights & Biases: ``to=WandB(wandb.init(mode="offline"))``."""
+
+    def __init__(self, run: Any):
+        self.run = run
+
+    def __str__(self) -> str:
+        return "Weights & Biases"
+
+    def write(self, seen: Any, step: int, row: Row, values: Tensor) -> None:
+        """Take a sample."""
+        self.run.log({"watch/step": step, **{f"watch/{name}": value for name, value in scalars(row, values)}})
+
+    def close(self, seen: Any) -> None:
+        """Put the diagnosis into the run's summary; whoever opened the run ends it."""
+        self.run.summary["watch/diagnosis"] = str(seen.diagnosis())

@@ -8,15 +8,16 @@ from normkit.watching.finding import Finding, Remedy
 from normkit.watching.history import History
 
 SHARE = 0.3
-"""Of a layer's channels. A channel counts only if it was zero for all samples of a batch; of fresh ones none is, and
-what is lost does not come back, since a dead channel has no gradient."""
+"""Of a layer's channels, as functions and blocks give them; a norm's gain may start at zero. A channel counts only if
+it was zero for all samples of a batch: of fresh ones none is, and what is lost does not come back, since a dead channel
+has no gradient."""
 
 
 def find(history: History) -> Iterator[Finding]:
     """Look at what layers and functions give, and what layers are given: a function need not be a module."""
     found: dict[str, tuple[float, str]] = {}
     for name, share in history.late("dead").items():
-        if share > SHARE and history.facts["kinds"].get(name) != "layer":
+        if share > SHARE and history.facts["kinds"].get(name) in ("function", "block"):
             found[name] = (share, "dead")
     late = history.late("dead_inputs")
     for name in list(late)[1:]:  # the first is fed data, which may well have empty columns

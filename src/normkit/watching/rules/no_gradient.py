@@ -16,7 +16,7 @@ def find(history: History) -> Iterator[Finding]:
     One sample is not enough: a layer that starts at zero gives those behind it no gradient in the first step.
     """
     gradient = history.of("gradient")
-    if not gradient or len(history.steps) < 2:
+    if not gradient or not history.facts["group_of"] or len(history.steps) < 2:
         return
     none = [name for name in history.facts["group_of"] if name not in gradient]
     zero = [name for name, series in gradient.items() if (np.nan_to_num(series, nan=0.0) == 0).all()]

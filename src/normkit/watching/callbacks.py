@@ -1,0 +1,82 @@
+"""The watch where a trainer owns the loop: transformers' Trainer, Lightning, Accelerate."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from normkit.optional import library
+from normkit.watching.watching import Watch
+
+
+def trainer_callback(**options: Any) -> Any:
+    """Return a callback for transformers' ``Trainer``, whose ``seen`` is the watch; arguments as of ``nk.watch``.
+
+    It begins when the training does, with the optimizer that the trainer has made, and ends with it::
+
+        watching = trainer_callback(every=50)
+        Trainer(model, arguments, train_dataset=data, callbacks=[watching]).train()
+        print(watching.seen.diagnosis())
+    """
+    transformers = library("transformers")
+
+    class Watching(transformers.TrainerCallback):  # type: ignore[name-defined]
+        """Watches a training from its begin to its end."""
+
+        seen: Watch | None = None
+
+        def on_train_begin(self, args, state, control, model=None, optimizer=None, **_):
+            """Begin."""
+            self.seen = Watch(model, optimizer, start=state.global_step, **options).start()
+
+        def on_train_end(self, args, state, control, **_):
+            """End."""
+            if self.seen is not None:
+                self.seen.stop()
+
+    return Watching()
+
+
+def lightning_callback(**options: Any) -> Any:
+    """Return a callback for Lightning's ``Trainer``, whose ``seen`` is the watch; arguments as of ``nk.watch``.
+
+    It ends also where the training is broken off::
+
+        watching = lightning_callback(every=50)
+        lightning.Trainer(callbacks=[watching]).fit(module, loader)
+    """
+    lightning = importlib.import_module("lightning")
+
+    class Watching(lightning.Callback):  # type: ignore[name-defined]
+        """Watches a training from its begin to its end."""
+
+        seen: Watch | None = None
+
+        def on_train_start(self, trainer, pl_module):
+            """Begin."""
+            self.seen = Watch(pl_module, list(trainer.optimizers), start=trainer.global_step, **options).start()
+
+        def on_train_end(self, trainer, pl_module):
+            """End."""
+            if self.seen is not None:
+                self.seen.stop()
+
+        def on_exception(self, trainer, pl_module, exception):
+            """End early."""
+            self.on_train_end(trainer, pl_module)
+
+    return Watching()
+
+
+def watch_accelerated(accelerator: Any, model: Any, optimizer: Any, **options: Any) -> Watch:
+    """Return a watch of what ``accelerator.prepare`` has returned; only the first process writes it to files.
+
+    ::
+
+        model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        with watch_accelerated(accelerator, model, optimizer, to="watch.jsonl") as seen:
+            train()
+    """
+    if not accelerator.is_main_process:
+        options["to"] = None
+    return Watch(accelerator.unwrap_model(model), optimizer, **options)

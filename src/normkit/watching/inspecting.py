@@ -1,0 +1,176 @@
+"""A look at a model that is not being trained: a few passes forward and backward, a health table, and the diagnosis."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from normkit import check
+from normkit.surgery.batch_statistics import feed
+from normkit.watching.finding import number
+from normkit.watching.history import History
+from normkit.watching.rules.vanishing_gradient import gradients_by_block
+from normkit.watching.seen import Seen
+from normkit.watching.signals.signal import first_tensor
+from normkit.watching.watching import Watch
+
+TOKENS, SAMPLES, SIDE = 128, 2, 64  # of a batch that is made up
+COLUMNS = ("rms", "largest", "kurtosis", "dead", "cosine", "alike", "gradient")
+
+
+class Inspection(Seen):
+    """What a look has shown; printed as a table of the blocks and the diagnosis."""
+
+    def __init__(self, seen: Watch):
+        self.seen = seen
+
+    def history(self) -> History:
+        """Return the numbers."""
+        return self.seen.history()
+
+    def table(self) -> list[tuple[str, ...]]:
+        """Return a row a block, below the titles of the columns; a column without numbers is left out."""
+        history = self.history()
+        late: dict[str, Mapping[str, float]] = {what: history.late(what) for what in COLUMNS}
+        late["gradient"] = gradients_by_block(history)
+        late["entropy"] = _within(history.late("entropy"), history.facts["blocks"])
+        rows = [block for block in history.facts["blocks"] if block in late["rms"]]
+        kept = [what for what, found in late.items() if any(row in found for row in rows)]
+        cells = [tuple(number(late[what][row]) if row in late[what] else "" for what in kept) for row in rows]
+        return [("block", *kept), *((row or "the model", *own) for row, own in zip(rows, cells, strict=True))]
+
+    def __str__(self) -> str:
+        facts = self.history().facts
+        head = f"{facts['model']}, {facts['parameters']:,} parameters, {len(facts['blocks'])} blocks"
+        return "\n\n".join([head, "\n".join(aligned(self.table())), str(self.diagnosis())])
+
+
+def inspect(model: nn.Module, batches: Iterable[Any] | None = None, *, passes: int = 2) -> Inspection:
+    """Look at a model by a few passes forward and backward: how healthy it is before a training, or after one.
+
+    The model is left as it was: parameters, buffers, gradients, mode, and torch's random state.
+
+    Args:
+        model: any model.
+        batches: what it is fed: tensors, tuples of inputs and classes, or keyword arguments. Without them a batch of
+            random numbers is made up to suit the model's first layer.
+        passes: how many batches are taken.
+
+    >>> print(inspect(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), [torch.ones(3, 4)]).table()[0])
+    ('block', 'rms', 'largest', 'kurtosis', 'dead', 'cosine', 'alike', 'gradient')
+    """
+    passes = check.size("inspect", "passes", passes)
+    seen = Watch(model, every=1, signals=("activations", "attention", "gradients", "spectra"))
+    taken = list(itertools.islice(iter(made_up(model) if batches is None else batches), passes))
+    if not taken:
+        raise ValueError("inspect: batches must hold at least one batch, and hold none")
+    with untouched(model), seen:
+        model.train()
+        for batch in taken:
+            model.zero_grad()
+            loss_of(feed(model, batch), batch).backward()
+    return Inspection(seen)
+
+
+@contextmanager
+def untouched(model: nn.Module) -> Iterator[None]:
+    """Give a model its buffers, gradients and modes back, and torch its random state."""
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    slopes = {name: p.grad for name, p in model.named_parameters()}
+    modes = {module: module.training for module in model.modules()}
+    try:
+        with torch.random.fork_rng(), torch.enable_grad():
+            for p in model.parameters():
+                p.grad = None
+            yield
+    finally:
+        for name, buffer in model.named_buffers():
+            buffer.copy_(buffers[name])
+        for name, p in model.named_parameters():
+            p.grad = slopes[name]
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def loss_of(output: Any, batch: Any) -> Tensor:
+    """Return the model's own loss, that of its classes where a batch has them, else the power of what it gives."""
+    own = output.get("loss") if isinstance(output, Mapping) else None
+    if isinstance(own, Tensor):
+        return own
+    scores = first_tensor(output)
+    if scores is None:
+        raise ValueError(f"inspect: the model gives {type(output).__name__}, in which there is no floating tensor")
+    target = batch[1] if isinstance(batch, tuple | list) and len(batch) > 1 else None
+    if isinstance(target, Tensor) and not target.is_floating_point() and target.numel() == scores[..., 0].numel():
+        return F.cross_entropy(scores.flatten(0, -2).float(), target.flatten())
+    return scores.float().square().mean()
+
+
+def made_up(model: nn.Module) -> Iterator[Any]:
+    """Make batches for a model by its first layer: tokens, features or pictures."""
+    chance = torch.Generator().manual_seed(0)
+    config = getattr(model, "config", None)
+    p = next(model.parameters())
+    for _ in itertools.count():
+        if config is not None and getattr(config, "vocab_size", None):
+            length = min(TOKENS, getattr(config, "max_position_embeddings", None) or TOKENS)
+            tokens = torch.randint(config.vocab_size, (SAMPLES, length), generator=chance).to(p.device)
+            labelled = "ForCausalLM" in type(model).__name__ or "LMHead" in type(model).__name__
+            yield {"input_ids": tokens, "labels": tokens} if labelled else {"input_ids": tokens}
+            continue
+        yield _for_first(model, chance).to(p.device)
+
+
+def _for_first(model: nn.Module, chance: torch.Generator) -> Tensor:
+    cfg = getattr(model, "default_cfg", None) or {}
+    dtype = next(model.parameters()).dtype
+    tables = [module.num_embeddings for module in model.modules() if isinstance(module, nn.Embedding)]
+    for module in model.modules():
+        if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
+            sides = cfg.get("input_size", (0, *(SIDE,) * len(module.kernel_size)))[1:]
+            return torch.randn(SAMPLES, module.in_channels, *sides, generator=chance).to(dtype)
+        if isinstance(module, nn.Linear) and not tables:
+            return torch.randn(16 * SAMPLES, module.in_features, generator=chance).to(dtype)
+    if tables:
+        length = min(TOKENS, getattr(model, "length", None) or TOKENS)
+        return torch.randint(max(tables), (SAMPLES, length), generator=chance)
+    raise ValueError("inspect: no batch can be made up for this model; hand in batches, or name them by --data")
+
+
+def batches_of(word: str) -> Iterable[Any]:
+    """Return batches by ``package.module:name``: an iterable, or a function that returns one."""
+    module, colon, name = word.partition(":")
+    if not colon:
+        raise ValueError(f"data must be package.module:name, an iterable of batches or a function, not {word!r}")
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except ModuleNotFoundError as error:
+        raise ValueError(f"there is no module {error.name!r} for {word}") from None
+    finally:
+        sys.path.pop(0)
+    found = found() if callable(found) and not isinstance(found, Iterable) else found
+    if not isinstance(found, Iterable):
+        raise ValueError(f"{word} gives {type(found).__name__}, not batches")
+    return found
+
+
+def aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    """Write rows in columns, names on the left and numbers on the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
+
+
+def _within(found: Mapping[str, float], blocks: Iterable[str]) -> dict[str, float]:
+    """Give each block the least number of what is in it."""
+    inside = {block: [v for name, v in found.items() if f"{name}.".startswith(f"{block}.")] for block in blocks}
+    return {block: min(values) for block, values in inside.items() if values}

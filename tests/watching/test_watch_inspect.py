@@ -1,0 +1,107 @@
+"""A look at a model from outside of a training, and the watch inside of other people's trainers."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+from trainings import decoder, mlp, points
+
+from normkit import cli
+from normkit.optional import library
+from normkit.watching import inspect
+from normkit.watching.callbacks import trainer_callback, watch_accelerated
+
+
+def tiny():
+    transformers = library("transformers")
+    config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=4, n_head=4, n_positions=32)
+    torch.manual_seed(0)
+    return transformers.GPT2LMHeadModel(config)
+
+
+def test_a_model_is_left_as_it_was():
+    model = nn.Sequential(mlp(norm="batchnorm"), nn.Dropout(0.5)).eval()
+    model[0][0].weight.grad = torch.ones_like(model[0][0].weight)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    chance = torch.get_rng_state()
+    found = inspect(model, [points(0), points(1)])
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in before.items())
+    assert torch.equal(chance, torch.get_rng_state())
+    assert torch.equal(model[0][0].weight.grad, torch.ones_like(model[0][0].weight))
+    assert model[0][1].weight.grad is None
+    assert not any(module.training for module in model.modules())
+    assert found.history().steps == [1, 2]
+    assert found.history().late("gradient")["0.0.weight"] > 0
+
+
+def test_a_table_of_blocks_and_what_is_wrong_with_them():
+    model = decoder()
+    model.layers[1].attention.query.weight.data *= 1000
+    model.layers[1].attention.key.weight.data *= 1000
+    found = inspect(model)
+    titles, first, second = found.table()
+    assert titles == ("block", "rms", "largest", "kurtosis", "dead", "cosine", "alike", "gradient", "entropy")
+    assert (first[0], second[0]) == ("layers.0", "layers.1")
+    assert float(second[-1]) < 0.05 < float(first[-1])
+    assert "1. attention has collapsed" in str(found)
+    assert "try: qk-norm" in str(found)
+
+
+def test_batches_are_made_up_for_what_the_model_takes():
+    assert "Nothing found" in str(inspect(tiny()))
+    timm = library("timm")
+    fresh = inspect(timm.create_model("test_resnet"), passes=1)
+    assert "Nothing found in one sample" in str(fresh), "blocks that start as the identity are no illness"
+    assert "Nothing found" in str(inspect(nn.Sequential(nn.Conv1d(3, 4, 3), nn.ReLU())))
+    with pytest.raises(ValueError, match="no batch can be made up"):
+        inspect(nn.Sequential(nn.LayerNorm(3)))
+    with pytest.raises(ValueError, match="must hold at least one batch"):
+        inspect(mlp(), [])
+
+
+def test_the_command(tmp_path, monkeypatch, capsys):
+    (tmp_path / "mine.py").write_text(
+        "import torch\nfrom torch import nn\n"
+        "def model():\n    torch.manual_seed(0)\n    return nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4))\n"
+        "def data():\n    return [1e-6 * torch.randn(8, 4) for _ in range(3)]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["inspect", "mine:model"]) == 0
+    assert "Nothing found" in capsys.readouterr().out
+    assert cli.main(["inspect", "mine:model", "--data", "mine:data", "--passes", "3", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["findings"][0]["rule"] == "eps-dominates"
+    assert told["seen"].startswith("3 samples")
+    assert cli.main(["inspect", "mine:model", "--data", "mine"]) == 2
+    assert "data must be package.module:name" in capsys.readouterr().err
+
+
+def test_within_the_trainer_of_transformers(tmp_path):
+    transformers = library("transformers")
+    data = [{"input_ids": torch.randint(64, (16,)), "labels": torch.randint(64, (16,))} for _ in range(16)]
+    options = {"max_steps": 4, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "report_to": []}
+    arguments = transformers.TrainingArguments(tmp_path, use_cpu=True, save_strategy="no", disable_tqdm=True, **options)
+    watching = trainer_callback(every=2)
+    transformers.Trainer(tiny(), arguments, train_dataset=data, callbacks=[watching]).train()
+    history = watching.seen.history()
+    assert history.steps == [1, 2, 4]
+    assert history.facts["blocks"] == [f"transformer.h.{i}" for i in range(4)]
+    assert watching.seen.notes == []
+    assert len(history.names("entropy")) == 4
+    assert history.late("update")["transformer.wte.weight"] > 0
+
+
+def test_with_accelerate(tmp_path):
+    accelerate = library("accelerate")
+    accelerator = accelerate.Accelerator(cpu=True)
+    model = mlp()
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with watch_accelerated(accelerator, model, optimizer, every=2, to=tmp_path / "watch.jsonl") as seen:
+        for step in range(4):
+            x, y = points(step)
+            accelerator.backward(nn.functional.cross_entropy(model(x), y))
+            optimizer.step()
+            optimizer.zero_grad()
+    assert seen.history().steps == [1, 2, 4]
+    assert (tmp_path / "watch.jsonl").is_file()
