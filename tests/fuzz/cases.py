@@ -375,6 +375,8 @@ def filter_response_norm(d: Draw) -> Case:
     tensors, eps = _channels(d), d.eps()
     x = tensors["x"]
     tensors["tau"] = d.parameter(tuple(x.shape[1:2]), x.dtype, absent=0.5)
+    if tensors["tau"] is not None and d.chance(0.2):  # zeros tie with it
+        tensors["tau"], tensors["bias"] = torch.zeros_like(tensors["tau"]), None
     if d.chance(0.4):
         tensors["eps"] = (d.numbers((1,) if d.chance(0.9) else ()).abs() + 1e-3).to(d.parameter_type(x.dtype))
     learned = "eps" in tensors

@@ -392,7 +392,8 @@ def response(given: Given, eps: float) -> Found:
     found = {}
     if "tau" in given:
         tau = c.each("tau", 0.0)
-        tie = ((y.value - tau.value).abs() <= y.error) | y.value.isnan()
+        doubt = y.error + tau.error  # of exact numbers a tie is one for certain
+        tie = ((y.value - tau.value).abs() <= doubt) & (doubt > 0) | y.value.isnan()
         half = torch.where(y.value == tau.value, 0.5, 1.0)
         passed = (g * half).where(y.value >= tau.value, tie)
         held = (g * half).where(y.value <= tau.value, tie)

@@ -43,7 +43,8 @@ class Near:
 
     def _rounded(self, value: Tensor, error: Tensor) -> Near:
         size = value.abs()
-        error = torch.add(error, size, alpha=self.unit.half) + self.unit.least
+        error = torch.add(error, size, alpha=self.unit.half)
+        error = torch.where(error == 0, error, error + self.unit.least)  # 0 of exact numbers is exact
         return Near(value, torch.where(size + error <= self.unit.most, error, torch.inf), self.unit)
 
     def _near(self, other: Near | Tensor | float) -> Near:
