@@ -18,9 +18,11 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import copy
 import functools
 import gc
+import importlib
 import itertools
 import os
 import random
@@ -63,7 +65,11 @@ class Mutant:
     def __init__(self, path: Path, source: str, change: Change):
         node, new, self.scope = change
         self.path, self.line, self.original = path, node.lineno, source  # type: ignore[attr-defined]
-        before, after = ast.unparse(node), "pass" if new is None else ast.unparse(new)
+        before = ast.unparse(node)
+        nothing = (
+            "__class__" if "super()" in before else "pass"
+        )  # the code that takes its place must close over the same
+        after = nothing if new is None else ast.unparse(new)
         self.what = f"{before.splitlines()[0]}  ->  {after.splitlines()[0]}"
         text = after if isinstance(node, ast.stmt) else f"({after})"
         lines = source.encode().splitlines(keepends=True)  # ast counts columns in bytes
@@ -314,7 +320,10 @@ def _defined(tree: ast.Module) -> list[str]:
 def _methods(tree: ast.Module) -> list[str]:
     calls = [d for node in tree.body for d in getattr(node, "decorator_list", []) if isinstance(d, ast.Call)]
     named = [call.args[0] for call in calls if ast.unparse(call.func) == "method" and call.args]
-    return [name.value for name in named if isinstance(name, ast.Constant) and isinstance(name.value, str)]
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
+    values = {ast.unparse(target): node.value for node in assigned for target in node.targets}
+    found = [values.get(ast.unparse(name), name) for name in named]  # NAME = "..." may stand above
+    return [name.value for name in found if isinstance(name, ast.Constant) and isinstance(name.value, str)]
 
 
 # ---- running ----
@@ -326,6 +335,7 @@ class Hunt:
     def __init__(self, chosen: list[Mutant], reach: Reach, seconds: float):
         self.chosen, self.reach, self.seconds = chosen, reach, seconds
         self.survivors: list[Mutant] = []
+        self.absent: list[Mutant] = []  # what cannot be swapped while the process runs, such as a GPU's code
         self.sound: set[str] = set()
         self.costs: dict[str, float] = {}  # of a test function, as it was the last time
 
@@ -338,11 +348,12 @@ class Hunt:
         files = [(item, self.reach.files(item)) for item in session.items]
         gc.collect()
         for number, mutant in enumerate(self.chosen, 1):
-            finder = self.finder(mutant, self.ranked(mutant, files))
-            told = f"found by {finder}" if finder else "NOT SEEN"
+            there = self.can_be_made(mutant)
+            finder = self.finder(mutant, self.ranked(mutant, files)) if there else None
+            told = f"found by {finder}" if finder else "NOT SEEN" if there else "cannot be made"
             print(f"{number}/{len(self.chosen)} {mutant}\n    {told}", flush=True)
             if not finder:
-                self.survivors.append(mutant)
+                (self.survivors if there else self.absent).append(mutant)
         return True
 
     def ranked(self, mutant: Mutant, files: list[tuple[pytest.Item, frozenset[Path]]]) -> list[pytest.Item]:
@@ -355,6 +366,16 @@ class Hunt:
                 turns[near, function] = turns.get((near, function), -1) + 1
                 ranked.append((near, turns[near, function] // 2, self.costs.get(function, 0.1), item))
         return [item for *_, item in sorted(ranked, key=lambda entry: entry[:3])]
+
+    def can_be_made(self, mutant: Mutant) -> bool:
+        """Whether the process can be given a mistake; its file is imported first."""
+        name = ".".join(mutant.path.relative_to(SOURCE.parent).with_suffix("").parts)
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name.removesuffix(".__init__"))
+        child = os.fork()
+        if child == 0:
+            os._exit(not make(mutant))
+        return os.waitpid(child, 0)[1] == 0
 
     def finder(self, mutant: Mutant, items: list[pytest.Item]) -> str | None:
         """The test that finds a mutant, if one does; one that fails without a mutant too is passed over."""
@@ -441,8 +462,10 @@ def main() -> int:
     hunt = Hunt(chosen, reach, options.seconds)
     pytest.main([str(ROOT / "tests"), str(SOURCE / "contract"), "-q", "-p", "no:cacheprovider", "-s"], plugins=[hunt])
     SURVIVORS.write_text("\n".join(map(str, hunt.survivors)))
-    share = 1 - len(hunt.survivors) / max(1, len(chosen))
-    print(f"\n{share:.1%} of {len(chosen)} mistakes are seen (of {count}, seed {options.seed}); not seen:")
+    made = len(chosen) - len(hunt.absent)
+    share = 1 - len(hunt.survivors) / max(1, made)
+    print(f"\n{len(hunt.absent)} of {len(chosen)} mistakes cannot be made in a process that runs")
+    print(f"{share:.1%} of {made} mistakes are seen (of {count}, seed {options.seed}); not seen:")
     print(*hunt.survivors, sep="\n")
     return int(share < GOOD)
 

@@ -175,6 +175,17 @@ def test_bounds_keep_their_width_under_ibps_start():
         assert (high - low).mean().item() == pytest.approx(0.02, rel=0.15)
 
 
+def test_bounds_of_units_that_are_all_on_pass_no_gradient_that_is_none():
+    bounds = [
+        t.requires_grad_() for t in (torch.rand(4, 3), 1 + torch.rand(4, 3), torch.rand(4, 5), 1 + torch.rand(4, 5))
+    ]
+    loss = nk.create("ibp-regularizer", terms=("relu",))(*bounds)
+    loss.backward()
+    assert loss == 0
+    assert not bounds[2].grad.any()
+    assert not bounds[3].grad.any()
+
+
 def test_starts_have_their_variance():
     weight = lecun_normal_(torch.empty(300, 200))
     assert weight.var().item() == pytest.approx(1 / 200, rel=0.05)

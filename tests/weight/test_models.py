@@ -149,6 +149,7 @@ def test_weights_are_projected_after_every_step():
     lengths = [net[at].weight.norm().item() for at in (0, 2)]
     projection = nk.weight.project(net, optimizer, "normalize-and-project")
     assert projection.table.left["4"] == "the last layer"
+    assert projection.table.did == "normalize-and-project"
     for _ in range(3):
         optimizer.zero_grad()
         net(torch.randn(5, 4)).square().sum().backward()
