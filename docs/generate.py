@@ -20,6 +20,7 @@ LINK = re.compile(r"\[\[([\w-]+)\]\]")
 BESIDE = re.compile(r"<!-- axes: (.*?) -->")
 YEAR = re.compile(r"\b(?:19|20)\d\d\b")
 ARXIV = re.compile(r"arXiv (\d\d)\d\d\.")
+COMPARED = re.compile(r"<!-- compared: (.*?) -->")
 BENCH = re.compile(r"<!-- bench -->.*<!-- /bench -->", re.DOTALL)
 TABLE = Path(__file__).with_name("table.html")
 README = Path(__file__).parents[1] / "README.md"
@@ -50,8 +51,9 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Fill in a page's marks: the measurements of the README, links to methods, and their axes side by side."""
+    """Fill in a page's marks: the measurements of the README, comparisons, links to methods, and their axes."""
     markdown = BENCH.sub(lambda mark: BENCH.search(README.read_text())[0], markdown)
+    markdown = COMPARED.sub(lambda mark: measured.compared(mark[1]), markdown)
     markdown = BESIDE.sub(lambda mark: side_by_side(mark[1].split()), markdown)
     return LINK.sub(lambda mark: f"[{mark[1]}]({address(nk.card(mark[1]))})", markdown)
 

@@ -1,4 +1,4 @@
-"""What was measured on our machine, for pages: a training step of methods."""
+"""What was measured on our machine, for pages: a training step of methods, and what comparisons of norms came to."""
 
 from __future__ import annotations
 
@@ -49,3 +49,10 @@ def _told(seconds: float, ratio: float) -> str:
     '2.1 ms, 0.85 x'
     """
     return f"{1000 * seconds:.2g} ms, {ratio:.2g} x"
+
+
+def compared(name: str) -> str:
+    """Say what a comparison of ours found, and how it was made."""
+    found = record(f"compare-{name}")
+    what = f"{found['headline']}. {' '.join(found['answer'])}"
+    return f"*Our own comparison*, of {found['date']}, by `{found['command']}`: {what}"

@@ -195,6 +195,8 @@ def test_the_site_has_a_table_of_all_methods_and_fills_in_the_marks_of_pages(mon
     assert generate.year(normkit.card("rmsnorm")) == "2019"
     guide = generate.on_page_markdown((DOCS / "which.md").read_text(), None, None, None)
     assert "[[" not in guide
+    assert guide.count("*Our own comparison*, of 20") == 1
+    assert "<!-- compared" not in guide
     assert "[frn](methods/activation/spatial/frn.md)" in guide
     assert guide.count("<svg") == 4
     for words in ("small batch", "diverge", "inference", "which norm"):

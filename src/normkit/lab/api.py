@@ -74,7 +74,7 @@ def compare(
             a model as it is.
         model: a function that makes the model, whose norms are exchanged, or that takes ``norm``, a function of the
             width; or a name as the command takes it: ``"decoder"``, ``"timm:resnet18"``, ``"hf:PATH"``,
-            ``"module:factory"``; a small ``"decoder"`` by default.
+            ``"module:factory"``; ``"decoder:depth=2"`` by default.
         data: a loader, a data set, batches, or a function that returns such; or a name as the command takes it.
         val: the same for data that are held out; a part of ``data`` is by default.
         metric: ``"loss"``, ``"accuracy"``, or a function of the model and the list of held-out batches.

@@ -1,8 +1,9 @@
 """Train variants of a model side by side, and rank them by their loss.
 
 Without arguments: layernorm, rmsnorm, dyt and derf in a small decoder on
-CPython's documentation, offline, in under three minutes on two cores. Progress
-is shown as it goes; what was found is written to normkit-report/index.html.
+CPython's documentation, offline, in under three minutes on two idle cores.
+Progress is shown as it goes; what was found is written to
+normkit-report/index.html.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--model",
         metavar="MODEL",
         help="decoder, vit, resnet, each with sizes: "
-        "decoder:dim=128,depth=6; hf:PATH_OR_NAME, timm:NAME, module:factory (decoder)",
+        "decoder:dim=128,depth=6; hf:PATH_OR_NAME, timm:NAME, module:factory (decoder:depth=2)",
     )
     on.add_argument(
         "--train",
@@ -99,7 +100,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         metavar="DATA",
         help="held-out data, named as --data is; of hf:NAME also the name of a split (a tenth of the data, drawn once)",
     )
-    on.add_argument("--batch", type=int, metavar="N", help="samples of a batch (16; images 64; a loader's own)")
+    on.add_argument("--batch", type=int, metavar="N", help="samples of a batch (8; images 64; a loader's own)")
     on.add_argument("--length", type=int, metavar="N", help=f"tokens of a sequence ({Settings.length})")
     by = command.add_argument_group("by what, and how surely")
     by.add_argument(

@@ -226,9 +226,9 @@ def settled(options: Any, variants: int) -> Settings:
 
 def usual_batch(source: str) -> int | None:
     """Return the samples of a batch where it is left open; None for a loader's own."""
-    from normkit.lab.plan import data, samples, tasks
+    from normkit.lab.plan import data, tasks
 
-    return {"images": tasks.IMAGES, "batches": None}.get(data.kind_of(source), samples.BATCH)
+    return {"images": tasks.IMAGES, "batches": None}.get(data.kind_of(source), tasks.TEXT)
 
 
 def require_fit(options: Any) -> None:

@@ -43,13 +43,13 @@ class Settings:
     workers, threads: how many runs train side by side, and with how many threads each.
     """
 
-    model: str = "decoder"
+    model: str = "decoder:depth=2"
     data: str = "python-docs"
     train: str | None = None
     val: str | None = None
-    steps: int | None = 120
+    steps: int | None = 160
     seconds: float | None = None
-    batch: int | None = 16
+    batch: int | None = 8
     length: int = 64
     seeds: int = 5
     lrs: tuple[float, ...] | None = None

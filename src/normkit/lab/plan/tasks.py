@@ -39,7 +39,7 @@ BUILT_IN = {
     "vit": {"dim": 48, "depth": 4, "heads": 4, "patch": 2},
     "resnet": {"dim": 16, "depth": 1},
 }
-IMAGES = 64  # images of a batch, where it is left open
+TEXT, IMAGES = 8, 64  # rows of text, and images, of a batch, where it is left open
 TEXT_MODELS = {"decoder": models.decoder}
 IMAGE_MODELS = {"vit": models.vit, "resnet": models.resnet}
 DEFAULT_DATA = {"decoder": "python-docs", "vit": "digits", "resnet": "digits"}
@@ -290,7 +290,7 @@ def _tokens(encode: Callable[[str], Tensor], settings: Settings) -> data.Tokens:
             raise ValueError(f"model {settings.model!r} learns from text, which data {source!r} is not")
     tokens, held_out = (None if source is None else encode(data.text_of(source)) for source in (settings.data, apart))
     assert tokens is not None
-    batch = settings.batch or samples.BATCH
+    batch = settings.batch or TEXT
     return data.Tokens(tokens, batch, settings.length, settings.eval_batches, settings.data, held_out)
 
 
