@@ -46,6 +46,11 @@ def test_random_calls_are_within_the_bounds_that_each_gives(op):
     assert judged(op, 25, 3) > 8
 
 
+@pytest.mark.parametrize("op", ["dyt", "derf", "eln", "rotate", "norm_rotate"])
+def test_random_calls_of_what_is_no_row_alone_too(op):
+    assert judged(op, 20, 3) > 5
+
+
 @pytest.mark.parametrize("op", ["row_norm", "add_row_norm"])
 def test_rows_that_are_walked_along_are_within_the_same_bounds(op, walked):
     assert judged(op, 8, 4) > 2

@@ -124,3 +124,25 @@ def test_a_file_that_is_broken_or_cannot_be_written_is_no_trouble(monkeypatch, t
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
     trial._remember(device, {"a"})
     assert trial._remembered(device) == set()
+
+
+def test_every_op_that_has_a_kernel_can_be_tried():
+    q, angles = torch.randn(4, 30, 3, 8), (torch.randn(30, 1, 4), torch.randn(4, 30, 1, 4))
+    with paths.watched() as taken:
+        ops.add_row_norm(q, q, torch.ones(8))
+        ops.row_norm(q, torch.ones(30, 3, 8))
+        ops.dyt(q, torch.ones(1), torch.ones(30), channels_last=False)
+        ops.derf(q, torch.ones(1), torch.zeros(1), function="satursin")
+        ops.eln(q.bfloat16(), torch.ones(1))
+        ops.rotate(q, angles)
+        ops.norm_rotate(q.requires_grad_(), None, None, angles, rule=ops.Row(), pairing="pairs")
+        ops.rms_norm(torch.ones(8), (8,))
+    assert [str(path) for path in taken] == ["Triton kernel, interpreted"] * 8
+    assert len(trial._found) == 8
+
+
+def test_a_trial_is_small_whatever_it_is_made_for():
+    shapes = [(4096, 4096, 8), (7, 1, 8), (8,), (2, 3, 4, 8)]
+    assert [trial._cut(torch.Size(shape), 1) for shape in shapes] == [(9, 1, 8), (7, 1, 8), (8,), (2, 3, 1, 8)]
+    assert trial._cut(torch.Size((50, 3, 8)), 2) == (9, 3, 8)
+    assert trial._aligned(torch.Size((50, 1, 4)), (3, 9, 1, 8)) == (9, 1, 4)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from normkit import check, kernels
-from normkit.ops import eager
+from normkit.ops import eager, trial
 from normkit.ops.eager import code
 
 __all__ = ["FUNCTIONS", "derf", "dyt", "eln", "pointwise_formula"]
@@ -116,7 +116,8 @@ def _pointwise(owner, op, x, alpha, shift, weight, bias, function, channels_last
     axis = _axis(owner, x, channels_last)
     _check_parameters(owner, x, axis, alpha, shift, weight, bias)
     but = "there is no kernel for float64" if x.dtype == torch.float64 else None
-    if eager.refused(op, but, x, alpha, shift, weight, bias):
+    kind = function, axis, x.shape[axis:]
+    if eager.refused(op, but, x, alpha, shift, weight, bias, kind=kind):
         return pointwise_formula(x, alpha, shift, weight, bias, function, axis)
     alpha, shift, weight, bias = map(eager.packed, (alpha, shift, weight, bias))
     x, layout = _laid_out(x, axis)
@@ -124,6 +125,16 @@ def _pointwise(owner, op, x, alpha, shift, weight, bias, function, channels_last
     if eager.needs_grad(x, alpha, shift, weight, bias):
         return _Pointwise.apply(x, alpha, shift, weight, bias, plan, width, op, function, axis)
     return _forward(x, alpha, shift, weight, bias, plan, width)
+
+
+@trial.call("dyt", lambda kind: len(kind[2]))
+@trial.call("derf", lambda kind: len(kind[2]))
+@trial.call("eln", lambda kind: len(kind[2]))
+def _tried(kind: tuple[str, int, torch.Size], tensors: list) -> Tensor:
+    function, axis, _ = kind
+    op = {"tanh": "dyt", "eln": "eln"}.get(function, "derf")
+    x, alpha, shift, weight, bias = tensors
+    return _pointwise(op, op, x, alpha, shift, weight, bias, function, axis == x.ndim - 1)
 
 
 def _axis(owner: object, x: Tensor, channels_last: bool) -> int:

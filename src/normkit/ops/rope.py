@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from normkit import check, kernels
-from normkit.ops import eager
+from normkit.ops import eager, trial
 from normkit.ops.row import Row, row_values, statistics, vector
 
 __all__ = [
@@ -68,7 +68,8 @@ def rotate(x: Tensor, angles: Turns, pairing: str = "halves") -> Tensor:
     Cosine and sine broadcast to (..., T, head_dim / 2), so each sample may have its own positions.
     """
     cos, sin = _fitting("rotate", x, angles, pairing)
-    if eager.refused("rotate", _against(x, cos, sin, UNCHANGED), x, cos, sin):
+    but, kind = _against(x, cos, sin, UNCHANGED), (pairing,)
+    if eager.refused("rotate", but, x, cos, sin, kind=kind):
         return rotate_formula(x.to(cos.dtype), cos, sin, pairing).to(x.dtype)
     if eager.needs_grad(x):
         return _Rotate.apply(x, cos, sin, pairing)
@@ -96,12 +97,26 @@ def norm_rotate(
     """
     cos, sin = _fitting("norm_rotate", x, angles, pairing)
     vector("norm_rotate", x, weight, bias, rule, x.shape[-1:])
-    if eager.refused("norm_rotate", _against(x, cos, sin, rule), x, weight, bias, cos, sin):
+    but, kind = _against(x, cos, sin, rule), (rule, pairing)
+    if eager.refused("norm_rotate", but, x, weight, bias, cos, sin, kind=kind):
         return norm_rotate_formula(x, weight, bias, cos, sin, rule, pairing)
     weight, bias = eager.packed(weight), eager.packed(bias)
     if eager.needs_grad(x, weight, bias):
         return _NormRotate.apply(x, weight, bias, cos, sin, rule, pairing)
     return _forward(x, weight, bias, cos, sin, rule, pairing)
+
+
+@trial.call("rotate", lambda kind: 1, along=True)
+def _tried(kind: tuple[str], tensors: list) -> Tensor:
+    x, cos, sin = tensors
+    return rotate(x, (cos, sin), *kind)
+
+
+@trial.call("norm_rotate", lambda kind: 1, along=True)
+def _tried_with_norm(kind: tuple[Row, str], tensors: list) -> Tensor:
+    x, weight, bias, cos, sin = tensors
+    rule, pairing = kind
+    return norm_rotate(x, weight, bias, (cos, sin), rule=rule, pairing=pairing)
 
 
 def rotate_formula(x: Tensor, cos: Tensor, sin: Tensor, pairing: str) -> Tensor:

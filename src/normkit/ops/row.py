@@ -202,13 +202,13 @@ def add_row_norm(
     return (y, total) if restore is None else (restore(y), restore(total))
 
 
-@trial.call("row_norm")
+@trial.call("row_norm", lambda kind: kind[1])
 def _tried(kind: tuple[Row, int], tensors: list) -> Tensor:
     (rule, count), (x, weight, bias) = kind, tensors
     return row_norm(x, weight, bias, rule, tuple(x.shape[-count:]))
 
 
-@trial.call("add_row_norm")
+@trial.call("add_row_norm", lambda kind: kind[1])
 def _tried_with_addition(kind: tuple[Row, int], tensors: list) -> tuple[Tensor, Tensor]:
     (rule, count), (x, residual, weight, bias) = kind, tensors
     return add_row_norm(x, residual, weight, bias, rule, tuple(x.shape[-count:]))

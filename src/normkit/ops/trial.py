@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,22 +28,29 @@ from normkit.ops import paths
 
 ROWS = 9  # vectors, samples or heads of a trial: more than one program's, and an odd number
 LIMITS = {torch.float32: 1e-4, torch.float16: 2.0**-8, torch.bfloat16: 2.0**-5}  # of the largest number there is
-_calls: dict[str, Callable] = {}  # op -> a call of it, with its kind and its tensors
-_whole: set[str] = set()
+
+
+class Call(NamedTuple):
+    """How an op is called in a trial, and what of its tensors a trial needs."""
+
+    run: Callable
+    keep: Callable[[tuple], int]
+    along: bool
+
+
+_calls: dict[str, Call] = {}
 _found: dict[tuple, str | None] = {}
 _under_way: ContextVar[bool] = ContextVar("normkit.ops.trial", default=False)
 
 
-def call(op: str, *, whole: bool = False) -> Callable[[Callable], Callable]:
+def call(op: str, keep: Callable[[tuple], int], *, along: bool = False) -> Callable[[Callable], Callable]:
     """Enter how an op is called in a trial, with its kind and its tensors.
 
-    whole: a sample is normalized as a whole, so that a trial keeps all of its axes but the first.
+    keep: how many of x's last axes a trial leaves as they are. along: what broadcasts with x is cut as x is.
     """
 
     def enter(function: Callable) -> Callable:
-        _calls[op] = function
-        if whole:
-            _whole.add(op)
+        _calls[op] = Call(function, keep, along)
         return function
 
     return enter
@@ -55,7 +63,7 @@ def verdict(op: str, kind: tuple, tensors: tuple[Tensor | None, ...]) -> str | N
     if not _wanted(x) or _under_way.get():
         return None
     learning = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
-    variant = op, kind, x.device, learning, tuple(None if t is None else t.dtype for t in tensors), _widths(op, x)
+    variant = op, kind, x.device, learning, tuple(None if t is None else t.dtype for t in tensors), x.shape[-1]
     if variant not in _found:
         if x.is_cuda and torch.cuda.is_current_stream_capturing():
             return "it was not tried out before this CUDA graph: run it once beforehand"
@@ -66,11 +74,6 @@ def verdict(op: str, kind: tuple, tensors: tuple[Tensor | None, ...]) -> str | N
 def _wanted(x: Tensor) -> bool:
     asked = os.environ.get("NORMKIT_TRIAL", "").lower()
     return asked not in ("off", "0", "no") and (x.is_cuda or asked == "always")
-
-
-def _widths(op: str, x: Tensor) -> tuple:
-    """What of x's shape a kernel is compiled for: all but how many rows there are."""
-    return (x.dim(), x.is_contiguous(), *x.shape[1:]) if op in _whole else (x.shape[-1:],)
 
 
 def _examine(variant: tuple, tensors: tuple[Tensor | None, ...]) -> str | None:
@@ -99,7 +102,7 @@ def _compare(variant: tuple, tensors: tuple[Tensor | None, ...]) -> str | None:
     """How kernel and formula differ, in one sentence, or None."""
     op, kind, _, learning, *_ = variant
     with torch.inference_mode(False), torch.set_grad_enabled(learning), _trying(), paths.untold():
-        small = _small(op, tensors)
+        small = _small(op, kind, tensors)
         found = _run(op, kind, small, learning)
         with paths.formula_only():
             exact = [None if t is None else t.detach().double().requires_grad_(t.requires_grad) for t in small]
@@ -115,7 +118,7 @@ def _compare(variant: tuple, tensors: tuple[Tensor | None, ...]) -> str | None:
 
 def _run(op: str, kind: tuple, tensors: list[Tensor | None], learning: bool) -> dict[str, Tensor]:
     """Outputs and gradients, for gradients that hang on nothing but the shape."""
-    outputs = _calls[op](kind, tensors)
+    outputs = _calls[op].run(kind, tensors)
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     found = {f"output {i}": output.detach() for i, output in enumerate(outputs)}
     leaves = {i: t for i, t in enumerate(tensors) if t is not None and t.requires_grad}
@@ -131,24 +134,41 @@ def _wave(like: Tensor) -> Tensor:
     return numbers.to(torch.bfloat16).to(like.dtype).to(like.device).view(like.shape)
 
 
-def _small(op: str, tensors: tuple[Tensor | None, ...]) -> list[Tensor | None]:
+def _small(op: str, kind: tuple, tensors: tuple[Tensor | None, ...]) -> list[Tensor | None]:
     """Random numbers in the place of each tensor, few rows of what has rows, in the same order of memory."""
-    generator = torch.Generator().manual_seed(0)
+    generator, call = torch.Generator().manual_seed(0), _calls[op]
     x = tensors[0]
     assert x is not None
-    return [None if t is None else _drawn(t, _cut(op, t, x), generator) for t in tensors]
+    short = _cut(x.shape, call.keep(kind))
+    drawn: list[Tensor | None] = []
+    for like in tensors:
+        if like is None:
+            drawn.append(None)
+        elif like.shape == x.shape:
+            drawn.append(_drawn(like, short, generator))
+        else:
+            shape = _aligned(like.shape, short) if call.along else tuple(like.shape)
+            parameter = _drawn(like, shape, generator)
+            parameter.data.abs_().add_(0.1)  # some stand under a root
+            drawn.append(parameter)
+    return drawn
 
 
-def _cut(op: str, tensor: Tensor, x: Tensor) -> tuple[int, ...]:
-    if tensor.shape != x.shape or tensor.dim() < 2:
-        return tuple(tensor.shape)
-    if op in _whole:
-        return (min(3, x.shape[0]), *x.shape[1:])
-    left, shape = ROWS, []
-    for size in x.shape[:-1]:
-        shape.append(min(size, left))
-        left = max(1, left // shape[-1])
-    return (*shape, x.shape[-1])
+def _cut(shape: torch.Size, keep: int) -> tuple[int, ...]:
+    """The shape with its first axes, all but the last `keep` of at least one, cut to ROWS in all."""
+    first = max(1, len(shape) - keep) if len(shape) > 1 else 0
+    left, cut = ROWS, []
+    for size in shape[:first]:
+        cut.append(min(size, left))
+        left = max(1, left // cut[-1])
+    return (*cut, *shape[first:])
+
+
+def _aligned(shape: torch.Size, short: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape that broadcasts with x's, cut as x's is; but for its last axis."""
+    if len(shape) < 2:
+        return tuple(shape)
+    return (*(min(pair) for pair in zip(shape[:-1], short[-len(shape) : -1], strict=True)), shape[-1])
 
 
 def _drawn(like: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:

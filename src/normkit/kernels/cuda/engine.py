@@ -12,6 +12,8 @@ from normkit import kernels
 from normkit.kernels.cuda import settings
 from normkit.kernels.cuda.launch import launch, processors
 
+ELN = 6  # the function whose parameter is not a factor
+
 
 class RowPlan(NamedTuple):
     """`RowPlan` of `kernels/cpu/normkit.h`."""
@@ -35,6 +37,50 @@ class RowPlan(NamedTuple):
     def kind(self) -> dict[str, int]:
         """What a kernel is compiled for."""
         return {"STATISTIC": self.statistic, "CENTER": self.center, "PLACE": self.place, "SHARED": self.shared}
+
+
+class Turning(NamedTuple):
+    """`Turning` of `kernels/cpu/normkit.h`: sizes of the rows' axes, and the strides of each array along them."""
+
+    norm: int
+    pairs: int
+    sizes: tuple[int, int, int]
+    x: tuple[int, int, int]
+    grad: tuple[int, int, int]
+    out: tuple[int, int, int]
+    angle: tuple[int, int, int]
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return self.sizes[0] * self.sizes[1] * self.sizes[2]
+
+
+class PointPlan(NamedTuple):
+    """`PointPlan` of `kernels/cpu/normkit.h`."""
+
+    function: int
+    x_type: int
+    alpha_type: int
+    shift_type: int
+    weight_type: int
+    bias_type: int
+    by_row: int
+    dim: int
+    width: int
+    scale: float
+
+
+@lru_cache(maxsize=1024)
+def point_plan(packed: bytes) -> PointPlan:
+    """What a plan holds."""
+    return PointPlan(*kernels.POINT.unpack(packed))
+
+
+def turning(packed: bytes) -> Turning:
+    """What a turning holds."""
+    norm, pairs, *rest = kernels.TURNING.unpack(packed)
+    return Turning(norm, pairs, *(tuple(rest[i : i + 3]) for i in range(0, 15, 3)))
 
 
 @lru_cache(maxsize=1024)
@@ -110,6 +156,101 @@ class Engine:
         )
         add_partials(dgains, dweight)
         add_partials(dbiases, dbias)
+
+    def rotate_forward(self, plan: bytes, turned: bytes, x, weight, bias, cos, sin, y, stats) -> None:
+        """As the C library's."""
+        from normkit.kernels.cuda.templates import rotate
+
+        p, t = row_plan(plan), turning(turned)
+        s = settings.heads(p.dim)
+        strides = *t.sizes[1:], *t.x, *t.out, *t.angle
+        kind = {"NORM": t.norm, "PAIRS": t.pairs, "CENTER": p.center, "PLACE": p.place, "EARLY": p.early}
+        self._launch(
+            rotate.forward,
+            -(-t.rows // s.rows),
+            (x, weight, bias, cos, sin, y, stats, t.rows, *strides, p.dim // 2, p.eps, p.offset, p.scale),
+            {**kind, "SHARED": p.shared, "ROWS": s.rows, "BLOCK": s.block},
+            s.warps,
+        )
+
+    def rotate_backward(self, plan: bytes, turned: bytes, x, grad, weight, cos, sin, stats, dx, dweight, dbias) -> None:
+        """As the C library's."""
+        from normkit.kernels.cuda.templates import rotate
+
+        p, t = row_plan(plan), turning(turned)
+        s = settings.heads(p.dim)
+        programs, chunk = settings.programs(t.rows, s, processors(x))
+        dgains = partial(x, programs, 1 if p.shared else p.dim, dweight)
+        dbiases = partial(x, programs, p.dim, dbias)
+        arrays = x, grad, weight, cos, sin, stats, dx, dgains, dbiases
+        strides = *t.sizes[1:], chunk, *t.x, *t.grad, *t.out, *t.angle
+        kind = {"PAIRS": t.pairs, "CENTER": p.center, "PLACE": p.place, "SHARED": p.shared}
+        self._launch(
+            rotate.backward,
+            programs,
+            (*arrays, t.rows, *strides, p.dim // 2, p.eps, p.offset, p.scale),
+            {**kind, "ROWS": s.rows, "BLOCK": s.block},
+            s.warps,
+        )
+        add_partials(dgains, dweight)
+        add_partials(dbiases, dbias)
+
+    def point_forward(self, plan: bytes, rows: int, x, alpha, shift, weight, bias, y) -> None:
+        """As the C library's."""
+        from normkit.kernels.cuda.templates import pointwise
+
+        p = point_plan(plan)
+        s = settings.points(p.width)
+        self._launch(
+            pointwise.forward,
+            (-(-rows // s.rows), -(-p.width // s.block)),
+            (x, alpha, shift, weight, bias, y, rows, p.dim, p.width, p.scale),
+            {"FUNCTION": p.function, "BY_ROW": p.by_row, "ROWS": s.rows, "BLOCK": s.block},
+            s.warps,
+        )
+
+    def point_backward(
+        self, plan: bytes, rows: int, x, grad, alpha, shift, weight, dx, dalpha, dshift, dweight, dbias
+    ) -> None:
+        """As the C library's; what many entries share is added up from partial sums, in their order."""
+        from normkit.kernels.cuda.templates import pointwise
+
+        p = point_plan(plan)
+        s = settings.points(p.width)
+        columns = -(-p.width // s.block)
+        programs, chunk = settings.programs(rows, s, -(-processors(x) // columns))
+        dalphas, dshifts = (partial(x, programs, columns, wanted) for wanted in (dalpha, dshift))
+        each = (rows, columns) if p.by_row else (programs, p.width)
+        dgains, dbiases = (partial(x, *each, wanted) for wanted in (dweight, dbias))
+        self._launch(
+            pointwise.backward,
+            (programs, columns),
+            (
+                x,
+                grad,
+                alpha,
+                shift,
+                weight,
+                dx,
+                dalphas,
+                dshifts,
+                dgains,
+                dbiases,
+                rows,
+                p.dim,
+                p.width,
+                chunk,
+                p.scale,
+            ),
+            {"FUNCTION": p.function, "BY_ROW": p.by_row, "ROWS": s.rows, "BLOCK": s.block},
+            s.warps,
+        )
+        if dalphas is not None and p.function == ELN:
+            dalphas *= -0.5
+        add_partials(dalphas, dalpha)
+        add_partials(dshifts, dshift)
+        for sums, to in ((dgains, dweight), (dbiases, dbias)):
+            add_partials(sums.sum(1).view(-1, p.dim) if sums is not None and p.by_row else sums, to)
 
     def _launch(self, kernel, grid: int | tuple[int, ...], arguments: tuple, constants: dict, warps: int) -> None:
         grid = (grid,) if isinstance(grid, int) else grid

@@ -40,8 +40,19 @@ def _setting(dim: int, longest: int) -> Setting:
     return Setting(rows, block, min(16, max(4, 4 * block // ENTRIES)))
 
 
+def heads(dim: int) -> Setting:
+    """For turned heads: the pairs of each are a block."""
+    block = power_of_two(dim // 2)
+    return Setting(max(1, ENTRIES // (2 * block)), block, 4)
+
+
+def points(width: int) -> Setting:
+    """For entry by entry: a tile of rows, and of columns where rows are long."""
+    block = min(ENTRIES, power_of_two(width))
+    return Setting(min(MOST_ROWS, ENTRIES // block), block, 4)
+
+
 GAINS = Setting(16, 128, 4, True)  # of rows that are walked along: columns by rows of a tile
-POINTS = Setting(1, 1024, 4)  # entry by entry
 
 
 def power_of_two(dim: int) -> int:

@@ -1,0 +1,133 @@
+"""Which kernels the table of machine code shows: each family, forward and backward, for types and widths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from normkit.kernels.cuda import settings, static
+
+RULES = {  # name -> statistic, centered, place of eps, cast early
+    "rms": (0, 0, 0, 0),
+    "layer": (0, 1, 0, 0),
+    "outside": (0, 0, 1, 0),
+    "length": (0, 0, 2, 0),
+    "absolute": (1, 1, 0, 0),
+    "maximum": (2, 0, 0, 0),
+    "zero-sum": (3, 0, 0, 0),
+    "llama": (0, 0, 0, 1),
+}
+FUNCTIONS = ("erf", "tanh", "isru", "arctan", "expsign", "satursin", "eln")
+BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A kernel and what it is compiled for; entries: of a program's tile."""
+
+    name: str
+    kernel: Any
+    type: str
+    width: int
+    types: dict[str, str]
+    constants: dict[str, Any]
+    warps: int
+    entries: int
+
+    def compiled(self, target: str):
+        """The kernel, compiled for a target; sizes are known to be divisible by 16 where they are."""
+        sizes = {"dim": self.width, "width": self.width, "half": self.width // 2}
+        aligned = [name for name, kind in self.types.items() if kind[0] == "*" or sizes.get(name, 1) % 16 == 0]
+        return static.compiled(self.kernel, self.types, self.constants, self.warps, target, aligned)
+
+    def row(self, target: str) -> dict[str, Any]:
+        """What its machine code tells, and how many bytes an entry's loads and stores move."""
+        code = static.read(self.compiled(target), target, self.warps)
+        threads = static.TARGETS[target][2] * self.warps
+        moved = {
+            name: sum(bits // 8 * count for bits, count in found.items()) * threads / self.entries
+            for name, found in (("loaded", code.loads), ("stored", code.stores))
+        }
+        return {"kernel": self.name, "type": self.type, "width": self.width, **moved, **code.row()}
+
+
+def variants(types=("bf16", "fp32"), widths=(64, 768, 4096, 8192, 32768), rules=("rms", "layer")) -> Iterator[Variant]:
+    """All of them for these types and widths."""
+    for kind in types:
+        for width in widths:
+            for rule in rules:
+                yield from rows(rule, kind, width)
+            yield from points("tanh", kind, width)
+            if width <= 512:
+                yield from heads(kind, width)
+
+
+def _types(kernel, kind: str, absent: tuple[str, ...] = ()) -> dict[str, str]:
+    """Types of arguments: arrays of the input's type, parameters and what is kept in float32, sizes and numbers."""
+    like_x = ("x", "y", "dx", "grad", "more", "residual", "total")
+    single = ("eps", "constant", "offset", "scale")
+    arrays = ("weight", "bias", "stats", "alpha", "shift", "cos", "sin", "dgain", "dbias", "dalpha", "dshift")
+    found = {}
+    for name in kernel.arg_names:
+        if name in absent or name.isupper():
+            continue
+        in_memory = kind if name in like_x else "fp32" if name in arrays else None
+        found[name] = f"*{in_memory}" if in_memory else "fp32" if name in single else "i32"
+    return found
+
+
+def rows(rule: str, kind: str, width: int) -> Iterator[Variant]:
+    """The row template with a gain in float32, and a shift for layer norm."""
+    from normkit.kernels.cuda.templates import row
+
+    names = ("STATISTIC", "CENTER", "PLACE", "EARLY")
+    constants = {**dict(zip(names, RULES[rule], strict=True)), "SHARED": 0}
+    shift = () if rule == "layer" else ("bias", "dbias")
+    forward, backward, gains = settings.forward(width), settings.backward(width), settings.GAINS
+    made = [(row.forward_long if forward.long else row.forward, forward, ("residual", "total", *shift))]
+    made.append((row.backward_long if backward.long else row.backward, backward, ("more", *shift)))
+    if backward.long:
+        made.append((row.gains_long, gains, shift))
+    for kernel, s, absent in made:
+        shape = {**constants, "ROWS": s.rows, "BLOCK": s.block}
+        name = f"row {kernel.__name__}, {rule}"
+        yield Variant(name, kernel, kind, width, _types(kernel, kind, absent), shape, s.warps, s.rows * s.block)
+
+
+def points(function: str, kind: str, width: int) -> Iterator[Variant]:
+    """The pointwise template with features last, and with all its parameters."""
+    from normkit.kernels.cuda.templates import pointwise
+
+    s = settings.points(width)
+    shape = {"FUNCTION": FUNCTIONS.index(function), "BY_ROW": 0, "ROWS": s.rows, "BLOCK": s.block}
+    for kernel in (pointwise.forward, pointwise.backward):
+        name = f"pointwise {kernel.__name__}, {function}"
+        yield Variant(name, kernel, kind, width, _types(kernel, kind), shape, s.warps, s.rows * s.block)
+
+
+def heads(kind: str, width: int) -> Iterator[Variant]:
+    """Norm and turn of heads, the pairs in halves."""
+    from normkit.kernels.cuda.templates import rotate
+
+    s = settings.heads(width)
+    shape = {"NORM": 1, "PAIRS": 0, "CENTER": 0, "PLACE": 0, "EARLY": 0, "SHARED": 0, "ROWS": s.rows, "BLOCK": s.block}
+    for kernel in (rotate.forward, rotate.backward):
+        types = _types(kernel, kind, ("bias", "dbias"))
+        name = f"norm and turn, {kernel.__name__}"
+        yield Variant(name, kernel, kind, width, types, shape, s.warps, 2 * s.rows * s.block)
+
+
+def everything() -> Iterator[Variant]:
+    """One of each rule, function and form that the kernels are ever compiled for, to see that all of them compile."""
+    for rule in RULES:
+        for width in (768, 32768):
+            yield from rows(rule, "bf16", width)
+    for function in FUNCTIONS:
+        for variant in points(function, "bf16", 768):
+            yield variant
+            yield replace(variant, name=f"{variant.name}, by row", constants={**variant.constants, "BY_ROW": 1})
+    for variant in heads("bf16", 128):
+        yield variant
+        for changed in ({"PAIRS": 1}, {"CENTER": 1}, {"NORM": 0}):
+            yield replace(variant, name=f"{variant.name}, {changed}", constants={**variant.constants, **changed})
