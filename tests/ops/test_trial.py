@@ -146,3 +146,19 @@ def test_a_trial_is_small_whatever_it_is_made_for():
     assert [trial._cut(torch.Size(shape), 1) for shape in shapes] == [(9, 1, 8), (7, 1, 8), (8,), (2, 3, 1, 8)]
     assert trial._cut(torch.Size((50, 3, 8)), 2) == (9, 3, 8)
     assert trial._aligned(torch.Size((50, 1, 4)), (3, 9, 1, 8)) == (9, 1, 4)
+
+
+def test_what_has_no_kernel_on_a_gpu_takes_its_formula():
+    x, moving = torch.randn(4, 6, 5), (torch.zeros(6), torch.ones(6))
+    with paths.watched() as taken:
+        ops.batch_norm(x)
+        ops.group_norm(x, 2)
+        ops.instance_norm(x.requires_grad_()).sum().backward()
+        ops.layer_norm2d(x)
+        ops.global_response_norm(x)
+        ops.filter_response_norm(x)
+        ops.evonorm_s(x, 2)
+        ops.normalize_with(x.detach(), *moving)
+        ops.online_norm(x.detach(), None, None, moving, (torch.zeros(6), torch.zeros(6)), ops.Control(1e-5, 0.9, 0.9))
+    assert {str(path) for path in taken} == {"formula: there is no GPU kernel for it"}
+    assert len(taken) == 9

@@ -9,6 +9,10 @@ With --room residual whole decoders train instead, with the placements named (pr
 beside the same of transformers and x-transformers. With --room attention every core runs at growing lengths, and the
 table tells what its time and memory grow by, and from which length a linear one overtakes softmax. With --room text
 normalizers are measured on names of countries and cities.
+
+With --device cuda the Triton kernels run on a GPU: first their numbers, then their times, forward and backward apart,
+beside the formula, torch's own, Liger and quack where they are installed, and a copy. Please send in the file that
+--json writes.
 """
 
 from __future__ import annotations
@@ -40,6 +44,20 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         metavar="LIST",
         help="shapes of the input, such as 256x768,4096x768 or 32x64x56x56; of decoders, batch x length x width; of "
         "attention, tokens",
+    )
+    command.add_argument(
+        "--device",
+        choices=("cpu", "cuda", "interpreter"),
+        default="cpu",
+        help="cuda: the Triton kernels on a GPU, their numbers first; interpreter: the same here, to see that it works",
+    )
+    command.add_argument(
+        "--static",
+        action="store_true",
+        help="with --device cuda: what the kernels' machine code is made of; no GPU needed",
+    )
+    command.add_argument(
+        "--targets", metavar="LIST", default="sm_90,gfx942", help="GPUs of --static: of sm_80, sm_90, sm_100 and gfx942"
     )
     command.add_argument("--vocab", type=int, default=50257, metavar="N", help="tokens of decoders (default: GPT-2's)")
     command.add_argument(
@@ -95,6 +113,10 @@ def studied(options: argparse.Namespace) -> ModuleType | None:
     It is the one of the room's name, for rooms whose methods say little alone. It has ``measure``, which takes the
     options and a clock and returns rows, ``COLUMNS`` of their table, and a ``LEGEND`` of what these mean.
     """
+    if options.device != "cpu":
+        return importlib.import_module("normkit.bench.gpu")
+    if options.static:
+        raise ValueError("--static is of the GPU's kernels: it needs --device cuda")
     own = options.room in catalog.rooms() and not options.group
     name = f"normkit.bench.{options.room}"
     return importlib.import_module(name) if own and importlib.util.find_spec(name) is not None else None

@@ -94,8 +94,8 @@ def refused(op: str, but: str | None, *tensors: Tensor | None, kind: Any = None)
         _on_one_device(op, x, *tensors[1:])
     watch = paths.watching()
     forced = watch is not None and watch.forced
-    if why is None and kind is not None and not forced and (x.is_cuda or _interpreted()):
-        why = trial.verdict(op, kind, tensors)
+    if why is None and not forced and (x.is_cuda or _interpreted()):
+        why = trial.verdict(op, kind, tensors) if kind is not None else trial.untried(op)
     if watch is not None:
         why = watch.decide(op, why, lambda: _name(x))
     return why is not None

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from normkit import check
 from normkit.kernels import cuda
 
 TYPES = frozenset((torch.float32, torch.bfloat16, torch.float16))
@@ -35,3 +39,21 @@ def _tensor(x: Tensor, device: torch.device) -> str | None:
     if x.is_neg() or x._is_zerotensor():
         return "a lazily negated or zero tensor has no numbers in memory"
     return "gradients are taken in a batch" if torch._C._functorch.is_legacy_batchedtensor(x) else None
+
+
+def machine_code(targets: Sequence[str], types: Sequence[str], widths: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """Compile the kernels for GPUs that are not here, and tell what their machine code is made of, row by row.
+
+    targets: of sm_80, sm_90, sm_100 and gfx942. types: of bf16, fp16 and fp32.
+    """
+    reason = cuda.absent()
+    if reason is not None:
+        raise ValueError(f"machine_code: {reason}")
+    from normkit.kernels.cuda import static, variants
+
+    for given, known, what in ((targets, static.TARGETS, "target"), (types, variants.BYTES, "type")):
+        for name in given:
+            check.choice("machine_code", what, name, tuple(known))
+    for variant in variants.variants(types, widths):
+        for target in targets:
+            yield variant.row(target)

@@ -56,6 +56,11 @@ def call(op: str, keep: Callable[[tuple], int], *, along: bool = False) -> Calla
     return enter
 
 
+def untried(op: str) -> str | None:
+    """What speaks against an op that says no kind: there is no kernel, unless it is the backward pass of one tried."""
+    return None if op.removesuffix(" backward") in _calls else "there is no GPU kernel for it"
+
+
 def verdict(op: str, kind: tuple, tensors: tuple[Tensor | None, ...]) -> str | None:
     """What speaks against a variant, or None; the trial is made if it has not been yet."""
     x = tensors[0]

@@ -1,0 +1,261 @@
+"""The Triton kernels on a GPU: their numbers first, then their times; or what their machine code is made of.
+
+Every op runs forward and backward beside its formula in float64 before anything is timed, and what is wrong is not
+timed. Then all entrants run in turn: normkit, the formula in plain PyTorch and compiled, torch's own function,
+Liger and quack where they are installed, and a copy of the input. Small rows come first: they tell what a launch costs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from normkit import ops, optional
+from normkit.bench import cases, report, timing
+from normkit.bench.timing import Entrant
+from normkit.ops import gpu, paths
+
+SIZES = {"cuda": "64x256,4096x256,4096x1024,4096x4096,8192x8192,2048x32768", "interpreter": "3x8,5x24"}
+WIDTHS = "768,4096,32768"
+SHORT = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+LIMITS = {torch.float32: 1e-5, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10}  # of the largest number there is
+
+Call = Callable[..., Any]
+
+
+def _rms(x, w):
+    return ops.rms_norm(x, x.shape[-1:], w)
+
+
+def _layer(x, w, b):
+    return ops.layer_norm(x, x.shape[-1:], w, b)
+
+
+def _add(x, r, w):
+    return ops.add_rms_norm(x, r, w)
+
+
+def _dyt(x, a, w, b):
+    return ops.dyt(x, a, w, b)
+
+
+# op -> its call, the parts of its input, how many arrays of x's size must move in a forward and in a backward pass
+OPS: dict[str, tuple[Call, str, int, int]] = {
+    "rms_norm": (_rms, "xw", 2, 3),
+    "layer_norm": (_layer, "xwb", 2, 3),
+    "add_rms_norm": (_add, "xrw", 4, 4),
+    "dyt": (_dyt, "xawb", 2, 3),
+}
+
+
+def _ratio(name: str) -> Callable[[Mapping[str, Any]], str]:
+    return lambda row: report.times(row["seconds"][name] / row["seconds"]["normkit"] if name in _seconds(row) else None)
+
+
+def _seconds(row: Mapping[str, Any]) -> Mapping[str, float]:
+    return row.get("seconds", {})
+
+
+def _number(name: str, form: str = "") -> Callable[[Mapping[str, Any]], str]:
+    return lambda row: format(row[name], form) if name in row else "-"
+
+
+def _instructions(name: str) -> Callable[[Mapping[str, Any]], str]:
+    return lambda row: ", ".join(f"{n} x {bits}" for bits, n in sorted(row[name].items())) if name in row else "-"
+
+
+COLUMNS: dict[str, Callable[[Any], str]] = {
+    "kernel": lambda row: row["kernel"],
+    "size": _number("size"),
+    "width": _number("width"),
+    "type": lambda row: row["type"],
+    "pass": _number("pass"),
+    "off": _number("off", ".1e"),
+    "time": lambda row: report.duration(row["seconds"]["normkit"]) if _seconds(row) else "-",
+    "GB/s": _number("rate", ".0f"),
+    "copy": lambda row: report.times(row.get("copied")),
+    **{name: _ratio(name) for name in ("eager", "compiled", "torch", "liger", "quack")},
+    "target": _number("target"),
+    "registers": _number("registers"),
+    "spills": _number("spills"),
+    "shared": _number("shared"),
+    "occupancy": _number("occupancy", ".0%"),
+    "loads": _instructions("loads"),
+    "stores": _instructions("stores"),
+    "read": _number("loaded", ".1f"),
+    "written": _number("stored", ".1f"),
+    "instructions": _number("instructions"),
+    "path": _number("path"),
+}
+LEGEND = {
+    "off": "the largest error, over the largest number of the float64 formula",
+    "time": "median of a call, with its launch from Python",
+    "GB/s": "the bytes that must move, over that time",
+    "copy": "the share of a device copy's speed in the same run",
+    "eager": f"the formula in plain PyTorch: {report.RIVALS}",
+    "compiled": f"the formula under torch.compile: {report.RIVALS}",
+    "torch": f"torch's own function: {report.RIVALS}",
+    "liger": f"Liger's kernel: {report.RIVALS}",
+    "quack": f"quack's kernel: {report.RIVALS}",
+    "spills": "bytes of registers that go to memory",
+    "shared": "bytes of shared memory",
+    "occupancy": "the share of a multiprocessor's threads that registers and shared memory let run (of Nvidia's)",
+    "loads": "instructions that load from global memory, by bits a thread",
+    "stores": "the same that store",
+    "read": "bytes an entry's loads read in one run of the code, parameters and statistics among them",
+    "written": "the same of stores",
+}
+
+
+def measure(options: argparse.Namespace, clock: timing.Clock = time.perf_counter) -> dict[str, Any]:
+    """Return the rows of the table that the options ask for."""
+    if options.static:
+        return {"rows": static(options), "failed": {}}
+    device = torch.device("cuda" if options.device == "cuda" else "cpu")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError("--device cuda: there is no GPU that torch sees; --static needs none, nor does interpreter")
+    kinds = cases.dtypes(options.dtypes or "bfloat16,float32")
+    sizes = cases.sizes(options.sizes or SIZES[options.device])
+    rows: list[dict[str, Any]] = []
+    failed: dict[str, str] = {}
+    with paths.interpreted() if device.type == "cpu" else nullcontext():
+        for size in sizes:
+            for kind in kinds:
+                for op in OPS:
+                    where = f"{op} {'x'.join(map(str, size))} {kind}"
+                    print(where, file=sys.stderr, flush=True)
+                    try:
+                        rows += race(op, size, getattr(torch, kind), device, options, clock)
+                    except (ValueError, RuntimeError) as error:
+                        failed[where] = str(error).split("\n")[0]
+    return {"rows": rows, "failed": failed}
+
+
+def static(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return what the machine code of each kernel is made of."""
+    kinds = [SHORT[name] for name in (options.dtypes or "bfloat16,float32").split(",") if name in SHORT]
+    widths = [int(width) for width in (options.sizes or WIDTHS).split(",")]
+    rows = []
+    for row in gpu.machine_code(options.targets.split(","), kinds, widths):
+        print(row["kernel"], row["type"], row["width"], row["target"], file=sys.stderr, flush=True)
+        rows.append({**row, "absent": {}})
+    return rows
+
+
+def race(op: str, size: Sequence[int], kind: torch.dtype, device, options, clock: timing.Clock) -> list[dict[str, Any]]:
+    """Hold an op to its formula, then time its forward and its backward pass."""
+    call, parts, *arrays = OPS[op]
+    given = tensors(parts, size, kind, device)
+    with paths.watched() as taken:
+        off = _off(call, given)
+    about = {"kernel": op, "size": "x".join(map(str, size)), "type": SHORT[str(kind).split(".")[1]], "off": off}
+    about |= {"path": str(taken[0])}
+    if not off <= LIMITS[kind] * 4:
+        raise RuntimeError(f"its numbers are off by {off:.1e} of the largest: it is not timed")
+    passes = ("forward",) if options.forward else ("forward", "backward")
+    return [
+        {**about, "pass": way, **_timed(op, call, given, way, moved, options, clock)}
+        for way, moved in zip(passes, arrays, strict=False)
+    ]
+
+
+def tensors(parts: str, size: Sequence[int], kind: torch.dtype, device) -> list[Tensor]:
+    """Return the tensors of an op: x and the residual of a type, parameters in float32."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"x": (tuple(size), kind), "r": (tuple(size), kind), "a": ((1,), torch.float32)}
+    made = []
+    for part in parts:
+        shape, dtype = shapes.get(part, (tuple(size[-1:]), torch.float32))
+        made.append(torch.randn(shape, generator=generator).to(device, dtype).requires_grad_())
+    return made
+
+
+def _gradients(call: Call, given: Sequence[Tensor], kind: torch.dtype) -> list[Tensor]:
+    """Outputs and gradients, for cotangents that are numbers of a type."""
+    outputs = call(*given)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    sent = [torch.linspace(-1, 1, y.numel(), device=y.device).view(y.shape).to(kind).to(y.dtype) for y in outputs]
+    return [*(y.detach() for y in outputs), *torch.autograd.grad(outputs, list(given), sent)]
+
+
+def _off(call: Call, given: Sequence[Tensor]) -> float:
+    """The largest error of outputs and gradients, over the largest number."""
+    kind = given[0].dtype
+    found = _gradients(call, given, kind)
+    with paths.formula_only():
+        wanted = _gradients(call, [t.detach().double().requires_grad_() for t in given], kind)
+    return max(
+        ((a.double() - b).abs().max() / b.abs().max().clamp(min=1e-30)).item()
+        for a, b in zip(found, wanted, strict=True)
+    )
+
+
+def _timed(
+    op: str, call: Call, given: list[Tensor], way: str, arrays: int, options, clock: timing.Clock
+) -> dict[str, Any]:
+    x = given[0]
+    calls: dict[str, tuple[Call, Any]] = {"normkit": (call, nullcontext), "eager": (call, paths.formula_only)}
+    absent = {}
+    for name, rival in rivals(op, x, options).items():
+        try:
+            rival(*given)
+            calls[name] = rival, nullcontext
+        except Exception as error:  # of another library, in any of its versions
+            absent[name] = str(error).split("\n")[0]
+    entrants = {name: _entrant(rival, given, way, around) for name, (rival, around) in calls.items()}
+    entrants["copy"] = Entrant(lambda: x.detach().clone())
+    found = timing.race(entrants, options.repeats, _clock(x, clock))
+    seconds = {name: taken.median for name, taken in found.items()}
+    least = arrays * x.numel() * x.element_size()
+    rate, copied = least / seconds["normkit"] / 1e9, 2 * x.numel() * x.element_size() / seconds["copy"] / 1e9
+    return {"absent": absent, "seconds": seconds, "least_bytes": least, "rate": rate, "copied": rate / copied}
+
+
+def _entrant(call: Call, given: list[Tensor], way: str, around) -> Entrant:
+    if way == "forward":
+        still = [t.detach() for t in given]
+        return Entrant(lambda: call(*still), around)
+    with around():
+        y = call(*given)
+    y = y if isinstance(y, tuple) else (y,)
+    sent = [torch.ones_like(one) for one in y]
+    return Entrant(lambda: torch.autograd.grad(y, given, sent, retain_graph=True), around)
+
+
+def _clock(x: Tensor, clock: timing.Clock) -> timing.Clock:
+    if not x.is_cuda:
+        return clock
+
+    def synchronized() -> float:
+        torch.cuda.synchronize()
+        return clock()
+
+    return synchronized
+
+
+def rivals(op: str, x: Tensor, options: argparse.Namespace) -> dict[str, Call]:
+    """Return what else computes an op here: torch's own, the compiled formula, Liger, quack."""
+    shape = x.shape[-1:]
+    own: dict[str, Call] = {
+        "rms_norm": lambda x, w: functional.rms_norm(x, shape, w.to(x.dtype), 1e-6),
+        "layer_norm": lambda x, w, b: functional.layer_norm(x, shape, w.to(x.dtype), b.to(x.dtype)),
+    }
+    found = {"torch": own[op]} if op in own else {}
+    if not x.is_cuda:
+        return found
+    if not options.no_compile:
+        found["compiled"] = torch.compile(OPS[op][0], dynamic=False)
+    if op == "rms_norm" and (liger := optional.at_hand("liger_kernel")):
+        theirs = optional.library(f"{liger.__name__}.ops.rms_norm").LigerRMSNormFunction
+        found["liger"] = lambda x, w: theirs.apply(x, w, 1e-6, 0.0, "llama", False)
+    if op == "rms_norm" and (quack := optional.at_hand("quack")):
+        found["quack"] = lambda x, w: quack.rmsnorm(x, w, eps=1e-6)
+    return found

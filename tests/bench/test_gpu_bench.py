@@ -1,0 +1,96 @@
+"""The benchmark of the GPU's kernels, whose whole way is gone here on the interpreter; and their machine code."""
+
+import json
+
+import pytest
+
+from normkit import cli
+from normkit.bench import gpu, report
+from normkit.kernels import cuda
+from normkit.ops import paths
+
+pytestmark = pytest.mark.skipif(cuda.absent() is not None, reason=str(cuda.absent()))
+TINY = ["bench", "--device", "interpreter", "--sizes", "3x8", "--dtypes", "bfloat16", "--repeats", "1"]
+
+
+def test_every_op_is_held_to_its_formula_and_timed_forward_and_backward(capsys, tmp_path):
+    file = tmp_path / "found.json"
+    assert cli.main([*TINY, "--json", str(file)]) == 0
+    rows = json.loads(file.read_text())["rows"]
+    assert [(row["kernel"], row["pass"]) for row in rows] == [
+        (op, way) for op in gpu.OPS for way in ("forward", "backward")
+    ]
+    assert all(row["path"] == "Triton kernel, interpreted" for row in rows)
+    assert all(0 < row["off"] < 2.0**-6 and {"normkit", "eager", "copy"} <= set(row["seconds"]) for row in rows)
+    assert rows[0]["least_bytes"] == 2 * 3 * 8 * 2
+    assert "Triton kernel, interpreted" in capsys.readouterr().out
+
+
+def test_what_is_wrong_is_not_timed(monkeypatch):
+    engine = cuda.library(True)
+    honest = engine.row_forward
+
+    def off(plan, rows, *tensors):
+        honest(plan, rows, *tensors)
+        tensors[5].mul_(1.1)
+
+    monkeypatch.setattr(engine, "row_forward", off)
+    record = gpu.measure(cli.parser().parse_args([*TINY, "--forward"]))
+    assert {row["kernel"] for row in record["rows"]} == {"dyt"}
+    assert "its numbers are off by 1.0e-01 of the largest" in record["failed"]["rms_norm 3x8 bfloat16"]
+
+
+def test_a_gpu_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(ValueError, match="there is no GPU"):
+        gpu.measure(cli.parser().parse_args(["bench", "--device", "cuda"]))
+    with pytest.raises(ValueError, match="needs --device cuda"):
+        cli.parser().parse_args(["bench", "--static"]).run(cli.parser().parse_args(["bench", "--static"]))
+
+
+def variant(name, width, kind="bf16"):
+    from normkit.kernels.cuda import variants
+
+    return next(found for found in variants.variants([kind], [width]) if found.name == name)
+
+
+def test_a_row_is_read_once_and_written_once_in_loads_of_128_bits_and_nothing_spills():
+    code = variant("row forward, rms", 4096).row("sm_90")
+    threads = 32 * code["warps"]
+    wanted = (4096 * 2 + 4096 * 4) // 16 // threads  # x in bfloat16, the gain in float32
+    assert code["loads"] == {128: wanted}
+    assert code["stores"] == {128: 4096 * 2 // 16 // threads, 32: 1}  # y, and a number for the backward pass
+    assert code["spills"] == 0
+    assert code["occupancy"] >= 0.5
+
+
+def test_a_backward_pass_reads_x_and_the_gradient_once_and_nothing_spills():
+    code = variant("row backward, layer", 4096).row("sm_90")
+    threads = 32 * code["warps"]
+    assert code["loads"] == {128: (2 * 4096 * 2 + 4096 * 4) // 16 // threads, 32: 3}
+    assert code["stores"] == {128: (4096 * 2 + 2 * 4096 * 4) // 16 // threads}  # dx, and shares of two gradients
+    assert code["spills"] == 0
+
+
+def test_the_same_source_compiles_for_an_amd_gpu():
+    code = variant("row forward, layer", 768).row("gfx942")
+    assert code["spills"] == 0
+    assert set(code["loads"]) <= {128, 64, 32}
+    assert code["registers"] <= 128
+
+
+def test_the_table_is_told(capsys):
+    row = {**variant("norm and turn, forward", 128).row("sm_90"), "absent": {}}
+    record = {"machine": {**report.machine(), "clock": ""}, "rows": [row], "failed": {}}
+    told = report.text(record, gpu.COLUMNS, gpu.LEGEND)
+    assert "norm and turn, forward" in told
+    assert "spills: bytes of registers that go to memory" in told
+    assert "GB/s" not in told
+
+
+def test_unknown_targets_are_named():
+    from normkit.ops.gpu import machine_code
+
+    with pytest.raises(ValueError, match="sm_75"):
+        list(machine_code(["sm_75"], ["bf16"], [64]))
+    assert paths.watching() is None
