@@ -37,7 +37,9 @@ class Variant:
 
     def compiled(self, target: str):
         """The kernel, compiled for a target; sizes are known to be divisible by 16 where they are."""
-        sizes = {"dim": self.width, "width": self.width, "half": self.width // 2}
+        half = self.width // 2
+        sizes = {"dim": self.width, "width": self.width, "half": half}
+        sizes |= {f"{array}{axis}": half for array in "sgoa" for axis in range(3)}  # strides are multiples of it
         aligned = [name for name, kind in self.types.items() if kind[0] == "*" or sizes.get(name, 1) % 16 == 0]
         return static.compiled(self.kernel, self.types, self.constants, self.warps, target, aligned)
 

@@ -49,7 +49,7 @@ def parameters(numbers, first, other, here, fill, offset, SHARED: tl.constexpr):
         return a[None, :], b[None, :]
 
 
-@jit(do_not_specialize=["rows", "s0", "s1", "s2", "o0", "o1", "o2", "a0", "a1", "a2", "second", "third"])
+@jit(do_not_specialize=["rows", "second", "third"])
 def forward(
     x, weight, bias, cos, sin, y, stats, rows, second, third, s0, s1, s2, o0, o1, o2, a0, a1, a2,
     half, eps, offset, scale,
@@ -96,7 +96,7 @@ def forward(
     store_pairs(y, to, first, other, inside, a * c - b * s, b * c + a * s)
 
 
-@jit(do_not_specialize=["rows", "chunk", "s0", "s1", "s2", "g0", "g1", "g2", "o0", "o1", "o2", "a0", "a1", "a2", "second", "third"])  # fmt: skip  # noqa: E501
+@jit(do_not_specialize=["rows", "chunk", "second", "third"])
 def backward(
     x, grad, weight, cos, sin, stats, dx, dgain, dbias, rows, second, third, chunk,
     s0, s1, s2, g0, g1, g2, o0, o1, o2, a0, a1, a2, half, eps, offset, scale,
