@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 
 import torch
@@ -27,9 +28,10 @@ def launch(kernel, grid: tuple[int, ...], arguments: tuple, constants: dict, war
 
         interpret(kernel, grid, arguments, constants)
         return
-    device = arguments[0].device
-    if device.index == torch.cuda.current_device():
+    with _beside(arguments[0].device.index):
         kernel[grid](*arguments, **constants, num_warps=warps)
-        return
-    with torch.cuda.device(device):
-        kernel[grid](*arguments, **constants, num_warps=warps)
+
+
+def _beside(device: int) -> AbstractContextManager:
+    """What makes a GPU the current one, where it is not: Triton launches on that."""
+    return nullcontext() if device == torch.cuda.current_device() else torch.cuda.device(device)
