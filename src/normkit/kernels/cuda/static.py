@@ -46,7 +46,8 @@ class Code:
 
     def row(self) -> dict[str, Any]:
         """All of it, for a table or a file."""
-        return {**asdict(self), "occupancy": self.occupancy}
+        own = {"occupancy": self.occupancy} if TARGETS[self.target][0] == "cuda" else {}
+        return {**asdict(self), **own}
 
 
 def compiled(
