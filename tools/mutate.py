@@ -210,7 +210,7 @@ def _codes(code: types.CodeType) -> dict[tuple[str, int], types.CodeType]:
 def _swap(module, scope: str, codes: dict[tuple[str, int], types.CodeType], node: ast.FunctionDef) -> bool:
     """Give every living function of the file its new code, and the one of the mistake its new defaults."""
     done = False
-    for function in [f for f in gc.get_objects() if isinstance(f, types.FunctionType)]:
+    for function in [f for f in gc.get_objects() if type(f) is types.FunctionType]:
         code = function.__code__
         new = codes.get((code.co_name, code.co_firstlineno)) if code.co_filename == module.__file__ else None
         if new is not None and new.co_freevars == code.co_freevars:
