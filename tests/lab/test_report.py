@@ -13,6 +13,7 @@ from normkit.lab.plan import findings
 from normkit.lab.plan.findings import BETTER, EQUAL, FEW, SAME, WORSE
 from normkit.lab.report import figures, tables
 from normkit.lab.report import page as report
+from normkit.page import as_json
 
 for package in ("scipy", "plotly", "rich", "jinja2"):
     pytest.importorskip(package)
@@ -567,4 +568,4 @@ def test_a_request_would_have_been_seen(tmp_path):
 
 
 def test_numbers_that_are_none_leave_gaps():
-    assert json.loads(report._json([1.0, math.nan, math.inf, "</script>"])) == [1.0, None, None, "</script>"]
+    assert json.loads(as_json([1.0, math.nan, math.inf, "</script>"])) == [1.0, None, None, "</script>"]

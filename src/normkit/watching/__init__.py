@@ -10,7 +10,8 @@
     inspecting  a look at a model that is not being trained
     callbacks   the watch within other people's trainers
     writers     where samples go: lines of JSON, TensorBoard, Weights & Biases
-    seen        what can be done with it: judged, kept, read again
+    page        findings and pictures for a browser, on normkit.page as the lab's report is
+    seen        what can be done with it: judged, drawn, kept, read again
 
 The package stands beside the room of methods :mod:`normkit.probe`, whose files are methods of the catalogue, each in
 itself; here is what looks at a training as a whole, and no file of it is a method.

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from normkit.files import replace_file
 from normkit.watching.diagnosis import Diagnosis, diagnose
 from normkit.watching.history import COLUMNS, NOTE, SAMPLE, WATCH, History, numbers, plain
+from normkit.watching.page import page
 from normkit.watching.store import Column, Store
 from normkit.watching.writers import write_whole
 
@@ -27,6 +29,12 @@ class Seen:
     def save(self, path: str | Path) -> Path:
         """Write what was seen as lines of JSON, which :func:`load` reads."""
         return write_whole(self.history(), Path(path))
+
+    def plot(self, path: str | Path = "watch.html") -> Path:
+        """Write a page of the findings, heat maps of layer against step, and profiles by depth; return its path."""
+        path = Path(path)
+        replace_file(path, page(self.history()))
+        return path
 
     def to_dict(self) -> dict[str, Any]:
         """Return what was seen as plain values."""

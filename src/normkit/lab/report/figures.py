@@ -14,8 +14,8 @@ from typing import Any
 
 from normkit.lab.report.history import UNFINISHED, Comparison, Record, number, points
 from normkit.lab.report.ranking import DIVERGED, DONE, time_at
+from normkit.page import Figure, figure
 
-Figure = dict[str, Any]
 Curve = list[tuple[float, float]]
 Curves = Sequence[tuple[Record, Sequence[tuple[float, float]]]]
 Found = Mapping[str, Curves]
@@ -85,10 +85,10 @@ def curves(comparison: Comparison, which: str = "steps", key: str = "loss") -> F
         name: [(run, points(getattr(run, which), key)) for run in comparison.final_runs(name)]
         for name in comparison.variants
     }
-    figure = _lines(comparison, found, "step", key.replace("_", " "), limits(found) if key == "loss" else None)
+    drawn = _lines(comparison, found, "step", key.replace("_", " "), limits(found) if key == "loss" else None)
     if key != "loss":
-        figure["layout"]["yaxis"] |= _norms_axis(figure["data"])
-    return figure
+        drawn["layout"]["yaxis"] |= _norms_axis(drawn["data"])
+    return drawn
 
 
 def differences(comparison: Comparison) -> Figure:
@@ -100,9 +100,9 @@ def differences(comparison: Comparison) -> Figure:
         for name, runs in sound.items()
         if name != comparison.baseline
     }
-    figure = _lines(comparison, found, "step", f"loss minus {comparison.baseline}'s", _symmetric(found))
-    figure["layout"]["yaxis"] |= {"zeroline": True, "zerolinecolor": "var(--ink)", "zerolinewidth": 1.5}
-    return figure
+    drawn = _lines(comparison, found, "step", f"loss minus {comparison.baseline}'s", _symmetric(found))
+    drawn["layout"]["yaxis"] |= {"zeroline": True, "zerolinecolor": "var(--ink)", "zerolinewidth": 1.5}
+    return drawn
 
 
 def times(comparison: Comparison) -> Figure:
@@ -126,7 +126,7 @@ def rates(comparison: Comparison) -> Figure:
     traces = [trace for name, line, failed in data for trace in _rate_traces(comparison, name, line, failed, top)]
     named = {"type": "log", "tickvals": ticks, "ticktext": [f"{lr:g}" for lr in ticks]}
     reach = _around(min(seen, default=0.0), top)
-    return _figure(
+    return figure(
         _below_first(comparison, traces), "learning rate", "loss", named, {"range": list(reach)} if reach else {}
     )
 
@@ -145,7 +145,7 @@ def depths(comparison: Comparison, what: str, index: int) -> Figure:
             )
     deepest = max((depth for trace in data for depth in trace["x"]), default=0)
     whole = {"dtick": max(1, math.ceil(deepest / MOST_TICKS))}
-    return _figure(_below_first(comparison, data), "depth (block)", f"{what} norm", whole, _norms_axis(data))
+    return figure(_below_first(comparison, data), "depth (block)", f"{what} norm", whole, _norms_axis(data))
 
 
 def limits(found: Found) -> Range:
@@ -218,7 +218,7 @@ def _lines(comparison: Comparison, found: Found, x: str, y: str, reach: Range) -
     """Draw every variant's curves; what diverged ends at a cross no higher than the axis."""
     top = reach[1] if reach else math.inf
     data = [trace for name, curves in found.items() for trace in _bundle(comparison, name, curves, top)]
-    return _figure(_below_first(comparison, data), x, y, {}, {"range": list(reach)} if reach else {})
+    return figure(_below_first(comparison, data), x, y, {}, {"range": list(reach)} if reach else {})
 
 
 def _bundle(comparison: Comparison, variant: str, found: Curves, top: float = math.inf) -> list[Figure]:
@@ -368,21 +368,3 @@ def _norms_axis(data: Sequence[Figure]) -> Figure:
     powers = range(low, high + 1, math.ceil((high - low) / MOST_TICKS))
     ticks = [step * 10.0**power for power in powers for step in steps]
     return {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
-
-
-def _figure(data: list[Figure], x: str, y: str, across: Figure, up: Figure) -> Figure:
-    """Return a figure; ``across`` and ``up`` are what its axes have beside the common."""
-    axis = {"gridcolor": "var(--grid)", "linecolor": "var(--line)", "zeroline": False, "automargin": True}
-    return {
-        "data": data,
-        "layout": {
-            "xaxis": {**axis, "title": {"text": x, "standoff": 8}, **across},
-            "yaxis": {**axis, "title": {"text": y, "standoff": 8}, **up},
-            "font": {"family": "system-ui, sans-serif", "size": 12, "color": "var(--ink)"},
-            "paper_bgcolor": "var(--card)",
-            "plot_bgcolor": "var(--card)",
-            "hoverlabel": {"bgcolor": "var(--card)", "font": {"color": "var(--ink)"}},
-            "hovermode": "x unified",
-            "margin": {"l": 8, "r": 14, "t": 8, "b": 8},
-        },
-    }

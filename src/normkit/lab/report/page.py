@@ -7,8 +7,6 @@ report.write("normkit-report")                 # normkit-report/index.html
 
 from __future__ import annotations
 
-import json
-import math
 import shlex
 from collections.abc import Mapping
 from importlib.resources import files
@@ -26,6 +24,7 @@ from normkit.lab.report.history import Comparison, load
 from normkit.lab.report.ranking import Row, rank
 from normkit.lab.report.tables import Column, columns_of, place, rich_table, table
 from normkit.lab.report.words import listed
+from normkit.page import rendered
 
 __all__ = ["Row", "answer", "headline", "load", "rich_table", "summary", "table", "write"]
 
@@ -57,20 +56,8 @@ def write(folder: str | Path) -> Path:
 
 def page(comparison: Comparison) -> str:
     """Return the page of a comparison."""
-    from jinja2 import Environment, StrictUndefined
-    from markupsafe import Markup
-    from plotly.offline import get_plotlyjs
-
-    environment = Environment(autoescape=True, undefined=StrictUndefined)
-    template = environment.from_string(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
-    pictures = figures.pictures(comparison)
-    return template.render(
-        **content(comparison),
-        pictures=pictures,
-        figures=Markup(_json([picture["figure"] for picture in pictures])),
-        plotly=Markup(get_plotlyjs().replace("</script", "<\\/script")),
-        swatch=swatch,
-    )
+    template = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    return rendered(template, figures.pictures(comparison), {**content(comparison), "swatch": swatch})
 
 
 def content(comparison: Comparison) -> dict[str, Any]:
@@ -233,16 +220,3 @@ def _said(value: Any) -> str:
 def _short(value: Any) -> str:
     """Return a path's last part, and any other text as it is said."""
     return Path(str(value)).name if str(value).startswith("/") else said(str(value))
-
-
-def _json(value: Any) -> str:
-    """Write JSON that may stand inside a script element; plotly.js leaves a gap at null."""
-    return json.dumps(_plain(value), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

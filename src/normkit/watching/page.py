@@ -1,0 +1,109 @@
+"""The page of a watched training: what is wrong, heat maps of layer against step, and profiles by depth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from normkit.page import Figure, figure, rendered
+from normkit.watching.diagnosis import diagnose
+from normkit.watching.history import Array, History, settled
+
+MAPS = {
+    "rms": ("Size of what layers give", "Root mean square of the output, log10."),
+    "largest": ("Largest value", "Of the output, log10."),
+    "dead": ("Dead channels", "The share that is zero for all samples of a batch."),
+    "saturated": ("Saturation", "The share of entries where a bounded function is flat."),
+    "cosine": ("Cosine of input and output", "Of blocks: at 1 a block does nothing."),
+    "entropy": ("Attention entropy", "The least of a layer's heads, as a share of the largest that there can be."),
+    "gradient": ("Gradient", "Length of a parameter's gradient, log10."),
+    "update": ("Update over weight", "Length of a step over that of the weight, log10."),
+    "stable_rank": ("Stable rank", "Sum of the squared singular values of a matrix over the largest, log10."),
+}
+PLAIN = ("dead", "saturated", "cosine", "entropy")
+PROFILES = ("rms", "largest", "kurtosis", "cosine", "alike")
+SCALE = [[0.0, "var(--card)"], [0.5, "var(--c5)"], [1.0, "var(--c0)"]]
+MOST = 80  # layers of one heat map; of more, evenly chosen ones
+
+
+def page(history: History) -> str:
+    """Return a page that needs nothing but a browser."""
+    found = diagnose(history)
+    content = {
+        "title": f"{len(found)} finding{'s' * (len(found) != 1)}" if found else "nothing found",
+        "subtitle": f"{history.facts['model']}, {history.facts['parameters']:,} parameters, {found.seen}",
+        "findings": list(found),
+        "notes": list(found.notes),
+    }
+    template = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    return rendered(template, pictures(history), content)
+
+
+def pictures(history: History) -> list[dict[str, Any]]:
+    """Return title, caption and figure of everything that was read."""
+    drawn = [_profile(history, what) for what in PROFILES]
+    drawn += [_map(history, what, *words) for what, words in MAPS.items()]
+    return [picture for picture in drawn if picture is not None]
+
+
+def _map(history: History, what: str, title: str, caption: str) -> dict[str, Any] | None:
+    names = [name for name in history.names(what) if not name.endswith("bias")]
+    names = names[:: -(-len(names) // MOST) or 1]
+    if not names:
+        return None
+    table = np.array([history.series(name, what) for name in names])
+    if what not in PLAIN:
+        table = np.log10(np.where(table > 0, table, math.nan))
+    trace: Figure = {
+        "type": "heatmap",
+        "x": [str(step) for step in history.steps],
+        "y": [name or "model" for name in names],
+        "z": _plain(table),
+        "colorscale": SCALE,
+        **({"zmin": 0, "zmax": 1} if what in PLAIN else {}),
+        "colorbar": {"thickness": 10, "outlinewidth": 0},
+        "hovertemplate": "%{y} · step %{x}: %{z:.3g}<extra></extra>",
+    }
+    up = {"autorange": "reversed", "tickfont": {"size": 9}, "type": "category"}
+    made = figure([trace], "step", "", {"type": "category", "nticks": 10}, up)
+    made["layout"]["hovermode"] = "closest"
+    return {"title": title, "caption": caption, "figure": made}
+
+
+def _profile(history: History, what: str) -> dict[str, Any] | None:
+    blocks = [name for name in history.facts["blocks"] if history.was_read(name, what).any()]
+    if len(blocks) < 2:
+        return None
+    series = [history.series(name, what) for name in blocks]
+    first = [float(one[~np.isnan(one)][0]) if (~np.isnan(one)).any() else math.nan for one in series]
+    late = [settled(one) for one in series]
+    traces = [
+        _line("first sample", blocks, first, "var(--c1)", "dot"),
+        _line("last", blocks, late, "var(--c0)", "solid"),
+    ]
+    made = figure(traces, "block", what, {"type": "category", "tickfont": {"size": 9}}, {"rangemode": "tozero"})
+    made["layout"]["legend"] = {"orientation": "h", "y": 1.1}
+    title = {"rms": "Size by depth", "largest": "Largest value by depth", "kurtosis": "Kurtosis by depth"}
+    title |= {"cosine": "What blocks change, by depth", "alike": "How alike tokens are, by depth"}
+    return {"title": title[what], "caption": f"{what} of what each block gives.", "figure": made}
+
+
+def _line(name: str, blocks: Sequence[str], values: Sequence[float], colour: str, dash: str) -> Figure:
+    return {
+        "type": "scatter",
+        "name": name,
+        "x": list(blocks),
+        "y": list(values),
+        "mode": "lines+markers",
+        "line": {"color": colour, "dash": dash, "width": 2.2},
+        "marker": {"color": colour, "size": 7},
+        "hovertemplate": "%{y:.4g}",
+    }
+
+
+def _plain(table: Array) -> list[list[float]]:
+    return [[float(f"{value:.4g}") if math.isfinite(value) else math.nan for value in row] for row in table]
