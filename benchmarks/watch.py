@@ -1,0 +1,72 @@
+"""What a watch costs: processor time of a training step with and without it, side by side, and the memory it keeps.
+
+python benchmarks/watch.py          # a table; the machine may be busy, processor time is not what others take
+"""
+
+import argparse
+import statistics
+import time
+
+import torch
+from torch.nn import functional as F
+
+import normkit as nk
+from normkit.lab.plan import models
+from normkit.lab.plan.variants import Variant
+from normkit.optional import library
+
+
+def decoder():
+    """A decoder of width 768, and its batch."""
+    model = models.decoder(Variant("v", norm="layernorm"), 0, 128, {"dim": 768, "depth": 4, "heads": 12})
+    text = torch.randint(256, (8, 129))
+    return model, text[:, :-1], text[:, 1:]
+
+
+def resnet18():
+    """A ResNet of 18 layers, and its batch."""
+    return (
+        library("timm").create_model("resnet18", num_classes=10),
+        torch.randn(8, 3, 128, 128),
+        torch.randint(10, (8,)),
+    )
+
+
+def seconds(model, x, y, optimizer):
+    """The processor time of a step."""
+    began = time.process_time()
+    F.cross_entropy(model(x).flatten(0, -2), y.flatten()).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return time.process_time() - began
+
+
+def measure(make, repeats):
+    """Return the time of a plain and of a sampled step, taken in turn, and the numbers kept by a watch."""
+    torch.manual_seed(0)
+    model, x, y = make()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    plain, sampled = [], []
+    seconds(model, x, y, optimizer)
+    for _ in range(repeats):
+        plain.append(seconds(model, x, y, optimizer))
+        with nk.watch(model, optimizer, every=1) as seen:
+            sampled.append(seconds(model, x, y, optimizer))
+    kept = sum(v.numel() * 4 for v in seen.spectra.vectors.values()) + 256 * 4 * len(seen.history().columns)
+    size = sum(p.numel() * p.element_size() for p in model.parameters())
+    return statistics.median(plain), statistics.median(sampled), kept / size
+
+
+def main():
+    """Print a line a model."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=5)
+    repeats = parser.parse_args().repeats
+    print(f"{'model':10} {'plain step':>11} {'sampled step':>13} {'every=20':>9} {'kept memory':>12}")
+    for make in (decoder, resnet18):
+        plain, sampled, kept = measure(make, repeats)
+        print(f"{make.__name__:10} {plain:9.2f} s {sampled:11.2f} s {(sampled / plain - 1) / 20:9.2%} {kept:12.2%}")
+
+
+if __name__ == "__main__":
+    main()
