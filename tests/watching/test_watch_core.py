@@ -15,6 +15,7 @@ from trainings import decoder, language, mlp, pictures, points, train
 import normkit as nk
 from normkit.optional import library
 from normkit.watching import load
+from normkit.watching.sample import Sample
 from normkit.watching.signals.parameters import Spectra, entries
 from normkit.watching.sites import blocks
 from normkit.watching.store import BESIDE, LARGEST, MEAN, Store
@@ -234,7 +235,7 @@ def test_micro_batches_are_one_sample_and_evaluations_none():
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_activation_checkpointing_is_read_once(reentrant):
+def test_activation_checkpointing_is_read_once(reentrant, monkeypatch):
     class Checked(Net):
         def forward(self, x):
             for layer in self.layers:
@@ -248,7 +249,13 @@ def test_activation_checkpointing_is_read_once(reentrant):
 
         return train(made, given, steps=3, every=1)
 
+    counts = []
+    row = Sample.row
+    monkeypatch.setattr(
+        Sample, "row", lambda self, *given: counts.extend(n for *_, n in self.calls.values()) or row(self, *given)
+    )
     (plain, seen), (checked, other) = run(Net()), run(Checked())
+    assert set(counts) == {1}, "the second forward, within the backward, is none of its own"
     assert plain == checked
     assert seen.history().columns == other.history().columns
     close(seen.history().table, other.history().table)
