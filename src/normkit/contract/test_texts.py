@@ -17,6 +17,7 @@ from normkit.kinds import TEXT
 METHODS = methods(lambda kind: kind is TEXT)
 CALLS = [(name, call) for name in METHODS for call in nk.card(name).entry.calls]
 STATED = [name for name in METHODS if nk.card(name).entry.form is not None]
+ONE_BY_ONE = [("texts", "Sequence[str]"), ("mentions", "Sequence[str]")]
 STRANGE = ["", " ", "...", "\U0001f1f1\U0001f1f9", "שלום עולם", "\ud800", "e\u0301", "\x00", "x" * 300]
 ANSWERS = """
 import pickle, sys
@@ -75,6 +76,23 @@ def test_what_it_is_given_stays_as_it_was(name):
         kept = copy.deepcopy(answer)
         asked(made, call)
         assert answer == kept
+
+
+def each(name, call):
+    """Where the argument stands whose texts are answered one by one, or None."""
+    takes = list(inspect.signature(getattr(nk.card(name).entry, call)).parameters.values())[1:]
+    places = [at for at, one in enumerate(takes) if (one.name, one.annotation) in ONE_BY_ONE]
+    return places[0] if places else None
+
+
+@pytest.mark.line("alone")
+@pytest.mark.parametrize("name, call", [pair for pair in CALLS if each(*pair) is not None])
+def test_each_text_is_answered_alone_as_in_company(name, call):
+    made, at = nk.card(name).small(), each(name, call)
+    given = type(made).calls[call]
+    together = asked(made, call)
+    alone = [getattr(made, call)(*given[:at], [text], *given[at + 1 :]) for text in given[at]]
+    assert [[answer] for answer in together] == alone
 
 
 @pytest.mark.line("types")

@@ -83,6 +83,7 @@ FITTED_LINES = {
 TEXT_LINES = {
     "again": "asked again, as a copy, or in a process whose hashes are others, it says the same",
     "untouched": "what it is given stays as it was",
+    "alone": "one answer for each text, and the same alone as in company",
     "types": "what is of another type is refused by name",
     "any-text": "no text, emoji, right-to-left text and lone surrogates give a result or a named error",
     "unicode": "composed and decomposed text give the same where a Unicode form is stated",

@@ -155,8 +155,8 @@ class Normalizer:
 
         >>> import pandas
         >>> norm = Normalizer().fit({"BE": ["Bern", "Berne"], "GE": ["Genf", "Genève"]})
-        >>> norm.map(pandas.DataFrame({"city": ["Geneve", None, "bern"]}), "city")["city_id"].tolist()
-        ['GE', None, 'BE']
+        >>> norm.map(pandas.DataFrame({"city": ["Geneve", None, "bern"]}), "city")["city_id"].fillna("?").tolist()
+        ['GE', '?', 'BE']
         """
         cells = frames.columns(frame)
         if column not in cells:

@@ -25,8 +25,8 @@ class Task(NamedTuple):
 def mistyped(text: str, generator: random.Random, errors: int = 2) -> str:
     """Return a text with a number of tries at a typing error, each in a random word of three letters or more.
 
-    >>> mistyped("United Kingdom", random.Random(2))
-    'Uited Kindom'
+    >>> mistyped("United Kingdom", random.Random(4))
+    'Unitd Kingdonm'
     """
     noise, words = TypoNoise(), text.split(" ")
     places = [at for at, word in enumerate(words) if len(word) > SHORT]
