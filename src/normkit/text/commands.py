@@ -38,6 +38,9 @@ def add_commands(command: argparse.ArgumentParser) -> None:
     found = commands.add_parser("evaluate", help="measure on mentions that are known", description=run_evaluate.__doc__)
     _describe_evaluate(found)
     _describe_table(commands.add_parser("table", help="clean a table for SQL", description=run_table.__doc__))
+    _describe_train(
+        commands.add_parser("train", help="train an encoder or a lexical model", description=run_train.__doc__)
+    )
 
 
 def _describe_fit(command: argparse.ArgumentParser) -> None:
@@ -88,6 +91,20 @@ def _describe_table(command: argparse.ArgumentParser) -> None:
     command.add_argument("--decimal", choices=(".", ","), help="the sign before decimals, where it is not clear")
     command.add_argument("--sql", metavar="QUERY", help="also ask the table, called t, by duckdb")
     command.set_defaults(run=run_table)
+
+
+def _describe_train(command: argparse.ArgumentParser) -> None:
+    command.add_argument("kind", choices=("encoder", "lexical"), help="what is trained")
+    command.add_argument("file", metavar="FILE", type=Path, help="names, or for lexical a file of MultiLexNorm")
+    command.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="the folder to write")
+    command.add_argument("--model", metavar="DIR", help="the model to begin with; without it, a small one from nothing")
+    command.add_argument("--mentions", metavar="FILE", type=Path, help="for an encoder: mentions that are known")
+    command.add_argument("--steps", type=int, default=500, metavar="N", help="batches (500)")
+    command.add_argument("--batch", type=int, default=64, metavar="N", help="pairs of a batch (64)")
+    command.add_argument("--lr", type=float, metavar="X", help="learning rate")
+    command.add_argument("--seed", type=int, default=0, metavar="N", help="of weights, noise and order (0)")
+    _describe_known(command)
+    command.set_defaults(run=run_train)
 
 
 def run_fit(options: argparse.Namespace) -> int:
@@ -182,6 +199,29 @@ def run_table(options: argparse.Namespace) -> int:
     print(*done.notes, f"written to {output}", sep="\n")
     if options.sql:
         print(_asked(options.sql, header, rows))
+    return 0
+
+
+def run_train(options: argparse.Namespace) -> int:
+    """Train an encoder that puts mentions near to the names of what they mean, or a lexical model that mends words.
+
+    An encoder learns from names, mistyped, and from known mentions; a lexical model from a file of MultiLexNorm: a line
+    a word, a tab, its normal form. --model is the folder of one of sentence-transformers, or a ByT5.
+    """
+    how = {name: getattr(options, name) for name in ("model", "steps", "batch", "lr", "seed")}
+    if options.kind == "encoder":
+        from normkit.text.training.encoder import train_encoder
+        from normkit.text.vocabulary import read_vocabulary
+
+        mentions = known(options.mentions, options.text, options.gold) if options.mentions else ([], [])
+        train_encoder(read_vocabulary(options.file), options.output, *mentions, **how)
+    else:
+        from normkit.text.training.lexical import read_multilexnorm, train_lexical
+
+        if options.mentions:
+            raise ValueError("--mentions are for an encoder; a lexical model learns from FILE")
+        train_lexical(*read_multilexnorm(options.file), options.output, **how)
+    print(f"written to {options.output}")
     return 0
 
 

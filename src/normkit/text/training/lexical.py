@@ -1,0 +1,151 @@
+"""Training of a lexical model: words as they are written to words as they are meant, by transformers' own trainer."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from normkit import check
+from normkit.files import folder_beside
+from normkit.optional import library, require
+from normkit.text.decide.lexical_decision import LexicalDecision
+
+Sentences = list[list[str]]
+BEFORE, AFTER = "<extra_id_0>", "<extra_id_1>"  # around the word that is asked for
+SMALL = {"d_model": 64, "d_kv": 16, "num_heads": 4, "d_ff": 128, "num_layers": 1, "vocab_size": 384}
+IGNORED = -100
+
+
+def read_multilexnorm(path: str | Path) -> tuple[Sentences, Sentences]:
+    """Return the sentences of a file of MultiLexNorm, as they are written and as they are meant.
+
+    A line a word: the word, a tab, its normal form, which may have spaces or be empty; an empty line between sentences.
+    """
+    raw: Sentences = [[]]
+    gold: Sentences = [[]]
+    if not Path(path).is_file():
+        raise ValueError(f"{path}: there is no such file")
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+        if not line:
+            raw, gold = [*raw, []], [*gold, []]
+            continue
+        word, tab, normal = line.partition("\t")
+        if not tab:
+            raise ValueError(f"{path}, line {number}: a word, a tab and its normal form are wanted, not {line!r}")
+        raw[-1].append(word)
+        gold[-1].append(normal)
+    return [own for own in raw if own], [own for own in gold if own]
+
+
+class LexicalModel:
+    """Write each word of a sentence in its normal form, by a sequence-to-sequence model of bytes.
+
+    The model reads the sentence with one word between marks, and its beams are decided by :class:`LexicalDecision`.
+
+    Args:
+        path: the folder of the model, as :func:`train_lexical` or transformers writes it.
+        beams: how many forms are considered.
+        decide: what chooses among them.
+    """
+
+    def __init__(self, path: str | Path, beams: int = 3, decide: LexicalDecision | None = None):
+        transformers = library("transformers")
+        self.tokenizer = transformers.ByT5Tokenizer.from_pretrained(path, local_files_only=True)
+        self.model = transformers.AutoModelForSeq2SeqLM.from_pretrained(path, local_files_only=True).eval()
+        self.beams = check.size(self, "beams", beams)
+        self.decide = LexicalDecision() if decide is None else decide
+
+    def __call__(self, sentences: Sequence[Sequence[str]]) -> Sentences:
+        """Return each sentence's words in their normal form."""
+        proposed = iter(self._proposed([text for own in sentences for text in marked(own)]))
+        return [[self.decide(word, next(proposed)) for word in own] for own in sentences]
+
+    @torch.no_grad()
+    def _proposed(self, texts: Sequence[str]) -> list[list[tuple[str, float]]]:
+        found: list[list[tuple[str, float]]] = []
+        for start in range(0, len(texts), 64):
+            given = self.tokenizer(list(texts[start : start + 64]), return_tensors="pt", padding=True)
+            many = {"num_beams": self.beams, "num_return_sequences": self.beams, "max_new_tokens": 48}
+            made = self.model.generate(**given, **many, output_scores=True, return_dict_in_generate=True)
+            words = self.tokenizer.batch_decode(made.sequences, skip_special_tokens=True)
+            scores = made.sequences_scores.tolist() if self.beams > 1 else [0.0] * len(words)
+            pairs = list(zip(words, scores, strict=True))
+            found += [pairs[at : at + self.beams] for at in range(0, len(pairs), self.beams)]
+        return found
+
+
+def marked(sentence: Sequence[str]) -> list[str]:
+    """Return the sentence for each of its words, with marks around that.
+
+    >>> marked(["c", "u"])
+    ['<extra_id_0>c<extra_id_1> u', 'c <extra_id_0>u<extra_id_1>']
+    """
+    parts = [[*sentence[:at], f"{BEFORE}{word}{AFTER}", *sentence[at + 1 :]] for at, word in enumerate(sentence)]
+    return [" ".join(own) for own in parts]
+
+
+def train_lexical(
+    raw: Sequence[Sequence[str]],
+    gold: Sequence[Sequence[str]],
+    output: str | Path,
+    *,
+    model: str | None = None,
+    steps: int = 500,
+    batch: int = 32,
+    lr: float | None = None,
+    seed: int = 0,
+) -> Path:
+    """Train a model to write the words of sentences in their normal form, and write it to a folder.
+
+    Args:
+        raw: sentences as they are written, a list of words each.
+        gold: the normal form of each word, which may have spaces or be empty.
+        output: the folder to write, for :class:`LexicalModel`.
+        model: the folder of a ByT5 model to begin with; None: a small one with random weights.
+        steps: batches.
+        batch: words in a batch.
+        lr: the learning rate; by default 1e-3 for a given model and 3e-3 for a fresh one.
+        seed: of weights and order.
+    """
+    require("transformers", "accelerate")
+    check.size("train_lexical", "steps", steps)
+    check.size("train_lexical", "batch", batch)
+    if [len(own) for own in raw] != [len(own) for own in gold] or not any(map(len, raw)):
+        raise ValueError("train_lexical: gold must have a form for each word of raw, and there must be words")
+    transformers = library("transformers")
+    torch.manual_seed(seed)
+    tokenizer = transformers.ByT5Tokenizer() if model is None else transformers.ByT5Tokenizer.from_pretrained(model)
+    made = _fresh(transformers) if model is None else transformers.AutoModelForSeq2SeqLM.from_pretrained(model)
+    asked = tokenizer([text for own in raw for text in marked(own)])["input_ids"]
+    wanted = tokenizer([word for own in gold for word in own])["input_ids"]
+    rows = [{"input_ids": one, "labels": other} for one, other in zip(asked, wanted, strict=True)]
+    with folder_beside(Path(output)) as there:
+        arguments = transformers.Seq2SeqTrainingArguments(
+            output_dir=str(there / "running"),
+            max_steps=steps,
+            per_device_train_batch_size=batch,
+            learning_rate=lr or (1e-3 if model else 3e-3),
+            warmup_steps=max(1, steps // 10),
+            save_strategy="no",
+            logging_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+            seed=seed,
+        )
+        collator = transformers.DataCollatorForSeq2Seq(tokenizer, made, label_pad_token_id=IGNORED)
+        transformers.Seq2SeqTrainer(made, arguments, data_collator=collator, train_dataset=rows).train()
+        made.save_pretrained(there)
+        tokenizer.save_pretrained(there)
+        shutil.rmtree(there / "running", ignore_errors=True)
+    return Path(output)
+
+
+def _fresh(transformers: Any) -> Any:
+    """A small model of bytes with random weights."""
+    return transformers.T5ForConditionalGeneration(
+        transformers.T5Config(**SMALL, dropout_rate=0.0, decoder_start_token_id=0, pad_token_id=0, eos_token_id=1)
+    )
