@@ -82,6 +82,7 @@ def train_encoder(
             learning_rate=lr or (2e-5 if model else 3e-3),
             warmup_steps=max(1, steps // 10),
             batch_sampler=_in_order,
+            dataloader_pin_memory=False,
             save_strategy="no",
             logging_strategy="no",
             report_to=[],
@@ -99,7 +100,7 @@ def train_encoder(
 def fresh_encoder() -> Any:
     """Return a small encoder of bytes with random weights, as a sentence-transformers model."""
     found, transformers = sentence_transformers(), library("transformers")
-    parts = library("sentence_transformers.models")
+    parts = library("sentence_transformers.sentence_transformer.modules")
     with tempfile.TemporaryDirectory() as folder:
         transformers.T5EncoderModel(transformers.T5Config(**SMALL, dropout_rate=0.0)).save_pretrained(folder)
         transformers.ByT5Tokenizer().save_pretrained(folder)

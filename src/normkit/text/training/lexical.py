@@ -130,6 +130,7 @@ def train_lexical(
             per_device_train_batch_size=batch,
             learning_rate=lr or (1e-3 if model else 3e-3),
             warmup_steps=max(1, steps // 10),
+            dataloader_pin_memory=False,
             save_strategy="no",
             logging_strategy="no",
             report_to=[],
