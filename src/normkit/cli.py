@@ -6,6 +6,7 @@ Each command is described, and what it needs imported, when it is the one that w
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import sys
@@ -20,6 +21,12 @@ from normkit.optional import library
 if TYPE_CHECKING:
     from normkit.catalog import Card
 
+SURGERY = {
+    "fold": "Fold norms into the layers beside them: the same numbers with fewer layers, proven or refused.",
+    "fuse": "Tell where the library's norms are faster than a model's: each kind of site is timed.",
+    "swap": "Put other norms where a model's are, found by what they compute.",
+    "convert": "Turn a pre-norm transformer's layer norms into RMS norms, exactly: proven or refused.",
+}
 LIST = "List the methods, one line each."
 SHOW = "Describe one method."
 CHECK = "Hold methods, your own too, to what every method of the catalogue keeps. It needs pytest."
@@ -95,6 +102,9 @@ def parser() -> Parser:
     found = commands.add_parser("text", help="bring texts, columns and tables to their normal form")
     found.describe = describe_text
     lab.add_commands(commands)
+    for name, text in SURGERY.items():
+        found = commands.add_parser(name, help=text.partition(",")[0].partition(":")[0].lower(), description=text)
+        found.describe = functools.partial(describe_surgery, name)
     top.commands = commands.choices
     return top
 
@@ -206,12 +216,19 @@ def describe_recognize(command: Parser) -> None:
     command.set_defaults(run=run_recognize)
 
 
+def describe_surgery(name: str, command: Parser) -> None:
+    """Describe ``normkit fold``, ``fuse``, ``swap`` or ``convert``."""
+    from normkit.surgery import commands
+
+    commands.add_arguments(command, name)
+
+
 def run_recognize(options: argparse.Namespace) -> int:
     """Print every norm of a model; 1 where one looks like a norm and is not recognized."""
-    from normkit.surgery import models
+    from normkit.surgery import saving
     from normkit.surgery.recognition.recognize import table
 
-    found = table(models.load(options.model))
+    found = table(saving.load(options.model))
     print(json.dumps(found.to_dict(), indent=2) if options.json else found)
     for name, match in {} if options.json else found.rest.items():
         print(f"{name or 'the model'}: {match.why_not}")

@@ -25,6 +25,7 @@ MOVES = {  # what moves numbers, or averages over positions
 KEEPS = {  # what gives what it is given
     *("clone", "contiguous", "alias", "detach", "lift_fresh_copy", "to", "_to_copy", "dropout", "feature_dropout"),
 }
+AS_ANOTHER = {"reshape_as": "reshape", "view_as": "view", "expand_as": "expand"}
 LAYERS: dict[type[nn.Module], str] = {
     **dict.fromkeys((nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d), "dropout"),
     nn.Flatten: "flatten",
@@ -199,6 +200,7 @@ def _graph(
         program = torch.export.export(_Flat(model), args, named, strict=False)
     except Exception as error:
         return _by_fx(model, example, flow, error)
+    _simplify(program.graph)
     owner: dict[fx.Node, tuple[str, Any]] = {}
     for node in program.graph.nodes:
         for key, (path, _) in node.meta.get("nn_module_stack", {}).items():
@@ -210,6 +212,18 @@ def _graph(
     held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     nodes = {node.name: node for node in program.graph.nodes}
     return program.graph, owner, {nodes[name]: full.removeprefix("model.") for name, full in held.items()}
+
+
+def _simplify(graph: fx.Graph) -> None:
+    """Leave out what only checks, and write shapes that are taken from another result as numbers."""
+    for node in reversed(list(graph.nodes)):
+        if node.op != "call_function":
+            continue
+        if not node.users and not torch.is_tensor(node.meta.get("val")):
+            graph.erase_node(node)
+        elif word_of(node.target) in AS_ANOTHER:
+            node.target = getattr(torch.ops.aten, AS_ANOTHER[word_of(node.target)]).default
+            node.args = (node.args[0], list(node.meta["val"].shape))
 
 
 def _by_fx(model: nn.Module, example: Any, flow: Flow, before: Exception):
@@ -252,7 +266,12 @@ def word(node: fx.Node, model: nn.Module) -> str:
         return LAYERS.get(type(layer), type(layer).__name__)
     if node.op in ("placeholder", "get_attr", "output"):
         return {"placeholder": "the input", "get_attr": "a tensor", "output": "the output"}[node.op]
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
+    return word_of(node.target)
+
+
+def word_of(target: Any) -> str:
+    """What an operator, a function or a method is called."""
+    name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
     return name.partition(".")[0]
 
 

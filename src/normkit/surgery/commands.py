@@ -1,0 +1,108 @@
+"""``normkit fold``, ``fuse``, ``swap`` and ``convert``: what is done to a model by a word, printed, and written."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import sys
+from typing import Any
+
+import torch
+from torch import nn
+
+from normkit.surgery import models, proof, saving
+from normkit.surgery.changes import Report
+from normkit.surgery.converting import TARGETS, convert
+from normkit.surgery.folding import fold
+from normkit.surgery.fusing import fuse
+from normkit.surgery.swapping import swap
+
+CLOSE = 1e-4  # of the largest number: how far a model that was written may be off when it is read again
+TOKENS = (2, 16)
+
+
+def add_arguments(command: argparse.ArgumentParser, name: str) -> None:
+    """Describe one of the commands."""
+    command.add_argument("model", metavar="MODEL", help=models.FORMS)
+    if name == "swap":
+        command.add_argument("norms", nargs="+", metavar="OLD=NEW", help="layernorm=derf, or one name for all norms")
+    if name == "convert":
+        command.add_argument("to", metavar="TO", choices=TARGETS, help=" or ".join(TARGETS))
+    if name != "convert":
+        command.add_argument("--where", metavar="PATTERN", help="only norms whose name fits, such as '*.attn.*'")
+    command.add_argument("--input", metavar="SHAPE", help="an example: 1x3x224x224 of numbers, or tokens:1x16")
+    command.add_argument("--json", action="store_true", help="print the report as JSON")
+    if name != "fuse":  # which changes nothing that could be written
+        command.add_argument("-o", dest="out", metavar="OUT", help="write the changed model into this new folder")
+        command.add_argument("--check", action="store_true", help="read what was written, and compare its outputs")
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Change a model; 1 where nothing was changed, or where what was written gives other numbers."""
+    out = getattr(options, "out", None)
+    if getattr(options, "check", False) and not out:
+        raise ValueError("--check reads what was written: name a folder with -o")
+    model = saving.load(options.model).eval()
+    given = example(model, options.input)
+    before = copy.deepcopy(model)
+    report = changed(model, given, options)
+    print(json.dumps(report.to_dict(), indent=2) if options.json else report)
+    if not report.done:
+        return 1
+    if out:
+        place = saving.save(before, report.model, out)
+        print(f"written to {place}", file=sys.stderr)
+    return _checked(options, report.model, given) if getattr(options, "check", False) else 0
+
+
+def changed(model: nn.Module, given: Any, options: argparse.Namespace) -> Report:
+    """Do what the command is called."""
+    if options.command == "convert":
+        return convert(model, options.to, given, inplace=False)
+    if options.command == "fold":
+        return fold(model, given, where=options.where, inplace=False)
+    if options.command == "fuse":
+        return fuse(model, given, where=options.where, inplace=False)
+    pairs = [word.partition("=") for word in options.norms]
+    if len(pairs) > 1 and not all(equals for _, equals, _ in pairs):
+        raise ValueError(f"swap: give one norm for all, or OLD=NEW for each; not {' '.join(options.norms)}")
+    one = len(pairs) == 1 and (not pairs[0][1] or ":" in pairs[0][0])
+    norms = options.norms[0] if one else {old: new for old, _, new in pairs}
+    return swap(model, norms, where=options.where, example=given, inplace=False)
+
+
+def _checked(options: argparse.Namespace, model: nn.Module, given: Any) -> int:
+    source, colon, _ = options.model.partition(":")
+    word = f"{options.model.partition('@')[0]}@{options.out}" if colon and source != "timm" else options.out
+    again = saving.load(word).eval()
+    apart = max(
+        proof.difference(proof.called(model, one), proof.called(again, one)) for one in (given, proof.fresh(given, 1))
+    )
+    print(f"read again, its outputs differ by {apart:.0e} of the largest number", file=sys.stderr)
+    return int(not apart <= CLOSE)
+
+
+def example(model: nn.Module, text: str | None = None) -> Any:
+    """An input for a model: as it is asked for, or as the model's own configuration has it."""
+    g = torch.Generator().manual_seed(0)
+    words = max((part.num_embeddings for part in model.modules() if isinstance(part, nn.Embedding)), default=2)
+    if text is not None:
+        kind, colon, shape = text.rpartition(":")
+        if not all(size.isdecimal() and int(size) for size in shape.split("x")) or kind not in ("", "tokens"):
+            raise ValueError(f"--input must be like 1x3x224x224 or tokens:1x16, not {text!r}")
+        sizes = [int(size) for size in shape.split("x")]
+        return torch.randint(words, sizes, generator=g) if colon else torch.randn(sizes, generator=g)
+    config = getattr(model, "pretrained_cfg", None)
+    if isinstance(config, dict) and "input_size" in config:
+        return torch.randn(1, *config["input_size"], generator=g)
+    name = getattr(model, "main_input_name", None)
+    own: Any = getattr(model, "config", None)
+    if name == "input_ids":
+        return {name: torch.randint(getattr(own, "vocab_size", words), TOKENS, generator=g)}
+    size = getattr(own, "image_size", None)
+    if name == "pixel_values" and isinstance(size, int | list | tuple):
+        sides = [size, size] if isinstance(size, int) else list(size)
+        return {name: torch.randn(1, getattr(own, "num_channels", 3), *sides, generator=g)}
+    raise ValueError("what the model takes is not known: give --input, such as 1x3x224x224 or tokens:1x16")

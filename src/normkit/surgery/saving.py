@@ -1,0 +1,208 @@
+"""A changed model in a folder, and back: weights as safetensors, and what is where in words; nothing is pickled."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normkit import catalog
+from normkit.norm import Norm
+from normkit.optional import at_hand, library
+from normkit.surgery import models
+from normkit.surgery.converting import Centred
+from normkit.surgery.fold import ConstantPad
+from normkit.surgery.recognition.recognize import Followed
+
+WEIGHTS, PARTS = "model.safetensors", "normkit.json"
+SIZES = {  # what a layer calls the sizes of its weight's axes
+    nn.Linear: ("out_features", "in_features"),
+    nn.Embedding: ("num_embeddings", "embedding_dim"),
+}
+
+
+def save(old: nn.Module, new: nn.Module, folder: str) -> Path:
+    """Write a changed model, beside first and then renamed; the folder must be new or empty.
+
+    ``config.json`` is as transformers or timm have it. Where modules changed, ``normkit.json`` says which, and
+    :func:`load` builds the model again; where none did, the libraries themselves do. Of a model that a function of the
+    user's makes, the folder holds what is put into it.
+    """
+    place = Path(folder)
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise ValueError(f"{folder} exists already; name a new or empty folder")
+    parts = differences(old, new)
+    beside = place.with_name(f".{place.name}.{os.getpid()}")
+    try:
+        beside.mkdir(parents=True)
+        _safetensors().save_file(_state(new), beside / WEIGHTS, metadata={"format": "pt"})
+        own = _config(new, beside)
+        if parts or not own:
+            (beside / PARTS).write_text(json.dumps({"parts": parts}, indent=1))
+        if place.exists():
+            place.rmdir()
+        os.replace(beside, place)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return place
+
+
+def _safetensors() -> Any:
+    if at_hand("safetensors") is None:
+        raise ValueError("safetensors is not installed; timm and transformers bring it: pip install safetensors")
+    return importlib.import_module("safetensors.torch")
+
+
+def _state(model: nn.Module) -> dict[str, Tensor]:
+    """All tensors by name, none sharing memory with another."""
+    return {name: tensor.detach().clone().contiguous() for name, tensor in model.state_dict().items()}
+
+
+def _config(model: nn.Module, folder: Path) -> bool:
+    """Write the configuration in the form of the library that a model is of; whether there is one."""
+    if hasattr(model, "pretrained_cfg"):
+        library("timm").models.save_for_hf(model, str(folder), safe_serialization=True)
+        return True
+    config = getattr(model, "config", None)
+    if config is not None and hasattr(config, "save_pretrained"):
+        config.architectures = [type(model).__name__]
+        config.save_pretrained(folder)
+        return True
+    return False
+
+
+def load(word: str) -> nn.Module:
+    """Build a model by a word, as :func:`normkit.surgery.models.load` does, and those that :func:`save` has written.
+
+    Of a model of one's own, ``module:factory@FOLDER`` is what the function makes, with what the folder says.
+    """
+    made, at, folder = word.rpartition("@")
+    if at and ":" in made:
+        return rebuilt(models.load(made), folder)
+    if Path(word, WEIGHTS).is_file() and (Path(word, PARTS).is_file() or _of_timm(word)):
+        return rebuilt(_made_by_config(word), word)
+    return models.load(word)
+
+
+def _of_timm(folder: str) -> bool:
+    config = Path(folder, "config.json")
+    return config.is_file() and "architecture" in json.loads(config.read_text())
+
+
+def _made_by_config(folder: str) -> nn.Module:
+    """The model that a folder's configuration describes, without its weights."""
+    if not Path(folder, "config.json").is_file():
+        raise ValueError(f"{folder} holds no config.json: name what builds the model, module:factory@{folder}")
+    if _of_timm(folder):
+        return library("timm").create_model(f"local-dir:{folder}", pretrained=False)
+    transformers = library("transformers")
+    config = transformers.AutoConfig.from_pretrained(folder)
+    return getattr(transformers, config.architectures[0])(config)
+
+
+def differences(old: nn.Module, new: nn.Module) -> dict[str, Any]:
+    """What stands where in a changed model, as plain values; a ValueError names what cannot be told so."""
+    found: dict[str, Any] = {}
+
+    def look(name: str, was: nn.Module, part: nn.Module) -> None:
+        told = _told(name, was, part)
+        if told is not None:
+            found[name] = told
+            return
+        before = dict(was.named_children())
+        for child, inner in part.named_children():
+            look(f"{name}.{child}" if name else child, before[child], inner)
+
+    look("", old, new)
+    return found
+
+
+def _told(name: str, was: nn.Module, part: nn.Module) -> dict[str, Any] | None:
+    own = {n: tuple(p.shape) for n, p in part.named_parameters(recurse=False)}
+    if type(part) is type(was) and [n for n, _ in part.named_children()] == [n for n, _ in was.named_children()]:
+        return None if own == {n: tuple(p.shape) for n, p in was.named_parameters(recurse=False)} else {"sizes": True}
+    if isinstance(part, Followed) and isinstance(part.norm, Norm):
+        return {**_norm(part.norm), "behind": [_name(was, layer) for layer in part.layers]}
+    if isinstance(part, Norm):
+        return _norm(part)
+    if isinstance(part, Centred):
+        return {"centred": True}
+    if isinstance(part, nn.Identity):
+        return {"behind": []}
+    children = list(part.children())
+    if isinstance(part, nn.Sequential) and children and isinstance(children[0], ConstantPad):
+        return {"padding": children[0].padding, "channels": len(children[0].values)}
+    if isinstance(was, nn.Module) and any(type(layer) is type(part) for layer in was.children()):
+        return {"behind": [_name(was, part)]}
+    if type(part) is nn.Sequential and children:
+        return {"behind": [_name(was, layer) for layer in children]}
+    raise ValueError(f"{name or 'the model'} has become a {type(part).__name__}, which cannot be written in words")
+
+
+def _norm(norm: Norm) -> dict[str, Any]:
+    return {"norm": norm.card.name, "arguments": json.loads(json.dumps(dict(norm.arguments)))}
+
+
+def _name(was: nn.Module, layer: nn.Module) -> str:
+    return next(name for name, child in was.named_children() if type(child) is type(layer))
+
+
+def rebuilt(model: nn.Module, folder: str) -> nn.Module:
+    """Put into a model what a folder says, and its weights."""
+    told = Path(folder, PARTS)
+    parts: Mapping[str, Any] = json.loads(told.read_text())["parts"] if told.is_file() else {}
+    state = _safetensors().load_file(Path(folder, WEIGHTS))
+    for name, part in parts.items():
+        prefix = f"{name}." if name else ""
+        own = {key.removeprefix(prefix): t for key, t in state.items() if key.startswith(prefix)}
+        made = _made(model.get_submodule(name), part, own)
+        if not name:
+            model = made
+        else:
+            model.set_submodule(name, made)
+    for name, module in model.named_modules():  # what was tied and now differs is not tied
+        for key, parameter in list(module._parameters.items()):
+            full = f"{name}.{key}" if name else key
+            if parameter is not None and full in state:
+                setattr(module, key, nn.Parameter(parameter.detach().clone(), parameter.requires_grad))
+    model.load_state_dict(state)
+    return model.eval()
+
+
+def _made(was: nn.Module, part: Mapping[str, Any], state: Mapping[str, Tensor]) -> nn.Module:
+    like = next((p for p in was.parameters()), torch.zeros(()))
+    if "norm" in part:
+        norm = catalog.find(part["norm"]).create(**part["arguments"]).to(dtype=like.dtype)
+        return Followed(norm, [was.get_submodule(name) for name in part["behind"]]) if part.get("behind") else norm
+    if "centred" in part:
+        return Centred(was)
+    if "behind" in part:
+        layers = [was.get_submodule(name) for name in part["behind"]]
+        return layers[0] if len(layers) == 1 else nn.Sequential(*layers) if layers else nn.Identity()
+    new: Any = copy.deepcopy(was)
+    if "padding" in part:
+        new.padding, new._reversed_padding_repeated_twice = (0,) * (new.weight.dim() - 2), [0] * len(part["padding"])
+        _sized(new, {key.removeprefix("1."): t for key, t in state.items()})
+        return nn.Sequential(ConstantPad(part["padding"], torch.zeros(part["channels"], dtype=like.dtype)), new)
+    _sized(new, state)
+    return new
+
+
+def _sized(layer: Any, state: Mapping[str, Tensor]) -> None:
+    """Give a layer parameters of the sizes that were saved."""
+    for name in ("weight", "bias"):
+        if name in layer._parameters:
+            layer._parameters[name] = nn.Parameter(torch.empty_like(state[name])) if name in state else None
+    sizes = [(kind, names) for kind, names in SIZES.items() if isinstance(layer, kind)]
+    for name, size in zip(sizes[0][1], state["weight"].shape, strict=False) if sizes else ():
+        setattr(layer, name, size)
+    if hasattr(layer, "out_channels") and not getattr(layer, "transposed", False):
+        layer.out_channels = state["weight"].shape[0]

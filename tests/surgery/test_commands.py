@@ -1,0 +1,102 @@
+"""`normkit fold|swap|convert MODEL -o OUT --check`: what is written gives the same numbers when it is read again."""
+
+import json
+
+import pytest
+import torch
+
+from normkit import cli
+from normkit.optional import library
+from normkit.surgery import saving
+
+MINE = """
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(8), nn.Linear(8, 16), nn.Linear(16, 8)
+
+    def forward(self, x):
+        return x + self.down(self.up(self.norm(x)).relu())
+
+
+def stirred(model):
+    torch.manual_seed(0)
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if tensor.is_floating_point():
+            tensor.data.copy_(torch.rand(tensor.shape) + 0.2 if "var" in name else torch.randn(tensor.shape))
+    return model
+
+
+def words():
+    return stirred(nn.Sequential(nn.Embedding(9, 8), Block(), nn.LayerNorm(8), nn.Linear(8, 9)))
+
+
+def images():
+    return stirred(nn.Sequential(
+        nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(),
+        nn.BatchNorm2d(4), nn.Conv2d(4, 2, 3, padding=1), nn.Flatten(), nn.Linear(32, 5),
+    ))
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_models.py").write_text(MINE)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["fold", "my_models:images", "--input", "2x3x6x6"], "2 of 2 sites changed"),
+        (["convert", "my_models:words", "pre-crmsnorm", "--input", "tokens:2x5"], "crmsnorm"),
+        (["swap", "my_models:words", "layernorm=derf", "--input", "tokens:2x5"], "Derf(8"),
+    ],
+)
+def test_what_is_written_is_read_again(words, said, here, capsys):
+    assert cli.main([*words, "-o", "out", "--check"]) == 0
+    told = capsys.readouterr()
+    assert said in told.out
+    assert "its outputs differ by 0e+00" in told.err
+    assert sorted(path.name for path in (here / "out").iterdir()) == ["model.safetensors", "normkit.json"]
+    assert not list(here.glob(".out*"))
+    assert cli.main([*words, "-o", "out"]) == 2
+    assert "out exists already" in capsys.readouterr().err
+
+
+def test_a_model_of_transformers_stays_one(here, capsys):
+    transformers = library("transformers")
+    config = transformers.GPT2Config(
+        n_embd=8, n_layer=1, n_head=2, vocab_size=9, n_positions=16, bos_token_id=0, eos_token_id=0
+    )
+    transformers.GPT2LMHeadModel(config).save_pretrained("gpt")
+    assert cli.main(["convert", "gpt", "pre-rmsnorm", "-o", "out", "--check", "--json"]) == 0
+    told = capsys.readouterr()
+    assert {change["became"] for change in json.loads(told.out)} >= {"rmsnorm", "centred"}
+    assert "differ by 0e+00" in told.err
+    again = saving.load("out")
+    assert isinstance(again, transformers.GPT2LMHeadModel)
+    assert not torch.equal(again.lm_head.weight, again.transformer.wte.weight)
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["fold", "my_models:words"], 2, "what the model takes is not known: give --input"),
+        (["fold", "my_models:words", "--input", "5xx"], 2, "--input must be like"),
+        (["fold", "my_models:images", "--input", "2x5x6x6"], 2, "does not take the example"),
+        (["fold", "my_models:images", "--input", "2x3x6x6", "--check"], 2, "name a folder with -o"),
+        (["fold", "my_models:images", "--input", "2x3x6x6", "--where", "nowhere", "-o", "out"], 1, ""),
+        (["convert", "my_models:images", "pre-rmsnorm", "--input", "2x3x6x6"], 2, "no layer norm to convert"),
+        (["swap", "my_models:words", "layernorm=no-such", "--input", "tokens:1x3"], 2, "no-such"),
+    ],
+)
+def test_what_goes_wrong_is_told_and_nothing_is_written(words, status, said, here, capsys):
+    assert cli.main(words) == status
+    assert said in capsys.readouterr().err
+    assert not (here / "out").exists()
