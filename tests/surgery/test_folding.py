@@ -125,6 +125,43 @@ def test_channels_that_are_mixed_or_others_than_the_layers_keep_it():
     assert folded(settled(split), image(5, 3)) == {"2": "into 0"}
 
 
+class Gemma(nn.Module):
+    """A norm as Gemma writes it, whose cast of float32 to float32 is what the residual sum then reads."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(6))
+
+    def forward(self, x):
+        y = x.float()
+        y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-6)
+        return (y * (1.0 + self.weight.float())).type_as(x)
+
+
+class Casts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.norm, self.down = nn.Linear(5, 6), Gemma(), nn.Linear(6, 6)
+
+    def forward(self, x):
+        x = self.up(x)
+        return x + self.down(self.norm(x))
+
+
+def test_a_cast_that_does_nothing_is_no_second_reader():
+    model, x = settled(Casts()).float(), image(3, 5).float()
+    wanted = model(x)
+    assert [change.became for change in nk.fold(model, x)] == ["without gain and shift, which are in down"]
+    torch.testing.assert_close(model(x), wanted)
+
+
+def test_a_frozen_norm_is_gone():
+    model = settled(nn.Sequential(nn.Conv2d(3, 4, 3), nk.create("frozen-batchnorm", 4)))
+    with torch.no_grad():
+        model[1].running_mean.copy_(torch.arange(4))
+    assert folded(model, image()) == {"1": "into 0"}
+
+
 class Gains(nn.Module):
     def __init__(self, tied=False):
         super().__init__()

@@ -219,7 +219,11 @@ def _simplify(graph: fx.Graph) -> None:
     for node in reversed(list(graph.nodes)):
         if node.op != "call_function":
             continue
-        if not node.users and not torch.is_tensor(node.meta.get("val")):
+        value = node.meta.get("val")
+        if not node.users and not torch.is_tensor(value):
+            graph.erase_node(node)
+        elif word_of(node.target) == "to" and value.dtype == node.args[0].meta["val"].dtype:
+            node.replace_all_uses_with(node.args[0])  # it gives what it is given, and whoever has that reads this
             graph.erase_node(node)
         elif word_of(node.target) in AS_ANOTHER:
             node.target = getattr(torch.ops.aten, AS_ANOTHER[word_of(node.target)]).default

@@ -16,7 +16,7 @@ from normkit.surgery import proof
 from normkit.surgery.batch_statistics import takes_batch_statistics
 from normkit.surgery.changes import Change, Report, replaced
 from normkit.surgery.flow import Call, Flow, Stays, channels, marked, which
-from normkit.surgery.fold import check_plain, fold_scale, scale_and_shift, width
+from normkit.surgery.fold import asked, check_plain, fold_scale, scale_and_shift, width
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.recognize import Followed, Match, behind, sized_table, without
 from normkit.surgery.recognition.specimen import inputs_of
@@ -182,8 +182,8 @@ def _recognized(name: str, norm: nn.Module, match: Match) -> Site | None:
     if match.module is None or not match.sized:
         raise Stays("its width is not known")
     own = match.module.norm if isinstance(match.module, Followed) else match.module
-    if takes_batch_statistics(own):
-        scale, offset = scale_and_shift(own)
+    if next(own.buffers(), None) is not None:
+        scale, offset = asked(own)
         left = nn.Sequential(*match.module.layers) if isinstance(match.module, Followed) else nn.Identity()
         return Site(name, type(norm).__name__, _axis(own), scale, offset, left.eval(), False, "gone")
     if match.behind:
@@ -209,7 +209,7 @@ def _gain(name: str, match: Match, norm: nn.Module, axis: int) -> Site | None:
 
 def _between(bare: nn.Module, norm: nn.Module, count: int, axis: int) -> tuple[Tensor, Tensor]:
     """The scale and the shift of each channel that make of one norm's result the other's."""
-    first = next(norm.parameters())
+    first = next(iter(specimen.tensors(norm).values()))
     shape = (64, count) if axis == -1 else (8, count, 4, 4)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(first.device)
     plain, whole = (specimen.first(copy.deepcopy(m).double()(x)).double().movedim(axis, -1) for m in (bare, norm))
