@@ -51,6 +51,7 @@ def add_commands(commands: Any) -> None:
     )
     add_arguments(comparing)
     comparing.set_defaults(run=run_compare)
+    commands.add_parser("fit", help="fit densities to a table or images").describe = describe_fit
     reporting = commands.add_parser(
         "report", help="make the report of a comparison again", description="Make the report again from the logs alone."
     )
@@ -163,6 +164,13 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     where.add_argument("--out", default=WHERE, metavar="DIR", help=f"folder for logs and report ({WHERE})")
     where.add_argument("--fresh", action="store_true", help="delete the comparison that is there, and begin again")
     where.add_argument("--retry", action="store_true", help="run those again that crashed")
+
+
+def describe_fit(command: argparse.ArgumentParser) -> None:
+    """Describe ``normkit fit``."""
+    from normkit.lab.fit import run
+
+    run.add_arguments(command)
 
 
 def run_compare(options: argparse.Namespace) -> int:

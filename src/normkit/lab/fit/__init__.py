@@ -1,0 +1,1 @@
+"""``normkit fit``: from a table or images to trained densities, with held-out bits, samples and a report."""

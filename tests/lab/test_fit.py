@@ -1,0 +1,126 @@
+"""From a table to a density: what is measured is right, what is written is used, what cannot be fitted is named."""
+
+import csv
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import normkit as nk
+from normkit import cli
+from normkit.lab.fit import run, table, training
+
+SHARED = 0.8
+
+
+def rows(count=600):
+    drawn = np.random.default_rng(0).normal(size=(count, 2))
+    drawn[:, 1] = 5 + 3 * (SHARED * drawn[:, 0] + math.sqrt(1 - SHARED**2) * drawn[:, 1])
+    return drawn
+
+
+ENTROPY = (math.log2(2 * math.pi * math.e) * 2 + math.log2(9 * (1 - SHARED**2))) / 4  # bits for each of two numbers
+
+
+def written(path, values, names=("a", "b")):
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([names, *values])
+    return path
+
+
+def test_a_table_becomes_a_density_that_can_be_loaded(tmp_path, capsys):
+    path, out = written(tmp_path / "t.csv", rows()), tmp_path / "out"
+    words = f"fit {path} --flow affine-coupling ferumal --steps 80 --hidden 16 --depth 2".split()
+    assert cli.main([*words, "--samples", "50", "--out", str(out)]) == 0
+    told = capsys.readouterr().out
+    assert "normal law" in told
+    results = {one["flow"]: one["bits"] for one in json.loads((out / "results.json").read_text())}
+    assert results["affine-coupling"] == pytest.approx(ENTROPY, abs=0.2)  # of 60 samples: three standard errors
+    saved = torch.load(out / "affine-coupling.pt", weights_only=True)
+    flow = nk.density.flow(**saved["flow"])
+    flow.load_state_dict(saved["state"])
+    parts = training.split(table.read(path))
+    with torch.no_grad():
+        bits = -flow.log_prob(parts.test).mean().item() / (2 * math.log(2))
+    assert bits == pytest.approx(results["affine-coupling"], rel=1e-5)
+    head, *drawn = csv.reader((out / "samples.csv").open())
+    assert head == ["a", "b"]
+    assert np.corrcoef(np.array(drawn, dtype=float).T)[0, 1] > 0.5
+    page = (out / "index.html").read_text()
+    assert page.count("<figure>") == 3
+    assert "https://" not in page.split("<script", 1)[0]
+
+
+def test_the_normal_law_and_the_parts_are_as_they_say():
+    data = table.checked("rows", rows(4000))
+    parts = training.split(data)
+    assert [len(part) for part in parts] == [3200, 400, 400]
+    together = torch.cat(list(parts)).sort(0).values
+    torch.testing.assert_close(together, torch.tensor(rows(4000), dtype=torch.float32).sort(0).values)
+    assert training.normal_bits(parts, data).mean().item() == pytest.approx(ENTROPY, abs=0.1)
+
+
+def test_even_bytes_cost_eight_bits_and_come_back_as_bytes(tmp_path):
+    values = np.random.default_rng(0).integers(0, 256, (200, 1, 2, 2), dtype=np.uint8)
+    data = table.checked("images", values)
+    parts = training.split(data)
+    assert float(parts.train.min()) >= 0
+    assert float(parts.train.max()) < 1
+    torch.testing.assert_close((parts.train * 256).floor().max().item(), 255.0)
+    assert training.bits(torch.zeros(3), data).tolist() == [8.0] * 3  # an even law on [0, 1)
+    found = training.fit(data, "tarflow", steps=2, hidden=8, depth=1, layers=1)
+    run._write_samples(tmp_path, data, found, 3)
+    assert np.load(tmp_path / "samples.npy").dtype == np.uint8
+
+
+def test_ranks_are_even_under_the_law_itself_and_not_under_another():
+    flow = nk.density.flow("affine-coupling", 3, depth=1, hidden=4)
+    generator = torch.Generator().manual_seed(0)
+    even = torch.linspace(0, 1, 2000, dtype=torch.float64)
+    for scale, bound in ((1.0, 0.036), (0.7, None)):  # Kolmogorov's bound that one in a hundred exceeds
+        drawn = scale * torch.randn(2000, 3, generator=generator)
+        off = (training.ranks(flow, drawn).sort().values - even).abs().max()
+        assert (off < bound) if bound else (off > 0.15)
+
+
+def test_parquet_and_numpy_hold_the_same_table(tmp_path):
+    pytest.importorskip("datasets")
+    pandas = pytest.importorskip("pandas")
+    pandas.DataFrame(rows(30), columns=["a", "b"]).to_parquet(tmp_path / "t.parquet")
+    np.save(tmp_path / "t.npy", rows(30))
+    np.savez(tmp_path / "t.npz", rows(30))
+    found = [table.read(tmp_path / f"t.{end}") for end in ("parquet", "npy", "npz")]
+    assert all(np.array_equal(one.values, rows(30)) for one in found)
+    assert (found[0].names, found[1].names) == (["a", "b"], ["x0", "x1"])
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("a,b\n1,2\n3,x\n", r"column 'b' holds text, 'x' in row 2"),
+        ("a,b\n1,2,3\n", "row 1 has 3 values, and there are 2 columns"),
+        ("a,b\n1,2\n", "1 rows are too few"),
+        ("a,b\n" + "1,\n2,3\n" * 15, "column 'b' has 15 missing values, the first in row 1"),
+        ("a,b\n" + "1,7\n2,7\n" * 15, "column 'b' has one value, 7.0"),
+        ("", "it is empty"),
+    ],
+)
+def test_what_cannot_be_fitted_is_named(tmp_path, text, words):
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=words):
+        table.read(path)
+
+
+def test_flows_and_files_that_do_not_fit_are_named(tmp_path, capsys):
+    path = written(tmp_path / "t.csv", rows(30))
+    assert cli.main(["fit", str(path), "--flow", "jet"]) == 2
+    assert "event must be (channels, height, width) for 'jet'" in capsys.readouterr().err
+    assert cli.main(["fit", str(tmp_path / "none.csv")]) == 2
+    assert "there is no such file" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="ends in"):
+        table.read(tmp_path / "t.xlsx")
+    with pytest.raises(ValueError, match="lower --lr"):
+        training.fit(table.read(path), "affine-coupling", steps=10, lr=1e30, hidden=4)
