@@ -139,18 +139,19 @@ class RationalQuadraticSpline(Transform):
         ends = (torch.full_like(raw[..., :1], end) for end in (low, high))
         return torch.cat([next(ends), inner, next(ends)], -1)
 
-    def _slopes(self, raw: Tensor) -> Tensor:
-        if self.tails:
-            raw = F.pad(raw, (1, 1), value=math.log(math.expm1(1 - self.min_derivative)))
-        return self.min_derivative + F.softplus(raw)
+    def _raw_slopes(self, raw: Tensor) -> Tensor:
+        return F.pad(raw, (1, 1), value=math.log(math.expm1(1 - self.min_derivative))) if self.tails else raw
 
     def _find(self, place: Tensor, by_height: bool, widths: Tensor, heights: Tensor, derivatives: Tensor) -> _Bin:
         """The bin of each number, found by its knots along x or along y."""
         x, y = self._knots(widths, self.least[0], *self.box[:2]), self._knots(heights, self.least[1], *self.box[2:])
-        slopes = self._slopes(derivatives)
         below = ((y if by_height else x)[..., 1:-1] <= place.unsqueeze(-1)).sum(-1, keepdim=True)
-        parts = x[..., :-1], y[..., :-1], x.diff(), y.diff(), slopes[..., :-1], slopes[..., 1:]
-        return _Bin(*(part.gather(-1, below).squeeze(-1) for part in parts))
+        ends = torch.cat([below, below + 1], -1)
+        (x0, x1), (y0, y1), (raw0, raw1) = (
+            knots.gather(-1, ends).unbind(-1) for knots in (x, y, self._raw_slopes(derivatives))
+        )
+        slopes = (self.min_derivative + F.softplus(raw) for raw in (raw0, raw1))
+        return _Bin(x0, y0, x1 - x0, y1 - y0, *slopes)
 
     def _up(self, x: Tensor, *raw: Tensor) -> tuple[Tensor, Tensor]:
         k = self._find(x, False, *raw)
