@@ -26,6 +26,7 @@ WHOLE_MODELS = [
     "surgery.swapping",
     "surgery.fusing",
     "surgery.quantizing",
+    "surgery.caching",
     "watching",
     "lab.api",
 ]  # what is done to models: each module's __all__

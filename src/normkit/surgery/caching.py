@@ -1,0 +1,191 @@
+"""A cache of keys and values for ``generate``, two bits a number, after NSNQuant's transform."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from normkit import check
+from normkit.optional import library
+from normkit.quant.nsnquant import NSNQuant
+
+__all__ = ["nsnquant_cache"]
+
+WIDTH, WORDS = 8, 256  # numbers that share a code word, and code words: an index is a byte
+DRAWN, ROUNDS = 2**14, 12  # of the codebook
+BITS = 2.0 ** torch.arange(WIDTH)
+
+
+class Codes(NamedTuple):
+    """A chunk of tokens: bytes of signs and of code words, and what turns them back."""
+
+    signs: Tensor
+    words: Tensor
+    scale1: Tensor
+    shift: Tensor
+    scale2: Tensor
+
+
+@functools.cache
+def codebook() -> Tensor:
+    """Return 256 directions of 8 positive numbers, each as long as what is nearest to it, from normal samples.
+
+    Spherical k-means from a fixed start: the same for every model.
+
+    >>> codebook().shape
+    torch.Size([256, 8])
+    """
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.randn(DRAWN, WIDTH, generator=generator).abs()
+    words = torch.nn.functional.normalize(drawn[:WORDS], dim=1)
+    for _ in range(ROUNDS):
+        nearest = (drawn @ words.T).argmax(1)
+        words = torch.nn.functional.normalize(
+            words * 1e-6 + torch.zeros_like(words).index_add(0, nearest, drawn), dim=1
+        )
+    best = (drawn @ words.T).max(1)
+    total = torch.zeros(WORDS).index_add(0, best.indices, best.values)
+    return words * (total / torch.bincount(best.indices, minlength=WORDS).clamp(min=1)).unsqueeze(1)
+
+
+def encode(x: Tensor) -> Codes:
+    """Turn a chunk (..., T, D) into two bits a number, and three scales in half precision; D is a power of two from 8.
+
+    >>> x = torch.randn(1, 2, 64, 16, generator=torch.Generator().manual_seed(0))
+    >>> error = decode(encode(x), x.dtype) - x
+    >>> bool(error.square().mean() < 0.2)
+    True
+    """
+    y, *rest = _transform(x.shape[-1])(x.float())
+    parts = y.unflatten(-1, (-1, WIDTH))
+    signs = ((parts >= 0) * BITS.to(x.device)).sum(-1).to(torch.uint8)
+    directions = torch.nn.functional.normalize(codebook().to(x.device), dim=1)
+    words = (parts.abs() @ directions.T).argmax(-1).to(torch.uint8)
+    scale1, shift, scale2 = (_half(value) for value in rest)
+    return Codes(signs, words, scale1, shift, scale2)
+
+
+def decode(codes: Codes, dtype: torch.dtype) -> Tensor:
+    """Turn a chunk back."""
+    sizes = codebook().to(codes.words.device)[codes.words.long()]
+    up = (codes.signs.unsqueeze(-1).long() >> torch.arange(WIDTH, device=sizes.device)) & 1
+    y = (sizes * (2 * up - 1)).flatten(-2)
+    rest = (value.float() for value in (codes.scale1, codes.shift, codes.scale2))
+    return _transform(y.shape[-1]).inverse(y, *rest).to(dtype)
+
+
+def nsnquant_cache(*, chunk: int = 64) -> Any:
+    """Return an empty cache for ``generate`` of ``transformers``: ``past_key_values=nsnquant_cache()``.
+
+    Every ``chunk`` tokens of keys and of values are turned into two bits a number, once, and forgotten: a sign, and for
+    eight numbers a byte that says how large they are among each other, from one codebook for all models. The tokens
+    since then are kept as they are. ``cache.bytes()`` tells what is held.
+
+    Heads must have a power of two of features, 8 at least. One text or a batch, sampling and beams.
+
+    NSNQuant (2025), arXiv 2505.18231.
+
+    Differs from the paper in: keys come after the rotary embedding, as a cache is given them; scales are in half
+    precision, not in 4 bits; the codebook is that of k-means, without finer tuning; the newest tokens are not rounded.
+    """
+    check.size("nsnquant_cache", "chunk", chunk)
+    layer, cache = _classes()
+    return cache(layer_class_to_replicate=functools.partial(layer, chunk=chunk))
+
+
+@functools.cache
+def _transform(width: int) -> NSNQuant:
+    if width < WIDTH or width & (width - 1):
+        raise ValueError(f"nsnquant_cache: heads must have a power of two of features, at least {WIDTH}, not {width}")
+    return NSNQuant(width)
+
+
+def _half(x: Tensor) -> Tensor:
+    most = torch.finfo(torch.float16).max
+    return x.to(torch.float16) if not x.numel() or float(x.abs().amax()) < most else x.to(torch.bfloat16)
+
+
+@functools.cache
+def _classes() -> tuple[Any, Any]:
+    library("transformers")
+    from transformers import cache_utils
+
+    dynamic: Any = cache_utils.DynamicLayer
+    base: Any = cache_utils.Cache
+
+    class Layer(dynamic):
+        """One layer's keys and values: chunks in codes, and the tokens since."""
+
+        keys: Any
+        values: Any
+        coded: Any
+
+        def __init__(self, chunk: int, **kwargs):
+            super().__init__()
+            self.chunk, self.coded = chunk, ([], [])
+
+        def update(self, key_states, value_states, *args, **kwargs):
+            """Add tokens, and return all."""
+            super().update(key_states, value_states)
+            found = tuple(
+                torch.cat([*(decode(codes, new.dtype) for codes in coded), new], -2)
+                for coded, new in zip(self.coded, (self.keys, self.values), strict=True)
+            )
+            full = self.keys.shape[-2] // self.chunk * self.chunk
+            for at in range(0, full, self.chunk):
+                for coded, new in zip(self.coded, (self.keys, self.values), strict=True):
+                    coded.append(encode(new[..., at : at + self.chunk, :]))
+            self.keys, self.values = (new[..., full:, :].clone() for new in (self.keys, self.values))
+            return found
+
+        def get_seq_length(self):
+            """How many tokens there are."""
+            return super().get_seq_length() + self.chunk * len(self.coded[0])
+
+        def reset(self):
+            """Forget all."""
+            super().reset()
+            self.coded = ([], [])
+
+        def crop(self, *args, **kwargs):
+            """Refuse to go back: tokens in codes cannot be cut."""
+            raise ValueError("nsnquant_cache: a cache in codes cannot be cropped, as assisted generation would do")
+
+        def _rows(self, change):
+            self.coded = tuple([Codes(*map(change, codes)) for codes in coded] for coded in self.coded)
+            self.keys, self.values = change(self.keys), change(self.values)
+
+        def reorder_cache(self, beam_idx):
+            """Go on with other texts of a batch."""
+            if self.get_seq_length():
+                self._rows(lambda x: x.index_select(0, beam_idx.to(x.device)))
+
+        def batch_repeat_interleave(self, repeats):
+            """Repeat each text of a batch."""
+            if self.get_seq_length():
+                self._rows(lambda x: x.repeat_interleave(repeats, 0))
+
+        def batch_select_indices(self, indices):
+            """Keep some texts of a batch."""
+            if self.get_seq_length():
+                self._rows(lambda x: x[indices])
+
+        def offload(self):
+            """Stay: codes are small."""
+
+        prefetch = offload
+
+    class NSNQuantCache(base):
+        """Keys and values in two bits a number."""
+
+        def bytes(self) -> int:
+            """What codes, scales and newest tokens take."""
+            held = [t for layer in self.layers if layer.is_initialized for t in (layer.keys, layer.values)]
+            held += [t for layer in self.layers for coded in layer.coded for codes in coded for t in codes]
+            return sum(math.prod(t.shape) * t.element_size() for t in held)
+
+    return Layer, NSNQuantCache
