@@ -373,6 +373,7 @@ from normkit.residual import WholeLayer as WholeLayer
 from normkit.residual import Wiring as Wiring
 from normkit.residual import deepnorm_constants as deepnorm_constants
 from normkit.residual.stream import NormName, Sublayer
+from normkit.surgery.caching import nsnquant_cache as nsnquant_cache
 from normkit.surgery.converting import convert as convert
 from normkit.surgery.folding import fold as fold
 from normkit.surgery.fusing import fuse as fuse
@@ -837,6 +838,7 @@ __all__ = [
     "methods",
     "norm_transfer",
     "normalized_logistic_gd",
+    "nsnquant_cache",
     "ops",
     "ot_cfm",
     "panda_data_probability",
