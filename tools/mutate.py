@@ -439,9 +439,13 @@ def whole() -> list[Path]:
 
 
 def asked(chosen: list[Mutant], reach: Reach) -> list[str]:
-    """The methods whose contract is run: those in the files of the mistakes, and some for what all stand on."""
-    paths = {mutant.path for mutant in chosen}
-    return sorted(name for name, path in reach.methods.items() if path in paths or name in EVERYWHERE)
+    """The methods whose contract is run: those in the files of the mistakes, else the nearest, and some for all."""
+    names = set(EVERYWHERE) & set(reach.methods)
+    for path in {mutant.path for mutant in chosen}:
+        far = reach.distances(path)
+        near = [(far[file], name) for name, file in reach.methods.items() if file in far]
+        names |= {name for distance, name in sorted(near) if not distance} or {name for _, name in sorted(near)[:3]}
+    return sorted(names)
 
 
 def main() -> int:
