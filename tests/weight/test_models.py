@@ -202,3 +202,16 @@ def test_regularizers_collect_over_a_model():
     torch.testing.assert_close(relevance(), want)
     with pytest.raises(ValueError, match="no loss on weights"):
         nk.weight.regularize(net, "nkd")
+
+
+def test_baking_a_copy_leaves_the_original_and_a_parameter_its_optimizer():
+    net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
+    nk.weight.apply(net, "weight-standardization")
+    x, held = torch.randn(3, 4), net[0].parametrizations.weight.original
+    twin, y = copy.deepcopy(net), net(x)
+    nk.weight.bake(twin)
+    assert torch.equal(net(x), y)
+    assert torch.equal(twin(x), y)
+    nk.weight.bake(net)
+    assert net[0].weight is held
+    assert torch.equal(net(x), y)

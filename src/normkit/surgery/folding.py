@@ -20,6 +20,7 @@ from normkit.surgery.fold import asked, check_plain, fold_scale, scale_and_shift
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.recognize import Followed, Match, behind, sized_table, without
 from normkit.surgery.recognition.specimen import inputs_of
+from normkit.weight._apply import take_off
 from normkit.where import Where, chosen
 
 __all__ = ["fold"]
@@ -105,19 +106,8 @@ def _baked(model: nn.Module) -> dict[str, str]:
     for name, part in found.items():
         lists: Any = part.parametrizations
         told[name] = ", ".join(type(way).__name__.lstrip("_") for ways in lists.values() for way in ways)
-        _take_off(part)
+        take_off(part)
     return told
-
-
-@torch.no_grad()
-def _take_off(layer: Any) -> None:
-    """Leave what a layer's parametrizations compute; torch's own way would take them off all copies of the layer."""
-    values = {name: getattr(layer, name).clone() for name in layer.parametrizations}
-    learned = any(p.requires_grad for p in layer.parametrizations.parameters())
-    layer._modules = {name: part for name, part in layer._modules.items() if name != "parametrizations"}
-    layer.__class__ = type(layer).__bases__[0]
-    for name, value in values.items():
-        layer.register_parameter(name, nn.Parameter(value, learned))
 
 
 def _plain(layer: nn.Module) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -127,22 +126,40 @@ def bake(model: nn.Module) -> Table:
     ([''], ['bias', 'weight'])
     """
     check_model("bake", model)
-    rows = []
-    for name, module, tensor in list(_parametrized(model)):
-        training = {part: part.training for part in module.modules()}
-        module.eval()
-        parametrize.remove_parametrizations(module, tensor)
-        for part, mode in training.items():
-            part.training = mode
-        rows.append(Row(name, type(module).__name__, tuple(getattr(module, tensor).shape), ""))
-    return Table("baked", rows)
+    found = [(name, module) for name, module in model.named_modules() if parametrize.is_parametrized(module)]
+    return Table("baked", [row for name, module in found for row in _baked(name, module)])
 
 
-def _parametrized(model: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
-    for name, module in model.named_modules():
-        if parametrize.is_parametrized(module):
-            for tensor in list(module.parametrizations):
-                yield name, module, tensor
+def _baked(name: str, module: Any) -> list[Row]:
+    training = {part: part.training for part in module.modules()}
+    module.eval()
+    tensors = take_off(module)
+    for part, mode in training.items():
+        part.training = mode
+    return [Row(name, type(module).__name__, tuple(getattr(module, tensor).shape), "") for tensor in tensors]
+
+
+@torch.no_grad()
+def take_off(layer: Any) -> list[str]:
+    """Leave what a layer's parametrizations compute, and return the names; a parameter stays the object that it was.
+
+    ``torch.nn.utils.parametrize`` would take them off all copies of the layer, which share a class.
+    """
+    values = {name: getattr(layer, name).clone() for name in layer.parametrizations}
+    lists = layer.parametrizations
+    layer._modules = {name: part for name, part in layer._modules.items() if part is not lists}
+    layer.__class__ = type(layer).__bases__[0]
+    for name, value in values.items():
+        originals = list(lists[name]._parameters.values()) or list(lists[name]._buffers.values())
+        if len(originals) == 1 and originals[0].dtype == value.dtype:
+            value = originals[0].set_(value)
+        elif lists[name]._parameters:
+            value = nn.Parameter(value, any(p.requires_grad for p in originals))
+        if isinstance(value, nn.Parameter):
+            layer.register_parameter(name, value)
+        else:
+            layer.register_buffer(name, value)
+    return list(values)
 
 
 def read_torchs_weight_norm(module: nn.Module, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
