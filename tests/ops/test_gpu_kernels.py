@@ -164,6 +164,7 @@ def test_an_addition_is_rounded_as_it_is_stored():
 
 REFUSED = {
     "float64": (lambda x: ops.rms_norm(x.double(), (4,)), "no GPU kernel for torch.float64"),
+    "tiny eps": (lambda x: ops.rms_norm(x, (4,), eps=1e-40), "eps is below the normal numbers"),
     "empty": (lambda x: ops.rms_norm(x[:0], (4,)), "the input is empty"),
     "derivative": (lambda x: torch.func.grad(lambda x: ops.rms_norm(x, (4,)).sum())(x), "torch.func"),
     "negated": (lambda x: ops.rms_norm(torch.complex(x, x).conj().imag, (4,)), "lazily negated"),

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from normkit import kernels
+from normkit.kernels import cuda
 from normkit.ops import paths
 
 ROWS = 9  # vectors, samples or heads of a trial: more than one program's, and an odd number
@@ -65,6 +66,8 @@ def verdict(op: str, kind: tuple, tensors: tuple[Tensor | None, ...]) -> str | N
     """What speaks against a variant, or None; the trial is made if it has not been yet."""
     x = tensors[0]
     assert x is not None
+    if kind and 0 < getattr(kind[0], "eps", 0.0) < cuda.SMALLEST:
+        return "eps is below the normal numbers of float32, which a GPU may take for 0"
     if not _wanted(x) or _under_way.get():
         return None
     learning = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
