@@ -82,8 +82,9 @@ def check_normkit(words):
     options = cli.parser().parse_args(words)
     if options.command == "compare":
         request.chosen(options)
-    for name in [*getattr(options, "names", []), *([options.name] if hasattr(options, "name") else [])]:
-        catalog.card(name)
+    if options.command != "text":  # whose names are of columns
+        for name in [*getattr(options, "names", []), *([options.name] if hasattr(options, "name") else [])]:
+            catalog.card(name)
 
 
 def check_torchrun(words):

@@ -66,7 +66,7 @@ def inspect(model: nn.Module, batches: Iterable[Any] | None = None, *, passes: i
         passes: how many batches are taken.
 
     >>> print(inspect(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), [torch.ones(3, 4)]).table()[0])
-    ('block', 'rms', 'largest', 'kurtosis', 'dead', 'cosine', 'alike', 'gradient')
+    ('block', 'rms', 'largest', 'kurtosis', 'dead', 'gradient')
     """
     passes = check.size("inspect", "passes", passes)
     seen = Watch(model, every=1, signals=("activations", "attention", "gradients", "spectra"))

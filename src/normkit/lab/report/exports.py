@@ -159,6 +159,6 @@ def with_opacity(colour: str, opacity: float) -> str:
 def colours() -> dict[str, str]:
     """Return the page's colours by name, in the light."""
     found: dict[str, str] = {}
-    for name, colour in COLOUR.findall(files(__package__).joinpath("page.html").read_text(encoding="utf-8")):
+    for name, colour in COLOUR.findall(files("normkit.page").joinpath("base.html").read_text(encoding="utf-8")):
         found.setdefault(name, colour)
     return found
