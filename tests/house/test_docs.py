@@ -56,7 +56,8 @@ def own_catalogue():
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: p.name)
-def test_the_python_of_a_page_runs(page, own_catalogue):
+def test_the_python_of_a_page_runs(page, own_catalogue, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     scope = {}
     for block in blocks(page, "python"):
         exec(compile(block, str(page), "exec"), scope)

@@ -57,7 +57,8 @@ def _an_exempt_case_must_fail(request):
         line, name, words = found
         reason = nk.card(name).exemption(line, *words)
         if reason is not None:
-            request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
+            # how far rounding leads astray is another on another processor
+            request.applymarker(pytest.mark.xfail(reason=reason, strict=line != "offsets"))
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,6 @@ NUMBERS = "items are whole numbers"
     example={"num_items": 5, "dim": lambda width: width},
     exempt={
         "extremes": NUMBERS,
-        "empty": NUMBERS,
         "vmap": NUMBERS,
         "checkpoint reentrant": NUMBERS,
         "half mixed": "the tables' type is the result's",

@@ -1,12 +1,14 @@
 """The lab: train variants of a model side by side, and tell what differs.
 
-Three parts, each a folder, between what they share and the command; a line imports from itself and those above it::
+Three parts, each a folder, and a small one that fits densities, between what they share and the commands; a line
+imports from itself and those above it::
 
-    .           files logs
+    .           files logs together notebook
     plan        handed variants plan growth data samples models optimizers losses measures findings tasks
     training    probe checkpoints memory own loop engines runs speed
-    report      history ranking words advice figures tables page exports
-    .           screen request course cli result api
+    report      history ranking words advice figures tables page drawing exports
+    fit         table training page run
+    .           rerank screen request course result api cli
 
 :mod:`.request` makes a plan of what is asked for, and :mod:`.course` carries it out. :mod:`.plan.plan` says what is
 compared, :mod:`.plan.variants` in what it may differ, and :mod:`.plan.tasks` makes of it data and a model to build;

@@ -29,7 +29,7 @@ def page(title: str, data: Data, parts: Parts, found: Sequence[Fitted], table: S
         ("Calibration", CALIBRATION, calibration(parts, found)),
         ("Pairs", f"Held-out data in grey, samples of {found[0].name} in blue.", pairs(data, parts, found[0])),
     ]
-    style = re.search(r"<style>.*?</style>", files("normkit.lab.report").joinpath("page.html").read_text(), re.DOTALL)
+    style = re.search(r"<style>.*?</style>", files("normkit.page").joinpath("base.html").read_text(), re.DOTALL)
     head, *body = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in table]
     lines = [f"<thead><tr>{head}</tr></thead>", *(f"<tr>{row}</tr>" for row in body)]
     figures = "".join(
