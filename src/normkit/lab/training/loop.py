@@ -21,7 +21,8 @@ from normkit.lab.plan import optimizers, samples, tasks
 from normkit.lab.plan.plan import Run, Settings, same
 from normkit.lab.training import checkpoints, own
 from normkit.lab.training.memory import peak_memory, reset_peak
-from normkit.lab.training.probe import Probe, blocks
+from normkit.lab.training.probe import Probe
+from normkit.watching.sites import blocks
 from normkit.weight import project, spheres
 
 BLOWN_UP = 3.0  # a validation loss of so many times its start counts as diverged, as NaN does

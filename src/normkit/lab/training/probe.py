@@ -12,34 +12,12 @@ is no hook.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-LISTS = (nn.ModuleList, nn.Sequential)
-
-
-def blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Return the model's layers in order of depth: what its lists hold, else its modules with a weight matrix.
-
-    A list of lists is a list of stages: a ResNet gives its blocks. Lists inside a block are a part of it.
-    """
-    found = list(_listed("", model))
-    if len(found) > 1:
-        return found
-    return [(name, m) for name, m in model.named_modules() if any(p.dim() > 1 for p in m.parameters(recurse=False))]
-
-
-def _listed(prefix: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    children = [(f"{prefix}.{name}" if prefix else name, child) for name, child in module.named_children()]
-    made_of_parts = [list(child.children()) and not isinstance(child, LISTS) for _, child in children]
-    if isinstance(module, LISTS) and children and all(made_of_parts):
-        yield from children
-    else:
-        for name, child in children:
-            yield from _listed(name, child)
+from normkit.watching.sites import blocks
 
 
 class Probe:
