@@ -17,10 +17,10 @@ from normkit.files import folder_beside
 from normkit.optional import library, require
 from normkit.text.candidates.dense import sentence_transformers
 from normkit.text.samples import mistyped
+from normkit.text.training._trainer import SMALL, settings
 from normkit.text.training.in_batch_ranking_loss import InBatchRankingLoss
 
 NOISY = 0.8  # share of anchors that are mistyped
-SMALL = {"d_model": 64, "d_kv": 16, "num_heads": 4, "d_ff": 128, "num_layers": 1, "vocab_size": 384}
 
 
 class _Ranking(nn.Module):
@@ -75,20 +75,8 @@ def train_encoder(
     made = fresh_encoder() if model is None else found.SentenceTransformer(model, local_files_only=True)
     rows = _drawn(pairs, steps * batch, batch, random.Random(seed))
     with folder_beside(Path(output)) as there:
-        arguments = found.SentenceTransformerTrainingArguments(
-            output_dir=str(there / "running"),
-            max_steps=steps,
-            per_device_train_batch_size=batch,
-            learning_rate=lr or (2e-5 if model else 3e-3),
-            warmup_steps=max(1, steps // 10),
-            batch_sampler=_in_order,
-            dataloader_pin_memory=False,
-            save_strategy="no",
-            logging_strategy="no",
-            report_to=[],
-            disable_tqdm=True,
-            seed=seed,
-        )
+        given = settings(there / "running", steps, batch, lr or (2e-5 if model else 3e-3), seed)
+        arguments = found.SentenceTransformerTrainingArguments(**given, batch_sampler=_in_order)
         data = library("datasets").Dataset.from_dict(rows)
         trainer = found.SentenceTransformerTrainer(made, arguments, data, loss=_Ranking(made, 20.0))
         trainer.train()

@@ -13,10 +13,10 @@ from normkit import check
 from normkit.files import folder_beside
 from normkit.optional import library, require
 from normkit.text.decide.lexical_decision import LexicalDecision
+from normkit.text.training._trainer import SMALL, settings
 
 Sentences = list[list[str]]
 BEFORE, AFTER = "<extra_id_0>", "<extra_id_1>"  # around the word that is asked for
-SMALL = {"d_model": 64, "d_kv": 16, "num_heads": 4, "d_ff": 128, "num_layers": 1, "vocab_size": 384}
 IGNORED = -100
 
 
@@ -124,19 +124,8 @@ def train_lexical(
     wanted = tokenizer([word for own in gold for word in own])["input_ids"]
     rows = [{"input_ids": one, "labels": other} for one, other in zip(asked, wanted, strict=True)]
     with folder_beside(Path(output)) as there:
-        arguments = transformers.Seq2SeqTrainingArguments(
-            output_dir=str(there / "running"),
-            max_steps=steps,
-            per_device_train_batch_size=batch,
-            learning_rate=lr or (1e-3 if model else 3e-3),
-            warmup_steps=max(1, steps // 10),
-            dataloader_pin_memory=False,
-            save_strategy="no",
-            logging_strategy="no",
-            report_to=[],
-            disable_tqdm=True,
-            seed=seed,
-        )
+        given = settings(there / "running", steps, batch, lr or (1e-3 if model else 3e-3), seed)
+        arguments = transformers.Seq2SeqTrainingArguments(**given)
         collator = transformers.DataCollatorForSeq2Seq(tokenizer, made, label_pad_token_id=IGNORED)
         transformers.Seq2SeqTrainer(made, arguments, data_collator=collator, train_dataset=rows).train()
         made.save_pretrained(there)
