@@ -39,13 +39,13 @@ def test_json_says_what_was_tried(capsys):
 
 def test_what_looks_like_a_norm_and_is_none_is_told_with_the_reason(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(
+    (tmp_path / "worded.py").write_text(
         "from torch import nn\n"
         "class OddNorm(nn.LayerNorm):\n"
         "    def forward(self, x): return x + super().forward(x)\n"
         "def model(): return nn.Sequential(nn.Linear(8, 8), OddNorm(8), nn.LayerNorm(8))\n"
     )
-    assert cli.main(["recognize", "mine:model"]) == 1
+    assert cli.main(["recognize", "worded:model"]) == 1
     told = capsys.readouterr().out
     assert "1 recognized, 1 not" in told
     assert "1: no method of the catalogue computes this" in told

@@ -61,19 +61,19 @@ def test_batches_are_made_up_for_what_the_model_takes():
 
 
 def test_the_command(tmp_path, monkeypatch, capsys):
-    (tmp_path / "mine.py").write_text(
+    (tmp_path / "inspected.py").write_text(
         "import torch\nfrom torch import nn\n"
         "def model():\n    torch.manual_seed(0)\n    return nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4))\n"
         "def data():\n    return [1e-6 * torch.randn(8, 4) for _ in range(3)]\n"
     )
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["inspect", "mine:model"]) == 0
+    assert cli.main(["inspect", "inspected:model"]) == 0
     assert "Nothing found" in capsys.readouterr().out
-    assert cli.main(["inspect", "mine:model", "--data", "mine:data", "--passes", "3", "--json"]) == 1
+    assert cli.main(["inspect", "inspected:model", "--data", "inspected:data", "--passes", "3", "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert told["findings"][0]["rule"] == "eps-dominates"
     assert told["seen"].startswith("3 samples")
-    assert cli.main(["inspect", "mine:model", "--data", "mine"]) == 2
+    assert cli.main(["inspect", "inspected:model", "--data", "inspected"]) == 2
     assert "data must be package.module:name" in capsys.readouterr().err
 
 
