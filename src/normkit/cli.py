@@ -34,6 +34,8 @@ RECOGNIZE = """Find the norms of a model by what they compute, whatever they are
 the catalogue with its arguments. Weights are read from safetensors only."""
 INSPECT = """Look at a model by a few passes forward and backward: a table of its blocks' health, and what is wrong with
 it, each with a remedy. The model's weights are read from safetensors only, and stay as they are."""
+WATCH = """Show a training that is going on, or one that has ended: where it is, what goes wrong, and the health of its
+blocks, read from what nk.watch(..., to=DIR) writes. Ctrl-C leaves; the training does not notice."""
 DOCTOR = "Tell which versions are installed, which kernels run, and why the others do not."
 
 
@@ -97,6 +99,8 @@ def parser() -> Parser:
     found.describe = describe_rerank
     found = commands.add_parser("inspect", help="tell how healthy a model is", description=INSPECT)
     found.describe = describe_inspect
+    found = commands.add_parser("watch", help="show a training that is going on", description=WATCH)
+    found.describe = describe_watch
     found = commands.add_parser("doctor", help="tell what is installed and which kernels run", description=DOCTOR)
     found.describe = describe_doctor
     found = commands.add_parser("text", help="bring texts, columns and tables to their normal form")
@@ -256,6 +260,20 @@ def run_inspect(options: argparse.Namespace) -> int:
     diagnosis = found.diagnosis()
     print(json.dumps(diagnosis.to_dict(), indent=2) if options.json else found)
     return 1 if diagnosis else 0
+
+
+def describe_watch(command: Parser) -> None:
+    """Describe ``normkit watch``."""
+    command.add_argument("place", metavar="DIR", help="a folder that watches write to, or one file of theirs")
+    command.add_argument("--once", action="store_true", help="print how it stands now, and end")
+    command.set_defaults(run=run_watch)
+
+
+def run_watch(options: argparse.Namespace) -> int:
+    """Show a run; 1 where something is wrong with it."""
+    from normkit.watching import live
+
+    return 1 if live.follow(options.place, options.once) else 0
 
 
 def run_check(options: argparse.Namespace) -> int:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def aligned(rows: Sequence[Sequence[str]], *, numbers: bool = False) -> list[str]:
     """Return a line a row, with the columns under each other; rows are of one length.
 
     >>> aligned([("site", "was"), ("norm", "layernorm")])
     ['site  was', 'norm  layernorm']
+    >>> aligned([("block", "size"), ("0", "1.5")], numbers=True)
+    ['block  size', '0       1.5']
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(c.ljust(width) for c, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    put = [str.ljust, *[str.rjust if numbers else str.ljust] * (len(widths) - 1)]
+    lines = (zip(put, row, widths, strict=True) for row in rows)
+    return ["  ".join(side(cell, width) for side, cell, width in line).rstrip() for line in lines]

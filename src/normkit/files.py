@@ -64,3 +64,25 @@ def folder_beside(path: Path) -> Iterator[Path]:
         finally:
             shutil.rmtree(there, ignore_errors=True)
             shutil.rmtree(old, ignore_errors=True)
+
+
+class Tail:
+    """Follows a file that others write, reading only what was added."""
+
+    def __init__(self, path: Path):
+        self.path, self.place, self.file = path, 0, 0
+
+    def added(self) -> tuple[bool, list[bytes]]:
+        """Return whether the file was begun anew, and its whole lines since the last call, then from its beginning."""
+        try:
+            with self.path.open("rb") as file:
+                there = os.fstat(file.fileno())
+                anew = there.st_ino != self.file or there.st_size < self.place
+                self.file, self.place = there.st_ino, 0 if anew else self.place
+                file.seek(self.place)
+                found = file.read()
+        except FileNotFoundError:
+            return False, []
+        whole = found[: found.rfind(b"\n") + 1]
+        self.place += len(whole)
+        return anew, [line for line in whole.split(b"\n") if line]

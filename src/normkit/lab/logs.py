@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from normkit import files
 from normkit.lab.files import Damaged, writing
 
 START, STEP, EVAL, PROBE, NOTE, END = "start", "step", "eval", "probe", "note", "end"
@@ -179,17 +180,9 @@ class Tail:
     """Follows a log that others write, reading only what was added."""
 
     def __init__(self, path: Path):
-        self.path, self.place = path, 0
+        self.lines = files.Tail(path)
 
     def added(self) -> list[dict[str, Any]]:
         """Return the events since the last call; all of them again where a run has begun again."""
-        if not self.path.is_file():
-            return []
-        with self.path.open("rb") as file:
-            if file.seek(0, os.SEEK_END) < self.place:
-                self.place = 0
-            file.seek(self.place)
-            lines = file.read()
-        whole = lines[: lines.rfind(b"\n") + 1]
-        self.place += len(whole)
-        return [event for line in whole.split(b"\n") if line and (event := event_of(line)) is not None]
+        _, lines = self.lines.added()
+        return [event for line in lines if (event := event_of(line)) is not None]

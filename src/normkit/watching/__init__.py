@@ -7,6 +7,8 @@
     watching    the course of a training
     history     what was seen
     rules       what is wrong, a file each; diagnosis asks them all
+    live        a training that is going on, in the terminal
+    health      a model in a few numbers a block
     inspecting  a look at a model that is not being trained
     callbacks   the watch within other people's trainers
     writers     where samples go: lines of JSON, TensorBoard, Weights & Biases

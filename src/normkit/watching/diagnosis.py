@@ -47,24 +47,29 @@ class Diagnosis(Sequence[Finding]):
         return {"seen": self.seen, "findings": told, "notes": list(self.notes)}
 
     def __str__(self) -> str:
+        return self.text()
+
+    def text(self, width: int = WIDTH) -> str:
+        """Return the findings in words, in lines of so many characters at most."""
+        width = min(width, WIDTH)
         count = len(self.findings)
         head = f"{count} finding{'s' * (count != 1)} in {self.seen}" if count else f"Nothing found in {self.seen}"
-        parts = [head, *(told(number, finding) for number, finding in enumerate(self.findings, 1))]
+        parts = [head, *(told(number, finding, width) for number, finding in enumerate(self.findings, 1))]
         return "\n\n".join([*parts, *(f"Not seen: {note}" for note in self.notes)])
 
 
-def told(number: int, finding: Finding) -> str:
+def told(number: int, finding: Finding, width: int = WIDTH) -> str:
     """Tell a finding in some lines."""
     since = f"  (since step {finding.since})" if finding.since is not None else ""
-    lines = [f"{number}. {finding.title}{since}", *_wrapped(finding.evidence)]
-    lines += _wrapped(f"leads to: {finding.leads}") if finding.leads else []
-    width = max((len(remedy.name) for remedy in finding.remedies), default=0)
-    lines += [f"   try: {remedy.name:{width}}   {remedy.line}" for remedy in finding.remedies]
+    lines = [f"{number}. {finding.title}{since}", *_wrapped(finding.evidence, width)]
+    lines += _wrapped(f"leads to: {finding.leads}", width) if finding.leads else []
+    longest = max((len(remedy.name) for remedy in finding.remedies), default=0)
+    lines += [f"   try: {remedy.name:{longest}}   {remedy.line}" for remedy in finding.remedies]
     return "\n".join(lines)
 
 
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent="   ", subsequent_indent="   ", break_long_words=False)
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, initial_indent="   ", subsequent_indent="   ", break_long_words=False)
 
 
 def diagnose(history: History, asked: Mapping[str, Rule] | None = None) -> Diagnosis:

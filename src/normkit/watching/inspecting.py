@@ -15,16 +15,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit import check
+from normkit.columns import aligned
 from normkit.surgery.batch_statistics import feed
-from normkit.watching.finding import number
+from normkit.watching import health
 from normkit.watching.history import History
-from normkit.watching.rules.vanishing_gradient import gradients_by_block
 from normkit.watching.seen import Seen
 from normkit.watching.signals.signal import first_tensor
 from normkit.watching.watching import Watch
 
 TOKENS, SAMPLES, SIDE = 128, 2, 64  # of a batch that is made up
-COLUMNS = ("rms", "largest", "kurtosis", "dead", "cosine", "alike", "gradient")
 
 
 class Inspection(Seen):
@@ -39,19 +38,12 @@ class Inspection(Seen):
 
     def table(self) -> list[tuple[str, ...]]:
         """Return a row a block, below the titles of the columns; a column without numbers is left out."""
-        history = self.history()
-        late: dict[str, Mapping[str, float]] = {what: history.late(what) for what in COLUMNS}
-        late["gradient"] = gradients_by_block(history)
-        late["entropy"] = _within(history.late("entropy"), history.facts["blocks"])
-        rows = [block for block in history.facts["blocks"] if block in late["rms"]]
-        kept = [what for what, found in late.items() if any(row in found for row in rows)]
-        cells = [tuple(number(late[what][row]) if row in late[what] else "" for what in kept) for row in rows]
-        return [("block", *kept), *((row or "the model", *own) for row, own in zip(rows, cells, strict=True))]
+        return health.table(self.history())
 
     def __str__(self) -> str:
-        facts = self.history().facts
-        head = f"{facts['model']}, {facts['parameters']:,} parameters, {len(facts['blocks'])} blocks"
-        return "\n\n".join([head, "\n".join(aligned(self.table())), str(self.diagnosis())])
+        return "\n\n".join(
+            [health.head(self.history()), "\n".join(aligned(self.table(), numbers=True)), str(self.diagnosis())]
+        )
 
 
 def inspect(model: nn.Module, batches: Iterable[Any] | None = None, *, passes: int = 2) -> Inspection:
@@ -162,15 +154,3 @@ def batches_of(word: str) -> Iterable[Any]:
     if not isinstance(found, Iterable):
         raise ValueError(f"{word} gives {type(found).__name__}, not batches")
     return found
-
-
-def aligned(rows: list[tuple[str, ...]]) -> list[str]:
-    """Write rows in columns, names on the left and numbers on the right."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
-
-
-def _within(found: Mapping[str, float], blocks: Iterable[str]) -> dict[str, float]:
-    """Give each block the least number of what is in it."""
-    inside = {block: [v for name, v in found.items() if f"{name}.".startswith(f"{block}.")] for block in blocks}
-    return {block: min(values) for block, values in inside.items() if values}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from normkit.files import replace_file
 from normkit.watching.diagnosis import Diagnosis, diagnose
-from normkit.watching.history import COLUMNS, NOTE, SAMPLE, WATCH, History, numbers, plain
+from normkit.watching.history import COLUMNS, END, NOTE, SAMPLE, WATCH, History, numbers, plain
 from normkit.watching.page import page
 from normkit.watching.store import Column, Store
 from normkit.watching.writers import write_whole
@@ -66,30 +65,44 @@ def load(path: str | Path) -> Loaded:
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"there is no file {path}")
-    found = read(path.read_text("utf-8").splitlines())
+    reading = Reading()
+    for line in path.read_bytes().split(b"\n"):
+        reading.take(line)
+    found = reading.loaded()
     if found is None:
         raise ValueError(f"{path} was not written by a watch: it has no line of facts")
     return found
 
 
-def read(lines: Sequence[str]) -> Loaded | None:
-    """Make a history of lines, or None where there are no facts among them."""
-    store, facts, notes = Store(keep=2**31), None, []
-    columns: list[Column] = []
-    words: list[str] = []
-    for line in lines:
+class Reading:
+    """Takes the lines that a watch wrote, one after another; what is no line of a watch is left out."""
+
+    def __init__(self) -> None:
+        self.store = Store(keep=2**31)
+        self.facts: dict[str, Any] | None = None
+        self.notes: list[str] = []
+        self.columns: list[Column] = []
+        self.words: list[str] = []
+        self.ended = False
+
+    def take(self, line: str | bytes) -> None:
+        """Take a line."""
         try:
             event = json.loads(line)
             kind = event["event"]
         except (ValueError, KeyError, TypeError):
-            continue
+            return
         if kind == WATCH:
-            facts = event["facts"]
+            self.facts = event["facts"]
         elif kind == COLUMNS:
-            columns = [(where, what) for where, what, _ in event["columns"]]
-            words = [word for *_, word in event["columns"]]
-        elif kind == SAMPLE and len(event["values"]) == len(columns):
-            store.add(event["step"], columns, words, numbers(event["values"]))
+            self.columns = [(where, what) for where, what, _ in event["columns"]]
+            self.words = [word for *_, word in event["columns"]]
+        elif kind == SAMPLE and len(event["values"]) == len(self.columns):
+            self.store.add(event["step"], self.columns, self.words, numbers(event["values"]))
         elif kind == NOTE:
-            notes.append(event["text"])
-    return None if facts is None else Loaded(store, facts, notes)
+            self.notes.append(event["text"])
+        self.ended = kind == END
+
+    def loaded(self) -> Loaded | None:
+        """Return what was taken so far, or None where there are no facts in it."""
+        return None if self.facts is None else Loaded(self.store, self.facts, self.notes)

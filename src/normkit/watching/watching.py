@@ -193,8 +193,8 @@ def watch(
             model in training counts as a step, and updates are not seen.
         every: how often a step is looked at; the first one is as well.
         signals: of ``activations``, ``attention``, ``gradients``, ``updates``, ``spectra``.
-        to: where samples also go while it runs: a path, which gets a line of JSON each, or a writer of
-            :mod:`normkit.watching.writers`, or several.
+        to: where samples also go while it runs: a folder or a file, which gets a line of JSON each and which
+            ``normkit watch`` shows, or a writer of :mod:`normkit.watching.writers`, or several.
         keep: how many samples are held; older ones are joined two by two.
         start: how many steps were done before, where a training goes on.
 

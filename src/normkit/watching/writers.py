@@ -14,6 +14,7 @@ from normkit.watching.history import COLUMNS, END, NOTE, SAMPLE, WATCH, History,
 from normkit.watching.sample import Row
 from normkit.watching.store import BESIDE, MISSING, Column
 
+FILE = "watch.jsonl"  # in a folder
 TWICE = 2  # so many times what is kept in memory may stand in a file before it is written anew
 
 
@@ -30,11 +31,13 @@ class Writer(Protocol):
 class Lines:
     """Appends a line of JSON a sample to a file, which :func:`normkit.watching.load` reads.
 
-    A file that has grown to twice what is kept in memory is written anew from there, so that it stays bounded too.
+    A folder gets the file ``watch.jsonl``. A file that has grown to twice what is kept in memory is written anew from
+    there, so that it stays bounded too.
     """
 
     def __init__(self, path: str | Path):
-        self.path = Path(path)
+        path = Path(path)
+        self.path = path / FILE if path.is_dir() or not path.suffix else path
         self.columns: list[Column] = []
         self.samples = 0
         self.told = 0
