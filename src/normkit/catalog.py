@@ -27,7 +27,7 @@ from torch import nn
 from normkit import check
 from normkit.choice import parsed
 from normkit.kinds import CONTRACT, Kind, kind_of
-from normkit.kinds.arguments import nearest
+from normkit.kinds.arguments import near, nearest
 from normkit.layout import Layout
 
 HOME = Path(__file__).parent
@@ -305,9 +305,7 @@ def find(text: str) -> Choice:
     name, written = parsed(text)
     found = _found(name)
     if found is None:
-        known = [name for card in members() for name in (card.name, *card.aliases)]
-        word = name.lower().replace("_", "-")
-        raise ValueError(f"no method {name!r}; {nearest(word, known, 'normkit.methods() lists them all')}")
+        raise ValueError(f"no method {name!r}; {_nearest(name.lower().replace('_', '-'))}")
     return found.given(written)
 
 
@@ -328,6 +326,14 @@ def members(*kinds: Kind) -> list[Card]:
     """Return the cards of some kinds, by name; of all without any."""
     cards = map(card, methods())
     return [found for found in cards if not kinds or found.kind in kinds]
+
+
+def _nearest(word: str) -> str:
+    """Suggest methods by their names alone, which costs no import, and only where none is near by their aliases too."""
+    names = methods()
+    if not near(word, names):
+        names = [name for card in members() for name in (card.name, *card.aliases)]
+    return nearest(word, names, "normkit.methods() lists them all")
 
 
 def _found(name: str, kinds: tuple[Kind, ...] = ()) -> Choice | None:

@@ -58,6 +58,16 @@ def test_a_transposed_convolution_counts_its_outputs_on_its_second_axis():
     assert nk.weight.apply(net, "weight-standardization").left == {"2": "its outputs are on axis 1", "5": "a vector"}
 
 
+def test_matrices_of_another_name_are_told_and_taken_by_it():
+    net = nn.Sequential(nn.Linear(4, 4), nn.GRU(4, 3))
+    assert nk.weight.apply(net, "weight-norm").left == {"1": "has no weight; tensor= may be weight_ih_l0, weight_hh_l0"}
+    assert nk.weight.apply(net, "weight-norm", where="1", tensor="weight_ih_l0").done == ["1"]
+    before = net[1](X[0, 0, :, :4])[0]
+    with torch.no_grad():
+        net[1].parametrizations.weight_ih_l0[0].g.mul_(2)
+    assert not torch.allclose(net[1](X[0, 0, :, :4])[0], before)
+
+
 def test_they_compose_and_are_saved_with_the_model():
     net = model()
     nk.weight.apply(net, "weight-conditioning", where=nn.Linear, mode="column")

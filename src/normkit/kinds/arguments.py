@@ -98,9 +98,14 @@ def _refusal(name, signature, forms, kwargs, problem) -> str:
     return f"{name}: {problem}; its arguments are {signature}"
 
 
+def near(word: str, known: Sequence[str]) -> list[str]:
+    """Return up to three names that are like the word, or hold it."""
+    return difflib.get_close_matches(word, known, n=3, cutoff=0.5) or [k for k in known if word in k][:3]
+
+
 def nearest(word: str, known: Sequence[str], all_of_them: str = "") -> str:
     """Suggest what was meant: the nearest names, else all, or where they are many what ``all_of_them`` says."""
-    close = difflib.get_close_matches(word, known, n=3, cutoff=0.5) or [k for k in known if word in k][:3]
+    close = near(word, known)
     if close:
         return "did you mean " + " or ".join(repr(c) for c in close) + "?"
     return "it takes " + ", ".join(known) if len(known) < 20 or not all_of_them else all_of_them

@@ -41,10 +41,11 @@ INHERITED = (*DEFAULTED, "train", "data", "val", "steps", "seconds", "batch", "s
 
 def planned(options: Any) -> Plan:
     """Turn the arguments into a plan; what is not given is as in the comparison that is there, to which it adds."""
+    from normkit.lab.files import Folder
     from normkit.lab.plan import growth
-    from normkit.lab.plan.plan import Plan
+    from normkit.lab.plan.plan import Plan, there_in
 
-    there = None if options.fresh else plan_there(options.out)
+    there = None if options.fresh else there_in(Folder(options.out))
     options = filled(options, there["settings"] if there else {})
     before = variants_of(there, options.out) if there else []
     variants = tuple(before) if before and not named(options) else chosen(options)
@@ -99,14 +100,6 @@ def named(options: Any) -> bool:
     return bool(options.variants) or any(getattr(options, key) for key in SLOTS)
 
 
-def plan_there(root: str) -> dict[str, Any] | None:
-    """Return the plan of the comparison that is there."""
-    from normkit.lab.files import Folder
-    from normkit.lab.training import runs
-
-    return runs.plan_there(Folder(root))
-
-
 def with_twin(variants: tuple[Variant, ...], baseline: str) -> tuple[Variant, ...]:
     """Add the baseline from a permuted start."""
     from dataclasses import replace
@@ -120,9 +113,10 @@ def with_twin(variants: tuple[Variant, ...], baseline: str) -> tuple[Variant, ..
 
 def chosen(options: Any) -> tuple[Variant, ...]:
     """Return the variants that were asked for, names checked."""
-    from normkit.lab.plan import tasks, variants
+    from normkit.lab.plan import variants
+    from normkit.lab.plan.plan import BUILT_IN
 
-    own = (options.model or Settings.model).split(":")[0] not in tasks.BUILT_IN
+    own = (options.model or Settings.model).split(":")[0] not in BUILT_IN
     given = {key: getattr(options, key) for key in SLOTS if getattr(options, key)}
     if options.variants and given:
         raise ValueError(f"--variants and --{next(iter(given))} exclude each other")
@@ -131,8 +125,9 @@ def chosen(options: Any) -> tuple[Variant, ...]:
     elif own:
         given.setdefault("norm", [ORIGINAL])
     found = written(options.variants) if options.variants else variants.cross(**given)
-    for variant in found:
+    for variant in found:  # all names before anything is imported to look at what they fit
         variant.check()
+    for variant in found:
         require_place(variant, options)
     return found
 

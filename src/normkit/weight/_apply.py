@@ -11,7 +11,17 @@ from torch.nn.utils import parametrize
 from normkit import catalog
 from normkit.catalog import Choice
 from normkit.kinds import PARAMETRIZATION, Parametrization
-from normkit.weight._layers import Row, Table, Where, chosen, misfit, named_outright, options_for, weights
+from normkit.weight._layers import (
+    Row,
+    Table,
+    Where,
+    chosen,
+    misfit,
+    named_outright,
+    options_for,
+    weights,
+    without_weight,
+)
 from normkit.weight.weight_norm import WeightNorm
 
 Plan = tuple[str, nn.Module, Parametrization]
@@ -47,7 +57,7 @@ def apply(model: nn.Module, name: str, *, where: Where = None, tensor: str = "we
         if isinstance(made, Parametrization):
             plans.append((layer, module, made))
         rows.append(Row(layer, type(module).__name__, tuple(value.shape), made if isinstance(made, str) else ""))
-    table = Table(found.card.name, rows)
+    table = Table(found.card.name, [*rows, *(without_weight(model) if tensor == "weight" else ())])
     if not plans:
         raise ValueError(f"apply: {found.card.name} fits no layer that where={where!r} chooses:\n{table}")
     _register(plans, tensor)

@@ -74,6 +74,20 @@ def weights(model: nn.Module, tensor: str = "weight") -> Iterator[tuple[str, nn.
             yield name, module, value
 
 
+def without_weight(model: nn.Module) -> Iterator[Row]:
+    """Every layer whose matrices have other names, such as a GRU, as a row that says which."""
+    for name, module in model.named_modules():
+        if isinstance(module, parametrize.ParametrizationList | Parametrization):
+            continue
+        if "weight" in module._parameters or parametrize.is_parametrized(module, "weight"):
+            continue
+        matrices = {key: own for key, own in module._parameters.items() if own is not None and own.dim() > 1}
+        if matrices:
+            first = next(iter(matrices.values()))
+            known = ", ".join([*matrices][:3] + ["..."] * (len(matrices) > 3))
+            yield Row(name, type(module).__name__, tuple(first.shape), f"has no weight; tensor= may be {known}")
+
+
 def outputs_on(module: nn.Module) -> int:
     """The axis of a layer's weight that counts its outputs: 1 of transposed convolutions and of GPT-2's Conv1D."""
     return int(isinstance(module, _ConvTransposeNd) or type(module).__name__ == "Conv1D")

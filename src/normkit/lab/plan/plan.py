@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from normkit.lab.files import Damaged
+from normkit.lab.files import Damaged, Folder
 from normkit.lab.plan.variants import Variant, safe
 
 VERSION = 1
@@ -21,6 +21,11 @@ SCHEDULED = ("steps", "seconds", "seeds", "lrs", "trials", "search")  # decide w
 JUDGED = ("higher", "margin", "until_decided")  # decide what is said of the runs
 MARGIN = 0.01
 NEEDED = ("model", "data", "seeds")
+BUILT_IN = {
+    "decoder": {"dim": 64, "depth": 4, "heads": 4},
+    "vit": {"dim": 48, "depth": 4, "heads": 4, "patch": 2},
+    "resnet": {"dim": 16, "depth": 1},
+}
 
 
 @dataclass(frozen=True)
@@ -181,6 +186,14 @@ def read(path: Path) -> dict[str, Any]:
             f"{path} is no plan of a comparison: {why}; delete it, and the same 'normkit compare' writes it again"
         ) from None
     return found
+
+
+def there_in(folder: Folder) -> dict[str, Any] | None:
+    """Return the plan that a folder holds, None where it is lost or damaged."""
+    try:
+        return read(folder.plan) if folder.plan.is_file() else None
+    except Damaged:
+        return None
 
 
 def same(there: Any, here: Mapping[str, Any]) -> bool:

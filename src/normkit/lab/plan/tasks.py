@@ -1,6 +1,6 @@
 """Tasks: data, a model to build for a variant, and the loss.
 
->>> from normkit.lab.plan.plan import Settings
+>>> from normkit.lab.plan.plan import BUILT_IN, Settings
 >>> from normkit.lab.plan.variants import Variant
 >>> task = load(Settings(length=8, batch=2))
 >>> model = task.build(Variant("rmsnorm", norm="rmsnorm"), seed=1)
@@ -27,18 +27,13 @@ from normkit import catalog
 from normkit.choice import parsed
 from normkit.lab.plan import data, losses, measures, models, optimizers, samples
 from normkit.lab.plan.data import Data
-from normkit.lab.plan.plan import Settings
+from normkit.lab.plan.plan import BUILT_IN, Settings
 from normkit.lab.plan.variants import ORIGINAL, Variant
 from normkit.optional import library
 from normkit.surgery import fits
 from normkit.surgery import swap as surgery
 from normkit.surgery.models import timm_with
 
-BUILT_IN = {
-    "decoder": {"dim": 64, "depth": 4, "heads": 4},
-    "vit": {"dim": 48, "depth": 4, "heads": 4, "patch": 2},
-    "resnet": {"dim": 16, "depth": 1},
-}
 TEXT, IMAGES = 8, 64  # rows of text, and images, of a batch, where it is left open
 TEXT_MODELS = {"decoder": models.decoder}
 IMAGE_MODELS = {"vit": models.vit, "resnet": models.resnet}

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from normkit.lab import logs
-from normkit.lab.files import Damaged, Folder, Unwritable, replace_file, set_aside
+from normkit.lab.files import Folder, Unwritable, replace_file, set_aside
 from normkit.lab.plan import findings, growth, measures, tasks
 from normkit.lab.plan.optimizers import usual_rate
-from normkit.lab.plan.plan import SEARCH_SEED, Plan, Run, environment, same
-from normkit.lab.plan.plan import read as read_plan
+from normkit.lab.plan.plan import SEARCH_SEED, Plan, Run, environment, same, there_in
 from normkit.lab.plan.variants import Variant
 from normkit.lab.training import own
 from normkit.lab.training.engines import Engine
@@ -227,7 +226,7 @@ def open_folder(plan: Plan, root: str | Path, command: list[str], fresh: bool = 
     if fresh:
         folder.clear()
     folder.create()
-    there = plan_there(folder)
+    there = there_in(folder)
     if there is None:
         require_own(plan, folder)
         if folder.plan.exists():
@@ -263,14 +262,6 @@ def set_shorter_aside(plan: Plan, folder: Folder) -> None:
         if (there.get("steps"), there.get("seconds")) != (run.steps, run.seconds):
             folder.forget(run.name)
             set_aside(path, "shorter")
-
-
-def plan_there(folder: Folder) -> dict[str, Any] | None:
-    """Return the plan that a folder holds, None where it is lost or damaged."""
-    try:
-        return read_plan(folder.plan) if folder.plan.is_file() else None
-    except Damaged:
-        return None
 
 
 def require_own(plan: Plan, folder: Folder) -> None:
