@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -49,8 +50,13 @@ def test_a_table_becomes_a_density_that_can_be_loaded(tmp_path, capsys):
     assert head == ["a", "b"]
     assert np.corrcoef(np.array(drawn, dtype=float).T)[0, 1] > 0.5
     page = (out / "index.html").read_text()
-    assert page.count("<figure>") == 3
     assert "https://" not in page.split("<script", 1)[0]
+    learning, calibration, pairs = json.loads(re.search(r'id="figures">(.*?)</script>', page)[1])
+    held = {line["name"]: line["y"] for line in learning["data"] if line.get("showlegend", True)}
+    for one in json.loads((out / "results.json").read_text()):
+        assert held[f"{one['flow']}, seed {one['seed']}"] == [bits for _, _, bits in one["curve"]]
+    assert calibration["data"][-1]["y"] == sorted(calibration["data"][-1]["y"])
+    assert [trace["dimensions"][0]["label"] for trace in pairs["data"]] == ["a", "a"]
 
 
 def test_the_normal_law_and_the_parts_are_as_they_say():

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from normkit import density
+from normkit.columns import aligned
 from normkit.files import beside, replace_file
 from normkit.lab.fit.table import Data, read
 from normkit.lab.fit.training import Fitted, fit, normal_bits, split
@@ -97,16 +98,6 @@ def rows(data: Data, found: Sequence[Fitted]) -> list[list[str]]:
         ]
         for name, mean, off, means, seconds in sorted(lines, key=lambda line: line[1])
     ]
-
-
-def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Write columns below each other.
-
-    >>> aligned([["flow", "bits"], ["tarflow", "3.1"]])
-    ['flow     bits', 'tarflow  3.1']
-    """
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
 
 
 def write(folder: Path, title: str, data: Data, found: Sequence[Fitted], samples: int) -> Path:
