@@ -25,6 +25,7 @@ WHOLE_MODELS = [
     "surgery.recognition.recognize",
     "surgery.swapping",
     "surgery.fusing",
+    "surgery.removing",
     "surgery.quantizing",
     "surgery.caching",
     "watching",

@@ -382,6 +382,7 @@ from normkit.surgery.quantizing import quantize as quantize
 from normkit.surgery.recognition.recognize import Match as Match
 from normkit.surgery.recognition.recognize import Recognized as Recognized
 from normkit.surgery.recognition.recognize import recognize as recognize
+from normkit.surgery.removing import remove as remove
 from normkit.surgery.swapping import swap as swap
 from normkit.transformer import Decoder as Decoder
 from normkit.transformer import Encoder as Encoder
@@ -864,6 +865,7 @@ __all__ = [
     "recognize",
     "regularized_relevance_reward",
     "relative_representations",
+    "remove",
     "residual_ebm_bounds",
     "residual_ebm_loss",
     "residual_ebm_resample",
@@ -2309,6 +2311,7 @@ class FakeLayerNorm(_fake_layernorm.FakeLayerNorm):
         average_std: float = 1.0,
         momentum: float = 0.9,
         bias: bool = True,
+        eps: float = 1e-05,
         sync: bool = False,
         process_group: ProcessGroup | None = None,
         device: torch.device | str | int | None = None,

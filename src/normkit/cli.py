@@ -26,6 +26,7 @@ SURGERY = {
     "fuse": "Tell where the library's norms are faster than a model's: each kind of site is timed.",
     "swap": "Put other norms where a model's are, found by what they compute.",
     "convert": "Turn a pre-norm transformer's layer norms into RMS norms, exactly: proven or refused.",
+    "remove": "Take the layer norms out of a pre-norm transformer while it is fine-tuned, and tell what that costs.",
 }
 LIST = "List the methods, one line each."
 SHOW = "Describe one method."
@@ -221,7 +222,7 @@ def describe_recognize(command: Parser) -> None:
 
 
 def describe_surgery(name: str, command: Parser) -> None:
-    """Describe ``normkit fold``, ``fuse``, ``swap`` or ``convert``."""
+    """Describe ``normkit fold``, ``fuse``, ``swap``, ``convert`` or ``remove``."""
     from normkit.surgery import commands
 
     commands.add_arguments(command, name)

@@ -11,8 +11,6 @@ from normkit.catalog import method
 from normkit.norm import Norm
 from normkit.running import Running, track
 
-EPS = 1e-5
-
 
 @method(
     "fake-layernorm",
@@ -31,11 +29,11 @@ class FakeLayerNorm(Running, Norm):
     """Normalize as LayerNorm does, until told to divide by a constant instead, which makes the map linear.
 
     For taking the norms out of a trained pre-norm transformer, one at a time while it is fine-tuned. Every pass, in
-    evaluation too, follows the deviation s = mean over positions of sqrt(v + 1e-5); momentum is the share of the old
+    evaluation too, follows the deviation s = mean over positions of sqrt(v + eps); momentum is the share of the old
     value:
 
         running_std <- momentum * running_std + (1 - momentum) * s
-        real:  y = (x - mu) / sqrt(v + 1e-5) * weight + bias,    mu and v over the last axis, v biased
+        real:  y = (x - mu) / sqrt(v + eps) * weight + bias,    mu and v over the last axis, v biased
         fake:  y = (x - mu) / fixed_std * weight + bias
 
     The procedure: start from measured deviations; then at each removal :meth:`sync_std` and :meth:`remove`, first the
@@ -47,6 +45,7 @@ class FakeLayerNorm(Running, Norm):
         average_std: where both deviations start.
         momentum: the share of the old running deviation.
         bias: learn a shift.
+        eps: added to the variance under the root.
         sync: follow the deviation over all processes' positions.
         process_group: the processes to share with; default all.
 
@@ -71,6 +70,7 @@ class FakeLayerNorm(Running, Norm):
         average_std: float = 1.0,
         momentum: float = 0.9,
         bias: bool = True,
+        eps: float = 1e-5,
         sync: bool = False,
         process_group: ProcessGroup | None = None,
     ):
@@ -78,6 +78,7 @@ class FakeLayerNorm(Running, Norm):
         self.dim = check.size(self, "dim", dim)
         self.momentum = check.number(self, "momentum", momentum, 0.0, 1.0)
         std = check.number(self, "average_std", average_std, 0.0, open_low=True)
+        self.eps = check.eps(self, eps)
         self.sync, self.process_group = bool(sync), process_group
         self.weight = nn.Parameter(torch.ones(dim))
         self.register_parameter("bias", nn.Parameter(torch.zeros(dim)) if bias else None)
@@ -92,7 +93,7 @@ class FakeLayerNorm(Running, Norm):
         check.features_last(self, x, self.dim)
         wide = statistics.accurate(x)
         centered = wide - wide.mean(-1, keepdim=True)
-        std = (centered.square().mean(-1, keepdim=True) + EPS).sqrt()
+        std = (centered.square().mean(-1, keepdim=True) + self.eps).sqrt()
         self._follow(std)
         y = centered / torch.where(self.is_fake, self.fixed_std.to(std.dtype), std) * self.weight
         return (y if self.bias is None else y + self.bias).to(x.dtype)

@@ -43,8 +43,8 @@ class Report(Sequence[Change]):
         """The sites that were changed."""
         return [change for change in self.changes if change.became is not None]
 
-    def to_dict(self) -> list[dict[str, Any]]:
-        """Return plain values."""
+    def to_dict(self) -> Any:
+        """Return plain values: a list of changes, each a dictionary."""
         return [asdict(change) for change in self.changes]
 
     def __str__(self) -> str:
@@ -92,3 +92,17 @@ def replaced(
 def places(model: nn.Module, module: nn.Module) -> list[str]:
     """Every name by which a model holds a module."""
     return [name for name, part in model.named_modules(remove_duplicate=False) if part is module]
+
+
+def untie(model: nn.Module) -> None:
+    """Keep libraries from tying a model's head to its embedding again when it is saved or loaded."""
+    config: Any = getattr(model, "config", None)
+    if getattr(config, "tie_word_embeddings", False):
+        config.tie_word_embeddings = False
+
+
+def tied(model: nn.Module, name: str) -> list[str]:
+    """The parameters elsewhere that are those of a module."""
+    held = {id(p) for p in model.get_submodule(name).parameters()}
+    named = model.named_parameters(remove_duplicate=False)
+    return [other for other, p in named if id(p) in held and not other.startswith(f"{name}.")]

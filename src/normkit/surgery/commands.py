@@ -1,4 +1,4 @@
-"""``normkit fold``, ``fuse``, ``swap`` and ``convert``: what is done to a model by a word, printed, and written."""
+"""``normkit fold``, ``fuse``, ``swap``, ``convert`` and ``remove``: what is done to a model by a word, printed, and written."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from normkit.surgery.changes import Report
 from normkit.surgery.converting import TARGETS, convert
 from normkit.surgery.folding import fold
 from normkit.surgery.fusing import fuse
+from normkit.surgery.removing import example_of, remove
 from normkit.surgery.swapping import swap
 
 CLOSE = 1e-4  # of the largest number: how far a model that was written may be off when it is read again
@@ -29,9 +30,18 @@ def add_arguments(command: argparse.ArgumentParser, name: str) -> None:
         command.add_argument("norms", nargs="+", metavar="OLD=NEW", help="layernorm=derf, or one name for all norms")
     if name == "convert":
         command.add_argument("to", metavar="TO", choices=TARGETS, help=" or ".join(TARGETS))
+    if name == "remove":
+        command.add_argument("--data", metavar="DATA", required=True, help="module:name, a list or loader of batches")
+        command.add_argument("--val", metavar="DATA", help="module:name, batches held out to tell what it cost")
+        command.add_argument("--steps", type=int, default=300, help="batches that it is trained on (300)")
+        command.add_argument("--lr", type=float, default=6e-4, help="learning rate (0.0006)")
+        command.add_argument("--separator", type=int, metavar="TOKEN", help="the token between texts")
+        command.add_argument("--compare", action="store_true", help="train another copy with its norms kept")
+        command.add_argument("--folder", help="keep here what is needed to go on after an interruption")
     if name != "convert":
         command.add_argument("--where", metavar="PATTERN", help="only norms whose name fits, such as '*.attn.*'")
-    command.add_argument("--input", metavar="SHAPE", help="an example: 1x3x224x224 of numbers, or tokens:1x16")
+    if name != "remove":
+        command.add_argument("--input", metavar="SHAPE", help="an example: 1x3x224x224 of numbers, or tokens:1x16")
     command.add_argument("--json", action="store_true", help="print the report as JSON")
     if name != "fuse":  # which changes nothing that could be written
         command.add_argument("-o", dest="out", metavar="OUT", help="write the changed model into this new folder")
@@ -45,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     if getattr(options, "check", False) and not out:
         raise ValueError("--check reads what was written: name a folder with -o")
     model = saving.load(options.model).eval()
-    given = example(model, options.input)
+    given = _first(options) if options.command == "remove" else example(model, options.input)
     before = copy.deepcopy(model)
     report = changed(model, given, options)
     print(json.dumps(report.to_dict(), indent=2) if options.json else report)
@@ -65,12 +75,27 @@ def changed(model: nn.Module, given: Any, options: argparse.Namespace) -> Report
         return fold(model, given, where=options.where, inplace=False)
     if options.command == "fuse":
         return fuse(model, given, where=options.where, inplace=False)
+    if options.command == "remove":
+        names = ("steps", "lr", "separator", "compare", "folder", "where")
+        asked = {name: getattr(options, name) for name in names}
+        val = None if options.val is None else batches(options.val)
+        return remove(model, batches(options.data), val=val, **asked, inplace=False)
     pairs = [word.partition("=") for word in options.norms]
     if len(pairs) > 1 and not all(equals for _, equals, _ in pairs):
         raise ValueError(f"swap: give one norm for all, or OLD=NEW for each; not {' '.join(options.norms)}")
     one = len(pairs) == 1 and (not pairs[0][1] or ":" in pairs[0][0])
     norms = options.norms[0] if one else {old: new for old, _, new in pairs}
     return swap(model, norms, where=options.where, example=given, inplace=False)
+
+
+def batches(source: str) -> Any:
+    """The batches that ``module:name`` is, or gives."""
+    found = models.found_at(source, "data", "; data are batches of a module, such as my_data:batches")
+    return found() if callable(found) else found
+
+
+def _first(options: argparse.Namespace) -> Any:
+    return example_of(next(iter(batches(options.data)), None))
 
 
 def _checked(options: argparse.Namespace, model: nn.Module, given: Any) -> int:

@@ -14,9 +14,9 @@ from normkit import check
 from normkit.activation.token.crmsnorm import CRMSNorm
 from normkit.activation.token.rmsnorm import RMSNorm
 from normkit.surgery import proof
-from normkit.surgery.changes import Change, Report, replaced
+from normkit.surgery.changes import Change, Report, replaced, tied, untie
 from normkit.surgery.flow import KEEPS, MOVES, Flow, Stays, channels, marked, moved, word
-from normkit.surgery.fold import as_linear, check_plain, fold_scale, like, width
+from normkit.surgery.fold import as_linear, fold_scale, is_plain, like, width
 from normkit.surgery.recognition.recognize import Match, sized_table
 from normkit.surgery.recognition.specimen import inputs_of
 
@@ -61,7 +61,7 @@ def convert(model: nn.Module, to: str, example: Any, *, inplace: bool = True) ->
         names = sorted({str(match.name) for match in found.values()})
         raise ValueError(f"convert: the model has no layer norm to convert; it has {', '.join(names) or 'no norm'}")
     work = copy.deepcopy(model)
-    holders = [name for name, part in work.named_modules() if isinstance(part, nn.Embedding) or _plain(part)]
+    holders = [name for name, part in work.named_modules() if isinstance(part, nn.Embedding) or is_plain(part)]
     flow = Flow(work, example, [*norms, *holders])
     try:
         stream = Stream(flow, norms)
@@ -85,18 +85,9 @@ def convert(model: nn.Module, to: str, example: Any, *, inplace: bool = True) ->
 def _applied(model: nn.Module, made: _Edits, inplace: bool) -> nn.Module:
     """Put everything in its place; what was tied and is not any more is not tied again by who saves or loads."""
     model = replaced("convert", model, made.modules, inplace, made.tensors)
-    config = getattr(model, "config", None)
-    if made.untied and getattr(config, "tie_word_embeddings", False):
-        config.tie_word_embeddings = False  # type: ignore[union-attr]
+    if made.untied:
+        untie(model)
     return model
-
-
-def _plain(layer: nn.Module) -> bool:
-    try:
-        check_plain("convert", layer)
-    except ValueError:
-        return False
-    return True
 
 
 class Centred(nn.Module):
@@ -260,7 +251,7 @@ class _Edits:
             if name in self.norms:
                 self._put(name, layer, Centred(copy.deepcopy(layer)), "centred")
             else:
-                self._put(name, layer, _centred(layer), self._told(name, layer))
+                self._put(name, layer, _centred(layer), self._told(name))
         for name, at in self.stream.tensors.items():
             old = _parameter(model, name)
             axis = at + old.ndim - self._rank(name)
@@ -273,11 +264,9 @@ class _Edits:
     def _rank(self, name: str) -> int:
         return next(n.meta["val"].ndim for n, held in self.stream.flow.tensors.items() if held == name)
 
-    def _told(self, name: str, layer: nn.Module) -> str:
+    def _told(self, name: str) -> str:
         """What is said of a writer, and whether it was tied to something that stays as it is."""
-        held = {id(p) for p in layer.parameters()}
-        named = self.stream.flow.model.named_parameters(remove_duplicate=False)
-        others = [n for n, p in named if id(p) in held and not n.startswith(f"{name}.")]
+        others = tied(self.stream.flow.model, name)
         self.untied |= bool(others)
         return f"centred, not tied to {others[0]} any more" if others else "centred"
 

@@ -185,6 +185,15 @@ def check_plain(owner: str, layer: nn.Module) -> None:
         raise ValueError(f"{owner}: {type(layer).__name__} is no plain linear or convolution, or has a hook")
 
 
+def is_plain(layer: nn.Module) -> bool:
+    """Whether it is a plain linear or convolution, without a hook."""
+    try:
+        check_plain("is_plain", layer)
+    except ValueError:
+        return False
+    return True
+
+
 def _is_conv1d(layer: nn.Module) -> bool:
     """Whether it is the linear of GPT-2 in transformers, which keeps its weight the other way round."""
     kind = type(layer)

@@ -16,7 +16,7 @@ from normkit.surgery import proof
 from normkit.surgery.batch_statistics import takes_batch_statistics
 from normkit.surgery.changes import Change, Report, replaced
 from normkit.surgery.flow import Call, Flow, Stays, channels, marked, which
-from normkit.surgery.fold import asked, check_plain, fold_scale, scale_and_shift, width
+from normkit.surgery.fold import asked, fold_scale, is_plain, scale_and_shift, width
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.recognize import Followed, Match, behind, sized_table, without
 from normkit.surgery.recognition.specimen import inputs_of
@@ -75,7 +75,7 @@ def fold(model: nn.Module, example: Any, *, where: Where = None, inplace: bool =
     baked = _baked(work)
     sites, left = _sites(work, example, where)
     changes = {**{name: Change(name, was, "a plain weight") for name, was in baked.items()}, **left}
-    layers = [name for name, part in work.named_modules() if _plain(part)]
+    layers = [name for name, part in work.named_modules() if is_plain(part)]
     new: dict[str, nn.Module] = {name: work.get_submodule(name) for name in baked}
     if sites:
         flow = Flow(work, example, [*sites, *layers])
@@ -108,14 +108,6 @@ def _baked(model: nn.Module) -> dict[str, str]:
         told[name] = ", ".join(type(way).__name__.lstrip("_") for ways in lists.values() for way in ways)
         take_off(part)
     return told
-
-
-def _plain(layer: nn.Module) -> bool:
-    try:
-        check_plain("fold", layer)
-    except ValueError:
-        return False
-    return True
 
 
 def _sites(model: nn.Module, example: Any, where: Where) -> tuple[dict[str, Site], dict[str, Change]]:
@@ -290,7 +282,7 @@ def _channel_axis(layer: Any) -> int:
 def _layer(flow: Flow, name: str, new: Mapping[str, nn.Module]) -> nn.Module:
     """A plain layer as it is by now, called once and tied to nothing."""
     layer = new.get(name, flow.model.get_submodule(name))
-    if not _plain(layer):
+    if not is_plain(layer):
         raise Stays(f"{name} is a {type(layer).__name__}, no plain linear or convolution")
     flow.alone(name)
     return layer

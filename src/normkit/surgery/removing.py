@@ -1,0 +1,229 @@
+"""Layer norms taken out of a trained pre-norm transformer, one after another while it is fine-tuned."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from normkit.surgery import proof
+from normkit.surgery.changes import Change, Report, replaced, tied, untie
+from normkit.surgery.fading import Fading, Tokens
+from normkit.surgery.flow import Flow, Stays
+from normkit.surgery.fold import is_plain
+from normkit.surgery.order import FINAL, Part, parts, timetable
+from normkit.surgery.recognition.recognize import Match, sized_table
+from normkit.surgery.recognition.specimen import inputs_of
+from normkit.surgery.weaning import Loss, Plan, Progress, Run, mean_loss, next_token
+from normkit.where import Where, chosen
+
+__all__ = ["remove"]
+
+MEASURED = 8  # batches of ``data`` that losses before and after are measured on, where there are none held out
+SAVED = "removal.pt"
+TOLD_EVERY = 10
+
+
+@dataclass(frozen=True)
+class Removal(Report):
+    """What was taken out, and what it cost: the losses before, after, and after the same training with all norms."""
+
+    before: float = math.nan
+    after: float = math.nan
+    kept: float | None = None
+    losses: list[float] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values: the changes, and the losses."""
+        losses = {"before": self.before, "after": self.after, "kept": self.kept, "steps": self.losses}
+        return {"changes": super().to_dict(), "loss": losses}
+
+    def __str__(self) -> str:
+        told = f"loss {self.before:.4f} before, {self.after:.4f} after {len(self.losses)} steps"
+        beside = "" if self.kept is None else f"; with the norms kept, {self.kept:.4f} after as many"
+        return f"{super().__str__()}\n{told}{beside}"
+
+    __repr__ = __str__
+
+
+def remove(
+    model: nn.Module,
+    data: Iterable[Any],
+    *,
+    steps: int = 300,
+    start: int = 20,
+    gaps: tuple[int, int, int] = (2, 2, 3),
+    lr: float = 6e-4,
+    weight_decay: float = 0.01,
+    auxiliary: float = 0.1,
+    separator: int | None = None,
+    loss: Loss | None = None,
+    val: Iterable[Any] | None = None,
+    compare: bool = False,
+    folder: str | Path | None = None,
+    log: Callable[[Progress], object] | None = None,
+    where: Where = None,
+    inplace: bool = True,
+) -> Removal:
+    """Take the layer norms out of a trained pre-norm transformer, by fine-tuning it while they go one by one.
+
+    Each norm is made to divide by a constant, the deviation that it has by then, which makes it a linear map: from step
+    ``start`` those before feedforwards, the first block first; then those before attention, for queries and keys; then
+    for values; then the last. First tokens, and the tokens between texts, keep a deviation of their own till after
+    that. What is left is folded into the layers that read it, and proven to be the same. Which norm stands where, and
+    which results of a layer are values, is told by the model's graph.
+
+    The numbers change, and the report says what that costs. A copy is trained: stopped or refused, the model is as it
+    was.
+
+    Args:
+        model: a trained transformer whose layer norms are read by linear layers alone.
+        data: batches of what it was trained on, gone over again when they end: token ids (B, T); or dictionaries of
+            arguments, with ``labels``, of a model that returns its loss; or whatever ``loss`` takes.
+        steps: how many batches it is trained on. A GPT-2 of 12 blocks has lost its norms after 116 of them.
+        start: the steps before the first norm goes.
+        gaps: the steps between two norms before feedforwards, between two for queries and keys, between two for values.
+        lr: learning rate of Adam-W, which falls to a half along a cosine.
+        weight_decay: of Adam-W.
+        auxiliary: factor of a loss that keeps the deviations of the last norm's inputs near each other.
+        separator: the token between texts, where there is one.
+        loss: ``loss(model, batch)``; by default the next token's, or what the model returns.
+        val: batches held out, on which losses before and after are measured; by default the first of ``data``.
+        compare: train a second copy as long with its norms kept, to tell what training alone does.
+        folder: where to keep what is needed to go on after an interruption: call again with the same arguments.
+        log: called with the progress at every step; by default a line now and then on standard error.
+        where: only norms whose name fits a pattern, is in a list, or is let by a function of name and module.
+        inplace: change the model; else a copy, which is the report's ``model``.
+
+    Transformers Don't Need LayerNorm at Inference Time (Baroni et al., 2025), arXiv 2507.02559.
+
+    Differs from the authors' code in: a norm's constant is fixed once, when queries and keys lose it, and values take
+    the same; the deviations of first and separating tokens are measured, not set.
+    """
+    plan = Plan(steps, lr, weight_decay, auxiliary)
+    measured, example = _given(data, val)
+    was = copy.deepcopy(model).eval()
+    proof.ready("remove", was, example)
+    norms = _layer_norms(was, example, where)
+    order = _ordered(was, example, norms)
+    wean = replace(plan, table=timetable(order, start, gaps))
+    how: dict[str, Any] = {"loss": loss or next_token, "log": log or _tell}
+    work = copy.deepcopy(was)
+    fading, release = _faded(work, order, norms, Tokens(separator))
+    last = [fading[part.site] for part in order if part.role == FINAL]
+    losses = Run(work, wean, **how, norms=fading, last=last, place=folder and Path(folder, SAVED)).through(data)
+    release()
+    for site, one in fading.items():
+        work.set_submodule(site, one.left())
+    changed = _folded(work.eval(), order)
+    after = _put(copy.deepcopy(work), copy.deepcopy(changed))
+    far = proof.proven("remove", work, after, example)
+    costs = mean_loss(was, measured, how["loss"]), mean_loss(after, measured, how["loss"])
+    kept = None
+    if compare:
+        Run(was, plan, **how).through(data)
+        kept = mean_loss(was, measured, how["loss"])
+    rows = [
+        Change(part.site, str(norms[part.site]).partition(": ")[2], f"into {', '.join(part.readers)}", (), far)
+        for part in order
+    ]
+    if inplace:
+        _take_over(model, work)
+        after = _put(model, changed)
+    return Removal(after, rows, *costs, kept, losses)
+
+
+def _given(data: Iterable[Any], val: Iterable[Any] | None) -> tuple[list[Any], Any]:
+    """The batches that losses are measured on, and the first of ``data`` as the model is called on it."""
+    if isinstance(data, Iterator):
+        raise TypeError("remove: data must be a list or a loader, which can be gone over again, not an iterator")
+    example = example_of(next(iter(data), None))
+    return list(itertools.islice(data, MEASURED) if val is None else val), example
+
+
+def example_of(batch: Any) -> Any:
+    """A batch as the model is called on it."""
+    if batch is None:
+        raise ValueError("remove: data holds no batch")
+    return batch if isinstance(batch, Mapping) else (batch[0] if isinstance(batch, tuple | list) else batch,)
+
+
+def _layer_norms(model: nn.Module, example: Any, where: Where) -> dict[str, Match]:
+    found = sized_table(model, inputs_of(model, example)).found
+    asked = {name: match for name, match in found.items() if chosen(where, name, model.get_submodule(name))}
+    norms = {name: match for name, match in asked.items() if _is_layer_norm(match)}
+    if not norms:
+        names = sorted({str(match.name) for match in asked.values()})
+        raise ValueError(f"remove: the model has no layer norm to remove; it has {', '.join(names) or 'no norm'}")
+    return norms
+
+
+def _is_layer_norm(match: Match) -> bool:
+    return match.name == "layernorm" and not match.behind and isinstance(match.kwargs["dim"], int)
+
+
+def _ordered(model: nn.Module, example: Any, norms: Mapping[str, Match]) -> list[Part]:
+    """The norms in the order of their calls; refused where anything but layers reads one."""
+    layers = [name for name, part in model.named_modules() if is_plain(part)]
+    try:
+        return parts(Flow(model, example, [*norms, *layers]), norms)
+    except Stays as error:
+        raise ValueError(f"remove: refused, and the model is as it was: {error}") from error
+
+
+def _faded(
+    model: nn.Module, order: Sequence[Part], norms: Mapping[str, Match], tokens: Tokens
+) -> tuple[dict[str, Fading], Callable[[], None]]:
+    """Put norms that can go into the places of a copy's; and what takes the hooks off that this needs."""
+    fading: dict[str, Fading] = {}
+    hooks = [tokens.watch(model)]
+    for part in order:
+        one = fading[part.site] = Fading.of(norms[part.site], tokens, bool(part.values))
+        for reader, rows in part.values.items():
+            hooks.append(model.get_submodule(reader).register_forward_hook(one.values_of(rows)))
+    for site, one in fading.items():
+        model.set_submodule(site, one)
+
+    def release() -> None:
+        for hook in hooks:
+            hook.remove()
+
+    return fading, release
+
+
+def _folded(model: nn.Module, order: Sequence[Part]) -> dict[str, nn.Module]:
+    """What stands where once the linear maps are in the layers that read them."""
+    changed: dict[str, nn.Module] = {}
+    for part in order:
+        fixed: Any = model.get_submodule(part.site)
+        changed[part.site] = nn.Identity()
+        changed |= {reader: fixed.into(model.get_submodule(reader)) for reader in part.readers}
+    return changed
+
+
+def _put(model: nn.Module, changed: Mapping[str, nn.Module]) -> nn.Module:
+    """Put modules into their places; a head that was tied to the embedding is not any more."""
+    if any(tied(model, name) for name in changed):
+        untie(model)
+    return replaced("remove", model, changed, True)
+
+
+@torch.no_grad()
+def _take_over(model: nn.Module, trained: nn.Module) -> None:
+    own = model.state_dict()
+    for name, tensor in trained.state_dict().items():
+        if name in own and own[name].shape == tensor.shape:
+            own[name].copy_(tensor)
+
+
+def _tell(progress: Progress) -> None:
+    if progress.step % TOLD_EVERY == 0 or progress.step == progress.steps:
+        print(progress, file=sys.stderr, flush=True)

@@ -1,0 +1,285 @@
+"""`nk.remove`: the layer norms of a pre-norm transformer go one by one, and what is left is folded."""
+
+import copy
+import itertools
+import json
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import normkit as nk
+from normkit import cli
+from normkit.optional import library
+from normkit.surgery.fading import Fading, Fixed, Tokens
+from normkit.surgery.flow import Flow
+from normkit.surgery.order import parts
+
+DIM, WORDS = 8, 11
+
+
+class Attention(nn.Module):
+    """Queries, keys and values from one layer or from three; the scores by torch or by hand."""
+
+    def __init__(self, fused, by_hand):
+        super().__init__()
+        self.fused, self.by_hand = fused, by_hand
+        if fused:
+            self.qkv = nn.Linear(DIM, 3 * DIM)
+        else:
+            self.q, self.k, self.v = (nn.Linear(DIM, DIM) for _ in range(3))
+        self.out = nn.Linear(DIM, DIM)
+
+    def forward(self, x):
+        found = self.qkv(x).split(DIM, -1) if self.fused else (self.q(x), self.k(x), self.v(x))
+        q, k, v = (part.unflatten(-1, (2, -1)).transpose(1, 2) for part in found)
+        if self.by_hand:
+            future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+            y = (q @ k.mT / 2).masked_fill(future, -1e9).softmax(-1) @ v
+        else:
+            y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y.transpose(1, 2).flatten(2))
+
+
+class Block(nn.Module):
+    def __init__(self, fused, by_hand):
+        super().__init__()
+        self.before, self.attention = nn.LayerNorm(DIM), Attention(fused, by_hand)
+        self.norm, self.up, self.down = nn.LayerNorm(DIM), nn.Linear(DIM, 16), nn.Linear(16, DIM)
+
+    def forward(self, x):
+        x = x + self.attention(self.before(x))
+        return x + self.down(self.up(self.norm(x)).relu())
+
+
+class Decoder(nn.Module):
+    def __init__(self, fused=True, by_hand=False, blocks=2, dropout=0.0):
+        super().__init__()
+        self.words, self.places = nn.Embedding(WORDS, DIM), nn.Embedding(16, DIM)
+        self.blocks = nn.Sequential(*(Block(fused, by_hand) for _ in range(blocks)))
+        self.dropout = nn.Dropout(dropout)
+        self.last, self.head = nn.LayerNorm(DIM, eps=1e-6), nn.Linear(DIM, WORDS, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, tokens):
+        x = self.words(tokens) + self.places.weight[: tokens.shape[1]]
+        return self.head(self.last(self.blocks(self.dropout(x))))
+
+
+def texts(count, seed=0):
+    """Numbers that count up, from anywhere: something to be learned."""
+    g = torch.Generator().manual_seed(seed)
+    begins = torch.randint(WORDS, (count, 16, 1), generator=g)
+    return list((begins + torch.arange(8) * torch.randint(1, 3, (count, 16, 1), generator=g)) % WORDS)
+
+
+def digest(model):
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.fixture(scope="module")
+def trained():
+    torch.manual_seed(0)
+    model, data = Decoder(), texts(20)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    for batch in itertools.islice(itertools.cycle(data), 120):
+        scores = model(batch)
+        loss = functional.cross_entropy(scores[:, :-1].flatten(0, 1), batch[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model.eval()
+
+
+QUICK = {"steps": 26, "start": 1, "gaps": (1, 1, 1), "lr": 3e-3, "log": lambda progress: None}
+
+
+def test_a_model_goes_on_without_its_layer_norms_at_little_cost(trained):
+    model, data = copy.deepcopy(trained), texts(26, seed=1)
+    seen, held_out = [], texts(4, seed=2)
+    report = nk.remove(model, data, **{**QUICK, "log": seen.append}, val=held_out, compare=True, separator=3)
+    assert report.model is model
+    assert not any(isinstance(part, nn.LayerNorm | Fading | Fixed) for part in model.modules())
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
+    assert [change.became for change in report] == [
+        *(f"into blocks.{i}.{layer}" for i in range(2) for layer in ("attention.qkv", "up")),
+        "into head",
+    ]
+    assert model.head.weight is not model.words.weight
+    assert model.head.bias is not None
+    assert [progress.norms for progress in seen[:9]] == [5, 4, 3, 3, 3, 2, 1, 0, 0]
+    assert report.before < 1.2
+    assert report.kept < report.after < 1.0  # untrained it is 2.4
+    own = [functional.cross_entropy(model(b)[:, :-1].flatten(0, 1), b[:, 1:].flatten()).item() for b in held_out]
+    assert sum(own) / 4 == pytest.approx(report.after, rel=1e-5)
+    assert json.loads(json.dumps(report.to_dict()))["loss"]["after"] == report.after
+    assert str(report).endswith(f"with the norms kept, {report.kept:.4f} after as many")
+
+
+def test_an_interrupted_removal_goes_on_to_the_same_end(tmp_path):
+    model, data = Decoder(blocks=1, dropout=0.1), texts(26)
+    before, numbers = digest(model), torch.get_rng_state()
+    whole = nk.remove(model, data, **QUICK, inplace=False)
+
+    def stop(progress):
+        if progress.step == 13:
+            raise KeyboardInterrupt
+
+    torch.set_rng_state(numbers)
+    with pytest.raises(KeyboardInterrupt):
+        nk.remove(model, data, **{**QUICK, "log": stop}, folder=tmp_path / "kept")
+    assert same(before, digest(model))
+    torch.rand(3)
+    again = nk.remove(model, data, **QUICK, folder=tmp_path / "kept")
+    assert again.losses == whole.losses
+    assert same(digest(model), digest(whole.model))
+    with pytest.raises(ValueError, match="is of a removal with other settings"):
+        nk.remove(model := Decoder(blocks=1), data, **{**QUICK, "lr": 1e-3}, folder=tmp_path / "kept")
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+@pytest.mark.parametrize("fused", [False, True])
+def test_the_graph_tells_what_stands_where_and_which_results_are_values(fused, by_hand):
+    model = Decoder(fused, by_hand, blocks=1).eval()
+    norms = ["blocks.0.before", "blocks.0.norm", "last"]
+    layers = [name for name, part in model.named_modules() if isinstance(part, nn.Linear)]
+    before, norm, last = parts(Flow(model, texts(1)[0], [*norms, *layers]), norms)
+    assert [part.role for part in (before, norm, last)] == ["attention", "feedforward", "final"]
+    assert last.readers == ["head"]
+    assert not norm.values
+    [(name, rows)] = before.values.items()
+    if fused:
+        assert name == "blocks.0.attention.qkv"
+        assert rows.nonzero().flatten().tolist() == list(range(2 * DIM, 3 * DIM))
+    else:
+        assert name == "blocks.0.attention.v"
+        assert rows.all()
+
+
+def fading(tokens=None, splits=True):
+    norm = Fading(DIM, tokens or Tokens(), eps=1e-5, bias=True, splits=splits).double()
+    with torch.no_grad():
+        norm.weight.copy_(torch.randn(DIM))
+        norm.bias.copy_(torch.randn(DIM))
+    return norm
+
+
+def test_each_kind_of_position_has_its_deviation_until_that_is_dropped():
+    tokens = Tokens(separator=7)
+    norm = fading(tokens, splits=False)
+    tokens.seen = torch.tensor([[7, 1, 7, 2], [1, 2, 3, 4]])
+    x = torch.randn(2, 4, DIM, dtype=torch.float64) * 3
+    true = functional.layer_norm(x, (DIM,), norm.weight, norm.bias)
+    norm.measure()
+    torch.testing.assert_close(norm(x), true)
+    norm.follow()
+    norm.remove()
+    std = (x.var(-1, correction=0) + 1e-5).sqrt()
+    kinds = torch.tensor([[2, 0, 1, 0], [2, 0, 0, 0]])
+    own = torch.stack([std[kinds == kind].mean() for kind in range(3)])
+
+    def divided(deviations):
+        return (x - x.mean(-1, keepdim=True)) / deviations[kinds][..., None] * norm.weight + norm.bias
+
+    torch.testing.assert_close(norm(x), divided(own), rtol=1e-6, atol=1e-6)
+    norm.drop("separator")
+    torch.testing.assert_close(norm(x), divided(own[[0, 0, 2]]), rtol=1e-6, atol=1e-6)
+    norm.drop("first")
+    torch.testing.assert_close(norm(x), divided(own[[0, 0, 0]]), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(norm.left()(x), norm(x))
+
+
+def test_values_keep_the_true_norm_for_longer():
+    norm, layer = fading(), nn.Linear(DIM, 4).double()
+    rows = torch.tensor([False, False, True, True])
+    layer.register_forward_hook(norm.values_of(rows))
+    x = torch.randn(3, DIM, dtype=torch.float64) * 5
+    norm.measure()
+    norm(x)
+    norm.follow()
+    norm.remove()
+    true = functional.layer_norm(x, (DIM,), norm.weight, norm.bias)
+    fake = (norm(x) @ layer.weight.T + layer.bias).detach()
+    want = torch.where(rows, functional.linear(true, layer.weight, layer.bias), fake)
+    torch.testing.assert_close(layer(norm(x)), want)
+    assert not torch.allclose(want, fake)
+    assert not norm.gone
+    norm.remove_values()
+    torch.testing.assert_close(layer(norm(x)), fake)
+    assert norm.gone
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_what_is_left_goes_into_a_layer(bias):
+    fixed = Fixed(torch.randn(DIM), torch.randn(DIM) if bias else None).double()
+    layer = nn.Linear(DIM, 5, bias=bias).double()
+    x = torch.randn(4, DIM, dtype=torch.float64)
+    torch.testing.assert_close(fixed.into(layer)(x), layer(fixed(x)))
+    assert (fixed.into(layer).bias is None) is not bias
+
+
+class Post(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.norm, self.head = nn.Embedding(WORDS, DIM), nn.LayerNorm(DIM), nn.Linear(DIM, WORDS)
+
+    def forward(self, tokens):
+        x = self.norm(self.words(tokens))
+        return self.head(x + x.relu())
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "options", "said"),
+    [
+        (Post(), texts(1), {}, "norm is not read by layers alone"),
+        (nn.Sequential(nn.Embedding(WORDS, DIM), nk.RMSNorm(DIM)), texts(1), {}, "no layer norm to remove; it has rms"),
+        (Decoder(blocks=1), [], {}, "data holds no batch"),
+        (Decoder(blocks=1), iter(texts(1)), {}, "not an iterator"),
+        (Decoder(blocks=1), texts(1), {"steps": 9}, "the norms are gone after 16 steps, and steps is 9"),
+        (Decoder(blocks=1), texts(1), {"where": "nowhere"}, "no layer norm to remove"),
+        (Decoder(blocks=1), texts(1), {"lr": 0.0}, "lr must lie in"),
+        (
+            Decoder(blocks=1),
+            texts(2),
+            {"loss": lambda model, x: model(x).sum() * float("nan")},
+            "the loss is nan at step 0",
+        ),
+        (Decoder(blocks=1), [{"tokens": texts(1)[0]}], {}, "the model returns no loss of such a batch"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_and_the_model_left(model, data, options, said):
+    before, modules = digest(model), list(model.modules())
+    with pytest.raises((ValueError, TypeError), match=said):
+        nk.remove(model, data, **{**QUICK, **options})
+    assert same(before, digest(model))
+    assert list(model.modules()) == modules
+
+
+DATA = """
+import torch
+data = [torch.randint(11, (4, 6), generator=torch.Generator().manual_seed(i)) for i in range(3)]
+"""
+
+
+def test_a_gpt2_of_transformers_loses_its_norms_by_a_command(tmp_path, monkeypatch, capsys):
+    transformers = library("transformers")
+    config = transformers.GPT2Config(
+        n_embd=8, n_layer=1, n_head=2, vocab_size=11, n_positions=8, bos_token_id=0, eos_token_id=0
+    )
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_texts.py").write_text(DATA)
+    transformers.GPT2LMHeadModel(config).save_pretrained("gpt")
+    words = ["remove", "gpt", "--data", "my_texts:data", "--steps", "48", "-o", "out", "--check"]
+    assert cli.main(words) == 0
+    told = capsys.readouterr()
+    assert "3 of 3 sites changed" in told.out
+    assert "after 48 steps" in told.out
+    assert "step 40 of 48" in told.err
+    assert "its outputs differ by 0e+00" in told.err
+    assert cli.main(["recognize", "out"]) == 0
+    assert "0 recognized, 0 not" in capsys.readouterr().out
