@@ -75,7 +75,9 @@ def test_even_bytes_cost_eight_bits_and_come_back_as_bytes(tmp_path):
     assert float(parts.train.min()) >= 0
     assert float(parts.train.max()) < 1
     torch.testing.assert_close((parts.train * 256).floor().max().item(), 255.0)
-    assert training.bits(torch.zeros(3), data).tolist() == [8.0] * 3  # an even law on [0, 1)
+    assert (
+        training.bits(torch.zeros(3), data.values.shape[1:], data.bytes).tolist() == [8.0] * 3
+    )  # an even law on [0, 1)
     found = training.fit(data, "tarflow", steps=2, hidden=8, depth=1, layers=1)
     run._write_samples(tmp_path, data, found, 3)
     assert np.load(tmp_path / "samples.npy").dtype == np.uint8

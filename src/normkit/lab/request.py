@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from normkit.lab.plan.variants import Variant
 
 NORMS = ["layernorm", "rmsnorm", "dyt", "derf"]
+OF_MODEL = {"spdnet": [ORIGINAL, "riemannian-batchnorm", "liebn", "gbw-batchnorm"], "flow": [ORIGINAL]}
 WAY_OUT = "name another folder with --out"
 MOST = 24  # seeds, where they go on until it is decided
 DEFAULTED = (
@@ -79,6 +80,8 @@ def filled(options: Any, there: Mapping[str, Any]) -> Any:
     """
     known = {**vars(Settings()), **there}
     known["lr"] = None if any(rate == 0 for rate in known["lrs"] or ()) else known["lrs"]
+    if options.model is None and not there and not options.train:
+        known["model"] = suited(options)
     if known["train"]:  # it has its own
         known |= {"model": Settings.model, "data": None}
     given = dict(vars(options))
@@ -93,6 +96,15 @@ def filled(options: Any, there: Mapping[str, Any]) -> Any:
     if there and given.get("metric_direction") is None and ":" in (kept.get("metric") or ""):
         kept["metric_direction"] = measures.DIRECTIONS[known["higher"]]
     return argparse.Namespace(**{**given, **kept})
+
+
+def suited(options: Any) -> str:
+    """Return the model that is meant where none is named: a density with flows, an SPDNet on matrices."""
+    from normkit.lab.plan import data
+
+    if options.flow:
+        return "flow"
+    return "spdnet" if data.is_of_matrices(options.data or "") else Settings.model
 
 
 def named(options: Any) -> bool:
@@ -116,13 +128,14 @@ def chosen(options: Any) -> tuple[Variant, ...]:
     from normkit.lab.plan import variants
     from normkit.lab.plan.plan import BUILT_IN
 
-    own = (options.model or Settings.model).split(":")[0] not in BUILT_IN
+    model = (options.model or suited(options)).split(":")[0]
+    own = model not in BUILT_IN
     given = {key: getattr(options, key) for key in SLOTS if getattr(options, key)}
     if options.variants and given:
         raise ValueError(f"--variants and --{next(iter(given))} exclude each other")
     if not given:
-        given = {"norm": [ORIGINAL, *NORMS[:3]] if own else NORMS}
-    elif own:
+        given = {"norm": [ORIGINAL, *NORMS[:3]] if own else OF_MODEL.get(model, NORMS)}
+    elif own or model in OF_MODEL:
         given.setdefault("norm", [ORIGINAL])
     found = written(options.variants) if options.variants else variants.cross(**given)
     for variant in found:  # all names before anything is imported to look at what they fit
@@ -148,9 +161,12 @@ def require_place(variant: Variant, options: Any) -> None:
     from normkit import catalog
     from normkit.surgery import fits
 
-    place = fits.MODELS.get((options.model or Settings.model).split(":")[0])
+    model = (options.model or suited(options)).split(":")[0]
+    place = fits.MODELS.get(model)
     if place is not None and variant.norm != ORIGINAL and not options.train:
         fits.require(catalog.find(variant.norm), place, options.allow_leak)
+    if variant.flow != type(variant).flow and (options.train or model != "flow"):
+        raise ValueError(f"--flow {variant.flow}: {options.train or options.model!r} is no density; leave it out")
 
 
 def settled(options: Any, variants: int) -> Settings:
@@ -194,7 +210,7 @@ def settled(options: Any, variants: int) -> Settings:
         val=options.val,
         steps=steps,
         seconds=options.seconds,
-        batch=options.batch or (None if options.train else usual_batch(source)),
+        batch=options.batch or (None if options.train else usual_batch(model, source)),
         length=options.length,
         seeds=seeds_of(options),
         lrs=rates(options),
@@ -219,11 +235,13 @@ def settled(options: Any, variants: int) -> Settings:
     )
 
 
-def usual_batch(source: str) -> int | None:
+def usual_batch(model: str, source: str) -> int | None:
     """Return the samples of a batch where it is left open; None for a loader's own."""
     from normkit.lab.plan import data, tasks
 
-    return {"images": tasks.IMAGES, "batches": None}.get(data.kind_of(source), tasks.TEXT)
+    if model.split(":")[0] == "flow":
+        return tasks.SAMPLES
+    return {"images": tasks.IMAGES, "matrices": tasks.IMAGES, "batches": None}.get(data.kind_of(source), tasks.TEXT)
 
 
 def require_fit(options: Any) -> None:

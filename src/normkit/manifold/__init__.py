@@ -1,1 +1,23 @@
-"""Points of manifolds: positive definite matrices, subspaces, hyperbolic vectors, compositions, rotations."""
+"""Points of manifolds: positive definite matrices, subspaces, hyperbolic vectors, compositions, rotations.
+
+Beside the methods there is the ground that they stand on, whose derivatives are right where eigenvalues are equal:
+
+>>> import torch, normkit as nk
+>>> x = torch.diag_embed(torch.tensor([[1.0, 4.0], [1.0, 1.0]]))
+>>> nk.manifold.log(x).diagonal(0, 1, 2).exp()
+tensor([[1.0000, 4.0000],
+        [1.0000, 1.0000]])
+>>> nk.manifold.mean(x).diagonal()
+tensor([1.0000, 2.0000])
+"""
+
+from normkit.manifold._mean import mean as mean
+from normkit.manifold._points import require_definite as require_definite
+from normkit.manifold._symmetric import apply as spectral
+from normkit.manifold._symmetric import exp as exp
+from normkit.manifold._symmetric import log as log
+from normkit.manifold._symmetric import power as power
+from normkit.manifold._symmetric import rsqrt as rsqrt
+from normkit.manifold._symmetric import sqrt as sqrt
+
+__all__ = ["exp", "log", "mean", "power", "require_definite", "rsqrt", "spectral", "sqrt"]

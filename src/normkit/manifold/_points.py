@@ -43,6 +43,11 @@ def definite(owner: object, name: str, x: Tensor) -> Tensor:
     return made
 
 
+def require_definite(owner: object, x: Tensor) -> None:
+    """Refuse matrices (N, n, n) that are not symmetric and positive definite, and tell the smallest eigenvalue."""
+    definite(owner, "the matrices", square(owner, "the matrices", x, 3))
+
+
 @torch.no_grad()
 def _refuse(owner: object, name: str, x: Tensor, made: Tensor) -> None:
     whose = f"{check.whose(owner)}: {name} must hold symmetric positive definite matrices"

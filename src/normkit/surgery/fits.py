@@ -18,6 +18,7 @@ from normkit.catalog import Card
 from normkit.kinds import NORM
 
 STREAM, IMAGES = "a stream of vectors, (B, T, C)", "images, (N, C, H, W)"
+MATRICES = "positive definite matrices, (N, n, n)"
 PLAIN, TOKENS, TURNED, CHANNELS_LAST = "plain", "tokens as samples", "time first", "channels last"
 IN_A_STREAM = {"... C": PLAIN, "N T C": PLAIN, "T N C": TURNED, "N C *": TOKENS}
 
@@ -29,7 +30,12 @@ class Place(NamedTuple):
     causal: bool = False
 
 
-MODELS = {"decoder": Place(STREAM, causal=True), "vit": Place(STREAM), "resnet": Place(IMAGES)}
+MODELS = {
+    "decoder": Place(STREAM, causal=True),
+    "vit": Place(STREAM),
+    "resnet": Place(IMAGES),
+    "spdnet": Place(MATRICES),
+}
 
 
 class Laid(nn.Module):
@@ -60,6 +66,8 @@ def way_of(card: Card, inputs: str, given: Collection[str] = ()) -> str | None:
     needs_more = any(not layout.optional for layout in card.inputs.values())
     if card.kind is not NORM or needs_more or lacking(card, given):
         return None
+    if inputs == MATRICES or card.room == "manifold":
+        return PLAIN if inputs == MATRICES and card.shape == "N C C : definite" else None
     if inputs == IMAGES:
         return CHANNELS_LAST if card.shape == "... C" else PLAIN if card.shape.image else None
     one_number = card.shape == "N C *" and card.over == "*"  # over space alone, of which a token has none
@@ -102,7 +110,7 @@ def require(chosen: catalog.Choice, place: Place, allow_leak: bool = True) -> st
         missing = lacking(card, given) if card.kind is NORM else []
         reason = f"it needs {card.name}:{missing[0]}=..." if missing else f"its input is {card.shape}"
         reason = reason if card.kind is NORM else f"it is no norm, but a {card.kind.name}"
-        usable = ", ".join(other.name for other in fitting(norms(), [place], allow_leak))
+        usable = ", ".join(other.name for other in fitting(norms(place.inputs), [place], allow_leak))
         raise ValueError(f"norm {card.name!r} does not fit {place.inputs}: {reason}; those that do: {usable}")
     if place.causal and not allow_leak:
         require_causal(card)
@@ -119,7 +127,7 @@ def require_causal(card: Card) -> None:
 
 
 @functools.cache
-def norms() -> list[Card]:
-    """Return the cards of all norms; they are in one room, so that no other is imported."""
-    cards = map(catalog.card, catalog.methods(room=NORM.room))
+def norms(inputs: str = STREAM) -> list[Card]:
+    """Return the cards of all norms of the one room that they are in, so that no other is imported."""
+    cards = map(catalog.card, catalog.methods(room="manifold" if inputs == MATRICES else NORM.room))
     return [card for card in cards if card.kind is NORM]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,18 +41,21 @@ class Fitted(NamedTuple):
 def split(data: Data, seed: int = 0) -> Parts:
     """Split samples by chance in 80, 10 and 10 %; bytes become numbers of [0, 1) by even noise."""
     generator = torch.Generator().manual_seed(seed)
-    values = torch.as_tensor(np.ascontiguousarray(data.values)).to(torch.float32)
-    if data.bytes:
-        values = (values + torch.rand(values.shape, generator=generator)) / 256
+    values = numbers_of(data, generator)
     order = torch.randperm(len(values), generator=generator)
     tenth = len(values) // 10
     return Parts(values[order[2 * tenth :]], values[order[:tenth]], values[order[tenth : 2 * tenth]])
 
 
-def bits(log_prob: Tensor, data: Data) -> Tensor:
+def numbers_of(data: Data, generator: torch.Generator) -> Tensor:
+    """Return the samples in float32; bytes become numbers of [0, 1) by even noise."""
+    values = torch.as_tensor(np.ascontiguousarray(data.values)).to(torch.float32)
+    return (values + torch.rand(values.shape, generator=generator)) / 256 if data.bytes else values
+
+
+def bits(log_prob: Tensor, event: Sequence[int], whole: bool) -> Tensor:
     """Return bits for each number of a sample; of bytes, for each byte."""
-    size = math.prod(data.values.shape[1:])
-    return -log_prob / (size * math.log(2)) + (8 if data.bytes else 0)
+    return -log_prob / (math.prod(event) * math.log(2)) + (8 if whole else 0)
 
 
 def normal_bits(parts: Parts, data: Data) -> Tensor:
@@ -60,7 +64,7 @@ def normal_bits(parts: Parts, data: Data) -> Tensor:
     covariance = torch.cov(rows.mT).reshape(rows.shape[1], -1)
     covariance = covariance + 1e-9 * covariance.diagonal().mean() * torch.eye(len(covariance), dtype=rows.dtype)
     law = torch.distributions.MultivariateNormal(rows.mean(0), covariance)
-    return bits(law.log_prob(parts.test.flatten(1).double()), data)
+    return bits(law.log_prob(parts.test.flatten(1).double()), parts.test.shape[1:], data.bytes)
 
 
 def fit(
@@ -78,7 +82,7 @@ def fit(
     least, best, seen = math.inf, copy.deepcopy(made.state_dict()), []
     for step in range(1, steps + 1):
         rows = parts.train[torch.randint(len(parts.train), (min(batch, len(parts.train)),))]
-        loss = bits(made.log_prob(rows), data).mean()
+        loss = bits(made.log_prob(rows), event, data.bytes).mean()
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(made.parameters(), 5.0)
@@ -102,7 +106,8 @@ def fit(
 @torch.no_grad()
 def measured(made: Flow, rows: Tensor, data: Data) -> Tensor:
     """Return the bits of each sample."""
-    return torch.cat([bits(made.log_prob(some), data) for some in rows.split(1024)]).double()
+    log_prob = torch.cat([made.log_prob(some) for some in rows.split(1024)])
+    return bits(log_prob, rows.shape[1:], data.bytes).double()
 
 
 @torch.no_grad()

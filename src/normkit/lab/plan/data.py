@@ -15,6 +15,7 @@ import numpy
 import torch
 from torch import Tensor
 
+from normkit import manifold
 from normkit.lab.plan import handed
 from normkit.optional import library, require
 from normkit.surgery.models import found_at
@@ -141,6 +142,31 @@ class Images:
         return list(zip(images.split(self.batch), labels.split(self.batch), strict=True))
 
 
+class Matrices(Images):
+    """Labelled positive definite matrices, held and drawn as images are."""
+
+    unit = "matrices"
+
+
+class Rows(Images):
+    """Samples without labels: rows of a table, each column with mean 0 and deviation 1, or images.
+
+    names: of the columns; whole: whether the numbers were bytes, and are now even noise above them, in [0, 1).
+    """
+
+    unit = "samples"
+
+    def __init__(self, values: Tensor, batch: int, source: str, apart: Tensor | None = None, whole: bool = False):
+        if values.dim() == 2:
+            deviation, mean = torch.std_mean(values if apart is None else torch.cat([values, apart]), 0)
+            values = (values - mean) / deviation
+            apart = None if apart is None else (apart - mean) / deviation
+        none = torch.zeros(len(values), dtype=torch.int64)
+        held = None if apart is None else (apart, torch.zeros(len(apart), dtype=torch.int64))
+        super().__init__(values, none, batch, source, held)
+        self.whole = whole
+
+
 def text_of(source: str, column: str = "text") -> str:
     """Read all text of a source: CPython's documentation, a file, a folder, or ``hf:NAME``, a Hugging Face data set."""
     if source == "python-docs":
@@ -231,6 +257,50 @@ def images_of(source: str, size: int | None) -> Pictures:
     return Pictures(images, torch.tensor(rows[label], dtype=torch.int64), rows.features[label].names)
 
 
+def matrices_of(source: str) -> Pictures:
+    """Read labelled positive definite matrices: ``spd``, which are drawn, or a file FILE.npz.
+
+    It holds two arrays: matrices (N, n, n), and whole numbers (N,), the classes from 0.
+    """
+    if source == "spd":
+        return covariances()
+    try:
+        with numpy.load(source, allow_pickle=False) as file:
+            found = [torch.as_tensor(file[name]) for name in file.files]
+    except (OSError, ValueError, TypeError) as error:
+        raise ValueError(f"data {source!r} cannot be read as arrays of NumPy: {error}") from error
+    points = [part.to(torch.float32) for part in found if part.dim() == 3 and part.is_floating_point()]
+    labels = [part.long() for part in found if part.dim() == 1 and not part.is_floating_point()]
+    shapes = ", ".join(f"{tuple(part.shape)} of {str(part.dtype).removeprefix('torch.')}" for part in found)
+    if len(points) != 1 or len(labels) != 1 or len(points[0]) != len(labels[0]):
+        raise ValueError(
+            f"data {source!r} must hold matrices (N, n, n) of real numbers and classes (N,) of whole ones, not {shapes}"
+        )
+    manifold.require_definite(f"data {source!r}", points[0])
+    if labels[0].min() < 0:
+        raise ValueError(f"data {source!r}: classes must be 0, 1, 2, ..., not {labels[0].min()}")
+    return Pictures(points[0], labels[0], [str(label) for label in range(int(labels[0].max()) + 1)])
+
+
+def covariances(count: int = 900, classes: int = 3, n: int = 10, seen: int = 30) -> Pictures:
+    """Draw covariances of ``seen`` observations each, of laws that differ by their class.
+
+    Each comes as through a mixing of its own, as that of electrodes on another head, and the eigenvalues of all span
+    two orders of magnitude.
+    """
+    chance = generator(count, classes, n)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=chance, dtype=torch.float64)
+
+    turned = torch.linalg.qr(normal(n, n)).Q * torch.logspace(-1, 1, n, dtype=torch.float64).sqrt()
+    own = torch.stack([torch.matrix_exp(0.08 * (noise + noise.mT)) for noise in normal(classes, n, n)])
+    labels = torch.arange(count) % classes
+    mixed = torch.matrix_exp(0.15 * normal(count, n, n)) @ turned @ own[labels] @ normal(count, n, seen)
+    found = (mixed @ mixed.mT / seen).to(torch.float32)
+    return Pictures(found, labels, [f"law {label}" for label in range(classes)])
+
+
 def require_apart(source: str, apart: str) -> None:
     """Refuse held-out data that are a part of those trained on."""
     one, other = (Path(split_of(name)[0]).resolve() for name in (source, apart))
@@ -284,11 +354,18 @@ def chances(*numbers: int) -> Iterator[None]:
         torch.set_rng_state(before[2])
 
 
+def is_of_matrices(source: str) -> bool:
+    """Whether a source is of positive definite matrices."""
+    return source == "spd" or source.endswith(".npz")
+
+
 def kind_of(source: str) -> str:
-    """Tell ``"text"``, ``"images"`` and a user's ``"batches"`` apart; ``hf:`` may be the first two."""
+    """Tell ``"text"``, ``"images"``, ``"matrices"`` and a user's ``"batches"`` apart; ``hf:`` may be the first two."""
     path = Path(source)
     if source == "digits":
         return "images"
+    if is_of_matrices(source):
+        return "matrices"
     if source == "python-docs" or path.is_file():
         return "text"
     if source.startswith("hf:"):
@@ -299,6 +376,6 @@ def kind_of(source: str) -> str:
     if ":" in source:
         return "batches"
     raise ValueError(
-        f"no data {source!r}: neither a file nor a folder is there; data is 'python-docs', 'digits', a path, "
-        "'hf:NAME' or 'module:loader'"
+        f"no data {source!r}: neither a file nor a folder is there; data is 'python-docs', 'digits', 'spd', a "
+        "path, 'hf:NAME' or 'module:loader'"
     )

@@ -1,20 +1,26 @@
-"""The built-in models, small enough for a laptop's CPU: a decoder, a vision transformer and a ResNet.
+"""The built-in models, small enough for a laptop's CPU: a decoder, a vision transformer, a ResNet, an SPDNet, flows.
 
 The transformers are those of `normkit.transformer`, in which placement, norm and attention core are names.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
+from normkit import catalog, density, manifold
+from normkit.choice import parsed
 from normkit.lab.plan.data import Images
-from normkit.lab.plan.variants import Variant
+from normkit.lab.plan.variants import ORIGINAL, Variant
 from normkit.residual.stream import wiring_of
+from normkit.surgery import fits
 from normkit.surgery.swap import maker
 from normkit.transformer.model import Decoder, Encoder
 from normkit.weight import spheres
@@ -104,6 +110,99 @@ class ResNet(nn.Module):
 def resnet(variant: Variant, seed: int, images: Images, sizes: Mapping[str, int]) -> nn.Module:
     """Build a ResNet for small images."""
     return same_start(ResNet(images.shape, images.classes, norm=variant.norm, **sizes), seed)
+
+
+class BiMap(nn.Module):
+    """Take matrices x (N, n, n) to W x Wᵀ, where the rows of W are those of a weight made orthonormal."""
+
+    def __init__(self, into: int, out: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(out, into))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return smaller positive definite matrices."""
+        turned = torch.linalg.qr(self.weight.mT).Q.to(x.dtype)
+        return turned.mT @ x @ turned
+
+
+class Exponential(nn.Module):
+    """A positive definite parameter as the exponential of a symmetric one, which any optimizer may step."""
+
+    def forward(self, raw: Tensor) -> Tensor:
+        """Return the parameter."""
+        return manifold.exp((raw + raw.mT) / 2)
+
+    def right_inverse(self, point: Tensor) -> Tensor:
+        """Return what it is the exponential of."""
+        return manifold.log(point)
+
+
+class SPDNet(nn.Module):
+    """Classify positive definite matrices, as SPDNet does (Huang and Van Gool, 2017), with norms as in SPDNetBN.
+
+    Each stage makes them smaller, normalizes them and lifts small eigenvalues; the last takes the logarithm, whose
+    entries a linear layer reads.
+    """
+
+    LEAST = 1e-4  # eigenvalues below it are lifted to it
+
+    def __init__(self, size: int, classes: int, *, norm: Callable[[int], nn.Module] | None, dim: int, depth: int):
+        super().__init__()
+        if not 1 <= dim <= size:
+            raise ValueError(f"spdnet: dim must be from 1 to {size}, the size of the matrices, not {dim}")
+        widths = [round(size + (dim - size) * stage / depth) for stage in range(depth + 1)]
+        self.maps = nn.ModuleList(BiMap(*pair) for pair in itertools.pairwise(widths))
+        self.norms = nn.ModuleList(nn.Identity() if norm is None else norm(width) for width in widths[1:])
+        for part in self.norms:
+            for name, value in list(part.named_parameters()):
+                if value.dim() > 1:
+                    parametrize.register_parametrization(part, name, Exponential())
+        self.output = nn.Linear(dim * (dim + 1) // 2, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Score every class of matrices (N, n, n)."""
+        for stage, (smaller, norm) in enumerate(zip(self.maps, self.norms, strict=True)):
+            x = norm(smaller(x))
+            last = stage == len(self.maps) - 1
+            x = manifold.log(x) if last else manifold.spectral(x, self._lift, self._slope)
+        rows, columns = torch.triu_indices(*x.shape[1:], device=x.device)
+        return self.output(x[:, rows, columns])
+
+    def _lift(self, e: Tensor) -> Tensor:
+        return e.clamp(min=self.LEAST)
+
+    def _slope(self, e: Tensor) -> Tensor:
+        return (e > self.LEAST).to(e.dtype)
+
+
+def spdnet(variant: Variant, seed: int, matrices: Images, sizes: Mapping[str, int]) -> nn.Module:
+    """Build an SPDNet, without a norm for "original"."""
+    place = fits.MODELS["spdnet"]
+    norm = None
+    if variant.norm != ORIGINAL:
+        chosen = catalog.find(variant.norm)
+        norm = functools.partial(fits.build, chosen, fits.require(chosen, place))
+    return same_start(SPDNet(matrices.shape[-1], matrices.classes, norm=norm, **sizes), seed)
+
+
+class Likelihood(nn.Module):
+    """A flow that gives log densities when it is called, as training in several processes wants it."""
+
+    def __init__(self, flow: density.Flow):
+        super().__init__()
+        self.flow = flow
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the log densities (N,) of samples."""
+        return self.flow.log_prob(x)
+
+
+def flow(variant: Variant, seed: int, rows: Images, sizes: Mapping[str, int]) -> nn.Module:
+    """Build the density that a variant names, its norms set from what is learned from."""
+    if variant.norm != ORIGINAL:
+        raise ValueError(f"norm {variant.norm!r}: a flow has no norms to exchange; --flow names densities")
+    name, own = parsed(variant.flow)
+    return Likelihood(density.flow(name, rows.shape, **{**sizes, **own}).initialize(rows.images[:4096]))
 
 
 def same_start(model: nn.Module, seed: int, placement: str = "pre-norm") -> nn.Module:

@@ -21,10 +21,12 @@ SCHEDULED = ("steps", "seconds", "seeds", "lrs", "trials", "search")  # decide w
 JUDGED = ("higher", "margin", "until_decided")  # decide what is said of the runs
 MARGIN = 0.01
 NEEDED = ("model", "data", "seeds")
-BUILT_IN = {
+BUILT_IN: dict[str, dict[str, Any]] = {
     "decoder": {"dim": 64, "depth": 4, "heads": 4},
     "vit": {"dim": 48, "depth": 4, "heads": 4, "patch": 2},
     "resnet": {"dim": 16, "depth": 1},
+    "spdnet": {"dim": 6, "depth": 2},
+    "flow": {"depth": None, "hidden": 64},
 }
 
 

@@ -25,6 +25,8 @@ from torch.nn import functional as F
 
 from normkit import catalog
 from normkit.choice import parsed
+from normkit.lab.fit import table
+from normkit.lab.fit.training import bits, numbers_of
 from normkit.lab.plan import data, losses, measures, models, optimizers, samples
 from normkit.lab.plan.data import Data
 from normkit.lab.plan.plan import BUILT_IN, Settings
@@ -34,10 +36,11 @@ from normkit.surgery import fits
 from normkit.surgery import swap as surgery
 from normkit.surgery.models import timm_with
 
-TEXT, IMAGES = 8, 64  # rows of text, and images, of a batch, where it is left open
+TEXT, IMAGES, SAMPLES = 8, 64, 256  # rows of text, images, and samples of a batch, where it is left open
 TEXT_MODELS = {"decoder": models.decoder}
 IMAGE_MODELS = {"vit": models.vit, "resnet": models.resnet}
-DEFAULT_DATA = {"decoder": "python-docs", "vit": "digits", "resnet": "digits"}
+WITHOUT_PARTS: dict[Any, str] = {models.resnet: "resnet", models.spdnet: "spdnet", models.flow: "flow"}
+DEFAULT_DATA = {"decoder": "python-docs", "vit": "digits", "resnet": "digits", "spdnet": "spd"}
 
 
 @dataclass
@@ -131,14 +134,20 @@ def _built_in(name: str, arguments: dict[str, Any], settings: Settings) -> Task:
             return _from_seed(build_text, variant, seed, settings.length, sizes)
 
         return _own_data(settings, built) or next_token(_bytes(settings), built)
+    if name == "flow":
+        rows = _rows(settings)
+        return likelihood(rows, lambda v, seed: _from_seed(models.flow, v, seed, rows, sizes))
+    if name == "spdnet":
+        points = _matrices(settings)
+        return image_class(points, lambda v, seed: _from_seed(models.spdnet, v, seed, points, sizes))
     pictures, build = _images(settings, None), IMAGE_MODELS[name]
     return image_class(pictures, lambda v, seed: _from_seed(build, v, seed, pictures, sizes))
 
 
 def _from_seed(build: Callable[..., nn.Module], variant: Variant, seed: int, *given: Any) -> nn.Module:
-    if build is models.resnet:
-        variant.require_parts_of("resnet")
-    if variant.norm == ORIGINAL:
+    if build in WITHOUT_PARTS:
+        variant.require_parts_of(WITHOUT_PARTS[build])
+    if variant.norm == ORIGINAL and build not in (models.spdnet, models.flow):
         variant = dataclasses.replace(variant, norm="batchnorm" if build is models.resnet else "layernorm")
     torch.manual_seed(seed)
     return build(variant, seed, *given)
@@ -298,6 +307,27 @@ def _images(settings: Settings, size: int | None, channels: int | None = None) -
     return data.Images(found[0].images, found[0].labels, settings.batch or IMAGES, settings.data, held_out)
 
 
+def _matrices(settings: Settings) -> data.Matrices:
+    apart = _apart(settings)
+    for source in filter(None, (settings.data, apart)):
+        if data.kind_of(source) != "matrices":
+            raise ValueError(f"model {settings.model!r} learns from 'spd' or a FILE.npz, which data {source!r} is not")
+    found = data.matrices_of(settings.data)
+    held = None if apart is None else data.matrices_of(apart)[:2]
+    return data.Matrices(found.images, found.labels, settings.batch or IMAGES, settings.data, held)
+
+
+def _rows(settings: Settings) -> data.Rows:
+    """The samples that a density is of, as ``normkit fit`` reads them."""
+    apart = _apart(settings)
+    found = [table.read(source) for source in filter(None, (settings.data, apart))]
+    if found[0].values.shape[1:] != found[-1].values.shape[1:] or found[0].names != found[-1].names:
+        raise ValueError(f"held-out data {apart!r} have other columns than {settings.data!r}")
+    values = [numbers_of(one, data.generator(place)) for place, one in enumerate(found)]
+    held = None if apart is None else values[1]
+    return data.Rows(values[0], settings.batch or SAMPLES, settings.data, held, found[0].bytes)
+
+
 def _pictures(source: str, settings: Settings, size: int | None, channels: int | None) -> data.Pictures:
     if data.kind_of(source) not in ("images", "either"):
         raise ValueError(f"model {settings.model!r} learns from images, which data {source!r} is not")
@@ -338,7 +368,7 @@ def masked_token(
 
 
 def image_class(images: data.Images, build: Callable[[Variant, int], nn.Module]) -> Task:
-    """Tell what an image shows."""
+    """Tell what an image shows, or a matrix."""
 
     def scored(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         return scores(model(batch[0])), batch[1]
@@ -346,6 +376,15 @@ def image_class(images: data.Images, build: Callable[[Variant, int], nn.Module])
     return Task(
         images, build, losses.cross_entropy(scored), lambda batch: len(batch[1]), share_right(scored), None, scored
     )
+
+
+def likelihood(rows: data.Rows, build: Callable[[Variant, int], nn.Module]) -> Task:
+    """Give data the highest density; the loss is in bits for each number."""
+
+    def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        return bits(model(batch[0]), rows.shape, rows.whole).mean()
+
+    return Task(rows, build, loss, lambda batch: len(batch[0]))
 
 
 def share_right(scored: losses.Of) -> Callable[[nn.Module, Any], Tensor]:
@@ -451,6 +490,8 @@ def default_data(model: str) -> str:
     name, _, rest = model.partition(":")
     if name in DEFAULT_DATA:
         return DEFAULT_DATA[name]
+    if name == "flow":
+        raise ValueError("a density is of a table or of images: name it with --data FILE")
     if name == "timm":
         return "digits"
     local = Path(rest) / "config.json"

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from normkit import check
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -113,6 +115,13 @@ def _count_weights(model: nn.Module, text: str) -> str:
     return f"on {done} layers" if text != Variant.weight else ""
 
 
+def _flow(text: str) -> None:
+    from normkit import density
+    from normkit.choice import parsed
+
+    check.choice("--flow", "name", parsed(text)[0], tuple(density.FLOWS))
+
+
 def _optimizer(text: str) -> None:
     from normkit.lab.plan.optimizers import optimizer_for
 
@@ -156,6 +165,11 @@ class Variant:
         _weight,
         put=_put_weights,
         told=_count_weights,
+    )
+    flow: str = slot(
+        "spline-autoregressive",
+        "densities of a table or of images, those of 'normkit fit'; arguments follow a colon: tarflow:depth=2",
+        _flow,
     )
     optimizer: str = slot("adamw", "optimizers, the catalogue's and torch's", _optimizer)
     loss: str = slot(
@@ -224,7 +238,8 @@ def cross(**choices: Sequence[Any]) -> tuple[Variant, ...]:
     unknown = set(choices) - set(OF_A_VARIANT)
     if unknown:
         raise ValueError(f"a variant has no {', '.join(sorted(unknown))}; it has {', '.join(OF_A_VARIANT)}")
-    varying = [key for key, values in choices.items() if len(values) > 1] or ["norm"]
+    varying = [key for key, values in choices.items() if len(values) > 1]
+    varying = varying or ["flow" if "flow" in choices else "norm"]
     made = []
     for values in itertools.product(*choices.values()):
         parts = {key: typed(key, value) for key, value in zip(choices, values, strict=True)}

@@ -223,7 +223,8 @@ class Training:
         )
         self._write_reading()
         if finite and (last or self.step % self.settings.eval_every == 0):
-            finite = self._evaluate() < BLOWN_UP * max(self.start, 1e-3)
+            room = (BLOWN_UP - 1) * max(abs(self.start), 1e-3)  # the loss of a density may be below 0
+            finite = self._evaluate() < self.start + room
         return logs.DONE if finite else logs.DIVERGED
 
     def _write_reading(self) -> None:

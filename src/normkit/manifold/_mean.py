@@ -1,0 +1,100 @@
+"""Means of positive definite matrices, with the convergence that they are iterated to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from normkit import check
+from normkit.manifold import _symmetric
+from normkit.manifold._points import definite, square
+from normkit.statistics import accurate
+
+METRICS = ("affine-invariant", "log-euclidean", "bures-wasserstein")
+
+
+@torch.no_grad()
+def mean(
+    x: Tensor,
+    metric: str = "affine-invariant",
+    *,
+    weights: Tensor | None = None,
+    tolerance: float | None = None,
+    steps: int = 100,
+) -> Tensor:
+    """Return the Fréchet mean (n, n) of positive definite matrices (N, n, n): the least sum of squared distances.
+
+    Args:
+        x: the matrices.
+        metric: ``"affine-invariant"`` (the geometric mean), ``"log-euclidean"``, which needs no steps, or
+            ``"bures-wasserstein"`` (the barycenter of optimal transport).
+        weights: of the matrices (N,), even unless given.
+        tolerance: a step is the last where it moves the mean by no more than this share of it, in the metric's own
+            tangent space at the identity; None: 1e-10, and 1e-5 in float32.
+        steps: what does not converge in so many is a ValueError that tells how far it came.
+
+    No gradient flows through it.
+
+    >>> x = torch.diag_embed(torch.tensor([[1.0, 9.0], [4.0, 1.0]]))
+    >>> mean(x).diagonal(), mean(x, "bures-wasserstein").diagonal()
+    (tensor([2., 3.]), tensor([2.2500, 4.0000]))
+    """
+    check.choice("mean", "metric", metric, METRICS)
+    points = definite("mean", "x", square("mean", "x", x, 3))
+    if not len(points):
+        raise ValueError("mean: x has no matrices, and so no mean")
+    share = _shares(weights, points)
+    if metric == "log-euclidean":
+        return _symmetric.exp(torch.tensordot(share, _symmetric.log(points), 1)).to(x.dtype)
+    default = 1e-10 if points.dtype == torch.float64 else 1e-5
+    least = default if tolerance is None else check.number("mean", "tolerance", tolerance, 0.0, open_low=True)
+    step = _karcher if metric == METRICS[0] else _barycenter
+    center = torch.tensordot(share, points, 1)
+    return _iterated(points, share, center, step, least, check.size("mean", "steps", steps)).to(x.dtype)
+
+
+def _shares(weights: Tensor | None, points: Tensor) -> Tensor:
+    if weights is None:
+        return torch.full((len(points),), 1 / len(points), dtype=points.dtype, device=points.device)
+    check.shape("mean", "weights", weights, (len(points),))
+    given = accurate(weights).to(points.dtype)
+    if not (given.isfinite().all() and (given >= 0).all() and given.sum() > 0):
+        raise ValueError("mean: weights must be numbers from 0, not all of them 0")
+    return given / given.sum()
+
+
+Step = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+def _iterated(points: Tensor, share: Tensor, center: Tensor, step: Step, least: float, most: int) -> Tensor:
+    for _ in range(most):
+        center, moved = step(points, share, center)
+        if moved <= least:
+            return center
+    raise ValueError(
+        f"mean: the last of {most} steps still moved it by a share of {moved.item():.3g}, above the tolerance of "
+        f"{least:g}; give more steps or another tolerance"
+    )
+
+
+def _karcher(points: Tensor, share: Tensor, center: Tensor) -> tuple[Tensor, Tensor]:
+    """One step of the geometric mean, and its length in the tangent space at the mean, where 1 is a factor e."""
+    of = _symmetric.spectrum(center)
+    root, inverse = _symmetric.sqrt(of, held=False), _symmetric.rsqrt(of, held=False)
+    tangent = torch.tensordot(share, _log(_symmetric.symmetric(inverse @ points @ inverse)), 1)
+    return _symmetric.symmetric(root @ _symmetric.exp(tangent) @ root), tangent.norm() / len(tangent) ** 0.5
+
+
+def _log(x: Tensor) -> Tensor:
+    return _symmetric.apply(x, torch.log, torch.reciprocal)
+
+
+def _barycenter(points: Tensor, share: Tensor, center: Tensor) -> tuple[Tensor, Tensor]:
+    """One step of the barycenter, and how far the mean map is from the identity."""
+    of = _symmetric.spectrum(center)
+    root, inverse = _symmetric.sqrt(of, held=False), _symmetric.rsqrt(of, held=False)
+    middle = torch.tensordot(share, _symmetric.sqrt(_symmetric.symmetric(root @ points @ root), held=False), 1)
+    off = inverse @ middle @ inverse - torch.eye(len(center), dtype=center.dtype, device=center.device)
+    return _symmetric.symmetric(inverse @ middle @ middle @ inverse), off.norm() / len(center) ** 0.5
