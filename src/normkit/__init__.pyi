@@ -360,6 +360,14 @@ from normkit.kinds import Parametrization as Parametrization
 from normkit.kinds import Text as Text
 from normkit.kinds import Transform as Transform
 from normkit.lab.api import compare as compare
+from normkit.manifold import exp as exp
+from normkit.manifold import log as log
+from normkit.manifold import mean as mean
+from normkit.manifold import power as power
+from normkit.manifold import require_definite as require_definite
+from normkit.manifold import rsqrt as rsqrt
+from normkit.manifold import spectral as spectral
+from normkit.manifold import sqrt as sqrt
 from normkit.norm import Norm as Norm
 from normkit.probe.hessian_criteria import Criteria
 from normkit.probe.hessian_density import Density
@@ -796,6 +804,7 @@ __all__ = [
     "dynamic_inverted_softmax",
     "effective_learning_rate",
     "el2n",
+    "exp",
     "fairness_frontier",
     "farms",
     "fedbn_average",
@@ -829,12 +838,14 @@ __all__ = [
     "lie_sample",
     "local_dimension",
     "local_normalization_distortion",
+    "log",
     "loss_plane",
     "lp_dictionary",
     "magsac_loss",
     "mala",
     "mano",
     "marginal_consistency",
+    "mean",
     "method",
     "methods",
     "norm_transfer",
@@ -857,6 +868,7 @@ __all__ = [
     "poincare_distance_matrix",
     "polar_decomposition",
     "pooled_covariance",
+    "power",
     "preset",
     "principal_gradient",
     "projection_fraction",
@@ -866,15 +878,19 @@ __all__ = [
     "regularized_relevance_reward",
     "relative_representations",
     "remove",
+    "require_definite",
     "residual_ebm_bounds",
     "residual_ebm_loss",
     "residual_ebm_resample",
     "retrieve",
     "rotation_residual",
+    "rsqrt",
     "score_normalization",
     "shuffling_distortion",
     "simulate",
     "snnk_exponential",
+    "spectral",
+    "sqrt",
     "stack",
     "statistics",
     "steered",
