@@ -23,7 +23,7 @@ from normkit.watching.seen import Seen
 from normkit.watching.signals.signal import first_tensor
 from normkit.watching.watching import Watch
 
-TOKENS, SAMPLES, SIDE = 128, 2, 64  # of a batch that is made up
+TOKENS, SAMPLES, SIDE = 64, 2, 64  # of a batch that is made up
 
 
 class Inspection(Seen):

@@ -19,6 +19,8 @@ from normkit.watching.sites import compiled
 from normkit.watching.store import Store
 
 NOTES = 50  # told at most
+SHARE = 0.006  # of the parameters' memory that samples may take; with what else is kept it stays below 1 %
+FEWEST, MOST = 64, 256  # samples that are held, however small or large the model is
 COMPILED = (
     "what happens inside of torch.compile is not seen; gradients, updates and spectra are. "
     "'normkit inspect' looks at the model as it was before it was compiled"
@@ -36,13 +38,14 @@ class Watch(Seen):
         every: int = 20,
         signals: Iterable[str] = FAMILIES,
         to: Any = None,
-        keep: int = 256,
+        keep: int | None = None,
         start: int = 0,
     ):
         self.model, self.every = model, check.size("watch", "every", every)
         self.optimizers = facts.optimizers("watch", model, optimizer)
         self.families = [check.choice("watch", "signals", name, FAMILIES) for name in signals]
-        self.store = Store(check.size("watch", "keep", keep, 8))
+        self.store = Store(MOST if keep is None else check.size("watch", "keep", keep, 8))
+        self.room = None if keep is not None else SHARE * sum(p.numel() * p.element_size() for p in model.parameters())
         self.step = check.size("watch", "start", start, 0)
         self.facts = facts.of(model, self.optimizers, every)
         self.notes: list[str] = []
@@ -154,6 +157,9 @@ class Watch(Seen):
         step, row = pending
         values = row.values()
         self.store.add(step, row.columns, row.words, values)
+        if self.room is not None:
+            fitting = int(self.room / (len(self.store.columns) * self.store.rows[-1].element_size() or 1))
+            self.store.keep = min(MOST, max(FEWEST, fitting))
         for writer in list(self.writers):
             try:
                 writer.write(self, step, row, values)
@@ -169,7 +175,7 @@ def watch(
     every: int = 20,
     signals: Iterable[str] = FAMILIES,
     to: Any = None,
-    keep: int = 256,
+    keep: int | None = None,
     start: int = 0,
 ) -> Watch:
     """Watch a training: what is read of the model on every n-th step, and what goes wrong in it.
@@ -195,7 +201,8 @@ def watch(
         signals: of ``activations``, ``attention``, ``gradients``, ``updates``, ``spectra``.
         to: where samples also go while it runs: a folder or a file, which gets a line of JSON each and which
             ``normkit watch`` shows, or a writer of :mod:`normkit.watching.writers`, or several.
-        keep: how many samples are held; older ones are joined two by two.
+        keep: how many samples are held; older ones are joined two by two. As many as take 0.6 % of the parameters'
+            memory, but 64 to 256, where it is not said.
         start: how many steps were done before, where a training goes on.
 
     Returns an object to enter, ``seen``: ``seen.diagnosis()``, ``seen.plot()``, ``seen.history()``, ``seen.save()``.
