@@ -60,6 +60,26 @@ def test_batches_are_made_up_for_what_the_model_takes():
         inspect(mlp(), [])
 
 
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Linear(3, 2), nn.Linear(4, 2)
+
+    def forward(self, x, y):
+        return self.one(x) + self.two(y)
+
+
+def test_a_model_of_two_inputs_is_told_how_to_be_fed():
+    model = Two()
+    with pytest.raises(ValueError, match=r"Two fails on random numbers .* name them: --data package.module:loader"):
+        inspect(model)
+    assert not any(module._forward_hooks for module in model.modules())
+    with pytest.raises(ValueError, match="Two fails on the batch .*its forward does not take it"):
+        inspect(model, [torch.ones(2, 3)])
+    found = inspect(model, [{"x": torch.ones(2, 3), "y": torch.ones(2, 4)}])
+    assert [row[0] for row in found.table()[1:]] == ["one", "two"]
+
+
 def test_the_command(tmp_path, monkeypatch, capsys):
     (tmp_path / "inspected.py").write_text(
         "import torch\nfrom torch import nn\n"

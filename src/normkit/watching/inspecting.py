@@ -69,8 +69,22 @@ def inspect(model: nn.Module, batches: Iterable[Any] | None = None, *, passes: i
         model.train()
         for batch in taken:
             model.zero_grad()
-            loss_of(feed(model, batch), batch).backward()
+            loss_of(_fed(model, batch, own=batches is not None), batch).backward()
     return Inspection(seen)
+
+
+def _fed(model: nn.Module, batch: Any, own: bool) -> Any:
+    """Feed a model; say of an error by what it was fed."""
+    try:
+        return feed(model, batch)
+    except Exception as error:
+        what = "the batch" if own else "random numbers that were made up for its first layer"
+        wanted = (
+            "its forward does not take it" if own else "hand in batches, or name them: --data package.module:loader"
+        )
+        raise ValueError(
+            f"inspect: {type(model).__name__} fails on {what} ({type(error).__name__}: {error}); {wanted}"
+        ) from error
 
 
 @contextmanager
