@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from normkit.federated import strategy
-from normkit.federated._round import Update, average, learned, screened
+from normkit.federated.rounds import Update, average, learned, screened
 
 SENT = {"w": torch.ones(4), "n": torch.tensor(3)}
 

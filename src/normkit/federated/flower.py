@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from normkit import check
-from normkit.federated._round import Update, plan, screened
+from normkit.federated.rounds import Update, plan, screened
 
 KEPT = "normkit-local"  # the record of a client's context that holds what never leaves it
 PUBLIC = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from normkit.lab.plan import measures
-from normkit.lab.plan.plan import Settings
+from normkit.lab.plan.plan import SPLITS, Settings
 from normkit.lab.plan.variants import SLOTS
-from normkit.lab.request import MOST
+from normkit.lab.request import MOST, ROUNDS
 from normkit.optional import require_group
 
 WHERE = "normkit-report"
@@ -30,6 +30,7 @@ EXAMPLES = """examples:
   normkit compare --model mine:Net --data mine:loader --metric accuracy
   normkit compare --model timm:resnet18 --data digits --norm original frn
   normkit compare --model hf:PATH --data text.txt --norm dyt --engine ray
+  normkit compare --federated --model resnet --norm batchnorm fedbn groupnorm
   torchrun --nproc-per-node 2 -m normkit.cli compare --norm rmsnorm --sharded
 
 The same command again goes on where it was stopped. Another one adds to what
@@ -103,12 +104,29 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     on.add_argument("--batch", type=int, metavar="N", help="samples of a batch (8; images 64; a loader's own)")
     on.add_argument("--length", type=int, metavar="N", help=f"tokens of a sequence ({Settings.length})")
+    many = command.add_argument_group("many owners of data")
+    many.add_argument(
+        "--federated",
+        action="store_true",
+        default=None,
+        help="divide the data among clients; a step is then a round: each client trains, a server puts states together",
+    )
+    many.add_argument("--clients", type=int, metavar="N", help=f"how many ({Settings.clients})")
+    many.add_argument(
+        "--split",
+        metavar="HOW",
+        help=f"who has what: {'; '.join(f'{name}, {said}' for name, said in SPLITS.items())} ({Settings.split})",
+    )
+    many.add_argument(
+        "--local-steps", type=int, metavar="N", help=f"steps of each client in a round ({Settings.local_steps})"
+    )
     by = command.add_argument_group("by what, and how surely")
     by.add_argument(
         "--metric",
         metavar="NAME",
         help="what variants are compared by: loss, accuracy, or module:function, a function of the model and a list of "
-        "held-out batches (loss)",
+        "held-out batches (loss); with --federated also client-accuracy, the clients' mean on data like their own, and "
+        "worst-client",
     )
     by.add_argument(
         "--metric-direction",
@@ -132,7 +150,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--twin", action="store_true", help="also train the baseline from another start, to see what chance gives"
     )
     how = command.add_argument_group("how it is trained")
-    how.add_argument("--steps", type=int, metavar="N", help=f"steps of a run ({Settings.steps})")
+    how.add_argument("--steps", type=int, metavar="N", help=f"steps of a run ({Settings.steps}; rounds, {ROUNDS})")
     how.add_argument("--seconds", type=float, metavar="S", help="instead of steps: seconds of training of a run")
     how.add_argument("--lr", nargs="+", type=float, metavar="X", help="learning rates to search; one: no search")
     how.add_argument(

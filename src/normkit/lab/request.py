@@ -15,7 +15,7 @@ from normkit.lab import together
 from normkit.lab.plan import measures
 from normkit.lab.plan.handed import said
 from normkit.lab.plan.plan import Settings
-from normkit.lab.plan.variants import ORIGINAL, SLOTS
+from normkit.lab.plan.variants import FEDBN, ORIGINAL, SLOTS
 
 if TYPE_CHECKING:
     from normkit.lab.plan.plan import Plan
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 NORMS = ["layernorm", "rmsnorm", "dyt", "derf"]
 OF_MODEL = {"spdnet": [ORIGINAL, "riemannian-batchnorm", "liebn", "gbw-batchnorm"], "flow": [ORIGINAL]}
 WAY_OUT = "name another folder with --out"
+WITH_CLIENTS = "resnet"  # the model of many owners of data, where none is named
+ROUNDS = 20  # of a run with many owners of data
 MOST = 24  # seeds, where they go on until it is decided
 DEFAULTED = (
     "model",
@@ -32,11 +34,16 @@ DEFAULTED = (
     "margin",
     "until_decided",
     "allow_leak",
+    "federated",
+    "clients",
+    "split",
+    "local_steps",
     "warmup",
     "clip",
     "weight_decay",
     "precision",
 )
+OF_CLIENTS = ("clients", "split", "local_steps", "aggregation")
 INHERITED = (*DEFAULTED, "train", "data", "val", "steps", "seconds", "batch", "seeds", "lr", "metric", "threads")
 
 
@@ -47,6 +54,7 @@ def planned(options: Any) -> Plan:
     from normkit.lab.plan.plan import Plan, there_in
 
     there = None if options.fresh else there_in(Folder(options.out))
+    require_federated(options, bool(there and there["settings"].get("federated")))
     options = filled(options, there["settings"] if there else {})
     before = variants_of(there, options.out) if there else []
     variants = tuple(before) if before and not named(options) else chosen(options)
@@ -60,6 +68,24 @@ def planned(options: Any) -> Plan:
         raise ValueError(f"--baseline {baseline!r} is none of the variants: {', '.join(names)}")
     variants = with_twin(variants, baseline) if options.twin else variants
     return Plan(settled(options, len(variants)), variants, baseline)
+
+
+def require_federated(options: Any, there: bool) -> None:
+    """Refuse what is of many owners of data alone, where there is one, and what they cannot have."""
+    if not (options.federated or there):
+        given = [name for name in OF_CLIENTS if getattr(options, name) is not None]
+        if options.metric in (measures.CLIENTS, measures.WORST):
+            given.append("metric")
+        if given:
+            raise ValueError(f"--{given[0].replace('_', '-')} is of many owners of data: give --federated")
+        return
+    for name in ("train", "sharded"):
+        if getattr(options, name):
+            raise ValueError(f"--federated and --{name} exclude each other")
+    if options.precision == "fp16":
+        raise ValueError("--federated and --precision fp16 exclude each other: clients share no loss scale")
+    if together.is_spread():
+        raise ValueError("--federated trains each run in one process: start it without torchrun")
 
 
 def variants_of(there: Mapping[str, Any], root: str) -> list[Variant]:
@@ -104,7 +130,9 @@ def suited(options: Any) -> str:
 
     if options.flow:
         return "flow"
-    return "spdnet" if data.is_of_matrices(options.data or "") else Settings.model
+    if data.is_of_matrices(options.data or ""):
+        return "spdnet"
+    return WITH_CLIENTS if options.federated else Settings.model
 
 
 def named(options: Any) -> bool:
@@ -140,6 +168,8 @@ def chosen(options: Any) -> tuple[Variant, ...]:
     found = written(options.variants) if options.variants else variants.cross(**given)
     for variant in found:  # all names before anything is imported to look at what they fit
         variant.check()
+        if variant.norm == FEDBN and not options.federated:
+            raise ValueError(f"--norm {FEDBN} is of many owners of data: give --federated")
     for variant in found:
         require_place(variant, options)
     return found
@@ -163,7 +193,7 @@ def require_place(variant: Variant, options: Any) -> None:
 
     model = (options.model or suited(options)).split(":")[0]
     place = fits.MODELS.get(model)
-    if place is not None and variant.norm != ORIGINAL and not options.train:
+    if place is not None and variant.norm not in (ORIGINAL, FEDBN) and not options.train:
         fits.require(catalog.find(variant.norm), place, options.allow_leak)
     if variant.flow != type(variant).flow and (options.train or model != "flow"):
         raise ValueError(f"--flow {variant.flow}: {options.train or options.model!r} is no density; leave it out")
@@ -171,7 +201,7 @@ def require_place(variant: Variant, options: Any) -> None:
 
 def settled(options: Any, variants: int) -> Settings:
     """Return the settings, with what was left open decided."""
-    from normkit.lab.plan import tasks
+    from normkit.lab.plan import clients, tasks
 
     if options.steps and options.seconds:
         raise ValueError("--steps and --seconds exclude each other")
@@ -185,6 +215,8 @@ def settled(options: Any, variants: int) -> Settings:
         ("trials", 1),
         ("clip", 0),
         ("weight_decay", 0),
+        ("clients", 2),
+        ("local_steps", 1),
         ("workers", 1),
         ("threads", 1),
     ):
@@ -199,7 +231,10 @@ def settled(options: Any, variants: int) -> Settings:
         require_fit(options)
     model = "" if options.train else options.model or Settings.model
     source = "" if options.train else options.data or tasks.default_data(model)
-    steps = options.steps or (None if options.seconds or options.train else Settings.steps)
+    if options.federated:
+        clients.read(options.split)
+    usual = ROUNDS if options.federated else Settings.steps
+    steps = options.steps or (None if options.seconds or options.train else usual)
     every = max(1, (steps or 100) // 40)
     device = device_for(options.device)
     workers, threads = places(options, device, variants)
@@ -210,7 +245,7 @@ def settled(options: Any, variants: int) -> Settings:
         val=options.val,
         steps=steps,
         seconds=options.seconds,
-        batch=options.batch or (None if options.train else usual_batch(model, source)),
+        batch=options.batch or (None if options.train else usual_batch(model, source, options.federated)),
         length=options.length,
         seeds=seeds_of(options),
         lrs=rates(options),
@@ -220,6 +255,10 @@ def settled(options: Any, variants: int) -> Settings:
         margin=options.margin,
         until_decided=options.until_decided,
         allow_leak=options.allow_leak,
+        federated=options.federated,
+        clients=options.clients,
+        split=options.split,
+        local_steps=options.local_steps,
         warmup=options.warmup,
         clip=options.clip,
         weight_decay=options.weight_decay,
@@ -235,13 +274,14 @@ def settled(options: Any, variants: int) -> Settings:
     )
 
 
-def usual_batch(model: str, source: str) -> int | None:
-    """Return the samples of a batch where it is left open; None for a loader's own."""
+def usual_batch(model: str, source: str, federated: bool = False) -> int | None:
+    """Return the samples of a batch where it is left open, less where each client has but few; None for a loader's."""
     from normkit.lab.plan import data, tasks
 
     if model.split(":")[0] == "flow":
         return tasks.SAMPLES
-    return {"images": tasks.IMAGES, "matrices": tasks.IMAGES, "batches": None}.get(data.kind_of(source), tasks.TEXT)
+    images = tasks.IMAGES // 2 if federated else tasks.IMAGES
+    return {"images": images, "matrices": images, "batches": None}.get(data.kind_of(source), tasks.TEXT)
 
 
 def require_fit(options: Any) -> None:

@@ -33,8 +33,10 @@ class Screen:
     def introduce(self) -> None:
         """Say what is going to be trained, and with which budget."""
         plan, settings = self.plan, self.plan.settings
-        length = f"{settings.steps} steps a run, " if settings.steps else ""
+        unit = "rounds" if settings.federated else "steps"
+        length = f"{settings.steps} {unit} a run, " if settings.steps else ""
         length = f"{settings.seconds:g} s a run, " if settings.seconds else length
+        length = f"{among(settings)}, {length}" if settings.federated else length
         what = f"of {said(settings.model)} on {said(settings.data)}"
         if settings.train:
             what = f"trained by {said(settings.train)}"
@@ -113,6 +115,15 @@ class Screen:
         new = done - self.before
         left = clock(spent / new * max(0.0, whole - done)) if new > 0.02 * whole else "?"
         return f"{done / whole:4.0%} of all, {clock(spent)} spent, about {left} left"
+
+
+def among(settings: Settings) -> str:
+    """Say among whom the data are divided.
+
+    >>> among(Settings(federated=True))
+    '8 clients (dirichlet:0.3) of 5 steps a round'
+    """
+    return f"{settings.clients} clients ({settings.split}) of {settings.local_steps} steps a round"
 
 
 def searched(settings: Settings) -> str:

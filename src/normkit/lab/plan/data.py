@@ -5,6 +5,7 @@ That is also why a run needs no more than its step to go on where it stopped.
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -100,6 +101,13 @@ class Tokens:
         places = torch.linspace(0, len(self.held_out) - self.length - 1, rows).long()
         return list(self._cut(self.held_out, places).split(self.batch))
 
+    def part(self, rows: Tensor) -> Tokens:
+        """Return the same with some of the tokens to train on."""
+        found = copy.copy(self)
+        _require_tokens(len(rows), len(rows), self.length, 1.0, "of a client")
+        found.tokens = self.tokens[rows]
+        return found
+
     def _cut(self, tokens: Tensor, places: Tensor) -> Tensor:
         return tokens[places[:, None] + torch.arange(self.length + 1)]
 
@@ -140,6 +148,13 @@ class Images:
         """Return all that was held out."""
         images, labels = self.held_out
         return list(zip(images.split(self.batch), labels.split(self.batch), strict=True))
+
+    def part(self, rows: Tensor) -> Images:
+        """Return the same with some of the images to train on."""
+        found = copy.copy(self)
+        found.images, found.labels, found.batch = self.images[rows], self.labels[rows], min(self.batch, len(rows))
+        found.epoch = ((-1, -1), torch.empty(0))
+        return found
 
 
 class Matrices(Images):

@@ -1,4 +1,4 @@
-"""What variants are compared by: the held-out loss, the accuracy, or a function of the user's own."""
+"""What variants are compared by: the held-out loss, an accuracy, or a function of the user's own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from typing import Any
 from normkit.lab.plan import handed
 
 LOSS, ACCURACY = "loss", "accuracy"
+CLIENTS, WORST = "client-accuracy", "worst-client"  # of many owners of data: their mean, and the worst
+SPREAD, EACH = "client-spread", "clients"  # what logs call the deviation over clients, and the accuracy of each
+SHARES = (ACCURACY, CLIENTS, WORST)
+NAMED = (LOSS, *SHARES)
 OWN = "metric"  # what a log calls the value of a user's own measure
 DIRECTIONS = ("lower", "higher")
 
@@ -24,6 +28,11 @@ class Measure:
     name: str = LOSS
     key: str = LOSS
     higher: bool = False
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is written in percent."""
+        return self.key in SHARES
 
     def badness(self, values: Mapping[str, Any]) -> float:
         """Return the number turned so that less is better; infinity where there is none.
@@ -43,8 +52,8 @@ def of(settings: Mapping[str, Any]) -> Measure:
     Measure(name='f1', key='metric', higher=True)
     """
     named = settings.get("metric") or LOSS
-    if named in (LOSS, ACCURACY):
-        return Measure(named, named, named == ACCURACY)
+    if named in NAMED:
+        return Measure(named, named, named in SHARES)
     return Measure(handed.said(named).rpartition(":")[2], OWN, bool(settings.get("higher")))
 
 
@@ -53,7 +62,10 @@ def found_at(source: str) -> Callable[..., Any]:
     from normkit.lab.plan.data import resolve
 
     if ":" not in source:
-        raise ValueError(f"metric {source!r} is unknown; it is 'loss', 'accuracy' or 'module:function'")
+        raise ValueError(
+            f"metric {source!r} is unknown; it is 'loss', 'accuracy' or 'module:function', and with --federated "
+            f"{CLIENTS!r} or {WORST!r}"
+        )
     found = resolve(source, "metric")
     if not callable(found):
         raise ValueError(f"metric {source!r} is no function of a model and its held-out batches")
@@ -73,10 +85,10 @@ def is_named_higher(name: str, direction: str | None) -> bool:
 
 def is_higher_better(source: str, direction: str | None) -> bool:
     """Return whether more is better: as the user says, or the function's own ``higher_is_better``."""
-    if source in (LOSS, ACCURACY):
-        if direction is not None and (direction == "higher") != (source == ACCURACY):
+    if source in NAMED:
+        if direction is not None and (direction == "higher") != (source in SHARES):
             raise ValueError(f"--metric-direction {direction} contradicts --metric {source}")
-        return source == ACCURACY
+        return source in SHARES
     said = getattr(found_at(source), "higher_is_better", None)
     if direction is not None:
         return direction == "higher"

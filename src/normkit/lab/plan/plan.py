@@ -20,6 +20,12 @@ FREE = ("workers", "engine", "checkpoint_seconds")  # change no number, so that 
 SCHEDULED = ("steps", "seconds", "seeds", "lrs", "trials", "search")  # decide which runs there are, and for how long
 JUDGED = ("higher", "margin", "until_decided")  # decide what is said of the runs
 MARGIN = 0.01
+SPLITS = {
+    "even": "as many to each",
+    "dirichlet": "each class by shares from a Dirichlet law, the less alike the smaller: dirichlet:0.3",
+    "classes": "to each so many classes: classes:2",
+    "looks": "even, inputs with a gain and an offset of each client's own, of that deviation: looks:0.5",
+}
 NEEDED = ("model", "data", "seeds")
 BUILT_IN: dict[str, dict[str, Any]] = {
     "decoder": {"dim": 64, "depth": 4, "heads": 4},
@@ -46,6 +52,8 @@ class Settings:
     margin: the difference that counts as none, as a share of the baseline's mean.
     until_decided: add seeds until each variant is decided, ``seeds`` at most.
     allow_leak: let norms whose statistics take in later tokens stand in a model that predicts these.
+    federated, clients, split, local_steps: divide the data among clients; a step is then a round, in which each takes
+        so many steps of its own before their states are put together.
     warmup: the share of a run in which the learning rate grows from 0; it then falls along a cosine to a tenth.
     workers, threads: how many runs train side by side, and with how many threads each.
     """
@@ -67,6 +75,10 @@ class Settings:
     margin: float = MARGIN
     until_decided: bool = False
     allow_leak: bool = False
+    federated: bool = False
+    clients: int = 8
+    split: str = "dirichlet:0.3"
+    local_steps: int = 5
     warmup: float = 0.2
     clip: float = 1.0
     weight_decay: float = 0.1

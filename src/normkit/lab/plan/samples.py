@@ -7,6 +7,7 @@ be done, held-out data must be named apart.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import inspect
 import itertools
@@ -229,6 +230,18 @@ class BySample:
     def validation(self) -> list[Any]:
         """Return all that is held out."""
         return self.held_out
+
+    @property
+    def labels(self) -> Tensor | None:
+        """Return the class of every sample that is trained on; None where samples have none."""
+        found = None if self.recipe.batch is None else _labels(self.recipe.dataset)
+        return None if found is None else found[self.order.rows].long()
+
+    def part(self, rows: Tensor) -> BySample:
+        """Return the same with some of the samples to train on."""
+        found = copy.copy(self)
+        found.order, found.ahead = Order(self.recipe, self.order.rows[rows]), ((-1, 0), iter(()))
+        return found
 
 
 class Order:

@@ -27,7 +27,7 @@ from normkit import catalog
 from normkit.choice import parsed
 from normkit.lab.fit import table
 from normkit.lab.fit.training import bits, numbers_of
-from normkit.lab.plan import data, losses, measures, models, optimizers, samples
+from normkit.lab.plan import clients, data, losses, measures, models, optimizers, samples
 from normkit.lab.plan.data import Data
 from normkit.lab.plan.plan import BUILT_IN, Settings
 from normkit.lab.plan.variants import ORIGINAL, Variant
@@ -85,7 +85,7 @@ def loaded(settings: Settings) -> Task:
     measure = measures.of(vars(settings))
     if measure.key == measures.OWN:
         task.metric = measures.found_at(settings.metric or "")
-    if measure.key == measures.ACCURACY and task.accuracy is None:
+    if measure.is_share and task.accuracy is None:
         raise ValueError(f"model {settings.model!r} on data {settings.data!r} has no accuracy: it tells no classes")
     return dataclasses.replace(task, build=_started(task.build, task.causal and not settings.allow_leak))
 
@@ -94,6 +94,7 @@ def _started(build: Callable[[Variant, int], nn.Module], causal: bool) -> Callab
     """Build a model from the start that the variant names, then put in what any model takes."""
 
     def built(variant: Variant, seed: int) -> nn.Module:
+        variant = variant.as_built()
         if causal and variant.norm != ORIGINAL:
             fits.require_causal(catalog.find(variant.norm).card)
         model = build(variant, seed)
@@ -454,6 +455,8 @@ def check_variant(variant: Variant, settings: Settings) -> int:
         batch = task.data.train(1, 1)
         optimizers.make_optimizer(variant.optimizer, model, 0.0, settings.weight_decay)
         task.objective(variant)(model, batch).backward()
+        if settings.federated:
+            clients.check(variant, model, task.data, settings)
     except Exception as error:
         raise ValueError(f"variant {variant.name!r} does not fit: {error}") from error
     _check_metric(task, model, settings)

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from normkit import check
+from normkit.choice import parsed
 
 if TYPE_CHECKING:
     from torch import nn
 
 ORIGINAL = "original"  # the norm that leaves a model as it is
+FEDBN = "fedbn"  # the norm that is a batchnorm, and with --federated stays with its client
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ def slot(default: str, *row: Any, **rest: Any) -> Any:
 def _norm(text: str) -> None:
     from normkit import catalog
 
-    if text != ORIGINAL:
+    if text not in (ORIGINAL, FEDBN):
         catalog.find(text)
 
 
@@ -134,6 +136,18 @@ def _loss(text: str) -> None:
     loss_for(text)
 
 
+def _aggregation(text: str) -> None:
+    from normkit.federated import rounds
+
+    name, options = parsed(text)
+    try:
+        found = rounds.declared("--aggregation", "method", name, options)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+    if set(options) & set(found.needs):
+        raise ValueError(f"--aggregation {text!r}: {', '.join(found.needs)} are the lab's to give")
+
+
 @dataclass(frozen=True)
 class Variant:
     """One way to build and train the model; a slot holds a name of the catalogue or of torch.
@@ -178,6 +192,12 @@ class Variant:
         "catalogue; all are compared by the plain one",
         _loss,
     )
+    aggregation: str = slot(
+        "average",
+        "with --federated, what the server makes of the clients' states: average; fedbn, where batch norms stay with "
+        "each; fedlaw, where it learns whom to trust; as a norm, fedbn is a batchnorm that stays",
+        _aggregation,
+    )
     steps: int | None = None
     lr: float | None = None
     warmup: float | None = None
@@ -195,6 +215,15 @@ class Variant:
         """Refuse a name that the catalogue lacks."""
         for name, one in SLOTS.items():
             one.check(getattr(self, name))
+
+    @property
+    def keeps(self) -> bool:
+        """Whether a client's batch norms stay with it."""
+        return FEDBN in (self.norm, parsed(self.aggregation)[0])
+
+    def as_built(self) -> Variant:
+        """Return the variant with the norm that is put into the model."""
+        return dataclasses.replace(self, norm="batchnorm") if self.norm == FEDBN else self
 
     def arguments(self) -> dict[str, Any]:
         """Return what a transformer of normkit takes for its parts."""

@@ -57,6 +57,7 @@ def _record(row: Row) -> dict[str, Any]:
         "step_time_high": speed and speed.high,
         **({} if measure.key == measures.LOSS else {"loss": row.final.mean, "loss_half": row.final.half}),
         **({} if measure.key == measures.ACCURACY else {"accuracy": row.accuracy.mean}),
+        **_of_clients(row),
         "best_loss": row.best.mean,
         "steps_to_baseline": row.steps_to_baseline,
         "seconds": row.seconds,
@@ -66,6 +67,14 @@ def _record(row: Row) -> dict[str, Any]:
         "parameters": row.parameters,
         "lr": row.lr,
     }
+
+
+def _of_clients(row: Row) -> dict[str, Any]:
+    """Return what is told of many owners of data, nothing where there is one."""
+    if row.sent is None:
+        return {}
+    found = {measures.CLIENTS: row.clients.mean, measures.WORST: row.worst.mean, measures.SPREAD: row.spread.mean}
+    return {**found, "bytes_per_round": row.sent}
 
 
 def _plain(value: Any) -> Any:

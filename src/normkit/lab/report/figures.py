@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from normkit.lab.plan.measures import EACH
 from normkit.lab.report.history import UNFINISHED, Comparison, Record, number, points
 from normkit.lab.report.ranking import DIVERGED, DONE, time_at
 from normkit.page import Figure, figure
@@ -44,6 +45,11 @@ def pictures(comparison: Comparison) -> list[dict[str, Any]]:
         ),
         ("Training loss", f"{SPAN} A long run is averaged bin by bin.", curves(comparison)),
         ("Time against loss", f"The {held_out} after so many seconds of training.", times(comparison)),
+        (
+            "Clients",
+            "The accuracy of each client on data like its own, from the worst to the best; mean over seeds.",
+            of_clients(comparison),
+        ),
         ("Learning-rate sensitivity", _search_caption(comparison), rates(comparison)),
         (
             "Gradient norm",
@@ -109,6 +115,26 @@ def times(comparison: Comparison) -> Figure:
     """Draw the loss against the seconds of training."""
     found = {name: _at_same_times(comparison.final_runs(name)) for name in comparison.variants}
     return _lines(comparison, found, "seconds", "loss", limits(found))
+
+
+def of_clients(comparison: Comparison) -> Figure:
+    """Draw the clients' accuracies in order, where there are clients."""
+    data = []
+    for name in comparison.variants:
+        found = [sorted(run.evals[-1].get(EACH) or []) for run in comparison.final_runs(name) if run.evals]
+        means = [statistics.fmean(values) for values in zip(*filter(None, found), strict=True)]
+        look = style(comparison, name)
+        line = {
+            **_common_to(name, look),
+            "x": list(range(1, len(means) + 1)),
+            "y": means,
+            "mode": "lines+markers",
+            "line": {"color": _shade(look), "dash": look["dash"], "width": look["width"]},
+            "marker": {"color": look["colour"], "symbol": look["symbol"], "size": 8},
+            "hovertemplate": "%{y:.1%}",
+        }
+        data += [line] if means else []
+    return figure(_below_first(comparison, data), "client", "accuracy", {}, {})
 
 
 def rates(comparison: Comparison) -> Figure:

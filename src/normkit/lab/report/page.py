@@ -28,6 +28,14 @@ from normkit.page import rendered
 
 __all__ = ["Row", "answer", "headline", "load", "rich_table", "summary", "table", "write"]
 
+FEDERATED = (
+    "A step is a round: each of {clients} clients takes {local_steps} steps from the server's state, and their states "
+    "are put together. The loss is the clients' mean on held-out data like their own: each class counts by its share "
+    "among the client's samples. Accuracy is that of the server's state on all held-out data, where batch norms that "
+    "stay with the clients are joined; the clients' accuracy is that of each one's state on data like its own. A "
+    "twentieth of the training data is the server's, for methods that learn there, and no client's. What is sent a "
+    "round goes both ways."
+)
 DASH_LENGTHS = {
     "solid": "",
     "dash": "7 4",
@@ -127,6 +135,8 @@ def reading(comparison: Comparison) -> list[str]:
             f"Seeds went on until each variant was decided, {comparison.seeds} at most, with looks after {looks}: each "
             f"look may spend the part of the {level} that its new seeds are of all."
         )
+    if given.get("federated"):
+        told.append(FEDERATED.format(**given))
     if added := added_seeds(comparison):
         told.append(
             f"Seeds were added when the numbers of {listed(added)} were there; no p is corrected for having looked at "
@@ -156,14 +166,16 @@ def added_seeds(comparison: Comparison) -> list[str]:
 def subtitle(comparison: Comparison) -> str:
     """Say in a line what was trained on what, and for how long."""
     given = comparison.settings
-    length = f"{given['steps']:,} steps" if given.get("steps") else f"{given.get('seconds', '?')} seconds"
+    unit = "rounds" if given.get("federated") else "steps"
+    length = f"{given['steps']:,} {unit}" if given.get("steps") else f"{given.get('seconds', '?')} seconds"
     done = sum(run.status == DONE for name in comparison.variants for run in comparison.final_runs(name))
     planned = sum(row.planned for row in rank(comparison))
     batch = f"batch {given['batch']}" if given.get("batch") else ""
     what = f"{len(comparison.variants)} variants compared on {_short(given.get('model', 'a model'))}"
     if given.get("train"):
         what, length = f"{len(comparison.variants)} variants trained by {said(given['train'])}", ""
-    parts = [what, _short(given.get("data", "")), length, batch, f"{done} of {planned} full runs finished"]
+    among = f"{given['clients']} clients, {given['split']}" if given.get("federated") else ""
+    parts = [what, _short(given.get("data", "")), among, length, batch, f"{done} of {planned} full runs finished"]
     return " · ".join(filter(None, parts))
 
 

@@ -19,6 +19,7 @@ from normkit.lab.training.speed import Ratio, ratios
 
 WAITING = "not started"
 LONGEST = 160  # characters of an error that the table repeats
+NOTHING = Interval(math.nan, math.nan, 0)
 ORDER = (DONE, UNFINISHED, WAITING, DIVERGED, CRASHED)
 
 
@@ -39,6 +40,8 @@ class Row:
     seconds, cpu_seconds: how long a run trained, and how long processors worked for it.
     speed: a step's time over the baseline's, timed side by side.
     measure, margin: what all rows are compared by, and the share of the baseline's that counts as no difference.
+    clients, worst, spread: of many owners of data, the clients' mean accuracy on data like their own, that of the worst
+        one, and the deviation over them; sent: the bytes that travel in a round, both ways.
     unit: what the data's size is counted in: tokens, images or samples, also where a name says tokens.
     """
 
@@ -68,6 +71,10 @@ class Row:
     peak_memory: float | None
     measure: Measure
     margin: float
+    clients: Interval = NOTHING
+    worst: Interval = NOTHING
+    spread: Interval = NOTHING
+    sent: float | None = None
 
 
 @dataclass(frozen=True)
@@ -165,6 +172,10 @@ def _row(comparison: Comparison, name: str, judged: Judgement, timed: Ratio | No
         peak_memory=_over(max, (run.final("peak_memory") for run in runs)),
         measure=measures.of(comparison.settings),
         margin=comparison.settings.get("margin", MARGIN),
+        clients=findings.interval(_values(runs, measures.CLIENTS).values()),
+        worst=findings.interval(_values(runs, measures.WORST).values()),
+        spread=findings.interval(_values(runs, measures.SPREAD).values()),
+        sent=_over(statistics.fmean, (run.final("bytes_per_round") for run in done)),
     )
 
 

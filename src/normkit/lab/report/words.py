@@ -35,16 +35,16 @@ class Scale:
         """What a difference is multiplied by."""
         if self.measure.key == measures.LOSS and self.level:
             return 100 / abs(self.level)
-        return 100.0 if self.measure.key == measures.ACCURACY else 1.0
+        return 100.0 if self.measure.is_share else 1.0
 
     @property
     def unit(self) -> str:
         """What stands behind a difference: an accuracy's percents are points."""
-        return "" if self.factor == 1 else " points" if self.measure.key == measures.ACCURACY else "%"
+        return "" if self.factor == 1 else " points" if self.measure.is_share else "%"
 
     def value(self, found: Interval) -> str:
         """Write a mean over seeds, and how far its interval reaches."""
-        if self.measure.key == measures.ACCURACY:
+        if self.measure.is_share:
             return percent(found)
         return with_interval(found, self.digits)
 

@@ -70,12 +70,21 @@ def attempt(
     if settings.train:
         return own.train(run, settings, folder, stop)
     try:
-        return Training(run, settings, folder, accelerator).train(stop)
+        return kind_of(settings)(run, settings, folder, accelerator).train(stop)
     except Exception as error:
         if isinstance(error, OSError) and (isinstance(error, files.Unwritable) or error.errno in files.FULL):
             raise
         log = logs.Log(folder.log(run.name) if accelerator.is_main_process else None)
         return log.end(logs.CRASHED, error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
+
+
+def kind_of(settings: Settings) -> type[Training]:
+    """Return how a run is trained: at once, or by many owners of data."""
+    if not settings.federated:
+        return Training
+    from normkit.lab.training.federated import Federated  # which builds on this module
+
+    return Federated
 
 
 def make_accelerator(settings: Settings) -> Any:
@@ -301,7 +310,7 @@ class Training:
 
     def _resume(self, state: dict[str, Any]) -> None:
         try:
-            set_state(self.model, self.optimizer, state["training"], self.accelerator.num_processes > 1)
+            self.set_state(state["training"])
         except (ValueError, KeyError, RuntimeError) as error:
             path = self.folder.checkpoint(self.run.name)
             raise ValueError(f"{path} does not fit the model as it is built now; delete it: {error}") from error
@@ -314,7 +323,7 @@ class Training:
     def _save(self) -> None:
         self._write_reading()
         progress = {name: getattr(self, name) for name in PROGRESS}
-        training = get_state(self.model, self.optimizer, self.accelerator.num_processes > 1)
+        training = self.get_state()
         if not self.accelerator.is_main_process or self.portable is False:
             return
         self.log.settle()
@@ -326,6 +335,18 @@ class Training:
         except checkpoints.Unportable as error:
             self.portable = False
             self.log.write(logs.NOTE, text=f"no checkpoints are kept, a stopped run begins again: {error}")
+
+    def get_state(self) -> Any:
+        """Return what training goes on from."""
+        return get_state(self.model, self.optimizer, self.accelerator.num_processes > 1)
+
+    def set_state(self, state: Any) -> None:
+        """Put back what :meth:`get_state` returned."""
+        set_state(self.model, self.optimizer, state, self.accelerator.num_processes > 1)
+
+    def _told(self) -> dict[str, Any]:
+        """Return what else the end of the log says."""
+        return {}
 
     def _end(self, status: str) -> dict[str, Any]:
         speed = (
@@ -345,6 +366,7 @@ class Training:
             "unit": self.task.data.unit,
             "peak_memory": peak_memory(self.accelerator.device),
             "error": None,
+            **self._told(),
         }
         written = self.log.end(**found)
         if status != logs.INTERRUPTED and self.accelerator.is_main_process:

@@ -99,30 +99,41 @@ def learned(
 
 
 class Plan(NamedTuple):
-    """What a method declares: whether clients keep entries, how states are put together, and what it needs."""
+    """What a method declares.
+
+    keeps: whether entries of the state stay with each client; combine: how the others are put together.
+    needs: what the server must give it; takes: its options.
+    """
 
     keeps: bool
     combine: Callable[..., dict[str, Tensor]]
     needs: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
 
 
 PLANS = {
     "average": Plan(False, average),
     "fedbn": Plan(True, average),
-    "fedlaw": Plan(False, learned, ("loss", "batches", "parameters")),
+    "fedlaw": Plan(False, learned, ("loss", "batches", "parameters"), ("function", "optimizer", "lr", "epochs")),
 }
 
 
 def plan(method: str, local: Collection[str], options: Mapping[str, Any]) -> Plan:
     """Return what a method declares, if it is given what it needs."""
-    found = PLANS[check.choice("strategy", "method", method, tuple(PLANS))]
+    found = declared("strategy", "method", method, options)
     missing = [name for name in found.needs if name not in options]
     if missing:
         raise TypeError(f"strategy: method={method!r} needs {', '.join(missing)}")
-    unknown = sorted(set(options) - {*found.needs, "function", "optimizer", "lr", "epochs"}) if found.needs else options
-    if unknown:
-        raise TypeError(f"strategy: method={method!r} does not take {', '.join(sorted(unknown))}")
     if found.keeps != bool(local):
         verb = "needs" if found.keeps else "takes no"
         raise ValueError(f"strategy: method={method!r} {verb} local entries; it is {list(local)}")
+    return found
+
+
+def declared(owner: str, name: str, method: str, options: Collection[str]) -> Plan:
+    """Return what a method declares; options that it does not take are refused."""
+    found = PLANS[check.choice(owner, name, method, tuple(PLANS))]
+    unknown = sorted({*options} - {*found.needs, *found.takes})
+    if unknown:
+        raise TypeError(f"{owner}: {name}={method!r} does not take {', '.join(unknown)}")
     return found

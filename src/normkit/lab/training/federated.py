@@ -1,0 +1,209 @@
+"""The training of one run by many owners of data: a step is a round.
+
+Each client takes some steps of its own from the server's state, the server puts the states together by the functions
+that Flower's strategies use (:mod:`normkit.federated.rounds`), and refuses what they refuse.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from normkit.choice import parsed
+from normkit.federated import rounds
+from normkit.lab import logs
+from normkit.lab.plan import clients, measures, optimizers
+from normkit.lab.training.loop import Training
+from normkit.surgery.federated import local_entries, pool
+from normkit.weight import project, spheres
+
+FARTHEST = 1e3  # how many times as far from what was sent as the median client a client may be
+
+State = dict[str, Tensor]
+
+
+class Federated(Training):
+    """A run of many owners of data while it lasts: the server's state, and what each client keeps."""
+
+    def _prepare(self, model: nn.Module) -> None:
+        super()._prepare(model)
+        run, settings = self.run, self.settings
+        name, self.options = parsed(run.variant.aggregation)
+        self.plan = rounds.PLANS[name]
+        self.local = set(local_entries(model)) if run.variant.keeps else set()
+        self.clients, self.batches = clients.divided(self.task.data, settings.clients, settings.split, run.seed)
+        self.plain = self.accelerator.unwrap_model(self.model)
+        self.server: State = self._copied()
+        self.kept: list[State] = [{name: self.server[name] for name in self.local} for _ in self.clients]
+        self.refused = 0
+
+    def _copied(self) -> State:
+        return {name: value.detach().clone() for name, value in self.plain.state_dict().items()}
+
+    def _train_step(self) -> None:
+        began, worked = time.perf_counter(), time.process_time()
+        rate, updates, losses, gradients = self.rate(), {}, [], []
+        self.step += 1
+        for k, client in enumerate(self.clients):
+            loss, gradient = self._train_client(k, rate)
+            state = self._copied()
+            self.kept[k] = {name: state.pop(name) for name in self.local}
+            updates[k] = rounds.Update(state, client.count)
+            losses.append(loss)
+            gradients.append(gradient)
+        self.loss, self.gradient = torch.stack(losses).mean(), torch.stack(gradients).mean()
+        self._put_together(updates)
+        spent = time.perf_counter() - began
+        self.first_step = self.first_step or spent
+        self.elapsed += spent
+        self.busy += time.process_time() - worked
+
+    def _train_client(self, k: int, rate: float) -> tuple[Tensor, Tensor]:
+        """Train a client from the server's state; return its last loss, and the gradient's norm."""
+        self.plain.load_state_dict({**self.server, **self.kept[k]})
+        steps = self.settings.local_steps
+        optimizer = optimizers.make_optimizer(self.run.variant.optimizer, self.model, rate, self.settings.weight_decay)
+        if spheres(self.plain):
+            project(self.plain, optimizer)
+        for at in range(steps):
+            batch = self.clients[k].train(self.run.seed, (self.step - 1) * steps + at + 1)
+            probed = k == at == 0 and (self.step % self.settings.probe_every == 0 or self.step == 1)
+            with self.probe if probed else nullcontext():
+                loss = self.objective(self.model, self._mine(batch))
+                self.accelerator.backward(loss)
+            self.reading = self.step if probed else self.reading
+            gradient = self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.clip or math.inf)
+            optimizer.step()
+            optimizer.zero_grad()
+            self.tokens += self.task.size(batch)
+        return loss.detach(), gradient.detach()
+
+    def _put_together(self, updates: dict[int, rounds.Update]) -> None:
+        shared = {name: value for name, value in self.server.items() if name not in self.local}
+        refused = rounds.screened(updates, shared, FARTHEST)
+        for k, why in refused.items():
+            self.log.write(logs.NOTE, text=f"round {self.step}: client {k} refused: {why}")
+        self.refused += len(refused)
+        taken = [update for k, update in updates.items() if k not in refused]
+        if taken:
+            self.server |= self.plan.combine(taken, shared, **self._given(), **self.options)
+
+    def _given(self) -> dict[str, Any]:
+        """Return what a method needs of a server that has data of its own."""
+        there = {
+            "loss": self._loss_of_state,
+            "batches": [self._mine(batch) for batch in self.batches],
+            "parameters": [name for name, _ in self.plain.named_parameters() if name not in self.local],
+        }
+        return {name: there[name] for name in self.plan.needs}
+
+    def _loss_of_state(self, state: Mapping[str, Tensor], batch: Any) -> Tensor:
+        """Return the loss of a state on a batch; its batch norms use what they remember."""
+        return self.task.loss(_Called(self.plain.eval(), {**self._whole(), **state}), batch)  # type: ignore[arg-type]
+
+    def _whole(self) -> State:
+        """Return the server's state for a client not seen before: what others keep is joined."""
+        if not self.local:
+            return self.server
+        return {**self.server, **pool(self.kept, [client.count for client in self.clients])}
+
+    @torch.no_grad()
+    def _evaluate(self) -> float:
+        """Measure each client's state on held-out data like its own, and the server's on all of it."""
+        self.model.eval()
+        labels = self.clients[0].classes is not None and self.task.accuracy is not None
+        found = self._by_client() if labels else self._plain_loss()
+        self.plain.train()
+        self.measured = found
+        self.log.write(logs.EVAL, step=self.step, **logs.plain(found))
+        self.last = found["loss"]
+        self.best = min(self.best, self.last) if math.isfinite(self.last) else self.best
+        return self.last if math.isfinite(self.last) else math.inf
+
+    def _by_client(self) -> dict[str, Any]:
+        of_all = self._by_class(self._whole())
+        each = [
+            self._by_class({**self.server, **kept}, client) if kept or client.view else of_all
+            for client, kept in zip(self.clients, self.kept, strict=True)
+        ]
+        weighted = [_weighted(table, client.classes) for table, client in zip(each, self.clients, strict=True)]
+        losses, right = zip(*weighted, strict=True)
+        number, _, hits = of_all.sum(0).tolist()
+        return {
+            measures.LOSS: statistics.fmean(losses),
+            measures.ACCURACY: hits / number,
+            measures.CLIENTS: statistics.fmean(right),
+            measures.WORST: min(right),
+            measures.SPREAD: statistics.pstdev(right),
+            measures.EACH: list(right),
+        }
+
+    def _by_class(self, state: State, client: clients.Client | None = None) -> Tensor:
+        """Return for each class (C, 3) how many held-out samples there are, the sum of their losses, and the hits."""
+        self.plain.load_state_dict(state)
+        count = len(self.clients[0].classes)  # type: ignore[arg-type]
+        table = torch.zeros(count, 3, dtype=torch.float64)
+        for batch in self.validation:
+            with self.accelerator.autocast():
+                scores, labels = self.task.scored(self.model, client.seen(batch) if client else batch)  # type: ignore[misc]
+            losses = F.cross_entropy(scores.float(), labels, reduction="none")
+            told = torch.stack([torch.ones_like(losses), losses, (scores.argmax(-1) == labels).float()], 1)
+            known = labels < count
+            table.index_add_(0, labels[known].cpu(), told[known].double().cpu())
+        return table
+
+    def _plain_loss(self) -> dict[str, Any]:
+        """Return the mean loss of the clients' states over all that is held out, where samples have no classes."""
+        found: list[float] = []
+        for client, kept in zip(self.clients, self.kept, strict=True):
+            if not found or kept or client.view:
+                self.plain.load_state_dict({**self.server, **kept})
+                sizes = [self.task.size(batch) for batch in self.validation]
+                with self.accelerator.autocast():
+                    losses = [float(self.task.loss(self.model, client.seen(batch))) for batch in self.validation]
+                found.append(sum(n * loss for n, loss in zip(sizes, losses, strict=True)) / sum(sizes))
+        return {measures.LOSS: statistics.fmean(found)}
+
+    def get_state(self) -> Any:
+        """Return the server's state, and what the clients keep."""
+        return {"server": self.server, "kept": self.kept, "refused": self.refused}
+
+    def set_state(self, state: Any) -> None:
+        """Put back what :meth:`get_state` returned."""
+        self.plain.load_state_dict(state["server"])
+        self.server, self.kept, self.refused = state["server"], state["kept"], state["refused"]
+
+    def _told(self) -> dict[str, Any]:
+        sent = sum(value.nbytes for name, value in self.server.items() if name not in self.local)
+        return {"bytes_per_round": 2 * len(self.clients) * sent, "refused": self.refused}
+
+
+class _Called:
+    """A model that is called with a state of another."""
+
+    def __init__(self, model: nn.Module, state: Mapping[str, Tensor]):
+        self.model, self.state = model, state
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return torch.func.functional_call(self.model, dict(self.state), args, kwargs)
+
+
+def _weighted(table: Tensor, classes: Tensor | None) -> tuple[float, float]:
+    """Return loss and accuracy where each class counts by its share among a client's samples.
+
+    >>> _weighted(torch.tensor([[2.0, 1.0, 2.0], [4.0, 4.0, 1.0]]).double(), torch.tensor([0.5, 0.5]))
+    (0.75, 0.625)
+    """
+    assert classes is not None
+    share = torch.where(table[:, 0] > 0, classes.double(), 0.0)
+    means = table[:, 1:] / table[:, :1].clamp(min=1)
+    loss, right = (share / share.sum() @ means).tolist() if share.sum() > 0 else (math.nan, math.nan)
+    return loss, right

@@ -1,0 +1,243 @@
+"""Many owners of data: who has what, how a run among them goes, stops and goes on, and what is told of it."""
+
+import pytest
+import torch
+from helpers import numbers
+from torch.utils.data import TensorDataset
+
+import normkit as nk
+from normkit.federated import rounds
+from normkit.lab.files import Folder
+from normkit.lab.plan import clients, data, samples, tasks
+from normkit.lab.plan.plan import Run, Settings
+from normkit.lab.plan.variants import Variant
+from normkit.lab.training import loop
+from normkit.lab.training.federated import Federated
+
+LABELS = torch.arange(200) % 4
+PICTURES = data.Images(torch.randn(200, 1, 4, 4, generator=torch.Generator().manual_seed(0)), LABELS, 8, "mine")
+GIVEN = {"model": "resnet:dim=4", "data": "digits", "batch": 16, "steps": 3, "log_every": 1, "eval_every": 2}
+
+
+def settings(**given):
+    return Settings(**{**GIVEN, "federated": True, "clients": 3, "local_steps": 2, "probe_every": 2, **given})
+
+
+def run(norm="batchnorm", aggregation="average", steps=3):
+    return Run(Variant(norm, norm=norm, aggregation=aggregation), 0.01, 1, "final", steps)
+
+
+def trained(root, one, stop=lambda: False, **given):
+    folder = Folder(root)
+    folder.create()
+    loop.train(one, settings(**given), str(root), stop)
+    return numbers(folder.log(one.name))
+
+
+def own():
+    chance = torch.Generator().manual_seed(0)
+    y = torch.arange(240) % 3
+    return TensorDataset(torch.randn(240, 5, generator=chance) + 2 * y[:, None], y)
+
+
+def network():
+    return torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 3))
+
+
+@pytest.mark.parametrize("split", ["even", "dirichlet:0.5", "classes:2", "looks:0.5"])
+def test_every_sample_is_of_one_client_or_of_the_server(split):
+    made, batches = clients.divided(PICTURES, 5, split, 1)
+    server = torch.cat([images for images, _ in batches])
+    parts = [client.data.images for client in made]
+    assert sum(client.count for client in made) == 171  # of 200, 20 are held out, and 9 are the server's
+    assert len(server) == 8
+    assert len(torch.cat([*parts, server]).flatten(1).unique(dim=0)) == 179
+    for client in made:
+        assert torch.equal(client.classes, torch.bincount(client.data.labels, minlength=4).double() / client.count)
+    again, other = (clients.divided(PICTURES, 5, split, seed)[0] for seed in (1, 2))
+    assert all(torch.equal(a.data.images, b.data.images) for a, b in zip(made, again, strict=True))
+    assert not all(torch.equal(a.data.images, b.data.images) for a, b in zip(made, other, strict=True))
+
+
+def test_splits_are_what_they_say():
+    few, _ = clients.divided(PICTURES, 4, "classes:1", 1)
+    assert all((client.classes > 0).sum() <= 2 for client in few)  # a piece may reach over an end
+    uneven = [float(c.classes.max()) for c in clients.divided(PICTURES, 4, "dirichlet:0.1", 1)[0]]
+    alike = [float(c.classes.max()) for c in clients.divided(PICTURES, 4, "dirichlet:1000", 1)[0]]
+    assert max(alike) < 0.35 < 0.6 < max(uneven)
+    looks, _ = clients.divided(PICTURES, 2, "looks:0.5", 1)
+    (x, y), plain = looks[0].train(1, 1), looks[0].data.train(1, 1)[0]
+    gain = (x - x.mean()).norm() / (plain - plain.mean()).norm()
+    torch.testing.assert_close(x, gain * plain + (x - gain * plain).mean())
+    assert abs(gain - 1) > 0.01
+    assert len(y) == 8
+    text = data.Tokens(torch.arange(1000), 2, 8, 2, "mine")
+    parts, _ = clients.divided(text, 3, "even", 1)
+    assert parts[1].data.tokens[0] == parts[0].data.tokens[-1] + 1
+
+
+@pytest.mark.parametrize(
+    "split, wanted",
+    [
+        ("dirichlet", "dirichlet:0.3"),
+        ("dirichlet:0", "above 0"),
+        ("dirichlet:nan", "above 0"),
+        ("classes:1.5", "a whole number"),
+        ("even:2", "'even'"),
+        ("looks:x", "looks:0.3"),
+        ("iid", "must be one of"),
+    ],
+)
+def test_a_split_that_cannot_be_is_refused(split, wanted):
+    with pytest.raises(ValueError, match=wanted):
+        clients.read(split)
+
+
+def test_data_that_cannot_be_divided_are_refused():
+    text = data.Tokens(torch.arange(1000), 2, 8, 2, "mine")
+    with pytest.raises(ValueError, match="take --split even"):
+        clients.divided(text, 3, "dirichlet:1", 1)
+    with pytest.raises(ValueError, match="by sample"):
+        clients.divided(object(), 3, "even", 1)
+    with pytest.raises(ValueError, match="too few"):
+        clients.divided(PICTURES, 150, "even", 1)
+
+
+def test_a_stopped_run_goes_on_to_the_same_numbers(tmp_path):
+    one = run("fedbn")
+    whole = trained(tmp_path / "whole", one)
+    assert whole[-1]["status"] == "done"
+    asked = iter([True])
+    trained(tmp_path / "cut", one, stop=lambda: next(asked, False))
+    assert trained(tmp_path / "cut", one) == whole
+
+
+def test_a_round_is_the_average_of_its_clients(tmp_path):
+    """One step of plain descent by each client, with its own batch norms, and the mean by their samples."""
+    given = settings(local_steps=1, weight_decay=0.0)
+    folder = Folder(tmp_path)
+    folder.create()
+    one = Run(Variant("a", norm="batchnorm", optimizer="sgd:momentum=0"), 0.1, 1, "final", 3)
+    training = Federated(one, given, folder, loop.make_accelerator(given))
+    training._begin()
+    start, rate = dict(training.server), training.rate()
+    training._train_step()
+    name, states = "output.weight", []
+    for client in training.clients:
+        model = tasks.load(given).build(one.variant, 1)
+        training.task.loss(model.train(), client.train(1, 1)).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        weight = model.get_parameter(name)
+        assert torch.equal(weight, start[name])
+        states.append(weight - rate * weight.grad)
+    counts = torch.tensor([client.count for client in training.clients]).double()
+    want = sum(n * s.detach().double() for n, s in zip(counts, states, strict=True)) / counts.sum()
+    torch.testing.assert_close(training.server[name], want.float())
+    assert not torch.equal(training.server[name], start[name])
+
+
+def test_batch_norms_stay_with_their_clients(tmp_path):
+    given = settings()
+    folder = Folder(tmp_path)
+    folder.create()
+    training = Federated(run("fedbn"), given, folder, loop.make_accelerator(given))
+    training._begin()
+    start = dict(training.server)
+    training._train_step()
+    name = next(name for name in training.local if name.endswith("running_mean"))
+    assert torch.equal(training.server[name], start[name])
+    assert len(torch.stack([kept[name] for kept in training.kept]).unique(dim=0)) == 3
+    plain = sum(v.nbytes for v in start.values())
+    assert training._told()["bytes_per_round"] == 6 * (plain - sum(start[n].nbytes for n in training.local))
+
+
+def test_a_client_that_breaks_is_refused_and_named(tmp_path, monkeypatch):
+    kept = Federated._train_client
+
+    def broken(self, k, rate):
+        found = kept(self, k, rate)
+        if k == 1:
+            self.plain.output.bias.data.fill_(torch.nan)
+        return found
+
+    monkeypatch.setattr(Federated, "_train_client", broken)
+    folder = Folder(tmp_path)
+    folder.create()
+    ended = loop.train(run(), settings(), str(tmp_path))
+    assert ended["status"] == "done"
+    assert ended["refused"] == 3
+    assert "client 1 refused: output.bias has NaN" in folder.log(run().name).read_text()
+
+
+def test_the_server_learns_with_the_strategys_own_function(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setitem(rounds.PLANS, "fedlaw", rounds.PLANS["fedlaw"]._replace(combine=spied(seen)))
+    events = trained(tmp_path, run("fedbn", "fedlaw:epochs=6"))
+    assert events[-1]["status"] == "done"
+    assert len(seen) == 3
+    assert all(before > after for before, after in seen)
+
+
+def spied(seen):
+    def combine(updates, sent, *, loss, batches, **rest):
+        found = rounds.learned(updates, sent, loss=loss, batches=batches, **rest)
+        with torch.no_grad():
+            seen.append(tuple(sum(float(loss(s, b)) for b in batches) for s in (rounds.average(updates, sent), found)))
+        return found
+
+    return combine
+
+
+def test_the_report_tells_of_the_clients(tmp_path):
+    result = nk.compare(
+        federated=True,
+        clients=3,
+        split="dirichlet:1",
+        local_steps=2,
+        model=network,
+        data=own,
+        norms=["original", "fedbn"],
+        metric="client-accuracy",
+        steps=6,
+        seeds=1,
+        trials=1,
+        engine="here",
+        out=tmp_path,
+    )
+    rows = {row.variant: row for row in result.rows}
+    assert rows["original"].sent > rows["fedbn"].sent > 0
+    for row in rows.values():
+        assert 0 <= row.worst.mean <= row.clients.mean == row.measured.mean <= 1
+    page = result.report.read_text()
+    assert "3 clients, dirichlet:1 · 6 rounds" in page
+    assert "worst client" in page
+    assert "from the worst to the best" in page
+    assert "sent a round" in page
+
+
+@pytest.mark.parametrize(
+    "given, wanted",
+    [
+        ({"clients": 3}, "clients is of many owners of data: give federated"),
+        ({"metric": "worst-client"}, "metric is of many owners"),
+        ({"norms": ["fedbn"]}, "norm fedbn is of many owners"),
+        ({"federated": True, "sharded": True}, "exclude each other"),
+        ({"federated": True, "aggregations": ["fedlow"]}, "did you mean 'fedlaw'"),
+        ({"federated": True, "aggregations": ["fedlaw:rate=1"]}, "does not take rate"),
+        ({"federated": True, "aggregations": ["fedlaw:loss=1"]}, "the lab's to give"),
+        ({"federated": True, "clients": 1}, "clients must be at least 2"),
+        ({"federated": True, "split": "even:2"}, "'even'"),
+        ({"federated": True, "norms": ["groupnorm:num_groups=4"], "aggregations": ["fedbn"]}, "the model has none"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_trained(given, wanted, tmp_path):
+    with pytest.raises(ValueError, match=wanted):
+        nk.compare(out=tmp_path / "out", engine="here", **given)
+
+
+def test_a_part_of_a_data_set_is_trained_on_alone():
+    whole = samples.own_data("test_federated:own", None, 8, 2)
+    part = whole.part(torch.arange(10))
+    assert torch.equal(part.labels, whole.labels[:10])
+    seen = torch.cat([part.train(1, step)[1] for step in (1, 2)])
+    assert sorted(seen.tolist()) == sorted(part.labels.tolist())
