@@ -21,7 +21,7 @@ from normkit.choice import parsed
 from normkit.federated import rounds
 from normkit.lab import logs
 from normkit.lab.plan import clients, measures, optimizers
-from normkit.lab.training.loop import Training
+from normkit.lab.training.single import Training
 from normkit.surgery.federated import local_entries, pool
 from normkit.weight import project, spheres
 

@@ -1,0 +1,344 @@
+"""One run while it lasts: the model, its optimizer, its log; plain steps on Accelerate."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normkit.lab import files, logs, together
+from normkit.lab.plan import optimizers, samples, tasks
+from normkit.lab.plan.plan import Run, Settings, same
+from normkit.lab.training import checkpoints
+from normkit.lab.training.memory import peak_memory, reset_peak
+from normkit.lab.training.probe import Probe
+from normkit.watching.sites import blocks
+from normkit.weight import project, spheres
+
+BLOWN_UP = 3.0  # a validation loss of so many times its start counts as diverged, as NaN does
+PROGRESS = ("step", "elapsed", "busy", "tokens", "first_step", "start", "best", "last", "measured", "held_out")
+"""What a checkpoint keeps besides weights and chance."""
+
+LEAST_RATE = 0.1  # where the cosine ends, as a share of the learning rate
+
+
+def sharded(model: nn.Module, device: torch.device, precision: str) -> nn.Module:
+    """Spread a model's weights over all processes, block by block, with FSDP2.
+
+    Done by hand, since Accelerate's own way needs GPUs, and tests of it should not.
+    """
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    mesh = together.mesh(device.type)
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16 if precision == "bf16" else None)
+    model.to(device)
+    for _, block in blocks(model):
+        fully_shard(block, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+    return model
+
+
+class Training:
+    """A run while it lasts: the model, its optimizer, its log, and the time spent."""
+
+    def __init__(self, run: Run, settings: Settings, folder: files.Folder, accelerator: Any):
+        self.run, self.settings, self.folder, self.accelerator = run, settings.of(run.variant), folder, accelerator
+        reset_peak()
+        self.task = tasks.load(self.settings)
+        self.objective = self.task.objective(run.variant)
+        model = self.task.build(run.variant, run.seed)
+        self.layers = run.variant.told(model)
+        self.parameters = sum(p.numel() for p in model.parameters())
+        self.probe = Probe(model)
+        self._prepare(model)
+        self.held_out = samples.print_of(self.task.data.validation())
+        self.validation = [self._mine(batch) for batch in self.task.data.validation()]
+        torch.manual_seed(run.seed)
+        self.step, self.elapsed, self.tokens, self.first_step = 0, 0.0, 0, 0.0
+        self.busy = 0.0  # seconds that processors have worked for this run, whatever else the machine does
+        self.measured: dict[str, float] = {}
+        self.start = self.best = self.last = math.inf
+        self.reading: int | None = None
+        self.recipe = run.recipe(settings)
+        self.log = logs.Log(None)  # the first process opens its own
+        self.notes: list[str] = []
+        self.portable: bool | None = None  # whether its state can be read again, once that is known
+
+    def _prepare(self, model: nn.Module) -> None:
+        if self.settings.sharded:
+            self.model = sharded(model, self.accelerator.device, self.settings.precision)
+        else:
+            self.model = self.accelerator.prepare(model)
+        run, decay = self.run, self.settings.weight_decay
+        self.optimizer = optimizers.make_optimizer(run.variant.optimizer, self.model, run.lr, decay)
+        if spheres(model):
+            project(model, self.optimizer)  # after every step
+        if self.settings.precision == "fp16":
+            self.optimizer = self.accelerator.prepare(self.optimizer)  # which brings the loss scaling
+
+    def train(self, stop: Callable[[], bool]) -> dict[str, Any]:
+        """Step until the end, a stop or divergence."""
+        state = self._state_to_go_on_from()
+        if state is None:
+            self._begin()
+        else:
+            self._resume(state)
+        saved, patience = time.monotonic(), self.settings.checkpoint_seconds
+        status = logs.DONE
+        while status == logs.DONE and self.share < 1:
+            self._train_step()
+            status = self._look()
+            if status == logs.DONE and stop():
+                status = logs.INTERRUPTED
+            at_a_log_line = self.step % self.settings.log_every == 0
+            if status == logs.INTERRUPTED or (at_a_log_line and self._agreed(time.monotonic() - saved) > patience):
+                self._save()
+                saved = time.monotonic()
+        return self._end(status)
+
+    @property
+    def share(self) -> float:
+        """How much of the run is done."""
+        if self.run.steps is not None:
+            return self.step / self.run.steps
+        return self._agreed(self.elapsed) / (self.run.seconds or 1)
+
+    def _agreed(self, value: float) -> float:
+        """The first process's value, since clocks differ."""
+        if self.accelerator.num_processes == 1:
+            return value
+        from accelerate.utils import broadcast
+
+        return broadcast(torch.tensor(float(value), device=self.accelerator.device)).item()
+
+    def rate(self) -> float:
+        """The learning rate of the next step: a linear warm-up, then a cosine."""
+        share, warmup = self.share, self.settings.warmup
+        first = 1 / self.run.steps if self.run.steps else 0.01
+        if share < warmup:
+            return self.run.lr * min(1.0, (share + first) / warmup)
+        fall = 0.5 * (1 + math.cos(math.pi * min(1.0, (share - warmup) / max(1 - warmup, 1e-9))))
+        return self.run.lr * (LEAST_RATE + (1 - LEAST_RATE) * fall)
+
+    def _train_step(self) -> None:
+        began, worked = time.perf_counter(), time.process_time()
+        batch = self.task.data.train(self.run.seed, self.step + 1)
+        rate = self.rate()
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate * group.get("share", 1.0)
+        self.step += 1
+        probed = self.step % self.settings.probe_every == 0 or self.step == 1
+        with self.probe if probed else nullcontext():
+            self.loss = self.objective(self.model, self._mine(batch))
+            self.accelerator.backward(self.loss)
+        self.reading = self.step if probed else self.reading
+        self.gradient = self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.clip or math.inf)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.tokens += self.task.size(batch)
+        spent = time.perf_counter() - began
+        self.first_step = self.first_step or spent
+        self.elapsed += spent
+        self.busy += time.process_time() - worked
+
+    def _mine(self, batch: Any) -> Any:
+        """This process's rows of a batch, on its device."""
+        from accelerate.utils import send_to_device
+
+        first, count = self.accelerator.process_index, self.accelerator.num_processes
+        return send_to_device(_rows(batch, first, count) if count > 1 else batch, self.accelerator.device)
+
+    def _look(self) -> str:
+        """Log what is due, and tell whether the run has diverged; between such steps the device is not waited for."""
+        last = self.run.steps == self.step if self.run.steps else self.share >= 1
+        if not last and self.step % self.settings.log_every and self.step % self.settings.eval_every:
+            return logs.DONE
+        loss, gradient = self._mean(self.loss.detach()), float(_whole(self.gradient))
+        finite = math.isfinite(loss) and math.isfinite(gradient)
+        self.log.write(
+            logs.STEP, step=self.step, loss=logs.plain(loss), gradient_norm=logs.plain(gradient), **self._spent()
+        )
+        self._write_reading()
+        if finite and (last or self.step % self.settings.eval_every == 0):
+            room = (BLOWN_UP - 1) * max(abs(self.start), 1e-3)  # the loss of a density may be below 0
+            finite = self._evaluate() < self.start + room
+        return logs.DONE if finite else logs.DIVERGED
+
+    def _write_reading(self) -> None:
+        if self.reading is not None:
+            self.log.write(logs.PROBE, step=self.reading, layers=logs.plain(self.probe.read()))
+            self.reading = None
+
+    def _spent(self) -> dict[str, Any]:
+        return {"seconds": round(self.elapsed, 4), "tokens": self.tokens, "unit": self.task.data.unit}
+
+    def _mean(self, value: Tensor) -> float:
+        """The mean over processes."""
+        return float(self.accelerator.reduce(value, "mean"))
+
+    @torch.no_grad()
+    def _evaluate(self) -> float:
+        self.model.eval()
+        found = {"loss": self._over_validation(self.task.loss)}
+        if self.task.accuracy is not None:
+            found["accuracy"] = self._over_validation(self.task.accuracy)
+        if self.task.metric is not None:
+            with self.accelerator.autocast():
+                own = float(self.task.metric(self.model, self.validation))
+            found["metric"] = self._mean(torch.tensor(own, device=self.accelerator.device))
+        self.model.train()
+        self.measured = found
+        self.log.write(logs.EVAL, step=self.step, **logs.plain(found))
+        self.last = found["loss"]
+        self.best = min(self.best, self.last) if math.isfinite(self.last) else self.best
+        return self.last if math.isfinite(self.last) else math.inf
+
+    def _over_validation(self, measure: Callable[[nn.Module, Any], Tensor]) -> float:
+        sizes = torch.tensor([float(self.task.size(batch)) for batch in self.validation])
+        with self.accelerator.autocast():
+            found = torch.stack([measure(self.model, batch) for batch in self.validation]).float()
+        return self._mean(found @ (sizes / sizes.sum()).to(found.device))
+
+    def _state_to_go_on_from(self) -> dict[str, Any] | None:
+        """Open the log and return the checkpoint, or None to begin; the first process decides for all."""
+        state = self._taken_up() if self.accelerator.is_main_process else None
+        if not self._agreed(float(state is not None)):
+            return None
+        return state or checkpoints.unchecked(self.folder.checkpoint(self.run.name))
+
+    def _taken_up(self) -> dict[str, Any] | None:
+        """Return the checkpoint if it and the log are those of this run; set aside what is damaged."""
+        path, log = self.folder.checkpoint(self.run.name), self.folder.log(self.run.name)
+        if path.exists():
+            try:
+                state = checkpoints.load(path)
+                if not same(state["recipe"], self.recipe):
+                    raise files.Damaged(f"{path} is of another run")
+                self.log = logs.Log(log, logs.Mark(*state["log"]))
+                return state
+            except files.Damaged as error:
+                files.set_aside(path)
+                self.notes.append(f"{error}; it was set aside, and the run began again")
+        there = logs.read(log)
+        if there.damaged or log.is_dir() or not same(there.start.get("recipe", self.recipe), self.recipe):
+            files.set_aside(log)
+            self.notes.append(f"{log} was damaged or of another run; it was set aside, and the run began again")
+        self.log = logs.Log(log, logs.BEGINNING)
+        return None
+
+    def _begin(self) -> None:
+        run = self.run
+        facts = {"variant": run.variant.name, "lr": run.lr, "seed": run.seed, "phase": run.phase}
+        facts |= {"steps": run.steps, "parameters": self.parameters, "held_out": self.held_out, "layers": self.layers}
+        facts["time"] = time.time()
+        self.log.write(logs.START, **facts, recipe=self.recipe)
+        for note in self.notes:
+            self.log.write(logs.NOTE, text=note)
+        self.start = self._evaluate()
+
+    def _resume(self, state: dict[str, Any]) -> None:
+        try:
+            self.set_state(state["training"])
+        except (ValueError, KeyError, RuntimeError) as error:
+            path = self.folder.checkpoint(self.run.name)
+            raise ValueError(f"{path} does not fit the model as it is built now; delete it: {error}") from error
+        if state["progress"]["held_out"] != self.held_out:
+            raise ValueError("other samples are held out than when this run began: the data must stay the same")
+        checkpoints.set_chances(state["chances"])
+        for name, value in state["progress"].items():
+            setattr(self, name, value)
+
+    def _save(self) -> None:
+        self._write_reading()
+        progress = {name: getattr(self, name) for name in PROGRESS}
+        training = self.get_state()
+        if not self.accelerator.is_main_process or self.portable is False:
+            return
+        self.log.settle()
+        state = {"training": training, "chances": checkpoints.chances(), "progress": progress}
+        state |= {"recipe": self.recipe, "log": list(self.log.mark())}
+        try:
+            checkpoints.save(self.folder.checkpoint(self.run.name), state, prove=self.portable is None)
+            self.portable = True
+        except checkpoints.Unportable as error:
+            self.portable = False
+            self.log.write(logs.NOTE, text=f"no checkpoints are kept, a stopped run begins again: {error}")
+
+    def get_state(self) -> Any:
+        """Return what training goes on from."""
+        return get_state(self.model, self.optimizer, self.accelerator.num_processes > 1)
+
+    def set_state(self, state: Any) -> None:
+        """Put back what :meth:`get_state` returned."""
+        set_state(self.model, self.optimizer, state, self.accelerator.num_processes > 1)
+
+    def _told(self) -> dict[str, Any]:
+        """Return what else the end of the log says."""
+        return {}
+
+    def _end(self, status: str) -> dict[str, Any]:
+        speed = (
+            self.tokens / self.elapsed
+            if self.step < 2
+            else (self.tokens * (self.step - 1) / self.step / max(self.elapsed - self.first_step, 1e-9))
+        )
+        found = {
+            "status": status,
+            "final_loss": logs.plain(self.last),
+            "best_loss": logs.plain(self.best),
+            "final": logs.plain(self.measured),
+            "seconds": round(self.elapsed, 4),
+            "cpu_seconds": round(self.busy, 4),
+            "steps": self.step,
+            "tokens_per_second": round(speed, 1),
+            "unit": self.task.data.unit,
+            "peak_memory": peak_memory(self.accelerator.device),
+            "error": None,
+            **self._told(),
+        }
+        written = self.log.end(**found)
+        if status != logs.INTERRUPTED and self.accelerator.is_main_process:
+            self.folder.forget(self.run.name)
+        return written
+
+
+def _rows(batch: Any, first: int, count: int) -> Any:
+    if isinstance(batch, Tensor):
+        return batch[first::count]
+    if isinstance(batch, dict):
+        return {key: _rows(value, first, count) for key, value in batch.items()}
+    return type(batch)(_rows(part, first, count) for part in batch) if isinstance(batch, tuple | list) else batch
+
+
+def _whole(x: Any) -> Any:
+    return x.full_tensor() if hasattr(x, "full_tensor") else x
+
+
+def get_state(model: nn.Module, optimizer: Any, spread: bool) -> Any:
+    """Return the state of model and optimizer; where it is spread over processes, joined."""
+    if not spread:
+        return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
+
+    plain = getattr(optimizer, "optimizer", optimizer)
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    found = get_state_dict(model, plain, options=options)
+    return dict(zip(("model", "optimizer"), found, strict=True))
+
+
+def set_state(model: nn.Module, optimizer: Any, state: Any, spread: bool) -> None:
+    """Put back what :func:`get_state` returned."""
+    if not spread:
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        return
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_state_dict
+
+    plain = getattr(optimizer, "optimizer", optimizer)
+    options = StateDictOptions(full_state_dict=True)
+    set_state_dict(model, plain, model_state_dict=state["model"], optim_state_dict=state["optimizer"], options=options)
