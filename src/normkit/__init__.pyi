@@ -1519,7 +1519,7 @@ class CalibrationSet(_calibration_set.CalibrationSet):
 
 class CandidateEnsemble(_candidate_ensemble.CandidateEnsemble):
     """Join the candidates of several sources, each id with the largest of its weighted scores."""
-    def __init__(self, generators: Mapping[str, Mapping[str, float]]) -> None: ...
+    def __init__(self, generators: Mapping[str, Mapping[str, float | None]]) -> None: ...
 
 class CCNorm(_ccnorm.CCNorm):
     """Give each channel the Fourier amplitudes of its batch norm and the phases of the input less a share of its mean."""

@@ -178,9 +178,50 @@ def test_parts_are_any_objects(tmp_path):
     assert again("austria") == match
 
 
+def fused(**parts):
+    return text.Normalizer([Mine(), Mine(), text.NGrams()], decide=text.Threshold(0), **parts).fit(COUNTRIES)
+
+
+def test_parts_are_joined_by_the_ensemble(tmp_path):
+    best = fused()("austria").candidates
+    assert best == (("AUT", pytest.approx(1), ("ngrams",)), ("DEU", 0.7, ("mine", "mine-2")))
+    weighted = fused(fuse={"ngrams": {"weight": 0.5}, "mine": {"threshold": 0.8}})
+    assert weighted("austria").candidates == (("DEU", 0.7, ("mine-2",)), ("AUT", pytest.approx(0.5), ("ngrams",)))
+    none = {"mine": {"k": 0}, "mine-2": {"k": 0}}
+    assert fused(fuse=none)("austria").candidates == (("AUT", pytest.approx(1), ("ngrams",)),)
+    whole = nk.create("candidate-ensemble", {"mine": {"k": 1}, "mine-2": {"k": 0}, "ngrams": {"k": 1, "weight": 0.1}})
+    assert fused(fuse=whole)("austria").candidates == (
+        ("DEU", 0.7, ("mine",)),
+        ("AUT", pytest.approx(0.1), ("ngrams",)),
+    )
+    norm = text.Normalizer([text.NGrams(), text.Aliases()], decide=text.Threshold(0.1), fuse={"ngrams": {"k": 0}})
+    norm.fit(COUNTRIES).save(tmp_path / "v")
+    match = text.Normalizer.load(tmp_path / "v")("Germny")
+    assert match == norm("Germny")
+    assert match.candidates[0].by == ("aliases",)
+
+
+@pytest.mark.parametrize(
+    "told, said",
+    [
+        ([[("XXX", 0.7)]], "mine proposed 'XXX', which is not in the vocabulary"),
+        ([], r"candidates\[0\], mine, gave 0 lists for 1 texts"),
+    ],
+)
+def test_what_a_part_says_wrongly_is_named(told, said, monkeypatch):
+    monkeypatch.setattr(Mine, "__call__", lambda self, texts: told)
+    with pytest.raises(ValueError, match=said):
+        text.Normalizer([Mine()]).fit(COUNTRIES)("x")
+    with pytest.raises(ValueError, match=r"must give 1 scores for 'austria', not \(3,\)"):
+        text.Normalizer([text.NGrams()], lambda name, own: [1, 2, 3]).fit(COUNTRIES)("austria")
+
+
 @pytest.mark.parametrize(
     "parts, said",
     [
+        ({"fuse": {"ngram": {"k": 1}}}, "name in fuse must be one of .* did you mean 'ngrams'"),
+        ({"fuse": {"ngrams": {"n": 1}}}, "setting of generators"),
+        ({"fuse": 3}, "fuse must be settings by a part's name, or callable"),
         ({"candidates": [len]}, r"candidates\[0\] must have fit"),
         ({"candidates": []}, "at least one part"),
         ({"rescore": 3}, "rescore must be callable"),
@@ -216,6 +257,10 @@ def test_tuned_on_other_mentions_it_is_as_good_as_was_asked_for(task, tmp_path):
     assert again.normalize(task.mentions) == norm.normalize(task.mentions)
     assert again.tuned == norm.tuned
     assert not list(tmp_path.glob("*.*"))
+    sure = [match for match in again.normalize(task.mentions) if match.id and not again.doubt(match)]
+    assert min(match.score for match in sure) >= 0.8
+    with pytest.raises(ValueError, match="aim must be one of 'accuracy', 'nil_f1'"):
+        norm.tune(task.mentions, task.gold, aim="f1")
 
 
 def test_measures_are_those_of_the_catalogue(task):
@@ -287,8 +332,13 @@ def test_a_threshold_is_the_best_there_is():
         def decided(least, scores=scores, right=right, none=none):
             return np.where(scores >= least, right, none).sum()
 
-        least = best_threshold(scores, right, none)
-        assert decided(least) == max(map(decided, [*scores, *(scores + 0.1), 2.0]))
+        def nil_f1(least, scores=scores, none=none):
+            said = scores < least
+            return 2 * (said & none).sum() / max(said.sum() + none.sum(), 1)
+
+        every = [*scores, *(scores + 0.1), 2.0]
+        assert decided(best_threshold(scores, right, none)) == max(map(decided, every))
+        assert nil_f1(best_threshold(scores, right, none, "nil_f1")) == max(map(nil_f1, every))
 
 
 def test_weights_see_the_lead_and_not_the_order():
@@ -369,6 +419,8 @@ def test_dense_vectors_are_searched_exactly_or_by_an_index_that_tells_its_recall
     cosines = {one: known[one] @ known["7"] / np.linalg.norm(known[one]) / np.linalg.norm(known["7"]) for one in known}
     assert [one for one, _ in found[0]] == sorted(cosines, key=cosines.get, reverse=True)[:5]
     assert [own[0][0] for own in index(["7", "8"])] == ["7", "8"]
+    again = text.Dense(encoder, k=5, exact=0).restore(names, index.arrays())
+    assert (again.report(), again(["7", "8"])) == (index.report(), index(["7", "8"]))
     with pytest.raises(ValueError, match="encoder is a function, which cannot be saved"):
         text.Normalizer([exact]).fit(names).save(tmp_path / "v")
 

@@ -1,17 +1,20 @@
 """Trained on generated data, models are better on mentions that they have not seen than they were before."""
 
 import random
+import re
+from string import ascii_lowercase
 
 import pytest
 import torch
 
 import normkit as nk
-from normkit import text
+from normkit import cli, text
 from normkit.optional import let_torchvision_load
 from normkit.text import samples
 from normkit.text.training import encoder, lexical
 
 let_torchvision_load()
+transformers = pytest.importorskip("transformers")
 pytest.importorskip("sentence_transformers")
 
 
@@ -21,43 +24,139 @@ def made_up(count, seed):
     return sorted({"".join(generator.choices(syllables, k=3)) for _ in range(count)})
 
 
-def test_an_encoder_learns_which_names_are_meant(tmp_path):
+@pytest.fixture
+def desk(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(capsys, line, status=0):
+    assert cli.main(["text", *line.split()]) == status
+    found = capsys.readouterr()
+    return found.out if status == 0 else found.err
+
+
+def test_an_encoder_learns_which_names_are_meant_and_is_used(desk, capsys):
     names = {word: [word] for word in made_up(40, 0)}
     generator = random.Random(1)
     mentions = [samples.mistyped(word, generator, 3) for word in names for _ in range(4)]
     gold = [word for word in names for _ in range(4)]
 
-    def accuracy(path):
-        return (
-            text.Normalizer([text.Dense(path)], decide=text.Threshold(0))
-            .fit(names)
-            .evaluate(mentions, gold)["accuracy@1"]
-        )
+    def accuracy(encode):
+        norm = text.Normalizer([text.Dense(encode)], decide=text.Threshold(0)).fit(names)
+        return norm.evaluate(mentions, gold)["accuracy@1"]
 
-    torch.manual_seed(0)
-    encoder.fresh_encoder().save(str(tmp_path / "before"))
-    encoder.train_encoder(names, tmp_path / "after", steps=100, batch=32)
-    before, after = accuracy(str(tmp_path / "before")), accuracy(str(tmp_path / "after"))
+    (desk / "names.csv").write_text("word\n" + "".join(f"{word}\n" for word in names))
+    (desk / "known.csv").write_text(f"text,id\n{mentions[0]},{gold[0]}\nnothing,\n")
+    told = run(capsys, "train encoder names.csv --name word --mentions known.csv -o after --steps 40 --batch 32")
+    share, first = map(int, re.findall(r"(\d+)%", told))
+    assert share >= first
+    assert "--encoder after" in told
+    assert sorted(path.name for path in desk.iterdir()) == ["after", "known.csv", "names.csv"]
+    assert not (desk / "after/README.md").exists()
+    fresh = encoder.fresh_encoder(0)
+    before, after = accuracy(lambda texts: fresh.encode(texts, show_progress_bar=False)), accuracy("after")
     assert after > before + 0.05
-    assert after > 0.78
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["after", "before"]
-    norm = text.Normalizer([text.Dense(str(tmp_path / "after"))]).fit(names)
-    norm.save(tmp_path / "v")
-    assert text.Normalizer.load(tmp_path / "v").normalize(mentions) == norm.normalize(mentions)
+    assert "dense: every name compared" in run(capsys, "fit names.csv --name word --encoder after -o v")
+    norm = text.Normalizer.load("v")
+    assert "dense" in norm(gold[0]).candidates[0].by
+    assert text.Normalizer.load("v").normalize(mentions[:9]) == norm.normalize(mentions[:9])
+    (desk / "u.norm").write_text("u\tyou\n")
+    assert "reads and does not write" in run(capsys, "train lexical u.norm --model after -o model", 2)
+    assert "v is there already and is no model" in run(capsys, "train encoder names.csv --name word -o v", 2)
 
 
-def test_a_lexical_model_learns_normal_forms(tmp_path):
-    words, generator = made_up(8, 2), random.Random(3)
+def test_a_lexical_model_learns_normal_forms(desk, capsys):
+    words, generator = made_up(6, 2), random.Random(3)
 
     def sentences(count):
         gold = [[generator.choice(words) for _ in range(2)] for _ in range(count)]
         return [[samples.mistyped(word, generator, 1) for word in own] for own in gold], gold
 
-    raw, gold = sentences(400)
-    lexical.train_lexical(raw, gold, tmp_path / "model", steps=150)
-    held, meant = sentences(60)
-    said = lexical.LexicalModel(tmp_path / "model", beams=1)(held)
+    lines = ["\n".join(map("\t".join, zip(*own, strict=True))) for own in zip(*sentences(400), strict=True)]
+    (desk / "train.norm").write_text("\n\n".join(lines))
+    assert "LexicalModel('model')" in run(capsys, "train lexical train.norm -o model --steps 60 --batch 32")
+    held, meant = sentences(30)
+    said = text.LexicalModel("model", beams=1)(held)
     assert nk.create("lexical-evaluation")(held, meant, said)["error_reduction"] > 0.3
+
+
+def cross_encoder(path, outputs=1):
+    """A folder as a user has one, of a small model with random weights."""
+    torch.manual_seed(0)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *ascii_lowercase, *("##" + one for one in ascii_lowercase)]
+    path.mkdir()
+    (path / "vocab.txt").write_text("\n".join(words))
+    transformers.BertTokenizer(str(path / "vocab.txt")).save_pretrained(path)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = transformers.BertConfig(
+        vocab_size=len(words), num_labels=outputs, max_position_embeddings=64, initializer_range=1.0, **sizes
+    )
+    transformers.BertForSequenceClassification(config).save_pretrained(path)
+
+
+class Every:
+    """A part that proposes all entries."""
+
+    def fit(self, vocabulary):
+        self.ids = list(vocabulary)
+
+    def __call__(self, texts):
+        return [[(id, 0.5) for id in self.ids] for _ in texts]
+
+
+NAMES = {"DEU": ["Germany", "Deutschland"], "AUT": ["Austria", "Osterreich"], "ARM": ["Armenia"]}
+
+
+def test_a_cross_encoder_scores_and_may_say_none(desk, capsys):
+    cross_encoder(desk / "model")
+    tokenizer = transformers.BertTokenizer.from_pretrained("model")
+    model = transformers.BertForSequenceClassification.from_pretrained("model").eval()
+
+    def logit(one, name):
+        with torch.no_grad():
+            return model(**tokenizer(one, name, return_tensors="pt")).logits.item()
+
+    def logits(one):
+        return {id: max(logit(one, name.lower()) for name in names) for id, names in NAMES.items()}
+
+    rescore = text.CrossEncoder("model")
+    norm = text.Normalizer([Every()], rescore, text.Threshold(0)).fit(NAMES)
+    found = {one.id: one.score for one in norm("germania").candidates}
+    want = torch.tensor([logits("germania")[id] for id in found]).sigmoid().tolist()
+    assert [*found.values()] == pytest.approx(want, abs=1e-5)
+    assert norm("germania").id == max(found, key=found.get)
+
+    nil = nk.create("nil-decision")
+    norm = text.Normalizer(norm.candidates, text.CrossEncoder("model", logits=True), nil).fit(NAMES)
+    norm.save("v")
+    norm = text.Normalizer.load("v", candidates=[Every()])
+    seen = set()
+    for one in ("germania", "austra", "arm", "osterreich", "deutsch", "menia"):
+        chances = dict(nil.ranked([*NAMES, "none"], [*logits(one).values(), logit(one, "[NIL]")]))
+        match = norm(one)
+        assert match.id == max(chances, key=chances.get)
+        assert {each.id: each.score for each in match.candidates} == pytest.approx(
+            {id: chance for id, chance in chances.items() if id}, abs=1e-4
+        )
+        seen.add(match.id is None)
+    assert seen == {True, False}, "some are none and some are not, or this tests little"
+    assert norm("").id is None
+    (desk / "names.csv").write_text("id,name\n" + "".join(f"{id},{one}\n" for id in NAMES for one in NAMES[id]))
+    assert "3 entries" in run(capsys, "fit names.csv -o w --cross-encoder model")
+    cross_encoder(desk / "three", 3)
+    with pytest.raises(ValueError, match="three gives 3 numbers a pair; one is wanted"):
+        text.CrossEncoder("three")("a", [["b"]])
+    with pytest.raises(ValueError, match=r"nil-decision, which needs rescore: .*'\[NIL\]'"):
+        text.Normalizer([text.NGrams()], decide=nil)
+
+
+@pytest.mark.parametrize("make", [text.Dense, text.CrossEncoder, text.LexicalModel])
+def test_what_is_no_folder_of_a_model_is_named(tmp_path, make):
+    with pytest.raises(ValueError, match="nowhere is no folder of a model"):
+        make(str(tmp_path / "nowhere"))
+    with pytest.raises(ValueError, match="holds no model of the kind that is wanted"):
+        make(str(tmp_path))
 
 
 def test_a_file_of_multilexnorm_is_read(tmp_path):

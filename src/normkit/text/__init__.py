@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from normkit.text.rewrite.rules import Rules as Rules
     from normkit.text.tables.cleaning import normalize_table as normalize_table
     from normkit.text.tables.joining import joinable as joinable
+    from normkit.text.training.lexical import LexicalModel as LexicalModel
 
 HERE = {  # imported at the first look, so that help needs no torch
     "Aliases": "candidates.aliases",
@@ -25,6 +26,7 @@ HERE = {  # imported at the first look, so that help needs no torch
     "CrossEncoder": "rescore.cross_encoder",
     "Dense": "candidates.dense",
     "Evaluation": "measures.evaluation",
+    "LexicalModel": "training.lexical",
     "Match": "match",
     "NGrams": "candidates.ngrams",
     "Normalizer": "normalizer",

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 FORMAT, VERSION = "normkit.text.Normalizer", 1
 SETTINGS, VOCABULARY = "normalizer.json", "vocabulary.json"
 OWN = {made.__name__: made for made in (NGrams, Aliases, Dense, Spelling, CrossEncoder, Threshold, Rules)}
-ROLES = ("rewrite", "candidates", "rescore", "decide")
+ROLES = ("rewrite", "candidates", "rescore", "decide", "fuse")
 
 
 def save(norm: Normalizer, path: Path) -> None:
@@ -65,9 +65,11 @@ def load(kind: type[Normalizer], path: Path, given: Mapping[str, Any]) -> Normal
         raise TypeError(f"load takes {', '.join(ROLES)}, not {', '.join(unknown)}")
     settings = _settings(path)
     names = json.loads(_content(path, VOCABULARY, settings))
-    made = {role: given.get(role) or [_read(one, role, path) for one in settings["parts"][role]] for role in ROLES}
-    decide = made["decide"][0] if isinstance(made["decide"], list) else made["decide"]
-    norm = kind(made["candidates"], made["rescore"], decide, made["rewrite"])
+    made: dict[str, Any] = {
+        role: given.get(role) or [_read(one, role, path) for one in settings["parts"][role]] for role in ROLES
+    }
+    decide, fuse = (made[role][0] if isinstance(made[role], list) else made[role] for role in ("decide", "fuse"))
+    norm = kind(made["candidates"], made["rescore"], decide, made["rewrite"], fuse)
     norm._take(names)
     for at, part in enumerate(norm.candidates):
         name = f"candidates-{at}.npz"

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from normkit.text.decide.nil_decision import NilDecision
+
 
 class Candidate(NamedTuple):
     """An entry that a mention may mean, its score, and the parts that proposed it."""
@@ -30,14 +32,19 @@ class Match:
     candidates: tuple[Candidate, ...] = ()
 
 
-def ranked(
-    text: str,
-    ids: Sequence[str],
-    scores: np.ndarray,
-    by: Sequence[tuple[str, ...]],
-    decide: Callable[[Sequence[float]], int | None],
-) -> Match:
-    """Return the match of candidates that are given in the order of the vocabulary, which breaks ties."""
+NIL = "[NIL]"
+"""What stands for "none of them" where that is a candidate."""
+
+Decide = Callable[[Sequence[float]], int | None] | NilDecision
+
+
+def ranked(text: str, ids: Sequence[str], scores: np.ndarray, by: Sequence[tuple[str, ...]], decide: Decide) -> Match:
+    """Return the match of candidates that are given in the order of the vocabulary, which breaks ties.
+
+    Where none of them is a candidate, the last score is of that.
+    """
+    if isinstance(decide, NilDecision):
+        return _of_chances(text, ids, scores, by, decide)
     order = np.argsort(-scores, kind="stable")
     candidates = tuple(Candidate(ids[at], float(scores[at]), by[at]) for at in order)
     taken = decide([one.score for one in candidates])
@@ -46,3 +53,14 @@ def ranked(
     if not 0 <= taken < len(candidates):
         raise ValueError(f"decide must return None or a place below {len(candidates)}, not {taken!r}")
     return Match(text, candidates[taken].id, candidates[taken].score, candidates)
+
+
+def _of_chances(
+    text: str, ids: Sequence[str], scores: np.ndarray, by: Sequence[tuple[str, ...]], decide: NilDecision
+) -> Match:
+    given = [*ids, NIL] if decide.nil and len(scores) else ids
+    chances = decide.ranked(given, scores.tolist())
+    whose = dict(zip(ids, by, strict=True))
+    candidates = tuple(Candidate(id, chance, whose[id]) for id, chance in chances if id in whose)
+    first = chances[0][0] if chances else None
+    return Match(text, first if first in whose else None, candidates[0].score if candidates else 0.0, candidates)

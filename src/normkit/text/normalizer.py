@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from normkit import check
 from normkit.kinds import Text
 from normkit.text import frames, vocabulary
 from normkit.text.candidates.aliases import Aliases
+from normkit.text.candidates.candidate_ensemble import CandidateEnsemble
 from normkit.text.candidates.ngrams import NGrams
 from normkit.text.decide.fusion import Fusion
+from normkit.text.decide.nil_decision import NilDecision
 from normkit.text.decide.threshold import Threshold
-from normkit.text.match import Match, ranked
+from normkit.text.match import NIL, Decide, Match, ranked
 from normkit.text.measures.evaluation import KS, Evaluation, Gold, evaluate
 from normkit.text.rescore.spelling import Spelling
 from normkit.text.rewrite.fold import fold
@@ -24,6 +28,19 @@ if TYPE_CHECKING:
 
 Told = Callable[[int, int], None]
 AT_ONCE = 512  # texts, between two tellings of progress
+SURE = 0.8  # chance of being right that nobody need look at
+
+
+class Proposed(NamedTuple):
+    """The candidates of a text in the order of the vocabulary, by whom, and their scores: of all parts, and joined.
+
+    Where none of them is a candidate, the scores have a last row for it.
+    """
+
+    ids: list[str]
+    by: list[tuple[str, ...]]
+    table: np.ndarray
+    joined: np.ndarray
 
 
 class Normalizer:
@@ -42,24 +59,29 @@ class Normalizer:
     A part is any object. One that proposes candidates has ``fit({id: names})`` and, called with a list of texts,
     returns for each [(id, score), ...]; its ``name`` is what candidates say that they are by. One that rescores is
     called with a text and the names of each candidate, and returns a number for each. One that decides is called with
-    scores, the best first, and returns the place of what is taken, or None.
+    scores, the best first, and returns the place of what is taken, or None; or it is ``nil-decision`` of the catalogue,
+    for which "none" is a candidate that rescorers know as ``"[NIL]"``.
 
-    Until :meth:`tune` has fitted weights, a candidate's score is the first rescorer's; without one, the largest that a
-    part gave.
+    Until :meth:`tune` has fitted weights, a candidate's score is the first rescorer's; without one, what the parts'
+    scores are joined to, which is the largest of them unless ``fuse`` says otherwise.
 
     Args:
         candidates: what proposes entries; n-grams, and aliases by equality and spelling.
         rescore: what scores them anew, by default by several measures of spelling.
         decide: what takes one, or none.
         rewrite: what is done to texts and names: functions of a string, or methods of the catalogue, in order.
+        fuse: how many candidates of each part are taken, from which score on, and with which weight, by its name, such
+            as ``{"ngrams": {"k": 5, "weight": 0.5}}``, for ``candidate-ensemble``; by default all. Or what is called as
+            that is.
     """
 
     def __init__(
         self,
         candidates: Sequence[Any] | None = None,
         rescore: Any = None,
-        decide: Callable[[Sequence[float]], int | None] | None = None,
+        decide: Decide | None = None,
         rewrite: Any = fold,
+        fuse: Any = None,
     ):
         if candidates is None and rescore is None:
             rescore = [Spelling(by) for by in ("edits", "beginning", "words", "weighted")]
@@ -71,6 +93,15 @@ class Normalizer:
         self.tuned: dict[str, Any] | None = None
         self.names: Names | None = None
         self._check()
+        self._called = _different(map(_name, self.candidates))
+        self.fuse = fuse if callable(fuse) else self._ensemble(fuse or {})
+
+    def _ensemble(self, given: Mapping[str, Mapping[str, float | None]]) -> CandidateEnsemble:
+        if not isinstance(given, Mapping):
+            raise TypeError(f"Normalizer: fuse must be settings by a part's name, or callable, not {given!r}")
+        for name in given:
+            check.choice(self, "name in fuse", name, tuple(self._called))
+        return CandidateEnsemble({name: {"k": None, "threshold": None, **given.get(name, {})} for name in self._called})
 
     def _check(self) -> None:
         for at, part in enumerate(self.candidates):
@@ -82,6 +113,13 @@ class Normalizer:
                     raise TypeError(f"Normalizer: {argument} must be callable, not {part!r}")
         if not self.candidates:
             raise ValueError("Normalizer: candidates must have at least one part")
+        if self._nil and not self.rescore:
+            raise ValueError(f"Normalizer: decide is nil-decision, which needs rescore: a part that scores {NIL!r} too")
+
+    @property
+    def _nil(self) -> bool:
+        """Whether none of them is a candidate."""
+        return isinstance(self.decide, NilDecision) and self.decide.nil
 
     def fit(self, source: Any, id: str = "id", name: str = "name") -> Normalizer:
         """Take a vocabulary: {id: names}, pairs (id, name), a data frame or a file with columns ``id`` and ``name``."""
@@ -117,38 +155,54 @@ class Normalizer:
         found: dict[str, Match] = {}
         for start in range(0, len(distinct), AT_ONCE):
             some = distinct[start : start + AT_ONCE]
-            for text, (ids, table, by) in zip(some, self.tables(some), strict=True):
-                found[text] = ranked(text, ids, self._scores(table), by, self.decide)
+            for text, own in zip(some, self.proposed(some), strict=True):
+                found[text] = ranked(text, own.ids, self._scores(own), own.by, self.decide)
             if progress is not None:
                 progress(min(start + AT_ONCE, len(distinct)), len(distinct))
         return [found[text] for text in given]
 
-    def tables(self, texts: Sequence[str]) -> list[tuple[list[str], np.ndarray, list[tuple[str, ...]]]]:
-        """Return for each text its candidates, in the order of the vocabulary, their scores by part, and by whom."""
+    def proposed(self, texts: Sequence[str]) -> list[Proposed]:
+        """Return the candidates of each text, with all that is known of them before it is decided."""
         plain = self._plain(texts)
         asked = [text for text in dict.fromkeys(plain) if text]
-        said = {text: own for text, *own in zip(asked, *(part(asked) for part in self.candidates), strict=True)}
-        return [self._table(text, said.get(text, [])) for text in plain]
+        lists = [self._said(at, asked) for at in range(len(self.candidates))]
+        said = dict(zip(asked, zip(*lists, strict=True), strict=True))
+        return [self._proposed(text, said.get(text, ())) for text in plain]
 
-    def _table(self, text: str, said: Sequence[Sequence[tuple[str, float]]]):
-        ids = sorted({id for own in said for id, _ in own}, key=self._place.__getitem__)
-        at = {id: place for place, id in enumerate(ids)}
-        table = np.zeros((len(ids), len(self.candidates) + len(self.rescore)))
-        by: list[list[str]] = [[] for _ in ids]
-        for column, (part, own) in enumerate(zip(self.candidates, said, strict=False)):
-            for id, score in own:
-                table[at[id], column] = score
-                by[at[id]].append(_name(part))
-        for column, part in enumerate(self.rescore, len(self.candidates) if ids else 0):
-            if ids:
-                table[:, column] = part(text, [self._rewritten[id] for id in ids])
-        return ids, table, [tuple(dict.fromkeys(own)) for own in by]
+    def _said(self, at: int, asked: Sequence[str]) -> Sequence[Sequence[tuple[str, float]]]:
+        found = self.candidates[at](asked)
+        if len(found) != len(asked):
+            raise ValueError(f"candidates[{at}], {self._called[at]}, gave {len(found)} lists for {len(asked)} texts")
+        return found
 
-    def _scores(self, table: np.ndarray) -> np.ndarray:
+    def _proposed(self, text: str, said: Sequence[Sequence[tuple[str, float]]]) -> Proposed:
+        lists = dict(zip(self._called, said, strict=False))
+        joined = self.fuse({name: [(id, float(score)) for id, score in own] for name, own in lists.items()})
+        unknown = next((one for one in joined if one[0] not in self._place), None)
+        if unknown:
+            raise ValueError(f"{', '.join(unknown[2])} proposed {unknown[0]!r}, which is not in the vocabulary")
+        joined = sorted(joined, key=lambda one: self._place[one[0]])
+        ids, by = [id for id, _, _ in joined], [tuple(names) for _, _, names in joined]
+        table = np.zeros((len(ids) + (self._nil and bool(ids)), len(self.candidates) + len(self.rescore)))
+        for column, name in enumerate(lists):
+            scores = dict(sorted(lists[name], key=lambda one: one[1]))  # of an id that comes twice, the best
+            table[: len(ids), column] = [scores[id] if name in own else 0.0 for id, own in zip(ids, by, strict=True)]
+        if ids:
+            self._rescore(text, ids, table)
+        return Proposed(ids, by, table, np.array([score for _, score, _ in joined]))
+
+    def _rescore(self, text: str, ids: Sequence[str], table: np.ndarray) -> None:
+        names = [self._rewritten[id] for id in ids] + [[NIL]] * self._nil
+        for column, part in enumerate(self.rescore, len(self.candidates)):
+            found = np.asarray(part(text, names), dtype=float)
+            if found.shape != (len(names),):
+                raise ValueError(f"{_name(part)} must give {len(names)} scores for {text!r}, not {found.shape}")
+            table[:, column] = found
+
+    def _scores(self, own: Proposed) -> np.ndarray:
         if self.fusion is not None:
-            return self.fusion(table)
-        first = len(self.candidates)
-        return table[:, first] if self.rescore else table.max(1, initial=0.0)
+            return self.fusion(own.table)
+        return own.table[:, len(self.candidates)] if self.rescore else own.joined
 
     def map(self, frame: Any, column: str, progress: Told | None = None) -> Any:
         """Return a data frame, of pandas or polars, with the id, the name and the score of each cell beside it.
@@ -176,16 +230,19 @@ class Normalizer:
         """Measure against what each text means: an id, several of which each is right, or None."""
         return evaluate(self.normalize(texts), gold, k)
 
-    def tune(self, mentions: Sequence[str], gold: Sequence[Gold], folds: int = 5, seed: int = 0) -> Evaluation:
+    def tune(
+        self, mentions: Sequence[str], gold: Sequence[Gold], folds: int = 5, seed: int = 0, aim: str = "accuracy"
+    ) -> Evaluation:
         """Fit the weights of the parts and the threshold, and measure on mentions that were not fitted on.
 
         Every mention is scored by weights and decided by a threshold that were fitted without it, or another of the
         same text; the measures and their intervals are of these. What is kept is fitted on all. The threshold is that
-        with the most mentions decided rightly. It warns where it saw too little to be relied on.
+        with the most mentions decided rightly, or with ``aim="nil_f1"`` the best F1 of those without an entry. It warns
+        where it saw too little to be relied on.
         """
         from normkit.text import tuning
 
-        return tuning.tune(self, mentions, gold, folds, seed)
+        return tuning.tune(self, mentions, gold, folds, seed, aim)
 
     def aliases(self, pairs: Iterable[tuple[str, str]]) -> Normalizer:
         """Take further names, (id, name) each, as a review by hand finds them; what was tuned stays."""
@@ -201,14 +258,18 @@ class Normalizer:
         return self
 
     def doubt(self, match: Match, margin: float = 0.15, lead: float = 0.05) -> str:
-        """Return why a person should look at a match, or nothing: no entry, near the threshold, or two fit alike."""
+        """Return why a person should look at a match, or nothing: no entry, near the threshold, or two fit alike.
+
+        Where it is tuned, also what has a chance of being right below 0.8.
+        """
         first, second = [*(one.score for one in match.candidates[:2]), 0.0, 0.0][:2]
         least = self.decide.least if isinstance(self.decide, Threshold) else None
         if match.id is None:
             return "nothing fits" if least is None or first < least - margin else "nearly fits"
         if len(match.candidates) > 1 and first - second < lead:
             return "two entries fit alike"
-        return "fits barely" if least is not None and first < least + margin else ""
+        sure = max(0.0 if least is None else least + margin, SURE if self.fusion is not None else 0.0)
+        return "fits barely" if first < sure else ""
 
     def report(self) -> str:
         """Return what it holds and how it searches, in a few lines."""
@@ -269,6 +330,15 @@ def _several(parts: Any) -> list[Any]:
 
 def _name(part: Any) -> str:
     return getattr(part, "name", type(part).__name__.lower())
+
+
+def _different(names: Iterable[str]) -> list[str]:
+    """Return names with a number behind those that were there before."""
+    found: list[str] = []
+    for name in names:
+        others = (f"{name}-{number}" for number in itertools.count(2))
+        found.append(next(one for one in itertools.chain([name], others) if one not in found))
+    return found
 
 
 def _text(value: Any) -> str:

@@ -10,12 +10,12 @@ import numpy as np
 
 from normkit import check
 from normkit.text.decide.fusion import Fusion
-from normkit.text.decide.threshold import Threshold, best_threshold
+from normkit.text.decide.threshold import AIMS, Threshold, best_threshold
 from normkit.text.match import Match, ranked
 from normkit.text.measures.evaluation import Evaluation, Gold, as_ids, evaluate
 
 if TYPE_CHECKING:
-    from normkit.text.normalizer import Normalizer
+    from normkit.text.normalizer import Normalizer, Proposed
 
 FEW, FEW_UNLINKABLE = 100, 20
 
@@ -25,27 +25,34 @@ class Mentions:
 
     def __init__(self, norm: Normalizer, texts: Sequence[str], gold: Sequence[Gold]):
         self.texts, self.gold = list(texts), list(gold)
-        tables = norm.tables(self.texts)
-        self.ids = [ids for ids, _, _ in tables]
-        self.scores = [table for _, table, _ in tables]
-        self.by = [by for _, _, by in tables]
+        found = norm.proposed(self.texts)
+        self.ids = [own.ids for own in found]
+        self.scores = [own.table for own in found]
+        self.by = [own.by for own in found]
+        self.right = [_right(own, as_ids(one)) for own, one in zip(found, gold, strict=True)]
         meant = [as_ids(one) for one in gold]
-        self.right = [np.array([id in one for id in ids], dtype=bool) for ids, one in zip(self.ids, meant, strict=True)]
         self.none = np.array([not one for one in meant], dtype=bool)
 
     def fit(self, which: np.ndarray) -> Fusion:
         """Fit weights on some."""
         return Fusion.fit([self.scores[at] for at in which], [self.right[at] for at in which])
 
-    def threshold(self, fused: Sequence[np.ndarray], which: np.ndarray) -> float:
+    def threshold(self, fused: Sequence[np.ndarray], which: np.ndarray, aim: str) -> float:
         """Return the best threshold of some, given the fused scores of all."""
         best = [fused[at].max(initial=-np.inf) for at in which]
         right = [bool(len(fused[at])) and bool(self.right[at][np.argmax(fused[at])]) for at in which]
-        return best_threshold(best, right, self.none[which].tolist())
+        return best_threshold(best, right, self.none[which].tolist(), aim)
 
 
-def tune(norm: Normalizer, texts: Sequence[str], gold: Sequence[Gold], folds: int, seed: int) -> Evaluation:
+def _right(own: Proposed, meant: Sequence[str]) -> np.ndarray:
+    """Which candidates are meant; where there is a row for none of them, whether that is."""
+    right = [id in meant for id in own.ids]
+    return np.array(right + [not meant] * (len(own.table) - len(right)), dtype=bool)
+
+
+def tune(norm: Normalizer, texts: Sequence[str], gold: Sequence[Gold], folds: int, seed: int, aim: str) -> Evaluation:
     """See :meth:`normkit.text.Normalizer.tune`."""
+    check.choice(norm, "aim", aim, AIMS)
     check.size(norm, "folds", folds, least=2)
     _check(norm, texts, gold)
     seen = Mentions(norm, texts, gold)
@@ -53,7 +60,7 @@ def tune(norm: Normalizer, texts: Sequence[str], gold: Sequence[Gold], folds: in
     fused, least = [np.empty(0)] * len(seen.texts), np.zeros(len(seen.texts))
     for fold in range(folds):
         rest, held = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
-        model, threshold = _fitted(seen, rest, folds, seed)
+        model, threshold = _fitted(seen, rest, folds, seed, aim)
         for at in held:
             fused[at], least[at] = model(seen.scores[at]), threshold
     notes = too_little(seen)
@@ -61,13 +68,13 @@ def tune(norm: Normalizer, texts: Sequence[str], gold: Sequence[Gold], folds: in
         warnings.warn(f"Normalizer.tune: {note}", UserWarning, stacklevel=3)
     norm.fusion = seen.fit(np.arange(len(seen.texts)))
     if isinstance(norm.decide, Threshold):
-        norm.decide = Threshold(seen.threshold(fused, np.arange(len(seen.texts))))
+        norm.decide = Threshold(seen.threshold(fused, np.arange(len(seen.texts)), aim))
     found = evaluate(_matches(norm, seen, fused, least), gold, seed=seed, notes=notes)
     norm.tuned = {"mentions": found.mentions, "unlinkable": found.unlinkable, "measures": dict(found.measures)}
     return found
 
 
-def _fitted(seen: Mentions, which: np.ndarray, folds: int, seed: int) -> tuple[Fusion, float]:
+def _fitted(seen: Mentions, which: np.ndarray, folds: int, seed: int, aim: str) -> tuple[Fusion, float]:
     """Fit on some mentions: weights on all of them, the threshold on scores that each got from the others' weights."""
     inner = split([seen.texts[at] for at in which], seen.none[which], folds, seed + 1)
     fused = [np.empty(0)] * len(seen.texts)
@@ -76,7 +83,7 @@ def _fitted(seen: Mentions, which: np.ndarray, folds: int, seed: int) -> tuple[F
             model = seen.fit(which[inner != fold])
             for at in which[inner == fold]:
                 fused[at] = model(seen.scores[at])
-    return seen.fit(which), seen.threshold(fused, which)
+    return seen.fit(which), seen.threshold(fused, which, aim)
 
 
 def _matches(norm: Normalizer, seen: Mentions, fused: Sequence[np.ndarray], least: np.ndarray) -> list[Match]:

@@ -13,8 +13,8 @@ from normkit.kinds import Text
 class Generator(NamedTuple):
     """How many candidates of a source are taken, from which score on, and what their scores are multiplied by."""
 
-    k: int = 1
-    threshold: float = 0.0
+    k: int | None = 1
+    threshold: float | None = 0.0
     weight: float = 1.0
 
 
@@ -33,7 +33,8 @@ class CandidateEnsemble(Text):
     compared as they are.
 
     Args:
-        generators: name of a source -> any of k (1), threshold (0.0, before the weight) and weight (1.0).
+        generators: name of a source -> any of k (1), threshold (0.0, before the weight) and weight (1.0); a k or a
+            threshold of None takes all.
 
     ``method(candidates, top_k=None)``: {name: [(id, score), ...]} gives [(id, score, names that gave it), ...].
 
@@ -42,15 +43,16 @@ class CandidateEnsemble(Text):
 
     calls = {"__call__": ({"ngrams": [["C1", 0.9], ["C2", 0.8]], "dense": [["C2", 0.9], ["C3", 0.1]]},)}
 
-    def __init__(self, generators: Mapping[str, Mapping[str, float]]):
+    def __init__(self, generators: Mapping[str, Mapping[str, float | None]]):
         self.generators = generators
         self._settings = {name: self._setting(name, given) for name, given in generators.items()}
 
-    def _setting(self, name: str, given: Mapping[str, float]) -> Generator:
+    def _setting(self, name: str, given: Mapping[str, float | None]) -> Generator:
         for key in given:
             check.choice(self, f"setting of generators[{name!r}]", key, Generator._fields)
         made = Generator(**given)  # type: ignore[arg-type]
-        check.size(self, f"k of generators[{name!r}]", made.k, least=0)
+        if made.k is not None:
+            check.size(self, f"k of generators[{name!r}]", made.k, least=0)
         return made
 
     def __call__(
@@ -69,5 +71,6 @@ class CandidateEnsemble(Text):
 
     def _taken(self, name: str, given: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
         k, threshold, weight = self._settings[name]
-        kept = sorted((pair for pair in given if pair[1] >= threshold), key=lambda pair: -pair[1])
+        high = (pair for pair in given if threshold is None or pair[1] >= threshold)
+        kept = sorted(high, key=lambda pair: -pair[1])
         return [(one, score * weight) for one, score in kept[:k]]

@@ -11,6 +11,7 @@ from normkit import check
 from normkit.optional import library, require
 from normkit.text.candidates._names import Named, Scored, owned
 from normkit.text.candidates._tfidf import best
+from normkit.text.models import loaded, sentence_transformers
 
 EXACT = 200_000  # names that a mention is compared with one by one
 SAMPLE, AT = 200, 5  # mentions and neighbours that an index is measured on
@@ -68,13 +69,21 @@ class Dense:
         return {"encoder": self.encoder, "k": self.k, "exact": self.exact}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The vectors of the names."""
-        return {"vectors": self._vectors}
+        """The vectors of the names, and the index as usearch writes it, with its recall."""
+        if self._index is None:
+            return {"vectors": self._vectors}
+        index = np.frombuffer(bytes(self._index.save()), dtype=np.uint8)
+        return {"vectors": self._vectors, "index": index, "recall": np.array(self.recall)}
 
     def restore(self, vocabulary: Mapping[str, Sequence[str]], arrays: dict[str, np.ndarray]) -> Dense:
         """Take what was saved, in the place of a fit."""
         self._named, self._vectors = Named(vocabulary), arrays["vectors"]
-        self._build()
+        if "index" not in arrays:
+            self._build()
+            return self
+        self._index = self._empty()
+        self._index.load(arrays["index"].tobytes())
+        self.recall = float(arrays["recall"])
         return self
 
     def _units(self, texts: Sequence[str]) -> np.ndarray:
@@ -88,13 +97,16 @@ class Dense:
         self._index, self.recall = None, None
         if len(self._vectors) <= self.exact:
             return
-        require("usearch")
-        index = library("usearch.index").Index(ndim=self._vectors.shape[1], metric="ip", dtype="f32")
+        index = self._empty()
         index.add(np.arange(len(self._vectors)), self._vectors, threads=1)  # with one, the same graph each time
         self._index = index
         some = self._vectors[np.linspace(0, len(self._vectors) - 1, SAMPLE, dtype=int)]
         pairs = zip(self._near(some, AT), self._exactly(some, AT), strict=True)
         self.recall = float(np.mean([len({*near} & {*true}) / len(true) for (near, _), (true, _) in pairs]))
+
+    def _empty(self) -> Any:
+        require("usearch")
+        return library("usearch.index").Index(ndim=self._vectors.shape[1], metric="ip", dtype="f32")
 
     def _near(self, asked: np.ndarray, k: int) -> list[tuple[np.ndarray, np.ndarray]]:
         found = [self._index.search(one, k, threads=1).keys.astype(int) for one in asked]
@@ -107,12 +119,6 @@ class Dense:
 
 def sentence_encoder(path: str) -> Callable[[list[str]], np.ndarray]:
     """Return the function from texts to vectors of a sentence-transformers model in a folder."""
-    model = sentence_transformers().SentenceTransformer(path, local_files_only=True)
+    make = sentence_transformers().SentenceTransformer
+    model = loaded("Dense", path, lambda where: make(where, local_files_only=True))
     return lambda texts: model.encode(texts, convert_to_numpy=True, show_progress_bar=False)
-
-
-def sentence_transformers() -> Any:
-    """Import the library, whose transformers need a torchvision that loads."""
-    require("sentence_transformers")
-    library("transformers")
-    return library("sentence_transformers")

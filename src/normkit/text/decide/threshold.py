@@ -30,13 +30,19 @@ class Threshold:
         return {"least": self.least}
 
 
-def best_threshold(scores: Sequence[float], right: Sequence[bool], none: Sequence[bool]) -> float:
-    """Return the threshold with the most mentions decided rightly, midway between two scores.
+AIMS = ("accuracy", "nil_f1")
+
+
+def best_threshold(
+    scores: Sequence[float], right: Sequence[bool], none: Sequence[bool], aim: str = "accuracy"
+) -> float:
+    """Return the threshold with the best accuracy over all mentions, or F1 of "none", midway between two scores.
 
     Args:
         scores: of the best candidate of each mention; minus infinity where there is none.
         right: whether that one is right.
         none: whether none would be right.
+        aim: which of the two is to be best.
 
     >>> best_threshold([0.9, 0.8, 0.3, 0.2], [True, True, False, False], [False, False, True, True])
     0.55
@@ -45,7 +51,8 @@ def best_threshold(scores: Sequence[float], right: Sequence[bool], none: Sequenc
     ordered = np.asarray(scores, dtype=float)[order]
     taken = np.concatenate([[0], np.cumsum(np.asarray(right)[order])])  # right ones of the first n, which are taken
     left = np.sum(none) - np.concatenate([[0], np.cumsum(np.asarray(none)[order])])  # of the rest, rightly none
-    total = taken + left
+    said = len(order) - np.arange(len(order) + 1)  # how many are taken for none
+    total = taken + left if aim == "accuracy" else 2 * left / np.maximum(said + np.sum(none), 1)
     ends = np.concatenate([[True], ordered[:-1] != ordered[1:], [True]]) if len(ordered) else np.array([True])
     at = int(np.flatnonzero(ends & (total == total[ends].max()))[-1])  # of equal ones, that which takes the most
     finite = ordered[np.isfinite(ordered)]

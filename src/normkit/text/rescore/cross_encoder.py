@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
-from normkit.text.candidates.dense import sentence_transformers
+from normkit.text.models import loaded, sentence_transformers
 
 
 class CrossEncoder:
@@ -15,24 +16,28 @@ class CrossEncoder:
 
     Args:
         path: the folder of the model, with one output.
+        logits: give the model's number as it is, for ``nil-decision``; else the probability that it stands for.
     """
 
     name = "cross-encoder"
 
-    def __init__(self, path: str):
-        self.path = path
-        self._model = sentence_transformers().CrossEncoder(path, local_files_only=True)
+    def __init__(self, path: str, logits: bool = False):
+        self.path, self.logits = path, logits
+        make = sentence_transformers().CrossEncoder
+        self._model = loaded("CrossEncoder", path, lambda where: make(where, local_files_only=True))
 
     def __call__(self, text: str, names: Sequence[Sequence[str]]) -> np.ndarray:
         """Return a score for each candidate, given by its names."""
         pairs = [(text, name) for own in names for name in own]
         if not pairs:
             return np.zeros(len(names))
-        scores = np.asarray(self._model.predict(pairs, show_progress_bar=False), dtype=float)
+        activation = torch.nn.Identity() if self.logits else torch.nn.Sigmoid()
+        found = self._model.predict(pairs, activation_fn=activation, show_progress_bar=False)
+        scores = np.asarray(found, dtype=float)
         if scores.ndim != 1:
             raise ValueError(f"CrossEncoder: {self.path} gives {scores.shape[1]} numbers a pair; one is wanted")
         return np.maximum.reduceat(scores, np.cumsum([0, *(len(own) for own in names[:-1])]))
 
     def settings(self) -> dict[str, Any]:
         """What it was built with."""
-        return {"path": self.path}
+        return {"path": self.path, "logits": self.logits}

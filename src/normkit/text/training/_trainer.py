@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from normkit.optional import library
+from normkit.text.models import quiet
+
+Told = Callable[[int, int], None]
 
 SMALL = {"d_model": 64, "d_kv": 16, "num_heads": 4, "d_ff": 128, "num_layers": 1, "vocab_size": 384}
 """A model of bytes from nothing, as transformers configures a T5."""
@@ -24,3 +30,27 @@ def settings(folder: Path, steps: int, batch: int, lr: float, seed: int) -> dict
         "disable_tqdm": True,
         "seed": seed,
     }
+
+
+def new_model(owner: str, output: str | Path) -> Path:
+    """Return where a model is to be written: where nothing is, or another model."""
+    place = Path(output)
+    if place.exists() and not (place / "config.json").is_file():
+        raise ValueError(f"{owner}: {place} is there already and is no model; it stays as it is")
+    return place
+
+
+def train(trainer: Any, told: Told | None) -> None:
+    """Train; ``told(step, steps)`` hears how far it is, and nothing is printed."""
+    transformers: Any = library("transformers")
+    base: Any = transformers.TrainerCallback
+
+    class Telling(base):
+        def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            if told is not None:
+                told(state.global_step, state.max_steps)
+
+    trainer.remove_callback(transformers.PrinterCallback)
+    trainer.add_callback(Telling())
+    with quiet():
+        trainer.train()

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.files import folder_beside
 from normkit.optional import library, require
-from normkit.text.candidates.dense import sentence_transformers
+from normkit.text.candidates.dense import Dense
+from normkit.text.models import loaded, quiet, sentence_transformers
 from normkit.text.samples import mistyped
-from normkit.text.training._trainer import SMALL, settings
+from normkit.text.training._trainer import SMALL, Told, new_model, settings, train
 from normkit.text.training.in_batch_ranking_loss import InBatchRankingLoss
 
 NOISY = 0.8  # share of anchors that are mistyped
@@ -46,6 +47,7 @@ def train_encoder(
     batch: int = 64,
     lr: float | None = None,
     seed: int = 0,
+    told: Told | None = None,
 ) -> Path:
     """Train an encoder so that mentions lie nearest to the names of their entries, and write it to a folder.
 
@@ -63,6 +65,7 @@ def train_encoder(
         batch: pairs in a batch; no more than there are entries.
         lr: the learning rate; by default 2e-5 for a given model and 3e-3 for a fresh one.
         seed: of weights, noise and order.
+        told: called with how many steps are done, and how many there are.
     """
     require("sentence_transformers", "datasets", "accelerate")
     pairs = _pairs(vocabulary, mentions, gold)
@@ -70,30 +73,49 @@ def train_encoder(
     if batch < 2:
         raise ValueError("train_encoder: vocabulary must have at least two entries")
     check.size("train_encoder", "steps", steps)
+    place = new_model("train_encoder", output)
     found = sentence_transformers()
-    torch.manual_seed(seed)
-    made = fresh_encoder() if model is None else found.SentenceTransformer(model, local_files_only=True)
+    made = fresh_encoder(seed) if model is None else given_encoder(model)
     rows = _drawn(pairs, steps * batch, batch, random.Random(seed))
-    with folder_beside(Path(output)) as there:
+    made.model_card_data.widget = [{}]  # else the trainer picks examples for a card that is not written
+    with folder_beside(place) as there:
         given = settings(there / "running", steps, batch, lr or (2e-5 if model else 3e-3), seed)
         arguments = found.SentenceTransformerTrainingArguments(**given, batch_sampler=_in_order)
         data = library("datasets").Dataset.from_dict(rows)
         trainer = found.SentenceTransformerTrainer(made, arguments, data, loss=_Ranking(made, 20.0))
-        trainer.train()
-        made.save(str(there))
+        train(trainer, told)
+        with quiet():
+            made.save(str(there), create_model_card=False)  # which would show texts of the user's
         shutil.rmtree(there / "running", ignore_errors=True)
-    return Path(output)
+    return place
 
 
-def fresh_encoder() -> Any:
+def given_encoder(path: str) -> Any:
+    """Return the sentence-transformers model in a folder."""
+    make = sentence_transformers().SentenceTransformer
+    return loaded("train_encoder", path, lambda where: make(where, local_files_only=True))
+
+
+def fresh_encoder(seed: int = 0) -> Any:
     """Return a small encoder of bytes with random weights, as a sentence-transformers model."""
+    torch.manual_seed(seed)
     found, transformers = sentence_transformers(), library("transformers")
     parts = library("sentence_transformers.sentence_transformer.modules")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, quiet():
         transformers.T5EncoderModel(transformers.T5Config(**SMALL, dropout_rate=0.0)).save_pretrained(folder)
         transformers.ByT5Tokenizer().save_pretrained(folder)
         words = parts.Transformer(folder, max_seq_length=64)
     return found.SentenceTransformer(modules=[words, parts.Pooling(SMALL["d_model"])], device="cpu")
+
+
+def share_found(encoder: Any, vocabulary: Mapping[str, Sequence[str]], seed: int, most: int = 300) -> float:
+    """Return the share of mistyped names whose entry an encoder puts nearest, among at most so many entries."""
+    generator = random.Random(f"{seed} is not that of training")
+    ids = generator.sample(list(vocabulary), min(most, len(vocabulary)))
+    mentions = [mistyped(generator.choice(vocabulary[id]), generator) for id in ids]
+    part = Dense(lambda texts: encoder.encode(texts, show_progress_bar=False), k=1)
+    found = part.fit({id: vocabulary[id] for id in ids})(mentions)
+    return sum(id in [one for one, _ in own] for id, own in zip(ids, found, strict=True)) / len(ids)
 
 
 def _pairs(

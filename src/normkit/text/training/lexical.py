@@ -13,7 +13,8 @@ from normkit import check
 from normkit.files import folder_beside
 from normkit.optional import library, require
 from normkit.text.decide.lexical_decision import LexicalDecision
-from normkit.text.training._trainer import SMALL, settings
+from normkit.text.models import loaded, quiet
+from normkit.text.training._trainer import SMALL, Told, new_model, settings, train
 
 Sentences = list[list[str]]
 BEFORE, AFTER = "<extra_id_0>", "<extra_id_1>"  # around the word that is asked for
@@ -53,9 +54,7 @@ class LexicalModel:
     """
 
     def __init__(self, path: str | Path, beams: int = 3, decide: LexicalDecision | None = None):
-        transformers = library("transformers")
-        self.tokenizer = transformers.ByT5Tokenizer.from_pretrained(path, local_files_only=True)
-        self.model = transformers.AutoModelForSeq2SeqLM.from_pretrained(path, local_files_only=True).eval()
+        self.tokenizer, self.model = _given("LexicalModel", path)
         self.beams = check.size(self, "beams", beams)
         self.decide = LexicalDecision() if decide is None else decide
 
@@ -98,6 +97,7 @@ def train_lexical(
     batch: int = 32,
     lr: float | None = None,
     seed: int = 0,
+    told: Told | None = None,
 ) -> Path:
     """Train a model to write the words of sentences in their normal form, and write it to a folder.
 
@@ -110,32 +110,43 @@ def train_lexical(
         batch: words in a batch.
         lr: the learning rate; by default 1e-3 for a given model and 3e-3 for a fresh one.
         seed: of weights and order.
+        told: called with how many steps are done, and how many there are.
     """
     require("transformers", "accelerate")
     check.size("train_lexical", "steps", steps)
     check.size("train_lexical", "batch", batch)
+    place = new_model("train_lexical", output)
     if [len(own) for own in raw] != [len(own) for own in gold] or not any(map(len, raw)):
         raise ValueError("train_lexical: gold must have a form for each word of raw, and there must be words")
     transformers = library("transformers")
     torch.manual_seed(seed)
-    tokenizer = transformers.ByT5Tokenizer() if model is None else transformers.ByT5Tokenizer.from_pretrained(model)
-    made = _fresh(transformers) if model is None else transformers.AutoModelForSeq2SeqLM.from_pretrained(model)
+    tokenizer, made = _fresh() if model is None else _given("train_lexical", model)
     asked = tokenizer([text for own in raw for text in marked(own)])["input_ids"]
     wanted = tokenizer([word for own in gold for word in own])["input_ids"]
     rows = [{"input_ids": one, "labels": other} for one, other in zip(asked, wanted, strict=True)]
-    with folder_beside(Path(output)) as there:
+    with folder_beside(place) as there:
         given = settings(there / "running", steps, batch, lr or (1e-3 if model else 3e-3), seed)
         arguments = transformers.Seq2SeqTrainingArguments(**given)
         collator = transformers.DataCollatorForSeq2Seq(tokenizer, made, label_pad_token_id=IGNORED)
-        transformers.Seq2SeqTrainer(made, arguments, data_collator=collator, train_dataset=rows).train()
-        made.save_pretrained(there)
-        tokenizer.save_pretrained(there)
+        train(transformers.Seq2SeqTrainer(made, arguments, data_collator=collator, train_dataset=rows), told)
+        with quiet():
+            made.save_pretrained(there)
+            tokenizer.save_pretrained(there)
         shutil.rmtree(there / "running", ignore_errors=True)
-    return Path(output)
+    return place
 
 
-def _fresh(transformers: Any) -> Any:
-    """A small model of bytes with random weights."""
-    return transformers.T5ForConditionalGeneration(
-        transformers.T5Config(**SMALL, dropout_rate=0.0, decoder_start_token_id=0, pad_token_id=0, eos_token_id=1)
-    )
+def _fresh() -> tuple[Any, Any]:
+    """A tokenizer of bytes, and a small model with random weights."""
+    transformers = library("transformers")
+    config = transformers.T5Config(**SMALL, dropout_rate=0.0, decoder_start_token_id=0, pad_token_id=0, eos_token_id=1)
+    return transformers.ByT5Tokenizer(), transformers.T5ForConditionalGeneration(config)
+
+
+def _given(owner: str, path: str | Path) -> tuple[Any, Any]:
+    """The tokenizer and the model in a folder."""
+    tokenizer, kind = library("transformers").ByT5Tokenizer, library("transformers").AutoModelForSeq2SeqLM
+    made = loaded(owner, path, lambda where: kind.from_pretrained(where, local_files_only=True).eval())
+    if getattr(made.config, "decoder_start_token_id", None) is None:
+        raise ValueError(f"{owner}: {path} holds a model that reads and does not write; a ByT5 is wanted")
+    return loaded(owner, path, lambda where: tokenizer.from_pretrained(where, local_files_only=True)), made
