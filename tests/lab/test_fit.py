@@ -56,7 +56,8 @@ def test_a_table_becomes_a_density_that_can_be_loaded(tmp_path, capsys):
     for one in json.loads((out / "results.json").read_text()):
         assert held[f"{one['flow']}, seed {one['seed']}"] == [bits for _, _, bits in one["curve"]]
     assert calibration["data"][-1]["y"] == sorted(calibration["data"][-1]["y"])
-    assert [trace["dimensions"][0]["label"] for trace in pairs["data"]] == ["a", "a"]
+    assert [pairs["layout"][axis]["title"]["text"] for axis in ("xaxis", "yaxis")] == ["a", "b"]
+    assert pairs["data"][0]["x"] == pytest.approx(parts.test[:, 0].tolist())
 
 
 def test_the_normal_law_and_the_parts_are_as_they_say():

@@ -42,7 +42,7 @@ def curves(found: Sequence[Fitted]) -> Figure:
         steps, learned, held = zip(*one.curve, strict=True)
         traces.append(_line(steps, held, place, one))
         traces.append({**_line(steps, learned, place, one, dash="dash"), "opacity": 0.5, "showlegend": False})
-    return figure(traces, "step", "bits per dimension", {}, {})
+    return _named(figure(traces, "step", "bits per dimension", {}, {}))
 
 
 def calibration(parts: Parts, found: Sequence[Fitted]) -> Figure:
@@ -57,23 +57,35 @@ def calibration(parts: Parts, found: Sequence[Fitted]) -> Figure:
     ]
     for place, one in enumerate(found):
         traces.append(_line(even, ranks(one.flow, parts.test).sort().values.tolist(), place, one))
-    return figure(traces, "even", "found", {}, {})
+    return _named(figure(traces, "even", "found", {}, {}))
 
 
 def pairs(data: Data, parts: Parts, best: Fitted) -> Figure:
-    """Draw every pair of the first columns, of data and of samples."""
+    """Draw every pair of the first columns, of data and of samples; plotly.js's own such picture needs WebGL."""
     held = _flat(parts.test)
     drawn = _flat(best.flow.sample(min(POINTS, 4 * len(held))))
     names = data.names if data.values.ndim == 2 else [f"x{place}" for place in range(held.shape[1])]
-    traces: list[Figure] = []
-    for values, colour in ((held, "var(--soft)"), (drawn, "var(--c0)")):
-        columns = [
-            {"label": name, "values": column.tolist()} for name, column in zip(names, values.unbind(1), strict=False)
-        ]
-        marker = {"color": colour, "size": 3, "opacity": 0.6}
-        traces.append({"type": "splom", "dimensions": columns, "marker": marker, "showlegend": False})
-    made = figure(traces, "", "", {}, {})
-    made["layout"]["hovermode"] = "closest"
+    last = held.shape[1] - 1
+    traces: list[Figure] = [
+        {
+            "x": values[:, across].tolist(),
+            "y": values[:, up].tolist(),
+            "xaxis": f"x{across + 1}",
+            "yaxis": f"y{up}",
+            "mode": "markers",
+            "marker": {"color": colour, "size": 3, "opacity": 0.6},
+            "showlegend": False,
+        }
+        for across in range(last)
+        for up in range(across + 1, last + 1)
+        for values, colour in ((held, "var(--soft)"), (drawn, "var(--c0)"))
+    ]
+    made = figure(traces, names[0], names[last and 1], {}, {})
+    layout = made["layout"]
+    for place in range(1, last):
+        layout[f"xaxis{place + 1}"] = {**layout["xaxis"], "title": {"text": names[place], "standoff": 8}}
+        layout[f"yaxis{place + 1}"] = {**layout["yaxis"], "title": {"text": names[place + 1], "standoff": 8}}
+    layout |= {"grid": {"rows": max(1, last), "columns": max(1, last), "pattern": "coupled"}, "hovermode": "closest"}
     return made
 
 
@@ -81,6 +93,11 @@ def _line(x: Sequence[float], y: Sequence[float], place: int, one: Fitted, **lin
     colour = f"var(--c{place % COLOURS})"
     name = f"{one.name}, seed {one.seed}"
     return {"x": list(x), "y": list(y), "mode": "lines", "name": name, "line": {"color": colour, **line}}
+
+
+def _named(made: Figure) -> Figure:
+    made["layout"]["legend"] = {"orientation": "h", "y": 1.15}
+    return made
 
 
 def _flat(values: Tensor) -> Tensor:
