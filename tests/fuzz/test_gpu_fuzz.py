@@ -22,20 +22,20 @@ def walked(monkeypatch):
     monkeypatch.setattr(settings, "STEP", 8)
 
 
-def small_cases(op, count, seed):
+def small_cases(op, count, seed, small=SMALL):
     """The numbers of the first cases that are small."""
     found, number = [], 0
     while len(found) < count:
-        if drawn(number, seed, op).tensors["x"].numel() <= SMALL:
+        if drawn(number, seed, op).tensors["x"].numel() <= small:
             found.append(number)
         number += 1
     return found
 
 
-def judged(op, count, seed):
+def judged(op, count, seed, small=SMALL):
     """How many cases a kernel took part in; all of them right."""
     with paths.interpreted():
-        verdicts = {number: judge(number, seed, op) for number in small_cases(op, count, seed)}
+        verdicts = {number: judge(number, seed, op) for number in small_cases(op, count, seed, small)}
     wrong = {number: found for number, (found, _) in verdicts.items() if found}
     assert not wrong
     return sum(by_kernel for _, by_kernel in verdicts.values())
@@ -49,6 +49,29 @@ def test_random_calls_are_within_the_bounds_that_each_gives(op):
 @pytest.mark.parametrize("op", ["dyt", "derf", "eln", "rotate", "norm_rotate"])
 def test_random_calls_of_what_is_no_row_alone_too(op):
     assert judged(op, 20, 3) > 5
+
+
+CHANNELS = ["batch_norm", "normalize_with", "group_norm", "instance_norm", "layer_norm2d"]
+CHANNELS += ["global_response_norm", "filter_response_norm", "evonorm_s", "online_norm"]
+
+
+@pytest.fixture
+def in_pieces(monkeypatch):
+    """Tiles of channels of 64 entries, at most three of them a program."""
+    from normkit.kernels.cuda import channels, settings
+
+    channels.work.cache_clear()
+    monkeypatch.setattr(settings, "TILE", 64)
+    monkeypatch.setattr(settings, "CHANNELS", 4)
+    monkeypatch.setattr(settings, "FILLING", 1)
+    monkeypatch.setattr(settings, "MOST_STEPS", 3)
+    yield
+    channels.work.cache_clear()
+
+
+@pytest.mark.parametrize("op", CHANNELS)
+def test_random_calls_of_channels_in_many_pieces(op, in_pieces):
+    assert judged(op, 6, 5, small=120) > 0
 
 
 @pytest.mark.parametrize("op", ["row_norm", "add_row_norm"])

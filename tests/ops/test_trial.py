@@ -148,17 +148,24 @@ def test_a_trial_is_small_whatever_it_is_made_for():
     assert trial._aligned(torch.Size((50, 1, 4)), (3, 9, 1, 8)) == (9, 1, 4)
 
 
-def test_what_has_no_kernel_on_a_gpu_takes_its_formula():
-    x, moving = torch.randn(4, 6, 5), (torch.zeros(6), torch.ones(6))
+def test_every_op_of_channels_can_be_tried():
+    x, moving, still = torch.randn(4, 6, 5), (torch.zeros(6), torch.ones(6)), (torch.zeros(6), torch.zeros(6))
     with paths.watched() as taken:
         ops.batch_norm(x)
         ops.group_norm(x, 2)
         ops.instance_norm(x.requires_grad_()).sum().backward()
         ops.layer_norm2d(x)
-        ops.global_response_norm(x)
-        ops.filter_response_norm(x)
-        ops.evonorm_s(x, 2)
+        ops.global_response_norm(x, torch.ones(6))
+        ops.filter_response_norm(x, tau=torch.zeros(6), eps=torch.ones(1, requires_grad=True))
+        ops.evonorm_s(x, 2, slope=torch.ones(6))
         ops.normalize_with(x.detach(), *moving)
-        ops.online_norm(x.detach(), None, None, moving, (torch.zeros(6), torch.zeros(6)), ops.Control(1e-5, 0.9, 0.9))
-    assert {str(path) for path in taken} == {"formula: there is no GPU kernel for it"}
-    assert len(taken) == 9
+        ops.online_norm(x.detach(), None, None, moving, still, ops.Control(1e-5, 0.9, 0.9), limit=2.0)
+    assert {str(path) for path in taken} == {"Triton kernel, interpreted"}
+    assert len(trial._found) == 9
+    assert len(taken) == 10, "no trial moves what is running, or is told of"
+
+
+def test_a_trial_of_channels_has_few_positions_of_the_same_kind():
+    assert trial._fewer((9, 64, 224, 224), 4224) == (3, 64, 18, 224)
+    assert trial._fewer((9, 3, 160000), 4224) == (3, 3, 4224)
+    assert trial._fewer((9, 6, 5), 4224) == (9, 6, 5)

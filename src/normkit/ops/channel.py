@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from normkit import check, kernels
-from normkit.ops import eager
+from normkit.ops import eager, trial
 from normkit.ops.eager import code
 from normkit.ops.row import layer_norm
 from normkit.statistics import Moments, accurate, moments, processes
@@ -23,6 +23,18 @@ from normkit.statistics import Moments, accurate, moments, processes
 # What a statistic is and what is done to the normalized values, as the C code numbers them.
 GIVEN, DEVIATION, RESPONSE, SHARE, POSITION, ONLINE = range(6)
 AFFINE, THRESHOLD, SWISH, CLAMP = range(4)
+POSITIONS = 4224  # of a trial: more than two tiles, and as many as 16 divides
+
+
+class Kind(NamedTuple):
+    """What is tried out on a GPU before its first use."""
+
+    name: str
+    eps: float
+    statistic: int
+    activation: int
+    groups: int | None
+    last: bool
 
 
 class Rule(NamedTuple):
@@ -37,6 +49,11 @@ class Rule(NamedTuple):
     eps: float = 0.0
     decay: float = 0.0  # ONLINE: share of the old state
     given: tuple[Tensor, Tensor] | None = None
+
+    def kind(self, x: Tensor) -> tuple[Kind, tuple[int, ...]]:
+        """What a GPU's kernel of it is, beside the tensors' types, for x of a shape and a format."""
+        last = self.statistic != POSITION and not x.is_contiguous()
+        return Kind(self.name, self.eps, self.statistic, self.activation, self.groups, last), tuple(x.shape[1:])
 
 
 def batch_norm(
@@ -59,7 +76,7 @@ def batch_norm(
     rule = Rule("batch_norm", _batch_formula, DEVIATION, over_samples=True, eps=eps)
     check_channels(rule.name, x, eps, weight=weight, bias=bias)
     apart = "its moments are joined over processes" if sync and processes(group) > 1 else None
-    if eager.refused(rule.name, apart or against(x, weight, bias), x, weight, bias):
+    if eager.refused(rule.name, apart or against(x, weight, bias), x, weight, bias, kind=rule.kind(x)):
         exact = accurate(x)
         found = moments(exact, [0, *_space(x)], sync=sync, group=group)
         y = _normalize(exact, found.mean, found.var, weight, bias, eps)
@@ -76,7 +93,8 @@ def normalize_with(
     rule = Rule("normalize_with", _given_formula, GIVEN, over_samples=True, eps=eps, given=(mean, var))
     check_channels(rule.name, x, eps, weight=weight, bias=bias, mean=mean, var=var)
     moved = "the moments need a gradient" if eager.needs_grad(mean, var) else None
-    if eager.refused(rule.name, moved or against(x, weight, bias, mean, var), x, weight, bias, mean, var):
+    why = moved or against(x, weight, bias, mean, var)
+    if eager.refused(rule.name, why, x, weight, bias, mean, var, kind=rule.kind(x)):
         return _with_eps(x, weight, bias, None, None, rule)
     return _run(rule, x, weight, bias)[0]
 
@@ -319,9 +337,28 @@ def _choose(rule: Rule, x: Tensor, weight, bias, extra=None, learned: Tensor | N
         check.divides(rule.name, "num_groups", rule.groups, "channels", x.shape[1])
     if learned is not None and learned.numel() != 1:
         raise ValueError(f"{rule.name}: eps must be a single number, but its shape is {tuple(learned.shape)}")
-    if eager.refused(rule.name, against(x, weight, bias, extra), x, weight, bias, extra, learned):
+    why = against(x, weight, bias, extra)
+    if eager.refused(rule.name, why, x, weight, bias, extra, learned, kind=rule.kind(x)):
         return _with_eps(x, weight, bias, extra, learned, rule)
     return _run(rule, x, weight, bias, extra, learned)[0]
+
+
+_CALLS: dict[str, Callable[..., Tensor]] = {
+    "batch_norm": lambda k, x, w, b: batch_norm(x, w, b, eps=k.eps)[0],
+    "normalize_with": lambda k, x, w, b, mean, var: normalize_with(x, mean, var, w, b, eps=k.eps),
+    "group_norm": lambda k, x, w, b, *_: group_norm(x, k.groups, w, b, eps=k.eps),
+    "instance_norm": lambda k, x, w, b, *_: instance_norm(x, w, b, eps=k.eps),
+    "layer_norm2d": lambda k, x, w, b, *_: layer_norm2d(x, w, b, eps=k.eps),
+    "global_response_norm": lambda k, x, w, b, *_: global_response_norm(x, w, b, eps=k.eps),
+    "filter_response_norm": lambda k, x, w, b, tau, learned: filter_response_norm(
+        x, w, b, tau, eps=k.eps if learned is None else learned
+    ),
+    "evonorm_s": lambda k, x, w, b, slope, _: evonorm_s(
+        x, k.groups, w, b, slope, eps=k.eps, center=k.statistic == DEVIATION
+    ),
+}
+for _name, _call in _CALLS.items():
+    trial.call(_name, lambda kind: len(kind[1]), most=POSITIONS)(lambda kind, tensors, c=_call: c(kind[0], *tensors))
 
 
 def _run(rule: Rule, x: Tensor, weight, bias, extra=None, learned: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -340,10 +377,11 @@ def arranged(x: Tensor, rule: Rule) -> Tensor:
 
 def kernel_forward(rule: Rule, x, weight, bias, extra, learned, state=None) -> tuple[Tensor, Tensor]:
     """The result and the statistics, those of ONLINE followed by each unit's own; ``state`` moves in place."""
-    plan, samples, kept = _plan(rule, x, (weight, bias, extra), learned)
+    kernel, held = eager.library(x), _held(x, learned)
+    plan, samples, kept = _plan(rule, x, (weight, bias, extra), None if held else learned)
     y = torch.empty_like(x)
-    both = torch.zeros(kept, dtype=torch.float64) if rule.given is None else torch.cat(rule.given).double()
-    eager.library(x).channel_forward(plan, samples, x, weight, bias, extra, both, state, y)
+    both = x.new_zeros(kept, dtype=torch.float64) if rule.given is None else torch.cat(rule.given).double()
+    kernel.channel_forward(plan, samples, x, weight, bias, extra, both, state, y, **held)
     return y, both
 
 
@@ -351,12 +389,18 @@ def kernel_backward(
     rule: Rule, x, weight, bias, extra, learned, both, grad, wanted, state=None
 ) -> tuple[Tensor | None, ...]:
     """Gradients of x, weight, bias, extra and the learned eps; those not wanted are None. ``state`` moves in place."""
-    plan, samples, _ = _plan(rule, x, (weight, bias, extra), learned)
+    held = _held(x, learned)
+    plan, samples, _ = _plan(rule, x, (weight, bias, extra), None if held else learned)
     made = [torch.empty_like(t) if want else None for t, want in zip((x, weight, bias, extra), wanted, strict=False)]
-    deps = torch.empty((), dtype=torch.float64) if wanted[4] else None
-    grad = eager.dense(grad, x)
-    eager.library(x).channel_backward(plan, samples, x, grad, weight, bias, extra, both, state, *made, deps)
+    deps = x.new_empty((), dtype=torch.float64) if wanted[4] else None
+    kernel, grad = eager.library(x), eager.dense(grad, x)
+    kernel.channel_backward(plan, samples, x, grad, weight, bias, extra, both, state, *made, deps, **held)
     return (*made, None if deps is None else deps.to(learned.dtype).view(learned.shape))
+
+
+def _held(x: Tensor, learned: Tensor | None) -> dict[str, Tensor]:
+    """A learned eps that a GPU's kernel reads itself, so that nobody waits for the GPU to tell it."""
+    return {} if learned is None or isinstance(eager.library(x), kernels.Library) else {"eps": learned}
 
 
 class _Channel(torch.autograd.Function):

@@ -84,7 +84,8 @@ def refused(op: str, but: str | None, *tensors: Tensor | None, kind: Any = None)
     """Whether the formula runs: what an op asks, once a call; whoever watches :mod:`normkit.ops.paths` is told.
 
     but: what else this op has against its kernel, for this call.
-    kind: what the op computes beside what its tensors tell: by it a GPU's kernel is tried out before its first use.
+    kind: what the op computes beside what its tensors tell: by it a GPU's kernel is tried out before its first use. A
+    backward pass, which was tried out with its forward pass, has none.
     """
     why = refusal(*tensors) or but  # type: ignore[arg-type]
     x: Tensor = tensors[0]  # type: ignore[assignment]
@@ -94,8 +95,8 @@ def refused(op: str, but: str | None, *tensors: Tensor | None, kind: Any = None)
         _on_one_device(op, x, *tensors[1:])
     watch = paths.watching()
     forced = watch is not None and watch.forced
-    if why is None and not forced and (x.is_cuda or _interpreted()):
-        why = trial.verdict(op, kind, tensors) if kind is not None else trial.untried(op)
+    if why is None and kind is not None and not forced and (x.is_cuda or _interpreted()):
+        why = trial.verdict(op, kind, tensors)
     if watch is not None:
         why = watch.decide(op, why, lambda: _name(x))
     return why is not None

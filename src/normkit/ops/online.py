@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from normkit import check, statistics
-from normkit.ops import channel, eager
+from normkit.ops import channel, eager, trial
 from normkit.ops.scan import recurrence
 
 if TYPE_CHECKING:
@@ -65,12 +65,20 @@ def online_norm(
     (tensor([4.0000, 0.9428]), tensor([3.]), tensor([3.2500]))
     """
     _check(x, weight, bias, moments, pulls)
-    if eager.refused("online_norm", _against(x, control), x, weight, bias, *moments, *pulls):
+    kind = control._replace(group=None), limit, not x.is_contiguous(), tuple(x.shape[1:])
+    if eager.refused("online_norm", _against(x, control), x, weight, bias, *moments, *pulls, kind=kind):
         return _formula(x, weight, bias, moments, pulls, control, limit)
     activation = channel.AFFINE if limit is None else channel.CLAMP
     rule = channel.Rule("online_norm", _formula, channel.ONLINE, activation, eps=control.eps)
     x, weight, bias = channel.arranged(x, rule), eager.packed(weight), eager.packed(bias)
     return _ByKernel.apply(x, weight, bias, moments, pulls, control, limit, rule)
+
+
+@trial.call("online_norm", lambda kind: len(kind[3]), most=channel.POSITIONS)
+def _tried(kind: tuple, tensors: list) -> Tensor:
+    x, weight, bias, *state = tensors
+    state = [value.clone() for value in state]
+    return online_norm(x, weight, bias, tuple(state[:2]), tuple(state[2:]), kind[0], limit=kind[1])
 
 
 def _check(x, weight, bias, moments, pulls) -> None:
@@ -172,7 +180,7 @@ class _ByKernel(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, weight, bias, moments, pulls, control, limit, rule):
-        extra = None if limit is None else torch.full((x.shape[1],), limit, dtype=torch.float64)
+        extra = None if limit is None else x.new_full((x.shape[1],), limit, dtype=torch.float64)
         state = torch.cat(moments).double()
         forward = rule._replace(decay=control.forward_decay)
         y, found = channel.kernel_forward(forward, x, weight, bias, extra, None, state)

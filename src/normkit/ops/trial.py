@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterator
@@ -37,6 +38,7 @@ class Call(NamedTuple):
     run: Callable
     keep: Callable[[tuple], int]
     along: bool
+    most: int | None
 
 
 _calls: dict[str, Call] = {}
@@ -44,22 +46,20 @@ _found: dict[tuple, str | None] = {}
 _under_way: ContextVar[bool] = ContextVar("normkit.ops.trial", default=False)
 
 
-def call(op: str, keep: Callable[[tuple], int], *, along: bool = False) -> Callable[[Callable], Callable]:
+def call(
+    op: str, keep: Callable[[tuple], int], *, along: bool = False, most: int | None = None
+) -> Callable[[Callable], Callable]:
     """Enter how an op is called in a trial, with its kind and its tensors.
 
-    keep: how many of x's last axes a trial leaves as they are. along: what broadcasts with x is cut as x is.
+    keep: how many of x's last axes a trial leaves as they are. along: what broadcasts with x is cut as x is. most: how
+    many positions there are to be behind the second axis, where that many are of no other kind than more.
     """
 
     def enter(function: Callable) -> Callable:
-        _calls[op] = Call(function, keep, along)
+        _calls[op] = Call(function, keep, along, most)
         return function
 
     return enter
-
-
-def untried(op: str) -> str | None:
-    """What speaks against an op that says no kind: there is no kernel, unless it is the backward pass of one tried."""
-    return None if op.removesuffix(" backward") in _calls else "there is no GPU kernel for it"
 
 
 def verdict(op: str, kind: tuple, tensors: tuple[Tensor | None, ...]) -> str | None:
@@ -148,6 +148,8 @@ def _small(op: str, kind: tuple, tensors: tuple[Tensor | None, ...]) -> list[Ten
     x = tensors[0]
     assert x is not None
     short = _cut(x.shape, call.keep(kind))
+    if call.most is not None:
+        short = _fewer(short, call.most)
     drawn: list[Tensor | None] = []
     for like in tensors:
         if like is None:
@@ -170,6 +172,16 @@ def _cut(shape: torch.Size, keep: int) -> tuple[int, ...]:
         cut.append(min(size, left))
         left = max(1, left // cut[-1])
     return (*cut, *shape[first:])
+
+
+def _fewer(shape: tuple[int, ...], most: int) -> tuple[int, ...]:
+    """The shape with no more than `most` positions, and few samples where these are many."""
+    left, space = most, []
+    for size in reversed(shape[2:]):
+        space.append(min(size, left))
+        left = max(1, left // space[-1])
+    samples = 3 if math.prod(space) * shape[1] > most else shape[0]
+    return (min(samples, shape[0]), shape[1], *reversed(space))
 
 
 def _aligned(shape: torch.Size, short: tuple[int, ...]) -> tuple[int, ...]:

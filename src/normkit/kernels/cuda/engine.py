@@ -5,12 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
-
 from normkit import kernels
 from normkit.kernels.cuda import settings
-from normkit.kernels.cuda.launch import launch, processors
+from normkit.kernels.cuda.channels import Channels
+from normkit.kernels.cuda.launch import add_partials, partial, processors
 
 ELN = 6  # the function whose parameter is not a factor
 
@@ -89,7 +87,7 @@ def row_plan(packed: bytes) -> RowPlan:
     return RowPlan(*kernels.ROW.unpack(packed))
 
 
-class Engine:
+class Engine(Channels):
     """The kernels on a GPU, or interpreted on CPU tensors."""
 
     def __init__(self, interpreted: bool):
@@ -251,18 +249,3 @@ class Engine:
         add_partials(dshifts, dshift)
         for sums, to in ((dgains, dweight), (dbiases, dbias)):
             add_partials(sums.sum(1).view(-1, p.dim) if sums is not None and p.by_row else sums, to)
-
-    def _launch(self, kernel, grid: int | tuple[int, ...], arguments: tuple, constants: dict, warps: int) -> None:
-        grid = (grid,) if isinstance(grid, int) else grid
-        launch(kernel, grid, arguments, constants, warps, self.interpreted)
-
-
-def partial(x: Tensor, programs: int, width: int, wanted: Tensor | None) -> Tensor | None:
-    """Room for one sum a program, where a gradient is wanted."""
-    return None if wanted is None else torch.empty(programs, width, dtype=torch.float32, device=x.device)
-
-
-def add_partials(sums: Tensor | None, to: Tensor | None) -> None:
-    """Adds up what the programs have found, always in the same order; `to` of one entry takes all of it."""
-    if sums is not None and to is not None:
-        to.copy_(sums.sum().view(to.shape) if to.numel() == 1 else sums.sum(0).view(to.shape))

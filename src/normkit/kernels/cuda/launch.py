@@ -35,3 +35,14 @@ def launch(kernel, grid: tuple[int, ...], arguments: tuple, constants: dict, war
 def _beside(device: int) -> AbstractContextManager:
     """What makes a GPU the current one, where it is not: Triton launches on that."""
     return nullcontext() if device == torch.cuda.current_device() else torch.cuda.device(device)
+
+
+def partial(x: Tensor, programs: int, width: int, wanted: Tensor | None) -> Tensor | None:
+    """Room for one sum a program, where a gradient is wanted."""
+    return None if wanted is None else torch.empty(programs, width, dtype=torch.float32, device=x.device)
+
+
+def add_partials(sums: Tensor | None, to: Tensor | None) -> None:
+    """Adds up what the programs have found, always in the same order; `to` of one entry takes all of it."""
+    if sums is not None and to is not None:
+        to.copy_(sums.sum().view(to.shape) if to.numel() == 1 else sums.sum(0).view(to.shape))

@@ -12,6 +12,9 @@ LONGEST_FORWARD, LONGEST_BACKWARD = 16384, 8192  # entries of a row that a progr
 STEP = 4096  # entries at a time of a row that is walked along
 ENTRIES, MOST_ROWS = 1024, 256  # of a program on four warps; rows of it
 
+TILE, CHANNELS = 2048, 64  # entries of a tile of channels; channels of one where they are last
+FILLING, MOST_STEPS, MOST_PIECES = 8, 64, 4096  # programs a multiprocessor; tiles a program; programs a plane
+
 
 class Setting(NamedTuple):
     """What a kernel is compiled for."""
@@ -50,6 +53,42 @@ def points(width: int) -> Setting:
     """For entry by entry: a tile of rows, and of columns where rows are long."""
     block = min(ENTRIES, power_of_two(width))
     return Setting(min(MOST_ROWS, ENTRIES // block), block, 4)
+
+
+class Pieces(NamedTuple):
+    """How channels are shared out: tiles of rows by a block, `steps` of them a piece, `pieces` of a plane or sample."""
+
+    rows: int
+    block: int
+    steps: int
+    pieces: int
+    warps: int = 4
+
+
+def channels(samples: int, channels: int, space: int, last: bool, processors: int) -> Pieces:
+    """For channels first or last, on a GPU of so many multiprocessors.
+
+    A unit is cut into pieces where its whole would not fill the GPU, and where it would be added up over many steps.
+    """
+    block = min(CHANNELS if last else TILE, power_of_two(channels if last else space))
+    rows = max(1, TILE // block) if last else min(MOST_ROWS, TILE // block)
+    beside = samples * -(-channels // block) if last else -(-samples * channels // rows)
+    tiles = -(-space // (rows if last else block))
+    pieces = min(tiles, MOST_PIECES, max(-(-FILLING * processors // beside), -(-tiles // MOST_STEPS)))
+    steps = -(-tiles // pieces)
+    return Pieces(rows, block, steps, -(-tiles // steps))
+
+
+def positions(channels: int, space: int) -> Setting:
+    """For vectors of channels across memory: some neighbouring ones, some channels at a time."""
+    block = min(64, power_of_two(space))
+    return Setting(max(1, min(TILE // block, power_of_two(channels))), block, 4)
+
+
+def joined(units: int, members: int) -> tuple[int, int]:
+    """How many units a program adds up, and how many of their cells at a time."""
+    many = min(256, power_of_two(members))
+    return min(power_of_two(units), max(1, 512 // many)), many
 
 
 GAINS = Setting(16, 128, 4, True)  # of rows that are walked along: columns by rows of a tile

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from normkit.kernels.cuda import settings, static
@@ -19,6 +19,15 @@ RULES = {  # name -> statistic, centered, place of eps, cast early
     "llama": (0, 0, 0, 1),
 }
 FUNCTIONS = ("erf", "tanh", "isru", "arctan", "expsign", "satursin", "eln")
+CHANNELS = {  # name -> statistic, activation, over samples
+    "batch": (1, 0, 1),
+    "given": (0, 0, 1),
+    "group": (1, 0, 0),
+    "response": (2, 1, 0),
+    "share": (3, 0, 0),
+    "swish": (1, 2, 0),
+    "online": (5, 3, 0),
+}
 BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 
 
@@ -34,12 +43,14 @@ class Variant:
     constants: dict[str, Any]
     warps: int
     entries: int
+    known: dict[str, int] = field(default_factory=dict)  # sizes, of which those that 16 divides let loads be wide
 
     def compiled(self, target: str):
         """The kernel, compiled for a target; sizes are known to be divisible by 16 where they are."""
         half = self.width // 2
         sizes = {"dim": self.width, "width": self.width, "half": half}
         sizes |= {f"{array}{axis}": half for array in "sgoa" for axis in range(3)}  # strides are multiples of it
+        sizes |= self.known
         aligned = [name for name, kind in self.types.items() if kind[0] == "*" or sizes.get(name, 1) % 16 == 0]
         return static.compiled(self.kernel, self.types, self.constants, self.warps, target, aligned)
 
@@ -68,13 +79,15 @@ def variants(types=("bf16", "fp32"), widths=(64, 768, 4096, 8192, 32768), rules=
 def _types(kernel, kind: str, absent: tuple[str, ...] = ()) -> dict[str, str]:
     """Types of arguments: arrays of the input's type, parameters and what is kept in float32, sizes and numbers."""
     like_x = ("x", "y", "dx", "grad", "more", "residual", "total")
-    single = ("eps", "constant", "offset", "scale")
-    arrays = ("weight", "bias", "stats", "alpha", "shift", "cos", "sin", "dgain", "dbias", "dalpha", "dshift")
+    single = ("eps", "constant", "offset", "scale", "values", "keep", "most")
+    arrays = {"weight", "bias", "stats", "alpha", "shift", "cos", "sin", "dgain", "dbias", "dalpha", "dshift"}
+    arrays |= {"extra", "sums", "dweight", "dextra"}
+    double = ("moments", "found", "pulled", "state")
     found = {}
     for name in kernel.arg_names:
         if name in absent or name.isupper():
             continue
-        in_memory = kind if name in like_x else "fp32" if name in arrays else None
+        in_memory = kind if name in like_x else "fp32" if name in arrays else "fp64" if name in double else None
         found[name] = f"*{in_memory}" if in_memory else "fp32" if name in single else "i32"
     return found
 
@@ -120,6 +133,55 @@ def heads(kind: str, width: int) -> Iterator[Variant]:
         yield Variant(name, kernel, kind, width, types, shape, s.warps, 2 * s.rows * s.block)
 
 
+def channels(rule: str, last: bool, kind: str, width: int, *, joins: bool = False) -> Iterator[Variant]:
+    """The channel template, of planes of `width` entries, or of `width` channels that are last.
+
+    joins: also what adds up the sums of the others, which is little.
+    """
+    from normkit.kernels.cuda.templates import channel
+
+    statistic, activation, over = CHANNELS[rule]
+    many, space = (width, 3136) if last else (256, width)
+    s = settings.channels(1 if last and over else 32, many, space, last, 132)
+    shape = {"LAST": int(last), "ROWS": s.rows, "BLOCK": s.block}
+    whole = {"STATISTIC": statistic, "ACTIVATION": activation, "OVER": int(over and not last), **shape}
+    single = {"CENTER": statistic == 1, "SINGLE": 0, **shape}
+    made = [(channel.measure, single)] if statistic else []
+    made += [(kernel, whole) for kernel in (channel.write, channel.reduce, channel.write_back)]
+    extra = ("learned", *(("extra",) if activation == 0 else ()))
+    order = f"channels {'last' if last else 'first'}"
+    sizes = {"channels": many, "space": space}
+    for kernel, constants in made:
+        types = _types(kernel, kind, extra)
+        name = f"{order}, {rule}, {kernel.__name__}"
+        yield Variant(name, kernel, kind, width, types, constants, s.warps, s.rows * s.block, sizes)
+    if joins:
+        yield from _joins(rule, order, kind, width, s)
+
+
+def _joins(rule: str, order: str, kind: str, width: int, s: settings.Pieces) -> Iterator[Variant]:
+    from normkit.kernels.cuda.templates import channel
+
+    statistic, activation, over = CHANNELS[rule]
+    units, many = settings.joined(256, 256)
+    shape = {"UNITS": units, "MEMBERS": many}
+    about = {"STATISTIC": statistic, "ACTIVATION": activation}
+    step = {"CENTER": statistic == 1, "LENGTH": statistic == 3, "STEP": s.block}
+    made: list[tuple[Any, dict[str, int]]] = [(channel.parameters, {**about, **shape})]
+    if statistic:
+        made.append((channel.join, {**step, **shape}))
+    if statistic == 3:
+        made += [(channel.level, {"BLOCK": 256}), (channel.share_pulls, {"BLOCK": 256})]
+    elif statistic == 5:
+        made += [(channel.run_on, {"BLOCK": 256}), (channel.control, {"BLOCK": 256})]
+    if statistic not in (0, 3):
+        made.append((channel.pulls, {**about, "ALONE": over, "EXTRA": activation in (1, 2), **shape}))
+    for kernel, constants in made:
+        absent = ("learned", "parts", *(("dextra",) if activation in (0, 3) else ()))
+        types = _types(kernel, kind, absent)
+        yield Variant(f"{order}, {rule}, {kernel.__name__}", kernel, kind, width, types, constants, 4, units * many)
+
+
 def everything() -> Iterator[Variant]:
     """One of each rule, function and form that the kernels are ever compiled for, to see that all of them compile."""
     for rule in RULES:
@@ -133,3 +195,6 @@ def everything() -> Iterator[Variant]:
         yield variant
         for changed in ({"PAIRS": 1}, {"CENTER": 1}, {"NORM": 0}):
             yield replace(variant, name=f"{variant.name}, {changed}", constants={**variant.constants, **changed})
+    for rule in CHANNELS:
+        for last in (False, True):
+            yield from channels(rule, last, "bf16", 256, joins=True)

@@ -1,0 +1,145 @@
+"""The GPU's kernels for channels, run by Triton's interpreter, on tiles so small that each call has many pieces."""
+
+import math
+
+import pytest
+import torch
+
+from channel_calls import OPERATIONS, draw, run
+from normkit import ops
+from normkit.kernels import cuda
+from normkit.ops import paths
+
+pytestmark = pytest.mark.skipif(cuda.absent() is not None, reason=str(cuda.absent()))
+FORMATS = pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+
+
+@pytest.fixture(autouse=True)
+def in_pieces(monkeypatch):
+    """Tiles of 64 entries or of 4 channels, three of them a program."""
+    from normkit.kernels.cuda import channels, settings
+
+    monkeypatch.setattr(settings, "TILE", 64)
+    monkeypatch.setattr(settings, "CHANNELS", 4)
+    monkeypatch.setattr(settings, "FILLING", 1)
+    monkeypatch.setattr(settings, "MOST_STEPS", 3)
+    channels.work.cache_clear()
+    with paths.interpreted():
+        yield
+    channels.work.cache_clear()
+
+
+def by_kernel(*arguments):
+    with paths.watched() as taken:
+        found = run(*arguments)
+    assert {str(path) for path in taken} == {"Triton kernel, interpreted"}
+    return found
+
+
+def in_float64(operation, x, parameters, grad):
+    with paths.formula_only():
+        return run(operation, x.double(), [p.double() for p in parameters], grad.double())
+
+
+def assert_right(name, x, parameters, grad, unit=1e-5):
+    operation, _ = OPERATIONS[name]
+    for a, b in zip(by_kernel(operation, x, parameters, grad), in_float64(operation, x, parameters, grad), strict=True):
+        torch.testing.assert_close(a.double(), b, rtol=unit, atol=unit * b.abs().max().item())
+
+
+def drawn(name, shape, last, dtype=torch.float32, seed=0):
+    x, parameters, grad = draw(shape, OPERATIONS[name][1], dtype, last, seed)
+    return x, [p.float() for p in parameters], grad
+
+
+@FORMATS
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_op_forward_and_backward(name, last):
+    assert_right(name, *drawn(name, (2, 6, 7, 3), last))
+
+
+@FORMATS
+@pytest.mark.parametrize("name", ["batch", "group", "layer2d"])
+def test_an_offset_costs_no_digits(name, last):
+    x, parameters, grad = drawn(name, (2, 3, 17, 3), last)
+    assert_right(name, x + 1e4, parameters, grad)
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 1), (7, 3), (1, 3, 400), (2, 3, 2, 2, 3)], ids=str)
+@pytest.mark.parametrize("name", ["batch", "share", "swish"])
+def test_edges_of_shape(name, shape):
+    assert_right(name, *drawn(name, shape, False), unit=1e-4)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["batch", "group", "learned", "swish"])
+def test_half_precision_is_rounded_once(name, kind):
+    x, parameters, grad = drawn(name, (2, 6, 4, 5), True, kind)
+    y, dx, *rest = by_kernel(OPERATIONS[name][0], x, parameters, grad)
+    want, dwant, *others = in_float64(OPERATIONS[name][0], x, parameters, grad)
+    half = torch.finfo(kind).eps / 2
+    assert ((y.double() - want).abs() <= 1.01 * half * want.abs() + 1e-6).all()
+    assert ((dx.double() - dwant).abs() <= 1.01 * half * dwant.abs() + 1e-5).all()
+    for a, b in zip(rest, others, strict=True):
+        assert a.dtype == torch.float32
+        torch.testing.assert_close(a.double(), b, rtol=1e-5, atol=1e-5 * b.abs().max().item())
+
+
+@FORMATS
+def test_the_same_bits_each_time(last):
+    arguments = OPERATIONS["group"][0], *drawn("group", (2, 3, 17, 3), last)
+    for a, b in zip(by_kernel(*arguments), by_kernel(*arguments), strict=True):
+        assert torch.equal(a, b)
+
+
+@FORMATS
+@pytest.mark.parametrize("value", [math.nan, 1e30])
+@pytest.mark.parametrize("name", ["batch", "group", "instance", "share", "threshold", "swish"])
+def test_a_bad_value_spoils_what_it_spoils_in_the_formula(name, last, value):
+    x, parameters, grad = drawn(name, (2, 3, 5, 3), last)
+    x[1, 2, 3, 1] = value
+    found = by_kernel(OPERATIONS[name][0], x, parameters, grad)
+    with paths.formula_only():
+        wanted = run(OPERATIONS[name][0], x, parameters, grad)
+    assert torch.equal(found[0].isfinite(), wanted[0].isfinite())
+    assert torch.equal(found[1].isfinite(), wanted[1].isfinite())
+
+
+def test_moments_are_told_and_carry_no_gradient():
+    x = (torch.randn(3, 5, 40, generator=torch.Generator().manual_seed(0)) + 1e4).requires_grad_()
+    _, found = ops.batch_norm(x)
+    values = x.detach().double().movedim(1, 0).flatten(1)
+    torch.testing.assert_close(found.mean.double(), values.mean(1), rtol=1e-7, atol=0)
+    torch.testing.assert_close(found.var.double(), values.var(1, correction=0), rtol=1e-6, atol=0)
+    assert not found.mean.requires_grad
+
+
+def test_a_gpu_is_not_asked_for_a_learned_eps(monkeypatch):
+    """`float` of it would make the host wait, and cannot be done in a CUDA graph."""
+    monkeypatch.setattr(torch.Tensor, "__float__", lambda tensor: pytest.fail("the host asked"))
+    x, parameters, grad = drawn("learned", (2, 6, 5), False)
+    by_kernel(OPERATIONS["learned"][0], x, parameters, grad)
+
+
+def test_second_derivatives_are_those_of_the_formula():
+    def twice(x):
+        [first] = torch.autograd.grad(ops.group_norm(x, 2).square().sin().sum(), x, create_graph=True)
+        return torch.autograd.grad(first.square().sum(), x)[0]
+
+    x = torch.randn(2, 4, 6, generator=torch.Generator().manual_seed(0))
+    want = twice(x.double().requires_grad_())
+    torch.testing.assert_close(twice(x.requires_grad_()).double(), want, rtol=1e-4, atol=1e-5)
+
+
+def test_pieces_fill_a_gpu_and_are_no_more_than_need_be(monkeypatch):
+    monkeypatch.undo()
+    from normkit.kernels.cuda import settings
+
+    few = settings.channels(1, 32, 2**20, False, 132)  # 32 planes, of a million
+    assert 7 * 132 <= 32 * few.pieces <= 9 * 132
+    assert few.pieces * few.steps * few.block >= 2**20
+    many = settings.channels(64, 512, 49, False, 132)
+    assert (many.pieces, many.steps, many.rows * many.block) == (1, 1, 2048)
+    rows = settings.channels(1, 256, 100352, True, 132)
+    assert rows.steps <= settings.MOST_STEPS
+    assert rows.pieces * rows.steps * rows.rows >= 100352
