@@ -1,5 +1,7 @@
 """The evaluated methods of the activation room in ONNX: the same numbers from onnxruntime, for any batch size."""
 
+import functools
+
 import pytest
 import torch
 
@@ -9,6 +11,14 @@ from normkit.kinds.kind import layouts
 pytest.importorskip("onnx", reason="needs onnx")
 pytest.importorskip("onnxscript", reason="needs onnxscript, torch's exporter")
 ort = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
+ONNXRegistry = pytest.importorskip("torch.onnx._internal.exporter._registration").ONNXRegistry
+# what torch translates an operator to: read from a thousand sources, which it does anew in every export
+TABLE = functools.cache(ONNXRegistry.from_torchlib)
+
+
+@pytest.fixture(autouse=True)
+def _read_the_table_once(monkeypatch):
+    monkeypatch.setattr(ONNXRegistry, "from_torchlib", staticmethod(TABLE))
 
 
 def build(card):
