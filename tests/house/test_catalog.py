@@ -180,7 +180,7 @@ def test_the_contract_holds_a_method_of_a_users_package(tmp_path):
     assert "my-norm keeps the contract of a norm" in done.stdout
     path = tmp_path / "my_package/my_norm.py"
     path.write_text(path.read_text().replace("return x /", "return (x if x.dtype == torch.float64 else 1.1 * x) /"))
-    done = check(tmp_path, "my_package.my_norm", "-k", few)
+    done = check(tmp_path, "my_package.my_norm", "-k", "half")
     assert done.returncode == 1
     assert "my-norm breaks the contract of a norm" in done.stdout
     assert check(tmp_path, "my_package.your_norm").returncode == 2
