@@ -1,5 +1,7 @@
 """Contract, numbers: derivatives to the third order, half precision, mixed precision."""
 
+import sys
+
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -12,6 +14,14 @@ from normkit.optional import let_torchvision_load
 EPSILON = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 
 
+@pytest.fixture(autouse=True)
+def _no_report_of_a_failure_that_is_expected(request, monkeypatch):
+    """To say by how much a gradient is wrong, torch takes all of its Jacobian, one number after the other."""
+    if request.node.get_closest_marker("xfail"):
+        module = sys.modules["torch.autograd.gradcheck"]  # which a function of the same name hides
+        monkeypatch.setattr(module, "_run_slow_mode_and_get_error", lambda *given: "", raising=False)
+
+
 def as_function(module, inputs):
     """A function of everything that can be differentiated; every call starts from the same state."""
     names = [n for n, p in module.named_parameters() if p.requires_grad]
@@ -21,8 +31,8 @@ def as_function(module, inputs):
         given = list(inputs)
         for where, value in zip(moving, values, strict=False):
             given[where] = value
-        parameters = dict(zip(names, values[len(moving) :], strict=True))
-        returned = torch.func.functional_call(subject.fresh(module), parameters, tuple(given))
+        state = dict(zip(names, values[len(moving) :], strict=True)) | subject.state(module)
+        returned = torch.func.functional_call(module, state, tuple(given))
         return tuple(o for o in outputs(returned) if o.is_floating_point())
 
     parameters = dict(module.named_parameters())
@@ -54,8 +64,10 @@ def test_second_and_third_derivatives(name):
         tie = 0 * sum(v.sum() for v in values)
         return tuple(g + tie for g in grads)
 
-    assert torch.autograd.gradcheck(gradient, values, fast_mode=True, atol=1e-4, rtol=1e-2)
-    assert torch.autograd.gradgradcheck(gradient, values, fast_mode=True, atol=1e-4, rtol=1e-2)
+    # that gradients may be missing in a backward pass is checked of the first derivative
+    loosely = {"fast_mode": True, "atol": 1e-4, "rtol": 1e-2, "check_undefined_grad": False}
+    assert torch.autograd.gradcheck(gradient, values, **loosely)
+    assert torch.autograd.gradgradcheck(gradient, values, **loosely)
 
 
 @pytest.mark.line("half")
