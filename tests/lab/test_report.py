@@ -417,6 +417,14 @@ def test_an_axis_shows_the_end_rather_than_the_first_steps(whole):
     assert 1 < low < 2.5 < high < 6  # the first logged loss is above 6
 
 
+@pytest.mark.parametrize(
+    "heights, common",
+    [([1.0, 2.0, 3.0], 3.0), ([1.0, 1.0, 10.0], 4.0), ([1.0, 10.0], 4.0), ([0.0, 0.0, 5.0], 5.0), ([2.0], 2.0)],
+)
+def test_the_height_that_is_shown_is_the_greatest_or_four_times_the_common_one(heights, common):
+    assert figures._common(heights) == common
+
+
 def test_a_variant_far_off_does_not_squash_the_others(whole):
     run = report.load(whole).runs[0]
     near, far = [(step, 3.0 - step / 100) for step in range(100)], [(step, 500.0) for step in range(100)]

@@ -34,6 +34,16 @@ def test_conr_takes_labels_without_an_axis_and_rows_without_positives():
         loss(x, y, p[:5])
 
 
+@pytest.mark.parametrize("key", ["features", "target", "prediction", "weights"])
+def test_conr_says_which_of_its_inputs_is_wrong(key):
+    given = {"features": numbers(4, 3), **dict.fromkeys(("target", "prediction", "weights"), numbers(4, 1).abs())}
+    wrong = numbers(5) if key == "features" else numbers(3, 1)
+    with pytest.raises(ValueError, match=rf"^ConR: {key} must have shape .* but .* shape is \({len(wrong)},"):
+        nk.ConR()(**{**given, key: wrong})
+    with pytest.raises(TypeError, match=f"^ConR: {key} must be a floating-point tensor, not torch.int64"):
+        nk.ConR()(**{**given, key: given[key].long()})
+
+
 def test_dense_conr_averages_each_sample_first():
     x, y, p = numbers(5, 2, 2), numbers(5, 3), numbers(5, 3, seed=1)
     loss = nk.ConR(window=0.3, variant="dense")

@@ -87,3 +87,14 @@ def test_distances_are_those_of_the_ball_up_to_the_bounds_of_the_code():
     torch.testing.assert_close(nk.poincare_distance_matrix(x, x, c=0.5), want, rtol=1e-4, atol=1e-4)
     moved = nk.to_poincare(5 * torch.ones(1, 4, dtype=F64), c=1.0, clip=1.0)
     torch.testing.assert_close(moved.norm(), torch.tensor(1.0, dtype=F64).tanh(), rtol=1e-4, atol=0)
+
+
+def test_a_matrix_of_distances_says_which_of_its_inputs_is_wrong():
+    x, distances = points(), nk.poincare_distance_matrix
+    for key, given in {"x": (x[0], x), "y": (x, x[:, :2])}.items():
+        with pytest.raises(ValueError, match=f"^poincare-distance-matrix: {key} must have shape"):
+            distances(*given, c=0.5)
+    with pytest.raises(ValueError, match=r"^poincare-distance-matrix: y must have shape \(any, 3\)"):
+        distances(x, x[0], c=0.5)
+    with pytest.raises(ValueError, match=r"^poincare-distance-matrix: c must lie in \(0.0, inf\], not 0"):
+        distances(x, x, c=0.0)

@@ -41,3 +41,12 @@ def test_a_span_without_tokens_is_left_out_of_the_loss():
     module.loss(entity, ones, there, ones.unsqueeze(-1), part).backward()
     assert module.entity.in_features == 3 * 4 + 25
     assert torch.isfinite(h.grad).all()
+
+
+def test_a_phrase_must_be_as_long_as_the_widest_filter():
+    module, words = nk.create("phrase-to-node", 4, 6, kind="cnn", hidden=3), torch.randn(5, 3, 4)
+    assert module(words, torch.tensor([3, 2, 1, 0, 3])).shape == (5, 6)
+    with pytest.raises(ValueError, match="words must have at least 3 on axis 1, not 2"):
+        module(words[:, :2], torch.tensor([2, 2, 1, 0, 2]))
+    with pytest.raises(ValueError, match="words must have at least 1 on axis 1, not 0"):
+        nk.create("phrase-to-node", 4, 6, hidden=3)(words[:, :0], torch.tensor([0, 0, 0, 0, 0]))

@@ -1,0 +1,38 @@
+"""The course of a comparison, after its runs: which steps are timed."""
+
+from types import SimpleNamespace
+
+import pytest
+import synthetic_logs
+
+from normkit.lab import course
+from normkit.lab.files import Folder
+from normkit.lab.training import speed
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return Folder(synthetic_logs.comparison(tmp_path, {"layernorm": 0.0, "rmsnorm": 0.0}, seeds=2))
+
+
+def plan(train=None):
+    return SimpleNamespace(settings=SimpleNamespace(train=train))
+
+
+def test_steps_of_all_variants_that_ended_are_timed(folder, monkeypatch):
+    asked = []
+    monkeypatch.setattr(speed, "measure", lambda *given: asked.append(given))
+    given = plan()
+    course.time_steps(given, folder)
+    assert asked == [(given, folder, ["layernorm", "rmsnorm"])]
+    course.time_steps(plan(train="loop.py"), folder)
+    assert len(asked) == 1, "a loop of the user's own has no step that could be taken"
+
+
+def test_steps_that_cannot_be_timed_are_told(folder, monkeypatch, capsys):
+    def fails(*given):
+        raise RuntimeError("no room for two models")
+
+    monkeypatch.setattr(speed, "measure", fails)
+    course.time_steps(plan(), folder)
+    assert "steps could not be timed: no room for two models" in capsys.readouterr().err
