@@ -51,7 +51,7 @@ class AdversarialAttention(Method):
     def __init__(self, dim: int, *, epsilon: float = 1.0, variant: str = "at"):
         super().__init__()
         self.dim = check.size(self, "dim", dim, 2)
-        self.epsilon = check.number(self, "epsilon", epsilon, 0)
+        self.epsilon = check.eps(self, epsilon, "epsilon")
         self.variant = check.choice(self, "variant", variant, ("at", "iat"))
         self.hidden = Linear(dim, dim // 2)
         self.score = Linear(dim // 2, 1, bias=False)

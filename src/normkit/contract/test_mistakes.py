@@ -98,6 +98,16 @@ def test_a_bad_eps_is_refused(name, key, value):
         nk.card(name).small(**{key: value})
 
 
+TOLERANCES = [(name, key) for name in METHODS for key in arguments(name) if key == "epsilon"]
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize("name, key", TOLERANCES)
+def test_a_tolerance_that_is_not_finite_is_refused(name, key, value):
+    with pytest.raises(ValueError, match=rf"\b{key}\b"):
+        nk.card(name).small(**{key: float(value)})
+
+
 @pytest.mark.parametrize("value", [True, "1e-5", None])
 @pytest.mark.parametrize("name, key", STABILIZERS)
 def test_an_eps_that_is_no_number_is_refused(name, key, value):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -59,6 +61,8 @@ class ManifoldLipschitz(Loss):
         super().__init__()
         self.num_points = check.size(self, "num_points", num_points)
         self.epsilon = check.number(self, "epsilon", epsilon)
+        if math.isinf(self.epsilon):
+            raise ValueError(f"ManifoldLipschitz: epsilon must be finite, not {epsilon}")
         self.step = check.number(self, "step", step, 0.0)
         self.radius2 = None if radius2 is None else check.number(self, "radius2", radius2, 0.0, open_low=True)
         self.register_buffer("weights", torch.full((num_points,), 1 / num_points))
