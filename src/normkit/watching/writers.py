@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from normkit.optional import require
 from normkit.watching.history import COLUMNS, END, NOTE, SAMPLE, WATCH, History, plain
 from normkit.watching.sample import Row
 from normkit.watching.store import BESIDE, MISSING, Column
@@ -127,6 +128,7 @@ class TensorBoard:
     """Hands samples to TensorBoard: ``nk.watch(model, optimizer, to=TensorBoard("runs/one"))``."""
 
     def __init__(self, folder: str | Path):
+        require("tensorboard")
         from torch.utils.tensorboard import SummaryWriter
 
         self.board = SummaryWriter(str(folder))

@@ -1,0 +1,78 @@
+"""The watch where other people keep their numbers: TensorBoard, Weights & Biases, Lightning."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from trainings import points
+
+import normkit as nk
+from normkit.optional import library
+from normkit.watching.callbacks import lightning_callback
+from normkit.watching.writers import TensorBoard, WandB
+
+
+def handed(writer):
+    """Train three steps, and hand every sample to a writer."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with nk.watch(model, optimizer, every=1, to=writer) as seen:
+        for step in range(3):
+            x, y = points(step)
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+    assert seen.notes == []
+    return seen
+
+
+def test_tensorboard_has_every_number(tmp_path):
+    seen = handed(TensorBoard(tmp_path))
+    library("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    board = EventAccumulator(str(tmp_path))
+    board.Reload()
+    read = board.Scalars("rms/0")
+    assert [event.step for event in read] == [1, 2, 3]
+    torch.testing.assert_close([event.value for event in read], seen.history().series("0", "rms").tolist())
+    [told] = board.Tensors("diagnosis/text_summary")
+    assert seen.diagnosis().seen in told.tensor_proto.string_val[0].decode()
+
+
+def test_wandb_has_every_number(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    run = library("wandb").init(mode="offline", dir=tmp_path)
+    seen = handed(WandB(run))
+    assert run.summary["watch/step"] == 3
+    assert run.summary["watch/rms/0"] == seen.history().series("0", "rms")[-1]
+    assert run.summary["watch/diagnosis"] == str(seen.diagnosis())
+    run.finish()
+    assert list(tmp_path.glob("wandb/offline-run-*"))
+
+
+def test_within_lightning():
+    lightning = library("lightning")
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Linear(8, 2)
+
+        def training_step(self, batch, place):
+            if self.global_step == 5:
+                raise RuntimeError("broken off")
+            return F.cross_entropy(self.net(batch[0]), batch[1])
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    watching = lightning_callback(every=2)
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    trainer = lightning.Trainer(max_epochs=9, callbacks=[watching], accelerator="cpu", **quiet)
+    data = torch.utils.data.TensorDataset(*points(0))
+    with pytest.raises(RuntimeError, match="broken off"):
+        trainer.fit(Module(), torch.utils.data.DataLoader(data, batch_size=32))
+    assert watching.seen.history().steps == [1, 2, 4]
+    assert watching.seen.history().names("rms") == ["net"]
+    assert watching.seen.handles == [], "it ended with the training"

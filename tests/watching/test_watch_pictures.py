@@ -1,0 +1,132 @@
+"""The loss around a model, its curvature, its spectra and what it can learn: right numbers, and pictures of them."""
+
+import copy
+import functools
+import xml.etree.ElementTree as ET
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call, hessian
+from torch.nn import functional as F
+from trainings import decoder, language, mlp, points, train
+
+from normkit.watching import curvature, eigenspectra, landscape, learning
+from normkit.weight.filter_normalization import random_direction
+
+close = torch.testing.assert_close
+
+
+def normed():
+    """A trained model with batch norms."""
+    model = mlp(norm="batchnorm", width=8)
+    train(model, points, steps=30, watched=False)
+    return model.eval()
+
+
+def test_the_loss_along_a_direction_is_that_of_moved_weights():
+    model, batches = mlp(width=8), [points(0), points(1)]
+    found = landscape(model, batches, points=3, span=0.5, seed=3)
+    direction = random_direction(model, generator=torch.Generator().manual_seed(3))
+    moved = {name: p + 0.5 * direction[name] for name, p in model.named_parameters()}
+    for place, parameters in ((1, dict(model.named_parameters())), (2, moved)):
+        losses = [F.cross_entropy(functional_call(model, parameters, (x,)), y) for x, y in batches]
+        close(found.loss[place], torch.stack(losses).mean().detach())
+    assert found.at_weights() == found.loss[1]
+    close(landscape(model, batches, points=3, span=0.5, seed=3).loss, found.loss, rtol=0, atol=0)
+    assert not torch.equal(landscape(model, batches, points=3, span=0.5, seed=4).loss, found.loss)
+
+
+def test_batch_statistics_are_taken_anew_and_the_model_is_left_as_it_was():
+    model = normed()
+    before = copy.deepcopy(model.state_dict())
+    anew, kept = (landscape(model, [points(0)], points=9, recalibrated=yes) for yes in (True, False))
+    assert "running statistics taken anew" in anew.how
+    assert anew.loss[[0, -1]].mean() < kept.loss[[0, -1]].mean(), "no cliffs that a training would not meet"
+    close(model.state_dict(), before, rtol=0, atol=0)
+    assert not model.training
+
+
+def test_a_plane_is_drawn_as_contours(tmp_path):
+    model = mlp(width=8)
+    found = landscape(model, [points(0)], axes=2, points=5)
+    assert found.loss.shape == (5, 5)
+    assert found.at_weights() == found.loss[2, 2] == pytest.approx(landscape(model, [points(0)]).at_weights())
+    [made] = found.pictures()
+    [trace] = made["figure"]["data"]
+    assert trace["type"] == "contour"
+    assert trace["z"][4][0] == pytest.approx(float(found.loss[0, 4]), rel=1e-3), "rows are the second direction"
+    assert "Loss on a plane" in found.plot(tmp_path / "plane.html").read_text()
+    assert found.plot(tmp_path / "plane.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(ValueError, match=r"path must end in .html, .png"):
+        found.plot(tmp_path / "plane.gif")
+
+
+def test_curvature_is_that_of_the_whole_hessian(tmp_path):
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    chance = torch.Generator().manual_seed(0)
+    x, y = torch.randn(20, 3, generator=chance).double(), torch.randint(2, (20,), generator=chance)
+    parameters = {name: p.detach() for name, p in model.named_parameters()}
+
+    def loss(flat):
+        parts = flat.split([p.numel() for p in parameters.values()])
+        at = {name: part.view_as(p) for (name, p), part in zip(parameters.items(), parts, strict=True)}
+        return F.cross_entropy(functional_call(model, at, (x,)).float(), y)
+
+    whole = hessian(loss)(torch.cat([p.flatten() for p in parameters.values()]))
+    values = torch.linalg.eigvalsh(whole)
+    found = curvature(model, [(x, y)], draws=16, steps=8)
+    close(found.top, values[-3:].flip(0), rtol=1e-3, atol=1e-5)
+    assert found.least == pytest.approx(float(values[0]), abs=1e-4)
+    assert abs(found.trace - float(whole.trace())) < 4 * found.error
+    assert found.error < 0.3 * found.trace
+    assert str(found).startswith(f"top eigenvalues {float(values[-1]):.3g}"[:-1])
+    drawing = ET.fromstring(found.plot(tmp_path / "curvature.svg").read_text())
+    assert drawing.tag.endswith("svg")
+
+
+def test_curvature_of_attention_and_of_what_cannot_be_measured():
+    model = decoder(depth=1, dim=8)
+    found = curvature(model, [language(0)], top=1, draws=1, steps=4)
+    assert found.top[0] > 0 >= found.least
+    with pytest.raises(ValueError, match="top must be less than the 2 trained parameters"):
+        curvature(nn.Linear(1, 1), [(torch.ones(1, 1),)])
+    for act in (curvature, landscape):
+        with pytest.raises(ValueError, match="batches must hold at least one batch"):
+            act(model, [])
+
+
+def test_a_heavy_tail_has_a_smaller_alpha(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(128, 64), nn.Linear(64, 64), nn.Conv2d(16, 32, 3), nn.Linear(64, 2))
+    with torch.no_grad():
+        u, _, v = torch.linalg.svd(model[1].weight)
+        model[1].weight.copy_(u * torch.arange(1, 65) ** -1.0 @ v)
+    found = eigenspectra(model)
+    by_name = {row.name: row for row in found.rows}
+    assert list(by_name) == ["0.weight", "1.weight", "2.weight"]
+    assert by_name["1.weight"].alpha < by_name["0.weight"].alpha
+    assert "left out, too small: 3.weight" in str(found)
+    assert len(found.pictures()) == 2
+    assert found.plot(tmp_path / "spectra.png").stat().st_size > 1000
+
+
+def test_models_are_compared_by_what_they_can_learn(tmp_path):
+    adam = functools.partial(torch.optim.Adam, lr=0.01)
+    fresh, dead = mlp(width=16), mlp(width=16)
+    for part in dead[:-1:2]:
+        part.bias.data -= 9
+    found = learning({"fresh": fresh, "dead": dead}, points(0)[0], steps=80, targets=1, frequency=9.0, optimizer=adam)
+    assert found.found["fresh"].mean > found.found["dead"].mean
+    assert str(found).split("\n")[1].startswith("fresh")
+    [made] = found.pictures()
+    assert made["figure"]["data"][0]["x"] == ["fresh", "dead"]
+    assert "Plasticity" in found.plot(tmp_path / "plasticity.html").read_text()
+    with pytest.raises(ValueError, match="models must name at least one model"):
+        learning({}, points(0)[0])
+
+
+def test_a_watch_is_drawn_for_a_paper(tmp_path):
+    _, seen = train(mlp(), points, steps=8, every=2)
+    assert seen.plot(tmp_path / "watch.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in seen.plot(tmp_path / "watch.svg").read_text()
