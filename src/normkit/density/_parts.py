@@ -89,13 +89,17 @@ class Network(nn.Module):
 
 
 class MaskedNetwork(Network):
-    """The same, where what is found for a coordinate depends on those before it alone, and on the context."""
+    """The same, where what is found for a coordinate depends on those before it alone, and on the context.
 
-    def __init__(self, dim: int, context: int, size: int, hidden: int):
+    ``order`` are the places of the coordinates.
+    """
+
+    def __init__(self, order: Tensor, context: int, size: int, hidden: int):
+        dim = len(order)
         super().__init__(dim + context, dim * size, hidden)
-        into = torch.cat([torch.arange(1, dim + 1), torch.zeros(context, dtype=torch.int64)])
+        into = torch.cat([order + 1, torch.zeros(context, dtype=torch.int64)])
         between = torch.arange(hidden) % max(dim, 1)
-        out = torch.arange(dim).repeat_interleave(size)
+        out = order.repeat_interleave(size)
         degrees = [into, between, between, out]
         for place, (a, b) in enumerate(itertools.pairwise(degrees)):
             self.register_buffer(f"mask{place}", (b.unsqueeze(1) >= a).to(torch.float32), persistent=False)
@@ -143,30 +147,27 @@ class Autoregressive(nn.Module):
 
     def __init__(self, dim: int, curve: nn.Module, *, context: int, hidden: int, flipped: bool):
         super().__init__()
-        self.dim, self.curve, self.flipped = dim, curve, flipped
-        self.network = MaskedNetwork(dim, context, curve.size, hidden)  # type: ignore[arg-type]
+        self.dim, self.curve = dim, curve
+        self.order = [*reversed(range(dim))] if flipped else [*range(dim)]
+        self.network = MaskedNetwork(torch.tensor(self.order), context, curve.size, hidden)  # type: ignore[arg-type]
 
     def _raw(self, x: Tensor, given: Given) -> Tensor:
-        return self.network(torch.cat([x, *given.told(x)], -1)).unflatten(-1, (self.dim, -1))
-
-    def _turned(self, x: Tensor) -> Tensor:
-        return x.flip(-1) if self.flipped else x
+        told = given.told(x)
+        return self.network(torch.cat([x, *told], -1) if told else x).unflatten(-1, (self.dim, -1))
 
     def forward(self, x: Tensor, given: Given) -> tuple[Tensor, Tensor]:
         """Return the image of ``x`` (N, D), and its log-determinants."""
-        x = self._turned(x)
         z, log_slope = self.curve(x, self._raw(x, given))
-        return self._turned(z), log_slope.sum(-1)
+        return z, log_slope.sum(-1)
 
     def inverse(self, z: Tensor, given: Given) -> Tensor:
         """Return what ``z`` is the image of."""
-        z = self._turned(z)
         x = torch.zeros_like(z)
-        for place in range(self.dim):
+        for place in self.order:  # which is its own inverse
             raw = self._raw(x, given)[..., place, :]
             found = self.curve.inverse(z[..., place], raw)  # type: ignore[operator]
             x = torch.cat([x[..., :place], found.unsqueeze(-1), x[..., place + 1 :]], -1)
-        return self._turned(x)
+        return x
 
 
 class Standard(nn.Module):

@@ -1,9 +1,9 @@
 """Functions of symmetric matrices, whose derivative is right where eigenvalues are equal.
 
 With ``S = U diag(e) Uᵀ`` the derivative of ``f(S) = U diag(f(e)) Uᵀ`` is ``U (L * (Uᵀ dS U)) Uᵀ``, L the matrix of
-Loewner: the divided differences of f, and f' on the diagonal. It is written as a term that is zero and whose derivative
-is that one, so that one decomposition serves both passes and several functions, and every transform of torch goes
-through. Second derivatives are not right: L is a constant.
+Loewner: the divided differences of f, and f' on the diagonal. One decomposition serves both passes: ``Applied`` says so
+to torch's autograd. Where one serves several functions, and under the transforms and compilers of torch, it is written
+as a term that is zero and whose derivative is that one. Second derivatives are not right: L is a constant.
 """
 
 from __future__ import annotations
@@ -13,20 +13,29 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
+
+from normkit.manifold._points import readable
+
+Real = Callable[[Tensor], Tensor]
 
 LEAST = {torch.float64: 1e-7, torch.float32: 1e-4}  # below it log and roots take an eigenvalue for this one
 
 
 class Spectrum(NamedTuple):
-    """A decomposition: eigenvalues, eigenvectors, and zeros that carry the derivative of the matrix in their basis."""
+    """A decomposition: eigenvalues, eigenvectors, and zeros that carry the derivative of the matrix in their basis.
+
+    ``still`` ones carry none.
+    """
 
     values: Tensor
     vectors: Tensor
     moved: Tensor
+    is_still: bool = False
 
     def still(self) -> Spectrum:
         """The same without a derivative."""
-        return Spectrum(self.values, self.vectors, torch.zeros_like(self.moved))
+        return self._replace(is_still=True)
 
 
 def spectrum(s: Tensor) -> Spectrum:
@@ -38,25 +47,59 @@ def spectrum(s: Tensor) -> Spectrum:
 
 def apply(
     of: Spectrum | Tensor,
-    function: Callable[[Tensor], Tensor],
-    slope: Callable[[Tensor], Tensor],
+    function: Real,
+    slope: Real,
     *,
     relative: bool = True,
-    diagonal: Callable[[Tensor], Tensor] | None = None,
+    diagonal: Real | None = None,
 ) -> Tensor:
     """Return f(S) for the function f of numbers with the derivative ``slope``.
 
     Equal eigenvalues are told by their own size, or with ``relative=False`` by 1; ``diagonal`` stands for the slope on
     the diagonal of L alone.
     """
-    of = spectrum(of) if isinstance(of, Tensor) else of
-    e = of.values
-    image = function(e)
-    loewner = _loewner(e, image.detach(), slope(e).detach(), relative)
-    if diagonal is not None:
-        loewner = torch.diagonal_scatter(loewner, diagonal(e).detach(), 0, -2, -1)
-    inner = torch.diag_embed(image) + loewner * of.moved
+    if isinstance(of, Tensor):
+        if readable(of) and forward_ad._current_level < 0:
+            return Applied.apply(of, function, slope, relative, diagonal)
+        of = spectrum(of)
+    image = function(of.values)
+    if of.is_still:
+        return _turned(of.vectors, image)
+    inner = torch.diag_embed(image) + _slopes(of.values, image, slope, relative, diagonal) * of.moved
     return of.vectors @ inner @ of.vectors.mT
+
+
+class Applied(torch.autograd.Function):
+    """A function of matrices, whose backward pass is the formula of Loewner in the basis of the forward one.
+
+    An exponent's own gradient is no part of it: ``function`` is a constant.
+    """
+
+    @staticmethod
+    def forward(ctx, s: Tensor, function: Real, slope: Real, relative: bool, diagonal: Real | None) -> Tensor:
+        """Return the image."""
+        values, vectors = torch.linalg.eigh(s)
+        image = function(values)
+        ctx.save_for_backward(values, vectors, image)
+        ctx.how = slope, relative, diagonal
+        return _turned(vectors, image)
+
+    @staticmethod
+    def backward(ctx, sent: Tensor):
+        """Return the gradient."""
+        values, vectors, image = ctx.saved_tensors
+        inner = _slopes(values, image, *ctx.how) * (vectors.mT @ sent @ vectors)
+        return vectors @ inner @ vectors.mT, None, None, None, None
+
+
+def _turned(vectors: Tensor, values: Tensor) -> Tensor:
+    return (vectors * values.unsqueeze(-2)) @ vectors.mT
+
+
+def _slopes(e: Tensor, image: Tensor, slope: Real, relative: bool, diagonal: Real | None) -> Tensor:
+    """The matrix of Loewner, a constant."""
+    found = _loewner(e, image.detach(), slope(e).detach(), relative)
+    return found if diagonal is None else torch.diagonal_scatter(found, diagonal(e).detach(), 0, -2, -1)
 
 
 def _loewner(e: Tensor, image: Tensor, slope: Tensor, relative: bool) -> Tensor:
@@ -73,7 +116,20 @@ def _above(e: Tensor) -> tuple[Tensor, Tensor]:
     return e.clamp(min=least), (e > least).to(e.dtype)
 
 
-def _held(function: Callable[[Tensor], Tensor], slope: Callable[[Tensor], Tensor]):
+def eigenvalues(s: Tensor) -> Tensor:
+    """Return eigenvalues, held above the least, without a derivative."""
+    return torch.linalg.eigvalsh(s.detach()).clamp(min=LEAST[s.dtype])
+
+
+def is_above_least(s: Tensor) -> bool:
+    """Whether the squares of all eigenvalues are seen to be above the least; not under a compiler."""
+    if not readable(s):
+        return False
+    least = LEAST[s.dtype] ** 0.5 * torch.eye(s.shape[-1], dtype=s.dtype, device=s.device)
+    return not torch.linalg.cholesky_ex(s.detach() - least).info.any()
+
+
+def _held(function: Real, slope: Real):
     def image(e: Tensor) -> Tensor:
         return function(_above(e)[0])
 
@@ -106,10 +162,9 @@ def exp(of: Spectrum | Tensor) -> Tensor:
     return apply(of, torch.exp, torch.exp, relative=False)
 
 
-def power(
-    of: Spectrum | Tensor, exponent: float | Tensor, diagonal: Callable[[Tensor], Tensor] | None = None
-) -> Tensor:
+def power(of: Spectrum | Tensor, exponent: float | Tensor, diagonal: Real | None = None) -> Tensor:
     """Return a power of positive definite matrices; an exponent that is a tensor gets its gradient."""
+    of = spectrum(of) if isinstance(of, Tensor) and isinstance(exponent, Tensor) else of
     return apply(of, lambda e: e**exponent, lambda e: exponent * e ** (exponent - 1), diagonal=diagonal)
 
 

@@ -83,7 +83,8 @@ class GBWBatchNorm(DefiniteNorm):
             mean, var = self._statistics(powered.detach(), inverse.detach())
             points = _symmetric.symmetric(inverse @ powered @ inverse)
             bias = _symmetric.symmetric(inverse @ self._powered(_symmetric.symmetric(accurate(self.weight))) @ inverse)
-            found = _biased(self._scaled(_centered(points, mean), var), bias)
+            factor = accurate(self.scale) / (var + self.eps).sqrt()
+            found = _biased(_root_at_identity(factor * 2 * _root_at_identity(_centered(points, mean))), bias)
             found = _symmetric.symmetric(root @ found @ root)
             return (found if self.power == 1 else _symmetric.power(found, 1 / self.power)).to(x.dtype)
 
@@ -103,7 +104,7 @@ class GBWBatchNorm(DefiniteNorm):
         with torch.no_grad():
             flat = _symmetric.symmetric(inverse @ powered.flatten(0, -3) @ inverse)
             mean = self._batch_mean(flat)
-            distances = _trace(flat) + self.n - 2 * _trace(_symmetric.sqrt(flat))
+            distances = _trace(flat) + self.n - 2 * _symmetric.eigenvalues(flat).sqrt().sum(-1)
             var = (self._mean(distances) / self.power**2).reshape(1)
             self._follow(flat, running_mean=self._onwards(mean))
             self.move(statistics.counted(flat, (0,)), running_var=var)
@@ -121,18 +122,22 @@ class GBWBatchNorm(DefiniteNorm):
         across = _across(running, mean)
         return (1 - t) ** 2 * running + t**2 * mean + t * (1 - t) * (across + across.mT)
 
-    def _scaled(self, centered: Tensor, var: Tensor) -> Tensor:
-        factor = accurate(self.scale) / (var + self.eps).sqrt()
-        return _exp(factor * 2 * (_symmetric.sqrt(centered) - eye(centered)))
-
 
 def _trace(x: Tensor) -> Tensor:
     return x.diagonal(0, -2, -1).sum(-1)
 
 
-def _exp(tangent: Tensor) -> Tensor:
-    """The exponential map at the identity."""
-    return _symmetric.symmetric(eye(tangent) + tangent + tangent @ tangent / 4)
+def _root_at_identity(tangent: Tensor) -> Tensor:
+    """Half the logarithm of the exponential of a tangent vector T at the identity, which is (I + T / 2)^2.
+
+    That is T / 2 again where I + T / 2 is positive definite, which takes no decomposition to see; elsewhere the root is
+    another.
+    """
+    half = _symmetric.symmetric(tangent) / 2
+    root = eye(half) + half
+    if _symmetric.is_above_least(root):
+        return half
+    return _symmetric.sqrt(_symmetric.symmetric(root @ root)) - eye(half)
 
 
 def _across(start: Tensor, end: Tensor) -> Tensor:
@@ -143,27 +148,27 @@ def _across(start: Tensor, end: Tensor) -> Tensor:
 
 
 def _centered(points: Tensor, mean: Tensor) -> Tensor:
-    """Points moved so that ``mean``, a constant, goes to the identity."""
+    """The tangent vectors at the identity that points are at once ``mean``, a constant, is moved there."""
     values, vectors = torch.linalg.eigh(_symmetric.symmetric(mean))
     across = _across(_symmetric.symmetric(mean), points)
     tangent = vectors.mT @ (across + across.mT - 2 * mean) @ vectors
     tangent = tangent * (2 / (values.unsqueeze(-1) + values.unsqueeze(-2))).sqrt()
-    return _exp(vectors @ tangent @ vectors.mT)
+    return vectors @ tangent @ vectors.mT
 
 
-def _biased(points: Tensor, bias: Tensor) -> Tensor:
-    """Points moved so that the identity goes to ``bias``.
+def _biased(half: Tensor, bias: Tensor) -> Tensor:
+    """Points moved so that the identity goes to ``bias``; ``half`` is the root of each, less the identity.
 
     In the basis of the bias the transport multiplies by the root of the mean of two eigenvalues, and the exponential
     map divides by their sum; how both change with the bias is written with ``moved``, so that equal eigenvalues do no
     harm.
     """
-    values, vectors, moved = _symmetric.spectrum(bias)
+    values, vectors, moved, _ = _symmetric.spectrum(bias)
     both = values.unsqueeze(-1) + values.unsqueeze(-2)
     roots = (both / 2).sqrt()
-    tangent = vectors.mT @ (2 * (_symmetric.sqrt(points) - eye(points))) @ vectors
+    tangent = vectors.mT @ (2 * half) @ vectors
     slopes = 0.5 / (roots.unsqueeze(-2) + roots.unsqueeze(-3))  # at (i, k, j): of roots (i, j) and (k, j)
-    turned = torch.einsum("ik,...kj,ikj->...ij", moved, tangent, slopes)
+    turned = torch.einsum("ikj,...kj->...ij", moved.unsqueeze(-1) * slopes, tangent)
     carried = roots * tangent + turned + turned.mT
     half = carried / both
     half = (carried - moved @ half - half @ moved) / both

@@ -1,0 +1,79 @@
+"""Norms of positive definite matrices side by side with spd_learn's, in training, on batches of (64, 8, 20, 20)."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normkit import catalog
+from normkit.bench import _steps, cases, timing
+from normkit.bench._steps import COLUMNS as COLUMNS
+from normkit.bench._steps import LEGEND as LEGEND
+
+SIZE = (64, 8, 20, 20)
+METHODS: dict[str, dict[str, Any]] = {
+    "liebn:metric=AIM": {"metric": "AIM"},
+    "liebn:metric=LEM": {"metric": "LEM"},
+    "liebn:metric=LCM": {"metric": "LCM"},
+    "riemannian-batchnorm": {},
+    "gbw-batchnorm": {},
+    "gyrobn-grassmann": {},
+}
+THEIRS = "spd_learn"
+
+
+def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
+    """Race every norm, or those named, at every size."""
+    rows: list[dict[str, Any]] = []
+    for size in cases.sizes(options.sizes) if options.sizes else [SIZE]:
+        if len(size) < 3 or size[-1] != size[-2]:
+            raise ValueError(f"--sizes: matrices are (..., n, n), such as 64x8x20x20, not {size}")
+        for name in METHODS:
+            if options.names and name.partition(":")[0] not in options.names:
+                continue
+            print(f"training {name} {'x'.join(map(str, size))}", file=sys.stderr, flush=True)
+            rows += race(name, size, options.repeats, clock)
+    return {"rows": _steps.missing(rows, THEIRS), "failed": {}}
+
+
+def race(name: str, size: tuple[int, ...], repeats: int, clock: timing.Clock) -> list[dict[str, Any]]:
+    """Hold one race; all take the matrices of all channels as one batch."""
+    torch.manual_seed(0)
+    plain, n, count = name.partition(":")[0], size[-1], torch.Size(size[:-2]).numel()
+    if plain == "gyrobn-grassmann":
+        x = torch.linalg.qr(torch.randn(count, 1, n, n // 2)).Q
+        modules: dict[str, nn.Module] = {_steps.OURS: catalog.create(plain, n, p=n // 2)}
+    else:
+        seen = torch.randn(count, n, 2 * n)
+        x = seen @ seen.mT / (2 * n)
+        modules = {_steps.OURS: catalog.create(plain, n, **METHODS[name])} | others(name, n)
+    calls = {who: step(module, x) for who, module in modules.items()}
+    return _steps.race(name, "x".join(map(str, size)), "training", calls, repeats, clock)
+
+
+def others(name: str, n: int) -> dict[str, nn.Module]:
+    """The same norm of other libraries."""
+    module = _steps.installed("spd_learn.modules")
+    if module is None:
+        return {}
+    plain, _, metric = name.partition(":metric=")
+    if plain == "liebn":
+        return {THEIRS: module.SPDBatchNormLie(n, metric=metric)}
+    return {THEIRS: module.SPDBatchNormMean(n)} if plain == "riemannian-batchnorm" else {}
+
+
+def step(module: nn.Module, x: Tensor) -> Callable[[], object]:
+    """A forward and backward pass."""
+    given, sent = x.clone().requires_grad_(), torch.randn_like(x)
+
+    def call() -> None:
+        module.zero_grad()
+        given.grad = None
+        (module(given) * sent).sum().backward()
+
+    return call

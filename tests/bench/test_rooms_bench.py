@@ -1,0 +1,54 @@
+"""`normkit bench --room density` and `--room manifold`: flows and norms of matrices beside other libraries."""
+
+import argparse
+import json
+import time
+
+import pytest
+
+from normkit import cli
+from normkit.bench import _steps, density, manifold
+
+
+@pytest.mark.parametrize(
+    "room, size, names",
+    [
+        ("density", "16x2", ["affine-autoregressive", "rational-quadratic-spline"]),
+        ("manifold", "2x3x4x4", ["liebn", "gbw-batchnorm", "gyrobn-grassmann"]),
+    ],
+)
+def test_every_row_tells_what_ran_beside_us(room, size, names, tmp_path, capsys):
+    words = ["bench", "--room", room, *names, "--sizes", size, "--repeats", "1", "--json", str(tmp_path / "out.json")]
+    assert cli.main(words) == 0
+    told = capsys.readouterr().out
+    rows = json.loads((tmp_path / "out.json").read_text())["rows"]
+    assert {row["method"].partition(":")[0] for row in rows} == set(names)
+    ours = {row["method"]: row["seconds"] for row in rows if row["entrant"] == "normkit"}
+    for row in rows:
+        assert row["seconds"] > 0
+        others = row["entrant"] != "normkit"
+        assert row["relative"] == (row["seconds"] / ours[row["method"]] if others else None)
+    for name in {"density": ["zuko", "nflows", "normflows"], "manifold": ["spd_learn"]}[room]:
+        raced = name in {row["entrant"] for row in rows}
+        assert raced or f"{name} did not race" in told
+
+
+def test_a_token_has_a_time_of_its_own(monkeypatch):
+    monkeypatch.setattr(density, "TOKENS", (4, 8))
+    rows = density.sampling(1, time.perf_counter)
+    assert [row["token"] * count for row, count in zip(rows, (4, 8), strict=True)] == [r["seconds"] for r in rows]
+
+
+@pytest.mark.parametrize("study, size", [(density, [(4, 2, 2)]), (manifold, [(4, 3, 2)])])
+def test_a_size_that_does_not_fit_is_named(study, size):
+    words = "x".join(map(str, size[0]))
+    options = argparse.Namespace(sizes=words, names=[], repeats=1)
+    with pytest.raises(ValueError, match="--sizes"):
+        study.measure(options, None)
+
+
+def test_what_does_not_import_did_not_race():
+    assert _steps.installed("no_such_library") is None
+    assert _steps.missing([{}], "no_such_library")[0]["absent"] == {
+        "no_such_library": "pip install no_such_library brings it"
+    }
