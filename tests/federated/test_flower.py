@@ -18,15 +18,18 @@ STATE = {"w": torch.zeros(2), "b": torch.zeros(1), "n": torch.tensor(3)}
 QUIET = {"fraction_evaluate": 0.0}
 
 
-def app(change, **options):
+def app(change, more=lambda k: ({}, {}), **options):
     made = clientapp.ClientApp()
 
     @made.train(**options)
     def train(message, context):
         state = message.content["arrays"].to_torch_state_dict()
         change(context.node_config["partition-id"], state)
-        numbers = flwr.MetricRecord({"num-examples": 1, "loss": 0.5})
-        return flwr.Message(flwr.RecordDict({"arrays": flwr.ArrayRecord(state), "m": numbers}), reply_to=message)
+        records, numbers = more(context.node_config["partition-id"])
+        found = {name: flwr.ArrayRecord(record) for name, record in records.items()}
+        found |= {"arrays": flwr.ArrayRecord(state)}
+        found |= {"m": flwr.MetricRecord({"num-examples": 1, "loss": 0.5, **numbers})}
+        return flwr.Message(flwr.RecordDict(found), reply_to=message)
 
     return made
 
@@ -76,3 +79,61 @@ def test_a_round_without_anybody_leaves_the_state():
 
     result = simulate(app(change), strategy(flower=QUIET), STATE, clients=2, rounds=1)
     assert torch.equal(result.arrays.to_torch_state_dict()["w"], STATE["w"])
+
+
+def test_masks_choose_who_shares():
+    def change(k, state):
+        state["w"] = torch.tensor([1.0, 2.0]) * (k + 1)
+
+    def more(k):
+        return {"mask": {"w": torch.tensor([float(k == 0), 1.0])}}, {}
+
+    result = simulate(app(change, more), strategy("fedselect", flower=QUIET), STATE, clients=3, rounds=1)
+    assert torch.equal(result.arrays.to_torch_state_dict()["w"], torch.tensor([2.5, 0.0]))
+
+
+def test_pseudo_labels_count_by_their_number():
+    def change(k, state):
+        state["w"] = state["w"] + k
+
+    def more(k):
+        return {"pseudo": {"w": torch.full((2,), 10.0 * k)}}, {"pseudo-labels": k}
+
+    server = strategy("fedlabel", flower=QUIET)
+    result = simulate(app(change, more), server, STATE, clients=3, rounds=1)
+    want = (1.0 + (1 * 0 + 1 * 10 + 2 * 20) / 4) / 2  # no pseudo-label counts as one
+    torch.testing.assert_close(result.arrays.to_torch_state_dict()["w"], torch.full((2,), want))
+    assert "pseudo-labels" not in result.train_metrics_clientapp[1]
+
+
+def test_rows_of_a_classifier_count_by_class_and_a_client_that_does_not_say_is_refused():
+    def change(k, state):
+        state["w"] = torch.tensor([1.0, 2.0]) * (k + 1)
+
+    def more(k):
+        return {}, {"classes": [[3, 0], [1, 2], [-1, 2]][k]} if k < 3 else {}
+
+    server = strategy("fedloge", classifier=["w"], flower=QUIET)
+    result = simulate(app(change, more), server, STATE, clients=4, rounds=1)
+    torch.testing.assert_close(result.arrays.to_torch_state_dict()["w"], torch.tensor([(3 * 1.0 + 1 * 2.0) / 4, 4.0]))
+    assert len(server.refused[1]) == 2
+    assert all("its classes is" in why for why in server.refused[1].values())
+
+
+def test_a_personal_model_stays_with_its_client():
+    made, seen = clientapp.ClientApp(), {}
+
+    @made.train(mods=[keep_local(records=["personal"])])
+    def train(message, context):
+        k = context.node_config["partition-id"]
+        there = message.content.array_records.get("personal")
+        own = torch.zeros(1) if there is None else there.to_torch_state_dict()["v"]
+        seen.setdefault(k, []).append(float(own))
+        records = {"arrays": message.content["arrays"], "personal": flwr.ArrayRecord({"v": own + k + 1})}
+        numbers = flwr.MetricRecord({"num-examples": 1})
+        return flwr.Message(flwr.RecordDict({**records, "m": numbers}), reply_to=message)
+
+    server = strategy("apfl", flower=QUIET)
+    simulate(made, server, STATE, clients=2, rounds=3)
+    assert seen == {0: [0, 1, 2], 1: [0, 2, 4]}
+    assert not any(server.refused.values())

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from normkit.federated import strategy
-from normkit.federated.rounds import Update, average, learned, screened
+from normkit.federated.rounds import PLANS, Update, average, learned, screened
 
 SENT = {"w": torch.ones(4), "n": torch.tensor(3)}
 
@@ -95,3 +95,24 @@ def test_the_server_learns_to_leave_out_a_client_that_is_wrong():
 def test_a_strategy_that_cannot_be_is_refused(arguments, error, word):
     with pytest.raises(error, match=word):
         strategy(**arguments)
+
+
+@pytest.mark.parametrize(
+    "method, more, numbers, why",
+    [
+        ("fedselect", {}, {}, "it sends no mask"),
+        ("fedselect", {"mask": {"w": torch.full((4,), 0.5)}}, {}, "other numbers than 0 and 1"),
+        ("fedselect", {"mask": {"v": torch.ones(4)}}, {}, "mask v is no entry"),
+        ("fedlabel", {"pseudo": {"w": torch.full((4,), math.inf)}}, {"pseudo-labels": 1}, "has NaN or infinities"),
+        ("fedlabel", {"pseudo": {}}, {"pseudo-labels": -1}, "its pseudo-labels is -1"),
+        ("fedloge", {}, {"classes": [1, 2, 3]}, "its classes has 3 numbers, not 2"),
+        ("fedloge", {}, {"classes": 3}, "its classes is a number"),
+    ],
+)
+def test_a_client_that_lacks_what_its_method_declares_is_named(method, more, numbers, why):
+    sound = {"more": {"mask": {"w": torch.ones(4)}, "pseudo": {}}, "numbers": {"pseudo-labels": 2, "classes": [1, 2]}}
+    updates = {name: good._replace(**sound) for name, good in GOOD.items()}
+    updates["bad"] = GOOD["a"]._replace(more=more, numbers=numbers)
+    refused = screened(updates, SENT, 1e3, PLANS[method])
+    assert list(refused) == ["bad"]
+    assert why in refused["bad"]

@@ -32,37 +32,50 @@ def strategy(
     set.
 
     Args:
-        method: ``"average"``; ``"fedbn"``, whose ``local`` entries stay with each client, by :func:`keep_local`; or
-            ``"fedlaw"``, with ``loss(state, batch)``, the server's ``batches``, and the names of the ``parameters``;
-            and the options of ``fedlaw``.
+        method: ``"average"``; ``"apfl"``, the same, whose clients keep a personal model, by :func:`keep_local`;
+            ``"fedbn"`` and ``"fedrap"``, whose ``local`` entries stay with each client, likewise; ``"fedselect"``,
+            whose clients also send masks; ``"fedlabel"``, whose clients also send what they learned from
+            pseudo-labels; ``"fedloge"``, with the names of the ``classifier``, whose clients also send how many samples
+            each class has; or ``"fedlaw"``, with ``loss(state, batch)``, the server's ``batches``, and the names of the
+            ``parameters``; and the options of ``fedlaw``.
         local: entries that stay; ``surgery.federated.local_entries`` finds a model's batch norms.
         most: how many times as far as the median client a client may be.
         flower: arguments of Flower's ``FedAvg``, by name: fractions and numbers of nodes.
         options: of the method.
 
-    Clients send one record of arrays, and ``num-examples`` among their metrics. Flower is not a part of any group of
+    Clients send a record of arrays, ``num-examples`` among their metrics, and what their method declares besides: a
+    record ``mask`` (``fedselect``) or ``pseudo`` (``fedlabel``) with the names of the state's entries, and the metrics
+    ``pseudo-labels`` (``fedlabel``) or ``classes``, a list (``fedloge``). Flower is not a part of any group of
     this package, whose versions it cannot share: ``pip install flwr``.
     """
     found = plan(method, local, options)
     most = check.number("strategy", "most", most, 1.0)
-    return _strategy_class()(found.combine, tuple(local), most, options, **(flower or {}))
+    return _strategy_class()(found, tuple(local), most, options, **(flower or {}))
 
 
-def keep_local(local: Collection[str]) -> Callable[..., Any]:
+def keep_local(local: Collection[str] = (), records: Collection[str] = ()) -> Callable[..., Any]:
     """Return a mod for a Flower client whose ``local`` entries stay with it, between rounds too.
 
     ``@client.train(mods=[keep_local(names)])``, and the same for ``evaluate``: what the server sends of them is
-    replaced by the client's own, from its second round on, and what the client returns of them is not sent.
+    replaced by the client's own, from its second round on, and what the client returns of them is not sent. So it is
+    with whole ``records`` of arrays, such as APFL's personal model: what a client returns under such a name is among
+    the message's records in its next round.
     """
-    local = tuple(local)
+    local, records = tuple(local), tuple(records)
 
     def mod(message: Any, context: Any, call_next: Callable[..., Any]) -> Any:
         _off()
         app = _flower("app")
         for record in message.content.array_records.values():
             record.update(context.state.array_records.get(KEPT, {}))
+        for name in records:
+            if f"{KEPT}-{name}" in context.state.array_records:
+                message.content[name] = context.state.array_records[f"{KEPT}-{name}"]
         reply = call_next(message, context)
         if not reply.has_error():
+            for name in records:
+                if name in reply.content.array_records:
+                    context.state[f"{KEPT}-{name}"] = reply.content.pop(name)
             kept: dict[str, Any] = {}
             for record in reply.content.array_records.values():
                 kept |= {name: record.pop(name) for name in local if name in record}
@@ -131,9 +144,9 @@ def _strategy_class() -> type:
     class Combined(base):
         """Flower's sampling and evaluation, and this package's sums."""
 
-        def __init__(self, combine, local, most, options, **flower):
+        def __init__(self, plan, local, most, options, **flower):
             super().__init__(**flower)
-            self.combine, self.local, self.most, self.options = combine, local, most, options
+            self.plan, self.local, self.most, self.options = plan, local, most, options
             self.refused: dict[int, dict[int, str]] = {}
 
         def configure_train(self, server_round, arrays, config, grid):
@@ -151,7 +164,7 @@ def _strategy_class() -> type:
                     updates[node], metrics[node] = self._update(reply.content), reply.content
                 except (ValueError, TypeError, KeyError, EOFError, OSError) as error:
                     refused[node] = f"its reply cannot be read: {error}"
-            refused |= screened(updates, shared, self.most)
+            refused |= screened(updates, shared, self.most, self.plan)
             self.refused[server_round] = refused
             for node, why in refused.items():
                 importlib.import_module("flwr.common.logger").log(
@@ -160,15 +173,18 @@ def _strategy_class() -> type:
             taken = [node for node in updates if node not in refused]
             if not taken:
                 return app.ArrayRecord(self.sent), None
-            found = self.combine([updates[node] for node in taken], shared, **self.options)
+            found = self.plan.combine([updates[node] for node in taken], shared, **self.options)
             told = self.train_metrics_aggr_fn([metrics[node] for node in taken], self.weighted_by_key)
             told["refused"] = len(refused)
             return app.ArrayRecord({**self.sent, **found}), told
 
         def _update(self, content):
-            [arrays], [numbers] = content.array_records.values(), content.metric_records.values()
+            records, [numbers] = dict(content.array_records), content.metric_records.values()
+            more = {role: records.pop(role).to_torch_state_dict() for role in self.plan.more if role in records}
+            [arrays] = records.values()
             state = {k: v for k, v in arrays.to_torch_state_dict().items() if k not in self.local}
-            return Update(state, numbers[self.weighted_by_key])
+            asked = {name: numbers.pop(name) for name in self.plan.numbers if name in numbers}
+            return Update(state, numbers[self.weighted_by_key], more, asked)
 
     return Combined
 

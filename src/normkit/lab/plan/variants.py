@@ -144,6 +144,10 @@ def _aggregation(text: str) -> None:
         found = rounds.declared("--aggregation", "method", name, options)
     except TypeError as error:
         raise ValueError(str(error)) from None
+    if found.more or found.numbers or not {"loss", "batches", "parameters"}.issuperset(found.needs):
+        raise ValueError(
+            f"--aggregation {name}: its clients train in a way of their own, which is the strategy's alone"
+        )
     if set(options) & set(found.needs):
         raise ValueError(f"--aggregation {text!r}: {', '.join(found.needs)} are the lab's to give")
 
