@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import normkit as nk
+from normkit.optional import let_torchvision_load
 
 pytest.importorskip("torchao")
 VOCAB = 24
@@ -120,3 +121,46 @@ def test_what_cannot_be_quantized_is_named(model):
     ]:
         with pytest.raises(ValueError, match=word):
             call()
+
+
+def test_the_linears_of_gpt2_are_quantized_too():
+    let_torchvision_load()
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=VOCAB, n_positions=32, n_embd=32, n_layer=1, n_head=2)).eval()
+    before = model(HELD[0]).logits
+    found = nk.quantize(model, DATA[:2], bits=8, method="norm-tweaking", held=[{"input_ids": HELD[0]}])
+    assert found.layers == [
+        f"transformer.h.0.{part}" for part in ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
+    ]
+    assert all(found.notes[name] == "a Conv1D, now a Linear" for name in found.layers)
+    torch.testing.assert_close(found.model(HELD[0]).logits, before, rtol=0.1, atol=0.02)
+    torch.testing.assert_close(model(HELD[0]).logits, before)
+    assert found.perplexity[1] == pytest.approx(found.perplexity[0], rel=1e-2)
+    held = nk.quantize(model, bits=8, inplace=True)
+    assert held.model is model
+    torch.testing.assert_close(model(HELD[0]).logits, before, rtol=0.1, atol=0.02)
+    assert model.generate(HELD[0][:1, :4], max_new_tokens=2, do_sample=False).shape == (1, 6)
+
+
+def test_packed_weights_run_on_torchaos_kernel_and_are_half_a_byte():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    x = torch.randn(5, 64)
+    plain, packed = (nk.quantize(model, bits=4, group=32, pack=pack) for pack in (False, True))
+    torch.testing.assert_close(packed.model(x), plain.model(x), rtol=1e-2, atol=1e-2)
+    assert type(packed.model[0].weight.data).__name__ == "Int4OpaqueTensor"
+    assert packed.model[0].weight.data.qdata.nbytes == 64 * 32 // 2
+    assert packed.bytes[1] < plain.bytes[1] - 64 * 32 // 4
+    assert list(packed.notes) == ["2"]
+    assert "10 outputs" in packed.notes["2"]
+    file = io.BytesIO()
+    torch.save(packed.model.state_dict(), file)
+    file.seek(0)
+    again = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    again.load_state_dict(torch.load(file, weights_only=True), assign=True)
+    assert torch.equal(again(x), packed.model(x))
+    for wrong in ({"bits": 3, "group": 32}, {"bits": 4}, {"bits": 4, "group": 16}):
+        with pytest.raises(ValueError, match="pack=True is for bits=4"):
+            nk.quantize(model, pack=True, **wrong)

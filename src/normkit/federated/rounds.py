@@ -94,7 +94,7 @@ def _lacking(update: Update, sent: State, plan: Plan) -> str | None:
 
 def _of_other_lengths(updates: Mapping[Any, Update], plan: Plan) -> dict[Any, str]:
     """Refuse clients whose lists of numbers are not as long as most."""
-    refused = {}
+    refused: dict[Any, str] = {}
     for name in plan.numbers:
         lengths = {client: len(u.numbers[name]) for client, u in updates.items() if isinstance(u.numbers[name], list)}
         usual = statistics.mode(sorted(lengths.values())) if lengths else 0

@@ -21,11 +21,13 @@ from normkit.quant.norm_tweaking_loss import NormTweakingLoss
 from normkit.quant.reconstruction_loss import ReconstructionLoss
 from normkit.quant.rounding_regularizer import RoundingRegularizer
 from normkit.surgery.batch_statistics import feed
+from normkit.surgery.fold import as_linear
 from normkit.surgery.recognition import recognize
 from normkit.where import Where, chosen
 
 __all__ = ["perplexity", "quantize"]
 
+PACKED_BITS, PACKED_GROUPS, PACKED_ROWS = 4, (32, 64, 128), 16  # what torchao's kernel takes on a CPU
 METHODS = ("nearest", "learned-rounding", "norm-tweaking", "learned-rounding+norm-tweaking")
 
 
@@ -67,10 +69,11 @@ def quantize(
     where: Where = None,
     held: Iterable[Any] = (),
     inplace: bool = False,
+    pack: bool = False,
     steps: int = 500,
     lr: float = 0.01,
     rows: int = 4096,
-    norm_lr: float = 1e-3,
+    norm_lr: float = 1e-4,
     norm_growth: float = 1.0,
     seed: int = 0,
 ) -> Quantized:
@@ -82,7 +85,8 @@ def quantize(
     channel of its output has the float model's mean and deviation.
 
     Args:
-        model: any with ``torch.nn.Linear``; one whose weight is also an embedding's stays as it is.
+        model: any with ``torch.nn.Linear``, or the ``Conv1D`` of GPT-2 in transformers, of which linears are made; one
+            whose weight is also an embedding's stays as it is.
         data: batches for what is learned, gone over several times: tensors, tuples that begin with the input, or
             mappings of named arguments.
         method: ``"nearest"``, ``"learned-rounding"``, ``"norm-tweaking"`` behind nearest rounding, or
@@ -92,6 +96,8 @@ def quantize(
         where: only linears whose name fits a pattern, is in a list, or is let by a function of name and module.
         held: batches of tokens on which perplexity is taken before and after.
         inplace: change the model, else a copy.
+        pack: put two numbers of 4 bits in a byte, in the form that torchao's kernel on a CPU multiplies by without
+            making floats of them first; for 4 bits and groups of 32, 64 or 128.
         steps, lr, rows: of learned rounding: Adam's steps and rate, and how many rows of inputs are kept of a layer.
         norm_lr, norm_growth: the rate of norm tweaking, and by which share of it the last block's is larger.
         seed: of what is drawn.
@@ -111,6 +117,11 @@ def quantize(
         check.size("quantize", "group", group)
     check.size("quantize", "steps", steps), check.size("quantize", "rows", rows)
     check.number("quantize", "lr", lr, 0.0), check.number("quantize", "norm_lr", norm_lr, 0.0)
+    if pack and (bits != PACKED_BITS or group not in PACKED_GROUPS):
+        raise ValueError(
+            f"quantize: pack=True is for bits={PACKED_BITS} and a group of {', '.join(map(str, PACKED_GROUPS))}, not "
+            f"bits={bits}, group={group}"
+        )
     batches, held = list(data), list(held)
     if method != "nearest" and not batches:
         raise ValueError(f"quantize: data must hold at least one batch for method={method!r}, but it is empty")
@@ -120,6 +131,7 @@ def quantize(
     before = perplexity(model, held) if held else None
     teacher, size = model, _bytes(model)
     model = copy.deepcopy(model)
+    turned = _turn(model, layers)
     tweaked: dict[str, tuple[float, float]] = {}
     generator = torch.Generator().manual_seed(seed)
     learned = _Learning(steps, lr, rows, generator) if "learned-rounding" in method else None
@@ -138,14 +150,18 @@ def quantize(
         raise ValueError(
             "quantize: norm tweaking wants blocks, in a ModuleList of the model, that hold norms and linears"
         )
+    width = _bytes(model) - sum(math.ceil(model.get_parameter(f"{n}.weight").numel() * (8 - bits) / 8) for n in layers)
+    if pack:
+        notes |= _pack(model, layers)
     if inplace:
+        _turn(teacher, layers)
         _carry(model, teacher, layers)
         model = teacher
     after = perplexity(model, held) if held else None
     seconds = time.perf_counter() - start
     measured = None if before is None or after is None else (before, after)
-    packed = _bytes(model) - sum(math.ceil(model.get_parameter(f"{n}.weight").numel() * (8 - bits) / 8) for n in layers)
-    return Quantized(model, layers, notes, (size, _bytes(model)), packed, seconds, measured, tweaked)
+    notes |= dict.fromkeys(turned, "a Conv1D, now a Linear")
+    return Quantized(model, layers, notes, (size, _bytes(model)), width, seconds, measured, tweaked)
 
 
 @torch.no_grad()
@@ -178,14 +194,14 @@ def _linears(model: nn.Module, group: int | None, where: Where) -> tuple[list[st
     tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     found, left = [], {}
     for name, layer in model.named_modules():
-        if not isinstance(layer, nn.Linear) or not chosen(where, name, layer):
+        if not isinstance(as_linear(layer), nn.Linear) or not chosen(where, name, layer):
             continue
         if id(layer.weight) in tables:
             left[name] = "left, its weight is also an embedding's"
         elif type(layer.weight) is not nn.Parameter:
             left[name] = f"left, its weight is already a {type(layer.weight).__name__}"
-        elif group is not None and layer.in_features % group:
-            left[name] = f"left, groups of {group} do not divide its {layer.in_features} inputs"
+        elif group is not None and (inputs := as_linear(layer).weight.shape[1]) % group:  # type: ignore[index]
+            left[name] = f"left, groups of {group} do not divide its {inputs} inputs"
         else:
             found.append(name)
     if not found:
@@ -195,6 +211,39 @@ def _linears(model: nn.Module, group: int | None, where: Where) -> tuple[list[st
         if not model.get_parameter(f"{name}.weight").isfinite().all():
             raise ValueError(f"quantize: the weight of {name} has NaN or infinities")
     return found, left
+
+
+def _turn(model: nn.Module, layers: Sequence[str]) -> list[str]:
+    """Put linears in the place of GPT-2's, which keep their weights the other way round; return which these were."""
+    made: dict[str, Any] = {name: as_linear(model.get_submodule(name)) for name in layers}
+    turned = [name for name, linear in made.items() if linear is not model.get_submodule(name)]
+    for name in turned:
+        weight = made[name].weight
+        made[name].weight = nn.Parameter(weight.detach().contiguous(), weight.requires_grad)
+        model.set_submodule(name, made[name].train(model.get_submodule(name).training))
+    return turned
+
+
+def _pack(model: nn.Module, layers: Sequence[str]) -> dict[str, str]:
+    """Put quantized weights into the form of torchao's kernel; return which are left as they are, and why."""
+    from torchao.prototype.quantization.int4.int4_opaque_tensor import Int4OpaqueTensor
+
+    left = {}
+    for name in layers:
+        weight: Any = model.get_submodule(name).weight.data
+        if len(weight) % PACKED_ROWS or weight.device.type != "cpu":
+            left[name] = f"not packed, its {len(weight)} outputs are no multiple of {PACKED_ROWS}, or not on a CPU"
+            continue
+        half = 2 ** (PACKED_BITS - 1)
+        zero = -weight.zero_point.to(weight.scale.dtype) * weight.scale  # the kernel adds it to (code - half) scale
+        made = Int4OpaqueTensor(
+            torch.ops.aten._convert_weight_to_int4pack_for_cpu(weight.qdata.to(torch.int32) + half, 1),
+            torch.stack([weight.scale, zero], -1).transpose(0, 1).contiguous(),
+            list(weight.block_size),
+            weight.shape,
+        )
+        model.get_submodule(name).weight = nn.Parameter(made, requires_grad=False)
+    return left
 
 
 def _blocks(model: nn.Module) -> dict[str, nn.Module]:
