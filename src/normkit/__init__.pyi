@@ -381,6 +381,8 @@ from normkit.residual import WholeLayer as WholeLayer
 from normkit.residual import Wiring as Wiring
 from normkit.residual import deepnorm_constants as deepnorm_constants
 from normkit.residual.stream import NormName, Sublayer
+from normkit.surgery.adapting import adapt as adapt
+from normkit.surgery.batch_statistics import recalibrate as recalibrate
 from normkit.surgery.caching import nsnquant_cache as nsnquant_cache
 from normkit.surgery.converting import convert as convert
 from normkit.surgery.folding import fold as fold
@@ -391,6 +393,7 @@ from normkit.surgery.recognition.recognize import Match as Match
 from normkit.surgery.recognition.recognize import Recognized as Recognized
 from normkit.surgery.recognition.recognize import recognize as recognize
 from normkit.surgery.removing import remove as remove
+from normkit.surgery.repair import average as average
 from normkit.surgery.swapping import swap as swap
 from normkit.transformer import Decoder as Decoder
 from normkit.transformer import Encoder as Encoder
@@ -764,6 +767,7 @@ __all__ = [
     "WideNet",
     "Wiring",
     "ZeroMeanLinear",
+    "adapt",
     "adaptive_weighted_rejection_sampling",
     "alds_allocate",
     "alds_error",
@@ -773,6 +777,7 @@ __all__ = [
     "attention_entropy",
     "attention_separation",
     "ausuc",
+    "average",
     "batchnorm_candidates",
     "bnpo",
     "calibrated_stacking",
@@ -874,6 +879,7 @@ __all__ = [
     "projection_fraction",
     "quantile_recalibration",
     "quantize",
+    "recalibrate",
     "recognize",
     "regularized_relevance_reward",
     "relative_representations",

@@ -27,6 +27,8 @@ SURGERY = {
     "swap": "Put other norms where a model's are, found by what they compute.",
     "convert": "Turn a pre-norm transformer's layer norms into RMS norms, exactly: proven or refused.",
     "remove": "Take the layer norms out of a pre-norm transformer while it is fine-tuned, and tell what that costs.",
+    "recalibrate": "Estimate a model's batch statistics anew, from one pass over data.",
+    "adapt": "Let batch norms mix the statistics that they learned with those of the batch at hand.",
 }
 LIST = "List the methods, one line each."
 SHOW = "Describe one method."
@@ -222,7 +224,7 @@ def describe_recognize(command: Parser) -> None:
 
 
 def describe_surgery(name: str, command: Parser) -> None:
-    """Describe ``normkit fold``, ``fuse``, ``swap``, ``convert`` or ``remove``."""
+    """Describe ``normkit fold`` or one of its like."""
     from normkit.surgery import commands
 
     commands.add_arguments(command, name)

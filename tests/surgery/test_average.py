@@ -137,7 +137,7 @@ def test_recalibrated_statistics_are_plain_averages_from_a_fresh_start(make):
     norm(draw(5, 4, 3) * 100)
     momentum = norm.momentum
     model = nn.Sequential(nn.Identity(), norm)
-    assert recalibrate(model, iter(batches(5, 2, 8))) is model
+    assert recalibrate(model, iter(batches(5, 2, 8))).model is model
     close(norm.running_mean, torch.stack([b.mean((0, 2)) for b in batches(5, 2, 8)]).mean(0))
     close(norm.running_var, torch.stack([b.var((0, 2)) for b in batches(5, 2, 8)]).mean(0))
     assert norm.num_batches_tracked == 3
@@ -166,6 +166,19 @@ def test_settings_stay_and_statistics_go():
     recalibrate(nn.Sequential(norm), [draw(6, 4, 3).float()])
     assert torch.equal(norm.cur_tasks, task)
     assert torch.isfinite(norm.running_mean).all()
+
+
+def test_recalibration_tells_how_far_each_layer_moved_and_may_take_a_copy():
+    model = nn.Sequential(nn.BatchNorm1d(4), nn.ReLU(), nn.BatchNorm1d(4)).double()
+    report = nk.recalibrate(model, [draw(6, 4) * 3 + 2], inplace=False)
+    assert model[0].running_mean.eq(0).all()
+    assert model.training
+    assert [(change.site, change.was, change.became) for change in report] == [
+        (site, "BatchNorm1d", "estimated anew") for site in ("0", "2")
+    ]
+    var = report.model[0].running_var
+    assert report[0].difference == pytest.approx(max(1.0, float((var - 1).abs().max() / var.max())))
+    assert nk.recalibrate(report.model, [draw(6, 4) * 3 + 2])[0].difference < 1e-12
 
 
 def test_a_failed_pass_leaves_everything():

@@ -35,6 +35,10 @@ def words():
     return stirred(nn.Sequential(nn.Embedding(9, 8), Block(), nn.LayerNorm(8), nn.Linear(8, 9)))
 
 
+def batches():
+    return [torch.randn(4, 3, 6, 6, generator=torch.Generator().manual_seed(i)) for i in range(2)]
+
+
 def images():
     return stirred(nn.Sequential(
         nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(),
@@ -56,6 +60,8 @@ def here(tmp_path, monkeypatch):
         (["fold", "my_models:images", "--input", "2x3x6x6"], "2 of 2 sites changed"),
         (["convert", "my_models:words", "pre-crmsnorm", "--input", "tokens:2x5"], "crmsnorm"),
         (["swap", "my_models:words", "layernorm=derf", "--input", "tokens:2x5"], "Derf(8"),
+        (["recalibrate", "my_models:images", "--data", "my_models:batches"], "estimated anew"),
+        (["adapt", "my_models:images", "--input", "2x3x6x6", "--weight", "0.3"], "0.3 of it the batch's"),
     ],
 )
 def test_what_is_written_is_read_again(words, said, here, capsys):

@@ -67,6 +67,28 @@ def whole(module):
     return numbers, plain, [m.training for m in module.modules()], [p.grad for p in module.parameters()]
 
 
+class Wrapped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.BatchNorm1d(6, momentum=0.3)
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+def test_a_norm_that_was_used_is_found_with_the_number_of_batches_that_it_saw():
+    norm = Wrapped()
+    for _ in range(3):
+        norm(torch.randn(4, 6))
+    found = nk.recognize(norm)
+    assert found.name == "batchnorm"
+    assert found.kwargs["momentum"] == 0.3
+    assert found.module.num_batches_tracked == 3
+    x = torch.randn(4, 6)
+    norm(x), found.module(x)
+    torch.testing.assert_close(found.module.running_mean, norm.inner.running_mean)
+
+
 @pytest.mark.parametrize("name", ["RemembersTheLast", "AfterSomeCalls", "MovingGain", "RunningVarianceBiased", "Noise"])
 def test_nothing_is_done_to_the_module_or_to_random_numbers(name, capsys):
     module = NEAR[name]().train()
@@ -168,3 +190,27 @@ def test_the_worlds_dialects_are_read(path):
     theirs, x = cls(16).bfloat16(), torch.randn(40, 16).bfloat16()
     ours = nk.recognize(theirs).module
     assert (ours(x) != theirs(x)).double().mean() < 0.02
+
+
+class Frozen(nn.Module):
+    """As DETR freezes its batch norms."""
+
+    def __init__(self, width):
+        super().__init__()
+        for name, value in {"weight": 1.0, "bias": 0.0, "running_mean": 0.0, "running_var": 1.0}.items():
+            self.register_buffer(name, torch.full((width,), value))
+
+    def forward(self, x):
+        weight, bias, mean, var = (
+            t.view(1, -1, 1, 1) for t in (self.weight, self.bias, self.running_mean, self.running_var)
+        )
+        scale = weight * (var + 1e-5).rsqrt()
+        return x * scale + (bias - mean * scale)
+
+
+def test_a_frozen_norm_of_few_channels_is_found():
+    assert nk.recognize(Frozen(4)).name == "frozen-batchnorm"
+
+
+def test_an_eps_as_large_as_the_variances_is_read():
+    assert nk.recognize(nn.BatchNorm1d(6, eps=0.1)).kwargs["eps"] == 0.1

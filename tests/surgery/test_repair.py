@@ -8,7 +8,7 @@ from torch import nn
 
 import normkit as nk
 from normkit.activation.batch.repair import Repair
-from normkit.surgery.repair import interpolate, measure, merge
+from normkit.surgery.repair import average, interpolate, measure
 
 
 def close(got, want, **tolerance):
@@ -73,6 +73,10 @@ def networks(norm=nn.Identity):
     return models
 
 
+def merged_of(models, data, **options):
+    return average(models, data, **options).model
+
+
 def batches():
     return [draw(n, 2, 6, 6, seed=n) + 0.5 for n in (16, 8, 12)]
 
@@ -110,7 +114,9 @@ def test_measuring_averages_over_batches_and_changes_nothing():
 def test_the_merged_network_meets_its_goals(variant):
     models, data = networks(), [torch.cat(batches())]
     parents = [measure(m, ["0"], data)["0"] for m in models]
-    found = measure(merge(models, data, [0.3, 0.7], layers=["0"], variant=variant, eps=0.0), ["0"], data)["0"]
+    found = measure(merged_of(models, data, weights=[0.3, 0.7], layers=["0"], repair=variant, eps=0.0), ["0"], data)[
+        "0"
+    ]
     mean, std = (0.3 * p + 0.7 * q for p, q in zip(*parents, strict=True))
     if variant != "rescale":
         close(found.mean, mean)
@@ -119,13 +125,13 @@ def test_the_merged_network_meets_its_goals(variant):
 
 
 def test_the_repairing_layers_are_folded_away():
-    merged = merge(networks(), batches())
+    merged = merged_of(networks(), batches())
     assert not any(isinstance(m, Repair) for m in merged.modules())
     assert not merged.training
 
 
 def test_folding_changes_no_number():
-    plain, folded = (merge(networks(nn.BatchNorm2d), batches(), folded=f) for f in (False, True))
+    plain, folded = (merged_of(networks(nn.BatchNorm2d), batches(), folded=f) for f in (False, True))
     assert sum(isinstance(m, Repair) for m in plain.modules()) == 2
     x = draw(5, 2, 6, 6, seed=77)
     close(folded(x), plain(x))
@@ -137,7 +143,7 @@ def test_collapsed_variance_comes_back():
     parents = [measure(m, ["0", "3"], data)["3"].std for m in models]
     goal = (parents[0] + parents[1]) / 2
     plain = measure(interpolate(models), ["3"], data)["3"].std
-    repaired = measure(merge(models, data), ["3"], data)["3"].std
+    repaired = measure(merged_of(models, data), ["3"], data)["3"].std
     assert (plain / goal).mean() < 0.75
     close(repaired, goal, rtol=0.02, atol=0)
 
@@ -146,14 +152,14 @@ def test_average_and_factor_change_the_goals():
     models, data = networks(), batches()
     parents = [measure(m, ["0"], data)["0"] for m in models]
     mean, std = ((p + q) / 2 for p, q in zip(*parents, strict=True))
-    merged = merge(models, data, layers=["0"], average=True, factor=2.0, folded=False)
+    merged = merged_of(models, data, layers=["0"], uniform=True, factor=2.0, folded=False)
     close(merged[0][1].weight.data, (2 * std.mean()).expand(5))
     close(merged[0][1].bias.data, 2 * mean.sign() * mean.abs().mean())
 
 
 def test_without_a_variant_only_the_networks_own_statistics_are_renewed():
     models, data = networks(nn.BatchNorm2d), batches()
-    merged = merge(models, data, variant=None)
+    merged = merged_of(models, data, repair=None)
     outputs = [merged[0](b).detach() for b in data]
     close(merged[1].running_mean, torch.stack([o.mean((0, 2, 3)) for o in outputs]).mean(0))
     close(merged[0].weight, (models[0][0].weight + models[1][0].weight) / 2)
@@ -163,11 +169,43 @@ def test_linear_networks_name_their_layers():
     models = [nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).double() for _ in range(2)]
     data = [draw(20, 3)]
     with pytest.raises(ValueError, match="name the layers"):
-        merge(models, data)
+        merged_of(models, data)
     with pytest.raises(ValueError, match="1, a ReLU"):
-        merge(models, data, layers=["1"])
+        merged_of(models, data, layers=["1"])
     with pytest.raises(ValueError, match="weights must give each of the 2"):
-        merge(models, data, [1.0], layers=["0"])
-    merged = merge(models, data, layers=["0"])
+        merged_of(models, data, weights=[1.0], layers=["0"])
+    merged = merged_of(models, data, layers=["0"])
     goal = sum(measure(m, ["0"], data)["0"].std for m in models) / 2
     close(measure(merged, ["0"], data)["0"].std, goal, rtol=0.05, atol=0)
+
+
+def test_the_report_tells_what_had_become_of_each_deviation():
+    models, data = networks(), batches()
+    before = [copy.deepcopy(model.state_dict()) for model in models]
+    report = average(models, data)
+    assert [(change.site, change.was) for change in report] == [("0", "Conv2d"), ("3", "Conv2d")]
+    fallen = float(report[1].became.rpartition(" ")[2])
+    goal = sum(measure(model, ["3"], data)["3"].std for model in models) / 2
+    halfway = copy.deepcopy(report.model)
+    halfway[3] = interpolate(models)[3]
+    found = measure(halfway, ["3"], data)["3"].std
+    assert fallen == pytest.approx(float((found / goal).median()), abs=0.02)
+    for model, state in zip(models, before, strict=True):
+        close(dict(model.state_dict()), dict(state), rtol=0, atol=0)
+
+
+def test_the_first_network_takes_the_average_where_that_is_asked_for():
+    models, data = networks(nn.BatchNorm2d), batches()
+    x = draw(5, 2, 6, 6, seed=77)
+    wanted = merged_of(models, data)(x)
+    assert merged_of(models, data, inplace=True) is models[0]
+    close(models[0](x), wanted)
+    with pytest.raises(ValueError, match="repair must be one of"):
+        average(models, data, repair="rescaled")
+
+
+def test_without_data_the_states_alone_are_averaged():
+    models = networks(nn.BatchNorm2d)
+    report = average(models, weights=[0.25, 0.75])
+    close(report.model[0].weight, 0.25 * models[0][0].weight + 0.75 * models[1][0].weight)
+    assert not report.changes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -12,6 +13,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from normkit.catalog import Card
 from normkit.running import averaging
+from normkit.surgery.changes import Change, Report
+
+__all__ = ["recalibrate"]
 
 
 def takes_batch_statistics(module: nn.Module) -> bool:
@@ -41,17 +45,44 @@ def feed(model: nn.Module, batch: Any) -> Any:
 
 
 @torch.no_grad()
-def recalibrate(model: nn.Module, batches: Iterable[Any]) -> nn.Module:
-    """Estimate all batch statistics of ``model`` anew, from one pass over ``batches``, and leave it in eval.
+def recalibrate(model: nn.Module, data: Iterable[Any], *, inplace: bool = True) -> Report:
+    """Estimate all batch statistics of a model anew, from one pass over ``data``, and leave it in evaluation.
 
-    The running estimates start afresh and become plain averages over the batches, all layers in the same pass, with the
-    model in train mode and without gradients. What a layer keeps besides (a task's number) stays. A pass that fails
-    leaves the statistics as they were.
+    After its weights were changed: averaged, pruned, quantized, or brought to other data. The running estimates start
+    afresh and become plain averages over the batches, all layers in the same pass, with the model in train mode and
+    without gradients. What a layer keeps besides (a task's number) stays. A pass that fails leaves the statistics as
+    they were. The report says how far those of each layer moved, relative to the largest that they are now.
+
+    Args:
+        model: a model with layers that take statistics over the batch.
+        data: batches as the model takes them: tensors, tuples that begin with one, or dictionaries of arguments.
+        inplace: change the model; else a copy, which is the report's ``model``.
 
     >>> model = nn.Sequential(nn.BatchNorm1d(1))
-    >>> recalibrate(model, [torch.tensor([[0.0], [2.0]]), torch.tensor([[4.0], [6.0]])])[0].running_mean
+    >>> report = recalibrate(model, [torch.tensor([[0.0], [2.0]]), torch.tensor([[4.0], [6.0]])])
+    >>> model[0].running_mean
     tensor([3.])
     """
+    model = model if inplace else copy.deepcopy(model)
+    named = batch_norms(model)
+    old = {name: _numbers(layer) for name, layer in named.items()}
+    _estimate(model, data)
+    moved = {name: _moved(old[name], _numbers(layer)) for name, layer in named.items()}
+    rows = [Change(name, type(named[name]).__name__, "estimated anew", (), far) for name, far in moved.items()]
+    return Report(model, rows)
+
+
+def _numbers(layer: nn.Module) -> list[Tensor]:
+    return [buffer.clone() for buffer in layer.buffers() if buffer.is_floating_point()]
+
+
+def _moved(old: list[Tensor], new: list[Tensor]) -> float:
+    """The largest change of a tensor's numbers, relative to the largest that it has now."""
+    changes = (float((n - o).abs().max() / n.abs().max().clamp(min=1e-30)) for o, n in zip(old, new, strict=True))
+    return max(changes, default=0.0)
+
+
+def _estimate(model: nn.Module, batches: Iterable[Any]) -> None:
     layers = list(dict.fromkeys(batch_norms(model).values()))
     before = [{name: buffer.clone() for name, buffer in layer.named_buffers()} for layer in layers]
     momenta = {layer: layer.momentum for layer in layers if isinstance(layer, _BatchNorm)}
@@ -80,7 +111,7 @@ def recalibrate(model: nn.Module, batches: Iterable[Any]) -> nn.Module:
     finally:
         for torchs, momentum in momenta.items():
             torchs.momentum = momentum
-    return model.eval()
+    model.eval()
 
 
 def _start_afresh(layer: nn.Module, before: dict[str, Tensor]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import torch
 from torch import nn
 
 from normkit.columns import aligned
@@ -92,6 +93,15 @@ def replaced(
 def places(model: nn.Module, module: nn.Module) -> list[str]:
     """Every name by which a model holds a module."""
     return [name for name, part in model.named_modules(remove_duplicate=False) if part is module]
+
+
+@torch.no_grad()
+def take_over(model: nn.Module, other: nn.Module) -> None:
+    """Give a model the numbers of another that has the same parts, as far as they are of the same sizes."""
+    own = model.state_dict()
+    for name, tensor in other.state_dict().items():
+        if name in own and own[name].shape == tensor.shape:
+            own[name].copy_(tensor)
 
 
 def untie(model: nn.Module) -> None:

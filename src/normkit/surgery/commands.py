@@ -1,4 +1,4 @@
-"""``normkit fold``, ``fuse``, ``swap``, ``convert`` and ``remove``: what is done to a model by a word, printed, and written."""
+"""``normkit fold`` and its like: what is done to a model by a word, printed, and written."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import torch
 from torch import nn
 
 from normkit.surgery import models, proof, saving
+from normkit.surgery.adapting import adapt
+from normkit.surgery.batch_statistics import recalibrate
 from normkit.surgery.changes import Report
 from normkit.surgery.converting import TARGETS, convert
 from normkit.surgery.folding import fold
@@ -30,17 +32,20 @@ def add_arguments(command: argparse.ArgumentParser, name: str) -> None:
         command.add_argument("norms", nargs="+", metavar="OLD=NEW", help="layernorm=derf, or one name for all norms")
     if name == "convert":
         command.add_argument("to", metavar="TO", choices=TARGETS, help=" or ".join(TARGETS))
-    if name == "remove":
+    if name in ("remove", "recalibrate"):
         command.add_argument("--data", metavar="DATA", required=True, help="module:name, a list or loader of batches")
+    if name == "adapt":
+        command.add_argument("--weight", type=float, default=0.1, help="share of the batch at hand (0.1)")
+    if name == "remove":
         command.add_argument("--val", metavar="DATA", help="module:name, batches held out to tell what it cost")
         command.add_argument("--steps", type=int, default=300, help="batches that it is trained on (300)")
         command.add_argument("--lr", type=float, default=6e-4, help="learning rate (0.0006)")
         command.add_argument("--separator", type=int, metavar="TOKEN", help="the token between texts")
         command.add_argument("--compare", action="store_true", help="train another copy with its norms kept")
         command.add_argument("--folder", help="keep here what is needed to go on after an interruption")
-    if name != "convert":
+    if name not in ("convert", "recalibrate"):
         command.add_argument("--where", metavar="PATTERN", help="only norms whose name fits, such as '*.attn.*'")
-    if name != "remove":
+    if name not in ("remove", "recalibrate"):
         command.add_argument("--input", metavar="SHAPE", help="an example: 1x3x224x224 of numbers, or tokens:1x16")
     command.add_argument("--json", action="store_true", help="print the report as JSON")
     if name != "fuse":  # which changes nothing that could be written
@@ -55,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     if getattr(options, "check", False) and not out:
         raise ValueError("--check reads what was written: name a folder with -o")
     model = saving.load(options.model).eval()
-    given = _first(options) if options.command == "remove" else example(model, options.input)
+    given = _first(options) if hasattr(options, "data") else example(model, options.input)
     before = copy.deepcopy(model)
     report = changed(model, given, options)
     print(json.dumps(report.to_dict(), indent=2) if options.json else report)
@@ -75,6 +80,10 @@ def changed(model: nn.Module, given: Any, options: argparse.Namespace) -> Report
         return fold(model, given, where=options.where, inplace=False)
     if options.command == "fuse":
         return fuse(model, given, where=options.where, inplace=False)
+    if options.command == "adapt":
+        return adapt(model, weight=options.weight, where=options.where, inplace=False)
+    if options.command == "recalibrate":
+        return recalibrate(model, batches(options.data), inplace=False)
     if options.command == "remove":
         names = ("steps", "lr", "separator", "compare", "folder", "where")
         asked = {name: getattr(options, name) for name in names}

@@ -79,7 +79,7 @@ class Fading(nn.Module):
         if own.weight is not None:
             made.weight.copy_(own.weight + getattr(own, "offset", 0.0))
         if own.bias is not None:
-            made.bias.copy_(own.bias)
+            made.bias.copy_(own.bias)  # type: ignore[union-attr]
         return made
 
     def forward(self, x: Tensor) -> Tensor:

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from normkit.surgery import proof
-from normkit.surgery.changes import Change, Report, replaced, tied, untie
+from normkit.surgery.changes import Change, Report, replaced, take_over, tied, untie
 from normkit.surgery.fading import Fading, Tokens
 from normkit.surgery.flow import Flow, Stays
 from normkit.surgery.fold import is_plain
@@ -119,7 +118,8 @@ def remove(
     work = copy.deepcopy(was)
     fading, release = _faded(work, order, norms, Tokens(separator))
     last = [fading[part.site] for part in order if part.role == FINAL]
-    losses = Run(work, wean, **how, norms=fading, last=last, place=folder and Path(folder, SAVED)).through(data)
+    place = Path(folder, SAVED) if folder else None
+    losses = Run(work, wean, **how, norms=fading, last=last, place=place).through(data)
     release()
     for site, one in fading.items():
         work.set_submodule(site, one.left())
@@ -136,7 +136,7 @@ def remove(
         for part in order
     ]
     if inplace:
-        _take_over(model, work)
+        take_over(model, work)
         after = _put(model, changed)
     return Removal(after, rows, *costs, kept, losses)
 
@@ -214,14 +214,6 @@ def _put(model: nn.Module, changed: Mapping[str, nn.Module]) -> nn.Module:
     if any(tied(model, name) for name in changed):
         untie(model)
     return replaced("remove", model, changed, True)
-
-
-@torch.no_grad()
-def _take_over(model: nn.Module, trained: nn.Module) -> None:
-    own = model.state_dict()
-    for name, tensor in trained.state_dict().items():
-        if name in own and own[name].shape == tensor.shape:
-            own[name].copy_(tensor)
 
 
 def _tell(progress: Progress) -> None:

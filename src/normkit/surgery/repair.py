@@ -9,9 +9,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from normkit import check
 from normkit.activation.batch.repair import Repair
 from normkit.surgery.batch_statistics import batch_norms, recalibrate
+from normkit.surgery.changes import Change, Report, replaced, take_over
 from normkit.surgery.fold import KINDS, fold_pair
+
+__all__ = ["average"]
+
+VARIANTS = ("repair", "rescale", "reshift")
 
 
 class Goal(NamedTuple):
@@ -27,8 +33,8 @@ def interpolate(models: Sequence[nn.Module], weights: Sequence[float] | None = N
 
     >>> a, b = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
     >>> _ = a.weight.data.fill_(1.0), b.weight.data.fill_(5.0)
-    >>> interpolate([a, b], [0.75, 0.25]).weight.item()
-    2.0
+    >>> interpolate([a, b]).weight.item()
+    3.0
     """
     weights = _weights("interpolate", models, weights)
     states = [model.state_dict() for model in models]
@@ -78,59 +84,102 @@ def _repair_for(layer: nn.Module, **options: Any) -> Repair:
     return Repair(channels, **options).to(layer.weight)  # type: ignore[arg-type]
 
 
-def merge(
+def average(
     models: Sequence[nn.Module],
-    batches: Sequence[Any],
-    weights: Sequence[float] | None = None,
+    data: Sequence[Any] | None = None,
     *,
+    weights: Sequence[float] | None = None,
+    repair: str | None = "repair",
     layers: Sequence[str] | None = None,
-    variant: str | None = "repair",
-    average: bool = False,
+    uniform: bool = False,
     factor: float = 1.0,
     eps: float = 1e-5,
     folded: bool = True,
-) -> nn.Module:
+    inplace: bool = False,
+) -> Report:
     """Average aligned networks, then give the activations of the average the statistics of its parents.
 
     In this order: the states are averaged; the chosen layers' outputs are measured in every parent; a ``repair`` layer
     with the averaged means and standard deviations (not variances) as goals is put after each in the average; all
     batch statistics, the network's own and the new layers', are estimated anew in one pass over the data; the new
-    layers are folded away.
+    layers are folded away. The report says of each layer what had become of its parents' deviation.
 
     Args:
-        models: networks of one architecture, already aligned by permutation.
-        batches: training data, gone over once for each parent and once for the result.
+        models: networks of one architecture, already aligned by permutation; they stay as they are.
+        data: training data, gone over once for each parent and once for the result; without, the states are averaged
+            and nothing more.
         weights: share of each network; all alike without.
+        repair: ``"repair"``, ``"rescale"``, ``"reshift"``, or None: only the network's own batch statistics are
+            estimated anew, which with batch norms is what matters, by the paper.
         layers: names of the layers to treat; every convolution without. The paper treats, of a ResNet, the two
             convolutions inside each block only.
-        variant: ``"repair"``, ``"rescale"``, ``"reshift"``, or None: only the network's own batch statistics are
-            estimated anew, which with batch norms is what matters, by the paper.
-        average: replace each layer's goal deviations by their mean over the channels, and its goal means m by
+        uniform: replace each layer's goal deviations by their mean over the channels, and its goal means m by
             sign(m) * mean(abs(m)).
         factor: multiplies all goals.
         eps: of the ``repair`` layers.
         folded: fold the ``repair`` layers into the layers before them; else they stay.
+        inplace: put the average into the first network; else into a copy, which is the report's ``model``.
 
     Rethinking Model Re-Basin and Linear Mode Connectivity (Qu, Horvath, 2024), arXiv 2402.05966, after REPAIR:
     REnormalizing Permuted Activations for Interpolation Repair (Jordan et al., 2022), arXiv 2211.08403.
+
+    >>> a, b = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
+    >>> _ = a.weight.data.fill_(1.0), b.weight.data.fill_(5.0)
+    >>> average([a, b], weights=[0.75, 0.25]).model.weight.item()
+    2.0
     """
-    weights = _weights("merge", models, weights)
+    if repair is not None:
+        check.choice("average", "repair", repair, VARIANTS)
+    weights = _weights("average", models, weights)
     merged = interpolate(models, weights)
-    if variant is None:
-        return recalibrate(merged, batches) if batch_norms(merged) else merged.eval()
-    layers = _layers(merged, layers)
-    parents = [measure(model, layers, batches) for model in models]
-    repairs = {name: _repair_for(merged.get_submodule(name), variant=variant, eps=eps) for name in layers}
-    for name, norm in repairs.items():
-        goal = _goal([p[name] for p in parents], weights, average, factor)
+    rows: list[Change] = []
+    made: dict[str, nn.Module] = {}
+    if data is not None and repair is not None:
+        made, rows = _repaired(merged, models, data, weights, _layers(merged, layers), repair, uniform, factor, eps)
+        if folded:
+            made = {name: fold_pair(*pair) for name, pair in made.items()}  # type: ignore[misc]
+        merged = replaced("average", merged, made, False)
+    elif data is not None and batch_norms(merged):
+        rows = recalibrate(merged, data).changes
+    merged.eval()
+    if inplace:
+        take_over(models[0], merged)
+        merged = replaced("average", models[0], made, True).eval()
+    return Report(merged, rows)
+
+
+def _repaired(
+    merged: nn.Module,
+    models: Sequence[nn.Module],
+    data: Sequence[Any],
+    weights: Sequence[float],
+    layers: Sequence[str],
+    variant: str,
+    uniform: bool,
+    factor: float,
+    eps: float,
+) -> tuple[dict[str, nn.Module], list[Change]]:
+    """The layers with what repairs them, set on data, and what had become of each layer's deviation."""
+    parents = [measure(model, layers, data) for model in models]
+    pairs: dict[str, nn.Module] = {}
+    for name in layers:
+        layer = merged.get_submodule(name)
+        norm = _repair_for(layer, variant=variant, eps=eps)
+        goal = _goal([parent[name] for parent in parents], weights, uniform, factor)
         norm.weight.data.copy_(goal.std)
         norm.bias.data.copy_(goal.mean)
-        merged.set_submodule(name, nn.Sequential(merged.get_submodule(name), norm))
-    recalibrate(merged, batches)
-    for name, norm in repairs.items() if folded else ():
-        layer = merged.get_submodule(f"{name}.0")
-        merged.set_submodule(name, fold_pair(layer, norm))
-    return merged
+        pairs[name] = nn.Sequential(layer, norm)
+        merged.set_submodule(name, pairs[name])
+    recalibrate(merged, data)
+    return pairs, [Change(name, type(pair[0]).__name__, _fallen(pair[1], variant)) for name, pair in pairs.items()]  # type: ignore[index]
+
+
+def _fallen(norm: Any, variant: str) -> str:
+    """What was done to a layer, and what the average's deviation was of its parents'."""
+    if variant == "reshift":
+        return "mean as its parents'"
+    share = float((norm.running_var.sqrt() / norm.weight.detach().clamp(min=1e-12)).median())
+    return f"deviation as its parents', of which it had {share:.2f}"
 
 
 def _weights(owner: str, models: Sequence[nn.Module], weights: Sequence[float] | None) -> list[float]:
@@ -143,16 +192,18 @@ def _layers(model: nn.Module, layers: Sequence[str] | None) -> list[str]:
     if layers is None:
         layers = [name for name, module in model.named_modules() if KINDS.get(type(module), "linear") != "linear"]
     if not layers:
-        raise ValueError("merge: the model has no convolution; name the layers to repair, such as layers=['hidden']")
+        raise ValueError("average: the model has no convolution; name the layers to repair, such as layers=['hidden']")
     for name in layers:
         kind = type(model.get_submodule(name))
         if kind not in KINDS:
-            raise ValueError(f"merge: layers names {name}, a {kind.__name__}; only plain linears and convolutions fold")
+            raise ValueError(
+                f"average: layers names {name}, a {kind.__name__}; only plain linears and convolutions fold"
+            )
     return list(layers)
 
 
-def _goal(parents: list[Goal], weights: Sequence[float], average: bool, factor: float) -> Goal:
+def _goal(parents: list[Goal], weights: Sequence[float], uniform: bool, factor: float) -> Goal:
     mean, std = (sum(w * part for w, part in zip(weights, parts, strict=True)) for parts in zip(*parents, strict=True))
-    if average:
+    if uniform:
         mean, std = mean.sign() * mean.abs().mean(), std.mean().expand_as(std)
     return Goal(factor * mean, factor * std)

@@ -18,7 +18,7 @@ from normkit.columns import aligned
 from normkit.surgery.recognition import candidates, solve, specimen
 from normkit.surgery.recognition.candidates import Candidate
 from normkit.surgery.recognition.inputs import Shape, draw, shapes
-from normkit.surgery.recognition.specimen import Specimen, carry, inputs_of, quiet
+from normkit.surgery.recognition.specimen import Specimen, carry, carry_counts, inputs_of, quiet
 from normkit.surgery.recognition.verify import HALVES, UNIT, Differs, Half, half, verify
 from normkit.where import Where, chosen
 
@@ -26,6 +26,7 @@ __all__ = ["Match", "Recognized", "recognize"]
 
 LIKELY = 5e-3  # a candidate whose constants are still unknown may be this far off where they hardly matter
 SURE = 3e-5
+LARGE = 1e3
 EXACT = (torch.float64, torch.float32)
 ANY = ((16,), (64,))  # widths to be tried where a module tells none
 SMALL = ("normal", "of many sizes", "samples of many sizes", "channels of many sizes")
@@ -322,20 +323,29 @@ class _Probe:
         self.exact = (
             torch.float64 if _call(module, there[0], further, torch.float64, module.training) else torch.float32
         )
-        self.theirs = Specimen(module, self.exact, seed=1)
+        self.theirs, self.large = Specimen(module, self.exact, seed=1), self._large()
         self.answers = {mode: self._answers(mode) for mode in (False, True)}
         self.modes = [mode for mode, made in self.answers.items() if "normal" in made]
 
+    def _large(self) -> Specimen:
+        """The same with buffers beside which no eps counts: they may be variances."""
+        made = Specimen(self.module, self.exact, seed=1)
+        with torch.no_grad():
+            for tensor in made.tensors.values():
+                if not isinstance(tensor, nn.Parameter):
+                    tensor.mul_(LARGE**2)
+        return made
+
     def _answers(self, mode: bool) -> dict[str, tuple[list[Tensor], Tensor]]:
         made: dict[str, tuple[list[Tensor], Tensor]] = {}
-        theirs = Specimen(self.module, self.exact, seed=1).train(mode)
         for numbers in ("large", *SMALL):
+            theirs = (self._large() if numbers == "large" else Specimen(self.module, self.exact, seed=1)).train(mode)
             for shape in self.there:
                 inputs = [
                     draw(shape, "normal" if numbers == "large" else numbers, seed=i) for i in range(1 + self.further)
                 ]
                 if numbers == "large":
-                    inputs[0] = inputs[0] * 1e3
+                    inputs[0] = inputs[0] * LARGE
                 try:
                     with torch.no_grad():
                         made[numbers] = inputs, theirs(*[t.to(self.exact) for t in inputs]).double()
@@ -368,9 +378,9 @@ class _Probe:
         """The largest difference, relative to the largest number of its row, over some kinds of numbers."""
         worst = 0.0
         for mode in self.modes:
-            ours = Specimen(candidate.build(**more), torch.float64, drawn=False).train(mode)
-            carry(ours.tensors, self.theirs.tensors, carried)
             for numbers in kinds:
+                ours = Specimen(candidate.build(**more), torch.float64, drawn=False).train(mode)
+                carry(ours.tensors, (self.large if numbers == "large" else self.theirs).tensors, carried)
                 if numbers not in self.answers[mode]:
                     continue
                 inputs, want = self.answers[mode][numbers]
@@ -508,6 +518,7 @@ def _carried(match: Match, module: nn.Module) -> nn.Module:
         made = made.to(device=own.device, dtype=own.dtype)
     ours = specimen.tensors(made)
     carry(ours, theirs, match.carried)
+    carry_counts(made, module)
     for name, source in match.carried.items():
         ours[name].requires_grad_(theirs[source].requires_grad)
     layers = [module.get_submodule(name) for name in match.behind]

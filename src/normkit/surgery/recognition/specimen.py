@@ -116,6 +116,16 @@ def carry(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], carried: Map
         ours[name].copy_(theirs[source].reshape(ours[name].shape))
 
 
+@torch.no_grad()
+def carry_counts(ours: nn.Module, theirs: nn.Module) -> None:
+    """Give one module the integers that both keep, such as the number of batches that it has seen."""
+    kept = {name.rpartition(".")[2]: buffer for name, buffer in theirs.named_buffers()}
+    for name, buffer in ours.named_buffers():
+        source = kept.get(name.rpartition(".")[2])
+        if not buffer.is_floating_point() and source is not None and source.dtype == buffer.dtype:
+            buffer.copy_(source)
+
+
 def inputs_of(model: nn.Module, example: Any) -> dict[str, tuple[int, ...]]:
     """Return the shape of the first input of each module, as a copy of the model passes the example on."""
     found: dict[str, tuple[int, ...]] = {}

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.inputs import NUMBERS, Shape, draw
-from normkit.surgery.recognition.specimen import SPREAD, Specimen, carry
+from normkit.surgery.recognition.specimen import SPREAD, Specimen, carry, carry_counts
 
 CALLS = 12
 GRADIENTS_AT = (
@@ -33,6 +33,7 @@ UNIT = {torch.float64: 2.0**-52, torch.float32: 2.0**-23, torch.bfloat16: 2.0**-
 PERTURBED = 3
 STEPS = 64  # units of rounding that a result may be off by, for its row's largest number
 HALF_STEPS = 32, 4.0, 0.5  # where every step is rounded to half precision: at most, in the mean, and all one way
+AGAIN = range(6, 14)
 
 
 class Differs(Exception):
@@ -57,6 +58,7 @@ class Pair:
         self.ours = Specimen(explained, dtype, drawn=False)
         self.carried = carried
         carry(self.ours.tensors, self.theirs.tensors, carried)
+        carry_counts(self.ours.module, self.theirs.module)
         self._start = [
             {name: b.clone() for name, b in side.module.named_buffers()} for side in (self.theirs, self.ours)
         ]
@@ -340,8 +342,22 @@ class Half(NamedTuple):
 def half(
     module: nn.Module, explained: nn.Module, carried: Mapping[str, str], shape: Shape, further: int, dtype
 ) -> Half | None:
-    """Compare in a half precision, parameters too; None where somebody's module does not take it."""
-    pair = Pair(module, explained, carried, dtype, seed=5)
+    """Compare in a half precision, parameters too; None where somebody's module does not take it.
+
+    Where results are off all one way, which of few channels may be chance, it is asked again with other parameters.
+    """
+    found = _half(module, explained, carried, shape, further, dtype, 5)
+    if found is None or abs(found.drift) <= HALF_STEPS[2]:
+        return found
+    others = [_half(module, explained, carried, shape, further, dtype, seed) for seed in AGAIN]
+    drifts = [found.drift, *(other.drift for other in others if other is not None)]
+    return found._replace(drift=sum(drifts) / len(drifts))
+
+
+def _half(
+    module: nn.Module, explained: nn.Module, carried: Mapping[str, str], shape: Shape, further: int, dtype, seed: int
+) -> Half | None:
+    pair = Pair(module, explained, carried, dtype, seed=seed)
     pair.train(False)
     inputs = _inputs(shape, "normal", further, dtype)
     try:
@@ -349,7 +365,7 @@ def half(
     except Exception:
         return None
     ours = pair.ours(*inputs)
-    true = Pair(module, explained, carried, torch.float64, seed=5)
+    true = Pair(module, explained, carried, torch.float64, seed=seed)
     _copy(pair, true)
     true.train(False)
     want = true.ours(*[t.double() for t in inputs])

@@ -36,7 +36,7 @@ def find(history: History) -> Iterator[Finding]:
         since=history.since(order[0], "variance_ratio", lambda value: not 1 / RATIO < value < RATIO),
         leads="a model that is right in training and wrong in evaluation",
         remedies=(
-            Remedy("recalibrate", "normkit.surgery.batch_statistics.recalibrate(model, batches)"),
+            Remedy("recalibrate", "nk.recalibrate(model, batches)"),
             Remedy("groupnorm", 'nk.swap(model, {"batchnorm": "groupnorm"}), which keeps no statistics'),
         ),
     )

@@ -1,0 +1,91 @@
+"""Batch norms that take part of their statistics from what they are shown at test time."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import nn
+
+from normkit import check
+from normkit.activation.batch.alpha_batchnorm import AlphaBatchNorm
+from normkit.surgery.batch_statistics import takes_batch_statistics
+from normkit.surgery.changes import Change, Report, replaced
+from normkit.surgery.recognition.recognize import Followed, Match, sized_table
+from normkit.where import Where, chosen
+
+__all__ = ["adapt"]
+
+
+def adapt(model: nn.Module, *, weight: float = 0.1, where: Where = None, inplace: bool = True) -> Report:
+    """Let a model's batch norms mix the statistics that they learned with those of the batch that they are shown.
+
+    For a trained network whose test images come from elsewhere: corrupted, or of another camera. Each batch norm with
+    running statistics becomes an ``alpha-batchnorm`` with the same numbers; in evaluation it normalizes by
+
+        (1 - weight) learned + weight of the batch at hand
+
+    and changes no state. What stood behind the norm (timm's activations) stays. Other layers with batch statistics are
+    left alone, and the report says so; the count of batches, which no evaluation uses, goes.
+
+    Args:
+        model: any model.
+        weight: the share of the batch at hand: 0 changes nothing, 1 forgets what was learned.
+        where: only norms whose name fits a pattern, is in a list, or is let by a function of name and module.
+        inplace: change the model; else a copy, which is the report's ``model``.
+
+    Test-time Batch Statistics Calibration for Covariate Shift (You, Li, Zhao, 2021), arXiv 2110.04065.
+
+    >>> model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()
+    >>> [(change.site, change.became) for change in adapt(model)]
+    [('1', "alpha-batchnorm, 0.1 of it the batch's")]
+    """
+    weight = check.number("adapt", "weight", weight, 0.0, 1.0)
+    model = model if inplace else copy.deepcopy(model)
+
+    def asked(name: str, part: nn.Module) -> bool:
+        return takes_batch_statistics(part) and chosen(where, name, part)
+
+    found = sized_table(model, {}, asked)
+    changes, made = [], {}
+    for name, match in found.items():
+        was = str(match).partition(": ")[2]
+        why = _refusal(match)
+        if why is None:
+            made[name] = _mixing(model.get_submodule(name), match, weight)
+            changes.append(Change(name, was, f"alpha-batchnorm, {weight:g} of it the batch's", tuple(match.carried)))
+        else:
+            changes.append(Change(name, was, why_not=why))
+    if not made:
+        raise ValueError("adapt: the model has no batch norm with running statistics there")
+    return Report(replaced("adapt", model, made, inplace), changes)
+
+
+def _refusal(match: Match) -> str | None:
+    if not match:
+        return match.why_not
+    if match.name != "batchnorm" or "running_mean" not in match.carried:
+        return f"{match.name} is not mixed, only batch norms with running statistics"
+    return None
+
+
+@torch.no_grad()
+def _mixing(old: nn.Module, match: Match, weight: float) -> nn.Module:
+    """The same batch norm, which mixes in evaluation."""
+    own: Any = match.module.norm if isinstance(match.module, Followed) else match.module
+    learned = getattr(own, "weight", None) is not None
+    momentum = match.kwargs.get("momentum", 0.1)
+    new = AlphaBatchNorm(
+        match.kwargs["num_features"],
+        target_weight=weight,
+        eps=own.eps,
+        momentum=0.1 if momentum is None else momentum,
+        affine=learned,
+    ).to(own.running_mean)
+    state = {name: tensor for name, tensor in own.state_dict().items() if name in new.state_dict()}
+    new.load_state_dict(state)
+    for name, parameter in new.named_parameters():
+        parameter.requires_grad_(getattr(own, name).requires_grad)
+    made = Followed(new, list(match.module.layers)) if isinstance(match.module, Followed) else new
+    return made.train(old.training)
