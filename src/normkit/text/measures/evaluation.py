@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from normkit import check
+from normkit.text import frames
 from normkit.text.match import Match
 from normkit.text.measures._ratios import f1, share
 
@@ -71,6 +73,8 @@ def evaluate(
     """Hold matches against what was meant: an id, several of which each is right, or None."""
     if len(matches) != len(gold):
         raise ValueError(f"gold must be as long as the mentions, {len(matches)}, not {len(gold)}")
+    for one in k:
+        check.size("evaluate", "k", one)
     meant = [as_ids(one) for one in gold]
     seen = _seen(matches, meant)
     own = _measures(seen, np.arange(len(matches)), k)
@@ -87,13 +91,12 @@ def evaluate(
 
 
 def as_ids(gold: Any) -> tuple[str, ...]:
-    """Return the right ids; of None, none."""
-    if gold is None:
+    """Return the right ids, numbers as text; of None and what is missing in a data frame, none."""
+    if frames.is_missing(gold):
         return ()
-    if isinstance(gold, str):
-        return (gold,)
-    if isinstance(gold, Sequence) and all(isinstance(one, str) for one in gold):
-        return tuple(gold)
+    several = list(gold) if isinstance(gold, Sequence) and not isinstance(gold, str | bytes) else [gold]
+    if all(isinstance(one, str | int | np.integer) and not isinstance(one, bool) for one in several):
+        return tuple(map(str, several))
     raise TypeError(f"gold must hold ids, several of them, or None, not {gold!r}")
 
 

@@ -43,6 +43,8 @@ class Rules:
 
     def __init__(self, rules: Iterable[tuple[str, Replacement]], seconds: float = 1.0):
         regex = library("regex")
+        if isinstance(rules, str) or not isinstance(rules, Iterable):
+            raise TypeError(f"Rules: rules must be (pattern, replacement) in order, not {rules!r}")
         self.rules: list[tuple[Any, ...]] = [tuple(rule) for rule in rules]
         self.seconds = check.number(self, "seconds", seconds, 0.0, open_low=True)
         self._compiled = []
@@ -50,7 +52,7 @@ class Rules:
             if len(rule) != 2 or not isinstance(rule[0], str) or not (isinstance(rule[1], str) or callable(rule[1])):
                 raise TypeError(f"Rules: rule {number} must be (pattern, replacement or function), not {rule!r}")
             try:
-                self._compiled.append((regex.compile(rule[0]), _function(rule[1])))
+                self._compiled.append((regex.compile(rule[0]), _function(number, rule[1])))
             except regex.error as error:
                 raise ValueError(f"Rules: rule {number}, {rule[0]!r}, is no regular expression: {error}") from None
 
@@ -104,8 +106,18 @@ class Rules:
             ) from None
 
 
-def _function(replacement: Replacement) -> Callable[[Any], str]:
-    return (lambda found: found.expand(replacement)) if isinstance(replacement, str) else replacement
+def _function(number: int, replacement: Replacement) -> Callable[[Any], str]:
+    if not isinstance(replacement, str):
+        return replacement
+    error = library("regex").error
+
+    def expanded(found: Any) -> str:
+        try:
+            return found.expand(replacement)
+        except (error, IndexError) as why:
+            raise ValueError(f"Rules: rule {number} has the template {replacement!r}, which is wrong: {why}") from None
+
+    return expanded
 
 
 def _span(places: Sequence[tuple[int, int]], start: int, end: int) -> tuple[int, int]:

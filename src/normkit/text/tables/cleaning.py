@@ -59,6 +59,8 @@ def normalize_table(table: Any, model: Model | None = None, decimal: str | None 
         decimal: the sign before decimals, ``"."`` or ``","``, where 1.200 is to be read as it is meant.
     """
     check.choice("normalize_table", "decimal", decimal, (None, ".", ","))
+    if model is not None and not callable(model):
+        raise TypeError(f"normalize_table: model must be a function from text to text, not {model!r}")
     names, columns = _taken(table)
     notes: list[str] = []
     if model is not None:
@@ -119,21 +121,28 @@ def _given_back(columns: Mapping[str, list[Any]], table: Any) -> Any:
 
 
 def _string(cell: Any) -> str:
-    return "" if frames.is_missing(cell) else cell if isinstance(cell, str) else str(cell)
+    return frames.written("normalize_table", cell)
+
+
+def _answer(model: Model, asked: str) -> Any:
+    said = model(asked)
+    if not isinstance(said, str):
+        raise TypeError(f"model: a function from text to text is wanted; it returned {said!r}")
+    return read_answer(said)
 
 
 def _mended(names: list[str], columns: list[list[Any]], model: Model, notes: list[str]) -> list[list[Any]]:
     """Ask which columns to mend, and then for these."""
     rows = [[_string(cell) for cell in row] for row in zip(*columns, strict=True)]
     method = TableNormalization()
-    chosen = read_answer(model(ASKING + method.linearize([names, *rows[:SHOWN]])))
-    if not isinstance(chosen, list) or not set(map(str, chosen)) <= set(names):
+    chosen = _answer(model, ASKING + method.linearize([names, *rows[:SHOWN]]))
+    if not isinstance(chosen, list) or any(one not in names for one in chosen):
         raise ValueError(f"model: columns of {names} were asked for, not {chosen!r}")
     if not chosen:
         return columns
     places = [names.index(one) for one in chosen]
     asked = [chosen, *([row[at] for at in places] for row in rows)]
-    mended = read_answer(model(MENDING + method.linearize(asked)))
+    mended = _answer(model, MENDING + method.linearize(asked))
     right = isinstance(mended, list) and len(mended) == len(rows)
     if not right or any(not isinstance(row, list) or len(row) != len(chosen) for row in mended):
         raise ValueError(f"model: {len(rows)} rows of {len(chosen)} cells were asked for, not {str(mended)[:80]}")

@@ -42,11 +42,15 @@ def joinable(
     """
     check.number("joinable", "least", least, 0.0, 1.0)
     share = ColumnText().joinability
+    if isinstance(query, str | bytes):
+        raise TypeError(f"joinable: query must be the values of a column, not {query!r}")
     asked = _forms(query, norm)
     if not asked:
         raise ValueError("joinable: query must have at least one value")
     found = []
     for table, frame in tables.items():
+        if not isinstance(frame, Mapping) and not frames.is_frame(frame):
+            raise TypeError(f"joinable: tables[{table!r}] must be a data frame or columns, not {frame!r}")
         for column, cells in (frame if isinstance(frame, Mapping) else frames.columns(frame)).items():
             forms = _forms(cells, norm)
             found.append(Joinable(table, column, share(asked, forms), len({*asked} & {*forms})))
@@ -55,7 +59,7 @@ def joinable(
 
 def _forms(cells: Any, norm: Normalizer | None) -> list[str]:
     """Distinct values as they are compared."""
-    texts = [fold(str(cell)) for cell in cells if not frames.is_missing(cell)]
+    texts = [fold(frames.written("joinable", cell)) for cell in cells]
     distinct = [text for text in dict.fromkeys(texts) if text]
     if norm is None:
         return distinct
