@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import normkit
+from normkit.files import Unwritable
 from normkit.lab import cli as lab
 from normkit.optional import library
 
@@ -77,7 +78,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     try:
         return options.run(options)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, Unwritable) as error:
         print(f"normkit {options.command}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

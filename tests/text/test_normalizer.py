@@ -368,13 +368,21 @@ def test_weights_see_the_lead_and_not_the_order():
     np.testing.assert_allclose(model(fresh[::-1]), model(fresh)[::-1])
 
 
-def test_reviewed_aliases_are_names_from_then_on(norm):
+def test_reviewed_aliases_are_names_from_then_on(tmp_path):
     fresh = text.Normalizer().fit(COUNTRIES)
     assert fresh("Krautland").id is None
     fresh.aliases([("DEU", "Krautland")])
     assert fresh("krautland").id == "DEU"
     with pytest.raises(ValueError, match="alias 'x' is of 'FRA'"):
         fresh.aliases([("FRA", "x")])
+    assert fresh("Germania").id == "DEU"
+    fresh.aliases([], none=["GERMANIA"]).save(tmp_path / "v")
+    again = text.Normalizer.load(tmp_path / "v")
+    for norm in (fresh, again.aliases([("AUT", "Ostmark")])):
+        assert norm("germania").id is None
+        assert norm("germania").candidates[0].id == "DEU"
+        assert norm.doubt(norm("germania")) == ""
+    assert again.aliases([("AUT", "Germania")])("germania").id == "AUT", "the last word counts"
 
 
 def damage(path, name, change):

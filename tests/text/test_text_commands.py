@@ -55,10 +55,11 @@ def test_a_column_is_mapped_reviewed_and_mapped_again(desk, capsys):
         writer = csv.DictWriter(file, review[0])
         writer.writeheader()
         writer.writerows(review)
-    assert "1 names come from reviews" in run(capsys, "fit swiss --reviewed visits-review.csv -o swiss")
+    told = run(capsys, "fit swiss --reviewed visits-review.csv -o swiss")
+    assert "from reviews: 1 further names, and 1 texts that mean no entry" in told
     run(capsys, "map swiss visits.csv --column city -o again.csv --review rest.csv")
     assert [row["city_id"] for row in rows(desk / "again.csv")] == ["CH-GE", "CH-ZH", "CH-BE", "CH-VD", "", "", ""]
-    assert [row["text"] for row in rows(desk / "rest.csv")] == ["Atlantis", "Total"]
+    assert [row["text"] for row in rows(desk / "rest.csv")] == ["Total"], "what was said to be none is not asked again"
 
 
 def test_known_mentions_tune_and_measure(desk, capsys):
@@ -102,6 +103,7 @@ def test_a_table_becomes_one_that_sql_can_ask(desk, capsys):
     [
         ("map swiss visits.csv --column city", "swiss is no normalizer"),
         ("fit names.csv -o names.csv", "names.csv is there already and is no normalizer"),
+        ("table visits.csv -o nowhere/clean.csv", "nowhere/clean.csv cannot be written: No such file"),
         ("fit nowhere.csv -o v", "nowhere.csv: there is no such file"),
         (
             "fit visits.csv -o v",

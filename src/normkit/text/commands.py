@@ -131,10 +131,11 @@ def run_fit(options: argparse.Namespace) -> int:
         norm = Normalizer.load(options.vocabulary)
     else:
         norm = _fresh(options).fit(options.vocabulary, options.id, options.name)
-    pairs = [pair for path in options.reviewed for pair in reviewed(path)]
-    if pairs:
-        norm.aliases(pairs)
-        print(f"{len(pairs)} names come from reviews")
+    rows = [row for path in options.reviewed for row in reviewed(path)]
+    if rows:
+        none = [text for id, text in rows if id == NONE]
+        norm.aliases([row for row in rows if row[0] != NONE], none)
+        print(f"from reviews: {len(rows) - len(none)} further names, and {len(none)} texts that mean no entry")
     if options.tune:
         print(norm.tune(*known(options.tune, options.text, options.gold), aim=options.aim))
     norm.save(options.output)
@@ -289,12 +290,12 @@ def known(path: Path, text: str, gold: str) -> tuple[list[str], list[str | None]
 
 
 def reviewed(path: Path) -> list[tuple[str, str]]:
-    """Read the pairs (id, name) that a review by hand has found."""
+    """Read the pairs (id, text) that a review by hand has found; the id of what means no entry is a dash."""
     from normkit.text.vocabulary import read_table
 
     table = read_table(path)
     pairs = zip(_column(table, RIGHT, path), _column(table, "text", path), strict=True)
-    return [(id.strip(), text) for id, text in pairs if id.strip() not in ("", NONE)]
+    return [(id.strip(), text) for id, text in pairs if id.strip()]
 
 
 def review(norm: Normalizer, matches: Sequence[Match]) -> list[dict[str, Any]]:

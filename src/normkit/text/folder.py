@@ -53,6 +53,7 @@ def save(norm: Normalizer, path: Path) -> None:
             "parts": parts,
             "fusion": None if norm.fusion is None else norm.fusion.settings(),
             "tuned": norm.tuned,
+            "nothing": sorted(norm.nothing),
             "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
         }
         (there / SETTINGS).write_text(json.dumps(settings, indent=1), encoding="utf-8")
@@ -82,7 +83,7 @@ def load(kind: type[Normalizer], path: Path, given: Mapping[str, Any]) -> Normal
     if fusion is not None and len(fusion["weights"]) != 2 * columns:
         raise ValueError(f"{path}: weights were fitted for {len(fusion['weights']) // 2} parts, not {columns}")
     norm.fusion = None if fusion is None else Fusion(**fusion)
-    norm.tuned = settings["tuned"]
+    norm.tuned, norm.nothing = settings["tuned"], set(settings["nothing"])
     return norm
 
 

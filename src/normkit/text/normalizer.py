@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -32,11 +33,12 @@ SURE = 0.8  # chance of being right that nobody need look at
 
 
 class Proposed(NamedTuple):
-    """The candidates of a text in the order of the vocabulary, by whom, and their scores: of all parts, and joined.
+    """A text as it is compared, candidates in the order of the vocabulary, by whom, and scores, of parts and joined.
 
     Where none of them is a candidate, the scores have a last row for it.
     """
 
+    plain: str
     ids: list[str]
     by: list[tuple[str, ...]]
     table: np.ndarray
@@ -92,6 +94,7 @@ class Normalizer:
         self.fusion: Fusion | None = None
         self.tuned: dict[str, Any] | None = None
         self.names: Names | None = None
+        self.nothing: set[str] = set()  # texts, rewritten, that were said to mean no entry
         self._check()
         self._called = _different(map(_name, self.candidates))
         self.fuse = fuse if callable(fuse) else self._ensemble(fuse or {})
@@ -138,7 +141,7 @@ class Normalizer:
         flat = iter(plain)
         self._rewritten = {key: [next(flat) for _ in own] for key, own in names.items()}
         self._place = {key: place for place, key in enumerate(names)}
-        self.names, self.fusion, self.tuned = names, None, None
+        self.names, self.fusion, self.tuned, self.nothing = names, None, None, set()
 
     def __call__(self, text: str) -> Match:
         """Return what one text was taken for."""
@@ -156,7 +159,8 @@ class Normalizer:
         for start in range(0, len(distinct), AT_ONCE):
             some = distinct[start : start + AT_ONCE]
             for text, own in zip(some, self.proposed(some), strict=True):
-                found[text] = ranked(text, own.ids, self._scores(own), own.by, self.decide)
+                match = ranked(text, own.ids, self._scores(own), own.by, self.decide)
+                found[text] = dataclasses.replace(match, id=None) if own.plain in self.nothing else match
             if progress is not None:
                 progress(min(start + AT_ONCE, len(distinct)), len(distinct))
         return [found[text] for text in given]
@@ -189,7 +193,7 @@ class Normalizer:
             table[: len(ids), column] = [scores[id] if name in own else 0.0 for id, own in zip(ids, by, strict=True)]
         if ids:
             self._rescore(text, ids, table)
-        return Proposed(ids, by, table, np.array([score for _, score, _ in joined]))
+        return Proposed(text, ids, by, table, np.array([score for _, score, _ in joined]))
 
     def _rescore(self, text: str, ids: Sequence[str], table: np.ndarray) -> None:
         names = [self._rewritten[id] for id in ids] + [[NIL]] * self._nil
@@ -244,17 +248,22 @@ class Normalizer:
 
         return tuning.tune(self, mentions, gold, folds, seed, aim)
 
-    def aliases(self, pairs: Iterable[tuple[str, str]]) -> Normalizer:
-        """Take further names, (id, name) each, as a review by hand finds them; what was tuned stays."""
+    def aliases(self, pairs: Iterable[tuple[str, str]], none: Iterable[str] = ()) -> Normalizer:
+        """Take further names, (id, name) each, as a review by hand finds them, and texts that mean no entry.
+
+        What was tuned stays.
+        """
         names = {key: list(own) for key, own in self._fitted().items()}
+        pairs = list(pairs)
         for id, name in pairs:
             if id not in names:
                 raise ValueError(f"the alias {name!r} is of {id!r}, which is not in the vocabulary")
             if name not in names[id]:
                 names[id].append(name)
-        kept = self.fusion, self.tuned
+        kept, nothing = (self.fusion, self.tuned), self.nothing
         self.fit(names)
         self.fusion, self.tuned = kept
+        self.nothing = nothing.difference(self._plain([name for _, name in pairs])).union(self._plain(list(none)))
         return self
 
     def doubt(self, match: Match, margin: float = 0.15, lead: float = 0.05) -> str:
@@ -262,6 +271,8 @@ class Normalizer:
 
         Where it is tuned, also what has a chance of being right below 0.8.
         """
+        if self.nothing and self._plain([match.text])[0] in self.nothing:
+            return ""
         first, second = [*(one.score for one in match.candidates[:2]), 0.0, 0.0][:2]
         least = self.decide.least if isinstance(self.decide, Threshold) else None
         if match.id is None:
@@ -282,8 +293,8 @@ class Normalizer:
                 owners.setdefault(name, set()).add(key)
         shared = [name for name, keys in owners.items() if len(keys) > 1]
         if shared:
-            told = f"{len(shared):,} names are" if len(shared) > 1 else "a name is"
-            lines.append(f"{told} of several entries, such as {shared[0]!r}: the first is taken")
+            many = f"{len(shared):,} names are" if len(shared) > 1 else "a name is"
+            lines.append(f"{many} of several entries, such as {shared[0]!r}: the first is taken")
         told = [getattr(part, "report", lambda: "")() for part in self.candidates]
         lines += [
             f"{_name(part)}: {said}" if said else _name(part) for part, said in zip(self.candidates, told, strict=True)
