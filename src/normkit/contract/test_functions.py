@@ -1,6 +1,7 @@
 """Contract of plain functions: gradients, half precision, and options that are bound and saved."""
 
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -59,6 +60,25 @@ def test_an_unknown_option_and_a_wrong_input_are_named(name):
         wrong[place] = wrong[place].tolist()
         with pytest.raises(TypeError, match=rf"\b{key}\b"):
             subject.call(*wrong)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_tensor_that_holds_no_numbers_is_taken_or_named(name):
+    card = nk.card(name)
+    subject = card.kind.subject(card)
+    every = range(len(subject.inputs))
+    named = "|".join([*card.kind.takes(card), "train: state", "train: shared", "learn: count"])  # given by the user
+    for places in [*([place] for place in every), every]:
+        given = [value.to("meta") if place in places else value for place, value in enumerate(subject.inputs)]
+        told = refusal(subject.call, given)
+        assert told is None or re.search(rf"\b({named})\b.*\bmeta\b", told)
+
+
+def refusal(call, given):
+    try:
+        call(*given)
+    except (TypeError, ValueError) as error:
+        return str(error)
 
 
 @pytest.mark.line("arrays")
