@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from normkit.federated import strategy
+from normkit.federated import _states, strategy
 from normkit.federated.rounds import PLANS, Update, average, learned, screened
 
 SENT = {"w": torch.ones(4), "n": torch.tensor(3)}
@@ -61,6 +61,19 @@ def test_the_average_is_that_of_the_samples_whatever_the_order():
         assert torch.equal(value, found[name])
     for name, value in average(updates[:1], SENT).items():
         assert torch.equal(value, updates[0].state[name])
+
+
+def test_an_average_in_blocks_is_the_mean_to_the_bit():
+    chance = torch.Generator().manual_seed(0)
+    states = [torch.randn(3, _states.BLOCK // 2 + 7, generator=chance) for _ in range(4)]
+    states[3][0, :100] = states[2][0, :100]  # such as begin alike are told apart by their sums
+    counts = torch.tensor([1.0, 2.0, 3.0, 3.0], dtype=torch.float64)
+    want = _states.typed(_states.mean(torch.stack(states), counts), states[0])
+    for order in ([0, 1, 2, 3], [3, 1, 0, 2]):
+        assert torch.equal(_states.averaged([states[k] for k in order], counts[order]), want)
+    whole = [torch.tensor([[1, 2]]), torch.tensor([[2, 2]])]
+    assert _states.averaged(whole, torch.tensor([1.0, 3.0])).tolist() == [[2, 2]]
+    assert _states.averaged([torch.empty(0), torch.empty(0)], counts[:2]).shape == (0,)
 
 
 def test_the_server_learns_to_leave_out_a_client_that_is_wrong():

@@ -115,9 +115,12 @@ def _distance(state: State, other: State) -> float:
 
 def average(updates: Sequence[Update], sent: State) -> dict[str, Tensor]:
     """Average by sample counts, in float64; whole numbers are rounded, and the order of the clients changes nothing."""
-    stacked = _states.stack([update.state for update in updates])
+    states = [update.state for update in updates]
+    _states.alike("average", states)
     counts = torch.tensor([update.samples for update in updates], dtype=torch.float64)
-    return {name: _states.typed(_states.mean(value, counts), sent[name]) for name, value in stacked.items()}
+    return {
+        name: _states.averaged([state[name] for state in states], counts).to(sent[name].dtype) for name in states[0]
+    }
 
 
 def learned(

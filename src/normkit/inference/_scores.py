@@ -10,6 +10,8 @@ from torch import Tensor
 from normkit import check
 from normkit.statistics import accurate
 
+BLOCK = 2**18  # numbers of a bank that are summed at once, where a processor's cache holds them
+
 
 def read(x: Tensor) -> bool:
     """Tell whether the values of a tensor can be looked at: not under a compiler or a transform."""
@@ -35,13 +37,22 @@ def bank(owner: object, name: str, x: Tensor, similarity: Tensor) -> Tensor:
 
 def inverted(similarity: Tensor, bank: Tensor, beta: float) -> Tensor:
     """Return exp(beta similarity) over the sum of the same of the bank, column by column."""
-    return (beta * similarity - torch.logsumexp(beta * bank, 0)).exp()
+    found = beta * similarity
+    if not read(found):
+        return (found - torch.logsumexp(beta * bank, 0)).exp()
+    width = max(1, BLOCK // len(bank))
+    sums = torch.cat([torch.logsumexp(beta * part, 0) for part in bank.split(width, 1)])
+    return found.sub_(sums).exp_()  # what was multiplied is no one else's, nor wanted by a gradient
 
 
 def dynamic(similarity: Tensor, bank: Tensor, beta: float, top: int) -> Tensor:
     """Return the inverted softmax in rows whose best item is among the ``top`` of some row of the bank."""
     if not similarity.numel():
         return similarity.clone()
-    hubs = bank.topk(min(top, bank.shape[1]), dim=1).indices
-    hub = torch.zeros(bank.shape[1], dtype=torch.bool, device=bank.device).index_fill(0, hubs.flatten(), True)
-    return torch.where(hub[similarity.argmax(1)].unsqueeze(1), inverted(similarity, bank, beta), similarity)
+    best = bank.max(1, keepdim=True) if top == 1 else bank.topk(min(top, bank.shape[1]), dim=1)
+    hub = torch.zeros(bank.shape[1], dtype=torch.bool, device=bank.device).index_fill(0, best.indices.flatten(), True)
+    near = hub[similarity.argmax(1)]
+    if not read(similarity):
+        return torch.where(near.unsqueeze(1), inverted(similarity, bank, beta), similarity)
+    rows = near.nonzero().flatten()
+    return similarity.index_copy(0, rows, inverted(similarity[rows], bank, beta))
