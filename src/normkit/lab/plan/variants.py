@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from normkit import check
 from normkit.choice import parsed
 
 if TYPE_CHECKING:
@@ -118,7 +117,7 @@ def _count_weights(model: nn.Module, text: str) -> str:
 
 
 def _flow(text: str) -> None:
-    from normkit import density
+    from normkit import check, density  # which import torch, and help must not
     from normkit.choice import parsed
 
     check.choice("--flow", "name", parsed(text)[0], tuple(density.FLOWS))
