@@ -63,7 +63,8 @@ def gpu_kernels() -> dict[str, str]:
     """Return whether the Triton kernels run, on each GPU that is here, or why not."""
     reason = cuda.absent()
     if reason is not None:
-        return {"Triton kernels": f"off: {reason}"}
+        instead = "" if cuda.off() else "; on a GPU torch's own runs where it computes the same, else the formula"
+        return {"Triton kernels": f"off: {reason}{instead}"}
     known = f"Triton {importlib.metadata.version('triton')}"
     if not torch.cuda.is_available():
         return {"Triton kernels": f"{known}; there is no GPU: interpreted where it is asked for"}

@@ -76,7 +76,11 @@ def batch_norm(
     rule = Rule("batch_norm", _batch_formula, DEVIATION, over_samples=True, eps=eps)
     check_channels(rule.name, x, eps, weight=weight, bias=bias)
     apart = "its moments are joined over processes" if sync and processes(group) > 1 else None
-    if eager.refused(rule.name, apart or against(x, weight, bias), x, weight, bias, kind=rule.kind(x)):
+    own = lambda: None if apart else _batch_by_torch(x, weight, bias, eps)  # noqa: E731
+    if eager.refused(rule.name, apart or against(x, weight, bias), x, weight, bias, kind=rule.kind(x), own=own):
+        made = own()
+        if made is not None:
+            return made()
         exact = accurate(x)
         found = moments(exact, [0, *_space(x)], sync=sync, group=group)
         y = _normalize(exact, found.mean, found.var, weight, bias, eps)
@@ -84,6 +88,21 @@ def batch_norm(
     y, both = _run(rule, x, weight, bias)
     mean, var = both.to(accurate(x[:0]).dtype).view(2, -1)
     return y, Moments(mean, var, mean.new_tensor(x.numel() // x.shape[1]))
+
+
+def _batch_by_torch(x: Tensor, weight, bias, eps: float) -> Callable[[], tuple[Tensor, Moments]] | None:
+    """Torch's own, where it may stand in for the kernel; its running moments of momentum 1 are those of the batch."""
+    count = x.numel() // max(x.shape[1], 1)
+    kind = accurate(x[:0]).dtype
+    if count < 2 or against(x, weight, bias) or not eager.own_stands_in(x, weight, bias, kind=kind):
+        return None
+
+    def run() -> tuple[Tensor, Moments]:
+        mean, var = x.new_zeros(2, x.shape[1], dtype=kind)
+        y = torch.batch_norm(x, weight, bias, mean, var, True, 1.0, eps, torch.backends.cudnn.enabled)
+        return y, Moments(mean, var * ((count - 1) / count), mean.new_tensor(count))
+
+    return run
 
 
 def normalize_with(
@@ -338,7 +357,11 @@ def _choose(rule: Rule, x: Tensor, weight, bias, extra=None, learned: Tensor | N
     if learned is not None and learned.numel() != 1:
         raise ValueError(f"{rule.name}: eps must be a single number, but its shape is {tuple(learned.shape)}")
     why = against(x, weight, bias, extra)
-    if eager.refused(rule.name, why, x, weight, bias, extra, learned, kind=rule.kind(x)):
+    own = lambda: _group_by_torch(rule, x, weight, bias)  # noqa: E731
+    if eager.refused(rule.name, why, x, weight, bias, extra, learned, kind=rule.kind(x), own=own):
+        made = own()
+        if made is not None:
+            return made()
         return _with_eps(x, weight, bias, extra, learned, rule)
     return _run(rule, x, weight, bias, extra, learned)[0]
 
@@ -359,6 +382,15 @@ _CALLS: dict[str, Callable[..., Tensor]] = {
 }
 for _name, _call in _CALLS.items():
     trial.call(_name, lambda kind: len(kind[1]), most=POSITIONS)(lambda kind, tensors, c=_call: c(kind[0], *tensors))
+
+
+def _group_by_torch(rule: Rule, x: Tensor, weight, bias) -> Callable[[], Tensor] | None:
+    """Torch's own for groups, where it may stand in for the kernel and keeps the format of x."""
+    if rule.name != "group_norm" or not x.is_contiguous() or against(x, weight, bias):
+        return None
+    if not x.numel() or not eager.own_stands_in(x, weight, bias):
+        return None
+    return lambda: torch.nn.functional.group_norm(x, rule.groups, weight, bias, rule.eps)  # type: ignore[arg-type]
 
 
 def _run(rule: Rule, x: Tensor, weight, bias, extra=None, learned: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,7 @@ layer norm takes five microseconds in all.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ __all__ = [
     "differentiate",
     "library",
     "needs_grad",
+    "own_stands_in",
     "packed",
     "refusal",
     "refused",
@@ -80,12 +82,15 @@ def refusal(x: Tensor, *others: Tensor | None) -> str | None:
     return _tensor(x)
 
 
-def refused(op: str, but: str | None, *tensors: Tensor | None, kind: Any = None) -> bool:
+def refused(
+    op: str, but: str | None, *tensors: Tensor | None, kind: Any = None, own: Callable[[], Any] | None = None
+) -> bool:
     """Whether the formula runs: what an op asks, once a call; whoever watches :mod:`normkit.ops.paths` is told.
 
     but: what else this op has against its kernel, for this call.
     kind: what the op computes beside what its tensors tell: by it a GPU's kernel is tried out before its first use. A
     backward pass, which was tried out with its forward pass, has none.
+    own: what computes the same by torch's own function where that may stand in for a kernel, or gives None.
     """
     why = refusal(*tensors) or but  # type: ignore[arg-type]
     x: Tensor = tensors[0]  # type: ignore[assignment]
@@ -98,8 +103,20 @@ def refused(op: str, but: str | None, *tensors: Tensor | None, kind: Any = None)
     if why is None and kind is not None and not forced and (x.is_cuda or _interpreted()):
         why = trial.verdict(op, kind, tensors)
     if watch is not None:
-        why = watch.decide(op, why, lambda: _name(x))
+        why = watch.decide(op, why, lambda: _name(x), own)
     return why is not None
+
+
+def own_stands_in(x: Tensor, *same: Tensor | None, kind: torch.dtype | None = None) -> bool:
+    """Whether torch's own function may take the place of a kernel: on a GPU without Triton, or too old for it.
+
+    same: what must be there in the type of x, or in `kind`, as torch's own has it.
+    """
+    if torch.compiler.is_compiling() or not gpu.lacking(x):
+        return False
+    watch = paths.watching()
+    kind = x.dtype if kind is None else kind
+    return not (watch is not None and watch.forced) and all(t is None or t.dtype == kind for t in same)
 
 
 def _interpreted() -> bool:

@@ -27,6 +27,11 @@ def refusal(x: Tensor, *others: Tensor | None) -> str | None:
     return None if x.numel() else "the input is empty"
 
 
+def lacking(x: Tensor) -> bool:
+    """Whether a tensor is on a GPU that has no Triton kernels, though nobody has turned them off."""
+    return x.is_cuda and not cuda.off() and cuda.against(x.device.index) is not None
+
+
 def _tensor(x: Tensor, device: torch.device) -> str | None:
     if type(x) not in _PLAIN:
         return f"{type(x).__name__} is a tensor subclass"

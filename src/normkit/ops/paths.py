@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 __all__ = ["Path", "formula_only", "interpreted", "watched", "watching"]
 
@@ -46,11 +46,15 @@ class Watch(NamedTuple):
         for paths in self.told:
             paths.append(Path(op, by, why))
 
-    def decide(self, op: str, why: str | None, kernel: Callable[[], str]) -> str | None:
-        """Return the reason against the kernel, the forced one first, after all have been told."""
+    def decide(self, op: str, why: str | None, kernel: Callable[[], str], own: Callable[[], Any] | None) -> str | None:
+        """Return the reason against the kernel, the forced one first, after all have been told.
+
+        own: what torch's own function would give in its place, or None.
+        """
         why = self.forced or why
         if self.told:
-            self.tell(op, kernel() if why is None else "formula", why)
+            instead = "formula" if own is None or own() is None else "torch's own"
+            self.tell(op, kernel() if why is None else instead, why)
         return why
 
 

@@ -19,11 +19,13 @@ The formula below is the definition. The C kernel computes the same in one pass 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from normkit import check, kernels
 from normkit.ops import eager, trial
@@ -155,9 +157,11 @@ def row_norm(
     Any mix of float types: half-precision x is worked out in float32, whatever the type of weight and bias.
     """
     count, dim = vector(owner, x, weight, bias, rule, shape)
-    if eager.refused("row_norm", None, x, weight, bias, kind=(rule, count)):
+    own = lambda: _by_torch(x, weight, bias, rule, count)  # noqa: E731
+    if eager.refused("row_norm", None, x, weight, bias, kind=(rule, count), own=own):
         check.floating(owner, x)
-        return row_formula(x, weight, bias, rule, count)
+        made = own()
+        return row_formula(x, weight, bias, rule, count) if made is None else made()
     x, restore = (x, None) if x.is_contiguous() else _arrange(x, count)
     weight, bias = eager.packed(weight), eager.packed(bias)
     plan = rule.plan(dim, x, weight, bias)
@@ -166,6 +170,21 @@ def row_norm(
     else:
         y = _forward(x, weight, bias, plan, dim)
     return y if restore is None else restore(y)
+
+
+def _by_torch(x: Tensor, weight, bias, rule: Row, count: int) -> Callable[[], Tensor] | None:
+    """Torch's own function for a rule, where there is one and it may stand in for a kernel."""
+    if not eager.own_stands_in(x, weight, bias):
+        return None
+    scale = rule.scale if weight is None else 1.0
+    shape = x.shape[-count:]
+    if replace(rule, center=False, eps=0.0, scale=scale) != Row(eps=0.0) or (
+        weight is not None and weight.shape != shape
+    ):
+        return None
+    if rule.center:
+        return lambda: functional.layer_norm(x, shape, weight, bias, rule.eps)
+    return None if bias is not None else lambda: functional.rms_norm(x, shape, weight, rule.eps)
 
 
 def add_row_norm(

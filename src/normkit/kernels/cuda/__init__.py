@@ -25,10 +25,15 @@ CAPABILITY = (8, 0)  # Nvidia's, since Ampere: bfloat16
 SMALLEST = 2.0**-126  # of float32's normal numbers; a GPU may take what is smaller for 0
 
 
+def off() -> bool:
+    """Whether the kernels were turned off."""
+    return os.environ.get("NORMKIT_KERNELS", "").lower() in ("off", "0", "no")
+
+
 @cache
 def absent() -> str | None:
     """Why there are no Triton kernels at all, or None."""
-    if os.environ.get("NORMKIT_KERNELS", "").lower() in ("off", "0", "no"):
+    if off():
         return "NORMKIT_KERNELS=off is set"
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed: pip install 'normkit[triton]'"
