@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,15 +22,61 @@ def _processors(device: int) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
+class Binary(NamedTuple):
+    """A kernel that is compiled and loaded on a device, as Triton's launcher takes it."""
+
+    run: Any
+    function: Any
+    packed: Any
+    constants: tuple  # in the order of the kernel's arguments
+
+
+_binaries: dict[tuple, Binary] = {}
+
+
 def launch(kernel, grid: tuple[int, ...], arguments: tuple, constants: dict, warps: int, interpreted: bool) -> None:
-    """Start `kernel` with its arguments, on the current stream of their device; absent tensors are None."""
+    """Start `kernel` with its arguments, on the current stream of their device; absent tensors are None.
+
+    The first time of its kind by Triton's dispatch, which compiles; then by Triton's launcher alone.
+    """
     if interpreted:
         from normkit.kernels.cuda.templates.interpreter import interpret
 
         interpret(kernel, grid, arguments, constants)
         return
-    with _beside(arguments[0].device.index):
-        kernel[grid](*arguments, **constants, num_warps=warps)
+    from triton.runtime import driver
+
+    device = arguments[0].device.index
+    with _beside(device):
+        kind = (kernel, device, warps, *constants.values(), *map(_kind, arguments))
+        binary = _binaries.get(kind)
+        if binary is None or _hooked():
+            made = kernel[grid](*arguments, **constants, num_warps=warps)
+            names = kernel.arg_names[len(arguments) :]
+            _binaries[kind] = Binary(
+                made.run, made.function, made.packed_metadata, tuple(constants[name] for name in names)
+            )
+            return
+        x, y, z = (*grid, 1, 1)[:3]
+        stream = driver.active.get_current_stream(device)
+        binary.run(x, y, z, stream, binary.function, binary.packed, None, None, None, *arguments, *binary.constants)
+
+
+def _kind(argument: Tensor | float | None) -> object:
+    """What Triton compiles a kernel anew for: types, whether memory is aligned, 1, what 16 divides, long numbers."""
+    if isinstance(argument, Tensor):
+        return argument.dtype, argument.data_ptr() % 16 == 0
+    if isinstance(argument, int):
+        return argument == 1, argument % 16 == 0, argument.bit_length() > 31
+    return type(argument)
+
+
+def _hooked() -> bool:
+    """Whether somebody, such as a profiler, asks to hear of launches, which only the dispatch tells."""
+    from triton import knobs
+
+    hooks = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
+    return any(hook is not None and getattr(hook, "calls", True) for hook in hooks)
 
 
 def _beside(device: int) -> AbstractContextManager:

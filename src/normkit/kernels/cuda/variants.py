@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import torch
 
 from normkit.kernels.cuda import settings, static
 
@@ -74,6 +78,9 @@ def variants(types=("bf16", "fp32"), widths=(64, 768, 4096, 8192, 32768), rules=
             yield from points("tanh", kind, width)
             if width <= 512:
                 yield from heads(kind, width)
+            for last in (False, True):
+                yield from channels("batch", last, kind, width)
+            yield from liger(kind, width)
 
 
 def _types(kernel, kind: str, absent: tuple[str, ...] = ()) -> dict[str, str]:
@@ -180,6 +187,33 @@ def _joins(rule: str, order: str, kind: str, width: int, s: settings.Pieces) -> 
         absent = ("learned", "parts", *(("dextra",) if activation in (0, 3) else ()))
         types = _types(kernel, kind, absent)
         yield Variant(f"{order}, {rule}, {kernel.__name__}", kernel, kind, width, types, constants, 4, units * many)
+
+
+def liger(kind: str, width: int) -> Iterator[Variant]:
+    """Liger's kernels for rows where Liger is installed, with its own settings and a gain in float32 as ours have."""
+    if importlib.util.find_spec("liger_kernel") is None or width > 65536:
+        return
+    rms = importlib.import_module("liger_kernel.ops.rms_norm")
+    layer = importlib.import_module("liger_kernel.ops.layer_norm")
+    torch_to_triton = importlib.import_module("liger_kernel.ops.utils").torch_to_triton_dtype
+    types = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+    block, warps = importlib.import_module("liger_kernel.ops.utils").calculate_settings(width)
+    shape = {"BLOCK_SIZE": block, "casting_mode": 0, "elementwise_affine": True, "rows_per_program": 8}
+    shape |= {"X_dtype": torch_to_triton[types[kind]], "COMPUTE_DW": True, "COMPUTE_DB": True}
+    for module, rule in ((rms, "rms_norm"), (layer, "layer_norm")):
+        for way in ("forward", "backward"):
+            kernel = getattr(module, f"_{rule}_{way}_kernel")
+            found, known = {}, {"n_cols": width}
+            for name in kernel.arg_names:
+                if name in shape and not (name == "rows_per_program" and rule == "rms_norm"):
+                    continue
+                if name.endswith("_ptr"):
+                    found[name] = f"*{kind if name[:-4].lower() in ('x', 'y', 'dx', 'dy') else 'fp32'}"
+                else:
+                    found[name] = "fp32" if name in ("eps", "offset") else "i32"
+                    if "stride" in name and not name.startswith(("RSTD", "Mean")) and name[-4:] not in ("mean", "rstd"):
+                        known[name] = width
+            yield Variant(f"Liger's {rule}, {way}", kernel, kind, width, found, shape, warps, width, known)
 
 
 def everything() -> Iterator[Variant]:
