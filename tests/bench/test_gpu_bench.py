@@ -36,7 +36,7 @@ def test_what_is_wrong_is_not_timed(monkeypatch):
 
     monkeypatch.setattr(engine, "row_forward", off)
     record = gpu.measure(cli.parser().parse_args([*TINY, "--forward"]))
-    assert {row["kernel"] for row in record["rows"]} == {"dyt"}
+    assert {row["kernel"] for row in record["rows"]} == {"dyt", "batch_norm", "group_norm"}
     assert "its numbers are off by 1.0e-01 of the largest" in record["failed"]["rms_norm 3x8 bfloat16"]
 
 
@@ -70,6 +70,27 @@ def test_a_backward_pass_reads_x_and_the_gradient_once_and_nothing_spills():
     assert code["loads"] == {128: (2 * 4096 * 2 + 4096 * 4) // 16 // threads, 32: 3}
     assert code["stores"] == {128: (4096 * 2 + 2 * 4096 * 4) // 16 // threads}  # dx, and shares of two gradients
     assert code["spills"] == 0
+
+
+def test_channels_are_read_and_written_once_a_pass_in_wide_loads_and_nothing_spills():
+    found = {name: variant(f"channels first, batch, {name}", 4096).row("sm_90") for name in ("measure", "write_back")}
+    each = 2048 * 2 // 16 // 128  # loads of a tile in bfloat16, on four warps
+    assert found["measure"]["loads"] == {128: 2 * each}, "the first tile, and one in the loop"
+    assert found["write_back"]["loads"][128] == 2 * each
+    assert found["write_back"]["stores"] == {128: each}
+    assert all(code["spills"] == 0 for code in found.values())
+    last = variant("channels last, batch, reduce", 256).row("gfx942")
+    assert last["spills"] == 0
+    assert last["loads"][128] == 2, "x and the gradient, on four waves of 64 threads"
+
+
+def test_liger_stands_in_the_same_table_where_it_is_installed():
+    pytest.importorskip("liger_kernel")
+    ours, theirs = (
+        variant("row forward, rms", 4096).row("sm_90"),
+        variant("Liger's rms_norm, forward", 4096).row("sm_90"),
+    )
+    assert ours["loaded"] <= theirs["loaded"]
 
 
 def test_the_same_source_compiles_for_an_amd_gpu():

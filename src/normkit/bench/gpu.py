@@ -8,6 +8,7 @@ Liger and quack where they are installed, and a copy of the input. Small rows co
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -47,12 +48,23 @@ def _dyt(x, a, w, b):
     return ops.dyt(x, a, w, b)
 
 
-# op -> its call, the parts of its input, how many arrays of x's size must move in a forward and in a backward pass
+def _batch(x, w, b):
+    return ops.batch_norm(x, w, b)[0]
+
+
+def _group(x, w, b):
+    return ops.group_norm(x, math.gcd(x.shape[1], 32), w, b)
+
+
+# op -> its call, the parts of its input, how many arrays of x's size must move in a forward and in a backward pass;
+# w and b are one number an entry of the last axis, c is one a channel, which are the second
 OPS: dict[str, tuple[Call, str, int, int]] = {
     "rms_norm": (_rms, "xw", 2, 3),
     "layer_norm": (_layer, "xwb", 2, 3),
     "add_rms_norm": (_add, "xrw", 4, 4),
     "dyt": (_dyt, "xawb", 2, 3),
+    "batch_norm": (_batch, "xcc", 3, 5),
+    "group_norm": (_group, "xcc", 2, 3),
 }
 
 
@@ -171,6 +183,7 @@ def tensors(parts: str, size: Sequence[int], kind: torch.dtype, device) -> list[
     """Return the tensors of an op: x and the residual of a type, parameters in float32."""
     generator = torch.Generator().manual_seed(0)
     shapes = {"x": (tuple(size), kind), "r": (tuple(size), kind), "a": ((1,), torch.float32)}
+    shapes["c"] = (tuple(size[1:2]), torch.float32)
     made = []
     for part in parts:
         shape, dtype = shapes.get(part, (tuple(size[-1:]), torch.float32))
@@ -247,6 +260,8 @@ def rivals(op: str, x: Tensor, options: argparse.Namespace) -> dict[str, Call]:
     own: dict[str, Call] = {
         "rms_norm": lambda x, w: functional.rms_norm(x, shape, w.to(x.dtype), 1e-6),
         "layer_norm": lambda x, w, b: functional.layer_norm(x, shape, w.to(x.dtype), b.to(x.dtype)),
+        "batch_norm": lambda x, w, b: functional.batch_norm(x, None, None, w, b, True),
+        "group_norm": lambda x, w, b: functional.group_norm(x, math.gcd(x.shape[1], 32), w.to(x.dtype), b.to(x.dtype)),
     }
     found = {"torch": own[op]} if op in own else {}
     if not x.is_cuda:

@@ -44,8 +44,6 @@ def launch(kernel, grid: tuple[int, ...], arguments: tuple, constants: dict, war
 
         interpret(kernel, grid, arguments, constants)
         return
-    from triton.runtime import driver
-
     device = arguments[0].device.index
     with _beside(device):
         kind = (kernel, device, warps, *constants.values(), *map(_kind, arguments))
@@ -58,7 +56,7 @@ def launch(kernel, grid: tuple[int, ...], arguments: tuple, constants: dict, war
             )
             return
         x, y, z = (*grid, 1, 1)[:3]
-        stream = driver.active.get_current_stream(device)
+        stream = _triton()[0].active.get_current_stream(device)
         binary.run(x, y, z, stream, binary.function, binary.packed, None, None, None, *arguments, *binary.constants)
 
 
@@ -73,10 +71,18 @@ def _kind(argument: Tensor | float | None) -> object:
 
 def _hooked() -> bool:
     """Whether somebody, such as a profiler, asks to hear of launches, which only the dispatch tells."""
-    from triton import knobs
+    knobs = _triton()[1]
+    enter, leave = knobs.launch_enter_hook, knobs.launch_exit_hook
+    return any(hook is not None and getattr(hook, "calls", True) for hook in (enter, leave))
 
-    hooks = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
-    return any(hook is not None and getattr(hook, "calls", True) for hook in hooks)
+
+@cache
+def _triton() -> tuple[Any, Any]:
+    """Triton's driver and what it can be told at run time."""
+    from triton import knobs
+    from triton.runtime import driver
+
+    return driver, knobs.runtime
 
 
 def _beside(device: int) -> AbstractContextManager:

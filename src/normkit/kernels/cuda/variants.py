@@ -189,6 +189,18 @@ def _joins(rule: str, order: str, kind: str, width: int, s: settings.Pieces) -> 
         yield Variant(f"{order}, {rule}, {kernel.__name__}", kernel, kind, width, types, constants, 4, units * many)
 
 
+def positions(kind: str, width: int) -> Iterator[Variant]:
+    """Norms of the vector of channels at each position, channels first."""
+    from normkit.kernels.cuda.templates import position
+
+    s = settings.positions(width, 3136)
+    for kernel in (position.forward, position.backward):
+        shape = {"ROWS": s.rows, "BLOCK": s.block}
+        sizes = {"channels": width, "space": 3136}
+        name = f"positions, {kernel.__name__}"
+        yield Variant(name, kernel, kind, width, _types(kernel, kind), shape, s.warps, s.rows * s.block, sizes)
+
+
 def liger(kind: str, width: int) -> Iterator[Variant]:
     """Liger's kernels for rows where Liger is installed, with its own settings and a gain in float32 as ours have."""
     if importlib.util.find_spec("liger_kernel") is None or width > 65536:
@@ -232,3 +244,4 @@ def everything() -> Iterator[Variant]:
     for rule in CHANNELS:
         for last in (False, True):
             yield from channels(rule, last, "bf16", 256, joins=True)
+    yield from positions("bf16", 256)
