@@ -1,6 +1,7 @@
 """The GPU's kernels for channels, run by Triton's interpreter, on tiles so small that each call has many pieces."""
 
 import math
+import threading
 
 import pytest
 import torch
@@ -143,3 +144,57 @@ def test_pieces_fill_a_gpu_and_are_no_more_than_need_be(monkeypatch):
     rows = settings.channels(1, 256, 100352, True, 132)
     assert rows.steps <= settings.MOST_STEPS
     assert rows.pieces * rows.steps * rows.rows >= 100352
+
+
+class Together:
+    """Threads that stand for processes: a sum waits for all of them."""
+
+    def __init__(self, number):
+        self.number, self.barrier, self.sent = number, threading.Barrier(number, timeout=60), {}
+
+    def add_up(self, x, group):
+        self.sent[threading.get_ident()] = x.detach()
+        self.barrier.wait()
+        shapes = {(tuple(t.shape), t.dtype) for t in self.sent.values()}
+        total = sum(self.sent[key] for key in sorted(self.sent))
+        self.barrier.wait()
+        assert len(shapes) == 1, shapes
+        return total
+
+
+@pytest.mark.parametrize("second", ["kernel", "formula"])
+def test_processes_are_normalized_together_whoever_of_them_takes_the_formula(second, monkeypatch):
+    from normkit import statistics
+
+    together = Together(2)
+    monkeypatch.setattr(statistics, "_all_reduce", together.add_up)
+    monkeypatch.setattr(statistics, "processes", lambda group=None: 2)
+    monkeypatch.setattr("normkit.ops.channel.processes", lambda group=None: 2)
+    x, (weight, bias), grad = drawn("batch", (5, 3, 9), False)
+    x += 100
+    parts, found = [(slice(0, 2), True), (slice(2, 5), second == "kernel")], {}
+
+    def one(part, by_kernel):
+        inner = [x[part].clone().requires_grad_(), weight.clone().requires_grad_(), bias.clone().requires_grad_()]
+        with paths.interpreted() if by_kernel else paths.formula_only(), paths.watched() as taken:
+            y, moments = ops.batch_norm(*inner, sync=True)
+            y.backward(grad[part])
+        assert all((path.by == "formula") != by_kernel for path in taken), taken
+        found[part.start] = [y.detach(), *(t.grad for t in inner), *moments]
+
+    threads = [threading.Thread(target=one, args=part) for part in parts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    monkeypatch.undo()
+    wanted = in_float64(OPERATIONS["batch"][0], x, [weight, bias], grad)
+    one, other = found[0], found[2]
+    joined = [torch.cat([one[0], other[0]]), torch.cat([one[1], other[1]]), one[2] + other[2], one[3] + other[3]]
+    for a, b in zip(joined, wanted, strict=True):
+        torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=2e-5 * b.abs().max().item())
+    whole = x.double().movedim(1, 0).flatten(1)
+    for mean, var, count in (one[4:], other[4:]):
+        assert count == 45
+        torch.testing.assert_close(mean.double(), whole.mean(1), rtol=1e-6, atol=0)
+        torch.testing.assert_close(var.double(), whole.var(1, correction=0), rtol=1e-5, atol=0)

@@ -9,7 +9,7 @@ against it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from normkit import check, kernels
 from normkit.ops import eager, trial
 from normkit.ops.eager import code
 from normkit.ops.row import layer_norm
-from normkit.statistics import Moments, accurate, moments, processes
+from normkit.statistics import Moments, accurate, moments, processes, sum_over_processes
 
 # What a statistic is and what is done to the normalized values, as the C code numbers them.
 GIVEN, DEVIATION, RESPONSE, SHARE, POSITION, ONLINE = range(6)
@@ -37,6 +37,42 @@ class Kind(NamedTuple):
     last: bool
 
 
+class Everyone(NamedTuple):
+    """Processes whose samples are normalized together, on GPUs; ``eps`` as the rule's.
+
+    What is sent is what autograd sends for the formula, in the same order: who takes the formula is understood.
+    """
+
+    group: Any
+    eps: float
+
+    def moments(self, both: Tensor, count: int) -> None:
+        """From this process' means and variances to those of all; how far its mean was off, and the number of all."""
+        mean, var, off, total = both.view(4, -1)
+        sums = sum_over_processes(torch.cat([mean * count, mean.new_full((1,), count)]).float(), self.group).double()
+        near = (sums[:-1] / sums[-1]).float().double()
+        off.copy_((mean - near) * count)
+        square = count * var + off * (mean - near)
+        square, rest = sum_over_processes(torch.cat([square, off]).float(), self.group).double().view(2, -1) / sums[-1]
+        mean.copy_(near + rest)
+        var.copy_((square - rest.square()).clamp(min=0))
+        total.copy_(sums[-1].expand_as(total))
+
+    def pulls(self, pulled: Tensor, both: Tensor, count: int) -> None:
+        """The same for how the gradients pull."""
+        along, level = pulled.view(2, -1)
+        _, var, off, total = both.view(4, -1)
+        r = (var + self.eps).rsqrt()
+        none = torch.zeros_like(along)
+        bend = torch.cat([-0.5 * r.square() * along * (count / total), none]).float()
+        bend = sum_over_processes(bend, self.group).double()[: along.numel()]
+        shift = (-r * level * count - 2 * bend * off) / total
+        shift = sum_over_processes(torch.cat([shift, none[:1]]).float(), self.group).double()[:-1]
+        still = r == 0
+        along.copy_(torch.where(still, 0, -2 * bend / torch.where(still, 1, r.square())))
+        level.copy_(torch.where(still, 0, -shift / torch.where(still, 1, r)))
+
+
 class Rule(NamedTuple):
     """What a norm is: its name, its formula of (x, weight, bias, extra, eps, rule), the same in the kernel's terms."""
 
@@ -49,6 +85,7 @@ class Rule(NamedTuple):
     eps: float = 0.0
     decay: float = 0.0  # ONLINE: share of the old state
     given: tuple[Tensor, Tensor] | None = None
+    everyone: Everyone | None = None
 
     def kind(self, x: Tensor) -> tuple[Kind, tuple[int, ...]]:
         """What a GPU's kernel of it is, beside the tensors' types, for x of a shape and a format."""
@@ -73,10 +110,13 @@ def batch_norm(
     >>> y.flatten(), found.var
     (tensor([-1.,  1.]), tensor([1.]))
     """
-    rule = Rule("batch_norm", _batch_formula, DEVIATION, over_samples=True, eps=eps)
+    apart, everyone = None, None
+    if sync and processes(group) > 1:
+        apart = None if eager.on_gpu(x) else "its moments are joined over processes"
+        everyone = Everyone(group, eps)
+    rule = Rule("batch_norm", _batch_formula, DEVIATION, over_samples=True, eps=eps, everyone=everyone)
     check_channels(rule.name, x, eps, weight=weight, bias=bias)
-    apart = "its moments are joined over processes" if sync and processes(group) > 1 else None
-    own = lambda: None if apart else _batch_by_torch(x, weight, bias, eps)  # noqa: E731
+    own = lambda: None if everyone else _batch_by_torch(x, weight, bias, eps)  # noqa: E731
     if eager.refused(rule.name, apart or against(x, weight, bias), x, weight, bias, kind=rule.kind(x), own=own):
         made = own()
         if made is not None:
@@ -86,8 +126,8 @@ def batch_norm(
         y = _normalize(exact, found.mean, found.var, weight, bias, eps)
         return y.to(x.dtype), Moments(*(f.detach() for f in found))
     y, both = _run(rule, x, weight, bias)
-    mean, var = both.to(accurate(x[:0]).dtype).view(2, -1)
-    return y, Moments(mean, var, mean.new_tensor(x.numel() // x.shape[1]))
+    mean, var, *others = both.to(accurate(x[:0]).dtype).view(-1, x.shape[1])
+    return y, Moments(mean, var, others[1][0] if everyone else mean.new_tensor(x.numel() // x.shape[1]))
 
 
 def _batch_by_torch(x: Tensor, weight, bias, eps: float) -> Callable[[], tuple[Tensor, Moments]] | None:
@@ -250,7 +290,8 @@ def _normalize(x, mean, var, weight, bias, eps) -> Tensor:
 
 
 def _batch_formula(x, weight, bias, extra, eps, rule) -> Tensor:
-    found = moments(x, [0, *_space(x)])
+    everyone = rule.everyone
+    found = moments(x, [0, *_space(x)], sync=everyone is not None, group=None if everyone is None else everyone.group)
     return _normalize(x, found.mean, found.var, weight, bias, eps)
 
 
@@ -413,6 +454,9 @@ def kernel_forward(rule: Rule, x, weight, bias, extra, learned, state=None) -> t
     plan, samples, kept = _plan(rule, x, (weight, bias, extra), None if held else learned)
     y = torch.empty_like(x)
     both = x.new_zeros(kept, dtype=torch.float64) if rule.given is None else torch.cat(rule.given).double()
+    if rule.everyone is not None:
+        both = torch.cat([both, both])  # room for what the processes tell each other
+        held["join"] = lambda: rule.everyone.moments(both, x.numel() // x.shape[1])
     kernel.channel_forward(plan, samples, x, weight, bias, extra, both, state, y, **held)
     return y, both
 
@@ -426,11 +470,13 @@ def kernel_backward(
     made = [torch.empty_like(t) if want else None for t, want in zip((x, weight, bias, extra), wanted, strict=False)]
     deps = x.new_empty((), dtype=torch.float64) if wanted[4] else None
     kernel, grad = eager.library(x), eager.dense(grad, x)
+    if rule.everyone is not None:
+        held["join"] = lambda pulled: rule.everyone.pulls(pulled, both, x.numel() // x.shape[1])
     kernel.channel_backward(plan, samples, x, grad, weight, bias, extra, both, state, *made, deps, **held)
     return (*made, None if deps is None else deps.to(learned.dtype).view(learned.shape))
 
 
-def _held(x: Tensor, learned: Tensor | None) -> dict[str, Tensor]:
+def _held(x: Tensor, learned: Tensor | None) -> dict[str, Any]:
     """A learned eps that a GPU's kernel reads itself, so that nobody waits for the GPU to tell it."""
     return {} if learned is None or isinstance(eager.library(x), kernels.Library) else {"eps": learned}
 

@@ -27,6 +27,7 @@ __all__ = [
     "differentiate",
     "library",
     "needs_grad",
+    "on_gpu",
     "own_stands_in",
     "packed",
     "refusal",
@@ -105,6 +106,11 @@ def refused(
     if watch is not None:
         why = watch.decide(op, why, lambda: _name(x), own)
     return why is not None
+
+
+def on_gpu(x: Tensor) -> bool:
+    """Whether a tensor's kernels are those of GPUs."""
+    return x.is_cuda or _interpreted()
 
 
 def own_stands_in(x: Tensor, *same: Tensor | None, kind: torch.dtype | None = None) -> bool:

@@ -17,8 +17,6 @@ GIVEN, DEVIATION, RESPONSE, SHARE, POSITION, ONLINE = range(6)
 BLOCK = 256  # channels at a time of what is worked out per channel
 MOST = torch.finfo(torch.float32).max
 
-Joining = Callable[[Tensor], None]
-
 
 class ChannelPlan(NamedTuple):
     """`ChannelPlan` of `kernels/cpu/normkit.h`."""
@@ -126,9 +124,9 @@ class Channels:
         y,
         *,
         eps=None,
-        join: Joining | None = None,
+        join: Callable[..., None] | None = None,
     ) -> None:
-        """As the C library's. eps: a learned one. join: adds the moments of other processes to them, in place."""
+        """As the C library's. eps: a learned one. join: adds other processes' moments to these."""
         from normkit.kernels.cuda.templates import channel
 
         if channel_plan(plan).statistic == POSITION:
@@ -139,7 +137,7 @@ class Channels:
         if p.statistic != GIVEN:
             self._measure(w, x, moments)
         if join is not None:
-            join(moments)
+            join()
         if p.statistic == ONLINE:
             told = moments, state, samples, p.channels, w.units, p.decay, MOST
             self._channelwise(channel.run_on, x, p.channels, told)
@@ -165,9 +163,9 @@ class Channels:
 
     def channel_backward(
         self, plan: bytes, samples: int, x, grad, weight, bias, extra, moments, state, dx, dweight, dbias, dextra, deps,
-        *, eps=None, join: Joining | None = None,
+        *, eps=None, join: Callable[..., None] | None = None,
     ) -> None:  # fmt: skip
-        """As the C library's. eps: a learned one. join: adds the pulls of other processes to them, in place."""
+        """As the C library's. eps: a learned one. join: adds other processes' pulls to its argument."""
         from normkit.kernels.cuda.templates import channel
 
         if channel_plan(plan).statistic == POSITION:
