@@ -165,3 +165,13 @@ def test_ngpt_stays_on_the_sphere(tmp_path):
     assert models.spheres(model) == [model]
     torch.testing.assert_close(model.get_parameter("layers.0.feedforward.up.weight").norm(dim=1), torch.ones(128))
     assert trained(tmp_path, run(norm="rmsnorm", placement="ngpt"))[-1]["status"] == "done"
+
+
+def test_a_run_is_judged_by_the_watch(tmp_path):
+    events = trained(tmp_path, run("dyt:alpha=40", name="ill"))
+    [found] = [event for event in events if event["event"] == "found"]
+    assert found["seen"].startswith("5 samples of")
+    assert "saturated-squash" in [finding["rule"] for finding in found["findings"]]
+    [first, *_] = [event for event in events if event["event"] == "probe"]
+    assert all(layer["activation"] > 0 < layer["gradient"] for layer in first["layers"])
+    assert [layer["depth"] for layer in first["layers"]] == [0, 1]

@@ -5,7 +5,7 @@ imports from itself and those above it::
 
     .           files logs together notebook
     plan        handed variants plan growth data samples models optimizers losses measures findings tasks
-    training    probe checkpoints memory own loop engines runs speed
+    training    watched checkpoints memory own loop engines runs speed
     report      history ranking words advice figures tables page drawing exports
     fit         table training page run
     .           rerank screen request course result api cli

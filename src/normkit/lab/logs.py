@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from normkit import files
 from normkit.lab.files import Damaged, writing
 
-START, STEP, EVAL, PROBE, NOTE, END = "start", "step", "eval", "probe", "note", "end"
+START, STEP, EVAL, PROBE, FOUND, NOTE, END = "start", "step", "eval", "probe", "found", "note", "end"
 DONE, DIVERGED, CRASHED, INTERRUPTED = "done", "diverged", "crashed", "interrupted"
 
 FIELDS: dict[str, dict[str, Any]] = {
@@ -26,6 +26,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     STEP: {"step": int},
     EVAL: {"step": int},
     PROBE: {"step": int, "layers": list},
+    FOUND: {"seen": str, "findings": list},
     NOTE: {"text": str},
     END: {"status": str},
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -102,9 +103,50 @@ class Watch(Seen):
         if text not in self.notes and len(self.notes) < NOTES:
             self.notes.append(text)
 
+    @contextmanager
+    def sampled(self, step: int) -> Iterator[None]:
+        """Look at what is done inside: a pass forward and backward, and a step of the optimizer where there is one.
+
+        For a trainer that counts its steps itself and chooses which are looked at; it does not :meth:`start` the watch.
+        """
+        self.step = step
+        self._safely(self._look)
+        hooks = [one.register_step_pre_hook(lambda *_: self._safely(self._before_step)) for one in self.optimizers]
+        try:
+            yield
+            self.gradients()
+            self._safely(self._close_sample)
+        finally:
+            for hook in hooks:
+                hook.remove()
+            if self.sample is not None:
+                self.sample.detach()
+            self.sample = None
+
+    def flush(self) -> None:
+        """Bring the last sample to the CPU, and hand it to the writers; here the device is waited for."""
+        self._safely(self._flush)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was seen as tensors and plain values, for the checkpoint of a training that is to go on."""
+        self.flush()
+        kept = {"columns": [list(column) for column in self.store.columns], "words": self.store.words}
+        kept |= {"steps": self.store.steps, "table": self.store.table(), "keep": self.store.keep}
+        told = {"step": self.step, "notes": self.notes, "dtypes": self.facts.get("dtypes", {})}
+        return {**kept, **told, "vectors": self.spectra.vectors}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what was seen before; to be called before the watch starts."""
+        self.store = Store(state["keep"])
+        self.store.columns = {(where, what): place for place, (where, what) in enumerate(state["columns"])}
+        self.store.words, self.store.steps = list(state["words"]), list(state["steps"])
+        self.store.rows = list(state["table"])
+        self.step, self.notes, self.facts["dtypes"] = state["step"], list(state["notes"]), dict(state["dtypes"])
+        self.spectra.vectors = dict(state["vectors"])
+
     def history(self) -> History:
         """Return what was seen so far; here the device is waited for."""
-        self._safely(self._flush)
+        self.flush()
         return History(self.store, self.facts, self.notes)
 
     def _safely(self, act: Callable[..., Any], *given: Any) -> None:
@@ -139,7 +181,10 @@ class Watch(Seen):
     def _arm(self, step: int) -> None:
         """Put hooks on where a step is due: the first one, and every n-th."""
         if step == 1 or step % self.every == 0:
-            self.sample = Sample(self.model, self.families, self.note)
+            self._look()
+
+    def _look(self) -> None:
+        self.sample = Sample(self.model, self.families, self.note)
 
     def _close_sample(self) -> None:
         """Make a row of the sampled step. The one before it, long worked out, is brought to the CPU."""

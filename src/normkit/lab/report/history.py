@@ -27,6 +27,7 @@ class Record:
     steps, evals, probes: what was logged, one mapping a logged step, in order of the steps.
     end: the last line of a run that came to an end, else empty.
     layers: of how many layers of the model a slot of the variant was, in words.
+    found: what the watch found wrong, None of a run that has not ended or that no watch looked at.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Record:
     probes: list[dict[str, Any]] = field(default_factory=list)
     end: Mapping[str, Any] = field(default_factory=dict)
     layers: Mapping[str, str] = field(default_factory=dict)
+    found: list[dict[str, Any]] | None = None
 
     @property
     def status(self) -> str:
@@ -166,7 +168,9 @@ def _run(path: Path, plan: Mapping[str, Any], notes: list[str]) -> Record | None
         notes.append(f"{path.name} is not what was written; the same command trains the run again")
     facts = start["variant"], number(start["lr"]), start["seed"], start.get("phase", "final"), start.get("parameters")
     steps, evals, probes = (_by_step(log.of(kind)) for kind in (logs.STEP, logs.EVAL, logs.PROBE))
-    return Record(path.stem, *facts, steps, evals, probes, log.end if log.whole else {}, start.get("layers", {}))
+    found = [event["findings"] for event in log.of(logs.FOUND)][-1:]
+    end = log.end if log.whole else {}
+    return Record(path.stem, *facts, steps, evals, probes, end, start.get("layers", {}), *found)
 
 
 def _shorter(log: logs.Read, plan: Mapping[str, Any]) -> bool:

@@ -20,6 +20,7 @@ from normkit.lab.plan.handed import said
 from normkit.lab.plan.plan import MARGIN
 from normkit.lab.report import figures
 from normkit.lab.report.advice import answer, headline
+from normkit.lab.report.health import health
 from normkit.lab.report.history import Comparison, load
 from normkit.lab.report.ranking import Row, rank
 from normkit.lab.report.tables import Column, columns_of, place, rich_table, table
@@ -98,6 +99,7 @@ def content(comparison: Comparison) -> dict[str, Any]:
         ],
         "keys": [{"name": row.variant, "look": looks[row.variant]} for row in rows],
         "reading": reading(comparison),
+        "health": [(name, looks[name], found) for name, found in health(comparison)],
         "notes": comparison.notes,
         "command": "\n".join(_typed(command) for command in commands(comparison)),
         "settings": settings(comparison),

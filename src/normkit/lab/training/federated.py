@@ -75,11 +75,9 @@ class Federated(Training):
             project(self.plain, optimizer)
         for at in range(steps):
             batch = self.clients[k].train(self.run.seed, (self.step - 1) * steps + at + 1)
-            probed = k == at == 0 and (self.step % self.settings.probe_every == 0 or self.step == 1)
-            with self.probe if probed else nullcontext():
+            with self.seen.sampled(self.step) if k == at == 0 and self.probed else nullcontext():
                 loss = self.objective(self.model, self._mine(batch))
                 self.accelerator.backward(loss)
-            self.reading = self.step if probed else self.reading
             gradient = self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.clip or math.inf)
             optimizer.step()
             optimizer.zero_grad()

@@ -16,7 +16,7 @@ from normkit.lab.plan import optimizers, samples, tasks
 from normkit.lab.plan.plan import Run, Settings, same
 from normkit.lab.training import checkpoints
 from normkit.lab.training.memory import peak_memory, reset_peak
-from normkit.lab.training.probe import Probe
+from normkit.lab.training.watched import judged, watched
 from normkit.watching.sites import blocks
 from normkit.weight import project, spheres
 
@@ -54,7 +54,6 @@ class Training:
         model = self.task.build(run.variant, run.seed)
         self.layers = run.variant.told(model)
         self.parameters = sum(p.numel() for p in model.parameters())
-        self.probe = Probe(model)
         self._prepare(model)
         self.held_out = samples.print_of(self.task.data.validation())
         self.validation = [self._mine(batch) for batch in self.task.data.validation()]
@@ -63,9 +62,11 @@ class Training:
         self.busy = 0.0  # seconds that processors have worked for this run, whatever else the machine does
         self.measured: dict[str, float] = {}
         self.start = self.best = self.last = math.inf
-        self.reading: int | None = None
         self.recipe = run.recipe(settings)
         self.log = logs.Log(None)  # the first process opens its own
+        own = self.accelerator.unwrap_model(self.model)
+        stepping = None if settings.federated else self.optimizer
+        self.seen = watched(own, stepping, lambda: self.log)
         self.notes: list[str] = []
         self.portable: bool | None = None  # whether its state can be read again, once that is known
 
@@ -108,6 +109,11 @@ class Training:
             return self.step / self.run.steps
         return self._agreed(self.elapsed) / (self.run.seconds or 1)
 
+    @property
+    def probed(self) -> bool:
+        """Whether the watch looks at this step."""
+        return self.step % self.settings.probe_every == 0 or self.step == 1
+
     def _agreed(self, value: float) -> float:
         """The first process's value, since clocks differ."""
         if self.accelerator.num_processes == 1:
@@ -132,13 +138,12 @@ class Training:
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group.get("share", 1.0)
         self.step += 1
-        probed = self.step % self.settings.probe_every == 0 or self.step == 1
-        with self.probe if probed else nullcontext():
+        with self.seen.sampled(self.step) if self.probed else nullcontext():
             self.loss = self.objective(self.model, self._mine(batch))
             self.accelerator.backward(self.loss)
-        self.reading = self.step if probed else self.reading
-        self.gradient = self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.clip or math.inf)
-        self.optimizer.step()
+            self.seen.gradients()  # before they are clipped
+            self.gradient = self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.clip or math.inf)
+            self.optimizer.step()
         self.optimizer.zero_grad()
         self.tokens += self.task.size(batch)
         spent = time.perf_counter() - began
@@ -163,16 +168,11 @@ class Training:
         self.log.write(
             logs.STEP, step=self.step, loss=logs.plain(loss), gradient_norm=logs.plain(gradient), **self._spent()
         )
-        self._write_reading()
+        self.seen.flush()
         if finite and (last or self.step % self.settings.eval_every == 0):
             room = (BLOWN_UP - 1) * max(abs(self.start), 1e-3)  # the loss of a density may be below 0
             finite = self._evaluate() < self.start + room
         return logs.DONE if finite else logs.DIVERGED
-
-    def _write_reading(self) -> None:
-        if self.reading is not None:
-            self.log.write(logs.PROBE, step=self.reading, layers=logs.plain(self.probe.read()))
-            self.reading = None
 
     def _spent(self) -> dict[str, Any]:
         return {"seconds": round(self.elapsed, 4), "tokens": self.tokens, "unit": self.task.data.unit}
@@ -250,12 +250,13 @@ class Training:
         if state["progress"]["held_out"] != self.held_out:
             raise ValueError("other samples are held out than when this run began: the data must stay the same")
         checkpoints.set_chances(state["chances"])
-        for name, value in state["progress"].items():
-            setattr(self, name, value)
+        for name in PROGRESS:
+            setattr(self, name, state["progress"][name])
+        if "seen" in state["progress"]:
+            self.seen.load_state_dict(state["progress"]["seen"])
 
     def _save(self) -> None:
-        self._write_reading()
-        progress = {name: getattr(self, name) for name in PROGRESS}
+        progress = {name: getattr(self, name) for name in PROGRESS} | {"seen": self.seen.state_dict()}
         training = self.get_state()
         if not self.accelerator.is_main_process or self.portable is False:
             return
@@ -282,6 +283,8 @@ class Training:
         return {}
 
     def _end(self, status: str) -> dict[str, Any]:
+        if status != logs.INTERRUPTED:
+            self.log.write(logs.FOUND, **judged(self.seen))
         speed = (
             self.tokens / self.elapsed
             if self.step < 2

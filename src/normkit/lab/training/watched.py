@@ -1,0 +1,53 @@
+"""What a watch tells of a run: its blocks by depth while it goes on, and at its end what went wrong."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from normkit.lab import logs
+from normkit.watching.sample import Row
+from normkit.watching.watching import Watch
+
+SIGNALS = ("activations", "attention", "gradients", "updates")  # spectra take a good part of a small model's step
+
+
+def watched(model: nn.Module, optimizer: Any, log: Callable[[], logs.Log]) -> Watch:
+    """Return the watch of a run, which writes its blocks to the run's log; the run says which steps are looked at."""
+    return Watch(model, optimizer, signals=SIGNALS, to=Depths(log))
+
+
+class Depths:
+    """Writes a line a sample: of each block the root mean square of what it gives, and its gradient's length."""
+
+    def __init__(self, log: Callable[[], logs.Log]):
+        self.log = log
+
+    def write(self, seen: Any, step: int, row: Row, values: Tensor) -> None:
+        """Take a sample."""
+        numbers = dict(zip(row.columns, values.tolist(), strict=True))
+        layers = [
+            {"name": block, "depth": depth, "gradient": _gradient(block, numbers), "activation": size}
+            for depth, block in enumerate(seen.facts["blocks"])
+            if (size := numbers.get((block, "rms"))) is not None
+        ]
+        self.log().write(logs.PROBE, step=step, layers=logs.plain(layers))
+
+    def close(self, seen: Any) -> None:
+        """Leave the log to the run."""
+
+
+def _gradient(block: str, numbers: Mapping[tuple[str, str], float]) -> float:
+    """The length of the gradient of all the block's parameters."""
+    lengths = {where: value for (where, what), value in numbers.items() if what == "gradient"}
+    inside = f"{block}." if block else ""
+    return math.sqrt(sum(value**2 for where, value in lengths.items() if where.startswith(inside)))
+
+
+def judged(seen: Watch) -> dict[str, Any]:
+    """Return what went wrong, as JSON has it."""
+    return json.loads(json.dumps(seen.diagnosis().to_dict(), default=float))
