@@ -75,9 +75,20 @@ class Updates:
         if not kept:
             return []
         now = [entries(parameters[name]) for name in kept]
-        moved = torch._foreach_norm(torch._foreach_sub(now, list(kept.values())))
-        ratio = [m.float() / n.float().clamp(min=TINY) for m, n in zip(moved, torch._foreach_norm(now), strict=True)]
-        return [(list(kept), "update", torch.stack(ratio))]
+        moved = torch.stack([m.float() for m in torch._foreach_norm(torch._foreach_sub(now, list(kept.values())))])
+        sizes = torch.stack([n.float() for n in torch._foreach_norm(now)])
+        spread = [p for name in kept if hasattr(p := parameters[name], "full_tensor")]
+        if spread:
+            moved, sizes = _of_all(torch.stack([moved, sizes]), spread[0])
+        return [(list(kept), "update", moved / sizes.clamp(min=TINY))]
+
+
+def _of_all(lengths: Tensor, spread: nn.Parameter) -> Tensor:
+    """Put together the lengths that processes found of their parts; what each has whole counts often in both."""
+    squares = lengths.square()
+    for group in spread.device_mesh.get_all_groups():  # type: ignore[attr-defined]
+        torch.distributed.all_reduce(squares, group=group)
+    return squares.sqrt()
 
 
 def entries(parameter: Tensor) -> Tensor:
@@ -102,7 +113,7 @@ class Spectra:
 
     def read(self, parameters: Named) -> list[Read]:
         """Return largest singular values, and stable ranks: the sum of all squared ones over the largest's."""
-        found = {name: self._one(name, p.detach()) for name, p in parameters.items() if self._is_matrix(p)}
+        found = {name: self._one(name, whole(p.detach())) for name, p in parameters.items() if self._is_matrix(p)}
         if not found:
             return []
         spectral, stable = (torch.stack([pair[i] for pair in found.values()]) for i in (0, 1))
@@ -110,7 +121,7 @@ class Spectra:
 
     @staticmethod
     def _is_matrix(p: Tensor) -> bool:
-        return p.dim() > 1 and not hasattr(p, "full_tensor") and min(len(p), p[0].numel()) > 1
+        return p.dim() > 1 and min(len(p), p.numel() // max(len(p), 1)) > 1
 
     def _one(self, name: str, weight: Tensor) -> tuple[Tensor, Tensor]:
         matrix = weight.flatten(1).float()
