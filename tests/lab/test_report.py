@@ -577,3 +577,20 @@ def test_a_request_would_have_been_seen(tmp_path):
 
 def test_numbers_that_are_none_leave_gaps():
     assert json.loads(as_json([1.0, math.nan, math.inf, "</script>"])) == [1.0, None, None, "</script>"]
+
+
+def test_what_the_watch_found_is_told_for_every_variant(tmp_path):
+    found = {"rule": "dead-units", "title": "units are dead", "where": ["3"], "since": 40, "evidence": "60% of 3."}
+    found |= {"leads": "a narrower network", "remedies": [["batchnorm", "nk.BatchNorm(width)"]]}
+    synthetic_logs.comparison(tmp_path, {"layernorm": 0.0, "dyt": 0.0}, seeds=3)
+    assert "What goes wrong" not in report.page(report.load(tmp_path)), "of logs of before"
+    for path in tmp_path.glob("runs/*--seed[123].jsonl"):
+        *events, end = path.read_text().splitlines()
+        ill = [found] if path.name.startswith("dyt") and "seed2" in path.name else []
+        event = {"event": "found", "seen": "5 samples", "findings": ill}
+        path.write_text("\n".join([*events, json.dumps(event), end, ""]))
+    text = report.page(report.load(tmp_path))
+    assert text.count("nothing found") == 1
+    assert "units are dead: 3, since step 40" in text
+    assert "60% of 3. Seen in 1 of 3 runs; these are the words of seed 2." in text
+    assert "try batchnorm: <code>nk.BatchNorm(width)</code>" in text

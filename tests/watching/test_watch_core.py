@@ -498,6 +498,48 @@ def test_numbers_survive_a_file(tmp_path):
         load(__file__)
 
 
+def test_a_training_goes_on_from_a_checkpoint_with_what_was_seen():
+    def run(breaks):
+        torch.manual_seed(0)
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        seen = nk.watch(model, optimizer, every=2).start()
+        for step in range(8):
+            if step == breaks:
+                seen.stop()
+                kept = seen.state_dict()
+                seen = nk.watch(model, optimizer, every=2)
+                seen.load_state_dict(kept)
+                seen.start()
+            x, y = points(step)
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+        seen.stop()
+        return seen.history()
+
+    whole, broken = run(None), run(5)
+    assert broken.steps == whole.steps == [1, 2, 4, 6, 8]
+    assert broken.columns == whole.columns
+    close(broken.table, whole.table, rtol=0, atol=0)
+
+
+def test_a_trainer_that_counts_its_steps_says_which_are_looked_at():
+    model, plain = Net(), Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    seen = nk.watch(model, optimizer)
+    with nk.watch(plain, torch.optim.SGD(plain.parameters(), lr=0.1), every=1) as other:
+        for net, steps in ((model, seen.optimizers), (plain, other.optimizers)):
+            with seen.sampled(7) if net is model else contextlib.nullcontext():
+                F.cross_entropy(net(points(0)[0]), points(0)[1]).backward()
+                steps[0].step()
+    assert seen.history().steps == [7]
+    assert seen.history().columns == other.history().columns
+    close(seen.history().table, other.history().table)
+    with pytest.raises(KeyboardInterrupt), seen.sampled(8):
+        raise KeyboardInterrupt
+    assert not any(module._forward_hooks for module in model.modules())
+
+
 def test_a_file_stays_bounded(tmp_path):
     path = tmp_path / "watch.jsonl"
     model = nn.Sequential(nn.Linear(1, 1))

@@ -4,10 +4,11 @@ Three parts, each a folder, and a small one that fits densities, between what th
 imports from itself and those above it::
 
     .           files logs together notebook
-    plan        handed variants plan growth data samples models optimizers losses measures findings tasks
-    training    watched checkpoints memory own loop engines runs speed
-    report      history ranking words advice figures tables page drawing exports
-    fit         table training page run
+    fit         table training
+    plan        handed variants plan growth data samples clients models optimizers losses measures findings tasks
+    training    watched checkpoints memory own single federated loop engines runs speed
+    report      history health ranking words advice figures tables page drawing exports
+    fit         page run
     .           rerank screen request course result api cli
 
 :mod:`.request` makes a plan of what is asked for, and :mod:`.course` carries it out. :mod:`.plan.plan` says what is
