@@ -9,7 +9,8 @@ With --room residual whole decoders train instead, with the placements named (pr
 beside the same of transformers and x-transformers. With --room attention every core runs at growing lengths, and the
 table tells what its time and memory grow by, and from which length a linear one overtakes softmax. With --room text
 normalizers are measured on names of countries and cities. With --room inference, quant or federated the table tells
-what each takes beside a matrix product, groups of four bits, or reading and writing the states, and which goal it missed.
+what each takes beside a matrix product, groups of four bits, or reading and writing the states, and which goal is
+missed.
 
 With --device cuda the Triton kernels run on a GPU: first their numbers, then their times, forward and backward apart,
 beside the formula, torch's own, Liger and quack where they are installed, and a copy. Please send in the file that
