@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from normkit import catalog
-from normkit.surgery import fits, swap
+from normkit.surgery import fits
 
 DECODER = fits.MODELS["decoder"]
 STREAM = [card.name for card in fits.fitting(fits.norms(), [DECODER], allow_leak=True)]
@@ -29,13 +29,13 @@ def changed(module, at):
 
 @pytest.mark.parametrize("name", CLEAN)
 def test_what_does_not_leak_by_its_card_changes_no_other_token(name):
-    assert changed(swap.maker(name)(32), at=4) <= {4}
+    assert changed(fits.maker(name)(32), at=4) <= {4}
 
 
 @pytest.mark.parametrize("name", ["batchnorm", "powernorm", "unifiednorm"])
 def test_what_leaks_by_its_card_changes_earlier_tokens(name):
     assert name in STREAM
-    module = swap.maker(name)(32)
+    module = fits.maker(name)(32)
     for _ in range(3):  # some take running averages at first
         module(torch.randn(3, 6, 32))
     assert changed(module, at=4) & {0, 1, 2, 3}
@@ -58,7 +58,7 @@ def test_batch_group_power_and_unified_norms_stand_in_a_decoder():
 
 def test_a_group_norm_in_a_stream_is_that_of_every_token():
     x = torch.randn(2, 5, 8)
-    found = swap.maker("groupnorm:num_groups=2")(8)(x)
+    found = fits.maker("groupnorm:num_groups=2")(8)(x)
     for b in range(2):
         for t in range(5):
             torch.testing.assert_close(found[b, t], torch.nn.functional.group_norm(x[b, t][None], 2)[0])
@@ -67,18 +67,18 @@ def test_a_group_norm_in_a_stream_is_that_of_every_token():
 def test_a_batch_norm_in_a_stream_is_over_all_tokens():
     x = torch.randn(3, 5, 8)
     wanted = torch.nn.functional.batch_norm(x.flatten(0, 1), None, None, training=True).view_as(x)
-    torch.testing.assert_close(swap.maker("batchnorm")(8)(x), wanted)
+    torch.testing.assert_close(fits.maker("batchnorm")(8)(x), wanted)
 
 
 @pytest.mark.parametrize("name", ["frn", "instancenorm", "spade", "crmsnorm"])
 def test_what_has_no_place_in_a_stream_is_refused_with_those_that_have(name):
     with pytest.raises(ValueError, match=f"norm '{name}' does not fit a stream of vectors.*those that do: .*layernorm"):
-        swap.maker(name)
+        fits.maker(name)
 
 
 def test_what_is_no_norm_is_refused_as_such():
     with pytest.raises(ValueError, match=r"'softmax' does not fit .*: it is no norm, but a core"):
-        swap.maker("softmax")
+        fits.maker("softmax")
 
 
 def test_norms_of_images_stand_where_images_are():

@@ -214,3 +214,8 @@ def test_a_frozen_norm_of_few_channels_is_found():
 
 def test_an_eps_as_large_as_the_variances_is_read():
     assert nk.recognize(nn.BatchNorm1d(6, eps=0.1)).kwargs["eps"] == 0.1
+
+
+@pytest.mark.parametrize("module", [nn.Flatten(), nn.Sequential(nn.Identity())], ids=["flatten", "identity"])
+def test_what_changes_nothing_is_no_norm(module):
+    assert examine(module).why_not == "it gives what it is given"

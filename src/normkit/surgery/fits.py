@@ -7,7 +7,7 @@ statistic over samples or over time takes in tokens that come later, which a mod
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -59,6 +59,16 @@ def build(chosen: catalog.Choice, way: str, width: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         made = chosen.create(*[width] * takes_width(chosen.card))
     return made if way == PLAIN else Laid(made, way)
+
+
+def maker(norm: str, channels_first: bool = False) -> Callable[[int], nn.Module]:
+    """Return a function of the width that builds a norm of the catalogue for (B, T, C), or for (N, C, ...).
+
+    The norm's own random numbers are drawn apart, so that those of the layers around it stay the same for every norm.
+    """
+    chosen = catalog.find(norm)
+    way = require(chosen, Place(IMAGES if channels_first else STREAM))
+    return functools.partial(build, chosen, way)
 
 
 def way_of(card: Card, inputs: str, given: Collection[str] = ()) -> str | None:

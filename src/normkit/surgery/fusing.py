@@ -5,14 +5,16 @@ from __future__ import annotations
 import copy
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from normkit.norm import Norm
-from normkit.surgery.changes import Change, Report, replaced
+from normkit.surgery import adding, proof
+from normkit.surgery.changes import Change, Report, places, replaced
 from normkit.surgery.recognition.recognize import Match, sized_table
 from normkit.surgery.recognition.specimen import inputs_of
 from normkit.where import Where, chosen
@@ -32,6 +34,10 @@ def fuse(
     is no faster the site is left alone and the report says so. Names in ``state_dict`` stay, so that checkpoints load
     and save as before.
 
+    With an example, residual additions go into the norms behind them too, where the block that holds a norm can be
+    traced and does the same in either mode: its class becomes one derived from it, whose forward was written anew from
+    its graph with the flags that it has. Outputs are compared in float64 before anything is changed.
+
     Args:
         model: any model.
         example: an input of the model: a tensor, a tuple of arguments or a dictionary of named ones.
@@ -47,7 +53,8 @@ def fuse(
     training = model.training if training is None else training
     sizes = {} if example is None else inputs_of(model, example)
     timed: dict[Any, tuple[float, float]] = {}
-    changes, made = [], {}
+    changes: list[Change] = []
+    made: dict[str, nn.Module] = {}
     for name, match in sized_table(model, sizes).found.items():
         old = model.get_submodule(name)
         if not chosen(where, name, old):
@@ -68,7 +75,80 @@ def fuse(
         made[name] = new
         difference = max((match.error[t] for t in ("float64", "float32") if t in match.error), default=None)
         changes.append(Change(name, was, type(new).__name__, tuple(match.carried.values()), difference, before, after))
-    return Report(replaced("fuse", model, made, inplace), changes)
+    classes: dict[str, type[nn.Module]] = {}
+    if example is not None:
+        classes, changes = _with_additions(model, example, sizes, made, changes, training)
+    replaced("fuse", model, made, inplace)
+    for name, own in classes.items():
+        model.get_submodule(name).__class__ = own
+    return Report(made.get("", model), changes)
+
+
+def _with_additions(
+    model: nn.Module,
+    example: Any,
+    sizes: Mapping[str, tuple[int, ...]],
+    made: dict[str, nn.Module],
+    changes: list[Change],
+    training: bool,
+) -> tuple[dict[str, type[nn.Module]], list[Change]]:
+    """The classes of blocks whose additions go into norms of the library, if that is faster and proven."""
+    rows = {change.site: change for change in changes}
+    classes: dict[str, type[nn.Module]] = {}
+    for name, inner in _blocks(model, rows).items():
+        block = model.get_submodule(name)
+        prefix = f"{name}." if name else ""
+        try:
+            graph = adding.graph_of(block)
+        except ValueError:
+            continue
+        taken = []
+        for own in sorted(set(inner) & set(adding.additions(graph))):
+            norm = made.get(prefix + own, block.get_submodule(own))
+            if not hasattr(norm, "add_norm") or prefix + own not in sizes:
+                continue
+            before, after = race_addition(norm, sizes[prefix + own], training)
+            if after <= LEAST * before:
+                taken.append(own)
+                was = rows[prefix + own]
+                became = f"{type(norm).__name__} with the addition before it"
+                rows[prefix + own] = replace(was, became=became, before=before, after=after, why_not=None)
+        if taken:
+            classes[name] = adding.rewritten(block, graph, taken)
+    if not classes:
+        return {}, changes
+    after_all = replaced("fuse", copy.deepcopy(model), copy.deepcopy(made), True)
+    for name, derived in classes.items():
+        after_all.get_submodule(name).__class__ = derived
+    try:
+        proof.prove(copy.deepcopy(model).eval(), after_all.eval(), example)
+    except Exception:  # a graph that leaves something out
+        return {}, changes
+    return classes, [rows[change.site] for change in changes]
+
+
+def _blocks(model: nn.Module, rows: Collection[str]) -> dict[str, list[str]]:
+    """The modules that hold sites as parts of their own, in one place alone, and what they call them."""
+    found: dict[str, list[str]] = {}
+    for site in rows:
+        name, _, own = site.rpartition(".")
+        block = model.get_submodule(name)
+        if site and len(places(model, model.get_submodule(site))) == 1 and len(places(model, block)) == 1:
+            found.setdefault(name, []).append(own)
+    return found
+
+
+def race_addition(norm: nn.Module, shape: Iterable[int], training: bool) -> tuple[float, float]:
+    """Return the seconds of an addition and a norm, and of both in one pass, medians of turns about."""
+    like = next(iter(norm.parameters()), torch.zeros(()))
+    pair = [torch.randn(tuple(shape), dtype=like.dtype, device=like.device) for _ in range(2)]
+    twin: Any = copy.deepcopy(norm).train(training)
+
+    def apart(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        total = x + y
+        return twin(total), total
+
+    return _raced([_call(way, pair, training) for way in (apart, twin.add_norm)])
 
 
 def _shape(match: Match) -> tuple[int, ...]:
@@ -125,7 +205,10 @@ def race(old: nn.Module, new: nn.Module, shape: Iterable[int], training: bool) -
     """Return the seconds of a call of each, medians of turns about, on copies."""
     like = next(iter(old.parameters()), torch.zeros(()))
     x = torch.randn(tuple(shape), dtype=like.dtype, device=like.device)
-    rivals = [_call(copy.deepcopy(module).train(training), x, training) for module in (old, new)]
+    return _raced([_call(copy.deepcopy(module).train(training), [x], training) for module in (old, new)])
+
+
+def _raced(rivals: Sequence[Callable[[], None]]) -> tuple[float, float]:
     times: list[list[float]] = [[], []]
     for turn in range(ROUNDS + 1):
         for seen, call in zip(times, rivals, strict=True):
@@ -137,14 +220,15 @@ def race(old: nn.Module, new: nn.Module, shape: Iterable[int], training: bool) -
     return statistics.median(times[0]), statistics.median(times[1])
 
 
-def _call(module: nn.Module, x: Tensor, training: bool) -> Callable[[], None]:
-    x = x.clone().requires_grad_(training)
-    sent = torch.ones_like(x)
+def _call(ways: Callable[..., Any], inputs: Sequence[Tensor], training: bool) -> Callable[[], None]:
+    given = [x.clone().requires_grad_(training) for x in inputs]
+    sent = torch.ones_like(given[0])
 
     def call() -> None:
         with torch.set_grad_enabled(training):
-            y = module(x)
+            y = ways(*given)
             if training:
-                (y[0] if isinstance(y, tuple) else y).backward(sent)
+                results = y if isinstance(y, tuple) and len(given) > 1 else y[:1] if isinstance(y, tuple) else (y,)
+                torch.autograd.backward(results, [sent] * len(results))
 
     return call

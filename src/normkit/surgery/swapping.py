@@ -9,10 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from normkit import catalog
+from normkit.catalog import Card
+from normkit.norm import Norm
+from normkit.surgery import fits
 from normkit.surgery.changes import Change, Report, replaced
 from normkit.surgery.recognition import specimen
-from normkit.surgery.recognition.recognize import Followed, Match, Recognized, table
-from normkit.surgery.swap import maker
+from normkit.surgery.recognition.recognize import Followed, Match, Recognized, sized_table, table
 from normkit.where import Where, chosen
 
 __all__ = ["swap"]
@@ -57,7 +59,7 @@ def swap(
     }
     if not sites:
         asked = " or ".join(map(str, wanted)) or "norm"
-        raise ValueError(f"swap: the model has no {asked} to replace{_there(found)}")
+        raise ValueError(f"swap: the model has no {asked} to replace{_there(model, found)}")
     made = {name: _replacement(model, name, match, wanted.get(match.name, norms)) for name, match in sites.items()}
     changes = [
         Change(name, str(sites[name]).partition(": ")[2], _called(module), carried)
@@ -66,9 +68,12 @@ def swap(
     return Report(replaced("swap", model, {name: module for name, (module, _) in made.items()}, inplace), changes)
 
 
-def _there(found: Recognized) -> str:
+def _there(model: nn.Module, found: Recognized) -> str:
     names = sorted({match.name for match in found.found.values() if match.name})
-    return f" there; it has {', '.join(names)}" if names else "; nothing in it was recognized as one"
+    if names:
+        return f" there; it has {', '.join(names)}"
+    kinds = sorted({type(part).__name__ for part in model.modules() if not list(part.children())})
+    return f"; nothing in it was recognized as one; its layers are {', '.join(kinds)}"
 
 
 def _called(module: nn.Module) -> str:
@@ -84,14 +89,43 @@ def _replacement(model: nn.Module, name: str, match: Match, text: object) -> tup
         raise ValueError(f"swap: the width of {name} is not known; hand in an example")
     if not isinstance(width, int):
         raise ValueError(f"swap: {name} normalizes {width!r}, and only norms of one axis are replaced")
-    first = not card.shape.features_last and not match.kwargs.get("channels_last")
-    new = maker(str(text), first)(width)
+    new = fits.maker(str(text), _channels_first(card, match.kwargs))(width)
     like = next(iter(specimen.tensors(old).values()), None)
     if like is not None:
         new = new.to(device=like.device, dtype=like.dtype)
     carried = _carry(specimen.tensors(new), match, old)
     layers = [old.get_submodule(layer) for layer in match.behind]
     return (Followed(new, layers) if layers else new).train(old.training), carried
+
+
+def _channels_first(card: Card, arguments: Mapping[str, object]) -> bool:
+    return not card.shape.features_last and not arguments.get("channels_last")
+
+
+def sites(model: nn.Module) -> dict[str, bool]:
+    """Return the names of a model's norms, and of each whether channels are its second axis, not the last.
+
+    The library's own are known; others are recognized.
+    """
+    own = {name: part for name, part in model.named_modules() if isinstance(part, Norm)}
+    own = {name: part for name, part in own.items() if not any(name.startswith(f"{other}.") for other in own)}
+    found = {name: _channels_first(part.card, part.arguments) for name, part in own.items() if _of_channels(part.card)}
+
+    def others(name: str, part: nn.Module) -> bool:
+        return not any(name == known or name.startswith(f"{known}.") for known in own)
+
+    for name, match in sized_table(model, {}, others).found.items():
+        found[name] = _channels_first(catalog.card(match.name), match.kwargs)  # type: ignore[arg-type]
+    return found
+
+
+def _of_channels(card: Card) -> bool:
+    return card.shape.image or card.shape == "... C"
+
+
+def places(model: nn.Module) -> set[fits.Place]:
+    """Return where a model's norms stand."""
+    return {fits.Place(fits.IMAGES if first else fits.STREAM) for first in sites(model).values()}
 
 
 @torch.no_grad()

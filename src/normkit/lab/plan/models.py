@@ -21,7 +21,7 @@ from normkit.lab.plan.data import Images
 from normkit.lab.plan.variants import ORIGINAL, Variant
 from normkit.residual.stream import wiring_of
 from normkit.surgery import fits
-from normkit.surgery.swap import maker
+from normkit.surgery.fits import maker
 from normkit.transformer.model import Decoder, Encoder
 from normkit.weight import spheres
 

@@ -32,8 +32,7 @@ from normkit.lab.plan.data import Data
 from normkit.lab.plan.plan import BUILT_IN, Settings
 from normkit.lab.plan.variants import ORIGINAL, Variant
 from normkit.optional import library
-from normkit.surgery import fits
-from normkit.surgery import swap as surgery
+from normkit.surgery import fits, swapping
 from normkit.surgery.models import timm_with
 
 TEXT, IMAGES, SAMPLES = 8, 64, 256  # rows of text, images, and samples of a batch, where it is left open
@@ -174,7 +173,7 @@ def _swapped(make: Callable[[], nn.Module], name: str, variant: Variant, seed: i
     torch.manual_seed(seed)
     made = make()
     if variant.norm != ORIGINAL:
-        surgery.swap(made, variant.norm)
+        swapping.swap(made, variant.norm)
     return made
 
 
@@ -253,7 +252,7 @@ def _own(name: str, settings: Settings) -> Task:
             return _swapped(factory, name, variant, seed)
         variant.require_parts_of(name)
         torch.manual_seed(seed)
-        return factory(norm=surgery.maker(variant.norm))
+        return factory(norm=fits.maker(variant.norm))
 
     own = _own_data(settings, build)
     if own is not None:
@@ -484,7 +483,7 @@ def places(model: str) -> set[fits.Place]:
     if source not in (*BUILT_IN, "hf", "timm") and ":" in model and _takes_norm(data.resolve(model, "model")):
         return {fits.Place(fits.STREAM, causal=True)}
     task = load(Settings(model=model, data=default_data(model)))
-    found = surgery.places(task.build(Variant("as it is", norm=ORIGINAL), 1))
+    found = swapping.places(task.build(Variant("as it is", norm=ORIGINAL), 1))
     return {place._replace(causal=task.causal) for place in found}
 
 

@@ -58,15 +58,15 @@ def _norm(text: str) -> None:
 
 
 def _norm_argument(text: str) -> Mapping[str, Any]:
-    from normkit.surgery.swap import maker
+    from normkit.surgery.fits import maker
 
     return {"norm": maker(text)}
 
 
 def _count_norms(model: nn.Module, text: str) -> str:
-    from normkit.surgery.swap import norms
+    from normkit.surgery.swapping import sites
 
-    return f"{len(norms(model))} norms"
+    return f"{len(sites(model))} norms"
 
 
 def _placement(text: str) -> None:

@@ -30,7 +30,8 @@ from normkit.lab.plan import data, measures, optimizers
 from normkit.lab.plan.plan import Run, Settings, same
 from normkit.lab.plan.variants import ORIGINAL, SLOTS, Variant
 from normkit.lab.training.memory import peak_memory, reset_peak
-from normkit.surgery.swap import maker, swap
+from normkit.surgery.fits import maker
+from normkit.surgery.swapping import swap
 
 GIVEN = ("norm", "optimizer")  # the slots of a variant that ``build`` gives
 EXTRA = ("lr", "steps", "seconds", "device")  # what the function is given as well if it has such arguments
@@ -56,7 +57,8 @@ class Build:
         """Return a norm of so many features, over the last axis or over the second, or exchange those of a model."""
         self.used.add("norm")
         if isinstance(of, nn.Module):
-            swap(of, self.variant.norm)
+            if self.variant.norm != ORIGINAL:
+                swap(of, self.variant.norm)
             return of
         if not isinstance(of, int):
             raise TypeError(f"build takes a width, for a norm, or a model, whose norms it exchanges; not {of!r}")
