@@ -83,7 +83,7 @@ MISTAKES = {
         "off = v - mean",
         of_channels("batch", 2, 3, 100),
     ),
-    "channel: a wrong count": ("channel", "values = (outer * space)", "values = (outer * space - 1)", BATCH),
+    "channel: a wrong count": ("channel", "outer.to(tl.float64) * space", "outer.to(tl.float64) * space - 1", BATCH),
     "channel: the pivot is forgotten": (
         "channel",
         "pivot.to(tl.float64) + middle.to(tl.float64)",

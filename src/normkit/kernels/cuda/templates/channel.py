@@ -57,7 +57,7 @@ def lanes(samples, channels, pieces, LAST: tl.constexpr, ROWS: tl.constexpr, BLO
         return first // pieces, c, first % pieces, c < channels
     else:
         line = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-        return line // channels, line % channels, tl.program_id(1).to(tl.int64), line < samples * channels
+        return line // channels, line % channels, tl.program_id(1).to(tl.int64), line // channels < samples
 
 
 @jit
@@ -220,7 +220,7 @@ def join(
             total += add_up(count * off, 1)
             more += count * off * off
         square += add_up(more, 1)
-    values = (outer * space).to(tl.float64)
+    values = outer.to(tl.float64) * space  # which may be more than 32 bits hold
     if LENGTH:
         tl.store(moments + units + u, tl.sqrt(square), mask=there)
     else:
@@ -326,7 +326,7 @@ def reduce(
     tl.store(sums + cell, add_up(first, AXIS), mask=there)
     tl.store(sums + cells + cell, add_up(second, AXIS), mask=there)
     if extra is not None:
-        tl.store(sums + 2 * cells + cell, add_up(third, AXIS), mask=there)
+        tl.store(sums + cells + cells + cell, add_up(third, AXIS), mask=there)
 
 
 @jit
@@ -364,7 +364,7 @@ def pulls(
         total += add_up(s0, 1)
         along += add_up(s1, 1)
         if EXTRA:
-            third += add_up(tl.load(sums + 2 * cells + at, mask=inside, other=0.0).to(tl.float64), 1)
+            third += add_up(tl.load(sums + cells + cells + at, mask=inside, other=0.0).to(tl.float64), 1)
     if ALONE:
         w = parameter(weight, u, there, 1.0).to(tl.float64)
         put(dbias, u, there, total)
@@ -435,7 +435,7 @@ def parameters(
             more *= length * (length / tl.load(moments + unit, mask=inside, other=1.0))
         second += add_up(more, 1)
         if dextra is not None:
-            third += add_up(tl.load(sums + 2 * cells + at, mask=inside, other=0.0).to(tl.float64), 1)
+            third += add_up(tl.load(sums + cells + cells + at, mask=inside, other=0.0).to(tl.float64), 1)
     put(dbias, c, there, first)
     put(dweight, c, there, second)
     if ACTIVATION == SWISH:
@@ -501,8 +501,8 @@ def run_on(moments, state, samples, channels, units, keep, most, BLOCK: tl.const
         own = tl.load(moments + u, mask=there, other=0.0)
         own_var = tl.load(moments + units + u, mask=there, other=0.0)
         own_var = tl.where(own_var > most, most, own_var)  # an infinite one would stay for ever
-        tl.store(moments + 2 * units + u, own, mask=there)
-        tl.store(moments + 3 * units + u, own_var, mask=there)
+        tl.store(moments + units + units + u, own, mask=there)
+        tl.store(moments + units + units + units + u, own_var, mask=there)
         tl.store(moments + u, mean, mask=there)
         tl.store(moments + units + u, var, mask=there)
         off = own - mean
@@ -527,9 +527,9 @@ def control(pulled, moments, state, samples, channels, units, keep, eps, BLOCK: 
         total = tl.load(pulled + units + i, mask=there, other=0.0)
         r = 1.0 / tl.sqrt(tl.load(moments + units + i, mask=there, other=1.0) + eps)
         off = (
-            tl.load(moments + 2 * units + i, mask=there, other=0.0) - tl.load(moments + i, mask=there, other=0.0)
+            tl.load(moments + units + units + i, mask=there, other=0.0) - tl.load(moments + i, mask=there, other=0.0)
         ) * r
-        square = off * off + tl.load(moments + 3 * units + i, mask=there, other=0.0) * r * r
+        square = off * off + tl.load(moments + units + units + units + i, mask=there, other=0.0) * r * r
         tl.store(pulled + i, share * high, mask=there)
         tl.store(pulled + units + i, share * low, mask=there)
         low += (total - share * high * off) * r - share * low
