@@ -169,3 +169,9 @@ def test_a_trial_of_channels_has_few_positions_of_the_same_kind():
     assert trial._fewer((9, 64, 224, 224), 4224) == (3, 64, 18, 224)
     assert trial._fewer((9, 3, 160000), 4224) == (3, 3, 4224)
     assert trial._fewer((9, 6, 5), 4224) == (9, 6, 5)
+
+
+def test_images_of_like_sizes_are_tried_once():
+    for height, width in [(9, 11), (11, 9), (7, 13), (8, 14)]:
+        ops.instance_norm(torch.randn(2, 3, height, width))
+    assert len(trial._found) == 2, "that of the last is a multiple of 16"

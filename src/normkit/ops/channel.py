@@ -26,6 +26,21 @@ AFFINE, THRESHOLD, SWISH, CLAMP = range(4)
 POSITIONS = 4224  # of a trial: more than two tiles, and as many as 16 divides
 
 
+class Size(NamedTuple):
+    """What of the size of x a GPU's kernels are compiled for: images of like sizes are of one kind."""
+
+    axes: int
+    channels: int
+    bits: int
+    aligned: bool
+
+
+def size_of(x: Tensor) -> Size:
+    """Of x; all numbers of positions from those of a trial on are alike."""
+    space = x.shape[2:].numel()
+    return Size(x.dim() - 1, x.shape[1], min(space, POSITIONS).bit_length(), space % 16 == 0)
+
+
 class Kind(NamedTuple):
     """What is tried out on a GPU before its first use."""
 
@@ -87,10 +102,10 @@ class Rule(NamedTuple):
     given: tuple[Tensor, Tensor] | None = None
     everyone: Everyone | None = None
 
-    def kind(self, x: Tensor) -> tuple[Kind, tuple[int, ...]]:
+    def kind(self, x: Tensor) -> tuple[Kind, Size]:
         """What a GPU's kernel of it is, beside the tensors' types, for x of a shape and a format."""
         last = self.statistic != POSITION and not x.is_contiguous()
-        return Kind(self.name, self.eps, self.statistic, self.activation, self.groups, last), tuple(x.shape[1:])
+        return Kind(self.name, self.eps, self.statistic, self.activation, self.groups, last), size_of(x)
 
 
 def batch_norm(
@@ -422,7 +437,7 @@ _CALLS: dict[str, Callable[..., Tensor]] = {
     ),
 }
 for _name, _call in _CALLS.items():
-    trial.call(_name, lambda kind: len(kind[1]), most=POSITIONS)(lambda kind, tensors, c=_call: c(kind[0], *tensors))
+    trial.call(_name, lambda kind: kind[1].axes, most=POSITIONS)(lambda kind, tensors, c=_call: c(kind[0], *tensors))
 
 
 def _group_by_torch(rule: Rule, x: Tensor, weight, bias) -> Callable[[], Tensor] | None:

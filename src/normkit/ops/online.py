@@ -65,7 +65,7 @@ def online_norm(
     (tensor([4.0000, 0.9428]), tensor([3.]), tensor([3.2500]))
     """
     _check(x, weight, bias, moments, pulls)
-    kind = control._replace(group=None), limit, not x.is_contiguous(), tuple(x.shape[1:])
+    kind = control._replace(group=None), limit, not x.is_contiguous(), channel.size_of(x)
     if eager.refused("online_norm", _against(x, control), x, weight, bias, *moments, *pulls, kind=kind):
         return _formula(x, weight, bias, moments, pulls, control, limit)
     activation = channel.AFFINE if limit is None else channel.CLAMP
@@ -74,7 +74,7 @@ def online_norm(
     return _ByKernel.apply(x, weight, bias, moments, pulls, control, limit, rule)
 
 
-@trial.call("online_norm", lambda kind: len(kind[3]), most=channel.POSITIONS)
+@trial.call("online_norm", lambda kind: kind[3].axes, most=channel.POSITIONS)
 def _tried(kind: tuple, tensors: list) -> Tensor:
     x, weight, bias, *state = tensors
     state = [value.clone() for value in state]

@@ -71,7 +71,8 @@ def verdict(op: str, kind: tuple, tensors: tuple[Tensor | None, ...]) -> str | N
     if not _wanted(x) or _under_way.get():
         return None
     learning = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
-    variant = op, kind, x.device, learning, tuple(None if t is None else t.dtype for t in tensors), x.shape[-1]
+    width = x.shape[-1] if _calls[op].most is None else None
+    variant = op, kind, x.device, learning, tuple(None if t is None else t.dtype for t in tensors), width
     if variant not in _found:
         if x.is_cuda and torch.cuda.is_current_stream_capturing():
             return "it was not tried out before this CUDA graph: run it once beforehand"
