@@ -16,6 +16,7 @@ from normkit.quant.nsnquant import NSNQuant
 __all__ = ["nsnquant_cache"]
 
 WIDTH, WORDS = 8, 256  # numbers that share a code word, and code words: an index is a byte
+ROWS = 1024  # eights of numbers that are looked up at once
 DRAWN, ROUNDS = 2**14, 12  # of the codebook
 BITS = 2.0 ** torch.arange(WIDTH)
 
@@ -64,7 +65,8 @@ def encode(x: Tensor) -> Codes:
     parts = y.unflatten(-1, (-1, WIDTH))
     signs = ((parts >= 0) * BITS.to(x.device)).sum(-1).to(torch.uint8)
     directions = torch.nn.functional.normalize(codebook().to(x.device), dim=1)
-    words = (parts.abs() @ directions.T).argmax(-1).to(torch.uint8)
+    sizes = parts.abs().flatten(0, -2).split(ROWS)  # whose products with all code words stay in a processor's cache
+    words = torch.cat([(some @ directions.T).max(-1).indices for some in sizes]).to(torch.uint8).view(parts.shape[:-1])
     scale1, shift, scale2 = (_half(value) for value in rest)
     return Codes(signs, words, scale1, shift, scale2)
 
