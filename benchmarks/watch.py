@@ -14,6 +14,8 @@ import normkit as nk
 from normkit.lab.plan import models
 from normkit.lab.plan.variants import Variant
 from normkit.optional import library
+from normkit.watching.sample import FAMILIES
+from normkit.watching.signals.parameters import entries
 
 
 def decoder():
@@ -41,7 +43,7 @@ def seconds(model, x, y, optimizer):
     return time.process_time() - began
 
 
-def measure(make, repeats):
+def measure(make, repeats, signals):
     """Return the time of a plain and of a sampled step, taken in turn, and the numbers kept by a watch."""
     torch.manual_seed(0)
     model, x, y = make()
@@ -50,9 +52,11 @@ def measure(make, repeats):
     seconds(model, x, y, optimizer)
     for _ in range(repeats):
         plain.append(seconds(model, x, y, optimizer))
-        with nk.watch(model, optimizer, every=1) as seen:
+        with nk.watch(model, optimizer, every=1, signals=signals) as seen:
             sampled.append(seconds(model, x, y, optimizer))
-    kept = sum(v.numel() * 4 for v in seen.spectra.vectors.values()) + 256 * 4 * len(seen.history().columns)
+    updates = sum(entries(p).numel() for p in model.parameters())  # held over the optimizer's step
+    vectors = sum(v.numel() for v in seen.spectra.vectors.values())
+    kept = 4 * (updates + vectors + seen.store.keep * len(seen.history().columns))
     size = sum(p.numel() * p.element_size() for p in model.parameters())
     return statistics.median(plain), statistics.median(sampled), kept / size
 
@@ -62,10 +66,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     repeats = parser.parse_args().repeats
-    print(f"{'model':10} {'plain step':>11} {'sampled step':>13} {'every=20':>9} {'kept memory':>12}")
+    print(f"{'model':10} {'signals':11} {'plain step':>11} {'sampled step':>13} {'every=20':>9} {'kept memory':>12}")
     for make in (decoder, resnet18):
-        plain, sampled, kept = measure(make, repeats)
-        print(f"{make.__name__:10} {plain:9.2f} s {sampled:11.2f} s {(sampled / plain - 1) / 20:9.2%} {kept:12.2%}")
+        for what, signals in (("but spectra", FAMILIES[:-1]), ("all", FAMILIES)):
+            plain, sampled, kept = measure(make, repeats, signals)
+            share = f"{(sampled / plain - 1) / 20:9.2%} {kept:12.2%}"
+            print(f"{make.__name__:10} {what:11} {plain:9.2f} s {sampled:11.2f} s {share}")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import normkit as nk
 from normkit.optional import library
 from normkit.watching import load
 from normkit.watching.sample import Sample
-from normkit.watching.signals.parameters import Spectra, entries
+from normkit.watching.signals.parameters import Spectra, Updates, entries
 from normkit.watching.sites import blocks
 from normkit.watching.store import BESIDE, LARGEST, MEAN, Store
 
@@ -407,6 +407,31 @@ def test_a_module_that_is_replaced_is_seen_from_then_on():
     assert np.isnan(found[0])
     assert np.isfinite(found[1:]).sum() >= 1
     assert not np.isnan(seen.history().series("layers.2.map", "rms")).any()
+
+
+def test_a_model_that_is_moved_while_a_step_is_looked_at_ends_no_training(monkeypatch):
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    keep = Updates.keep
+
+    def elsewhere(self, parameters):  # as after model.to(device)
+        keep(self, parameters)
+        self.before = {name: old.to("meta") for name, old in self.before.items()}
+
+    with nk.watch(model, optimizer, every=1) as seen:
+        for step in range(4):
+            x, y = points(step)
+            F.cross_entropy(model(x), y).backward()
+            monkeypatch.setattr(Updates, "keep", elsewhere if step == 1 else keep)
+            if step == 2:
+                model.double()
+                model(x.double())
+                model.float()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert seen.history().steps[-1] == 4, "later steps are seen again"
+    assert len(seen.notes) == 1
+    assert np.isfinite(seen.history().series("output.weight", "update")[-1])
 
 
 def test_what_cannot_be_read_is_a_note(monkeypatch):

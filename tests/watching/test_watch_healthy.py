@@ -53,8 +53,8 @@ def test_nothing_is_found_in_a_healthy_training(name):
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     losses = []
-    with nk.watch(model, optimizer, every=12) as seen:
-        for step in range(48):
+    with nk.watch(model, optimizer, every=9) as seen:
+        for step in range(36):
             x, y = batches(step)
             loss = F.cross_entropy(model(x).flatten(0, -2), y.flatten())
             loss.backward()

@@ -129,9 +129,11 @@ def test_dead_units():
     finding = found(seen, "dead-units")
     assert finding.since == 1
     assert finding.evidence.startswith("100% of")
-    well, helped = train(killed(names(finding)[0]), points)
-    assert absent(helped, "dead-units")
-    assert late(well) < late(ill)
+    assert names(finding) == ["batchnorm", "layernorm"]
+    for norm in names(finding):
+        well, helped = train(killed(norm), points)
+        assert absent(helped, "dead-units")
+        assert late(well) < late(ill)
 
 
 def test_dead_units_behind_a_function_that_is_no_module():
@@ -208,6 +210,7 @@ def test_effective_steps():
     _, seen = train(convnet(), pictures, make=momentum, lr=1.0)
     finding = found(seen, "effective-step")
     assert set(finding.where) <= {"0.weight", "3.weight"}, "the last layer has no norm behind it"
+    assert names(finding) == ["sgdp", "normalize-and-project"]
     _, projecting = train(convnet(), pictures, make=lambda p, lr: nk.SGDP(p, lr=lr, momentum=0.9), lr=1.0)
     model = convnet()
     optimizer = momentum(model.parameters(), 1.0)
@@ -216,6 +219,14 @@ def test_effective_steps():
     assert grown(held) < grown(projecting) < 0.6 * grown(seen)
     assert absent(held, "effective-step")
     assert absent(projecting, "effective-step")
+
+
+def test_effective_steps_of_adam():
+    ill, seen = train(convnet(), pictures, make=torch.optim.Adam, lr=0.2)
+    assert names(found(seen, "effective-step"))[0] == "adamp"
+    well, helped = train(convnet(), pictures, make=nk.AdamP, lr=0.2)
+    assert absent(helped, "effective-step")
+    assert late(well) < late(ill)
 
 
 def test_running_statistics():

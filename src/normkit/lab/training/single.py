@@ -16,7 +16,7 @@ from normkit.lab.plan import optimizers, samples, tasks
 from normkit.lab.plan.plan import Run, Settings, same
 from normkit.lab.training import checkpoints
 from normkit.lab.training.memory import peak_memory, reset_peak
-from normkit.lab.training.watched import judged, watched
+from normkit.lab.training.watched import Depths, judged, watched
 from normkit.watching.sites import blocks
 from normkit.weight import project, spheres
 
@@ -65,8 +65,7 @@ class Training:
         self.recipe = run.recipe(settings)
         self.log = logs.Log(None)  # the first process opens its own
         own = self.accelerator.unwrap_model(self.model)
-        stepping = None if settings.federated else self.optimizer
-        self.seen = watched(own, stepping, lambda: self.log)
+        self.seen = watched(own, None if settings.federated else self.optimizer)
         self.notes: list[str] = []
         self.portable: bool | None = None  # whether its state can be read again, once that is known
 
@@ -85,6 +84,7 @@ class Training:
     def train(self, stop: Callable[[], bool]) -> dict[str, Any]:
         """Step until the end, a stop or divergence."""
         state = self._state_to_go_on_from()
+        self.seen.writers.append(Depths(self.log))
         if state is None:
             self._begin()
         else:

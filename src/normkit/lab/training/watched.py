@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -16,15 +16,15 @@ from normkit.watching.watching import Watch
 SIGNALS = ("activations", "attention", "gradients", "updates")  # spectra take a good part of a small model's step
 
 
-def watched(model: nn.Module, optimizer: Any, log: Callable[[], logs.Log]) -> Watch:
-    """Return the watch of a run, which writes its blocks to the run's log; the run says which steps are looked at."""
-    return Watch(model, optimizer, signals=SIGNALS, to=Depths(log))
+def watched(model: nn.Module, optimizer: Any) -> Watch:
+    """Return the watch of a run, which says itself which of its steps are looked at."""
+    return Watch(model, optimizer, signals=SIGNALS)
 
 
 class Depths:
     """Writes a line a sample: of each block the root mean square of what it gives, and its gradient's length."""
 
-    def __init__(self, log: Callable[[], logs.Log]):
+    def __init__(self, log: logs.Log):
         self.log = log
 
     def write(self, seen: Any, step: int, row: Row, values: Tensor) -> None:
@@ -35,7 +35,7 @@ class Depths:
             for depth, block in enumerate(seen.facts["blocks"])
             if (size := numbers.get((block, "rms"))) is not None
         ]
-        self.log().write(logs.PROBE, step=step, layers=logs.plain(layers))
+        self.log.write(logs.PROBE, step=step, layers=logs.plain(layers))
 
     def close(self, seen: Any) -> None:
         """Leave the log to the run."""

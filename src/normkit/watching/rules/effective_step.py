@@ -17,6 +17,11 @@ FALL = 10.0
 """Of the effective learning rate, lr / n or lr / n² (arXiv 1706.05350), by growth of the weight alone: as much as a
 whole cosine schedule takes away, unasked."""
 FEWEST = 3  # samples
+PROJECTING = {
+    1: Remedy("adamp", "nk.AdamP(model.parameters(), lr=...) in the place of Adam"),
+    2: Remedy("sgdp", "nk.SGDP(model.parameters(), lr=..., momentum=0.9) in the place of SGD"),
+}
+"""What takes the part of a step away that only lengthens the weight, by the power that the step falls with."""
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -37,7 +42,7 @@ def find(history: History) -> Iterator[Finding]:
         since=history.since(order[0], "weight", lambda value: (value / start) ** power > FALL),
         leads="layers that stop to learn long before the schedule ends",
         remedies=(
-            Remedy("sgdp", "nk.SGDP(model.parameters(), lr=..., momentum=0.9), or nk.AdamP for Adam"),
+            PROJECTING[power],
             Remedy("normalize-and-project", 'nk.weight.project(model, optimizer, "normalize-and-project")'),
         ),
     )
