@@ -49,6 +49,10 @@ class NGrams:
         found = self._index.search(texts, self.k, self.threshold)
         return [owned(self._named, places, scores) for places, scores in found]
 
+    def report(self) -> str:
+        """How it searches."""
+        return "every name compared that shares letters"
+
     def settings(self) -> dict[str, Any]:
         """What it was built with."""
         return {"k": self.k, "n": self.n, "min_df": self.min_df, "threshold": self.threshold}
