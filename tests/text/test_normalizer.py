@@ -196,6 +196,9 @@ def test_parts_are_joined_by_the_ensemble(tmp_path):
     assert best == (("AUT", pytest.approx(1), ("ngrams",)), ("DEU", 0.7, ("mine", "mine-2")))
     weighted = fused(fuse={"ngrams": {"weight": 0.5}, "mine": {"threshold": 0.8}})
     assert weighted("austria").candidates == (("DEU", 0.7, ("mine-2",)), ("AUT", pytest.approx(0.5), ("ngrams",)))
+    [own] = fused(fuse={"ngrams": {"weight": 0.5}, "mine": {"threshold": 0.8}}).proposed(["Austria"])
+    assert (own.plain, own.ids, own.by) == ("austria", ["DEU", "AUT"], [("mine-2",), ("ngrams",)])
+    np.testing.assert_allclose(own.table, [[0, 0.7, 0], [0, 0, 1]], rtol=1e-6)
     none = {"mine": {"k": 0}, "mine-2": {"k": 0}}
     assert fused(fuse=none)("austria").candidates == (("AUT", pytest.approx(1), ("ngrams",)),)
     whole = nk.create("candidate-ensemble", {"mine": {"k": 1}, "mine-2": {"k": 0}, "ngrams": {"k": 1, "weight": 0.1}})
@@ -276,6 +279,14 @@ def test_tuned_on_other_mentions_it_is_as_good_as_was_asked_for(task, tuned):
     assert 0.02 < high - low < 0.08
     with pytest.raises(ValueError, match="aim must be one of 'accuracy', 'nil_f1'"):
         norm.tune(task.mentions, task.gold, aim="f1")
+
+
+def test_the_threshold_may_be_for_those_without_an_entry(task, tuned):
+    norm = text.Normalizer().fit(task.vocabulary)
+    found = norm.tune(task.mentions, task.gold, aim="nil_f1")
+    assert norm.decide.least > tuned[0].decide.least
+    assert found["nil_f1"] > tuned[1]["nil_f1"]
+    assert found["accuracy@1"] == tuned[1]["accuracy@1"]
 
 
 def test_loaded_again_it_says_the_same(task, tuned, matches, tmp_path):
@@ -460,8 +471,9 @@ def test_dense_vectors_are_searched_exactly_or_by_an_index_that_tells_its_recall
     cosines = {one: known[one] @ known["7"] / np.linalg.norm(known[one]) / np.linalg.norm(known["7"]) for one in known}
     assert [one for one, _ in found[0]] == sorted(cosines, key=cosines.get, reverse=True)[:5]
     assert [own[0][0] for own in index(["7", "8"])] == ["7", "8"]
-    again = text.Dense(encoder, k=5, exact=0).restore(names, index.arrays())
-    assert (again.report(), again(["7", "8"])) == (index.report(), index(["7", "8"]))
+    again = text.Dense(encoder, k=5, exact=0).restore(names, {**index.arrays(), "recall": np.array(0.25)})
+    assert again(["7", "8"]) == index(["7", "8"])
+    assert "recall@5 0.250" in again.report()
     with pytest.raises(ValueError, match="encoder is a function, which cannot be saved"):
         text.Normalizer([exact]).fit(names).save(tmp_path / "v")
 
