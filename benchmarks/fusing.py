@@ -108,8 +108,8 @@ def main() -> None:
         machine.headline(where),
         "",
         f"{LAYERS} layers of {WIDTH} features, inputs {TOKENS[0]} x {TOKENS[1]} (ViT: 4 images of 64 x 64), one "
-        f"thread, medians of {ROUNDS} turns about. The machine was shared with other work: where nothing was changed, 1.00 "
-        "is what should stand, and what does stand tells how far the other numbers are to be trusted.",
+        f"thread, medians of {ROUNDS} turns about. The machine was shared with other work: where nothing was changed, "
+        "1.00 is what should stand, and what does stand tells how far the other numbers are to be trusted.",
         "",
         "| model | fused, forward | difference | times as fast | fused, training | difference | times as fast |",
         "| --- | --- | --- | --- | --- | --- | --- |",

@@ -264,3 +264,19 @@ def test_meta_and_hooked_and_half_models():
     wanted = copy.deepcopy(half).double()(image())
     assert nk.fold(half, image().bfloat16()).done
     torch.testing.assert_close(half(image().bfloat16()).double(), wanted, rtol=0.1, atol=0.1)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated")
+def test_weight_norms_before_parametrizations_become_plain_weights():
+    torch.manual_seed(0)
+    layer = torch.nn.utils.weight_norm(nn.Linear(6, 5), dim=0)
+    with torch.no_grad():
+        layer.weight_g.mul_(1.7)
+    model, x = nn.Sequential(layer, nn.BatchNorm1d(5)).double(), torch.randn(4, 6, dtype=torch.float64)
+    model(x * 3 + 1)
+    wanted = model.eval()(x)
+    report = nk.fold(model, x)
+    assert [(change.site, change.was) for change in report] == [("0", "WeightNorm"), ("1", "BatchNorm1d")]
+    assert sorted(name for name, _ in model.named_parameters()) == ["0.bias", "0.weight"]
+    assert not model[0]._forward_pre_hooks
+    torch.testing.assert_close(model(x), wanted)

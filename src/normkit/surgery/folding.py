@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
+from torch.nn.utils.weight_norm import WeightNorm, remove_weight_norm
 
 from normkit import catalog
 from normkit.surgery import proof
@@ -70,6 +71,8 @@ def fold(model: nn.Module, example: Any, *, where: Where = None, inplace: bool =
     >>> model[1]
     Identity()
     """
+    if isinstance(model, nn.Module):
+        _settle(model)
     proof.ready("fold", model, example)
     work = copy.deepcopy(model)
     baked = _baked(work)
@@ -107,7 +110,23 @@ def _baked(model: nn.Module) -> dict[str, str]:
         lists: Any = part.parametrizations
         told[name] = ", ".join(type(way).__name__.lstrip("_") for ways in lists.values() for way in ways)
         take_off(part)
+    for name, part in model.named_modules():
+        for hook in _old_hooks(part):
+            told[name] = type(hook).__name__
+            remove_weight_norm(part, hook.name)
     return told
+
+
+def _old_hooks(part: nn.Module) -> list[WeightNorm]:
+    """What torch's weight normalization before parametrizations has put on a layer."""
+    return [hook for hook in part._forward_pre_hooks.values() if isinstance(hook, WeightNorm)]
+
+
+def _settle(model: nn.Module) -> None:
+    """Take the history off weights that such hooks compute anew at every call: else nobody can copy them."""
+    for part in model.modules():
+        for hook in _old_hooks(part):
+            setattr(part, hook.name, hook.compute_weight(part).detach())
 
 
 def _sites(model: nn.Module, example: Any, where: Where) -> tuple[dict[str, Site], dict[str, Change]]:
