@@ -1,5 +1,7 @@
 """What the contract cannot ask of flows: solves on a fine grid, the sphere's Jacobian, means, guidance, plans."""
 
+import importlib.util
+
 import pytest
 import torch
 
@@ -21,15 +23,15 @@ def slogdet(function, x):
 
 @pytest.mark.parametrize("name", ["cnf", "to-flow"])
 def test_a_fine_grid_is_inverted_and_has_the_determinant_of_its_jacobian(name):
-    flow, x = build(name, 3, steps=100), normal(1, 3)
+    flow, x = build(name, 3, steps=40), normal(1, 3)
     z, log_det = flow(x)
-    close(flow.inverse(z), x, rtol=1e-8, atol=1e-8)
-    close(log_det.sum(), slogdet(lambda x: flow(x)[0], x), rtol=1e-7, atol=1e-7)
+    close(flow.inverse(z), x, rtol=1e-6, atol=1e-6)
+    close(log_det.sum(), slogdet(lambda x: flow(x)[0], x), rtol=1e-6, atol=1e-6)
 
 
 def test_the_adjoint_gives_the_gradient_of_a_fine_grid():
-    plain, x = build("cnf", 3, steps=100), normal(5, 3)
-    adjoint = build("cnf", 3, steps=100, adjoint=True)
+    plain, x = build("cnf", 3, steps=40), normal(5, 3)
+    adjoint = build("cnf", 3, steps=40, adjoint=True)
     adjoint.load_state_dict(plain.state_dict())
     found = []
     for flow in (plain, adjoint):
@@ -37,7 +39,7 @@ def test_the_adjoint_gives_the_gradient_of_a_fine_grid():
         z, log_det = flow(given)
         (z.square().sum() + (log_det * torch.arange(5.0)).sum()).backward()
         found.append([given.grad, *(p.grad for p in flow.parameters())])
-    close(*found, rtol=1e-6, atol=1e-7)
+    close(*found, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("size", [3, 4])
@@ -188,3 +190,24 @@ def test_the_objectives_of_ebflow_are_those_of_its_energy(objective):
         "fdssm": lambda: 300 * ((after - before).square() / 8 - after - before + 2 * energy(x)),
     }
     close(flow.objective(x, v), want[objective]().mean())
+
+
+def test_steps_that_fit_themselves_agree_with_a_fine_grid_and_say_where_they_fail():
+    pytest.importorskip("torchdiffeq")
+    grid, x = build("cnf", 3, steps=60), normal(5, 3)
+    adaptive = build("cnf", 3, method="dopri5", tolerance=1e-9)
+    adaptive.load_state_dict(grid.state_dict())
+    z, log_det = adaptive(x)
+    close((z, log_det), grid(x), rtol=1e-6, atol=1e-6)
+    close(adaptive.inverse(z), x, rtol=1e-6, atol=1e-6)
+    explodes = nk.create("cnf", 1, method="dopri5", end_time=2.0, field=lambda t, x: (x.square(), 2 * x[:, 0])).double()
+    with pytest.raises(ValueError, match=r"does not converge at time 1 with a tolerance of 1e-06"):
+        explodes(torch.ones(1, 1, dtype=torch.float64))  # 1 / (1 - t)
+
+
+def test_steps_that_fit_themselves_have_no_adjoint_and_need_a_library():
+    with pytest.raises(ValueError, match="adjoint is of a grid"):
+        nk.create("cnf", 2, method="dopri5", adjoint=True)
+    if importlib.util.find_spec("torchdiffeq") is None:
+        with pytest.raises(ValueError, match="pip install torchdiffeq"):
+            nk.create("cnf", 2, method="dopri5")(torch.zeros(1, 2))

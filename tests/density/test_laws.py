@@ -102,18 +102,18 @@ def test_a_law_has_the_shapes_of_a_distribution_of_torch():
     close(mixed.log_prob(x[0, 0]), flow.law(law.context[:, 0]).log_prob(x[0, 0]).logsumexp(0) - torch.tensor(4.0).log())
 
 
-@pytest.mark.parametrize("name", ["spline-coupling", "spline-autoregressive", "ferumal", "tarflow", "cnf"])
+@pytest.mark.parametrize("name", [name for name, named in nk.density.FLOWS.items() if 1 in named.axes])
 def test_a_law_integrates_to_one_and_its_samples_have_its_density(name):
     flow, _, _ = made(name, 2, depth=2)
-    side = torch.linspace(-9, 9, 180, dtype=F64)
+    side = torch.linspace(-9, 9, 120, dtype=F64)
     with torch.no_grad():
         grid = torch.cartesian_prod(side, side)
-        mass = flow.log_prob(grid).exp().reshape(180, 180)
+        mass = flow.log_prob(grid).exp().reshape(120, 120)
         close(torch.trapezoid(torch.trapezoid(mass, side), side).item(), 1.0, rtol=2e-3, atol=0.0)
         # the probability of each quarter, by the grid and by 4000 samples: chi-squared with 3 degrees of freedom
         drawn = flow.sample(4000) > 0
         low = side <= 0
-        whole = torch.stack([mass[a][:, b].sum() for a in (low, ~low) for b in (low, ~low)]) * (18 / 179) ** 2
+        whole = torch.stack([mass[a][:, b].sum() for a in (low, ~low) for b in (low, ~low)]) * (18 / 119) ** 2
         seen = torch.stack([((drawn[:, 0] == a) & (drawn[:, 1] == b)).double().mean() for a in (0, 1) for b in (0, 1)])
         # passed in one of 6000 runs where both agree; the seed is fixed
         assert 4000 * ((seen - whole).square() / whole).sum() < 20

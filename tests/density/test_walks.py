@@ -48,13 +48,18 @@ def proposal():
     return flow
 
 
-@pytest.mark.parametrize("name", ["mala", "langevin", "metropolis", "imh", "isir", "flow-hmc", "neutra"])
+def pushed(t, x):
+    return torch.stack([1 - x[:, 0], 1.25 - x[:, 1]], 1) * t[:, None]
+
+
+@pytest.mark.parametrize("name", nk.density._walk.KERNELS)
 def test_every_sampler_samples_a_users_density(name):
     fitted = nk.density._walk.KERNELS[name].fitted
     start = torch.tensor([1.0, 1.25], dtype=F64) + 0.1 * torch.randn(
         300, 2, dtype=F64, generator=torch.Generator().manual_seed(0)
     )
-    options = {"flow": proposal()} if fitted else {"step_size": 0.02} if name == "langevin" else {"step_size": 0.5}
+    made = nk.density.Diffusion(2, pushed, sigma=2.0, steps=4) if name == "dgfs" else proposal()
+    options = {"flow": made} if fitted else {"step_size": 0.02} if name == "langevin" else {"step_size": 0.5}
     chains = nk.density.walk(name, target, start, steps=20, warmup=25, seed=1, **options)
     x = chains.draws[[-1, -12]].flatten(0, 1)
     # x_0 ~ N(1, 1/4), x_1 given x_0 ~ N(x_0^2, 1): means 1 and 1.25, of some 400 independent draws
@@ -63,6 +68,14 @@ def test_every_sampler_samples_a_users_density(name):
     assert abs(x[:, 0].var() - 0.25) < 0.09
     assert chains.accepted.shape == (20, 300)
     assert 0.05 < chains.accepted.mean() <= 1
+
+
+def test_a_diffusion_without_a_drift_has_the_normal_law_of_its_end():
+    torch.manual_seed(0)
+    x, ratio = nk.density.Diffusion(2, sigma=1.5, steps=7).draw(50, torch.empty(0, dtype=F64))
+    want = torch.distributions.Normal(0.0, 1.5).log_prob(x).sum(1)
+    close(ratio, want)
+    close(nk.density.Diffusion(2, sigma=1.5, steps=3).bridge(x), want)
 
 
 def test_a_seed_gives_the_same_chains_and_leaves_torchs_own_numbers():
@@ -84,6 +97,8 @@ def test_arviz_takes_the_chains():
     "options, words",
     [
         ({"name": "imh"}, "needs a flow"),
+        ({"name": "imh", "flow": nk.density.Diffusion(2)}, "takes a Flow, not Diffusion"),
+        ({"name": "dgfs", "flow": nk.density.flow("ferumal", 2)}, "takes a Diffusion, not Flow"),
         ({"name": "mala", "log_prob": lambda x: x.sum()}, "what log_prob returns must have shape"),
         ({"name": "mala", "log_prob": lambda x: x[:, 0].log()}, "finite"),
         ({"name": "mala", "start": torch.zeros(2)}, "start must have shape"),

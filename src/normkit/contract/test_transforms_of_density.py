@@ -29,6 +29,23 @@ def test_the_inverse_gives_the_input_back(name, dtype):
     close(inverse_log_det, -log_det, rtol=tolerance, atol=tolerance)
 
 
+SCALES = {"near": 1e-6, "far": 1e6}
+
+
+@pytest.mark.line("scales")
+@pytest.mark.parametrize("name", [name for name in METHODS if not nk.card(name).shape.kind])  # of any numbers
+@pytest.mark.parametrize("place", SCALES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_small_and_large_numbers_come_back(name, place, dtype):
+    module, (x, *others) = build(name, 4, dtype), inputs(nk.card(name), 5)
+    x, *others = (value.to(dtype) for value in (SCALES[place] * x, *others))
+    z = module(x, *others)[0]
+    back = module.inverse(z, *others)
+    # a shift takes a number of 1e-6 among those of 1, of which the image keeps so many digits
+    tolerance = 1e3 * torch.finfo(dtype).eps * max(1, SCALES[place])
+    close(back[0] if isinstance(back, tuple) else back, x, rtol=0, atol=tolerance)
+
+
 @pytest.mark.line("log-det")
 @pytest.mark.parametrize("name", METHODS)
 def test_the_log_determinant_is_that_of_the_jacobian(name):

@@ -12,6 +12,7 @@ Beside the methods there are whole flows by name, whose laws are those of ``torc
 torch.Size([20, 4, 3])
 """
 
+from normkit.density._diffusion import Diffusion as Diffusion
 from normkit.density._flow import Flow as Flow
 from normkit.density._flow import Law as Law
 from normkit.density._named import FLOWS as FLOWS

@@ -1,7 +1,12 @@
-"""Continuous flows: a velocity field, its solver on an equal grid, and the gradient by the adjoint."""
+"""Continuous flows: a velocity field, its solver on an equal grid, and the gradient by the adjoint.
+
+The grid is the house's own: it compiles, exports and goes through torch's transforms. Steps that fit themselves to a
+tolerance are torchdiffeq's.
+"""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 
 import torch
@@ -13,6 +18,8 @@ from normkit.density._inputs import linear
 from normkit.kinds import Transform
 
 METHODS = ("euler", "midpoint", "rk4")
+ADAPTIVE = "dopri5"
+MOST_STEPS = 1000  # of torchdiffeq, before it is said that a solve does not converge
 State = tuple[Tensor, ...]
 Slope = Callable[[Tensor, State], State]
 
@@ -20,10 +27,10 @@ Slope = Callable[[Tensor, State], State]
 class FieldFlow(Transform):
     """A flow along f(t, x) = W2 tanh(W1 [x, t] + b1) + b2, whose divergence is known exactly."""
 
-    def __init__(self, dim: int, hidden: int, method: str, steps: int):
+    def __init__(self, dim: int, hidden: int, method: str, steps: int, methods: Sequence[str] = METHODS):
         super().__init__()
         self.dim, self.width = check.size(self, "dim", dim), check.size(self, "hidden", hidden)
-        self.method = check.choice(self, "method", method, METHODS)
+        self.method = check.choice(self, "method", method, methods)
         self.steps = check.size(self, "steps", steps)
         self.hidden = nn.Linear(dim + 1, hidden)
         self.output = nn.Linear(hidden, dim)
@@ -33,6 +40,30 @@ class FieldFlow(Transform):
         inner = torch.tanh(linear(torch.cat([x, t.expand(len(x), 1)], 1), self.hidden))
         weight, back = self.hidden.weight.to(x.dtype)[:, :-1], self.output.weight.to(x.dtype)
         return linear(inner, self.output), (1 - inner.square()) @ (back.mT * weight).sum(1)
+
+
+def adapted(owner: object, slope: Slope, state: State, start: Tensor, end: Tensor, tolerance: float) -> State:
+    """Carry a state from one time to another by steps of torchdiffeq that fit themselves to a tolerance."""
+    try:
+        solver = importlib.import_module("torchdiffeq")
+    except ImportError as error:
+        raise ValueError(f"{check.whose(owner)}: method 'dopri5' needs torchdiffeq: pip install torchdiffeq") from error
+    seen = start
+
+    def watched(t: Tensor, state: State) -> State:
+        nonlocal seen
+        seen = t
+        return slope(t, state)
+
+    how = {"method": ADAPTIVE, "rtol": tolerance, "atol": tolerance, "options": {"max_num_steps": MOST_STEPS}}
+    try:
+        found = solver.odeint(watched, state, torch.stack([start, end]), **how)
+    except AssertionError as error:  # which is how it says that steps are too many or too small
+        raise ValueError(
+            f"{check.whose(owner)}: the ODE does not converge at time {seen.item():.6g} with a tolerance of "
+            f"{tolerance:g}: {error}"
+        ) from error
+    return tuple(value[-1] for value in found)
 
 
 def integrate(slope: Slope, state: State, start: Tensor, end: Tensor, steps: int, method: str) -> State:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from normkit import catalog, check
 from normkit.density import _told
+from normkit.density._diffusion import Diffusion
 from normkit.density._flow import Flow
 
 LogProb = Callable[[Tensor], Tensor]
@@ -139,11 +140,20 @@ def _neutra(x: Tensor, log_prob: LogProb, size: float, flow: Flow) -> State:
     return State(flow.inverse(found.x), found.accepted)
 
 
+def _dgfs(x: Tensor, log_prob: LogProb, size: float, flow: Diffusion) -> State:
+    """A path to each state is drawn as a bridge, another is proposed, and the weights of both decide."""
+    new, ratio = flow.draw(len(x), x)
+    step = catalog.card("imh-step").entry
+    found = step(x, log_prob(x), flow.bridge(x), new, log_prob(new), ratio, _uniform(x))
+    return State(found.x, found.accepted)
+
+
 KERNELS = {
     "mala": Kernel(_mala, False, True),
     "langevin": Kernel(_langevin, False, True),
     "metropolis": Kernel(_metropolis, False, True),
     "imh": Kernel(_imh, True, False),
+    "dgfs": Kernel(_dgfs, True, False),
     "isir": Kernel(_isir, True, False),
     "flow-hmc": Kernel(_hmc, True, True),
     "neutra": Kernel(_neutra, True, True),
@@ -159,7 +169,7 @@ def walk(
     steps: int = 1000,
     warmup: int = 0,
     step_size: float | None = None,
-    flow: Flow | None = None,
+    flow: Flow | Diffusion | None = None,
     seed: int | None = None,
 ) -> Chains:
     """Run chains side by side, and return their draws with what is to be known of them.
@@ -167,7 +177,8 @@ def walk(
     Args:
         name: ``mala`` (along the force), ``langevin`` (the same, all steps taken, and so not exact), ``metropolis``
             (without a force); of a flow's samples ``imh`` (each taken or not) and ``isir`` (one of 16); among a flow's
-            latents ``neutra`` (mala) and ``flow-hmc`` (trajectories of 5 steps).
+            latents ``neutra`` (mala) and ``flow-hmc`` (trajectories of 5 steps); of the paths of a ``Diffusion``
+            ``dgfs``.
         log_prob: the log density (chains,) of states, up to a constant; ``law.log_prob`` of any distribution.
         start: the first state of each chain, (chains, D).
         steps: draws of each chain.
@@ -191,6 +202,10 @@ def walk(
     size = 0.1 if step_size is None else check.number("walk", "step_size", step_size, 0.0, open_low=True)
     if kernel.fitted is not (flow is not None):
         raise ValueError(f"walk: {name!r} {'needs a flow' if flow is None else 'takes no flow'}")
+    if isinstance(flow, Diffusion) is not (name == "dgfs"):
+        raise ValueError(
+            f"walk: {name!r} takes a {'Diffusion' if name == 'dgfs' else 'Flow'}, not {type(flow).__name__}"
+        )
     first = log_prob(start)
     check.shape("walk", "what log_prob returns", first, (len(start),))
     if not first.isfinite().all():
@@ -209,7 +224,7 @@ def _walked(
     steps: int,
     warmup: int,
     size: float,
-    flow: Flow | None,
+    flow: Flow | Diffusion | None,
 ) -> Chains:
     draws, accepted = [], []
     for step in range(-warmup, steps):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.density._field import Adjoint, FieldFlow, integrate
+from normkit.density._field import ADAPTIVE, METHODS, Adjoint, FieldFlow, adapted, integrate
 from normkit.density._inputs import reals
 
 SOLVED = "a solve by a fixed grid is exact only as the grid gets finer"
@@ -19,7 +19,7 @@ SOLVED = "a solve by a fixed grid is exact only as the grid gets finer"
     paper="Neural Ordinary Differential Equations (Chen et al., 2018), arXiv 1806.07366",
     shape="N C",
     example={"hidden": 4, "steps": 2},
-    exempt={"inverse float64": SOLVED, "log-det": SOLVED},
+    exempt={"inverse float64": SOLVED, "log-det": SOLVED, "scales near float64": SOLVED},
 )
 class CNF(FieldFlow):
     """Carry each sample along a velocity field, and sum up how much the field thins the density out.
@@ -33,8 +33,10 @@ class CNF(FieldFlow):
     Args:
         dim: D.
         hidden: the width of f.
-        method: ``"euler"``, ``"midpoint"`` or ``"rk4"``, which is Kutta's 3/8 rule.
+        method: ``"euler"``, ``"midpoint"`` or ``"rk4"``, which is Kutta's 3/8 rule; or ``"dopri5"`` of torchdiffeq,
+            whose steps fit themselves to the tolerance. One that does not converge is named with its time.
         steps: of the grid.
+        tolerance: of ``"dopri5"``, relative and absolute.
         end_time: where the flow ends.
         adjoint: whether the backward pass solves again, backward, and so needs memory for no step; the gradient is then
             right up to the solver's error, and has no further derivatives.
@@ -54,9 +56,13 @@ class CNF(FieldFlow):
         steps: int = 8,
         end_time: float = 1.0,
         adjoint: bool = False,
+        tolerance: float = 1e-6,
         field: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None,
     ):
-        super().__init__(dim, hidden, method, steps)
+        super().__init__(dim, hidden, method, steps, (*METHODS, ADAPTIVE))
+        self.tolerance = check.number(self, "tolerance", tolerance, 0.0, open_low=True)
+        if adjoint and method == ADAPTIVE:
+            raise ValueError("CNF: adjoint is of a grid; method 'dopri5' keeps its steps")
         self.end_time = check.number(self, "end_time", end_time, 0.0, open_low=True)
         self.adjoint = adjoint
         if field is not None:
@@ -78,6 +84,8 @@ class CNF(FieldFlow):
 
     def _solved(self, x: Tensor, start: float, end: float) -> tuple[Tensor, ...]:
         times, how = (x.new_tensor(start), x.new_tensor(end)), (self.steps, self.method)
+        if self.method == ADAPTIVE:
+            return adapted(self, self._slope, (x, x.new_zeros(len(x))), *times, self.tolerance)
         if self.adjoint:
             learned = [p for p in self.parameters() if p.requires_grad]
             return Adjoint.apply(self._slope, times, how, x, *learned)

@@ -49,6 +49,7 @@ PARAMETRIZATION_LINES = {
 TRANSFORM_LINES = {
     "inverse": "the inverse of the forward pass is the input",
     "log-det": "the log-determinant is that of the Jacobian",
+    "scales": "numbers of 1e-6 and of 1e6 come back from the inverse, up to the rounding of numbers of 1 or of theirs",
 }
 OPTIMIZER_LINES = {
     "resume": "a run that is saved and loaded goes on to the same bits",

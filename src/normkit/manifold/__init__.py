@@ -11,6 +11,7 @@ tensor([[1.0000, 4.0000],
 tensor([1.0000, 2.0000])
 """
 
+from normkit.manifold._geoopt import to_geoopt as to_geoopt
 from normkit.manifold._mean import mean as mean
 from normkit.manifold._points import require_definite as require_definite
 from normkit.manifold._symmetric import apply as spectral
@@ -20,4 +21,4 @@ from normkit.manifold._symmetric import power as power
 from normkit.manifold._symmetric import rsqrt as rsqrt
 from normkit.manifold._symmetric import sqrt as sqrt
 
-__all__ = ["exp", "log", "mean", "power", "require_definite", "rsqrt", "spectral", "sqrt"]
+__all__ = ["exp", "log", "mean", "power", "require_definite", "rsqrt", "spectral", "sqrt", "to_geoopt"]

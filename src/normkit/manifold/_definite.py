@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -28,6 +30,7 @@ class DefiniteNorm(Running, Norm):
     """A norm of matrices (N, n, n), or (N, h, n, n), whose statistics are means over samples that can be joined."""
 
     momentum: float
+    points: ClassVar[tuple[str, ...]] = ("weight",)  # parameters that are positive definite
 
     def __init__(self, n: int, momentum: float, sync: bool, process_group):
         super().__init__()

@@ -48,6 +48,7 @@ class GBWBatchNorm(DefiniteNorm):
     gradient at equal eigenvalues, which has a value; ``running_var`` is one number and no parameter.
     """
 
+    points = ("weight", "metric")
     running_mean: Tensor
     running_var: Tensor
 

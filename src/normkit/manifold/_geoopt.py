@@ -1,0 +1,39 @@
+"""Points among the parameters of a model, as geoopt's optimizers want them."""
+
+from __future__ import annotations
+
+import importlib
+
+from torch import nn
+
+from normkit.manifold._definite import DefiniteNorm
+
+
+def to_geoopt(model: nn.Module) -> int:
+    """Let the positive definite parameters of norms be geoopt's, in place, so that its optimizers keep them definite.
+
+    Return how many there are. Their values and names stay, and so does a ``state_dict``; do it before an optimizer is
+    made. Plain optimizers may step them out of the manifold, which the norm then refuses by name.
+
+    >>> import normkit as nk
+    >>> model = nk.LieBN(4)
+    >>> nk.manifold.to_geoopt(model)  # doctest: +SKIP
+    1
+    >>> optimizer = geoopt.optim.RiemannianAdam(model.parameters(), 1e-2)  # doctest: +SKIP
+    """
+    try:
+        geoopt = importlib.import_module("geoopt")
+    except ImportError as error:
+        raise ValueError("to_geoopt needs geoopt: pip install geoopt") from error
+    space = geoopt.SymmetricPositiveDefinite()
+    found = 0
+    for module in model.modules():
+        for name in module.points if isinstance(module, DefiniteNorm) else ():
+            value = getattr(module, name)
+            setattr(
+                module,
+                name,
+                geoopt.ManifoldParameter(value.detach(), manifold=space, requires_grad=value.requires_grad),
+            )
+            found += 1
+    return found

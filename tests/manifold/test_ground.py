@@ -1,0 +1,177 @@
+"""The ground of matrices: means that converge, numbers of pyRiemann and spd_learn, parameters for geoopt."""
+
+import pytest
+import torch
+
+import normkit as nk
+from normkit.contract.subject import build, methods
+from normkit.kinds import NORM
+from normkit.manifold import _symmetric, gbw_batchnorm
+
+F64 = torch.float64
+close = torch.testing.assert_close
+
+
+def written():
+    """Four matrices that can be written down."""
+    odd = torch.tensor([[0.2, 0.1, 0], [0.1, 0.3, -0.1], [0, -0.1, 0.4]], dtype=F64)
+    i = torch.arange(1.0, 4.0, dtype=F64)
+    return torch.stack([torch.diag(i ** (k - 1) / 2) + 0.1 * k + (k % 2) * odd for k in range(4)])
+
+
+# the upper triangles of pyriemann 0.12's means with weights 1, 2, 3, 4, and of the second of spd_learn 0.2.1's outputs
+PYRIEMANN = {
+    "affine-invariant": [
+        0.7940974908993659,
+        0.21043141242436134,
+        0.14885100828488185,
+        1.3152203193050698,
+        0.09875225226013383,
+        1.8909870222096745,
+    ],
+    "bures-wasserstein": [
+        0.8096408956464023,
+        0.24271720122329588,
+        0.1884079662108527,
+        1.4702120925061353,
+        0.12573461214781748,
+        2.3829847426072033,
+    ],
+    "log-euclidean": [
+        0.7958285012598905,
+        0.2140325461665465,
+        0.15553133040234457,
+        1.3152752072763922,
+        0.09963742153414665,
+        1.8918740391526798,
+    ],
+}
+SPD_LEARN = {
+    "AIM": [
+        1.0745058769522913,
+        0.03903552377419883,
+        0.0021871988117650037,
+        0.975144227999622,
+        -0.03711424361318556,
+        0.9399796403167062,
+    ],
+    "LEM": [
+        1.0637611919012788,
+        0.04615459831351082,
+        0.009294964033792048,
+        0.9854388770591491,
+        -0.032963399638579416,
+        0.9398787358874897,
+    ],
+    "LCM": [
+        1.1304351067329446,
+        0.010888619635670338,
+        -0.06978230402254744,
+        0.9600628017491097,
+        -0.08473301070565475,
+        0.9008534936899584,
+    ],
+}
+
+
+def upper(x):
+    rows, columns = torch.triu_indices(3, 3)
+    return x[..., rows, columns]
+
+
+@pytest.mark.parametrize("metric", PYRIEMANN)
+def test_means_are_those_of_pyriemann(metric):
+    found = nk.manifold.mean(written(), metric, weights=torch.arange(1.0, 5.0, dtype=F64))
+    close(upper(found), torch.tensor(PYRIEMANN[metric], dtype=F64), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("metric", SPD_LEARN)
+def test_liebn_is_that_of_spd_learn(metric):
+    found = nk.create("liebn", 3, metric=metric, dtype=F64)(written())[1]
+    close(upper(found), torch.tensor(SPD_LEARN[metric], dtype=F64), rtol=0, atol=1e-12)
+
+
+def test_the_geometric_mean_is_where_logarithms_cancel_and_turns_with_the_matrices():
+    x, turn = written(), torch.tensor([[1.0, 2.0, 0.0], [0.0, 1.0, -1.0], [0.5, 0.0, 3.0]], dtype=F64)
+    mean = nk.manifold.mean(x)
+    inverse = nk.manifold.rsqrt(mean)
+    close(nk.manifold.log(inverse @ x @ inverse).mean(0), torch.zeros(3, 3, dtype=F64), rtol=0, atol=1e-9)
+    close(nk.manifold.mean(turn @ x @ turn.mT), turn @ mean @ turn.mT, rtol=1e-9, atol=1e-9)
+
+
+def test_a_mean_that_does_not_converge_says_how_far_it_came():
+    with pytest.raises(
+        ValueError, match=r"the last of 1 steps still moved it by a share of 0\.\d+, above the tolerance"
+    ):
+        nk.manifold.mean(written(), steps=1)
+    nk.manifold.mean(written(), steps=1, tolerance=1.0)
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        (lambda: nk.manifold.mean(torch.ones(2, 3, 4)), "end in matrices"),
+        (lambda: nk.manifold.mean(-torch.eye(2)[None]), "smallest eigenvalue of one is -1"),
+        (lambda: nk.manifold.mean(torch.eye(2)[None], "euclid"), "metric must be one of"),
+        (lambda: nk.manifold.mean(torch.eye(2)[None], weights=torch.zeros(1)), "weights must be numbers from 0"),
+        (lambda: nk.manifold.mean(torch.empty(0, 2, 2)), "no matrices"),
+    ],
+)
+def test_what_has_no_mean_is_named(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+def test_roots_that_are_seen_without_a_decomposition_are_those_with_one(monkeypatch):
+    found = []
+    for seen in (True, False):
+        x, norm = written().requires_grad_(), nk.create("gbw-batchnorm", 3, dtype=F64)
+        if not seen:
+            monkeypatch.setattr(_symmetric, "is_above_least", lambda s: False)
+        y = norm(x)
+        y.square().sum().backward()
+        found.append([y, x.grad, *(p.grad for p in norm.parameters())])
+    close(*found, rtol=1e-9, atol=1e-10)
+
+
+def test_a_root_of_what_is_not_definite_is_another():
+    tangent = torch.diag(torch.tensor([1.0, -6.0], dtype=F64))[None]  # (I + T / 2)^2 = diag(2.25, 4)
+    close(gbw_batchnorm._root_at_identity(tangent)[0].diagonal(), torch.tensor([0.5, 1.0], dtype=F64))
+
+
+@pytest.mark.parametrize("name", ["liebn", "riemannian-batchnorm", "gbw-batchnorm"])
+def test_geoopt_steps_parameters_along_the_manifold(name):
+    geoopt = pytest.importorskip("geoopt")
+    norm, x = nk.create(name, 3, dtype=F64), written()
+    before = norm.eval()(x).detach()
+    assert nk.manifold.to_geoopt(norm) == len(norm.points)
+    close(norm(x), before)
+    optimizer = geoopt.optim.RiemannianAdam(norm.parameters(), 0.3)
+    target = torch.diag(torch.tensor([5.0, 1.0, 0.02], dtype=F64))
+    losses = []
+    for _ in range(12):
+        optimizer.zero_grad()
+        losses.append((norm(x).mean(0) - target).square().sum())
+        losses[-1].backward()
+        optimizer.step()
+    assert losses[-1] < 0.9 * losses[0]
+    for point in norm.points:
+        assert torch.linalg.eigvalsh(getattr(norm, point).detach()).min() > 0
+    nk.create(name, 3, dtype=F64).load_state_dict(norm.state_dict())
+
+
+NORMS = [name for name in methods(lambda kind: kind is NORM) if nk.card(name).room == "manifold"]
+
+
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("dtype, bound", [(F64, 1e-12), (torch.float32, 1e-5)])
+def test_what_a_norm_returns_is_a_point_of_its_manifold(name, dtype, bound):
+    card, norm = nk.card(name), build(name, 4, dtype)
+    y = norm(*(value.to(dtype) for value in card.draw(4, 6, dtype=F64))).double()
+    if card.shape.kind == "definite":
+        assert (y - y.mT).abs().max() <= bound * y.abs().max()
+        assert torch.linalg.eigvalsh(y).min() > -bound * y.abs().max()
+    elif card.shape.kind == "frame":
+        close(y.mT @ y, torch.eye(y.shape[-1], dtype=F64).expand_as(y.mT @ y), rtol=0, atol=10 * bound)
+    elif card.shape.kind == "ball":
+        assert y.norm(dim=-1).max() < 1
