@@ -368,6 +368,7 @@ from normkit.manifold import require_definite as require_definite
 from normkit.manifold import rsqrt as rsqrt
 from normkit.manifold import spectral as spectral
 from normkit.manifold import sqrt as sqrt
+from normkit.manifold import to_geoopt as to_geoopt
 from normkit.norm import Norm as Norm
 from normkit.probe.hessian_criteria import Criteria
 from normkit.probe.hessian_density import Density
@@ -910,6 +911,7 @@ __all__ = [
     "swap",
     "tail_index",
     "tangent_normalization",
+    "to_geoopt",
     "to_poincare",
     "transport_quality",
     "unselectable_keys",
@@ -1653,6 +1655,7 @@ class CNF(_cnf.CNF):
         steps: int = 8,
         end_time: float = 1.0,
         adjoint: bool = False,
+        tolerance: float = 1e-06,
         field: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
