@@ -1,7 +1,7 @@
 """Many owners of data: which samples each client has, what the server has, and how much each class counts for whom.
 
 >>> shares(torch.tensor([0, 0, 0, 1, 1, 1]), 2, "dirichlet:100", 1)
-[tensor([1, 5]), tensor([0, 2, 3, 4])]
+[tensor([2, 3, 5]), tensor([0, 1, 4])]
 """
 
 from __future__ import annotations
