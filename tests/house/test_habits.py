@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+from collections import Counter
 
 import pytest
 import yaml
@@ -44,3 +45,9 @@ def test_files_that_a_page_names_are_there(page):
     text = page.read_text()
     found = {*LINK.findall(text), *NAMED.findall(text)}
     assert [name for name in sorted(found) if not PATTERN.search(name) and not (ROOT / name).exists()] == []
+
+
+def test_no_two_test_files_have_one_name():
+    """Of two modules of one name, outside of packages, pytest collects neither those nor any other test."""
+    files = [path for path in (ROOT / "tests").rglob("test_*.py") if not (path.parent / "__init__.py").exists()]
+    assert [name for name, count in Counter(path.name for path in files).items() if count > 1] == []

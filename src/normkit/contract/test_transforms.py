@@ -72,7 +72,7 @@ def test_compiles_to_one_graph_for_all_batch_sizes(name, mode):
     for module, batch in [(second, 6), (first, 7), (second, 9)]:
         agrees(module, 8, batch)
     assert graphs.count <= 2, "a new batch size makes a new graph"
-    if not nk.card(name).inputs:
+    if train and not nk.card(name).inputs:
         agrees(build(name, 12, train=train), 12, 6)
         assert graphs.count <= 3, "a new width makes several graphs"
 

@@ -237,7 +237,7 @@ def test_what_cannot_be_is_refused_before_anything_is_trained(given, wanted, tmp
 
 
 def test_a_part_of_a_data_set_is_trained_on_alone():
-    whole = samples.own_data("test_federated:own", None, 8, 2)
+    whole = samples.own_data("test_of_owners:own", None, 8, 2)
     part = whole.part(torch.arange(10))
     assert torch.equal(part.labels, whole.labels[:10])
     seen = torch.cat([part.train(1, step)[1] for step in (1, 2)])
