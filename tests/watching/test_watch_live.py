@@ -66,7 +66,7 @@ def test_a_run_is_followed_from_before_it_begins_to_its_end(tmp_path):
 
 def test_a_file_that_is_written_anew_is_read_anew(tmp_path):
     steps, shown = Steps(tmp_path, nn.Sequential(nn.Linear(8, 2))), live.Live(tmp_path)
-    steps.seen.store.keep = 8
+    steps.seen.store.keep, steps.seen.room = 8, None
     for _ in range(30):
         steps.go(1)
         shown.look()

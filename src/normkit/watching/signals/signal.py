@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-MOST = 2**22  # entries looked at of one tensor: of more, a share of its samples
+MOST = 2**18  # entries looked at of one tensor: of more, a share of its samples
 
 
 class Call(NamedTuple):
