@@ -224,7 +224,7 @@ def test_the_report_tells_of_the_clients(tmp_path):
         ({"federated": True, "sharded": True}, "exclude each other"),
         ({"federated": True, "aggregations": ["fedlow"]}, "did you mean 'fedlaw'"),
         ({"federated": True, "aggregations": ["fedlaw:rate=1"]}, "does not take rate"),
-        ({"federated": True, "aggregations": ["fedselect"]}, "only the strategy has it"),
+        ({"federated": True, "aggregations": ["fedselect"]}, "which is the strategy's alone"),
         ({"federated": True, "aggregations": ["fedlaw:loss=1"]}, "the lab's to give"),
         ({"federated": True, "clients": 1}, "clients must be at least 2"),
         ({"federated": True, "split": "even:2"}, "'even'"),
