@@ -1,7 +1,7 @@
 """Train variants of a model side by side, and rank them by their loss.
 
 Without arguments: layernorm, rmsnorm, dyt and derf in a small decoder on
-CPython's documentation, offline, in under three minutes on two idle cores.
+CPython's documentation, offline, in a minute on two idle cores.
 Progress is shown as it goes; what was found is written to
 normkit-report/index.html.
 """
