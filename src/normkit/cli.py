@@ -67,6 +67,18 @@ class Parser(argparse.ArgumentParser):
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run one command; ``words`` are what was typed after ``normkit``."""
+    try:
+        try:
+            return answer(words)
+        finally:
+            sys.stdout.flush()  # not when Python ends, where a reader that has left would be an error
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def answer(words: Sequence[str] | None) -> int:
+    """Run one command; what is refused is told in a line."""
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # a method or model of the user's, as `python -m` would find it
     top = parser()
@@ -83,9 +95,6 @@ def main(words: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
 
 
 def parser() -> Parser:

@@ -244,10 +244,12 @@ def test_the_installed_command_answers():
     assert "Divide each vector by its root mean square" in out
 
 
-def test_a_reader_who_leaves_early_sees_no_traceback():
-    command = f"{sys.executable} -m normkit.cli list | head -1"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
-    assert done.stdout.count("\n") == 1
+@pytest.mark.parametrize("line", ["list | head -1", "show rmsnorm | true", "compare --help | true"])
+def test_a_reader_who_leaves_early_sees_no_traceback(line):
+    buffered = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    command = ["bash", "-c", f"{sys.executable} -m normkit.cli {line}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=buffered)
+    assert done.stdout.count("\n") == line.count("head")
     assert done.stderr == ""
 
 
