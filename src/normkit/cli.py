@@ -28,6 +28,7 @@ SURGERY = {
     "swap": "Put other norms where a model's are, found by what they compute.",
     "convert": "Turn a pre-norm transformer's layer norms into RMS norms, exactly: proven or refused.",
     "remove": "Take the layer norms out of a pre-norm transformer while it is fine-tuned, and tell what that costs.",
+    "average": "Average aligned networks; with data, give the average the activations' statistics of its parents.",
     "recalibrate": "Estimate a model's batch statistics anew, from one pass over data.",
     "adapt": "Let batch norms mix the statistics that they learned with those of the batch at hand.",
 }

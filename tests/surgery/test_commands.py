@@ -35,6 +35,12 @@ def words():
     return stirred(nn.Sequential(nn.Embedding(9, 8), Block(), nn.LayerNorm(8), nn.Linear(8, 9)))
 
 
+def other():
+    model = images()
+    model[0].weight.data.mul_(-2)
+    return model
+
+
 def batches():
     return [torch.randn(4, 3, 6, 6, generator=torch.Generator().manual_seed(i)) for i in range(2)]
 
@@ -61,6 +67,14 @@ def here(tmp_path, monkeypatch):
         (["convert", "my_models:words", "pre-crmsnorm", "--input", "tokens:2x5"], "crmsnorm"),
         (["swap", "my_models:words", "layernorm=derf", "--input", "tokens:2x5"], "Derf(8"),
         (["recalibrate", "my_models:images", "--data", "my_models:batches"], "estimated anew"),
+        (
+            ["average", "my_models:images", "my_models:other", "--weights", "0.7", "0.3", "--input", "2x3x6x6"],
+            "the average of 2",
+        ),
+        (
+            ["average", "my_models:images", "my_models:other", "--data", "my_models:batches"],
+            "deviation as its parents'",
+        ),
         (["adapt", "my_models:images", "--input", "2x3x6x6", "--weight", "0.3"], "0.3 of it the batch's"),
     ],
 )
@@ -99,6 +113,8 @@ def test_a_model_of_transformers_stays_one(here, capsys):
         (["fold", "my_models:images", "--input", "2x3x6x6", "--check"], 2, "name a folder with -o"),
         (["fold", "my_models:images", "--input", "2x3x6x6", "--where", "nowhere", "-o", "out"], 1, ""),
         (["convert", "my_models:images", "pre-rmsnorm", "--input", "2x3x6x6"], 2, "no layer norm to convert"),
+        (["average", "my_models:images", "my_models:words", "-o", "out"], 2, "no network like models[0]: of 1.bias"),
+        (["average", "my_models:images", "my_models:other", "--weights", "1"], 2, "each of the 2 models a share"),
         (["swap", "my_models:words", "layernorm=no-such", "--input", "tokens:1x3"], 2, "no-such"),
     ],
 )

@@ -19,6 +19,7 @@ from normkit.surgery.converting import TARGETS, convert
 from normkit.surgery.folding import fold
 from normkit.surgery.fusing import fuse
 from normkit.surgery.removing import example_of, remove
+from normkit.surgery.repair import VARIANTS, average
 from normkit.surgery.swapping import swap
 
 CLOSE = 1e-4  # of the largest number: how far a model that was written may be off when it is read again
@@ -28,6 +29,12 @@ TOKENS = (2, 16)
 def add_arguments(command: argparse.ArgumentParser, name: str) -> None:
     """Describe one of the commands."""
     command.add_argument("model", metavar="MODEL", help=models.FORMS)
+    if name == "average":
+        command.add_argument("others", nargs="+", metavar="MODEL", help="those that it is averaged with")
+        command.add_argument("--weights", nargs="+", type=float, metavar="SHARE", help="of each model; all alike without")
+        command.add_argument("--data", metavar="DATA", help="module:name, batches that the average is repaired on")
+        command.add_argument("--repair", choices=(*VARIANTS, "none"), default="repair", help="with data (repair)")
+        command.add_argument("--layers", nargs="+", metavar="NAME", help="those to repair (every convolution)")
     if name == "swap":
         command.add_argument("norms", nargs="+", metavar="OLD=NEW", help="layernorm=derf, or one name for all norms")
     if name == "convert":
@@ -43,7 +50,7 @@ def add_arguments(command: argparse.ArgumentParser, name: str) -> None:
         command.add_argument("--separator", type=int, metavar="TOKEN", help="the token between texts")
         command.add_argument("--compare", action="store_true", help="train another copy with its norms kept")
         command.add_argument("--folder", help="keep here what is needed to go on after an interruption")
-    if name not in ("convert", "recalibrate"):
+    if name not in ("convert", "recalibrate", "average"):
         command.add_argument("--where", metavar="PATTERN", help="only norms whose name fits, such as '*.attn.*'")
     if name not in ("remove", "recalibrate"):
         command.add_argument("--input", metavar="SHAPE", help="an example: 1x3x224x224 of numbers, or tokens:1x16")
@@ -60,7 +67,9 @@ def run(options: argparse.Namespace) -> int:
     if getattr(options, "check", False) and not out:
         raise ValueError("--check reads what was written: name a folder with -o")
     model = saving.load(options.model).eval()
-    given = _first(options) if hasattr(options, "data") else example(model, options.input)
+    given = _first(options) if getattr(options, "data", None) else None
+    if given is None and (options.command != "average" or getattr(options, "check", False)):
+        given = example(model, options.input)
     before = copy.deepcopy(model)
     report = changed(model, given, options)
     print(json.dumps(report.to_dict(), indent=2) if options.json else report)
@@ -82,6 +91,11 @@ def changed(model: nn.Module, given: Any, options: argparse.Namespace) -> Report
         return fuse(model, given, where=options.where, inplace=False)
     if options.command == "adapt":
         return adapt(model, weight=options.weight, where=options.where, inplace=False)
+    if options.command == "average":
+        parents = [model, *(saving.load(word).eval() for word in options.others)]
+        data = None if options.data is None else batches(options.data)
+        repair = None if options.repair == "none" else options.repair
+        return average(parents, data, weights=options.weights, repair=repair, layers=options.layers)
     if options.command == "recalibrate":
         return recalibrate(model, batches(options.data), inplace=False)
     if options.command == "remove":

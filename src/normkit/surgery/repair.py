@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -38,11 +38,22 @@ def interpolate(models: Sequence[nn.Module], weights: Sequence[float] | None = N
     """
     weights = _weights("interpolate", models, weights)
     states = [model.state_dict() for model in models]
+    _check_alike(states)
     merged = copy.deepcopy(models[0])
     for name, entry in merged.state_dict().items():
         mixed = torch.stack([w * s[name].double() for w, s in zip(weights, states, strict=True)]).sum(0)
         entry.copy_(mixed)
     return merged
+
+
+def _check_alike(states: Sequence[Mapping[str, Tensor]]) -> None:
+    """Refuse networks that do not hold the same tensors of the same sizes."""
+    for at, state in enumerate(states[1:], 1):
+        other = sorted(states[0].keys() ^ state.keys())
+        other += [name for name, entry in states[0].items() if not other and entry.shape != state[name].shape]
+        if other:
+            held = " and ".join(str(tuple(s[other[0]].shape) if other[0] in s else "none") for s in (states[0], state))
+            raise ValueError(f"interpolate: models[{at}] is no network like models[0]: of {other[0]} they have {held}")
 
 
 @torch.no_grad()
@@ -142,6 +153,7 @@ def average(
     elif data is not None and batch_norms(merged):
         rows = recalibrate(merged, data).changes
     merged.eval()
+    rows = rows or [Change("", type(merged).__name__, f"the average of {len(models)}")]
     if inplace:
         take_over(models[0], merged)
         merged = replaced("average", models[0], made, True).eval()
