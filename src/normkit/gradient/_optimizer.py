@@ -208,28 +208,45 @@ def adam(
     eps: float,
     weight_decay: float,
     amsgrad: bool = False,
-    scales: Sequence[Tensor] | None = None,
+    change: Callable[[Sequence[Tensor], Sequence[Any]], Sequence[Tensor]] | None = None,
+    marks: Sequence[Any] = (),
 ) -> None:
-    """Take a step of AdamW, as ``torch.optim.AdamW`` does, with gradients times ``scales``."""
+    """Take a step of AdamW, as ``torch.optim.AdamW`` does.
+
+    ``change`` makes of gradients, or of blocks of them, those that count, each with a mark of its own.
+    """
     names = ("step", "exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if amsgrad else []))
     steps, firsts, *squares = kept(params, states, *names)
     numbers = counted(steps)
     rates = [-lr / (1 - betas[0] ** t) for t in numbers]
     roots = [(1 - betas[1] ** t) ** 0.5 for t in numbers]
+    settings = {"lr": lr, "beta1": betas[0], "beta2": betas[1], "eps": eps, "weight_decay": weight_decay}
 
-    def work(params, grads, rates, roots, factors, firsts, seconds, most=None):
-        grads = grads if scales is None else torch._foreach_mul(grads, factors)
+    def work(params, grads, steps, rates, roots, marks, firsts, seconds, *most):
+        grads = grads if change is None else change(grads, marks)
+        if _in_one_pass(params, grads, firsts, seconds, *most):
+            known = [*most] or [[]]
+            torch._fused_adamw_(
+                params, grads, firsts, seconds, *known, steps, **settings, amsgrad=amsgrad, maximize=False
+            )
+            return
         if weight_decay:
             torch._foreach_mul_(params, 1 - lr * weight_decay)
         move_moments(grads, firsts, seconds, betas)
-        if most is not None:
-            torch._foreach_maximum_(most, seconds)
-        below = torch._foreach_sqrt(seconds if most is None else most)
+        if most:
+            torch._foreach_maximum_(most[0], seconds)
+        below = torch._foreach_sqrt(most[0] if most else seconds)
         torch._foreach_div_(below, roots)
         torch._foreach_add_(below, eps)
         add_quotients(params, firsts, below, rates)
 
-    entrywise(work, params, grads, rates, roots, scales or rates, firsts, *squares)
+    entrywise(work, params, grads, steps, rates, roots, marks or rates, firsts, *squares)
+
+
+def _in_one_pass(*lists: Sequence[Tensor]) -> bool:
+    """Whether torch's own step of AdamW, which reads and writes everything once, takes the tensors, on CPU."""
+    exact = all(x.is_cpu and x.dtype in (torch.float32, torch.float64) for x in lists[0])
+    return exact and all(x.is_contiguous() for xs in lists for x in xs) and not torch.compiler.is_compiling()
 
 
 def add_quotients(params: list[Tensor], above: Sequence[Tensor], below: Sequence[Tensor], rates: list[Any]) -> None:

@@ -35,6 +35,13 @@ def largest(tensor: Tensor) -> Tensor:
     return _most(own.max() if own.numel() else own.new_zeros(()), [tensor])
 
 
+def largest_size(tensor: Tensor) -> Tensor:
+    """The largest absolute value of a tensor, on all processes; of none, 0."""
+    own = local(tensor)
+    most = torch.stack(own.aminmax()).abs().max() if own.numel() else own.new_zeros(())  # one pass, which keeps nothing
+    return _most(most, [tensor])
+
+
 def _most(value: Tensor, tensors: Sequence[Tensor]) -> Tensor:
     for mesh in dict.fromkeys(x.device_mesh for x in tensors if is_sharded([x])):  # type: ignore[attr-defined]
         for axis in range(mesh.ndim):

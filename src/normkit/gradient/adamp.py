@@ -9,8 +9,8 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._optimizer import Groups, Optimizer, counted, entrywise, kept, move_moments
-from normkit.gradient._projection import project
+from normkit.gradient._optimizer import Groups, Optimizer, adam, counted, entrywise, kept, move_moments
+from normkit.gradient._projection import projection
 
 
 @method(
@@ -87,13 +87,24 @@ class AdamP(Optimizer):
         check.number(self, "wd_ratio", group["wd_ratio"], 0.0, 1.0)
 
     def update(self, params: Sequence[Tensor], grads: Sequence[Tensor], states: Sequence[dict], group: dict) -> None:
-        """Move the parameters of a group."""
+        """Move the parameters of a group; those that are not projected by Adam's own step."""
+        found = [projection(w, g, group["delta"], group["eps"]) for w, g in zip(params, grads, strict=True)]
+        straight = [] if group["nesterov"] else [i for i, projected in enumerate(found) if projected is None]
+        if straight:
+            settings = {name: group[name] for name in ("lr", "betas", "eps", "weight_decay")}
+            adam(*([xs[i] for i in straight] for xs in (params, grads, states)), **settings)
+        rest = [i for i in range(len(found)) if i not in set(straight)]
+        if rest:
+            self.turned(*([xs[i] for i in rest] for xs in (params, grads, states, found)), group)
+
+    def turned(self, params, grads, states, found, group) -> None:
+        """Move those whose direction is changed."""
         steps, firsts, seconds = kept(params, states, "step", "exp_avg", "exp_avg_sq")
         numbers = counted(steps)
         directions = self.directions(grads, firsts, seconds, numbers, group)
-        for w, g, u, t in zip(params, grads, directions, numbers, strict=True):
-            u, projected = project(w, g, u, group["delta"], group["eps"])
+        for w, u, projected, t in zip(params, directions, found, numbers, strict=True):
             ratio = group["wd_ratio"] if projected else 1.0
+            u = projected(u) if projected else u  # before the weight shrinks
             if group["weight_decay"]:
                 w.mul_(1 - group["lr"] * group["weight_decay"] * ratio)
             w.add_(u, alpha=-group["lr"] / (1 - group["betas"][0] ** t))

@@ -10,7 +10,7 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.gradient._optimizer import Groups, Optimizer, entrywise, kept
-from normkit.gradient._projection import project
+from normkit.gradient._projection import projection
 
 
 @method(
@@ -97,11 +97,12 @@ class SGDP(Optimizer):
 
         entrywise(move, buffers, grads)
         for w, g, b in zip(params, grads, buffers, strict=True):
-            u, projected = project(
-                w, g, g.add(b, alpha=momentum) if group["nesterov"] else b, group["delta"], group["eps"]
-            )
-            if projected and not group["nesterov"]:
-                b.copy_(u)
+            projected = projection(w, g, group["delta"], group["eps"])
+            u = g.add(b, alpha=momentum) if group["nesterov"] else b
+            if projected:
+                u = projected(u)
+                if not group["nesterov"]:
+                    b.copy_(u)
             ratio = group["wd_ratio"] if projected else 1.0
             if group["weight_decay"]:
                 w.mul_(1 - rate * group["weight_decay"] * ratio / (1 - momentum))

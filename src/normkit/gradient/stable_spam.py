@@ -10,9 +10,12 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._optimizer import Groups, Optimizer, adam, kept
-from normkit.gradient._sharded import largest, whole
+from normkit.gradient._optimizer import Groups, Optimizer, adam, entrywise, kept
+from normkit.gradient._sharded import is_sharded, largest_size, whole
 from normkit.statistics import accurate
+
+Clip = tuple[Tensor, Tensor] | None  # the ceiling of a gradient's entries, and its share of the largest one
+Mark = tuple[Clip, Tensor]  # and the factor that gives the gradient the length of its past
 
 
 @method(
@@ -120,33 +123,51 @@ class StableSPAM(Optimizer):
         share = self.share(group["total_steps"])
         anew = self.update_proj_gap != 0 and group["total_steps"] % self.update_proj_gap == 0
         kept(params, states, "step", "exp_avg", "exp_avg_sq")
-        calm, scales = zip(
-            *(self.calmed(g, state, share, group["eps"]) for g, state in zip(grads, states, strict=True)), strict=True
-        )
+        marks = [self.measured(g, state, share, group["eps"]) for g, state in zip(grads, states, strict=True)]
         if anew:
             for state in states:
                 state["step"].zero_()
         betas = (group["betas"][0] * share, group["betas"][1])
         settings = {name: group[name] for name in ("lr", "eps", "weight_decay")}
-        adam(params, calm, states, betas=betas, amsgrad=group["amsgrad"], scales=scales, **settings)
+        adam(params, grads, states, betas=betas, amsgrad=group["amsgrad"], change=calmed, marks=marks, **settings)
         if anew:
             for state in states:
                 state["exp_avg"].zero_(), state["exp_avg_sq"].zero_()
 
-    def calmed(self, g: Tensor, state: dict, share: float, eps: float) -> tuple[Tensor, Tensor]:
-        """Return the gradient without its spikes, and the factor that gives it the length of its past."""
+    def measured(self, g: Tensor, state: dict, share: float, eps: float) -> Mark:
+        """Move the means of a gradient, and return what takes its spikes off and gives it the length of its past."""
         gamma1, gamma2, gamma3 = self.gammas
         for name in ("m_norm_t", "v_norm_t", "m_max_t"):
             state.setdefault(name, torch.zeros((), dtype=accurate(g[:0]).dtype, device=g.device))
         step, rate = int(state["step"]) + 1, gamma1 * share
-        most = accurate(largest(g.abs()))
+        most = accurate(largest_size(g))
         ceiling = moved(state["m_max_t"], most, gamma3) / (1 - gamma3**step)
-        if not g.is_cpu or most > ceiling:  # elsewhere it costs less not to ask
-            g = torch.where(g.abs() > ceiling, g * (ceiling / most), g)
-        length = accurate(whole(g.norm()))
+        spiky = not g.is_cpu or bool(most > ceiling)  # elsewhere it costs less not to ask
+        clip = (ceiling, ceiling / most) if spiky else None
+        length = accurate(length_without_spikes(g, clip))
         mean = moved(state["m_norm_t"], length, rate) / (1 - rate**step)
         square = moved(state["v_norm_t"], length.square(), gamma2) / (1 - gamma2**step)
-        return g, torch.where(length > 0, mean / (square.sqrt() + eps) / length, 1.0)
+        return clip, torch.where(length > 0, mean / (square.sqrt() + eps) / length, 1.0)
+
+
+def without_spikes(g: Tensor, clip: Clip) -> Tensor:
+    """Shrink the entries above the ceiling."""
+    return g if clip is None else torch.where(g.abs() > clip[0], g * clip[1], g)
+
+
+def length_without_spikes(g: Tensor, clip: Clip) -> Tensor:
+    """The length of a gradient whose spikes are shrunk; on CPU, of one block after the other."""
+    if clip is None or is_sharded([g]) or not g.is_cpu:
+        return whole(without_spikes(g, clip).norm())
+    lengths: list[Tensor] = []
+    entrywise(lambda blocks: lengths.append(without_spikes(blocks[0], clip).norm()), [g])
+    return torch.stack(lengths).norm()
+
+
+def calmed(grads: Sequence[Tensor], marks: Sequence[Mark]) -> list[Tensor]:
+    """Gradients without their spikes, each of the length that its mark gives it."""
+    calm = [without_spikes(g, clip) for g, (clip, _) in zip(grads, marks, strict=True)]
+    return list(torch._foreach_mul(calm, [scale for _, scale in marks]))
 
 
 def moved(mean: Tensor, value: Tensor, rate: float) -> Tensor:
