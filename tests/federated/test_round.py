@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+import normkit as nk
 from normkit.federated import _states, strategy
-from normkit.federated.rounds import PLANS, Update, average, learned, screened
+from normkit.federated.plans import PLANS, learned
+from normkit.federated.rounds import Update, average, screened
 
 SENT = {"w": torch.ones(4), "n": torch.tensor(3)}
 
@@ -97,7 +99,8 @@ def test_the_server_learns_to_leave_out_a_client_that_is_wrong():
 @pytest.mark.parametrize(
     "arguments, error, word",
     [
-        ({"method": "fedlow"}, ValueError, "did you mean 'fedlaw'"),
+        ({"method": "fedlww"}, ValueError, "did you mean 'fedlaw'"),
+        ({"method": "margin-log-loss"}, ValueError, "a part of 'fedld': take that for the server, and nk.create"),
         ({"method": "fedlaw"}, TypeError, "needs loss, batches, parameters"),
         ({"method": "fedbn"}, ValueError, "needs local entries"),
         ({"local": ["w"]}, ValueError, "takes no local entries"),
@@ -110,6 +113,11 @@ def test_a_strategy_that_cannot_be_is_refused(arguments, error, word):
         strategy(**arguments)
 
 
+def test_every_method_of_the_room_is_a_part_of_a_strategy_or_of_an_audit():
+    parts = [part for plan in PLANS.values() for part in plan.parts]
+    assert sorted(parts) == sorted({*nk.methods(room="federated")} - {"disparity-decomposition", "fairness-frontier"})
+
+
 @pytest.mark.parametrize(
     "method, more, numbers, why",
     [
@@ -120,12 +128,26 @@ def test_a_strategy_that_cannot_be_is_refused(arguments, error, word):
         ("fedlabel", {"pseudo": {}}, {"pseudo-labels": -1}, "its pseudo-labels is -1"),
         ("fedloge", {}, {"classes": [1, 2, 3]}, "its classes has 3 numbers, not 2"),
         ("fedloge", {}, {"classes": 3}, "its classes is a number"),
+        ("pgfed", {"gradient": {"w": torch.ones(4)}}, {"risk": math.nan, "alpha": []}, "its risk is nan"),
+        ("pgfed", {"gradient": {}}, {"risk": 1.0, "alpha": []}, "its gradient lacks w"),
+        ("pgfed", {"gradient": {"w": 1e6 * torch.ones(4)}}, {"risk": 1.0, "alpha": []}, "its gradient is 2e+06 from 0"),
+        ("pgfed", {"gradient": {"w": torch.ones(4)}}, {"risk": 1.0, "alpha": [1.0]}, "its alpha is [1.0], not 0"),
+        ("fedlog", {"prototypes": {"features": torch.ones(2, 1, 4)}}, {"class-rate": [1, 2]}, "it sends no generator"),
+        (
+            "fedlog",
+            {"prototypes": {"features": torch.ones(3, 1, 4)}, "generator": {}},
+            {"class-rate": [1, 2]},
+            "its prototypes is {'features': (3, 1, 4)}, not {'features': (2, 1, 4)}",
+        ),
     ],
 )
 def test_a_client_that_lacks_what_its_method_declares_is_named(method, more, numbers, why):
-    sound = {"more": {"mask": {"w": torch.ones(4)}, "pseudo": {}}, "numbers": {"pseudo-labels": 2, "classes": [1, 2]}}
-    updates = {name: good._replace(**sound) for name, good in GOOD.items()}
+    ones, features = {"w": torch.ones(4)}, {"features": torch.ones(2, 1, 4)}
+    sound = {"mask": ones, "pseudo": {}, "gradient": ones, "prototypes": features, "generator": {}}
+    numbered = {"pseudo-labels": 2, "classes": [1, 2], "risk": 0.5, "alpha": [], "class-rate": [0.5, 0.5]}
+    updates = {name: good._replace(more=sound, numbers=numbered) for name, good in GOOD.items()}
     updates["bad"] = GOOD["a"]._replace(more=more, numbers=numbers)
-    refused = screened(updates, SENT, 1e3, PLANS[method])
+    options = {"parameters": ["w"]} if method == "pgfed" else {}
+    refused = screened(updates, SENT, 1e3, PLANS[method].wanted, {}, options)
     assert list(refused) == ["bad"]
     assert why in refused["bad"]

@@ -6,7 +6,7 @@ from helpers import numbers
 from torch.utils.data import TensorDataset
 
 import normkit as nk
-from normkit.federated import rounds
+from normkit.federated import plans, rounds
 from normkit.lab.files import Folder
 from normkit.lab.plan import clients, data, samples, tasks
 from normkit.lab.plan.plan import Run, Settings
@@ -171,7 +171,7 @@ def test_a_client_that_breaks_is_refused_and_named(tmp_path, monkeypatch):
 
 def test_the_server_learns_with_the_strategys_own_function(tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setitem(rounds.PLANS, "fedlaw", rounds.PLANS["fedlaw"]._replace(combine=spied(seen)))
+    monkeypatch.setitem(plans.PLANS, "fedlaw", plans.PLANS["fedlaw"]._replace(combine=spied(seen)))
     events = trained(tmp_path, run("fedbn", "fedlaw:epochs=6"))
     assert events[-1]["status"] == "done"
     assert len(seen) == 3
@@ -180,7 +180,7 @@ def test_the_server_learns_with_the_strategys_own_function(tmp_path, monkeypatch
 
 def spied(seen):
     def combine(updates, sent, *, loss, batches, **rest):
-        found = rounds.learned(updates, sent, loss=loss, batches=batches, **rest)
+        found = plans.learned(updates, sent, loss=loss, batches=batches, **rest)
         with torch.no_grad():
             seen.append(tuple(sum(float(loss(s, b)) for b in batches) for s in (rounds.average(updates, sent), found)))
         return found
@@ -222,7 +222,7 @@ def test_the_report_tells_of_the_clients(tmp_path):
         ({"metric": "worst-client"}, "metric is of many owners"),
         ({"norms": ["fedbn"]}, "norm fedbn is of many owners"),
         ({"federated": True, "sharded": True}, "exclude each other"),
-        ({"federated": True, "aggregations": ["fedlow"]}, "did you mean 'fedlaw'"),
+        ({"federated": True, "aggregations": ["fedlww"]}, "did you mean 'fedlaw'"),
         ({"federated": True, "aggregations": ["fedlaw:rate=1"]}, "does not take rate"),
         ({"federated": True, "aggregations": ["fedselect"]}, "which is the strategy's alone"),
         ({"federated": True, "aggregations": ["fedlaw:loss=1"]}, "the lab's to give"),

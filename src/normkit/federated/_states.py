@@ -74,9 +74,13 @@ def counts(owner: str, name: str, value: Tensor, clients: int) -> Tensor:
 
 def total(values: Tensor) -> Tensor:
     """Sum over the clients on the first axis in float64, so that their order does not change a bit."""
-    values = values.double()
+    return by_numbers(values.double()).sum(0)
+
+
+def by_numbers(values: Tensor) -> Tensor:
+    """Put the clients on the first axis into an order that their numbers alone decide."""
     rows = _rows(values.detach())
-    return values.index_select(0, _order(rows, rows[:, :SEEN])).sum(0)
+    return values.index_select(0, _order(rows, rows[:, :SEEN].double()))
 
 
 def mean(values: Tensor, weights: Tensor) -> Tensor:

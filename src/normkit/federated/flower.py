@@ -7,14 +7,18 @@ import functools
 import importlib
 import importlib.util
 import os
+import statistics
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from normkit import check
-from normkit.federated.rounds import Update, plan, screened
+from normkit.federated.disparity_decomposition import disparity_decomposition
+from normkit.federated.plans import plan
+from normkit.federated.rounds import Told, Update, screened
 
 KEPT = "normkit-local"  # the record of a client's context that holds what never leaves it
 PUBLIC = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -86,6 +90,34 @@ def keep_local(local: Collection[str] = (), records: Collection[str] = ()) -> Ca
     return mod
 
 
+def disparity(groups: int) -> Callable[..., Any]:
+    """Return what tells, of the clients' counts, where unfairness lies: ``flower={"evaluate_metrics_aggr_fn": ...}``.
+
+    Each client sends with its evaluation the metric ``joint``, a list: how many of its samples there are of each group
+    and prediction, group by group. ``disparity-decomposition`` splits them into the metrics ``unique-disparity``,
+    ``redundant-``, ``masked-``, ``global-`` and ``local-disparity``, in bits. A client whose counts are below 0 or not
+    as many as most clients' is left out of them; all other metrics are averaged as Flower does.
+
+    Args:
+        groups: how many there are.
+    """
+    check.size("disparity", "groups", groups)
+
+    def told(contents: list[Any], weighted_by: str) -> Any:
+        joint = [metrics.pop("joint", []) for content in contents for metrics in content.metric_records.values()]
+        found = _flower("serverapp.strategy.strategy_utils").aggregate_metricrecords(contents, weighted_by)
+        sound = [given for given in joint if given and len(given) % groups == 0 and min(given) >= 0]
+        usual = statistics.mode(sorted(map(len, sound))) if sound else 0
+        sound = [given for given in sound if len(given) == usual]
+        if sound and sum(map(sum, sound)) > 0:
+            parts = disparity_decomposition(torch.tensor(sound, dtype=torch.float64).view(len(sound), groups, -1))
+            for name, value in zip(parts._fields, parts, strict=True):
+                found[f"{name.strip('_')}-disparity"] = float(value)
+        return found
+
+    return told
+
+
 def simulate(client: Any, server: Any, state: Mapping[str, Tensor], *, clients: int, rounds: int, **start: Any) -> Any:
     """Run a Flower client app under a strategy in this process, one client after the other, and return its result.
 
@@ -140,6 +172,11 @@ def _flower(part: str) -> Any:
 def _strategy_class() -> type:
     app = _flower("app")
     base: Any = _flower("serverapp.strategy").FedAvg
+    sampled = _flower("serverapp.strategy.strategy_utils").sample_nodes
+
+    def recorded(told: Told) -> dict[str, Any]:
+        records = {name: app.ArrayRecord(dict(state)) for name, state in told.records.items()}
+        return {**records, **({"told": app.MetricRecord(dict(told.numbers))} if told.numbers else {})}
 
     class Combined(base):
         """Flower's sampling and evaluation, and this package's sums."""
@@ -147,44 +184,83 @@ def _strategy_class() -> type:
         def __init__(self, plan, local, most, options, **flower):
             super().__init__(**flower)
             self.plan, self.local, self.most, self.options = plan, local, most, options
-            self.refused: dict[int, dict[int, str]] = {}
+            self.memory: dict[str, Any] = {}
+            self.refused: dict[int | str, dict[int, str]] = {}
+
+        def start(self, grid, initial_arrays, *args, **kwargs):
+            for ask in self.plan.asks:
+                self._ask(ask, grid, kwargs.get("timeout", 3600))
+            if self.plan.begun is not None:
+                given = initial_arrays.to_torch_state_dict()
+                initial_arrays = app.ArrayRecord(self.plan.begun(given, self.memory, **self.options))
+            return super().start(grid, initial_arrays, *args, **kwargs)
+
+        def _ask(self, ask, grid, timeout):
+            """Ask all clients that are there, and take their answers."""
+            number = max(self.min_train_nodes, len(list(grid.get_node_ids())))
+            nodes, _ = sampled(grid, self.min_available_nodes, number)
+            content = app.RecordDict({**recorded(ask.told(self.memory, **self.options)), "config": app.ConfigRecord()})
+            messages = self._construct_messages(content, nodes, f"{app.MessageType.QUERY}.{ask.name}")
+            replies = grid.send_and_receive(messages, timeout=timeout)
+            updates, refused = self._read(replies, {}, ask.wanted)
+            self._refuse(ask.name, refused)
+            if not updates:
+                raise RuntimeError(f"strategy: no client gave an answer to the query {ask.name!r} that can be used")
+            ask.take(list(updates.values()), self.memory, **self.options)
 
         def configure_train(self, server_round, arrays, config, grid):
             self.sent = arrays.to_torch_state_dict()
-            return super().configure_train(server_round, arrays, config, grid)
+            messages = list(super().configure_train(server_round, arrays, config, grid))
+            if self.plan.told is None:
+                return messages
+            return [self._with_told(message) for message in messages]
+
+        def _with_told(self, message):
+            node = message.metadata.dst_node_id
+            told = recorded(self.plan.told(self.memory, node, **self.options))
+            content = app.RecordDict({**message.content, **told})
+            return app.Message(content, message_type=message.metadata.message_type, dst_node_id=node)
 
         def aggregate_train(self, server_round, replies):
-            good, _ = self._check_and_log_replies(replies, is_train=True, validate=False)
             shared = {name: value for name, value in self.sent.items() if name not in self.local}
-            refused: dict[int, str] = {}
-            updates, metrics = {}, {}
-            for reply in good:
-                node = reply.metadata.src_node_id
-                try:
-                    updates[node], metrics[node] = self._update(reply.content), reply.content
-                except (ValueError, TypeError, KeyError, EOFError, OSError) as error:
-                    refused[node] = f"its reply cannot be read: {error}"
-            refused |= screened(updates, shared, self.most, self.plan)
-            self.refused[server_round] = refused
-            for node, why in refused.items():
-                importlib.import_module("flwr.common.logger").log(
-                    30, "round %s: %s refused: %s", server_round, node, why
-                )
-            taken = [node for node in updates if node not in refused]
-            if not taken:
+            replies = list(replies)
+            updates, refused = self._read(replies, shared, self.plan.wanted)
+            self._refuse(server_round, refused)
+            if not updates:
                 return app.ArrayRecord(self.sent), None
-            found = self.plan.combine([updates[node] for node in taken], shared, **self.options)
-            told = self.train_metrics_aggr_fn([metrics[node] for node in taken], self.weighted_by_key)
+            found = self.plan.together(list(updates.values()), shared, self.memory, self.options)
+            contents = [reply.content for reply in replies if reply.metadata.src_node_id in updates]
+            told = self.train_metrics_aggr_fn(contents, self.weighted_by_key)
             told["refused"] = len(refused)
             return app.ArrayRecord({**self.sent, **found}), told
 
-        def _update(self, content):
+        def _read(self, replies, sent, wanted):
+            """Return what clients sent that can be used, and why the others are refused."""
+            good, _ = self._check_and_log_replies(replies, is_train=True, validate=False)
+            refused: dict[int, str] = {}
+            updates = {}
+            for reply in good:
+                node = reply.metadata.src_node_id
+                try:
+                    updates[node] = self._update(reply.content, node, wanted)
+                except (ValueError, TypeError, KeyError, EOFError, OSError) as error:
+                    refused[node] = f"its reply cannot be read: {error}"
+            refused |= screened(updates, sent, self.most, wanted, self.memory, self.options)
+            return {node: update for node, update in updates.items() if node not in refused}, refused
+
+        def _refuse(self, when, refused):
+            self.refused[when] = refused
+            for node, why in refused.items():
+                importlib.import_module("flwr.common.logger").log(30, "%s: %s refused: %s", when, node, why)
+
+        def _update(self, content, node, wanted):
             records, [numbers] = dict(content.array_records), content.metric_records.values()
-            more = {role: records.pop(role).to_torch_state_dict() for role in self.plan.more if role in records}
-            [arrays] = records.values()
+            roles = (*wanted.more, *wanted.records)
+            more = {role: records.pop(role).to_torch_state_dict() for role in roles if role in records}
+            [arrays] = records.values() or [app.ArrayRecord()]
             state = {k: v for k, v in arrays.to_torch_state_dict().items() if k not in self.local}
-            asked = {name: numbers.pop(name) for name in self.plan.numbers if name in numbers}
-            return Update(state, numbers[self.weighted_by_key], more, asked)
+            asked = {name: numbers.pop(name) for name in (*wanted.numbers, *wanted.signed) if name in numbers}
+            return Update(state, numbers[self.weighted_by_key], more, asked, node)
 
     return Combined
 

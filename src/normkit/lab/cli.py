@@ -30,7 +30,7 @@ EXAMPLES = """examples:
   normkit compare --model mine:Net --data mine:loader --metric accuracy
   normkit compare --model timm:resnet18 --data digits --norm original frn
   normkit compare --model hf:PATH --data text.txt --norm dyt --engine ray
-  normkit compare --federated --model resnet --norm batchnorm fedbn groupnorm
+  normkit compare --federated --norm batchnorm fedbn groupnorm
   torchrun --nproc-per-node 2 -m normkit.cli compare --norm rmsnorm --sharded
 
 The same command again goes on where it was stopped. Another one adds to what

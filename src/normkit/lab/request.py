@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NORMS = ["layernorm", "rmsnorm", "dyt", "derf"]
 OF_MODEL = {"spdnet": [ORIGINAL, "riemannian-batchnorm", "liebn", "gbw-batchnorm"], "flow": [ORIGINAL]}
 WAY_OUT = "name another folder with --out"
-WITH_CLIENTS = "resnet"  # the model of many owners of data, where none is named
+WITH_CLIENTS = "resnet:dim=32"  # the model of many owners of data, where none is named; 32 groups divide its channels
 ROUNDS = 20  # of a run with many owners of data
 MOST = 24  # seeds, where they go on until it is decided
 DEFAULTED = (

@@ -136,14 +136,19 @@ def _loss(text: str) -> None:
 
 
 def _aggregation(text: str) -> None:
-    from normkit.federated import rounds
+    from normkit.federated import plans
 
     name, options = parsed(text)
     try:
-        found = rounds.declared("--aggregation", "method", name, options)
+        found = plans.declared("--aggregation", "method", name, options)
     except TypeError as error:
         raise ValueError(str(error)) from None
-    if found.more or found.numbers or not {"loss", "batches", "parameters"}.issuperset(found.needs):
+    if (
+        any(found.wanted[:4])
+        or found.told
+        or found.asks
+        or not {"loss", "batches", "parameters"}.issuperset(found.needs)
+    ):
         raise ValueError(
             f"--aggregation {name}: its clients train in a way of their own, which is the strategy's alone"
         )
@@ -198,7 +203,8 @@ class Variant:
     aggregation: str = slot(
         "average",
         "with --federated, what the server makes of the clients' states: average; fedbn, where batch norms stay with "
-        "each; fedlaw, where it learns whom to trust; as a norm, fedbn is a batchnorm that stays",
+        "each; fedlaw, where it learns whom to trust; fedld, where it takes what most want; as a norm, fedbn is a "
+        "batchnorm that stays",
         _aggregation,
     )
     steps: int | None = None

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit.choice import parsed
-from normkit.federated import rounds
+from normkit.federated import plans, rounds
 from normkit.lab import logs
 from normkit.lab.plan import clients, measures, optimizers
 from normkit.lab.training.single import Training
@@ -37,12 +37,13 @@ class Federated(Training):
         super()._prepare(model)
         run, settings = self.run, self.settings
         name, self.options = parsed(run.variant.aggregation)
-        self.plan = rounds.PLANS[name]
+        self.plan = plans.PLANS[name]
         self.local = set(local_entries(model)) if run.variant.keeps else set()
         self.clients, self.batches = clients.divided(self.task.data, settings.clients, settings.split, run.seed)
         self.plain = self.accelerator.unwrap_model(self.model)
         self.server: State = self._copied()
         self.kept: list[State] = [{name: self.server[name] for name in self.local} for _ in self.clients]
+        self.memory: dict[str, Any] = {}
         self.refused = 0
 
     def _copied(self) -> State:
@@ -92,7 +93,7 @@ class Federated(Training):
         self.refused += len(refused)
         taken = [update for k, update in updates.items() if k not in refused]
         if taken:
-            self.server |= self.plan.combine(taken, shared, **self._given(), **self.options)
+            self.server |= self.plan.together(taken, shared, self.memory, {**self._given(), **self.options})
 
     def _given(self) -> dict[str, Any]:
         """Return what a method needs of a server that has data of its own."""
@@ -171,13 +172,14 @@ class Federated(Training):
         return {measures.LOSS: statistics.fmean(found)}
 
     def get_state(self) -> Any:
-        """Return the server's state, and what the clients keep."""
-        return {"server": self.server, "kept": self.kept, "refused": self.refused}
+        """Return the server's state and memory, and what the clients keep."""
+        return {"server": self.server, "kept": self.kept, "refused": self.refused, "memory": self.memory}
 
     def set_state(self, state: Any) -> None:
         """Put back what :meth:`get_state` returned."""
         self.plain.load_state_dict(state["server"])
         self.server, self.kept, self.refused = state["server"], state["kept"], state["refused"]
+        self.memory = state.get("memory", {})
 
     def _told(self) -> dict[str, Any]:
         sent = sum(value.nbytes for name, value in self.server.items() if name not in self.local)

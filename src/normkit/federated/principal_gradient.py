@@ -10,6 +10,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
+from normkit.federated._states import by_numbers, finite
 from normkit.statistics import accurate
 
 NOISE = 1e-12  # eigenvalues below this share of the largest are rounding
@@ -52,7 +53,8 @@ def principal_gradient(*updates: Tensor, entries: Sequence[str], share: float = 
             raise ValueError(
                 f"principal-gradient: updates {name} has shape {tuple(update.shape)}; (clients, ...) is wanted"
             )
-    return tuple(_joined(accurate(update), share).to(update.dtype) for update in updates)
+        finite("principal-gradient", f"updates {name}", update)
+    return tuple(_joined(by_numbers(accurate(update)), share).to(update.dtype) for update in updates)
 
 
 def _joined(update: Tensor, share: float) -> Tensor:
