@@ -328,6 +328,7 @@ from normkit.density.simflow_objective import EvidenceBound
 from normkit.density.stochastic_flow_langevin import Overdamped, Underdamped
 from normkit.density.stochastic_flow_metropolis import Jumped
 from normkit.density.transport_quality import Quality
+from normkit.federated import disparity as disparity
 from normkit.federated import keep_local as keep_local
 from normkit.federated import simulate as simulate
 from normkit.federated import stack as stack
@@ -801,6 +802,7 @@ __all__ = [
     "dgfs_log_reward",
     "dgfs_step",
     "dgfs_transition",
+    "disparity",
     "disparity_decomposition",
     "drm_adaptation_loss",
     "drm_ensemble",
