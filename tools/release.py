@@ -24,6 +24,7 @@ TRIAL = """
 import pathlib, subprocess, sys
 import torch
 import normkit as nk
+from normkit.ops import eager
 
 version, kernels = sys.argv[1], sys.argv[2] == "with kernels"
 assert nk.__version__ == version, nk.__version__
@@ -35,6 +36,7 @@ ours, theirs = nk.LayerNorm(768), torch.nn.LayerNorm(768)
 torch.testing.assert_close(ours(x), theirs(x))
 grads = [torch.autograd.grad(norm(x).square().sum(), x)[0] for norm in (ours, theirs)]
 torch.testing.assert_close(*grads)
+assert (eager.short_row is not None) == kernels
 told = subprocess.check_output([pathlib.Path(sys.prefix, "bin/normkit"), "list"], text=True)
 assert f"{len(nk.methods())} methods" in told and len(nk.methods()) > 100
 print(f"   {len(nk.methods())} methods, kernels {status.isa or 'off: ' + status.reason}")

@@ -14,6 +14,7 @@ import torch
 import normkit
 from normkit import kernels
 from normkit.kernels import cuda
+from normkit.ops import eager
 
 KERNELS = Path(kernels.__file__).parent
 FUZZED = KERNELS / "fuzzed.json"  # what `python -m tests.fuzz --record` wrote down, by instruction set and processor
@@ -56,7 +57,9 @@ def cpu_kernels() -> dict[str, str]:
     if not status.live:
         return {"C kernels": f"off: {status.reason}", "C library": status.path}
     pool = status.pool or "none: the kernels run on one thread"
-    return {"C kernels": f"on, {status.isa}", "C library": status.path, "thread pool": pool}
+    eager.refusal(torch.ones(1))  # the first look loads the library
+    way = "a long way: built without Python's header, or torch is too old" if eager.short_row is None else "a short way"
+    return {"C kernels": f"on, {status.isa}", "C library": status.path, "thread pool": pool, "small calls": way}
 
 
 def gpu_kernels() -> dict[str, str]:

@@ -88,7 +88,16 @@ def _judge(case: Case, number: int) -> tuple[list[str], bool]:
     if live and not isinstance(kernel, Refused) and x is not None and x.numel() > GRAIN:
         other = THREADS[number % len(THREADS)]
         wrong += _bits(kernel, _on_threads(case, other), other)
+    if live and not isinstance(kernel, Refused) and not case.moving:
+        wrong += _without_gradients(kernel, case)
     return wrong, live
+
+
+def _without_gradients(kernel: dict[str, Tensor | None], case: Case) -> list[str]:
+    """Where inference, which may take a shorter way, gives other bits."""
+    with torch.no_grad():
+        outputs = case.call(_leaves(case, False))
+    return [f"{name} has other bits without gradients" for name, y in outputs.items() if not _same(y, kernel[name])]
 
 
 def _on_threads(case: Case, threads: int) -> Outcome:

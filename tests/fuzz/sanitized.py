@@ -40,9 +40,10 @@ def run(options) -> int:
 
 def build(library: Path, isa: str) -> None:
     """Compile one instruction set as the only one that the library has."""
-    source, sets = ROOT / "src/normkit/kernels/cpu", runpy.run_path(str(ROOT / "setup.py"))["SETS"]
-    ours = [flag for flag in sets[isa] if not flag.startswith("-O")]
-    call = [*compiler(), *FLAGS, *SANITIZERS, "-DISA=baseline", *ours, source / "kernels.c", source / "dispatch.c"]
+    source, setup = ROOT / "src/normkit/kernels/cpu", runpy.run_path(str(ROOT / "setup.py"))
+    ours = [flag for flag in setup["SETS"][isa] if not flag.startswith("-O")]
+    files = [source / name for name in ("kernels.c", "dispatch.c", setup["PYTHON"]) if name]
+    call = [*compiler(), *FLAGS, *SANITIZERS, "-DISA=baseline", *ours, f"-I{setup['HEADERS']}", *files]
     subprocess.run([*call, "-shared", "-lm", "-o", library], check=True)
 
 

@@ -10,12 +10,15 @@ True
 from __future__ import annotations
 
 import ctypes
+import importlib.machinery
+import importlib.util
 import os
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 __all__ = ["RECORDS", "SETS", "Status", "cpu", "status"]
 
@@ -77,6 +80,7 @@ class Library:
         self.isa = self._function("isa", [], ctypes.c_char_p)
         self.threaded = self._function("threaded", [])
         self.use = self._function("use", [ctypes.c_char_p])
+        self.python = _extension(path)
 
     def _kernel(self, name: str) -> Callable[..., None]:
         function, pack = self._function(name, [ctypes.c_char_p]), _packer(name).pack
@@ -114,6 +118,17 @@ class Library:
 def _packer(name: str) -> struct.Struct:
     plan, rows, arrays = RECORDS[name]
     return struct.Struct(f"{plan.size}s" + rows + "Pq" * len(arrays.split()))
+
+
+def _extension(path: Path) -> ModuleType | None:
+    """The library as an extension of Python, for `kernels/python.c`; None where it was built without."""
+    loader = importlib.machinery.ExtensionFileLoader("libnormkit", str(path))
+    try:
+        module = importlib.util.module_from_spec(importlib.machinery.ModuleSpec("libnormkit", loader, origin=str(path)))
+    except ImportError:
+        return None
+    loader.exec_module(module)
+    return module
 
 
 def _reach(tensor) -> int:

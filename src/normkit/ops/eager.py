@@ -8,6 +8,7 @@ layer norm takes five microseconds in all.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -48,6 +49,9 @@ _is_batched = torch._C._functorch.is_legacy_batchedtensor
 _library: kernels.Library | None = None
 _absent: str | None = "not looked for yet"
 
+# `row` of kernels/python.c, once the library is loaded: the whole of a small call in C, or None, for the ordinary way.
+short_row: Callable[..., Tensor | None] | None = None
+
 
 def library(x: Tensor) -> Any:
     """The kernels for a tensor, C's or Triton's; to be asked for only after `refusal` has said None."""
@@ -70,7 +74,7 @@ def refusal(x: Tensor, *others: Tensor | None) -> str | None:
         return _situation() or gpu.refusal(x, *others)
     if _absent is not None and (reason := _look()) is not None:
         return reason
-    if _dispatch_modes() or _functorch_active() or _is_tracing() or _function_modes() or forward_ad._current_level >= 0:
+    if _dispatch_modes() or _functorch_active() or _is_tracing() or _function_modes() or _is_dual():
         reason = _situation()
         if reason is not None:
             return reason
@@ -151,10 +155,30 @@ def derived_again() -> str | None:
 
 def _look() -> str | None:
     """Loads the library, once."""
-    global _library, _absent
+    global _library, _absent, short_row
     _library = kernels.cpu()
     _absent = None if _library is not None else kernels.status().reason
+    if _library is not None and _library.python is not None:
+        with suppress(AttributeError, ImportError):  # a torch of before its table for DLPack
+            _library.python.prepare(Tensor, torch.nn.Parameter, torch.empty_like, _UNUSUAL)
+            short_row = _library.python.row
     return _absent
+
+
+def _is_dual() -> bool:
+    return forward_ad._current_level >= 0
+
+
+# What keeps a call from the short way; each says something true where the ordinary way, which asks again, is to decide.
+_UNUSUAL = (
+    _function_modes,  # first: a mode would see that the others are asked
+    torch.is_grad_enabled,
+    _dispatch_modes,
+    _functorch_active,
+    _is_tracing,
+    _is_dual,
+    paths.watching,
+)
 
 
 def _situation() -> str | None:
@@ -165,7 +189,7 @@ def _situation() -> str | None:
         return "a torch.func transform is active"
     if _is_tracing():
         return "torch.jit is tracing"
-    if forward_ad._current_level >= 0:
+    if _is_dual():
         return "forward-mode differentiation is active"
     if _function_modes() and not _only_onlookers():
         return "a TorchFunctionMode is active"

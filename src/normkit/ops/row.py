@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
@@ -103,6 +103,14 @@ class Row:
             return 1 / (root(s) / math.sqrt(part) + self.eps)
         return 1 / root(s).clamp(min=self.eps)
 
+    @cached_property
+    def bare_plan(self) -> bytes:
+        """The plan without types and sizes, which the short way fills in."""
+        return _plan(self, 0, None, None, None, False)
+
+    def __getstate__(self) -> dict:
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
     def plan(self, dim: int, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bytes:
         """Rule and types as RowPlan of `kernels/cpu/normkit.h` has them: a plain value, good for any process."""
         weight_type, bias_type = None if weight is None else weight.dtype, None if bias is None else bias.dtype
@@ -156,12 +164,16 @@ def row_norm(
     owner: whom an error names.
     Any mix of float types: half-precision x is worked out in float32, whatever the type of weight and bias.
     """
+    if not torch.compiler.is_compiling() and eager.short_row is not None:
+        made = eager.short_row(x, weight, bias, rule.bare_plan, shape)
+        if made is not None:
+            return made
     count, dim = vector(owner, x, weight, bias, rule, shape)
     own = lambda: _by_torch(x, weight, bias, rule, count)  # noqa: E731
     if eager.refused("row_norm", None, x, weight, bias, kind=(rule, count), own=own):
         check.floating(owner, x)
-        made = own()
-        return row_formula(x, weight, bias, rule, count) if made is None else made()
+        torchs = own()
+        return row_formula(x, weight, bias, rule, count) if torchs is None else torchs()
     x, restore = (x, None) if x.is_contiguous() else _arrange(x, count)
     weight, bias = eager.packed(weight), eager.packed(bias)
     plan = rule.plan(dim, x, weight, bias)
