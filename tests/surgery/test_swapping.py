@@ -103,6 +103,7 @@ def always(*_):
 
 def test_fusing_changes_neither_numbers_nor_names_nor_the_optimizers_parameters(net, monkeypatch):
     monkeypatch.setattr(fusing, "race", always)
+    monkeypatch.setattr(fusing, "race_models", always)
     before, x, parameters = digest(net), torch.randn(5, 6), dict(net.named_parameters())
     wanted = net(x)
     report = nk.fuse(net, x)
@@ -113,6 +114,15 @@ def test_fusing_changes_neither_numbers_nor_names_nor_the_optimizers_parameters(
     assert all(parameter is parameters[name] for name, parameter in net.named_parameters())
     assert [(c.before, c.after) for c in report.done] == [(1.0, 0.5)] * 2
     assert max(c.difference for c in report.done) < 1e-5
+
+
+def test_a_model_that_is_no_faster_as_a_whole_is_left_alone(net, monkeypatch):
+    monkeypatch.setattr(fusing, "race", always)
+    monkeypatch.setattr(fusing, "race_models", lambda *_: (1.0, 1.1))
+    report = nk.fuse(net, torch.randn(5, 6))
+    assert not report.done
+    assert {change.why_not for change in report} == {"the model as a whole is no faster"}
+    assert isinstance(net.two, Layer)
 
 
 def test_checkpoints_keep_the_names_that_they_had(monkeypatch):
@@ -126,6 +136,7 @@ def test_checkpoints_keep_the_names_that_they_had(monkeypatch):
             return nn.functional.layer_norm(x, (12,), self.gamma, self.beta)
 
     monkeypatch.setattr(fusing, "race", always)
+    monkeypatch.setattr(fusing, "race_models", always)
     model = nn.Sequential(nn.Linear(12, 12), Named())
     before, other = digest(model), copy.deepcopy(model).state_dict()
     nk.fuse(model)
@@ -154,6 +165,7 @@ def test_a_norm_without_a_width_asks_for_an_example():
 
 def test_a_fused_model_of_transformers_gives_its_numbers_and_loads_its_checkpoint(monkeypatch):
     monkeypatch.setattr(fusing, "race", always)
+    monkeypatch.setattr(fusing, "race_models", always)
     transformers = library("transformers")
     config = transformers.LlamaConfig(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
@@ -171,6 +183,7 @@ def test_a_fused_model_of_transformers_gives_its_numbers_and_loads_its_checkpoin
 
 def test_a_model_that_is_itself_the_norm_is_replaced_in_the_report_alone(monkeypatch):
     monkeypatch.setattr(fusing, "race", always)
+    monkeypatch.setattr(fusing, "race_models", always)
     norm, x = Layer(), torch.randn(3, 12)
     for change in (nk.fuse, functools.partial(nk.swap, norms="layernorm")):
         with pytest.raises(ValueError, match="pass inplace=False and go on with the report's model"):

@@ -1,95 +1,136 @@
-"""A residual addition and the norm behind it in one pass: a block's forward written anew from its graph."""
+"""A residual addition and the norm behind it in one pass, in a block's source."""
 
 from __future__ import annotations
 
-import copy
-import inspect
-import operator
-from collections.abc import Callable, Collection
-from typing import Any
+import ast
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 
-ADDITIONS = (operator.add, torch.add)
+from normkit.residual.norms import add_then
+from normkit.surgery.source import Source, method, replaced
+
+NORMED = "_normed_{}"
+ADDED, AGAIN = "_normkit_added", "_normkit_again"
 
 
-def added(norm: Any, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+def added(norm: nn.Module, x: Any, residual: Any) -> tuple[Tensor, Tensor]:
     """The norm of a sum, and the sum: in one pass where both have one shape and type."""
-    if x.shape == residual.shape and x.dtype == residual.dtype:
-        return norm.add_norm(x, residual)
+    plain = torch.is_tensor(x) and torch.is_tensor(residual)
+    if plain and x.shape == residual.shape and x.dtype == residual.dtype:
+        return add_then(norm, x, residual)
     total = x + residual
     return norm(total), total
 
 
-class _Leaves(fx.Tracer):
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return True
+class Sum(NamedTuple):
+    """The statement that adds (None: the norm's own argument does), and whether a branch lies before the norm."""
+
+    statement: ast.Assign | None
+    addition: ast.BinOp
+    branched: bool
 
 
-def _trace(block: nn.Module, training: bool, given: dict[str, Any] | None = None) -> fx.Graph:
-    twin = copy.copy(block)
-    twin.training = training
-    return _Leaves().trace(twin, concrete_args=given)
+def found(source: Source) -> dict[str, Sum]:
+    """The parts of a module that are called once, on a sum: by name, where that is made."""
+    sums = {}
+    calls = source.parts_called_once()
+    for body in source.bodies():
+        for at, statement in enumerate(body):
+            for name, call in calls.items():
+                if any(node is call for node in _always(statement)):
+                    made = _sum(call.args[0], body[:at])
+                    if made is not None:
+                        sums[name] = made
+    return sums
 
 
-def _steps(graph: fx.Graph) -> list[tuple[str, str]]:
-    """What a graph does, its checks of arguments left out."""
-    own = [node for node in graph.nodes if node.op not in ("placeholder", "output")]
-    return [(node.op, str(node.target)) for node in own if "assert" not in str(node.target)]
+def _always(statement: ast.stmt) -> list[ast.AST]:
+    """What a plain statement evaluates whatever happens."""
+    if not isinstance(statement, ast.Assign | ast.Return | ast.Expr | ast.AugAssign):
+        return []
+    seen, todo = [], [statement.value]
+    while todo:
+        node = todo.pop()
+        seen.append(node)
+        if not isinstance(node, ast.IfExp | ast.BoolOp | ast.Lambda | ast.ListComp | ast.GeneratorExp | ast.DictComp):
+            todo += ast.iter_child_nodes(node)  # type: ignore[arg-type]
+    return seen  # type: ignore[return-value]
 
 
-def graph_of(block: nn.Module) -> fx.Graph:
-    """A block's graph with its parts as single steps; a ValueError where it is not always the same."""
-    given = {
-        name: parameter.default
-        for name, parameter in inspect.signature(block.forward).parameters.items()
-        if parameter.default is not parameter.empty
-    }
-    try:
-        graph = _trace(block, True)
-        others = [_trace(block, False), _trace(block, True, given)]
-    except Exception as error:
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"its block cannot be traced: {line[:80]}") from error
-    if any(_steps(other) != _steps(graph) for other in others):
-        raise ValueError("what its block does depends on its mode or on optional arguments")
-    return graph
+def _sum(argument: ast.expr, before: list[ast.stmt]) -> Sum | None:
+    """The addition that an argument is, or was in the statements before, if nothing can have changed it since."""
+    if _is_sum(argument):
+        return Sum(None, argument, False)  # type: ignore[arg-type]
+    if not isinstance(argument, ast.Name):
+        return None
+    name, branched = argument.id, False
+    for statement in reversed(before):
+        if isinstance(statement, ast.If) and not _changes_in_place(statement):
+            branched = True
+            continue
+        target, value = _assigned(statement)
+        if target is None or value is None:
+            return None
+        if target != name:
+            if not isinstance(value, ast.Name):
+                return None
+        elif isinstance(value, ast.Name) and not branched:
+            name = value.id
+        else:
+            return Sum(statement, value, branched) if _is_sum(value) else None  # type: ignore[arg-type]
+    return None
 
 
-def additions(graph: fx.Graph) -> dict[str, tuple[fx.Node, fx.Node]]:
-    """The parts that are called once, on a sum of two results alone: by name their calls and the sums."""
-    calls = [node for node in graph.nodes if node.op == "call_module"]
-    names = [node.target for node in calls]
-    found = {}
-    for call in calls:
-        total = call.args[0] if len(call.args) == 1 and not call.kwargs else None
-        if names.count(call.target) == 1 and isinstance(total, fx.Node) and _is_sum(total):
-            found[call.target] = call, total
-    return found
+def _assigned(statement: ast.stmt) -> tuple[str | None, ast.expr | None]:
+    """The one name that a statement gives a value, and the value."""
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return None, None
+    target = statement.targets[0]
+    return (target.id, statement.value) if isinstance(target, ast.Name) else (None, None)
 
 
-def _is_sum(node: fx.Node) -> bool:
-    both = len(node.args) == 2 and all(isinstance(part, fx.Node) for part in node.args)
-    return node.op == "call_function" and node.target in ADDITIONS and both and not node.kwargs
+def _is_sum(node: ast.expr) -> bool:
+    both = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)
+    return both and not any(isinstance(side, ast.Constant) for side in (node.left, node.right))  # type: ignore[attr-defined]
 
 
-def rewritten(block: nn.Module, graph: fx.Graph, norms: Collection[str]) -> type[nn.Module]:
-    """A class derived from the block's, whose forward takes additions into those norms; names and state stay."""
-    found = additions(graph)
-    for name in norms:
-        call, total = found[name]
-        with graph.inserting_before(total):
-            norm = graph.get_attr(name)
-            pair = graph.call_function(added, (norm, *total.args))
-            normed, whole = (graph.call_function(operator.getitem, (pair, i)) for i in (0, 1))
-        call.replace_all_uses_with(normed)
-        total.replace_all_uses_with(whole)
-        graph.erase_node(call)
-        graph.erase_node(total)
-    code = graph.python_code("self")
-    scope = dict(code.globals)
-    exec(code.src, scope)
-    forward: Callable[..., Any] = scope["forward"]
-    own = type(block)
-    return type(own.__name__, (own,), {"forward": forward, "__module__": own.__module__, "__doc__": own.__doc__})
+def _changes_in_place(branch: ast.If) -> bool:
+    """Whether a branch may change a tensor that it does not make."""
+    for node in ast.walk(branch):
+        if isinstance(node, ast.AugAssign | ast.Delete | ast.Return | ast.Global | ast.Nonlocal):
+            return True
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            return True
+        if isinstance(node, ast.Attribute) and node.attr.endswith("_") and not node.attr.endswith("__"):
+            return True
+    return False
+
+
+def again(norm: nn.Module, x: Tensor, total: Tensor, normed: Tensor) -> Tensor:
+    """What is known of a sum; the norm of what has taken its place."""
+    return normed if x is total else norm(x)
+
+
+def edit(source: Source, name: str) -> dict[str, Any]:
+    """Let a source add in the norm of that name; return what it calls for that."""
+    call, made = source.parts_called_once()[name], found(source)[name]
+    norm = call.func
+    both = method(source, ADDED, norm, made.addition.left, made.addition.right)
+    if made.statement is None:
+        replaced(source.tree, call, ast.Subscript(both, ast.Constant(0), ast.Load()))
+        return {ADDED: added}
+    normed, total = NORMED.format(name), f"_total_{name}"
+    kept: Any = made.statement.targets[0]
+    known: ast.expr = ast.Name(normed, ast.Load())
+    if made.branched:
+        known = method(source, AGAIN, norm, call.args[0], ast.Name(total, ast.Load()), known)
+    replaced(source.tree, call, known)
+    made.statement.targets = [ast.Tuple([ast.Name(normed, ast.Store()), ast.Name(total, ast.Store())], ast.Store())]
+    made.statement.value = both
+    for body in source.bodies():
+        if made.statement in body:
+            body.insert(body.index(made.statement) + 1, ast.Assign([kept], ast.Name(total, ast.Load())))
+            break
+    return {ADDED: added, AGAIN: again}

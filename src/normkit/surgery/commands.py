@@ -31,7 +31,7 @@ def add_arguments(command: argparse.ArgumentParser, name: str) -> None:
     command.add_argument("model", metavar="MODEL", help=models.FORMS)
     if name == "average":
         command.add_argument("others", nargs="+", metavar="MODEL", help="those that it is averaged with")
-        command.add_argument("--weights", nargs="+", type=float, metavar="SHARE", help="of each model; all alike without")
+        command.add_argument("--weights", nargs="+", type=float, metavar="SHARE", help="of each (all alike)")
         command.add_argument("--data", metavar="DATA", help="module:name, batches that the average is repaired on")
         command.add_argument("--repair", choices=(*VARIANTS, "none"), default="repair", help="with data (repair)")
         command.add_argument("--layers", nargs="+", metavar="NAME", help="those to repair (every convolution)")

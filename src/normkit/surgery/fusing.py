@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import copy
-import statistics
-import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from normkit.norm import Norm
-from normkit.surgery import adding, proof
+from normkit.surgery import adding, proof, rewriting, turning
 from normkit.surgery.changes import Change, Report, places, replaced
+from normkit.surgery.racing import race, race_addition, race_models, race_turn
 from normkit.surgery.recognition.recognize import Match, sized_table
 from normkit.surgery.recognition.specimen import inputs_of
+from normkit.surgery.source import Source
 from normkit.where import Where, chosen
 
 __all__ = ["fuse"]
 
-ROWS, ROUNDS, CALLS = 512, 9, 3
+ROWS = 512
 LEAST = 0.97  # of its own time: what a site must take to be changed, so that noise alone changes none
 
 
@@ -34,9 +34,10 @@ def fuse(
     is no faster the site is left alone and the report says so. Names in ``state_dict`` stay, so that checkpoints load
     and save as before.
 
-    With an example, residual additions go into the norms behind them too, where the block that holds a norm can be
-    traced and does the same in either mode: its class becomes one derived from it, whose forward was written anew from
-    its graph with the flags that it has. Outputs are compared in float64 before anything is changed.
+    With an example, residual additions go into the norms behind them, and the rotary turns of queries and keys into
+    their norms, where a block's own source shows them one after the other: its class becomes one derived from it, whose
+    forward is the same source with these calls in it. Then outputs are compared in float64 and the whole model is
+    timed, before anything is changed: where it is no faster, it is left alone.
 
     Args:
         model: any model.
@@ -53,8 +54,7 @@ def fuse(
     training = model.training if training is None else training
     sizes = {} if example is None else inputs_of(model, example)
     timed: dict[Any, tuple[float, float]] = {}
-    changes: list[Change] = []
-    made: dict[str, nn.Module] = {}
+    plan = _Plan(model, training, sizes)
     for name, match in sized_table(model, sizes).found.items():
         old = model.get_submodule(name)
         if not chosen(where, name, old):
@@ -62,69 +62,132 @@ def fuse(
         was = str(match).partition(": ")[2]
         why, new = _replacement(old, match)
         if new is None:
-            changes.append(Change(name, was, why_not=why))
+            plan.changes[name] = Change(name, was, why_not=why)
             continue
         shape = sizes.get(name, _shape(match))
         key = (was, type(old), shape, match.error.get("float32"))
         if key not in timed:
             timed[key] = race(old, new, shape, training)
         before, after = timed[key]
-        if after > LEAST * before:
-            changes.append(Change(name, was, None, (), None, before, after, "it is no faster"))
-            continue
-        made[name] = new
+        plan.able[name] = new
         difference = max((match.error[t] for t in ("float64", "float32") if t in match.error), default=None)
-        changes.append(Change(name, was, type(new).__name__, tuple(match.carried.values()), difference, before, after))
-    classes: dict[str, type[nn.Module]] = {}
+        change = Change(name, was, type(new).__name__, tuple(match.carried.values()), difference, before, after)
+        if after <= LEAST * before:
+            plan.made[name], plan.changes[name] = new, change
+        else:
+            plan.changes[name] = _left(change, "it is no faster")
     if example is not None:
-        classes, changes = _with_additions(model, example, sizes, made, changes, training)
-    replaced("fuse", model, made, inplace)
-    for name, own in classes.items():
+        plan.rewrite()
+        plan.hold_to(example)
+    replaced("fuse", model, plan.made, inplace)
+    for name, own in plan.classes.items():
         model.get_submodule(name).__class__ = own
-    return Report(made.get("", model), changes)
+    return Report(plan.made.get("", model), list(plan.changes.values()))
 
 
-def _with_additions(
-    model: nn.Module,
-    example: Any,
-    sizes: Mapping[str, tuple[int, ...]],
-    made: dict[str, nn.Module],
-    changes: list[Change],
-    training: bool,
-) -> tuple[dict[str, type[nn.Module]], list[Change]]:
-    """The classes of blocks whose additions go into norms of the library, if that is faster and proven."""
-    rows = {change.site: change for change in changes}
-    classes: dict[str, type[nn.Module]] = {}
-    for name, inner in _blocks(model, rows).items():
-        block = model.get_submodule(name)
-        prefix = f"{name}." if name else ""
-        try:
-            graph = adding.graph_of(block)
-        except ValueError:
-            continue
-        taken = []
-        for own in sorted(set(inner) & set(adding.additions(graph))):
-            norm = made.get(prefix + own, block.get_submodule(own))
-            if not hasattr(norm, "add_norm") or prefix + own not in sizes:
+def _left(change: Change, why: str) -> Change:
+    return replace(change, became=None, carried=(), difference=None, why_not=why)
+
+
+class _Plan:
+    """What a fusion puts where: norms that are ``made``, classes of blocks; ``able`` are norms that could be put in."""
+
+    def __init__(self, model: nn.Module, training: bool, sizes: Mapping[str, tuple[int, ...]]):
+        self.model, self.training, self.sizes = model, training, sizes
+        self.able: dict[str, nn.Module] = {}
+        self.made: dict[str, nn.Module] = {}
+        self.classes: dict[str, type[nn.Module]] = {}
+        self.changes: dict[str, Change] = {}
+        self._timed: dict[Any, tuple[float, float]] = {}
+
+    def rewrite(self) -> None:
+        """Take additions and rotary turns into the norms beside them, where that is faster."""
+        for name, inner in _blocks(self.model, self.changes).items():
+            block: Any = self.model.get_submodule(name)
+            if "forward" in vars(block):
                 continue
-            before, after = race_addition(norm, sizes[prefix + own], training)
-            if after <= LEAST * before:
-                taken.append(own)
-                was = rows[prefix + own]
-                became = f"{type(norm).__name__} with the addition before it"
-                rows[prefix + own] = replace(was, became=became, before=before, after=after, why_not=None)
-        if taken:
-            classes[name] = adding.rewritten(block, graph, taken)
-    if not classes:
-        return {}, changes
-    after_all = replaced("fuse", copy.deepcopy(model), copy.deepcopy(made), True)
-    for name, derived in classes.items():
-        after_all.get_submodule(name).__class__ = derived
-    try:
-        proof.prove(copy.deepcopy(model).eval(), after_all.eval(), example)
-    except Exception:  # a graph that leaves something out
-        return {}, changes
-    return classes, [rows[change.site] for change in changes]
+            prefix = f"{name}." if name else ""
+            try:
+                source = Source(type(block))
+            except ValueError:
+                continue
+            words = [*self._turned(prefix, inner, source), *self._added(prefix, inner, source)]
+            if words:
+                self.classes[name] = rewriting.derived(type(block), tuple(words))
+
+    def _added(self, prefix: str, inner: Collection[str], source: Source) -> Iterator[rewriting.Word]:
+        taken: list[Any] = []
+        for own, made in adding.found(source).items():
+            new, size = self._new(prefix + own), self.sizes.get(prefix + own)
+            if own not in inner or size is None or not hasattr(new, "add_norm") or made.addition in taken:
+                continue
+            now = self._now(prefix + own)
+            race = functools.partial(race_addition, now, new, size, self.training)
+            if self._faster([prefix + own], "the addition before it", race):
+                taken.append(made.addition)
+                yield "add", own
+
+    def _turned(self, prefix: str, inner: Collection[str], source: Source) -> Iterator[rewriting.Word]:
+        for pair, turn in turning.found(source).items():
+            sites = [prefix + own for own in pair]
+            new, sizes = [self._new(site) for site in sites], [self.sizes.get(site, ()) for site in sites]
+            if not set(pair) <= set(inner) or any(len(size) != 4 for size in sizes):
+                continue
+            if not all(hasattr(norm, "norm_rotate") for norm in new):
+                continue
+            now = [self._now(site) for site in sites]
+            race = functools.partial(race_turn, turn, now, new, sizes, self.training)
+            if self._faster(sites, "the turn behind it", race):
+                yield "turn", *pair
+
+    def _now(self, site: str) -> nn.Module:
+        """What stands at a site when this begins to rewrite."""
+        return self.made.get(site, self.model.get_submodule(site))
+
+    def _new(self, site: str) -> Any:
+        """The library's norm of a site, put in already or not."""
+        known = self.able.get(site, self.model.get_submodule(site))
+        return known if isinstance(known, Norm) else None
+
+    def _faster(self, sites: Sequence[str], what: str, race: Callable[[], tuple[float, float]]) -> bool:
+        """Note a fusion at some sites, if it is faster there."""
+        key = what, *((self.changes[site].was, type(self._now(site)), self.sizes[site]) for site in sites)
+        before, after = self._timed[key] if key in self._timed else self._timed.setdefault(key, race())
+        if after > LEAST * before:
+            return False
+        for site in sites:
+            new = self._new(site)
+            self.made |= {site: new} if site in self.able and new is not None else {}
+            became = f"{type(new).__name__} with {what}"
+            self.changes[site] = replace(self.changes[site], became=became, before=before, after=after, why_not=None)
+        return True
+
+    def hold_to(self, example: Any) -> None:
+        """Compare and time the whole model; what gives other numbers, or is no faster as a whole, is left alone."""
+        if not self.made and not self.classes:
+            return
+        before, after = copy.deepcopy(self.model), self._after()
+        try:
+            far = proof.prove(before.eval(), after.eval(), example)
+        except Exception as error:
+            return self._give_up(f"once changed, {error}")
+        times = race_models(copy.deepcopy(self.model), self._after(), example, self.training)
+        if times[1] > times[0]:
+            return self._give_up("the model as a whole is no faster")
+        rows = self.changes.items()
+        self.changes = {name: replace(row, difference=far) if row.became else row for name, row in rows}
+
+    def _after(self) -> nn.Module:
+        """A changed copy of the model."""
+        twin: Any = copy.deepcopy({"model": self.model, "made": self.made})
+        after = replaced("fuse", twin["model"], twin["made"], False)
+        for name, own in self.classes.items():
+            after.get_submodule(name).__class__ = own
+        return after
+
+    def _give_up(self, why: str) -> None:
+        self.made, self.classes = {}, {}
+        self.changes = {name: _left(row, why) if row.became else row for name, row in self.changes.items()}
 
 
 def _blocks(model: nn.Module, rows: Collection[str]) -> dict[str, list[str]]:
@@ -136,19 +199,6 @@ def _blocks(model: nn.Module, rows: Collection[str]) -> dict[str, list[str]]:
         if site and len(places(model, model.get_submodule(site))) == 1 and len(places(model, block)) == 1:
             found.setdefault(name, []).append(own)
     return found
-
-
-def race_addition(norm: nn.Module, shape: Iterable[int], training: bool) -> tuple[float, float]:
-    """Return the seconds of an addition and a norm, and of both in one pass, medians of turns about."""
-    like = next(iter(norm.parameters()), torch.zeros(()))
-    pair = [torch.randn(tuple(shape), dtype=like.dtype, device=like.device) for _ in range(2)]
-    twin: Any = copy.deepcopy(norm).train(training)
-
-    def apart(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        total = x + y
-        return twin(total), total
-
-    return _raced([_call(way, pair, training) for way in (apart, twin.add_norm)])
 
 
 def _shape(match: Match) -> tuple[int, ...]:
@@ -199,36 +249,3 @@ def _rename(module: nn.Module, names: dict[str, str]) -> None:
 
     module.register_state_dict_post_hook(save)
     module.register_load_state_dict_pre_hook(load)
-
-
-def race(old: nn.Module, new: nn.Module, shape: Iterable[int], training: bool) -> tuple[float, float]:
-    """Return the seconds of a call of each, medians of turns about, on copies."""
-    like = next(iter(old.parameters()), torch.zeros(()))
-    x = torch.randn(tuple(shape), dtype=like.dtype, device=like.device)
-    return _raced([_call(copy.deepcopy(module).train(training), [x], training) for module in (old, new)])
-
-
-def _raced(rivals: Sequence[Callable[[], None]]) -> tuple[float, float]:
-    times: list[list[float]] = [[], []]
-    for turn in range(ROUNDS + 1):
-        for seen, call in zip(times, rivals, strict=True):
-            start = time.perf_counter()
-            for _ in range(CALLS):
-                call()
-            if turn:
-                seen.append((time.perf_counter() - start) / CALLS)
-    return statistics.median(times[0]), statistics.median(times[1])
-
-
-def _call(ways: Callable[..., Any], inputs: Sequence[Tensor], training: bool) -> Callable[[], None]:
-    given = [x.clone().requires_grad_(training) for x in inputs]
-    sent = torch.ones_like(given[0])
-
-    def call() -> None:
-        with torch.set_grad_enabled(training):
-            y = ways(*given)
-            if training:
-                results = y if isinstance(y, tuple) and len(given) > 1 else y[:1] if isinstance(y, tuple) else (y,)
-                torch.autograd.backward(results, [sent] * len(results))
-
-    return call
