@@ -151,3 +151,58 @@ def test_gpt2_of_transformers_is_converted_and_keeps_its_names():
     assert not layer_norms(model)
     assert set(model.state_dict()) == names
     assert model.config.tie_word_embeddings is False
+
+
+class Scaled(nn.Module):
+    """Attention of torch, and what a layer scale multiplies, before the sums."""
+
+    def __init__(self, way=""):
+        super().__init__()
+        self.way = way
+        self.embed, self.drop = nn.Embedding(12, 8), nn.Dropout(0.1)
+        self.one, self.two, self.last = nn.LayerNorm(8), nn.LayerNorm(8), nn.LayerNorm(8)
+        self.attend = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.up, self.down, self.head = nn.Linear(8, 9), nn.Linear(9, 8), nn.Linear(8, 12)
+        self.gamma = nn.Parameter(torch.randn(8))
+        if way == "tied":
+            self.last.bias = self.gamma
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        y = self.one(x)
+        x = x + self.attend(y, y, y, need_weights=False)[0]
+        z = self.down(self.up(self.two(x)).relu())
+        x = x + self.gamma * self.drop(z)
+        return self.head(self.last(x * self.gamma if self.way == "twice" else x)) + (
+            z.sum() if self.way == "read" else 0
+        )
+
+
+def test_layer_scales_and_torchs_attention_are_centred_too():
+    model = stirred(Scaled())
+    old, before = copy.deepcopy(model), model(TOKENS)
+    report = nk.convert(model, "pre-rmsnorm", TOKENS)
+    told = {change.site: change.became for change in report}
+    assert told["gamma"] == "ones, and in down"
+    assert told["attend.out_proj.weight"] == told["attend.out_proj.bias"] == told["down"] == "centred"
+    assert model.gamma.tolist() == [1.0] * 8
+    assert isinstance(model.two, nk.RMSNorm)
+    torch.testing.assert_close(model(TOKENS), before, rtol=1e-9, atol=1e-9)
+    exact = old.gamma[:, None] * old.down.weight
+    torch.testing.assert_close(model.down.weight, exact - exact.mean(0))
+
+
+@pytest.mark.parametrize(
+    ("way", "why"),
+    [
+        ("tied", "gamma writes to the residual stream, and is tied to last.bias"),
+        ("twice", "mul"),
+        ("read", "read elsewhere"),
+    ],
+)
+def test_scales_that_are_more_than_that_are_refused(way, why):
+    model = stirred(Scaled(way))
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(ValueError, match=why):
+        nk.convert(model, "pre-rmsnorm", TOKENS)
+    assert all(torch.equal(t, before[name]) for name, t in model.state_dict().items())

@@ -25,6 +25,7 @@ __all__ = ["convert"]
 TARGETS = ("pre-rmsnorm", "pre-crmsnorm")
 SUMS = ("add", "add_", "sub", "cat", "concat", "iadd")
 UNNORMALIZED = "reads the residual stream without a layer norm, as in post-norm models"
+PRODUCTS = ("mul", "mul_")
 FACTORS = ("mul", "mul_", "div", "div_")
 
 
@@ -107,7 +108,8 @@ class Stream:
     """The residual streams of a model: which layer norms read them, and what writes to them.
 
     ``read_by`` are the norms that can be converted, ``writers`` the modules, ``tensors`` the parameters that write;
-    ``left`` tells of every other norm why not.
+    ``scales`` are parameters that multiply what one writer gives, feature by feature, on its way there, and the writer
+    of each; ``left`` tells of every other norm why not.
     """
 
     def __init__(self, flow: Flow, norms: Mapping[str, Match]):
@@ -126,6 +128,7 @@ class Stream:
         self.read_by: list[str] = []
         self.writers: dict[str, int] = {}
         self.tensors: dict[str, int] = {}
+        self.scales: dict[str, str] = {}
         self.left = {}
         for name in norms:
             try:
@@ -141,21 +144,23 @@ class Stream:
         axis: dict[fx.Node, int] = {}
         writers: dict[str, int] = {}
         tensors: dict[str, int] = {}
+        scales: dict[str, str] = {}
         todo = [(call.inputs[0], call.inputs[0].meta["val"].ndim - 1) for call in calls]
         while todo:
             node, at = todo.pop()
             if node in axis or node in self.axis:
                 continue
             axis[node] = at
-            todo += self._written(node, at, writers, tensors)
+            todo += self._written(node, at, writers, tensors, scales)
             todo += self._read(node, at)
         self.axis |= axis
         self.writers |= writers
         self.tensors |= tensors
+        self.scales |= scales
         self.read_by.append(name)
 
     def _written(
-        self, node: fx.Node, at: int, writers: dict[str, int], tensors: dict[str, int]
+        self, node: fx.Node, at: int, writers: dict[str, int], tensors: dict[str, int], scales: dict[str, str]
     ) -> Iterator[tuple[fx.Node, int]]:
         """What a node of the stream is made of; writers are noted."""
         kind, size = word(node, self.flow.model), node.meta["val"].shape[at]
@@ -163,6 +168,12 @@ class Stream:
             writers[self.flow.by[node].site] = at
         elif node in self.flow.tensors:
             tensors[self.flow.tensors[node]] = at
+        elif kind == "linear":
+            for part in node.args[1:]:  # as attention of torch calls its projection
+                tensors[self._own_tensor(part, node)] = 0
+        elif kind in PRODUCTS and len(node.all_input_nodes) == 2:
+            writer, scale = self._scaled(node, at)
+            writers[writer], scales[scale] = at, writer
         elif kind in SUMS or (kind in FACTORS and len(node.all_input_nodes) == 1):
             if any(isinstance(part, int | float) and part for part in node.args[:2]) and kind not in (*FACTORS, "cat"):
                 raise Stays("a number is added to the residual stream")
@@ -176,6 +187,37 @@ class Stream:
             yield source, self._before(node, source, at, size)
         else:
             raise Stays(f"what it normalizes is no residual stream: {kind} makes it")
+
+    def _own_tensor(self, part: Any, node: fx.Node) -> str:
+        """The name of a parameter that one step alone reads."""
+        if part not in self.flow.tensors or list(part.users) != [node]:
+            raise Stays(
+                f"{word(node, self.flow.model)} writes to the residual stream, with a weight read elsewhere too"
+            )
+        return self.flow.tensors[part]
+
+    def _scaled(self, node: fx.Node, at: int) -> tuple[str, str]:
+        """The layer whose result is multiplied feature by feature (a layer scale), and by which parameter."""
+        held = [part for part in node.all_input_nodes if part in self.flow.tensors]
+        others = [part for part in node.all_input_nodes if part not in held]
+        size = node.meta["val"].shape[at]
+        if len(held) != 1 or tuple(held[0].meta["val"].shape) != (size,) or at != node.meta["val"].ndim - 1:
+            raise Stays(f"what it normalizes is no residual stream: {word(node, self.flow.model)} makes it")
+        call, given = self.flow.source(others[0])
+        if not _in_order(self._arrived(given, others[0]), at, size):
+            raise Stays(f"the features of {call.site} are mixed before they are scaled")
+        self.flow.alone(call.site)
+        if not is_plain(self.flow.model.get_submodule(call.site)):
+            raise Stays(f"{call.site}, which is no plain layer, is scaled")
+        return call.site, self._own_tensor(held[0], node)
+
+    def _arrived(self, node: fx.Node, there: fx.Node) -> Tensor:
+        """The marks of a result's last axis where it arrives, moved and read by nobody on its way."""
+        marks = marked(node, -1)
+        while node is not there:
+            (user,) = node.users
+            node, marks = user, moved(user, node, marks, self.flow.model)
+        return marks
 
     def _before(self, node: fx.Node, source: fx.Node, at: int, size: int) -> int:
         """The axis that the features had before they were moved."""
@@ -215,7 +257,7 @@ class Stream:
         """A writer, or a norm, that is called elsewhere too must not be changed."""
         for call in self.flow.calls:
             on = any(node in self.axis for node in call.outputs)
-            if call.site in self.writers and not on:
+            if call.site in self.writers and not on and call.site not in self.scales.values():
                 raise Stays(f"{call.site} writes to the residual stream, and elsewhere too")
             if call.site in self.read_by and call.inputs[0] not in self.axis:
                 raise Stays(f"{call.site} reads the residual stream, and elsewhere something else")
@@ -246,8 +288,16 @@ class _Edits:
     def centre(self) -> None:
         """Centre what is written; the norms that read it become RMS norms."""
         model = self.stream.flow.model
+        scaled = {writer: scale for scale, writer in self.stream.scales.items()}
+        for scale, writer in self.stream.scales.items():
+            old = _parameter(model, scale)
+            self.tensors[scale] = nn.Parameter(torch.ones_like(old), old.requires_grad)
+            self.changes[scale] = Change(scale, "Parameter", f"ones, and in {writer}")
         for name in self.stream.writers:
             layer = model.get_submodule(name)
+            if name in scaled:
+                factors = _parameter(model, scaled[name]).double()
+                layer = fold_scale(layer, factors, 0 * factors, "after")
             if name in self.norms:
                 self._put(name, layer, Centred(copy.deepcopy(layer)), "centred")
             else:
@@ -283,6 +333,8 @@ class _Edits:
             raise Stays("a layer norm that cannot be converted reads or writes the residual stream")
         for name in self.stream.writers:
             self.modules[name] = _fewer_outputs(self.modules[name])
+        for name in self.stream.scales:
+            self.tensors[name] = nn.Parameter(self.tensors[name].detach()[:-1].contiguous())
         for name, at in self.stream.tensors.items():
             whole = self.tensors[name]
             axis = at + whole.ndim - self._rank(name)
@@ -292,7 +344,11 @@ class _Edits:
             call = flow.call(name)
             wide = int(self.norms[name].kwargs["dim"])
             scale, offset = _affine(own, wide)
-            for reader, arrived in flow.readers(call.outputs[0], marked(call.outputs[0], -1)):
+            try:
+                readers = flow.readers(call.outputs[0], marked(call.outputs[0], -1))
+            except Stays as error:
+                raise Stays(f"{name} cannot lose a feature, since not layers alone read it: {error}") from error
+            for reader, arrived in readers:
                 layer = self.modules.get(reader.site, model.get_submodule(reader.site))
                 if not isinstance(as_linear(layer), nn.Linear) or not _in_order(arrived, -1, wide):
                     raise Stays(f"{reader.site} reads {name}, and is no linear layer on its features")
