@@ -12,7 +12,7 @@ from torch.nn import functional
 
 import normkit as nk
 from normkit.optional import library
-from normkit.surgery import adding, fusing, turning
+from normkit.surgery import adding, fusing, racing, turning
 from normkit.surgery.proof import called, difference
 from normkit.surgery.source import Source
 
@@ -229,6 +229,19 @@ def test_a_fused_decoder_goes_on_from_its_cache(fast):
     wanted = net.generate(**given, max_new_tokens=5, do_sample=False)
     assert any("turn" in c.became for c in nk.fuse(net, given).done)
     assert torch.equal(net.generate(**given, max_new_tokens=5, do_sample=False), wanted)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_what_is_raced_runs(training):
+    library("transformers")
+    qwen = importlib.import_module("transformers.models.qwen3.modeling_qwen3")
+    [turn] = turning.found(Source(qwen.Qwen3Attention)).values()
+    old, new = [qwen.Qwen3RMSNorm(4) for _ in range(2)], [nk.RMSNorm(4) for _ in range(2)]
+    for one in (turn, turn._replace(moved=False)):
+        times = racing.race_turn(one, old, new, [(2, 3, 6, 4), (2, 3, 2, 4) if one.moved else (2, 1, 6, 4)], training)
+        assert min(times) > 0
+    assert min(racing.race_addition(old[0], new[0], (3, 4), training)) > 0
+    assert min(racing.race_models(nn.Linear(4, 4), nn.Linear(4, 4), torch.randn(3, 4), training)) > 0
 
 
 def turn_pairs(q, k, cos, sin):

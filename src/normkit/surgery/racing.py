@@ -113,13 +113,14 @@ def _now() -> float:
 
 def _call(ways: Callable[..., Any], inputs: Sequence[Tensor], training: bool) -> Callable[[], None]:
     given = [x.clone().requires_grad_(training) for x in inputs]
-    sent = torch.ones_like(given[0])
+    sent: list[Tensor] = []
 
     def call() -> None:
         with torch.set_grad_enabled(training):
             y = ways(*given)
             if training:
                 results = y if isinstance(y, tuple) and len(given) > 1 else y[:1] if isinstance(y, tuple) else (y,)
-                torch.autograd.backward(results, [sent] * len(results))
+                sent.extend(torch.ones_like(result) for result in results[len(sent) :])
+                torch.autograd.backward(results, sent)
 
     return call
