@@ -3,6 +3,7 @@
     python tools/mutate.py                                   # in the files that differ from main
     python tools/mutate.py src/normkit/statistics.py         # in these
     python tools/mutate.py --all --mutants 300 --seed 0      # drawn from all of the package
+    python tools/mutate.py --all --mutants 300 --go-on       # what was tried before is not tried again
 
 Tests are collected once. For each mistake a process forks, swaps the code of what is loaded, and runs the tests that
 reach the file until one fails or its time is up: nearest first, by who imports what and whom a test names, then the
@@ -24,6 +25,7 @@ import functools
 import gc
 import importlib
 import itertools
+import json
 import os
 import random
 import re
@@ -32,6 +34,7 @@ import subprocess
 import sys
 import time
 import types
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,9 +43,11 @@ from _pytest.runner import runtestprotocol
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "normkit"
-SURVIVORS = ROOT / ".mutate.survivors"
+VERDICTS = ROOT / ".mutate.verdicts"  # a line for each mistake that was tried
+COSTS = ROOT / ".mutate.costs"  # what each test took the last time
 ASKED = "NORMKIT_CHECK"  # by which the contract is told of which methods to take the cases
 EVERYWHERE = ("layernorm", "rmsnorm", "batchnorm", "groupnorm", "dyt", "softmax", "spectral-norm", "adamp", "nkd")
+UNSEEN, ABSENT = "NOT SEEN", "cannot be made"  # ABSENT is a GPU's code, or what runs once, at import
 GOOD = 0.92  # the share of mistakes that tests are to see
 LEFT_OUT = (
     *("compile", "instances", "export", "onnx", "process", "copies", "distributed", "ray", "spawn", "import_time"),
@@ -64,7 +69,7 @@ class Mutant:
 
     def __init__(self, path: Path, source: str, change: Change):
         node, new, self.scope = change
-        self.path, self.line, self.original = path, node.lineno, source  # type: ignore[attr-defined]
+        self.path, self.line, self.column, self.original = path, node.lineno, node.col_offset, source  # type: ignore[attr-defined]
         before = ast.unparse(node)
         nothing = (
             "__class__" if "super()" in before else "pass"
@@ -78,7 +83,7 @@ class Mutant:
         self.source = (source.encode()[:start] + text.encode() + source.encode()[end:]).decode()
 
     def __str__(self) -> str:
-        return f"{self.path.relative_to(ROOT)}:{self.line} in {self.scope or 'the module'}: {self.what}"
+        return f"{self.path.relative_to(ROOT)}:{self.line}:{self.column} in {self.scope or 'the module'}: {self.what}"
 
 
 def drawn(paths: list[Path], number: int, seed: int) -> tuple[list[Mutant], int]:
@@ -334,10 +339,8 @@ class Hunt:
 
     def __init__(self, chosen: list[Mutant], reach: Reach, seconds: float):
         self.chosen, self.reach, self.seconds = chosen, reach, seconds
-        self.survivors: list[Mutant] = []
-        self.absent: list[Mutant] = []  # what cannot be swapped while the process runs, such as a GPU's code
-        self.sound: set[str] = set()
-        self.costs: dict[str, float] = {}  # of a test function, as it was the last time
+        self.sound, self.unsound = set[str](), set[str]()
+        self.costs: dict[str, float] = json.loads(COSTS.read_text()) if COSTS.exists() else {}  # of a test function
 
     def pytest_collection_modifyitems(self, items):
         """Leave out what takes long, or would not see a mistake."""
@@ -348,24 +351,31 @@ class Hunt:
         files = [(item, self.reach.files(item)) for item in session.items]
         gc.collect()
         for number, mutant in enumerate(self.chosen, 1):
-            there = self.can_be_made(mutant)
-            finder = self.finder(mutant, self.ranked(mutant, files)) if there else None
-            told = f"found by {finder}" if finder else "NOT SEEN" if there else "cannot be made"
-            print(f"{number}/{len(self.chosen)} {mutant}\n    {told}", flush=True)
-            if not finder:
-                (self.survivors if there else self.absent).append(mutant)
+            before = _spent()
+            told = self.verdict(mutant, files)
+            print(f"{number}/{len(self.chosen)} {mutant}\n    {told}, {_spent() - before:.0f} s", flush=True)
+            with VERDICTS.open("a") as verdicts:
+                verdicts.write(f"{told}\t{mutant}\n")
+            COSTS.write_text(json.dumps(self.costs))
         return True
 
+    def verdict(self, mutant: Mutant, files: list[tuple[pytest.Item, frozenset[Path]]]) -> str:
+        """Who finds a mutant, or that nobody does; what cannot be swapped in a process that runs is told apart."""
+        if not self.can_be_made(mutant):
+            return ABSENT
+        finder = self.finder(mutant, self.ranked(mutant, files))
+        return f"found by {finder}" if finder else UNSEEN
+
     def ranked(self, mutant: Mutant, files: list[tuple[pytest.Item, frozenset[Path]]]) -> list[pytest.Item]:
-        """The tests that reach a mutant: the nearest first, but only two of a function before all others' turn."""
-        far, turns, ranked = self.reach.distances(mutant.path), dict[tuple, int](), []
+        """The tests that reach a mutant: near and cheap ones first, and of each function two before two more."""
+        far, turns, ranked = self.reach.distances(mutant.path), Counter[str](), []
         for item, named in files:
             near = min((far[path] for path in named if path in far), default=None)
             if near is not None:
                 function = _function(item)
-                turns[near, function] = turns.get((near, function), -1) + 1
-                ranked.append((near, turns[near, function] // 2, self.costs.get(function, 0.1), item))
-        return [item for *_, item in sorted(ranked, key=lambda entry: entry[:3])]
+                turns[function] += 1
+                ranked.append((max(self.costs.get(function, 0.1), 0.05) * 3**near * ((turns[function] + 1) // 2), item))
+        return [item for _, item in sorted(ranked, key=lambda entry: entry[0])]
 
     def can_be_made(self, mutant: Mutant) -> bool:
         """Whether the process can be given a mistake; its file is imported first."""
@@ -378,19 +388,28 @@ class Hunt:
         return os.waitpid(child, 0)[1] == 0
 
     def finder(self, mutant: Mutant, items: list[pytest.Item]) -> str | None:
-        """The test that finds a mutant, if one does; one that fails without a mutant too is passed over."""
-        found = self.fails(mutant, items)
-        while found is not None:
-            item = next(item for item in items if item.nodeid == found)
-            if found in self.sound or self.fails(None, [item]) is None:
-                self.sound.add(found)
-                return found
-            items = [item for item in items if item.nodeid != found]
-            found = self.fails(mutant, items)
+        """The test that finds a mutant, if one does; one that fails without a mutant too is given up."""
+        items = [item for item in items if item.nodeid not in self.unsound]
+        while (failed := self.fails(mutant, items)) is not None:
+            found, in_time = failed
+            if self.is_sound(found, in_time):
+                return found.nodeid
+            self.unsound.add(found.nodeid)
+            items = items[items.index(found) + 1 :]
         return None
 
-    def fails(self, mutant: Mutant | None, items: list[pytest.Item]) -> str | None:
-        """The first test that fails, crashes or never ends in a process that has the mutant; None if none does."""
+    def is_sound(self, item: pytest.Item, in_time: bool) -> bool:
+        """Whether a test passes without a mutant; one that did not end in time must do so in a tenth of that."""
+        if not in_time or item.nodeid not in self.sound:
+            if self.fails(None, [item]) is None:
+                self.sound.add(item.nodeid)
+            else:
+                self.costs[_function(item)] = self.seconds
+                return False
+        return in_time or self.costs[_function(item)] < self.seconds / 20
+
+    def fails(self, mutant: Mutant | None, items: list[pytest.Item]) -> tuple[pytest.Item, bool] | None:
+        """The first test that fails, crashes or never ends in a process that has the mutant, and if it was in time."""
         reader, writer = os.pipe()
         child = os.fork()
         if child == 0:
@@ -401,7 +420,8 @@ class Hunt:
         _, status = os.waitpid(child, 0)
         for item, seconds in zip(items, spent, strict=False):
             self.costs[_function(item)] = seconds
-        return items[len(spent)].nodeid if status and len(spent) < len(items) else None
+        late = os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGALRM)
+        return (items[len(spent)], not late) if status and len(spent) < len(items) else None
 
     def attempt(self, mutant: Mutant | None, items: list[pytest.Item], writer: int) -> int:
         """In the child: 1 if a test fails, else 0. What each that passes costs is written down."""
@@ -409,22 +429,47 @@ class Hunt:
         os.dup2(null, 1), os.dup2(null, 2)
         if mutant is not None and not make(mutant):
             return 0
+        subprocess.Popen.__init__ = _unless_python(subprocess.Popen.__init__)
         gc.freeze()  # what is shared with the parent stays shared
         start = time.process_time()
         for item, following in itertools.zip_longest(items, items[1:]):
             before = time.process_time()
             if before - start > self.seconds:
                 return 0
-            signal.setitimer(signal.ITIMER_PROF, 20 + self.seconds)  # kills what never ends
-            signal.alarm(int(20 * self.seconds))  # and what waits for ever
+            signal.setitimer(signal.ITIMER_PROF, self.seconds / 2)  # kills what never ends
+            signal.alarm(int(10 * self.seconds))  # and what waits for ever
             if any(report.failed for report in runtestprotocol(item, nextitem=following, log=False)):
                 return 1
             os.write(writer, f"{time.process_time() - before:.4f}\n".encode())
         return 0
 
 
+def _unless_python(start):
+    """Pass a test over that starts another Python, which would not have the mistake."""
+
+    @functools.wraps(start)
+    def started(self, args, *others, **named):
+        program = Path(str(args if isinstance(args, str) else args[0])).name
+        if program.startswith(("python", "normkit", "torchrun")):
+            pytest.skip(f"{program} is another process")
+        return start(self, args, *others, **named)
+
+    return started
+
+
 def _function(item: pytest.Item) -> str:
     return item.nodeid.partition("[")[0]
+
+
+def _spent() -> float:
+    """Seconds of a processor, of the processes that have ended too."""
+    return sum(os.times()[:4])
+
+
+def verdicts() -> dict[str, str]:
+    """What was said of each mistake that was tried."""
+    lines = VERDICTS.read_text().splitlines() if VERDICTS.exists() else []
+    return {mutant: told for told, _, mutant in (line.partition("\t") for line in lines)}
 
 
 def changed() -> list[Path]:
@@ -457,21 +502,31 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=20.0, help="of a processor, for the tests of one mistake")
     parser.add_argument("--again", action="store_true", help="only those that were not seen the last time")
+    parser.add_argument("--go-on", action="store_true", help="only those that were not tried yet")
     options = parser.parse_args()
     chosen, count = drawn(whole() if options.all else options.files or changed(), options.mutants, options.seed)
-    if options.again:
-        chosen = [mutant for mutant in chosen if str(mutant) in SURVIVORS.read_text().splitlines()]
+    before = verdicts()
+    if not options.again and not options.go_on:
+        VERDICTS.unlink(missing_ok=True)
+    done = {name for name, told in before.items() if options.go_on or (options.again and told != UNSEEN)}
+    hunt([mutant for mutant in chosen if str(mutant) not in done], options.seconds)
+    told = verdicts()
+    chosen = [mutant for mutant in chosen if str(mutant) in told]  # all, unless one breaks it off
+    survivors = [mutant for mutant in chosen if told[str(mutant)] == UNSEEN]
+    made = sum(told[str(mutant)] != ABSENT for mutant in chosen)
+    share = 1 - len(survivors) / max(1, made)
+    print(f"\n{len(chosen) - made} of {len(chosen)} mistakes cannot be made in a process that runs")
+    print(f"{share:.1%} of {made} mistakes are seen (of {count}, seed {options.seed}); not seen:")
+    print(*survivors, sep="\n")
+    return int(share < GOOD)
+
+
+def hunt(chosen: list[Mutant], seconds: float) -> None:
+    """Let pytest collect the tests, and try the mutants on them instead of running them."""
     reach = Reach(whole())
     os.environ[ASKED] = ",".join(asked(chosen, reach))
-    hunt = Hunt(chosen, reach, options.seconds)
-    pytest.main([str(ROOT / "tests"), str(SOURCE / "contract"), "-q", "-p", "no:cacheprovider", "-s"], plugins=[hunt])
-    SURVIVORS.write_text("\n".join(map(str, hunt.survivors)))
-    made = len(chosen) - len(hunt.absent)
-    share = 1 - len(hunt.survivors) / max(1, made)
-    print(f"\n{len(hunt.absent)} of {len(chosen)} mistakes cannot be made in a process that runs")
-    print(f"{share:.1%} of {made} mistakes are seen (of {count}, seed {options.seed}); not seen:")
-    print(*hunt.survivors, sep="\n")
-    return int(share < GOOD)
+    plugins = [Hunt(chosen, reach, seconds)]
+    pytest.main([str(ROOT / "tests"), str(SOURCE / "contract"), "-q", "-p", "no:cacheprovider", "-s"], plugins=plugins)
 
 
 if __name__ == "__main__":

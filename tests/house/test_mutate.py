@@ -58,8 +58,8 @@ def test_mistakes_are_made_and_what_no_test_sees_is_told(tmp_path):
     assert run.returncode == 1, run.stdout + run.stderr
     assert "66.7% of 9 mistakes are seen (of 9, seed 0)" in told
     assert sorted(line.partition("__init__.py:")[2] for line in survivors.splitlines()) == [
-        "19 in unused: 2  ->  3",
-        "19 in unused: x * 2  ->  x / 2",
-        "8 in Counter.__init__: False  ->  True",
+        "19:11 in unused: x * 2  ->  x / 2",
+        "19:15 in unused: 2  ->  3",
+        "8:41 in Counter.__init__: False  ->  True",
     ]
-    assert "2 in the module: 3  ->  4\n    found by tests/test_counter.py::test_stops" in told
+    assert "2:8 in the module: 3  ->  4\n    found by tests/test_counter.py::test_stops" in told
