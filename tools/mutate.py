@@ -36,6 +36,7 @@ import time
 import types
 from collections import Counter
 from collections.abc import Iterator
+from multiprocessing import popen_forkserver, popen_spawn_posix
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,9 @@ COSTS = ROOT / ".mutate.costs"  # what each test took the last time
 ASKED = "NORMKIT_CHECK"  # by which the contract is told of which methods to take the cases
 EVERYWHERE = ("layernorm", "rmsnorm", "batchnorm", "groupnorm", "dyt", "softmax", "spectral-norm", "adamp", "nkd")
 UNSEEN, ABSENT = "NOT SEEN", "cannot be made"  # ABSENT is a GPU's code, or what runs once, at import
+PYTHONS = ("python", "normkit", "torchrun")
+UNFORKED = {"ray", "wandb", "pyarrow", "datasets", "duckdb"}  # start threads, which a fork would not have
+NOWHERE = 3  # how a process ends in which a mistake cannot be made
 GOOD = 0.92  # the share of mistakes that tests are to see
 LEFT_OUT = (
     *("compile", "instances", "export", "onnx", "process", "copies", "distributed", "ray", "spawn", "import_time"),
@@ -61,6 +65,7 @@ SWAPS = {
 }  # fmt: skip
 COMMUTE = {"max", "min", "maximum", "minimum", "logaddexp", "isclose", "hypot", "gcd"}
 DROPPED = {"detach", "double", "float", "abs", "square", "sqrt", "clamp", "unsqueeze"}
+LOOKS = {"help", "metavar", "cmap", "interpolation", "fontsize", "dpi"}  # what a user sees in them, no test can judge
 Change = tuple[ast.AST, "ast.AST | None", str]  # what stands there, what shall, the function's qualified name
 
 
@@ -90,8 +95,19 @@ def drawn(paths: list[Path], number: int, seed: int) -> tuple[list[Mutant], int]
     """As many mistakes that compile, drawn from the files, and how many there are to draw from."""
     every = [(path, change) for path in paths for change in _changes(ast.parse(path.read_text()), "")]
     random.Random(seed).shuffle(every)
-    made = (Mutant(path, path.read_text(), change) for path, change in every)
+    made = (Mutant(path, path.read_text(), change) for path, change in every if not _alike(*change[:2]))
     return list(itertools.islice(filter(_compiles, made), number)), len(every)
+
+
+def _alike(node: ast.AST, new: ast.AST | None) -> bool:
+    """Whether a change is none: the text or the look of something, or a detached value where no gradient is taken."""
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(new, ast.Call) and ast.unparse(node.func) == ast.unparse(new.func):
+        gone = {word.arg for word in node.keywords} - {word.arg for word in new.keywords}
+        flags = [a.value for a in node.args[:2] if isinstance(a, ast.Constant) and str(a.value).startswith("-")]
+        return bool(gone & LOOKS) or (not gone and len(flags) == 2)
+    return hasattr(node, "without_gradients") and isinstance(node.func, ast.Attribute) and node.func.attr == "detach"
 
 
 def _compiles(mutant: Mutant) -> bool:
@@ -109,6 +125,9 @@ def _changes(node: ast.AST, scope: str) -> Iterator[Change]:
             inside = f"{scope}.{child.name}" if scope else child.name
             if isinstance(child, ast.FunctionDef):
                 defaults = [d for d in (*child.args.defaults, *child.args.kw_defaults) if d is not None]
+                if any("no_grad" in ast.unparse(decorator) for decorator in child.decorator_list):
+                    for part in ast.walk(child):
+                        part.without_gradients = True  # type: ignore[attr-defined]
                 body = child.body[1:] if ast.get_docstring(child) is not None else child.body
                 for part in [*defaults, *body]:
                     yield from _inside(part, inside)
@@ -361,9 +380,13 @@ class Hunt:
 
     def verdict(self, mutant: Mutant, files: list[tuple[pytest.Item, frozenset[Path]]]) -> str:
         """Who finds a mutant, or that nobody does; what cannot be swapped in a process that runs is told apart."""
-        if not self.can_be_made(mutant):
+        name = ".".join(mutant.path.relative_to(SOURCE.parent).with_suffix("").parts)
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name.removesuffix(".__init__"))
+        try:
+            finder = self.finder(mutant, self.ranked(mutant, files))
+        except LookupError:
             return ABSENT
-        finder = self.finder(mutant, self.ranked(mutant, files))
         return f"found by {finder}" if finder else UNSEEN
 
     def ranked(self, mutant: Mutant, files: list[tuple[pytest.Item, frozenset[Path]]]) -> list[pytest.Item]:
@@ -376,16 +399,6 @@ class Hunt:
                 turns[function] += 1
                 ranked.append((max(self.costs.get(function, 0.1), 0.05) * 3**near * ((turns[function] + 1) // 2), item))
         return [item for _, item in sorted(ranked, key=lambda entry: entry[0])]
-
-    def can_be_made(self, mutant: Mutant) -> bool:
-        """Whether the process can be given a mistake; its file is imported first."""
-        name = ".".join(mutant.path.relative_to(SOURCE.parent).with_suffix("").parts)
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name.removesuffix(".__init__"))
-        child = os.fork()
-        if child == 0:
-            os._exit(not make(mutant))
-        return os.waitpid(child, 0)[1] == 0
 
     def finder(self, mutant: Mutant, items: list[pytest.Item]) -> str | None:
         """The test that finds a mutant, if one does; one that fails without a mutant too is given up."""
@@ -416,22 +429,26 @@ class Hunt:
             os._exit(self.attempt(mutant, items, writer))
         os.close(writer)
         with open(reader) as told:
-            spent = [float(line) for line in told]
+            lines = [line.split() for line in told]
         _, status = os.waitpid(child, 0)
-        for item, seconds in zip(items, spent, strict=False):
-            self.costs[_function(item)] = seconds
+        if os.WIFEXITED(status) and os.WEXITSTATUS(status) == NOWHERE:
+            raise LookupError(f"nothing that is loaded has {mutant}")
+        for item, (seconds, *names) in zip(items, lines, strict=False):
+            self.costs[_function(item)] = float(seconds)
+            _import(names)
         late = os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGALRM)
-        return (items[len(spent)], not late) if status and len(spent) < len(items) else None
+        return (items[len(lines)], not late) if status and len(lines) < len(items) else None
 
     def attempt(self, mutant: Mutant | None, items: list[pytest.Item], writer: int) -> int:
-        """In the child: 1 if a test fails, else 0. What each that passes costs is written down."""
+        """In the child: 1 if a test fails, else 0; NOWHERE without the mutant. It tells what tests cost and import."""
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1), os.dup2(null, 2)
         if mutant is not None and not make(mutant):
-            return 0
+            return NOWHERE
         subprocess.Popen.__init__ = _unless_python(subprocess.Popen.__init__)
+        popen_forkserver.Popen._launch = popen_spawn_posix.Popen._launch = _elsewhere
         gc.freeze()  # what is shared with the parent stays shared
-        start = time.process_time()
+        start, known = time.process_time(), set(sys.modules)
         for item, following in itertools.zip_longest(items, items[1:]):
             before = time.process_time()
             if before - start > self.seconds:
@@ -440,8 +457,17 @@ class Hunt:
             signal.alarm(int(10 * self.seconds))  # and what waits for ever
             if any(report.failed for report in runtestprotocol(item, nextitem=following, log=False)):
                 return 1
-            os.write(writer, f"{time.process_time() - before:.4f}\n".encode())
+            new, known = [name for name in list(sys.modules) if name not in known], set(sys.modules)
+            os.write(writer, f"{time.process_time() - before:.4f} {' '.join(new)}\n".encode())
         return 0
+
+
+def _import(names: list[str]) -> None:
+    """Load once for all, before the next fork, what a test needed."""
+    for name in names:
+        if name.partition(".")[0] not in UNFORKED:
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
 
 
 def _unless_python(start):
@@ -450,11 +476,13 @@ def _unless_python(start):
     @functools.wraps(start)
     def started(self, args, *others, **named):
         program = Path(str(args if isinstance(args, str) else args[0])).name
-        if program.startswith(("python", "normkit", "torchrun")):
-            pytest.skip(f"{program} is another process")
-        return start(self, args, *others, **named)
+        return (_elsewhere if program.startswith(PYTHONS) else start)(self, args, *others, **named)
 
     return started
+
+
+def _elsewhere(*_, **__):
+    pytest.skip("another process has no mistake")
 
 
 def _function(item: pytest.Item) -> str:

@@ -509,3 +509,13 @@ def test_the_moments_that_a_batch_norm_returns_hold_no_graph(shape):
     y, found = ops.batch_norm(rand(*shape).requires_grad_())
     assert y.requires_grad
     assert not any(part.requires_grad for part in found)
+
+
+@pytest.mark.parametrize("name, axis", [("powernorm", 0), ("unifiednorm", 1)])
+def test_rows_alone_are_padded_as_sequences_of_one(name, axis):
+    x, padded = rand(6, 4), torch.tensor([False, True, False, False, True, False]).unsqueeze(1)
+    rows, sequences = build(name, 4), build(name, 4)
+    close(rows(x, padded), sequences(x.unsqueeze(axis), padded).squeeze(axis))
+    close(rows.state_dict(), sequences.state_dict())
+    with pytest.raises(ValueError, match=r"pad_mask must .*\(6, 1\)"):
+        rows(x, torch.cat([padded, padded], 1))

@@ -1,9 +1,11 @@
 """What the contract cannot ask of flows: solves on a fine grid, the sphere's Jacobian, means, guidance, plans."""
 
 import importlib.util
+import math
 
 import pytest
 import torch
+from torch import nn
 
 import normkit as nk
 from normkit.contract.subject import build
@@ -40,6 +42,37 @@ def test_the_adjoint_gives_the_gradient_of_a_fine_grid():
         (z.square().sum() + (log_det * torch.arange(5.0)).sum()).backward()
         found.append([given.grad, *(p.grad for p in flow.parameters())])
     close(*found, rtol=1e-5, atol=1e-6)
+
+
+class Stretch(nn.Module):
+    """A field whose solution is known, with a number that it does not use."""
+
+    def __init__(self):
+        super().__init__()
+        self.rate, self.unused = nn.Parameter(torch.tensor(0.5)), nn.Parameter(torch.tensor(7.0))
+
+    def forward(self, t, x):
+        return self.rate * x, (self.rate * x.shape[1]).expand(len(x))
+
+
+def test_the_adjoint_takes_a_field_that_uses_no_more_than_a_part_of_what_it_learns():
+    flow, x = nk.create("cnf", 3, field=Stretch(), steps=10, end_time=1.0, adjoint=True), normal(5, 3).float()
+    z, log_det = flow(x)
+    close(z, x * math.exp(0.5))
+    close(log_det, torch.full((5,), 1.5))
+    (z.sum() + log_det.sum()).backward()
+    close(flow.given.rate.grad, x.sum() * math.exp(0.5) + 15, rtol=1e-4, atol=1e-4)
+    assert flow.given.unused.grad is None or not flow.given.unused.grad
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 2), (4, 2, 3)])
+def test_a_path_joins_samples_of_any_rank(shape):
+    x0, x1, t = normal(*shape), normal(*shape, seed=1), torch.linspace(0, 1, 4, dtype=torch.float64)
+    found = nk.conditional_flow_matching(x0, x1, t)
+    close(found.xt, torch.stack([start.lerp(end, at) for start, end, at in zip(x0, x1, t, strict=True)]))
+    close(found.ut, x1 - x0)
+    with pytest.raises(ValueError, match="x0 must have an axis of samples"):
+        nk.conditional_flow_matching(x0.sum(), x1.sum())
 
 
 @pytest.mark.parametrize("size", [3, 4])

@@ -158,6 +158,7 @@ def test_a_function_is_created_with_its_options_bound():
 )
 def test_a_layout_knows_where_channels_and_samples_are(text, channels, samples):
     assert (Layout(text).channels, Layout(text).samples) == (channels, samples)
+    assert Layout(text).features_last == (channels == -1)
 
 
 @pytest.mark.parametrize("text", ["N C-", "N : colour", "N C! H"])

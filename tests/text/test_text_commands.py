@@ -74,6 +74,10 @@ def test_known_mentions_tune_and_measure(desk, capsys):
     measures = json.loads(run(capsys, "evaluate swiss known.csv --json"))
     assert measures["accuracy@1"] == [1.0, 1.0, 1.0]
     assert (desk / "confusion.svg").read_text().startswith("<svg")
+    (desk / "wrong.csv").write_text("text,id\nBern,CH-GE\nOslo,CH-GE\n", encoding="utf-8")
+    out = run(capsys, "evaluate swiss wrong.csv")
+    assert "  Genève (CH-GE) taken for Bern (CH-BE): 1x\n" in out
+    assert "  Genève (CH-GE) taken for no entry: 1x\n" in out
     (desk / "known.csv").write_text("text,id\nBern,CH-XX\n")
     assert "not in the vocabulary: 'CH-XX'" in run(capsys, "fit names.csv -o x --tune known.csv", 2)
 

@@ -1,6 +1,7 @@
 """Each rule finds the illness that it is for, in a training that has it, and what it names helps there."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from trainings import decoder, language, mlp, pictures, points, train
 
 import normkit as nk
 from normkit.surgery.batch_statistics import recalibrate
+from normkit.watching.rules import residual_growth
 
 SGD = torch.optim.SGD
 
@@ -84,6 +86,19 @@ def test_residual_growth():
         well, helped = train(heavy("layernorm", name), language, steps=10)
         assert absent(helped, "residual-growth")
         assert late(well) < late(ill)
+
+
+@pytest.mark.parametrize("least", [1e-3, 1.0, 1e3])
+def test_residual_growth_is_a_factor_whatever_the_size(least):
+    def told(*sizes):
+        late = {str(block): least * size for block, size in enumerate(sizes)}
+        return [*residual_growth.find(SimpleNamespace(late=lambda what: late, facts={"blocks": [*late]}))]
+
+    assert [finding.where for finding in told(1, 2, 4, 8)] == [("3",)]
+    assert "2x a block" in told(1, 2, 4, 8)[0].evidence
+    assert not told(1, 1.4, 2, 2.8)
+    assert not told(1, 1.6, 2.56, 4.1), "additions alone may do so"
+    assert not told(1, 4, 16)
 
 
 def test_vanishing_gradients():

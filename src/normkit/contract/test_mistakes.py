@@ -242,6 +242,31 @@ def test_a_truth_value_is_no_number(name):
                 card.small(**{argument: True})
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_a_number_of_zero_is_refused_or_gives_numbers(name):
+    card = nk.card(name)
+    small = example(card, 8)
+    for argument, parameter in arguments(name).items():
+        if isinstance(small.get(argument, parameter.default), float):
+            try:
+                module = card.small(**{argument: 0.0}).double()
+            except ValueError:
+                with pytest.raises(ValueError, match=rf"\b{argument}\b"):
+                    card.small(**{argument: 0.0})
+            else:
+                assert all(output.isfinite().all() for output in subject.outputs(module(*draw(name)))), argument
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_number_that_is_nan_is_refused(name):
+    card = nk.card(name)
+    small = example(card, 8)
+    for argument, parameter in arguments(name).items():
+        if isinstance(small.get(argument, parameter.default), float):
+            with pytest.raises(ValueError, match=rf"\b{argument}\b"):
+                card.small(**{argument: float("nan")})
+
+
 @pytest.mark.parametrize("device", ["cdua", "xpu"])
 @pytest.mark.parametrize("name", METHODS)
 def test_a_device_that_does_not_exist_is_named(name, device):

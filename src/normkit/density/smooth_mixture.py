@@ -42,7 +42,7 @@ class SmoothMixture(Transform):
         components: K.
         periodic: circle or interval; on the circle log_scale must not be negative.
         ramp: ``"type1"`` or ``"type2"``: p. a is alpha, and what makes the slope of one mode.
-        min_density: c, the least slope.
+        min_density: c, the least slope, above 0: where a map is flat it cannot be inverted.
 
     ``forward(x, mean, log_scale, alpha, logits)``: x of any shape S, the others S + (K,), alpha not negative. Returns
     ``z`` and ``log_det``, number by number. ``inverse(z, ...)`` returns x by bisection; its derivatives up to the third
@@ -58,7 +58,7 @@ class SmoothMixture(Transform):
         self.components = check.size(self, "components", components)
         self.periodic = periodic
         self.power = ("type1", "type2").index(check.choice(self, "ramp", ramp, ("type1", "type2"))) + 1
-        self.min_density = check.number(self, "min_density", min_density, 0.0, 1.0)
+        self.min_density = check.number(self, "min_density", min_density, 0.0, 1.0, open_low=True)
 
     def forward(
         self, x: Tensor, mean: Tensor, log_scale: Tensor, alpha: Tensor, logits: Tensor
