@@ -34,7 +34,7 @@ import subprocess
 import sys
 import time
 import types
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from multiprocessing import popen_forkserver, popen_spawn_posix
 from pathlib import Path
@@ -234,9 +234,9 @@ def _codes(code: types.CodeType) -> dict[tuple[str, int], types.CodeType]:
 def _swap(module, scope: str, codes: dict[tuple[str, int], types.CodeType], node: ast.FunctionDef) -> bool:
     """Give every living function of the file its new code, and the one of the mistake its new defaults."""
     done = False
-    for function in [f for f in gc.get_objects() if type(f) is types.FunctionType]:
+    for function in living()[module.__file__]:
         code = function.__code__
-        new = codes.get((code.co_name, code.co_firstlineno)) if code.co_filename == module.__file__ else None
+        new = codes.get((code.co_name, code.co_firstlineno))
         if new is not None and new.co_freevars == code.co_freevars:
             function.__code__ = new
             if function.__qualname__.replace(".<locals>", "") == scope:
@@ -244,6 +244,15 @@ def _swap(module, scope: str, codes: dict[tuple[str, int], types.CodeType], node
                 _give_defaults(function, node)
             done = done or scope.startswith(function.__qualname__ + ".")  # a function inside it, made when it is called
     return done
+
+
+@functools.cache
+def living() -> dict[str, list[types.FunctionType]]:
+    """Every function by its file. Looked for before a fork: a child that looks at all objects copies all memory."""
+    found: dict[str, list[types.FunctionType]] = defaultdict(list)
+    for function in [f for f in gc.get_objects() if type(f) is types.FunctionType]:
+        found[function.__code__.co_filename].append(function)
+    return found
 
 
 def _give_defaults(function: types.FunctionType, node: ast.FunctionDef) -> None:
@@ -381,8 +390,7 @@ class Hunt:
     def verdict(self, mutant: Mutant, files: list[tuple[pytest.Item, frozenset[Path]]]) -> str:
         """Who finds a mutant, or that nobody does; what cannot be swapped in a process that runs is told apart."""
         name = ".".join(mutant.path.relative_to(SOURCE.parent).with_suffix("").parts)
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name.removesuffix(".__init__"))
+        _import([name.removesuffix(".__init__")])
         try:
             finder = self.finder(mutant, self.ranked(mutant, files))
         except LookupError:
@@ -402,8 +410,9 @@ class Hunt:
 
     def finder(self, mutant: Mutant, items: list[pytest.Item]) -> str | None:
         """The test that finds a mutant, if one does; one that fails without a mutant too is given up."""
-        items = [item for item in items if item.nodeid not in self.unsound]
-        while (failed := self.fails(mutant, items)) is not None:
+        items, until = [item for item in items if item.nodeid not in self.unsound], _spent() + self.seconds
+        living()
+        while (failed := self.fails(mutant, items, until - _spent())) is not None:
             found, in_time = failed
             if self.is_sound(found, in_time):
                 return found.nodeid
@@ -412,21 +421,21 @@ class Hunt:
         return None
 
     def is_sound(self, item: pytest.Item, in_time: bool) -> bool:
-        """Whether a test passes without a mutant; one that did not end in time must do so in a tenth of that."""
-        if not in_time or item.nodeid not in self.sound:
-            if self.fails(None, [item]) is None:
-                self.sound.add(item.nodeid)
-            else:
-                self.costs[_function(item)] = self.seconds
-                return False
-        return in_time or self.costs[_function(item)] < self.seconds / 20
+        """Whether a test passes without a mutant. One that did not end in time is known to do so in a tenth of that."""
+        if not in_time:
+            usual = self.costs.setdefault(_function(item), self.seconds)
+            return usual < self.seconds / 20
+        if item.nodeid not in self.sound and self.fails(None, [item], self.seconds) is not None:
+            return False
+        self.sound.add(item.nodeid)
+        return True
 
-    def fails(self, mutant: Mutant | None, items: list[pytest.Item]) -> tuple[pytest.Item, bool] | None:
+    def fails(self, mutant: Mutant | None, items: list[pytest.Item], seconds: float) -> tuple[pytest.Item, bool] | None:
         """The first test that fails, crashes or never ends in a process that has the mutant, and if it was in time."""
         reader, writer = os.pipe()
         child = os.fork()
         if child == 0:
-            os._exit(self.attempt(mutant, items, writer))
+            os._exit(self.attempt(mutant, items, seconds, writer))
         os.close(writer)
         with open(reader) as told:
             lines = [line.split() for line in told]
@@ -439,7 +448,7 @@ class Hunt:
         late = os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGALRM)
         return (items[len(lines)], not late) if status and len(lines) < len(items) else None
 
-    def attempt(self, mutant: Mutant | None, items: list[pytest.Item], writer: int) -> int:
+    def attempt(self, mutant: Mutant | None, items: list[pytest.Item], seconds: float, writer: int) -> int:
         """In the child: 1 if a test fails, else 0; NOWHERE without the mutant. It tells what tests cost and import."""
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1), os.dup2(null, 2)
@@ -451,7 +460,7 @@ class Hunt:
         start, known = time.process_time(), set(sys.modules)
         for item, following in itertools.zip_longest(items, items[1:]):
             before = time.process_time()
-            if before - start > self.seconds:
+            if before - start > seconds:
                 return 0
             signal.setitimer(signal.ITIMER_PROF, self.seconds / 2)  # kills what never ends
             signal.alarm(int(10 * self.seconds))  # and what waits for ever
@@ -465,9 +474,10 @@ class Hunt:
 def _import(names: list[str]) -> None:
     """Load once for all, before the next fork, what a test needed."""
     for name in names:
-        if name.partition(".")[0] not in UNFORKED:
+        if name not in sys.modules and name.partition(".")[0] not in UNFORKED:
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
+            living.cache_clear()
 
 
 def _unless_python(start):

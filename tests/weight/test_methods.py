@@ -12,7 +12,7 @@ from normkit.weight.fixup_block import FixupBlock
 from normkit.weight.ibp_init import ibp_init_
 from normkit.weight.nf_block import nf_betas
 from normkit.weight.selu import lecun_normal_
-from normkit.weight.simplex_classifier import hoc_loss
+from normkit.weight.simplex_classifier import hoc_loss, simplex
 from normkit.weight.spectral_regularizer import norm_penalty
 
 
@@ -128,6 +128,7 @@ def test_a_simplex_has_equal_angles():
     weight = nk.SimplexClassifier(5, dtype=torch.float64).weight.double()
     want = torch.full((5, 5), -0.25, dtype=torch.float64).fill_diagonal_(1.0)
     torch.testing.assert_close(weight @ weight.mT, want, rtol=0, atol=1e-6)
+    torch.testing.assert_close(simplex(5) @ simplex(5).mT, want, rtol=0, atol=5e-8)  # as near to 1 as the authors' 1e-8
 
 
 def test_the_companion_loss_falls_as_new_features_come_to_the_old_ones():
