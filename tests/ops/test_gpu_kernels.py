@@ -222,7 +222,7 @@ def run(kernel, place, *arguments, **constants):
 
 there = torch.zeros(3, dim)
 run(row.forward_long, (rows - 1, 0), far(memory), None, None, None, None, far(there), None,
-    rows, dim, dim, 1e-6, 1.0, 0.0, 1.0, STATISTIC=0, CENTER=0, PLACE=0, EARLY=0, SHARED=0, ROWS=1, BLOCK=2**16)
+    rows, dim, dim, 1e-6, 1.0, 0.0, 1.0, STATISTIC=0, CENTER=0, PLACE=0, EARLY=0, SHARED=0, PART=0, ROWS=1, BLOCK=2**16)
 assert torch.allclose(there[2], torch.nn.functional.rms_norm(memory[2], (dim,), eps=1e-6), rtol=1e-5)
 assert not there[:2].any()
 
@@ -258,7 +258,7 @@ def test_nothing_of_triton_is_imported_before_it_is_asked_for():
 
 # Deliberate mistakes, each in a copy of the kernels.
 
-LOAD = "tl.load(weight + at, mask=at < dim, other=0.0).to(tl.float32)"
+LOAD = "for_all(weight, at, dim, ROWS)"
 MISTAKES = {
     "a missing mask of a load": ("v = tl.load(x + where, mask=inside, other=0.0)", "v = tl.load(x + tl.abs(where))"),
     "what is outside counts": (
@@ -267,10 +267,12 @@ MISTAKES = {
     ),
     "a wrong count": ("over(1.0, root(over(raw, part * 1.0) + eps))", "over(1.0, root(over(raw, part - 1.0) + eps))"),
     "sums in float16": (
-        "tl.where((at < part)[None, :], z * z, 0.0), 1)",
-        "tl.where((at < part)[None, :], z * z, 0.0).to(tl.float16), 1)",
+        "add_up(first_of(z * z, at, part, PART), 1)",
+        "add_up(first_of(z * z, at, part, PART).to(tl.float16), 1)",
     ),
     "a forgotten offset of the gain": (f"{LOAD} + offset", LOAD),
+    "all entries of a part": ("tl.where((at < part)[None, :], v, 0.0)", "v"),
+    "what is outside has a sign": ("if CENTER and (STATISTIC != SQUARE):", "if False:"),
     "eps in the wrong place": ("over(raw, part * 1.0)) + eps)", "over(raw, part * 1.0) + eps))"),
     "the mean is not subtracted in the backward pass": ("return (v - mean[:, None]) - left[:, None]", "return v"),
     "what the mean leaves is forgotten": (

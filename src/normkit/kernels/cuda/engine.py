@@ -34,7 +34,8 @@ class RowPlan(NamedTuple):
     @property
     def kind(self) -> dict[str, int]:
         """What a kernel is compiled for."""
-        return {"STATISTIC": self.statistic, "CENTER": self.center, "PLACE": self.place, "SHARED": self.shared}
+        about = {"STATISTIC": self.statistic, "CENTER": self.center, "PLACE": self.place, "SHARED": self.shared}
+        return {**about, "PART": int(self.part < self.dim)}
 
 
 class Turning(NamedTuple):

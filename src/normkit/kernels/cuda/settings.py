@@ -1,7 +1,7 @@
 """How many rows a program takes, and on how many warps: a small fixed table by width; nothing is searched.
 
-A thread holds eight of a program's entries, which is one load of 128 bits in half precision, and more only where rows
-are long. Short rows go several to a program. Past the widest block a row is walked along.
+A thread holds eight of a program's entries, which is one load of 128 bits in half precision, and twice as many where
+rows are long, so that what it does once, for a row, is little of its work. Short rows go several to a program. Past the widest block a row is walked along.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _setting(dim: int, longest: int) -> Setting:
         return Setting(1, STEP, 8, True)
     block = power_of_two(dim)
     rows = min(MOST_ROWS, max(1, ENTRIES // block))
-    return Setting(rows, block, min(16, max(4, 4 * block // ENTRIES)))
+    return Setting(rows, block, min(16, max(4, 2 * block // ENTRIES)))
 
 
 def heads(dim: int) -> Setting:

@@ -1,6 +1,7 @@
 """Kernels compiled ahead of time, for GPUs that are not here, and what their machine code tells.
 
-Registers, spills and shared memory are the assembler's word; loads and stores are counted in its listing.
+Registers, spills and shared memory are the assembler's word; loads, stores and instructions are counted in its listing,
+without what pads it and what quotients and roots of subnormal numbers call.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 TARGETS = {  # name -> Triton's backend, architecture, threads of a warp
     "sm_80": ("cuda", 80, 32),
@@ -19,13 +20,29 @@ TARGETS = {  # name -> Triton's backend, architecture, threads of a warp
     "sm_100": ("cuda", 100, 32),
     "gfx942": ("hip", "gfx942", 64),
 }
-REGISTERS, THREADS, SHARED = 65536, 2048, 102400  # of a multiprocessor; shared memory that all four have, and more
+REGISTERS, THREADS, SHARED = 65536, 2048, 102400  # of a multiprocessor; shared memory that all three have, and more
+VECTORS, WAVES, LOCAL = 512, 8, 65536  # of AMD's: registers of a lane, waves of a SIMD, shared memory of four SIMDs
 BITS = {"U8": 8, "S8": 8, "U16": 16, "S16": 16, "": 32, "64": 64, "128": 128, "256": 256}
+
+
+class Paper(NamedTuple):
+    """What a GPU has on paper: bytes a second, threads that start an instruction each second; and cycles of a load."""
+
+    bandwidth: float
+    issue: float
+    multiprocessors: int
+    seconds: float  # of a load from memory that is idle: arXiv:2402.13499
+
+
+PAPER = {
+    "sm_80": Paper(2.04e12, 108 * 128 * 1.41e9, 108, 466.3 / 1.41e9),
+    "sm_90": Paper(3.35e12, 132 * 128 * 1.98e9, 132, 478.8 / 1.98e9),
+}
 
 
 @dataclass(frozen=True)
 class Code:
-    """What a compiled kernel is made of; None where the listing does not tell."""
+    """What a compiled kernel is made of; loop: instructions of its innermost loops."""
 
     target: str
     registers: int
@@ -34,20 +51,44 @@ class Code:
     loads: dict[int, int]  # bits a thread -> instructions, of global memory
     stores: dict[int, int]
     instructions: int
+    loop: int
     warps: int
 
     @property
+    def programs(self) -> dict[str, int]:
+        """How many programs run at once on a multiprocessor, by what there is of each thing."""
+        used = max(-(-self.registers // 8) * 8, 8)
+        if TARGETS[self.target][0] == "cuda":
+            registers, threads, shared = REGISTERS // (used * 32 * self.warps), THREADS // (32 * self.warps), SHARED
+        else:
+            registers, threads, shared = 4 * min(VECTORS // used, WAVES) // self.warps, 4 * WAVES // self.warps, LOCAL
+        return {"threads": threads, "registers": registers, "shared": shared // self.shared if self.shared else threads}
+
+    @property
     def occupancy(self) -> float:
-        """The share of a multiprocessor's threads that registers and shared memory let run at once (Nvidia's)."""
-        threads = 32 * self.warps
-        by_registers = REGISTERS // (max(-(-self.registers // 8) * 8, 8) * threads)
-        by_shared = SHARED // self.shared if self.shared else THREADS
-        return min(by_registers, by_shared, THREADS // threads) * threads / THREADS
+        """The share of a multiprocessor's threads that registers and shared memory let run at once."""
+        return min(self.programs.values()) / self.programs["threads"]
+
+    @property
+    def limit(self) -> str:
+        """What keeps it from being full, if anything does."""
+        return min(self.programs, key=self.programs.__getitem__) if self.occupancy < 1 else ""
+
+    def best(self, loaded: float, needed: float, each: float) -> float | None:
+        """The share of a copy's speed that a kernel can reach, were all that it needs no more than once in the cache.
+
+        By what is under way at a time, to the latency of memory, and by how many instructions are started. loaded: bytes
+        a thread waits for at once. needed: bytes an entry must move. each: instructions an entry takes.
+        """
+        if self.target not in PAPER:
+            return None
+        paper = PAPER[self.target]
+        on_the_way = self.occupancy * THREADS * loaded * paper.multiprocessors / paper.seconds
+        return min(1.0, on_the_way / paper.bandwidth, paper.issue / each * needed / paper.bandwidth)
 
     def row(self) -> dict[str, Any]:
         """All of it, for a table or a file."""
-        own = {"occupancy": self.occupancy} if TARGETS[self.target][0] == "cuda" else {}
-        return {**asdict(self), **own}
+        return {**asdict(self), "occupancy": self.occupancy, "limit": self.limit}
 
 
 def compiled(
@@ -86,12 +127,77 @@ def _read_cuda(binary, target: str, warps: int) -> Code:
         usage = _tool("cuobjdump", "-res-usage", file.name)
         listing = _tool("nvdisasm", "-c", file.name)
     found = {name: int(number) for name, number in re.findall(r"(REG|STACK|SHARED|LOCAL):(\d+)", usage)}
-    code = re.findall(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+ )?\s*([A-Z][\w.]*)", listing, re.MULTILINE)
-    local = sum(name.startswith(("LDL", "STL")) for name in code)
+    code = lines(listing.split("\n        .weak")[0], r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+ )?\s*([A-Z][\w.]*)(.*)")
+    code = straight(code)
+    names = [line.name for line in code]
+    local = sum(name.startswith(("LDL", "STL")) for name in names)
     return Code(
         target, found["REG"], found["STACK"] + found["LOCAL"] + local, binary.metadata.shared,
-        _widths(code, "LDG"), _widths(code, "STG"), len(code), warps,
+        _widths(names, "LDG"), _widths(names, "STG"), len(code), looped(code), warps,
     )  # fmt: skip
+
+
+class Line(NamedTuple):
+    """An instruction: its name, the labels before it, and where it jumps to."""
+
+    name: str
+    labels: tuple[str, ...]
+    to: str | None
+
+
+def lines(listing: str, instruction: str) -> list[Line]:
+    """The instructions of a listing, up to where it is padded; `instruction` matches name and operands.
+
+    >>> lines("a:\\n add 1\\n bra a", r"\\s+(\\w+)(.*)")
+    [Line(name='add', labels=('a',), to=None), Line(name='bra', labels=(), to='a')]
+    """
+    found: list[Line] = []
+    labels: list[str] = []
+    known = set(re.findall(r"^([\w.$]+):", listing, re.MULTILINE))
+    for line in listing.split("\n"):
+        if label := re.match(r"([\w.$]+):", line):
+            labels.append(label[1])
+        elif match := re.match(instruction, line):
+            name, operands = match[1], re.findall(r"[\w.$]+", match[2])
+            to = next((one for one in operands if one in known), None)
+            if name in ("NOP", "s_nop", "s_code_end") or to in labels:  # what follows the end jumps to itself
+                continue
+            found.append(Line(name, tuple(labels), to))
+            labels = []
+    return found
+
+
+def straight(code: list[Line]) -> list[Line]:
+    """The instructions without the few that call what is seldom called: a quotient of subnormal numbers.
+
+    >>> code = lines("a:\\n jump c\\n move\\n CALL\\nc:\\n add\\n", r"\\s+(\\w+)(.*)")
+    >>> [line.name for line in straight(code)]
+    ['jump', 'add']
+    """
+    blocks: list[list[Line]] = [[]]
+    for line in code:
+        if line.labels:
+            blocks.append([])
+        blocks[-1].append(line)
+        if line.to is not None:
+            blocks.append([])
+    seldom = [any(line.name.startswith("CALL") for line in block) for block in blocks]
+    return [line for block, left_out in zip(blocks, seldom, strict=True) if not left_out for line in block]
+
+
+def looped(code: list[Line]) -> int:
+    """How many instructions are in loops that load from memory and have no such loop in them.
+
+    >>> code = lines("a:\\n add 1\\nb:\\n LDG 1\\n bra b\\n bra a\\n end", r"\\s+(\\w+)(.*)")
+    >>> looped(code)
+    2
+    """
+    begins = {label: i for i, line in enumerate(code) for label in line.labels}
+    jumps = {(begins[line.to], i) for i, line in enumerate(code) if line.to in begins and begins[line.to] <= i}
+    loads = [i for i, line in enumerate(code) if re.match(r"LDG|(global|buffer|flat)_load", line.name)]
+    loops = {(a, b) for a, b in jumps if any(a <= i <= b for i in loads)}
+    inner = [(a, b) for a, b in loops if not any((c, d) != (a, b) and a <= c and d <= b for c, d in loops)]
+    return sum(b - a + 1 for a, b in inner)
 
 
 def _widths(code: list[str], name: str) -> dict[int, int]:
@@ -110,12 +216,12 @@ def _read_amd(binary, target: str, warps: int) -> Code:
     def number(pattern: str) -> int:
         return int(re.search(pattern + r":?\s+(\d+)", listing)[1])  # type: ignore[index]
 
-    code = re.findall(r"^\s+([a-z]\w+)(?:\s|$)", listing, re.MULTILINE)
+    code = lines(listing.split("\n.Lfunc_end")[0], r"\s+([a-z]\w+)(.*)")
     widths = {"ubyte": 8, "ushort": 16, "short": 16, "byte": 8, "dword": 32, "dwordx2": 64, "dwordx4": 128}
 
     def counted(verb: str) -> dict[int, int]:
         found: dict[int, int] = {}
-        for name in code:
+        for name, *_ in code:
             match = re.match(rf"(?:global|buffer|flat)_{verb}_(?:short_)?(\w+?)(?:_d16\w*)?$", name)
             if match:
                 bits = widths.get(match[1], 16)
@@ -125,7 +231,7 @@ def _read_amd(binary, target: str, warps: int) -> Code:
     spills = number(r"\.vgpr_spill_count") + number(r"\.sgpr_spill_count")
     return Code(
         target, number(r"\.vgpr_count"), spills, binary.metadata.shared,
-        counted("load"), counted("store"), len(code), warps,
+        counted("load"), counted("store"), len(code), looped(code), warps,
     )  # fmt: skip
 
 

@@ -33,6 +33,7 @@ CHANNELS = {  # name -> statistic, activation, over samples
     "online": (5, 3, 0),
 }
 BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
+LARGE = ("x", "y", "dx", "grad", "more", "residual", "total")  # arrays of the input's type and size
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Variant:
     warps: int
     entries: int
     known: dict[str, int] = field(default_factory=dict)  # sizes, of which those that 16 divides let loads be wide
+    large: frozenset[str] = frozenset(LARGE)  # its arguments that are as large as the input
 
     def compiled(self, target: str):
         """The kernel, compiled for a target; sizes are known to be divisible by 16 where they are."""
@@ -59,14 +61,18 @@ class Variant:
         return static.compiled(self.kernel, self.types, self.constants, self.warps, target, aligned)
 
     def row(self, target: str) -> dict[str, Any]:
-        """What its machine code tells, and how many bytes an entry's loads and stores move."""
+        """What its machine code tells, how many bytes and instructions that is an entry, and what this leaves of speed.
+
+        needed: bytes of the arrays that are as large as the input, each of which moves once.
+        """
         code = static.read(self.compiled(target), target, self.warps)
-        threads = static.TARGETS[target][2] * self.warps
-        moved = {
-            name: sum(bits // 8 * count for bits, count in found.items()) * threads / self.entries
-            for name, found in (("loaded", code.loads), ("stored", code.stores))
-        }
-        return {"kernel": self.name, "type": self.type, "width": self.width, **moved, **code.row()}
+        share = static.TARGETS[target][2] * self.warps / self.entries  # threads an entry
+        loaded, stored = (sum(bits // 8 * n for bits, n in found.items()) for found in (code.loads, code.stores))
+        needed = sum(BYTES[kind[1:]] for name, kind in self.types.items() if kind[0] == "*" and name in self.large)
+        each = (code.loop or code.instructions) * share
+        told = {"kernel": self.name, "type": self.type, "width": self.width, "needed": needed}
+        told |= {"loaded": loaded * share, "stored": stored * share, "each": each}
+        return {**told, "best": code.best(loaded, needed, each), **code.row()}
 
 
 def variants(types=("bf16", "fp32"), widths=(64, 768, 4096, 8192, 32768), rules=("rms", "layer")) -> Iterator[Variant]:
@@ -85,7 +91,6 @@ def variants(types=("bf16", "fp32"), widths=(64, 768, 4096, 8192, 32768), rules=
 
 def _types(kernel, kind: str, absent: tuple[str, ...] = ()) -> dict[str, str]:
     """Types of arguments: arrays of the input's type, parameters and what is kept in float32, sizes and numbers."""
-    like_x = ("x", "y", "dx", "grad", "more", "residual", "total")
     single = ("eps", "constant", "offset", "scale", "values", "keep", "most")
     arrays = {"weight", "bias", "stats", "alpha", "shift", "cos", "sin", "dgain", "dbias", "dalpha", "dshift"}
     arrays |= {"extra", "sums", "dweight", "dextra"}
@@ -94,7 +99,7 @@ def _types(kernel, kind: str, absent: tuple[str, ...] = ()) -> dict[str, str]:
     for name in kernel.arg_names:
         if name in absent or name.isupper():
             continue
-        in_memory = kind if name in like_x else "fp32" if name in arrays else "fp64" if name in double else None
+        in_memory = kind if name in LARGE else "fp32" if name in arrays else "fp64" if name in double else None
         found[name] = f"*{in_memory}" if in_memory else "fp32" if name in single else "i32"
     return found
 
@@ -104,7 +109,7 @@ def rows(rule: str, kind: str, width: int) -> Iterator[Variant]:
     from normkit.kernels.cuda.templates import row
 
     names = ("STATISTIC", "CENTER", "PLACE", "EARLY")
-    constants = {**dict(zip(names, RULES[rule], strict=True)), "SHARED": 0}
+    constants = {**dict(zip(names, RULES[rule], strict=True)), "SHARED": 0, "PART": 0}
     shift = () if rule == "layer" else ("bias", "dbias")
     forward, backward, gains = settings.forward(width), settings.backward(width), settings.GAINS
     made = [(row.forward_long if forward.long else row.forward, forward, ("residual", "total", *shift))]
@@ -225,7 +230,8 @@ def liger(kind: str, width: int) -> Iterator[Variant]:
                     found[name] = "fp32" if name in ("eps", "offset") else "i32"
                     if "stride" in name and not name.startswith(("RSTD", "Mean")) and name[-4:] not in ("mean", "rstd"):
                         known[name] = width
-            yield Variant(f"Liger's {rule}, {way}", kernel, kind, width, found, shape, warps, width, known)
+            large = frozenset(name for name in found if name[:-4].lower() in ("x", "y", "dx", "dy"))
+            yield Variant(f"Liger's {rule}, {way}", kernel, kind, width, found, shape, warps, width, known, large)
 
 
 def everything() -> Iterator[Variant]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import triton.language as tl
 
-from normkit.kernels.cuda.templates.language import add_up, jit
+from normkit.kernels.cuda.templates.language import add_up, for_all, jit
 from normkit.kernels.cuda.templates.maths import HALF_PI, SATURSIN, value_and_slope
 
 
@@ -22,14 +22,14 @@ def single(number):
 
 
 @jit
-def along(numbers, row, rows, at, dim, width, other: tl.constexpr, BY_ROW: tl.constexpr):
+def along(numbers, row, rows, at, dim, width, other: tl.constexpr, BY_ROW: tl.constexpr, ROWS: tl.constexpr):
     """Gains or shifts as they broadcast to a tile; `other` where they are absent."""
     if numbers is None:
         return other
     elif BY_ROW:
         return tl.load(numbers + row % dim, mask=row < rows, other=0.0).to(tl.float32)[:, None]
     else:
-        return tl.load(numbers + at, mask=at < width, other=0.0).to(tl.float32)[None, :]
+        return for_all(numbers, at, width, ROWS)
 
 
 @jit(do_not_specialize=["rows"])
@@ -44,8 +44,8 @@ def forward(
     where = row[:, None] * width + at[None, :]
     v = tl.load(x + where, mask=inside, other=0.0).to(tl.float32)
     f, _ = value_and_slope(v, single(alpha), single(shift), FUNCTION)
-    out = f * (scale * along(weight, row, rows, at, dim, width, 1.0, BY_ROW))
-    out += along(bias, row, rows, at, dim, width, 0.0, BY_ROW)
+    out = f * (scale * along(weight, row, rows, at, dim, width, 1.0, BY_ROW, ROWS))
+    out += along(bias, row, rows, at, dim, width, 0.0, BY_ROW, ROWS)
     tl.store(y + where, out.to(y.dtype.element_ty), mask=inside)
 
 
@@ -73,7 +73,7 @@ def backward(
         g = tl.load(grad + where, mask=inside, other=0.0).to(tl.float32)
         f, slope = value_and_slope(v, a, b, FUNCTION)
         through = tl.where(inside, scale * (g * f), 0.0)
-        d = slope * (g * (scale * along(weight, row, rows, at, dim, width, 1.0, BY_ROW)))
+        d = slope * (g * (scale * along(weight, row, rows, at, dim, width, 1.0, BY_ROW, ROWS)))
         if FUNCTION == SATURSIN:
             d = tl.where(tl.abs(a * v + b) <= HALF_PI, d, 0.0)
         tl.store(dx + where, (d * a).to(dx.dtype.element_ty), mask=inside)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import triton.language as tl
 
-from normkit.kernels.cuda.templates.language import add_up, jit, largest, over, root
+from normkit.kernels.cuda.templates.language import add_up, for_all, jit, largest, over, root
 
 SQUARE = tl.constexpr(0)
 ABSOLUTE = tl.constexpr(1)
@@ -89,14 +89,14 @@ def direction(z, n, r, total, raw, STATISTIC: tl.constexpr):
 
 
 @jit
-def gain_of(weight, at, dim, offset, scale, SHARED: tl.constexpr):
-    """The gain of the entries `at`, of shape (1, BLOCK), or one number."""
+def gain_of(weight, at, dim, offset, scale, SHARED: tl.constexpr, ROWS: tl.constexpr):
+    """The gain of the entries `at`, a tile of it, or one number."""
     if weight is None:
         return scale
     elif SHARED:
         return tl.load(weight).to(tl.float32) + offset
     else:
-        return (tl.load(weight + at, mask=at < dim, other=0.0).to(tl.float32) + offset)[None, :]
+        return for_all(weight, at, dim, ROWS) + offset
 
 
 @jit
@@ -149,7 +149,16 @@ def centred(v, mean, left, CENTER: tl.constexpr):
 
 
 @jit
-def measured(v, inside, at, dim, part, STATISTIC: tl.constexpr, CENTER: tl.constexpr):
+def first_of(v, at, part, PART: tl.constexpr):
+    """What is among the first `part` entries of a row; without PART these are all."""
+    if PART:
+        return tl.where((at < part)[None, :], v, 0.0)
+    else:
+        return v
+
+
+@jit
+def measured(v, inside, at, dim, part, STATISTIC: tl.constexpr, CENTER: tl.constexpr, PART: tl.constexpr):
     """z of whole rows in registers, 0 outside; the mean in two parts (or the sum), and the raw statistic."""
     mean = add_up(v, 1) * 0.0
     left = mean
@@ -158,10 +167,12 @@ def measured(v, inside, at, dim, part, STATISTIC: tl.constexpr, CENTER: tl.const
         mean = add_up(v * share, 1)
         z = tl.where(inside, v - mean[:, None], 0.0)
         left, raw = about_mean(add_up(z, 1), add_up(z * z, 1), share)
-        z = tl.where(inside, z - left[:, None], 0.0)
+        z -= left[:, None]
+        if STATISTIC != SQUARE:
+            z = tl.where(inside, z, 0.0)
     else:
         z = v
-        raw = add_up(tl.where((at < part)[None, :], z * z, 0.0), 1)
+        raw = add_up(first_of(z * z, at, part, PART), 1)
     if STATISTIC == ABSOLUTE:
         raw = add_up(tl.abs(z), 1)
     elif STATISTIC == MAXIMUM:
@@ -173,13 +184,13 @@ def measured(v, inside, at, dim, part, STATISTIC: tl.constexpr, CENTER: tl.const
 
 
 @jit
-def finished(n, gain, bias, at, dim, kind: tl.constexpr, EARLY: tl.constexpr):
+def finished(n, gain, bias, at, dim, kind: tl.constexpr, EARLY: tl.constexpr, ROWS: tl.constexpr):
     """y of the normalized entries, before it is rounded."""
     if EARLY:
         n = n.to(kind).to(tl.float32)
     y = n * gain
     if bias is not None:
-        y += tl.load(bias + at, mask=at < dim, other=0.0).to(tl.float32)[None, :]
+        y += for_all(bias, at, dim, ROWS)
     return y
 
 
@@ -187,7 +198,7 @@ def finished(n, gain, bias, at, dim, kind: tl.constexpr, EARLY: tl.constexpr):
 def forward(
     x, residual, weight, bias, total, y, stats, rows, dim, part, eps, constant, offset, scale,
     STATISTIC: tl.constexpr, CENTER: tl.constexpr, PLACE: tl.constexpr, EARLY: tl.constexpr, SHARED: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PART: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """y (and total) of ROWS rows."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
@@ -198,10 +209,11 @@ def forward(
     v = added(x, residual, where, inside)
     if total is not None:
         tl.store(total + where, v, mask=inside)
-    z, mean, left, raw = measured(v.to(tl.float32), inside, at, dim, part, STATISTIC, CENTER)
+    z, mean, left, raw = measured(v.to(tl.float32), inside, at, dim, part, STATISTIC, CENTER, PART)
     keep(stats, row, present, raw, mean, left, STATISTIC, CENTER)
     n = z * reciprocal(raw, dim, part, eps, constant, STATISTIC, PLACE)[:, None]
-    out = finished(n, gain_of(weight, at, dim, offset, scale, SHARED), bias, at, dim, y.dtype.element_ty, EARLY)
+    gain = gain_of(weight, at, dim, offset, scale, SHARED, ROWS)
+    out = finished(n, gain, bias, at, dim, y.dtype.element_ty, EARLY, ROWS)
     tl.store(y + where, out.to(y.dtype.element_ty), mask=inside)
 
 
@@ -221,27 +233,36 @@ def summed(h, n, t, STATISTIC: tl.constexpr, CENTER: tl.constexpr):
 
 
 @jit
-def flowed(h, t, r, pull, shift, at, part, STATISTIC: tl.constexpr, CENTER: tl.constexpr):
+def flowed(h, t, r, pull, shift, at, part, STATISTIC: tl.constexpr, CENTER: tl.constexpr, PART: tl.constexpr):
     """dx, before anything is added to it."""
     moved = pull[:, None] * t
     if (STATISTIC == SQUARE) and not CENTER:
-        moved = tl.where((at < part)[None, :], moved, 0.0)
+        moved = first_of(moved, at, part, PART)
     d = h - moved
     if CENTER:
         d -= shift[:, None]
     return d * r[:, None]
 
 
+@jit
+def taken(x, grad, where, inside, mean, left, r, STATISTIC: tl.constexpr, CENTER: tl.constexpr):
+    """z, n and g of some entries of rows. Outside g is 0, and z where its size or its sign counts."""
+    z = centred(tl.load(x + where, mask=inside, other=0.0).to(tl.float32), mean, left, CENTER)
+    if CENTER and (STATISTIC != SQUARE):
+        z = tl.where(inside, z, 0.0)
+    return z, z * r[:, None], tl.load(grad + where, mask=inside, other=0.0).to(tl.float32)
+
+
 @jit(do_not_specialize=["rows", "part", "chunk"])
 def backward(
     x, grad, more, weight, stats, dx, dgain, dbias, rows, dim, part, chunk, eps, constant, offset, scale,
     STATISTIC: tl.constexpr, CENTER: tl.constexpr, PLACE: tl.constexpr, SHARED: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PART: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """dx of `chunk` rows, a multiple of ROWS, and the program's share in the gradients of gain and bias."""
     program = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, BLOCK)
-    gain = gain_of(weight, at, dim, offset, scale, SHARED)
+    gain = gain_of(weight, at, dim, offset, scale, SHARED, ROWS)
     gains = tl.full([ROWS, BLOCK], 0.0, tl.float32)
     shifts = tl.full([ROWS, BLOCK], 0.0, tl.float32)
     for first in range(0, chunk, ROWS):
@@ -251,12 +272,9 @@ def backward(
         where = row[:, None] * dim + at[None, :]
         raw, mean, left = recall(stats, row, present, STATISTIC, CENTER)
         r = reciprocal(raw, dim, part, eps, constant, STATISTIC, PLACE)
-        z = centred(tl.load(x + where, mask=inside, other=0.0).to(tl.float32), mean, left, CENTER)
-        z = tl.where(inside, z, 0.0)
-        g = tl.load(grad + where, mask=inside, other=0.0).to(tl.float32)
-        n = z * r[:, None]
+        z, n, g = taken(x, grad, where, inside, mean, left, r, STATISTIC, CENTER)
         if dgain is not None:
-            gains += tl.where(inside, g * n, 0.0)
+            gains += g * n
         if dbias is not None:
             shifts += g
         h = g * gain
@@ -264,7 +282,7 @@ def backward(
         along, level, turn, ties = summed(h, n, t, STATISTIC, CENTER)
         pull = pull_of(raw, r, along, ties, dim, part, eps, constant, STATISTIC, PLACE)
         shift = over(level - pull * turn, dim * 1.0)
-        d = flowed(h, t, r, pull, shift, at, part, STATISTIC, CENTER)
+        d = flowed(h, t, r, pull, shift, at, part, STATISTIC, CENTER, PART)
         if more is not None:
             d += tl.load(more + where, mask=inside, other=0.0).to(tl.float32)
         tl.store(dx + where, d.to(dx.dtype.element_ty), mask=inside)
@@ -281,7 +299,7 @@ def backward(
 def forward_long(
     x, residual, weight, bias, total, y, stats, rows, dim, part, eps, constant, offset, scale,
     STATISTIC: tl.constexpr, CENTER: tl.constexpr, PLACE: tl.constexpr, EARLY: tl.constexpr, SHARED: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PART: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """y (and total) of one row, which is read three times at most, from the cache but for the first."""
     row = tl.program_id(0).to(tl.int64) + tl.arange(0, 1)
@@ -304,7 +322,7 @@ def forward_long(
         elif STATISTIC == MAXIMUM:
             first = tl.where((tl.abs(z) > first) | (z != z), tl.abs(z), first)
         else:
-            first += tl.where((at < part)[None, :], z * z, 0.0)
+            first += first_of(z * z, at, part, PART)
             second += z
     mean = add_up(first, 1) * 0.0
     left = mean
@@ -347,23 +365,16 @@ def forward_long(
         inside = (at < dim)[None, :]
         v = added(x, residual, where, inside).to(tl.float32)
         n = centred(v, mean, left, CENTER) * r[:, None]
-        gain = gain_of(weight, at, dim, offset, scale, SHARED)
-        out = finished(n, gain, bias, at, dim, y.dtype.element_ty, EARLY)
+        gain = gain_of(weight, at, dim, offset, scale, SHARED, 1)
+        out = finished(n, gain, bias, at, dim, y.dtype.element_ty, EARLY, 1)
         tl.store(y + where, out.to(y.dtype.element_ty), mask=inside)
-
-
-@jit
-def taken(x, grad, where, inside, mean, left, r, CENTER: tl.constexpr):
-    """z, n and g of some entries of a row, 0 outside."""
-    z = centred(tl.load(x + where, mask=inside, other=0.0).to(tl.float32), mean, left, CENTER)
-    z = tl.where(inside, z, 0.0)
-    return z, z * r[:, None], tl.load(grad + where, mask=inside, other=0.0).to(tl.float32)
 
 
 @jit(do_not_specialize=["part"])
 def backward_long(
     x, grad, more, weight, stats, dx, dim, part, eps, constant, offset, scale,
-    STATISTIC: tl.constexpr, CENTER: tl.constexpr, PLACE: tl.constexpr, SHARED: tl.constexpr, BLOCK: tl.constexpr,
+    STATISTIC: tl.constexpr, CENTER: tl.constexpr, PLACE: tl.constexpr, SHARED: tl.constexpr,
+    PART: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """dx of one row, in two passes."""
     row = tl.program_id(0).to(tl.int64) + tl.arange(0, 1)
@@ -377,8 +388,8 @@ def backward_long(
     for start in range(0, dim, BLOCK):
         at = start + each
         inside = (at < dim)[None, :]
-        z, n, g = taken(x, grad, row[:, None] * dim + at[None, :], inside, mean, left, r, CENTER)
-        h = g * gain_of(weight, at, dim, offset, scale, SHARED)
+        z, n, g = taken(x, grad, row[:, None] * dim + at[None, :], inside, mean, left, r, STATISTIC, CENTER)
+        h = g * gain_of(weight, at, dim, offset, scale, SHARED, 1)
         along += h * n
         if CENTER:
             level += h
@@ -392,10 +403,10 @@ def backward_long(
         at = start + each
         where = row[:, None] * dim + at[None, :]
         inside = (at < dim)[None, :]
-        z, n, g = taken(x, grad, where, inside, mean, left, r, CENTER)
-        h = g * gain_of(weight, at, dim, offset, scale, SHARED)
+        z, n, g = taken(x, grad, where, inside, mean, left, r, STATISTIC, CENTER)
+        h = g * gain_of(weight, at, dim, offset, scale, SHARED, 1)
         t = direction(z, n, r[:, None], mean[:, None], raw[:, None], STATISTIC)
-        d = flowed(h, t, r, pull, shift, at, part, STATISTIC, CENTER)
+        d = flowed(h, t, r, pull, shift, at, part, STATISTIC, CENTER, PART)
         if more is not None:
             d += tl.load(more + where, mask=inside, other=0.0).to(tl.float32)
         tl.store(dx + where, d.to(dx.dtype.element_ty), mask=inside)
@@ -405,7 +416,7 @@ def backward_long(
 def gains_long(
     x, grad, stats, dgain, dbias, rows, dim, part, chunk, eps, constant,
     STATISTIC: tl.constexpr, CENTER: tl.constexpr, PLACE: tl.constexpr, SHARED: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PART: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A program's share in the gradients of gain and bias: BLOCK columns of `chunk` rows."""
     column = tl.program_id(0)
@@ -419,8 +430,8 @@ def gains_long(
         inside = present[:, None] & (at < dim)[None, :]
         raw, mean, left = recall(stats, row, present, STATISTIC, CENTER)
         r = reciprocal(raw, dim, part, eps, constant, STATISTIC, PLACE)
-        _, n, g = taken(x, grad, row[:, None] * dim + at[None, :], inside, mean, left, r, CENTER)
-        gains += tl.where(inside, g * n, 0.0)
+        _, n, g = taken(x, grad, row[:, None] * dim + at[None, :], inside, mean, left, r, STATISTIC, CENTER)
+        gains += g * n
         shifts += g
     if dgain is not None:
         if SHARED:
