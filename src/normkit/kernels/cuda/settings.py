@@ -1,7 +1,9 @@
 """How many rows a program takes, and on how many warps: a small fixed table by width; nothing is searched.
 
-A thread holds eight of a program's entries, which is one load of 128 bits in half precision, and twice as many where
-rows are long, so that what it does once, for a row, is little of its work. Short rows go several to a program. Past the widest block a row is walked along.
+Forward a warp has rows of up to 1024 entries for itself, so that nothing goes through shared memory; backward, where a
+program keeps sums as well, four warps have them. In longer rows a thread holds sixteen entries, two loads of 128 bits in
+half precision. What is done once for a row is so little of its work. Short rows go several to a program. Past the
+widest block a row is walked along.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from typing import NamedTuple
 
 LONGEST_FORWARD, LONGEST_BACKWARD = 16384, 8192  # entries of a row that a program holds in registers
 STEP = 4096  # entries at a time of a row that is walked along
-ENTRIES, MOST_ROWS = 1024, 256  # of a program on four warps; rows of it
+ENTRIES, MOST_ROWS = 1024, 256  # of a program that has whole rows; rows of it
 
 TILE, CHANNELS = 2048, 64  # entries of a tile of channels; channels of one where they are last
 FILLING, MOST_STEPS, MOST_PIECES = 8, 64, 4096  # programs a multiprocessor; tiles a program; programs a plane
@@ -27,20 +29,20 @@ class Setting(NamedTuple):
 
 def forward(dim: int) -> Setting:
     """For the forward pass over rows of `dim` entries."""
-    return _setting(dim, LONGEST_FORWARD)
+    return _setting(dim, LONGEST_FORWARD, 1)
 
 
 def backward(dim: int) -> Setting:
     """For the backward pass."""
-    return _setting(dim, LONGEST_BACKWARD)
+    return _setting(dim, LONGEST_BACKWARD, 4)
 
 
-def _setting(dim: int, longest: int) -> Setting:
+def _setting(dim: int, longest: int, warps: int) -> Setting:
     if dim > longest:
         return Setting(1, STEP, 8, True)
     block = power_of_two(dim)
     rows = min(MOST_ROWS, max(1, ENTRIES // block))
-    return Setting(rows, block, min(16, max(4, 2 * block // ENTRIES)))
+    return Setting(rows, block, warps if block <= ENTRIES else min(16, max(4, 2 * block // ENTRIES)))
 
 
 def heads(dim: int) -> Setting:

@@ -21,6 +21,7 @@ TARGETS = {  # name -> Triton's backend, architecture, threads of a warp
     "gfx942": ("hip", "gfx942", 64),
 }
 REGISTERS, THREADS, SHARED = 65536, 2048, 102400  # of a multiprocessor; shared memory that all three have, and more
+MOST_PROGRAMS = 32  # on a multiprocessor at a time
 VECTORS, WAVES, LOCAL = 512, 8, 65536  # of AMD's: registers of a lane, waves of a SIMD, shared memory of four SIMDs
 BITS = {"U8": 8, "S8": 8, "U16": 16, "S16": 16, "": 32, "64": 64, "128": 128, "256": 256}
 
@@ -62,7 +63,8 @@ class Code:
             registers, threads, shared = REGISTERS // (used * 32 * self.warps), THREADS // (32 * self.warps), SHARED
         else:
             registers, threads, shared = 4 * min(VECTORS // used, WAVES) // self.warps, 4 * WAVES // self.warps, LOCAL
-        return {"threads": threads, "registers": registers, "shared": shared // self.shared if self.shared else threads}
+        found = {"threads": threads, "registers": registers, "programs": MOST_PROGRAMS}
+        return {**found, "shared": shared // self.shared if self.shared else threads}
 
     @property
     def occupancy(self) -> float:
@@ -75,10 +77,10 @@ class Code:
         return min(self.programs, key=self.programs.__getitem__) if self.occupancy < 1 else ""
 
     def best(self, loaded: float, needed: float, each: float) -> float | None:
-        """The share of a copy's speed that a kernel can reach, were all that it needs no more than once in the cache.
+        """The share of a copy's speed that a kernel can reach, were all that it reads again in the cache.
 
-        By what is under way at a time, to the latency of memory, and by how many instructions are started. loaded: bytes
-        a thread waits for at once. needed: bytes an entry must move. each: instructions an entry takes.
+        By what is under way at a time, to the latency of memory, and by how many instructions are started. loaded:
+        bytes a thread waits for at once. needed: bytes an entry must move. each: instructions an entry takes.
         """
         if self.target not in PAPER:
             return None
@@ -204,7 +206,7 @@ def _widths(code: list[str], name: str) -> dict[int, int]:
     found: dict[int, int] = {}
     for instruction in code:
         first, *parts = instruction.split(".")
-        if first == name:
+        if first in (name, f"{name}STS"):  # which goes to shared memory at once
             bits = next((BITS[part] for part in parts if part in BITS), 32)
             found[bits] = found.get(bits, 0) + 1
     return found
