@@ -1,10 +1,12 @@
 """The benchmark of the GPU's kernels, whose whole way is gone here on the interpreter; and their machine code."""
 
 import json
+from functools import partial
 
 import pytest
+import torch
 
-from normkit import cli
+from normkit import cli, ops
 from normkit.bench import gpu, report
 from normkit.kernels import cuda
 from normkit.ops import paths
@@ -91,6 +93,43 @@ def test_liger_stands_in_the_same_table_where_it_is_installed():
         variant("Liger's rms_norm, forward", 4096).row("sm_90"),
     )
     assert ours["loaded"] <= theirs["loaded"]
+    assert 0 < ours["each"] <= theirs["each"]
+    assert ours["best"] == 1.0
+
+
+def test_what_inductor_writes_stands_there_too_and_reads_no_less():
+    from normkit.kernels.cuda import inductor
+    from normkit.ops.gpu import _formula
+
+    shapes = [((16384, 1024), torch.bfloat16), ((1024,), torch.float32)]
+    passes = inductor.generated(partial(_formula, ops.rms_norm, 1024), shapes, learning=True)
+    forward, backward = passes
+    large, kept = 16384 * 1024 * 2, 16384 * 4 + 1024 * 4
+    assert forward.moved == 2 * large + kept
+    assert backward.moved >= 3 * large + kept
+    [written] = inductor.variants(forward, "Inductor's", "bf16", 1024)
+    theirs, ours = written.row("sm_90"), variant("row forward, rms", 1024).row("sm_90")
+    assert ours["needed"] == theirs["needed"] == 4
+    assert ours["loaded"] <= theirs["loaded"]
+    assert theirs["instructions"] > 50
+
+
+def test_what_limits_a_kernel_is_told():
+    from normkit.kernels.cuda.static import Code
+
+    full = Code("sm_90", 32, 0, 0, {128: 1}, {128: 1}, 100, 0, 4)
+    assert (full.occupancy, full.limit) == (1.0, "")
+    assert full.best(16, 4, 20.0) == 1.0
+    assert full.best(16, 4, 80.0) == pytest.approx(132 * 128 * 1.98e9 / 80 * 4 / 3.35e12)
+    held = Code("sm_90", 128, 0, 0, {128: 1}, {128: 1}, 100, 0, 4)
+    assert (held.occupancy, held.limit) == (0.25, "registers")
+    assert held.best(1, 4, 1.0) == pytest.approx(0.25 * 2048 * 132 / (478.8 / 1.98e9) / 3.35e12)
+    shared = Code("sm_90", 32, 0, 40960, {}, {}, 100, 0, 4)
+    assert (shared.occupancy, shared.limit) == (0.125, "shared")
+    lone = Code("sm_80", 32, 0, 0, {}, {}, 100, 0, 1)
+    assert (lone.occupancy, lone.limit) == (0.5, "programs")
+    amd = Code("gfx942", 70, 0, 0, {}, {}, 100, 0, 4)
+    assert (amd.occupancy, amd.limit, amd.best(1, 1, 1)) == (0.875, "registers", None)
 
 
 def test_the_same_source_compiles_for_an_amd_gpu():

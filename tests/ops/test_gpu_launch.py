@@ -68,7 +68,7 @@ def test_a_forward_and_a_backward_pass_are_compiled_and_launched_once_each(devic
     names = [launched[0] for launched in device.launched]
     assert names == ["forward", "forward", "backward"]
     _, grid, stream, warps, arguments = device.launched[0]
-    assert (grid, stream, warps) == ((1, 1, 1), 7, 4)
+    assert (grid, stream, warps) == ((1, 1, 1), 7, 1)
     assert arguments[0] is x
     assert arguments[2] is w
     assert arguments[5] is y

@@ -100,11 +100,16 @@ COLUMNS: dict[str, Callable[[Any], str]] = {
     "spills": _number("spills"),
     "shared": _number("shared"),
     "occupancy": _number("occupancy", ".0%"),
+    "limit": lambda row: row.get("limit") or "-",
     "loads": _instructions("loads"),
     "stores": _instructions("stores"),
+    "needed": _number("needed"),
     "read": _number("loaded", ".1f"),
     "written": _number("stored", ".1f"),
     "instructions": _number("instructions"),
+    "loop": _number("loop"),
+    "each": _number("each", ".1f"),
+    "best": lambda row: "-" if row.get("best") is None else f"{row['best']:.0%}",
     "path": _number("path"),
 }
 LEGEND = {
@@ -119,11 +124,17 @@ LEGEND = {
     "quack": f"quack's kernel: {report.RIVALS}",
     "spills": "bytes of registers that go to memory",
     "shared": "bytes of shared memory",
-    "occupancy": "the share of a multiprocessor's threads that registers and shared memory let run (of Nvidia's)",
+    "occupancy": "the share of a multiprocessor's threads that registers and shared memory let run",
+    "limit": "what it runs out of first; registers hold the row, and backward the sums of the parameters' gradients",
     "loads": "instructions that load from global memory, by bits a thread",
     "stores": "the same that store",
+    "needed": "bytes an entry has in the arrays of the input's size, each of which must move once",
     "read": "bytes an entry's loads read in one run of the code, parameters and statistics among them",
     "written": "the same of stores",
+    "instructions": "of the kernel, without those that only subnormal numbers need",
+    "loop": "instructions of its innermost loops, in which the entries are",
+    "each": "instructions an entry takes: of the loops, or of all where there are none",
+    "best": "the share of a copy's speed that occupancy, instructions and the needed bytes allow, on paper (sm_80, sm_90)",
 }
 
 

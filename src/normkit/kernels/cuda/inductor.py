@@ -24,7 +24,7 @@ from normkit.kernels.cuda.variants import Variant
 class H100:
     """As `torch.cuda.get_device_properties` has one."""
 
-    name, gcnArchName = "NVIDIA H100", ""  # noqa: N815  torch's name
+    name, gcnArchName = "NVIDIA H100", ""
     major, minor, multi_processor_count, warp_size = 9, 0, 132, 32
     max_threads_per_multi_processor, max_threads_per_block, regs_per_multiprocessor = 2048, 1024, 65536
     total_memory, L2_cache_size = 80 << 30, 50 << 20
@@ -39,7 +39,9 @@ class Graph(NamedTuple):
     moved: int
 
 
-def generated(function: Callable, shapes: Sequence[tuple[tuple[int, ...], torch.dtype]], *, learning: bool) -> list[Graph]:
+def generated(
+    function: Callable, shapes: Sequence[tuple[tuple[int, ...], torch.dtype]], *, learning: bool
+) -> list[Graph]:
     """The forward pass of a function of tensors, and with `learning` the backward pass, as torch.compile has them."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -50,7 +52,9 @@ def generated(function: Callable, shapes: Sequence[tuple[tuple[int, ...], torch.
             with _told_of_a_gpu():
                 return [_graph(graph, _moved(graph, given, mode), mode, not learning) for graph, given in traced]
     except (AttributeError, ImportError, NameError, TypeError) as error:
-        raise RuntimeError(f"Inductor of torch {torch.__version__} generates nothing for a GPU here: {error}") from error
+        raise RuntimeError(
+            f"Inductor of torch {torch.__version__} generates nothing for a GPU here: {error}"
+        ) from error
 
 
 def variants(graph: Graph, name: str, kind: str, width: int) -> Iterator[Variant]:
@@ -76,9 +80,9 @@ def _told_of_a_gpu() -> Iterator[None]:
     from torch.utils import _triton
 
     cuda = device_interface.CudaInterface
-    answers = {"is_available": True, "device_count": 1, "current_device": 0, "_lazy_init": None}
+    answers: dict[str, Any] = {"is_available": True, "device_count": 1, "current_device": 0, "_lazy_init": None}
     answers |= {"get_device_capability": (9, 0), "get_device_properties": H100, "_get_device_properties": H100}
-    of_interface = {"is_available": True, "get_device_properties": H100, "get_compute_capability": 90}
+    of_interface: dict[str, Any] = {"is_available": True, "get_device_properties": H100, "get_compute_capability": 90}
     of_interface |= {"current_device": 0}
     with ExitStack() as stack:
         for owner, given in (

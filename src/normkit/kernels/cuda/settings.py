@@ -1,8 +1,8 @@
 """How many rows a program takes, and on how many warps: a small fixed table by width; nothing is searched.
 
 Forward a warp has rows of up to 1024 entries for itself, so that nothing goes through shared memory; backward, where a
-program keeps sums as well, four warps have them. In longer rows a thread holds sixteen entries, two loads of 128 bits in
-half precision. What is done once for a row is so little of its work. Short rows go several to a program. Past the
+program keeps sums as well, four warps have them. In longer rows a thread holds sixteen entries, two loads of 128 bits
+in half precision. What is done once for a row is so little of its work. Short rows go several to a program. Past the
 widest block a row is walked along.
 """
 
