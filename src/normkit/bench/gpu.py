@@ -134,7 +134,7 @@ LEGEND = {
     "instructions": "of the kernel, without those that only subnormal numbers need",
     "loop": "instructions of its innermost loops, in which the entries are",
     "each": "instructions an entry takes: of the loops, or of all where there are none",
-    "best": "the share of a copy's speed that occupancy, instructions and the needed bytes allow, on paper (sm_80, sm_90)",
+    "best": "of a copy's speed what occupancy, instructions and needed bytes allow on paper (sm_80, sm_90)",
 }
 
 
