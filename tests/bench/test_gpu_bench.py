@@ -99,7 +99,7 @@ def test_liger_stands_in_the_same_table_where_it_is_installed():
 
 def test_what_inductor_writes_stands_there_too_and_reads_no_less():
     from normkit.kernels.cuda import inductor
-    from normkit.ops.gpu import _formula
+    from normkit.ops.machine import _formula
 
     shapes = [((16384, 1024), torch.bfloat16), ((1024,), torch.float32)]
     passes = inductor.generated(partial(_formula, ops.rms_norm, 1024), shapes, learning=True)
@@ -149,7 +149,7 @@ def test_the_table_is_told(capsys):
 
 
 def test_unknown_targets_are_named():
-    from normkit.ops.gpu import machine_code
+    from normkit.ops.machine import machine_code
 
     with pytest.raises(ValueError, match="sm_75"):
         list(machine_code(["sm_75"], ["bf16"], [64]))

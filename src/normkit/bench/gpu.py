@@ -22,7 +22,7 @@ from torch.nn import functional
 from normkit import ops, optional
 from normkit.bench import cases, report, timing
 from normkit.bench.timing import Entrant
-from normkit.ops import gpu, paths
+from normkit.ops import machine, paths
 
 SIZES = {"cuda": "64x256,4096x256,4096x1024,4096x4096,8192x8192,2048x32768", "interpreter": "3x8,5x24"}
 WIDTHS = "768,4096,32768"
@@ -167,7 +167,7 @@ def static(options: argparse.Namespace) -> list[dict[str, Any]]:
     kinds = [SHORT[name] for name in (options.dtypes or "bfloat16,float32").split(",") if name in SHORT]
     widths = [int(width) for width in (options.sizes or WIDTHS).split(",")]
     rows = []
-    for row in gpu.machine_code(options.targets.split(","), kinds, widths):
+    for row in machine.machine_code(options.targets.split(","), kinds, widths):
         print(row["kernel"], row["type"], row["width"], row["target"], file=sys.stderr, flush=True)
         rows.append({**row, "absent": {}})
     return rows
