@@ -1,4 +1,4 @@
-"""What the machine code of the GPU's kernels is made of, and of what Inductor writes in their place; no GPU is needed."""
+"""What the machine code of the GPU's kernels is made of, and of what Inductor writes in their place, without a GPU."""
 
 from __future__ import annotations
 

@@ -103,7 +103,9 @@ def _always(value: Any) -> Any:
 
 def _traced(function: Callable, tensors: list[Tensor], learning: bool) -> Iterator[tuple[Any, list[Tensor]]]:
     """Graphs of torch's simplest operations, and what each is given."""
-    from functorch.compile import aot_function, min_cut_rematerialization_partition, nop
+    from torch._functorch.aot_autograd import aot_function
+    from torch._functorch.compilers import nop
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
     from torch._inductor.decomposition import select_decomp_table
 
     found: list[tuple[Any, list[Tensor]]] = []
