@@ -8,37 +8,18 @@ idle core.
 
 import pathlib
 
-import torch
-from torch.nn import functional as F
-
 import normkit as nk
-from normkit.lab.plan import data
+from normkit.lab import tiny
 
 FILE = pathlib.Path(__file__).parent / "results/few-bits.md"
-SEEDS, STEPS, LENGTH = 2, 250, 64
+SEEDS = 2
 GRIDS = ((3, None), (2, None), (2, 16))  # bits, and how many inputs share a grid
 RATES = (1e-5, 1e-4, 5e-4, 2e-3)
 
 
-def batches(text, count, size, low, high, generator):
-    for _ in range(count):
-        starts = torch.randint(low, high - LENGTH, (size,), generator=generator).tolist()
-        yield torch.stack([text[at : at + LENGTH] for at in starts])
-
-
-def perplexities(seed, text):
+def perplexities(seed):
     """Held-out perplexity of the model, and by grid and rate of what is made of it; the rate 0 is rounding alone."""
-    cut = len(text) * 9 // 10
-    torch.manual_seed(seed)
-    generator = torch.Generator().manual_seed(seed)
-    model = nk.Decoder(vocab=128, dim=64, depth=3, heads=4)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    for tokens in batches(text, STEPS, 16, 0, cut, generator):
-        optimizer.zero_grad()
-        F.cross_entropy(model(tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()).backward()
-        optimizer.step()
-    held = list(batches(text, 16, 32, cut, len(text), generator))
-    given = list(batches(text, 32, 16, 0, cut, generator))
+    model, given, held = tiny.language_model(seed)
     found = {"float": nk.perplexity(model, held)}
     for bits, group in GRIDS:
         how = {"bits": bits, "group": group, "held": held}
@@ -66,8 +47,7 @@ def table(runs):
 
 
 def main():
-    text = torch.tensor([min(byte, 127) for byte in data.text_of("python-docs").encode()][:400_000])
-    FILE.write_text(table([perplexities(seed, text) for seed in range(SEEDS)]))
+    FILE.write_text(table([perplexities(seed) for seed in range(SEEDS)]))
     print(FILE.read_text())
 
 

@@ -12,10 +12,10 @@ from sklearn.datasets import load_diabetes, load_digits
 from torch.nn import functional as F
 
 import normkit as nk
-from normkit.lab.plan import data
+from normkit.lab import tiny
 
 FILE = pathlib.Path(__file__).parent / "results/few-data.md"
-SPLITS, SEEDS, STEPS, LENGTH = 100, 2, 250, 64
+SPLITS, SEEDS = 100, 2
 
 
 def interval(values):
@@ -82,30 +82,13 @@ def coverage():
 
 def few_bits():
     """A decoder of three layers and 64 features on CPython's documentation, its linears in 3 bits, a grid a row."""
-    text = torch.tensor([min(byte, 127) for byte in data.text_of("python-docs").encode()][:400_000])
-    cut = len(text) * 9 // 10
-
-    def batches(count, size, low, high, generator):
-        for _ in range(count):
-            starts = torch.randint(low, high - LENGTH, (size,), generator=generator).tolist()
-            yield torch.stack([text[at : at + LENGTH] for at in starts])
-
     methods = ("nearest", "norm-tweaking", "learned-rounding", "learned-rounding+norm-tweaking")
     rows = {name: [] for name in ("float", *methods)}
     for seed in range(SEEDS):
-        torch.manual_seed(seed)
-        generator = torch.Generator().manual_seed(seed)
-        model = nk.Decoder(vocab=128, dim=64, depth=3, heads=4)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-        for tokens in batches(STEPS, 16, 0, cut, generator):
-            optimizer.zero_grad()
-            F.cross_entropy(model(tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()).backward()
-            optimizer.step()
-        held = list(batches(16, 32, cut, len(text), generator))
-        given = list(batches(32, 16, 0, cut, generator))
+        model, given, held = tiny.language_model(seed)
         rows["float"].append(nk.perplexity(model, held))
         for name in methods:
-            found = nk.quantize(model, given, method=name, bits=3, steps=150, lr=0.02, norm_lr=5e-4, held=held)
+            found = nk.quantize(model, given, method=name, bits=3, held=held)
             rows[name].append(found.perplexity[1])
             print(seed, name, found.perplexity, f"{found.seconds:.0f} s", flush=True)
     lines = [

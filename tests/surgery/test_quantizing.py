@@ -1,4 +1,4 @@
-"""Weights in few bits, on a small language model that is trained on the spot."""
+"""Weights in few bits, on a small language model that the lab trains on the spot."""
 
 import io
 
@@ -8,41 +8,31 @@ from torch import nn
 from torch.nn import functional as F
 
 import normkit as nk
+from normkit.lab import tiny
 from normkit.optional import let_torchvision_load
 
 pytest.importorskip("torchao")
-VOCAB = 24
-
-
-def texts(count, seed):
-    """Tokens of a chain in which three tokens may follow each."""
-    table = torch.rand(VOCAB, VOCAB, generator=torch.Generator().manual_seed(9)).argsort(1)[:, :3]
-    generator = torch.Generator().manual_seed(seed)
-    rows = [torch.randint(VOCAB, (count,), generator=generator)]
-    for _ in range(23):
-        rows.append(table[rows[-1], torch.randint(3, (count,), generator=generator)])
-    return torch.stack(rows, 1)
+SIZES = {"steps": 150, "lr": 1e-2, "dim": 32, "depth": 2, "heads": 2, "length": 24, "tied": False}
 
 
 @pytest.fixture(scope="module")
 def model():
-    torch.manual_seed(0)
-    made = nk.Decoder(vocab=VOCAB, dim=32, depth=2, heads=2, tied=False)
-    optimizer = torch.optim.AdamW(made.parameters(), lr=1e-2)
-    for step in range(80):
-        tokens = texts(16, step)
-        optimizer.zero_grad()
-        F.cross_entropy(made(tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()).backward()
-        optimizer.step()
-    return made.eval()
+    return tiny.language_model(**SIZES).model
 
 
-DATA, HELD = [texts(16, 100 + seed) for seed in range(12)], [texts(64, 200)]
+@pytest.fixture(scope="module")
+def data():
+    return tiny.language_model(**SIZES).given[:12]
 
 
-def test_eight_bits_change_little_and_are_a_quarter_of_the_bytes(model):
+@pytest.fixture(scope="module")
+def held():
+    return tiny.language_model(**SIZES).held[:2]
+
+
+def test_eight_bits_change_little_and_are_a_quarter_of_the_bytes(model, held):
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    found = nk.quantize(model, bits=8, held=HELD)
+    found = nk.quantize(model, bits=8, held=held)
     assert len(found.layers) == 2 * 6 + 1
     assert found.perplexity[1] == pytest.approx(found.perplexity[0], rel=5e-3)
     assert found.bytes[1] < 0.4 * found.bytes[0]
@@ -63,36 +53,36 @@ def test_nearest_is_the_grid_of_each_group():
 
 
 @torch.no_grad()
-def apart(model, other):
+def apart(model, other, held):
     """How far what one model expects is from what another does."""
-    logs = [torch.log_softmax(each(HELD[0]).flatten(0, 1), -1) for each in (other, model)]
+    logs = [torch.log_softmax(each(held[0]).flatten(0, 1), -1) for each in (other, model)]
     return float(F.kl_div(*logs, log_target=True, reduction="batchmean"))
 
 
-def test_what_is_learned_helps_at_two_bits(model):
+def test_what_is_learned_helps_at_two_bits(model, data, held):
     nearest, learned, tweaked = (
-        nk.quantize(model, DATA, method=method, bits=2, where="layers.*", steps=60, lr=0.05, norm_lr=3e-3)
+        nk.quantize(model, data, method=method, bits=2, where="layers.*", steps=150, lr=0.05, norm_lr=3e-3)
         for method in ("nearest", "learned-rounding", "norm-tweaking")
     )
-    assert apart(model, learned.model) < 0.8 * apart(model, nearest.model)
+    assert apart(model, learned.model, held) < 0.8 * apart(model, nearest.model, held)
     assert all(last < 0.95 * first for first, last in tweaked.tweaked.values())
-    assert apart(model, tweaked.model) < apart(model, nearest.model)
+    assert apart(model, tweaked.model, held) < apart(model, nearest.model, held)
 
 
-def test_a_layer_that_nothing_comes_to_is_rounded_to_the_nearest(model):
-    found = nk.quantize(model, DATA[:1], method="learned-rounding", where="head")
+def test_a_layer_that_nothing_comes_to_is_rounded_to_the_nearest(model, data):
+    found = nk.quantize(model, data[:1], method="learned-rounding", where="head")
     assert found.notes == {"head": "rounded to the nearest: nothing came to it"}
     want = nk.quantize(model, where="head").model.head.weight
     assert torch.equal(found.model.head.weight.dequantize(), want.dequantize())
 
 
-def test_a_quantized_model_is_saved_and_loaded_without_pickle(model):
+def test_a_quantized_model_is_saved_and_loaded_without_pickle(model, held):
     found, file = nk.quantize(model, bits=4).model, io.BytesIO()
     torch.save(found.state_dict(), file)
     file.seek(0)
-    other = nk.Decoder(vocab=VOCAB, dim=32, depth=2, heads=2, tied=False).eval()
+    other = nk.Decoder(vocab=tiny.VOCAB, dim=32, depth=2, heads=2, tied=False).eval()
     other.load_state_dict(torch.load(file, weights_only=True), assign=True)
-    assert torch.equal(other(HELD[0]), found(HELD[0]))
+    assert torch.equal(other(held[0]), found(held[0]))
 
 
 def test_in_place_and_only_where_it_is_asked_for():
@@ -123,25 +113,25 @@ def test_what_cannot_be_quantized_is_named(model):
             call()
 
 
-def test_the_linears_of_gpt2_are_quantized_too():
+def test_the_linears_of_gpt2_are_quantized_too(data, held):
     let_torchvision_load()
     from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(0)
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=VOCAB, n_positions=32, n_embd=32, n_layer=1, n_head=2)).eval()
-    before = model(HELD[0]).logits
-    found = nk.quantize(model, DATA[:2], bits=8, method="norm-tweaking", held=[{"input_ids": HELD[0]}])
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=tiny.VOCAB, n_positions=32, n_embd=32, n_layer=1, n_head=2)).eval()
+    before = model(held[0]).logits
+    found = nk.quantize(model, data[:2], bits=8, method="norm-tweaking", held=[{"input_ids": held[0]}])
     assert found.layers == [
         f"transformer.h.0.{part}" for part in ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
     ]
     assert all(found.notes[name] == "a Conv1D, now a Linear" for name in found.layers)
-    torch.testing.assert_close(found.model(HELD[0]).logits, before, rtol=0.1, atol=0.02)
-    torch.testing.assert_close(model(HELD[0]).logits, before)
+    torch.testing.assert_close(found.model(held[0]).logits, before, rtol=0.1, atol=0.02)
+    torch.testing.assert_close(model(held[0]).logits, before)
     assert found.perplexity[1] == pytest.approx(found.perplexity[0], rel=1e-2)
-    held = nk.quantize(model, bits=8, inplace=True)
-    assert held.model is model
-    torch.testing.assert_close(model(HELD[0]).logits, before, rtol=0.1, atol=0.02)
-    assert model.generate(HELD[0][:1, :4], max_new_tokens=2, do_sample=False).shape == (1, 6)
+    kept = nk.quantize(model, bits=8, inplace=True)
+    assert kept.model is model
+    torch.testing.assert_close(model(held[0]).logits, before, rtol=0.1, atol=0.02)
+    assert model.generate(held[0][:1, :4], max_new_tokens=2, do_sample=False).shape == (1, 6)
 
 
 def test_packed_weights_run_on_torchaos_kernel_and_are_half_a_byte():
