@@ -15,18 +15,31 @@ def numbers(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def test_gaussian_normality_is_an_estimator_of_scikit_learn():
+NOT_KEPT = {  # of what scikit-learn checks
+    "check_no_attributes_set_in_init": "a torch module has its own",
+    "check_do_not_raise_errors_in_init_or_set_params": "arguments are checked where they are given",
+}
+NOT_KEPT_WITH_CLASSES = NOT_KEPT | {
+    "check_fit_score_takes_y": "classes are called target, as in all this package",
+    "check_estimators_nan_inf": "it hands classes in as real numbers, and they are whole ones",
+    "check_dtype_object": "it asks for a classifier's words; classes are numbers from 0 here",
+    "check_n_features_in_after_fitting": "it is refused, in this package's words, which name the shapes",
+    "check_fit2d_predict1d": "the same",
+}
+
+
+@pytest.mark.parametrize(
+    "made, not_kept",
+    [(nk.GaussianNormality, NOT_KEPT), (nk.NearestMean, NOT_KEPT_WITH_CLASSES)],
+    ids=["gaussian-normality", "nearest-mean"],
+)
+def test_what_fit_finds_sizes_of_is_an_estimator_of_scikit_learn(made, not_kept):
     checks = pytest.importorskip("sklearn.utils.estimator_checks")
-    not_kept = {
-        "check_no_attributes_set_in_init": "a torch module has its own",
-        "check_do_not_raise_errors_in_init_or_set_params": "arguments are checked where they are given",
-    }
-    failed = [
-        found
-        for found in checks.check_estimator(nk.GaussianNormality(), expected_failed_checks=not_kept, on_fail=None)
-        if found["status"] == "failed"
-    ]
-    assert {found["check_name"]: str(found["exception"]) for found in failed} == {}
+    found = checks.check_estimator(made(), expected_failed_checks=not_kept, on_fail=None, on_skip=None)
+    failed = {one["check_name"]: str(one["exception"]) for one in found if one["status"] == "failed"}
+    assert failed == {}
+    kept = {one["check_name"] for one in found if one["status"] == "passed"}
+    assert not kept & set(not_kept)
 
 
 def test_gaussian_normality_stands_in_a_pipeline_with_arrays():
@@ -74,6 +87,20 @@ def test_the_threshold_is_that_of_scipy():
     for features in (1, 7, 2048):
         want = math.sqrt(stats.chi2.ppf(0.99, features))
         assert nk.gaussian_normality_threshold(num_features=features, probability=0.99).item() == pytest.approx(want)
+
+
+def test_nearest_mean_finds_its_sizes_and_loads_into_one_that_knows_none():
+    x, y = numbers(20, 4), torch.arange(20) % 3
+    found = nk.NearestMean().double().fit(x, y)
+    torch.testing.assert_close(found(x), nk.NearestMean(4, 3).double().fit(x, y)(x))
+    other = nk.NearestMean().double()
+    with pytest.raises(ValueError, match="call fit"):
+        other.update(x, y)
+    other.load_state_dict(found.state_dict())
+    assert torch.equal(other.predict(x), found.predict(x))
+    with pytest.raises(ValueError, match="features must have shape"):
+        other(x[:, :3])
+    assert found.fit(x[:, :2], y % 2)(x[:, :2]).shape == (20, 2)
 
 
 def test_nearest_mean_does_not_depend_on_the_order_of_batches():
@@ -135,6 +162,23 @@ def test_steering_moves_a_model_to_what_it_should_do():
     with nk.steered(model, maps):
         assert not torch.equal(model(source), plain)
     assert torch.equal(model(source), plain)
+
+
+def test_steering_acts_in_a_real_generate():
+    let_torchvision_load()
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(vocab_size=11, n_positions=32, n_embd=16, n_layer=1, n_head=2)
+    config.bos_token_id = config.eos_token_id = config.pad_token_id = 0
+    model = transformers.GPT2LMHeadModel(config).eval()
+    own = nk.LinEAS(16)
+    with torch.no_grad():
+        own.bias.copy_(100 * model.lm_head.weight[7])  # what is read off is the token 7
+    prompt = torch.tensor([[1, 3], [5, 2]])
+    plain = model.generate(prompt, do_sample=False, max_new_tokens=5, min_new_tokens=5)
+    with nk.steered(model, {"transformer.ln_f": own}):
+        assert (model.generate(prompt, do_sample=False, max_new_tokens=5)[:, 2:] == 7).all()
+    assert torch.equal(model.generate(prompt, do_sample=False, max_new_tokens=5, min_new_tokens=5), plain)
 
 
 def test_merging_leaves_other_tensors_to_the_base():

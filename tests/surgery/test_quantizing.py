@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import normkit as nk
 from normkit.lab import tiny
-from normkit.optional import let_torchvision_load
+from normkit.optional import let_torchvision_load, library
 
 pytest.importorskip("torchao")
 SIZES = {"steps": 150, "lr": 1e-2, "dim": 32, "depth": 2, "heads": 2, "length": 24, "tied": False}
@@ -132,6 +132,35 @@ def test_the_linears_of_gpt2_are_quantized_too(data, held):
     assert kept.model is model
     torch.testing.assert_close(model(held[0]).logits, before, rtol=0.1, atol=0.02)
     assert model.generate(held[0][:1, :4], max_new_tokens=2, do_sample=False).shape == (1, 6)
+
+
+SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 64}
+OTHERS = {
+    "Llama": {**SMALL, "intermediate_size": 48, "num_key_value_heads": 1},
+    "OPT": {**SMALL, "ffn_dim": 48, "word_embed_proj_dim": 32},
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_others_language_models_are_quantized_saved_loaded_and_generate_from_few_bits(name, held):
+    transformers = library("transformers")
+    torch.manual_seed(0)
+    sizes = {"vocab_size": tiny.VOCAB, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    config = getattr(transformers, f"{name}Config")(**sizes, **OTHERS[name])
+    made = getattr(transformers, f"{name}ForCausalLM")
+    model, file = made(config).eval(), io.BytesIO()
+    found = nk.quantize(model, bits=8, held=[{"input_ids": held[0]}])
+    assert found.perplexity[1] == pytest.approx(found.perplexity[0], rel=1e-2)
+    assert found.bytes[1] < 0.7 * found.bytes[0]
+    torch.save(found.model.state_dict(), file)
+    file.seek(0)
+    again = made(config).eval()
+    again.load_state_dict(torch.load(file, weights_only=True), assign=True)
+    again.tie_weights()
+    given = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False}
+    want = found.model.generate(held[0][:2], past_key_values=nk.nsnquant_cache(chunk=8), **given)
+    assert want.shape == (2, held[0].shape[1] + 6)
+    assert torch.equal(again.generate(held[0][:2], past_key_values=nk.nsnquant_cache(chunk=8), **given), want)
 
 
 def test_packed_weights_run_on_torchaos_kernel_and_are_half_a_byte():

@@ -33,8 +33,8 @@ class NearestMean(Fitted):
     The means of unit vectors are shorter than 1, the more so the looser the class; they stay so.
 
     Args:
-        num_features: D.
-        num_classes: C.
+        num_features: D; None: found by ``fit``.
+        num_classes: C; None: found by ``fit``, one more than the largest class.
         normalize: divide features by their length; else f = features.
 
     ``update(features, target)`` with (N, D) and classes int64 (N,), as often as there is data; then
@@ -49,20 +49,30 @@ class NearestMean(Fitted):
     mean: Tensor
     count: Tensor
 
-    def __init__(self, num_features: int, num_classes: int, *, normalize: bool = True):
+    late = ("mean", "count")
+
+    def __init__(self, num_features: int | None = None, num_classes: int | None = None, *, normalize: bool = True):
         super().__init__()
-        self.num_features = check.size(self, "num_features", num_features)
-        self.num_classes = check.size(self, "num_classes", num_classes)
+        self.num_features = None if num_features is None else check.size(self, "num_features", num_features)
+        self.num_classes = None if num_classes is None else check.size(self, "num_classes", num_classes)
         self.normalize = normalize
-        self.register_buffer("mean", torch.zeros(num_classes, num_features))
-        self.register_buffer("count", torch.zeros(num_classes))
+        sizes = (0, 0) if num_classes is None or num_features is None else (num_classes, num_features)
+        self.register_buffer("mean", torch.zeros(sizes))
+        self.register_buffer("count", torch.zeros(len(self.mean)))
+
+    @property
+    def n_features_in_(self) -> int:
+        """D, as scikit-learn asks for it; none before it is known."""
+        if not len(self.mean):
+            raise AttributeError("n_features_in_ is known after fit")
+        return self.mean.shape[1]
 
     @torch.no_grad()
     def update(self, features: Tensor, target: Tensor) -> NearestMean:
         """Take in features (N, D) of classes int64 (N,)."""
         f = self._read(features)
-        check.index(self, "target", target, features.shape[:1], self.num_classes, features)
-        member = F.one_hot(target, self.num_classes).to(f.dtype)
+        check.index(self, "target", target, features.shape[:1], len(self.mean), features)
+        member = F.one_hot(target, len(self.mean)).to(f.dtype)
         count = self.count + member.sum(0)
         # the sum of what the new samples are off the old mean: order changes nothing but the last digit
         total = member.mT @ f - member.sum(0).unsqueeze(1) * self.mean
@@ -72,10 +82,19 @@ class NearestMean(Fitted):
 
     def fit(self, features: Tensor, target: Tensor) -> NearestMean:
         """Forget what was seen, and take in features (N, D) of classes int64 (N,)."""
-        self._read(features)
-        check.index(self, "target", target, features.shape[:1], self.num_classes, features)
-        self.mean.zero_()
-        self.count.zero_()
+        scores(self, "features", features, (None, self.num_features), self.mean)
+        if features.isinf().any():
+            raise ValueError("NearestMean: features has inf")
+        rows, width = features.shape
+        if not width or not (rows or self.num_classes):  # in scikit-learn's words
+            raise ValueError(
+                f"NearestMean: features has n_samples = {rows}, at least 1 is wanted, and {width} feature(s) "
+                f"(shape=({rows}, {width})) while a minimum of 1 is required."
+            )
+        most = self.num_classes or int(target.max()) + 1
+        check.index(self, "target", target, features.shape[:1], most, features)
+        self.mean = self.mean.new_zeros(most, width)
+        self.count = self.count.new_zeros(most)
         return self.update(features, target)
 
     def forward(self, features: Tensor) -> Tensor:
@@ -89,5 +108,7 @@ class NearestMean(Fitted):
         return self(features).argmax(1)
 
     def _read(self, features: Tensor) -> Tensor:
-        wide = scores(self, "features", features, (None, self.num_features), self.mean)
+        if not len(self.mean):
+            raise self._unfitted()
+        wide = scores(self, "features", features, (None, self.n_features_in_), self.mean)
         return F.normalize(wide, dim=1, eps=1e-12) if self.normalize else wide
