@@ -4510,8 +4510,8 @@ class NearestMean(_nearest_mean.NearestMean):
     """Keep the mean feature of each class, and score a sample by how near it is to each."""
     def __init__(
         self,
-        num_features: int,
-        num_classes: int,
+        num_features: int | None = None,
+        num_classes: int | None = None,
         *,
         normalize: bool = True,
         device: torch.device | str | int | None = None,
