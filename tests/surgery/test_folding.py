@@ -16,7 +16,7 @@ def settled(model, seed=0):
     g = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-            if name.endswith("running_var"):
+            if name.endswith(("running_var", "running_phi")):
                 tensor.copy_(torch.rand(tensor.shape, generator=g) + 0.3)
             elif tensor.is_floating_point() and tensor.dim() == 1:
                 tensor.copy_(torch.randn(tensor.shape, generator=g))
@@ -160,6 +160,80 @@ def test_a_frozen_norm_is_gone():
     with torch.no_grad():
         model[1].running_mean.copy_(torch.arange(4))
     assert folded(model, image()) == {"1": "into 0"}
+
+
+GAIN = "without gain and shift, which are in 2"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "became"),
+    [
+        ("unifiednorm", {}, "into 0"),
+        ("powernorm", {"group_num": 2}, GAIN),
+        ("alpha-batchnorm", {"target_weight": 0.0}, "into 0"),
+        ("alpha-batchnorm", {"target_weight": 0.3}, GAIN),
+    ],
+)
+def test_norms_that_keep_running_estimates_go_as_far_as_they_are_linear(name, options, became):
+    norm = nk.create(name, 6, **options)
+    model = nn.Sequential(nn.Linear(5, 6, bias=False), norm, nn.Linear(6, 4)).double()
+    x = torch.randn(7, 3, 5, dtype=torch.float64) if name != "alpha-batchnorm" else image(7, 5)
+    for seed in range(2):
+        model(x * (seed + 1) + seed)
+    assert folded(settled(model), x) == {"1": became}
+    assert isinstance(model[1], nn.Identity) == (became != GAIN)
+
+
+def test_a_norm_of_a_potential_is_in_the_thresholds_of_its_neuron():
+    model = nn.Sequential(nn.Linear(5, 6), nk.create("membrane-batchnorm", 6, steps=4, decay=0.5), nn.Linear(6, 2))
+    x = image(4, 9, 5)
+    model.double()(x)
+    settled(model)
+    with torch.no_grad():
+        model[1].weight[:3].abs_().neg_()
+        model[1].weight[3:].abs_()
+        model[1].weight[5] = 0
+    spikes = model[:2](x)
+    assert 0.1 < spikes.mean() < 0.9
+    assert folded(model, x) == {"1": "in its thresholds"}
+    assert torch.equal(model[:2](x), spikes)
+    assert not any("Norm" in type(part).__name__ for part in model.modules())
+    assert model[1].threshold.shape == (6,)
+
+
+class Doubled(nn.Linear):
+    """A weight that is computed at every call; what may be in the way."""
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight * 2, self.bias)
+
+
+class Dependent(Doubled):
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight * x.mean(), self.bias)
+
+
+class Behind(Doubled):
+    def forward(self, x):
+        return super().forward(x).relu()
+
+
+def test_weights_that_are_computed_at_every_call_become_plain():
+    timm = library("timm").layers
+    model = nn.Sequential(
+        timm.StdConv2d(3, 4, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(4), nn.ReLU(),
+        timm.ScaledStdConv2d(4, 6, 3, groups=2), nn.BatchNorm2d(6), nn.Flatten(), Doubled(54, 5),
+    )  # fmt: skip
+    told = folded(settled(model), image())
+    assert told == {**dict.fromkeys("036", "a plain weight"), "1": "into 0", "4": "into 3"}
+    assert [type(part) for part in model if isinstance(part, nn.Conv2d)] == [nn.Conv2d] * 2
+
+
+@pytest.mark.parametrize("kind", [Dependent, Behind])
+def test_layers_that_do_more_than_compute_a_weight_stay(kind):
+    model = settled(nn.Sequential(kind(5, 6), nn.BatchNorm1d(6)))
+    assert "0" not in folded(model, image(4, 5))
+    assert type(model[0]) is kind
 
 
 class Gains(nn.Module):

@@ -178,12 +178,16 @@ class Flow:
         while node not in self.by:
             if word(node, self.model) not in MOVES | KEEPS or not node.all_input_nodes:
                 raise Stays(f"it reads the result of {word(node, self.model)}")
-            if len(node.users) > 1:
+            if self._read_by_several(node):
                 raise Stays("what it reads is read elsewhere too")
             node = node.all_input_nodes[0]
-        if len(node.users) > 1:
+        if self._read_by_several(node):
             raise Stays(f"{self.by[node].site}, which it reads, is read elsewhere too")
         return self.by[node], node
+
+    def _read_by_several(self, node: fx.Node) -> bool:
+        """Whether more than one call, or step outside of calls, reads a result."""
+        return len({id(self.by.get(user, user)) for user in node.users}) > 1
 
 
 def _tensor(model: nn.Module, name: str) -> Tensor | None:

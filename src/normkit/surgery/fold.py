@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from normkit import check
+from normkit.activation.batch.membrane_batchnorm import MembraneBatchNorm
 from normkit.kinds.kind import sizes
 from normkit.layout import Layout
 from normkit.norm import Norm
+from normkit.statistics import accurate
 from normkit.surgery.batch_statistics import takes_batch_statistics
 
 KINDS: dict[type[nn.Module], str] = {
@@ -23,6 +27,12 @@ KINDS: dict[type[nn.Module], str] = {
     nn.ConvTranspose1d: "conv-transpose",
     nn.ConvTranspose2d: "conv-transpose",
     nn.ConvTranspose3d: "conv-transpose",
+}
+FUNCTIONS: dict[Any, Any] = {  # what a layer calls
+    nn.Linear: functional.linear,
+    nn.Conv1d: functional.conv1d,
+    nn.Conv2d: functional.conv2d,
+    nn.Conv3d: functional.conv3d,
 }
 TORCHS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
@@ -161,6 +171,109 @@ class ConstantPad(nn.Module):
         border = 1 - functional.pad(torch.ones_like(x[:1, :1]), self.padding)
         along = self.values.to(x.dtype).view(-1, *[1] * (x.dim() - 2))
         return functional.pad(x, self.padding) + border * along
+
+
+class ThresholdNeuron(nn.Module):
+    """A spiking neuron that fires where its potential is beyond a threshold of its channel.
+
+    What :class:`~normkit.activation.batch.membrane_batchnorm.MembraneBatchNorm` is in evaluation: its normalization is
+    in the thresholds.
+
+    Args:
+        channels: C.
+        decay: share of the potential that is left after a step.
+    """
+
+    threshold: Tensor
+    sign: Tensor
+
+    def __init__(self, channels: int, decay: float):
+        super().__init__()
+        self.decay = decay
+        self.register_buffer("threshold", torch.zeros(channels))
+        self.register_buffer("sign", torch.ones(channels))
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, norm: MembraneBatchNorm) -> ThresholdNeuron:
+        """The neuron that a normalizing one is."""
+        neuron = cls(norm.num_features, norm.decay).to(norm.weight)
+        exact = copy.deepcopy(norm).double()
+        neuron.threshold.copy_(exact.folded_threshold())
+        neuron.sign.copy_(torch.where(norm.weight < 0, -1.0, 1.0))  # below it where the gain is negative
+        return neuron.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Spike: ``x`` (T, N, C) or (T, N, C, *space) gives zeros and ones."""
+        sign, threshold = (v.view(-1, *[1] * (x.dim() - 3)) for v in (self.sign, self.threshold))
+        potential, spikes = torch.zeros_like(accurate(x[0])), []
+        for now in x.unbind(0):
+            potential = self.decay * potential + now
+            spike = (sign * potential > sign * threshold).to(potential.dtype)
+            potential = potential * (1 - spike)
+            spikes.append(spike)
+        return torch.stack(spikes).to(x.dtype)
+
+
+class _Caught(TorchFunctionMode):
+    """Notes the calls of linears and convolutions within it: what they were given, and gave."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, tuple[Any, ...], Any]] = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        """Let it be called."""
+        made = func(*args, **(kwargs or {}))
+        if func in FUNCTIONS.values():
+            self.calls.append((func, (*args, *(kwargs or {}).values()), made))
+        return made
+
+
+@torch.no_grad()
+def plain_layer(layer: nn.Module) -> nn.Module | None:
+    """The plain layer that one derived from it is, if it only computes its weight anew at every call; else None."""
+    kind: Any = next((k for k in FUNCTIONS if isinstance(layer, k) and type(layer).forward is not k.forward), None)
+    own: Any = layer
+    if kind is None or own._parameters.get("weight") is None or getattr(own, "padding_mode", "zeros") != "zeros":
+        return None
+    exact, wide = copy.deepcopy(own).double().eval(), own.weight.shape[1] * getattr(own, "groups", 1)
+    weights = []
+    for seed, size in enumerate((32, 33)):
+        shape = (2, wide, *[size] * (own.weight.dim() - 2))
+        x = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(own.weight.device)
+        try:
+            with _Caught() as seen:
+                made = exact(x)
+        except Exception:  # it takes another input
+            return None
+        if len(seen.calls) != 1 or seen.calls[0][0] is not FUNCTIONS[kind] or seen.calls[0][2] is not made:
+            return None
+        given = seen.calls[0][1]
+        if given[0] is not x or any(isinstance(part, str) for part in given):
+            return None
+        weights.append(given)
+    (_, weight, bias, *numbers), (_, again, bias_again, *_) = weights
+    if not torch.equal(weight, again) or (bias is not None and not torch.equal(bias, bias_again)):
+        return None
+    return _with(kind, own, weight, bias, numbers).train(layer.training)
+
+
+def _with(kind: Any, own: nn.Module, weight: Tensor, bias: Tensor | None, numbers: Sequence[Any]) -> nn.Module:
+    """A plain layer with the numbers that a function was given: stride, padding, dilation and groups."""
+    like: Any = own.weight
+    outputs, inputs = weight.shape[:2]
+    if kind is nn.Linear:
+        new = kind(inputs, outputs, bias is not None, device=like.device, dtype=like.dtype)
+    else:
+        names = dict(zip(("stride", "padding", "dilation", "groups"), numbers, strict=False))
+        wide = inputs * names.get("groups", 1)
+        where = {"bias": bias is not None, "device": like.device, "dtype": like.dtype}
+        new = kind(wide, outputs, tuple(weight.shape[2:]), **names, **where)
+    new.weight.copy_(weight).requires_grad_(like.requires_grad)
+    if bias is not None:
+        new.bias.copy_(bias).requires_grad_(like.requires_grad)
+    return new
 
 
 @torch.no_grad()

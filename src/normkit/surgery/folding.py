@@ -13,11 +13,13 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.weight_norm import WeightNorm, remove_weight_norm
 
 from normkit import catalog
+from normkit.activation.batch.membrane_batchnorm import MembraneBatchNorm
+from normkit.norm import Norm
 from normkit.surgery import proof
 from normkit.surgery.batch_statistics import takes_batch_statistics
-from normkit.surgery.changes import Change, Report, replaced
+from normkit.surgery.changes import Change, Report, replaced, tied
 from normkit.surgery.flow import Call, Flow, Stays, channels, marked, which
-from normkit.surgery.fold import asked, fold_scale, is_plain, scale_and_shift, width
+from normkit.surgery.fold import ThresholdNeuron, asked, fold_scale, is_plain, plain_layer, scale_and_shift, width
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.recognize import Followed, Match, behind, sized_table, without
 from normkit.surgery.recognition.specimen import inputs_of
@@ -53,7 +55,8 @@ def fold(model: nn.Module, example: Any, *, where: Where = None, inplace: bool =
     A norm that is a scale and a shift of each channel in evaluation, as batch norms of every kind are, goes into the
     layer that it reads, or into those that read it, and is gone. Gain and shift of other norms go into the layers that
     read them, and the norm keeps its place without (a gain of 1, a shift of 0). Reparametrized weights become plain
-    ones.
+    ones, and so do those of convolutions and linears that compute them from their parameters at every call (timm's
+    ``StdConv2d``). The norm of a spiking neuron's potential goes into its thresholds.
 
     Who reads whom is told by the model's graph, from ``torch.export``, or ``torch.fx`` where that fails. What is read
     elsewhere too, called twice, tied or hooked is left alone, and the report says why. Before anything is changed,
@@ -76,10 +79,14 @@ def fold(model: nn.Module, example: Any, *, where: Where = None, inplace: bool =
     proof.ready("fold", model, example)
     work = copy.deepcopy(model)
     baked = _baked(work)
+    neurons = _neurons(work, where)
+    work = replaced("fold", work, copy.deepcopy(neurons), False)
     sites, left = _sites(work, example, where)
     changes = {**{name: Change(name, was, "a plain weight") for name, was in baked.items()}, **left}
+    for name in neurons:
+        changes[name] = Change(name, type(model.get_submodule(name)).__name__, "in its thresholds")
     layers = [name for name, part in work.named_modules() if is_plain(part)]
-    new: dict[str, nn.Module] = {name: work.get_submodule(name) for name in baked}
+    new: dict[str, nn.Module] = {name: work.get_submodule(name) for name in baked} | neurons
     if sites:
         flow = Flow(work, example, [*sites, *layers])
         for site in sorted(sites.values(), key=lambda s: (s.before_only, not _reads_a_layer(flow, s))):
@@ -114,7 +121,19 @@ def _baked(model: nn.Module) -> dict[str, str]:
         for hook in _old_hooks(part):
             told[name] = type(hook).__name__
             remove_weight_norm(part, hook.name)
+    for name, part in list(model.named_modules()):
+        layer = plain_layer(part) if name and not specimen.refusal(part) and not tied(model, name) else None
+        if layer is not None:
+            told[name] = type(part).__name__
+            replaced("fold", model, {name: layer}, True)
     return told
+
+
+def _neurons(model: nn.Module, where: Where) -> dict[str, nn.Module]:
+    """The spiking neurons that normalize their potential, with their norms in their thresholds."""
+    found = {name: part for name, part in model.named_modules() if isinstance(part, MembraneBatchNorm)}
+    asked = {name: part for name, part in found.items() if chosen(where, name, part) and not specimen.refusal(part)}
+    return {name: ThresholdNeuron.of(part) for name, part in asked.items()}
 
 
 def _old_hooks(part: nn.Module) -> list[WeightNorm]:
@@ -160,13 +179,21 @@ def _enter(
         sites[name] = found
 
 
-def _batch(name: str, norm: nn.Module) -> Site:
+def _batch(name: str, norm: nn.Module) -> Site | None:
     """A batch norm of torch, of the library, or derived from torch's, with the layers that act on what it gives."""
     refusal = specimen.refusal(norm)
     if refusal is not None:
         raise Stays(refusal)
     rest = behind(norm)
-    scale, offset = scale_and_shift(without(norm, rest) if rest else norm)
+    try:
+        scale, offset = scale_and_shift(without(norm, rest) if rest else norm)
+    except ValueError:
+        if rest or not isinstance(norm, Norm) or getattr(norm, "weight", None) is None:
+            raise
+        carried = {own: own for own in ("weight", "bias") if getattr(norm, own, None) is not None}
+        return _gain(
+            name, Match(type(norm).__name__, norm.card.name, dict(norm.arguments), carried=carried), norm, _axis(norm)
+        )
     layers = [norm.get_submodule(layer) for layer in rest]
     left = nn.Identity() if not layers else layers[0] if len(layers) == 1 else nn.Sequential(*layers)
     return Site(name, type(norm).__name__, _axis(norm), scale, offset, left.eval(), False, "gone")

@@ -19,7 +19,7 @@ from normkit.norm import Norm
 from normkit.optional import at_hand, library
 from normkit.surgery import models
 from normkit.surgery.converting import Centred
-from normkit.surgery.fold import ConstantPad
+from normkit.surgery.fold import KINDS, ConstantPad, ThresholdNeuron
 from normkit.surgery.recognition.recognize import Followed
 
 WEIGHTS, PARTS = "model.safetensors", "normkit.json"
@@ -27,6 +27,8 @@ SIZES = {  # what a layer calls the sizes of its weight's axes
     nn.Linear: ("out_features", "in_features"),
     nn.Embedding: ("num_embeddings", "embedding_dim"),
 }
+
+CONVOLUTION = ("out_channels", "kernel_size", "stride", "padding", "dilation", "groups", "padding_mode")
 
 
 def save(old: nn.Module, new: nn.Module, folder: str) -> Path:
@@ -137,6 +139,10 @@ def _told(name: str, was: nn.Module, part: nn.Module) -> dict[str, Any] | None:
         return {"centred": True}
     if isinstance(part, nn.Identity):
         return {"behind": []}
+    if isinstance(part, ThresholdNeuron):
+        return {"thresholds": len(part.threshold), "decay": part.decay}
+    if type(part) in KINDS:
+        return {"plain": type(part).__name__, "arguments": _arguments(part)}
     children = list(part.children())
     if isinstance(part, nn.Sequential) and children and isinstance(children[0], ConstantPad):
         return {"padding": children[0].padding, "channels": len(children[0].values)}
@@ -149,6 +155,19 @@ def _told(name: str, was: nn.Module, part: nn.Module) -> dict[str, Any] | None:
 
 def _norm(norm: Norm) -> dict[str, Any]:
     return {"norm": norm.card.name, "arguments": json.loads(json.dumps(dict(norm.arguments)))}
+
+
+def _arguments(layer: Any) -> dict[str, Any]:
+    """What a plain layer is built from."""
+    names = ("out_features",) if isinstance(layer, nn.Linear) else CONVOLUTION
+    first = layer.in_features if isinstance(layer, nn.Linear) else layer.in_channels
+    own = {name: getattr(layer, name) for name in names}
+    return {"in": first, **own, "bias": layer.bias is not None}
+
+
+def _plain(kind: str, arguments: Mapping[str, Any]) -> nn.Module:
+    given = {name: tuple(v) if isinstance(v, list) else v for name, v in arguments.items() if name != "in"}
+    return next(known for known in KINDS if known.__name__ == kind)(arguments["in"], **given)
 
 
 def _name(was: nn.Module, layer: nn.Module) -> str:
@@ -182,6 +201,10 @@ def _made(was: nn.Module, part: Mapping[str, Any], state: Mapping[str, Tensor]) 
     if "norm" in part:
         norm = catalog.find(part["norm"]).create(**part["arguments"]).to(dtype=like.dtype)
         return Followed(norm, [was.get_submodule(name) for name in part["behind"]]) if part.get("behind") else norm
+    if "thresholds" in part:
+        return ThresholdNeuron(part["thresholds"], part["decay"]).to(like.dtype)
+    if "plain" in part:
+        return _plain(part["plain"], part["arguments"]).to(like.dtype)
     if "centred" in part:
         return Centred(was)
     if "behind" in part:
