@@ -19,8 +19,14 @@ FUNCTIONS = {  # name -> a call on stacked weights (K, C, D) and biases (K, C), 
     "fedlabel-aggregate": lambda w, b, n: nk.fedlabel_aggregate(w, b, w, b, n, entries=ENTRIES),
     "fedlaw-aggregate": lambda w, b, n: nk.fedlaw_aggregate(w, b, n.log(), torch.zeros(()), entries=ENTRIES),
     "fedselect-aggregate": lambda w, b, n: nk.fedselect_aggregate(w, b, w * 0, entries=ENTRIES, masked=("weight",))[:1],
+    "principal-gradient": lambda w, b, n: nk.principal_gradient(w, b, entries=ENTRIES),
+    "fedlog-synthetic": lambda w, b, n: [
+        nk.fedlog_synthetic((w + b.unsqueeze(2)).unsqueeze(2), n[:, None] + torch.zeros(3))
+    ],
+    "batchnorm-candidates": lambda w, b, n: nk.batchnorm_candidates(w, w.square(), n, b)[:3],
     "pooled-covariance": lambda w, b, n: nk.pooled_covariance(b, b.unsqueeze(2) * b.unsqueeze(1), n),
 }
+NO_MEANS = ("pooled-covariance", "principal-gradient", "fedlog-synthetic", "batchnorm-candidates")
 
 
 def numbers(*shape, seed=0, dtype=torch.float64):
@@ -36,7 +42,7 @@ def test_the_order_of_the_clients_changes_no_bit(name, dtype):
         assert torch.equal(a, b)
 
 
-@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "pooled-covariance"])
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name not in NO_MEANS])
 def test_one_client_is_the_identity_and_equal_weights_are_the_mean(name):
     w, b = numbers(5, 3, 7), numbers(5, 3, seed=1)
     for found, own in zip(FUNCTIONS[name](w[:1], b[:1], ALIKE[:1]), (w, b), strict=False):

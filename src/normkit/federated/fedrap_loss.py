@@ -70,7 +70,7 @@ class FedRAPLoss(Loss):
 
 
 def _log(p: Tensor) -> Tensor:
-    """The logarithm, not below -100, of what is at most 1."""
+    """The logarithm, not below -100, of what is at most 1; that of NaN is NaN."""
     p = p.clamp(max=1)
-    positive = p > 0
-    return torch.where(positive, torch.where(positive, p, 1).log(), LEAST).clamp(min=LEAST)
+    none = p <= 0
+    return torch.where(none, LEAST, torch.where(none, 1, p).log()).clamp(min=LEAST)

@@ -125,8 +125,8 @@ def train(
     Then, theta fixed, ``gradient`` is the mean of the batches' gradients, and ``risk`` the mean loss of all samples
     less <gradient, theta>. Without an auxiliary, in the first round, it is plain training. Nothing given is changed.
     """
-    if not batches:
-        raise ValueError(f"{NAME}: batches must not be empty")
+    if not batches or not all(len(y) for _, y in batches):
+        raise ValueError(f"{NAME}: batches must not be empty, nor any of them")
     for name, value in (("lr", lr), ("alpha_lr", alpha_lr), ("momentum", momentum)):
         check.number(NAME, name, value, 0.0)
     theta = {name: value.detach().clone() for name, value in state.items()}

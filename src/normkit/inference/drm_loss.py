@@ -37,5 +37,7 @@ def drm_loss(own_logits: Tensor, shared_logits: Tensor, target: Tensor) -> Tenso
     own = scores("drm-loss", "own_logits", own_logits, (None, None, None))
     shared = scores("drm-loss", "shared_logits", shared_logits, own_logits.shape, own_logits)
     check.index("drm-loss", "target", target, own_logits.shape[:2], own_logits.shape[2], own_logits)
+    if not target.numel():
+        raise ValueError("drm-loss: target must not be empty")
     both = torch.cat([own.flatten(0, 1), shared.flatten(0, 1)])
     return F.cross_entropy(both, target.flatten().repeat(2)).to(own_logits.dtype)

@@ -1,0 +1,72 @@
+"""What methods of inference, low precision and federated learning do with NaN, ties, one row, and nothing at all."""
+
+import pytest
+import torch
+
+import normkit as nk
+from normkit.contract.subject import outputs
+
+NAMES = sorted(name for room in ("inference", "quant", "federated") for name in nk.methods(room=room))
+NAN_IS_TAKEN = {"residual-ebm-resample": "a NaN energy counts as 0"}
+AT_LEAST = {"gaussian-normality": "two samples make a spread", "score-normalization": "the rank is drawn as 2 or 3"}
+A_MEAN = {"fedlog-branches"}  # beside losses, of no samples
+WITHOUT_ANY = {"disparity-decomposition": "counts of nobody", "fairness-frontier": "counts of nobody"}
+
+
+def called(name, edit=lambda x: x, **sizes):
+    card = nk.card(name)
+    subject = card.kind.subject(card, **sizes)
+    given = list(subject.inputs)
+    if given and given[0].is_floating_point():
+        given[0] = edit(given[0].clone())
+    return [x for x in outputs(subject.call(*given)) if x.is_floating_point()]
+
+
+def tried(*given, **sizes):
+    """What a call returns, and the error that it raised."""
+    try:
+        return called(*given, **sizes), ""
+    except ValueError as error:
+        return [], str(error)
+
+
+def holds_nan(found):
+    return any(bool(x.isnan().any()) for x in found)
+
+
+def with_nan(x):
+    x.view(-1)[0] = torch.nan
+    return x
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_nan_is_refused_by_name_or_seen_in_what_comes_out(name):
+    card = nk.card(name)
+    first = card.kind.subject(card).inputs[:1]
+    if name in NAN_IS_TAKEN or not first or not first[0].is_floating_point():
+        assert not holds_nan(called(name, with_nan))
+        return
+    found, error = tried(name, with_nan)
+    assert "NaN" in error or holds_nan(found)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_row_and_ties_give_numbers(name):
+    if name in AT_LEAST:
+        with pytest.raises(ValueError, match=r"at least 2|at most 1"):
+            called(name, batch=1)
+    else:
+        assert not holds_nan(called(name, batch=1))
+    if name in WITHOUT_ANY:
+        with pytest.raises(ValueError, match="nor 0 everywhere"):
+            called(name, torch.zeros_like)
+    else:
+        assert not holds_nan(called(name, torch.zeros_like))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_at_all_is_taken_or_named(name):
+    found, error = tried(name, batch=0)
+    named = any(word in error for word in ("empty", "a row", "one row", "at least 2", "at most 0"))
+    assert named or not error
+    assert not holds_nan(found) or name in A_MEAN or nk.card(name).kind.name == "loss"
