@@ -61,12 +61,15 @@ def in_pieces(monkeypatch):
     from normkit.kernels.cuda import channels, settings
 
     channels.work.cache_clear()
+    channels.whole.cache_clear()
     monkeypatch.setattr(settings, "TILE", 64)
     monkeypatch.setattr(settings, "CHANNELS", 4)
     monkeypatch.setattr(settings, "FILLING", 1)
+    monkeypatch.setattr(settings, "WHOLE", 0)
     monkeypatch.setattr(settings, "MOST_STEPS", 3)
     yield
     channels.work.cache_clear()
+    channels.whole.cache_clear()
 
 
 @pytest.mark.parametrize("op", CHANNELS)
@@ -77,3 +80,8 @@ def test_random_calls_of_channels_in_many_pieces(op, in_pieces):
 @pytest.mark.parametrize("op", ["row_norm", "add_row_norm"])
 def test_rows_that_are_walked_along_are_within_the_same_bounds(op, walked):
     assert judged(op, 8, 4) > 2
+
+
+@pytest.mark.parametrize("op", ["group_norm", "instance_norm", "filter_response_norm", "evonorm_s"])
+def test_random_calls_of_units_that_a_program_holds(op):
+    assert judged(op, 6, 7, small=200) > 0

@@ -23,11 +23,14 @@ def in_pieces(monkeypatch):
     monkeypatch.setattr(settings, "TILE", 64)
     monkeypatch.setattr(settings, "CHANNELS", 4)
     monkeypatch.setattr(settings, "FILLING", 1)
+    monkeypatch.setattr(settings, "WHOLE", 0)
     monkeypatch.setattr(settings, "MOST_STEPS", 3)
     channels.work.cache_clear()
+    channels.whole.cache_clear()
     with paths.interpreted():
         yield
     channels.work.cache_clear()
+    channels.whole.cache_clear()
 
 
 def by_kernel(*arguments):

@@ -21,12 +21,15 @@ def on_the_interpreter(monkeypatch):
 
     monkeypatch.setattr(settings, "TILE", 64)
     monkeypatch.setattr(settings, "FILLING", 1)
+    monkeypatch.setattr(settings, "WHOLE", 0)
     monkeypatch.setattr(settings, "MOST_STEPS", 2)
     monkeypatch.setattr(settings, "ENTRIES", 64)
     channels.work.cache_clear()
+    channels.whole.cache_clear()
     with paths.interpreted():
         yield
     channels.work.cache_clear()
+    channels.whole.cache_clear()
 
 
 def numbers(*shape):
@@ -48,6 +51,21 @@ def of_channels(name, *shape, offset=0.0, last=False):
     def check():
         x, parameters, _ = draw(shape, OPERATIONS[name][1], torch.float32, last)
         assert_right(OPERATIONS[name][0], x + offset, [p.float() for p in parameters])
+
+    return check
+
+
+def whole(name, *shape):
+    def check():
+        from normkit.kernels.cuda import channels, settings
+
+        settings.WHOLE = 4096
+        channels.whole.cache_clear()
+        try:
+            of_channels(name, *shape)()
+        finally:
+            settings.WHOLE = 0
+            channels.whole.cache_clear()
 
     return check
 
@@ -75,7 +93,7 @@ def turned(pairing, rule):
     return check
 
 
-BATCH, GROUP = of_channels("batch", 2, 3, 150), of_channels("group", 2, 6, 7, 3)
+BATCH, GROUP, UNIT = of_channels("batch", 2, 3, 150), of_channels("group", 2, 6, 7, 3), whole("group", 2, 6, 7, 3)
 MISTAKES = {
     "channel: what is outside counts": (
         "channel",
@@ -115,6 +133,18 @@ MISTAKES = {
         "0.0 - along / mean",
         of_channels("share", 2, 6, 7),
     ),
+    "unit: what is outside counts": ("unit", "tl.where(inside, v - mean, 0.0)", "v - mean", UNIT),
+    "unit: a wrong count": ("unit", "values = (group * space) * 1.0", "values = (group * space + 1) * 1.0", UNIT),
+    "unit: one sample's channels": ("unit", "(unit % groups) * group + m", "unit * group + m", UNIT),
+    "unit: nothing pulls": ("unit", "d -= h * (pulled / values)", "d -= 0.0 * h * (pulled / values)", UNIT),
+    "unit: no shift": ("unit", "d -= (add_up(total", "d -= 0.0 * (add_up(total", UNIT),
+    "unit: the gain is left out of the pull": (
+        "unit",
+        "add_up(along.to(tl.float64) * gain, 0)",
+        "add_up(along, 0)",
+        UNIT,
+    ),
+    "unit: the gate's slope is left out": ("unit", "(s + (e * v) * s * (1.0 - s))", "s", whole("swish", 2, 6, 7)),
     "position: what the pivot leaves": (
         "position",
         "((v - pivot[None, :]) - middle[None, :]) * r[None, :]\n        out",

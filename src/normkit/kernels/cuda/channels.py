@@ -106,6 +106,15 @@ def work(packed: bytes, samples: int, multiprocessors: int) -> Work:
     return Work(p, samples, cut, samples * p.groups, group, p.groups, group, sample, group * channel, channel, piece)
 
 
+@lru_cache(maxsize=1024)
+def whole(packed: bytes) -> settings.Setting | None:
+    """How a program takes a unit whole; None where it is not a group of one sample, or too large, or channels last."""
+    p = channel_plan(packed)
+    if p.last or p.over_samples or p.statistic not in (DEVIATION, RESPONSE):
+        return None
+    return settings.unit(p.channels // p.groups, p.space)
+
+
 class Channels:
     """The kernels of channels, on a GPU or interpreted on CPU tensors."""
 
@@ -132,6 +141,10 @@ class Channels:
         if channel_plan(plan).statistic == POSITION:
             self._position_forward(channel_plan(plan), samples, x, weight, bias, y)
             return
+        held = None if join is not None else whole(plan)
+        if held is not None:
+            self._unit_forward(channel_plan(plan), held, samples, x, weight, bias, extra, moments, eps, y)
+            return
         w = work(plan, samples, processors(x))
         p = w.plan
         if p.statistic != GIVEN:
@@ -143,6 +156,31 @@ class Channels:
             self._channelwise(channel.run_on, x, p.channels, told)
         arrays = x, weight, bias, extra, moments, eps, y
         self._launch(channel.write, w.grid, (*arrays, *w.sizes, p.eps), w.kind, w.cut.warps)
+
+    def _unit_forward(self, p: ChannelPlan, s: settings.Setting, samples: int, x, weight, bias, extra, moments, eps, y):
+        from normkit.kernels.cuda.templates import unit
+
+        units, kind = samples * p.groups, {"STATISTIC": p.statistic, "ACTIVATION": p.activation}
+        told = x, weight, bias, extra, moments, eps, y, p.groups, p.channels // p.groups, p.space, units, p.eps
+        self._launch(unit.forward, units, told, {**kind, "MEMBERS": s.rows, "BLOCK": s.block}, s.warps)
+
+    def _unit_backward(self, p: ChannelPlan, s: settings.Setting, samples: int, arrays, made, deps) -> None:
+        from normkit.kernels.cuda.templates import channel, unit
+
+        x, _, weight, _, extra, moments, *_ = arrays
+        units, cells = samples * p.groups, samples * p.channels
+        kind = {"STATISTIC": p.statistic, "ACTIVATION": p.activation}
+        wanted = any(gradient is not None for gradient in made)
+        sums = x.new_empty((2 if extra is None else 3) * cells, dtype=torch.float32) if wanted else None
+        parts = None if deps is None else x.new_empty(units, dtype=torch.float64)
+        told = *arrays, sums, parts, p.groups, p.channels // p.groups, p.space, units, cells, p.eps
+        self._launch(unit.backward, units, told, {**kind, "MEMBERS": s.rows, "BLOCK": s.block}, s.warps)
+        if deps is not None:
+            deps.copy_(parts.sum() * -0.5)  # type: ignore[union-attr]
+        if wanted:
+            rows, many = settings.joined(p.channels, samples)
+            told = sums, weight, moments, *made, samples, p.channels, 1, 1, 1, p.channels, units, cells
+            self._launch(channel.parameters, -(-p.channels // rows), told, {**kind, "UNITS": rows, "MEMBERS": many}, 4)
 
     def _measure(self, w: Work, x: Tensor, moments: Tensor) -> None:
         from normkit.kernels.cuda.templates import channel
@@ -170,6 +208,11 @@ class Channels:
 
         if channel_plan(plan).statistic == POSITION:
             self._position_backward(channel_plan(plan), samples, x, grad, weight, dx, dweight, dbias)
+            return
+        held = None if join is not None else whole(plan)
+        if held is not None:
+            arrays = x, grad, weight, bias, extra, moments, eps, dx
+            self._unit_backward(channel_plan(plan), held, samples, arrays, (dweight, dbias, dextra), deps)
             return
         w = work(plan, samples, processors(x))
         p, made = w.plan, (dweight, dbias, dextra)

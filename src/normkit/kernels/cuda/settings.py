@@ -15,6 +15,7 @@ STEP = 4096  # entries at a time of a row that is walked along
 ENTRIES, MOST_ROWS = 1024, 256  # of a program that has whole rows; rows of it
 
 TILE, CHANNELS = 2048, 64  # entries of a tile of channels; channels of one where they are last
+WHOLE = 4096  # entries of a tile that has a unit of channels whole, if that has fewer
 FILLING, MOST_STEPS, MOST_PIECES = 8, 64, 4096  # programs a multiprocessor; tiles a program; programs a plane
 
 
@@ -79,6 +80,17 @@ def channels(samples: int, channels: int, space: int, last: bool, processors: in
     pieces = min(tiles, MOST_PIECES, max(-(-FILLING * processors // beside), -(-tiles // MOST_STEPS)))
     steps = -(-tiles // pieces)
     return Pieces(rows, block, steps, -(-tiles // steps))
+
+
+def unit(group: int, space: int) -> Setting | None:
+    """For a group of channels that one program holds; None where it is too large.
+
+    It goes by the bits of `space`, as the kinds do that are tried out: images of like sizes go the same way.
+    """
+    if power_of_two(group) << space.bit_length() > WHOLE:
+        return None
+    rows, block = power_of_two(group), power_of_two(space)
+    return Setting(rows, block, min(8, max(1, rows * block // 512)))
 
 
 def positions(channels: int, space: int) -> Setting:

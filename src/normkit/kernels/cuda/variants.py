@@ -86,6 +86,8 @@ def variants(types=("bf16", "fp32"), widths=(64, 768, 4096, 8192, 32768), rules=
                 yield from heads(kind, width)
             for last in (False, True):
                 yield from channels("batch", last, kind, width)
+            if width < settings.WHOLE:
+                yield from units("group", kind, 8, width // 8)
             yield from liger(kind, width)
 
 
@@ -94,7 +96,7 @@ def _types(kernel, kind: str, absent: tuple[str, ...] = ()) -> dict[str, str]:
     single = ("eps", "constant", "offset", "scale", "values", "keep", "most")
     arrays = {"weight", "bias", "stats", "alpha", "shift", "cos", "sin", "dgain", "dbias", "dalpha", "dshift"}
     arrays |= {"extra", "sums", "dweight", "dextra"}
-    double = ("moments", "found", "pulled", "state")
+    double = ("moments", "found", "pulled", "state", "parts")
     found = {}
     for name in kernel.arg_names:
         if name in absent or name.isupper():
@@ -194,6 +196,21 @@ def _joins(rule: str, order: str, kind: str, width: int, s: settings.Pieces) -> 
         yield Variant(f"{order}, {rule}, {kernel.__name__}", kernel, kind, width, types, constants, 4, units * many)
 
 
+def units(rule: str, kind: str, group: int, space: int) -> Iterator[Variant]:
+    """The unit template, of groups of channels with `space` entries each."""
+    from normkit.kernels.cuda.templates import unit
+
+    statistic, activation, _ = CHANNELS[rule]
+    s = settings.unit(group, space)
+    assert s is not None
+    shape = {"STATISTIC": statistic, "ACTIVATION": activation, "MEMBERS": s.rows, "BLOCK": s.block}
+    absent = ("learned", "parts", *(("extra",) if activation == 0 else ()))
+    for kernel in (unit.forward, unit.backward):
+        name, sizes = f"unit, {rule}, {kernel.__name__}", {"group": group, "space": space}
+        types = _types(kernel, kind, absent)
+        yield Variant(name, kernel, kind, group * space, types, shape, s.warps, s.rows * s.block, sizes)
+
+
 def positions(kind: str, width: int) -> Iterator[Variant]:
     """Norms of the vector of channels at each position, channels first."""
     from normkit.kernels.cuda.templates import position
@@ -250,4 +267,6 @@ def everything() -> Iterator[Variant]:
     for rule in CHANNELS:
         for last in (False, True):
             yield from channels(rule, last, "bf16", 256, joins=True)
+        if CHANNELS[rule][0] in (1, 2):
+            yield from units(rule, "bf16", 8, 49)
     yield from positions("bf16", 256)
