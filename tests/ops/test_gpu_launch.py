@@ -5,42 +5,12 @@ import contextlib
 import pytest
 import torch
 
+from gpu_device import Device
 from normkit import ops
 from normkit.kernels import cuda
 from normkit.ops.row import statistics
 
 pytestmark = pytest.mark.skipif(cuda.absent() is not None, reason=str(cuda.absent()))
-
-
-class Device:
-    """What Triton asks of a driver; a binary is loaded and started by being written down."""
-
-    def __init__(self):
-        self.launched = []
-        self.utils = self
-
-    def get_current_target(self):
-        from triton.backends.compiler import GPUTarget
-
-        return GPUTarget("cuda", 90, 32)
-
-    def get_current_device(self):
-        return 0
-
-    def get_current_stream(self, device):
-        return 7
-
-    def get_device_properties(self, device):
-        return {"max_shared_mem": 232448}
-
-    def load_binary(self, name, binary, shared, device):
-        return name, name, 32, 0, 1024
-
-    def launcher_cls(self, source, metadata):
-        def start(x, y, z, stream, function, packed, about, enter, leave, *arguments):
-            self.launched.append((function, (x, y, z), stream, metadata.num_warps, arguments))
-
-        return start
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ def all_of(v):
     return add_up(add_up(v, 1), 0) + tl.full([1, 1], 0.0, v.dtype)
 
 
-@jit(do_not_specialize=["units"])
+@jit(do_not_specialize=["units", "group"])
 def forward(
     x, weight, bias, extra, moments, learned, y, groups, group, space, units, eps,
     STATISTIC: tl.constexpr, ACTIVATION: tl.constexpr, MEMBERS: tl.constexpr, BLOCK: tl.constexpr,
@@ -81,7 +81,7 @@ def forward(
     tl.store(y + where, out.to(y.dtype.element_ty), mask=inside)
 
 
-@jit(do_not_specialize=["units", "cells"])
+@jit(do_not_specialize=["units", "cells", "group"])
 def backward(
     x, grad, weight, bias, extra, moments, learned, dx, sums, parts, groups, group, space, units, cells, eps,
     STATISTIC: tl.constexpr, ACTIVATION: tl.constexpr, MEMBERS: tl.constexpr, BLOCK: tl.constexpr,
