@@ -13,8 +13,10 @@ from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
-SOURCE = Path("src/normkit/kernels/cpu")
-LIBRARY = Path("normkit/kernels/cpu/libnormkit.so")
+SOURCES = {  # of each library, and the file that is compiled for every instruction set
+    "normkit.kernels.cpu.libnormkit": (Path("src/normkit/kernels/cpu"), "kernels.c"),
+    "normkit.kernels.special.libspecial": (Path("src/normkit/kernels/special"), "special.c"),
+}
 COMMON = ["-O3", "-fPIC", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math"]
 AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mf16c", "-mprefer-vector-width=512"]
 SETS = {"baseline": []}
@@ -34,19 +36,19 @@ def first_error(text):
     return next((line for line in lines if "error" in line), lines[0])
 
 
-def compile_library(target, *threads):
+def compile_library(target, source, kernels, *threads):
     """Compiles every instruction set at once; renames the result into place, as others may be using the old one."""
     compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()
     with tempfile.TemporaryDirectory() as room:
-        calls = [["-fvisibility=hidden", f"-DISA={name}", *flags, "kernels.c"] for name, flags in SETS.items()]
+        calls = [["-fvisibility=hidden", f"-DISA={name}", *flags, kernels] for name, flags in SETS.items()]
         calls.append(["dispatch.c"])
-        if PYTHON:
+        if PYTHON and kernels == "kernels.c":
             calls.append([f"-I{HEADERS}", PYTHON])
         objects = [f"{room}/{i}.o" for i in range(len(calls))]
         start = [*compiler, *COMMON, *threads, "-c"]
         running = [
-            subprocess.Popen([*start, *flags, SOURCE / source, "-o", out], stderr=subprocess.PIPE)
-            for (*flags, source), out in zip(calls, objects, strict=True)
+            subprocess.Popen([*start, *flags, source / file, "-o", out], stderr=subprocess.PIPE)
+            for (*flags, file), out in zip(calls, objects, strict=True)
         ]
         errors = [process.communicate()[1].decode(errors="replace") for process in running]
         for (*_, source), process, text in zip(calls, running, errors, strict=True):
@@ -67,24 +69,27 @@ class BuildKernels(build_ext):
     def build_extension(self, extension):
         target = Path(self.get_ext_fullpath(extension.name))
         target.parent.mkdir(parents=True, exist_ok=True)
+        made = SOURCES[extension.name]
         try:
             try:
-                compile_library(target, "-fopenmp")
+                compile_library(target, *made, "-fopenmp")
             except (OSError, subprocess.CalledProcessError):
-                compile_library(target)
+                compile_library(target, *made)
         except (OSError, subprocess.CalledProcessError) as error:
             self.warn(f"normkit is built without its C kernels (all works, more slowly): {error}")
 
     def copy_extensions_to_source(self):
         """For an editable install; a build that was left out leaves nothing to copy."""
-        built, here = Path(self.build_lib, LIBRARY), Path("src", LIBRARY)
-        if built.exists():
-            beside = here.with_name(f"{here.name}.{os.getpid()}")
-            shutil.copy2(built, beside)
-            os.replace(beside, here)
+        for name in SOURCES:
+            library = self.get_ext_filename(name)
+            built, here = Path(self.build_lib, library), Path("src", library)
+            if built.exists():
+                beside = here.with_name(f"{here.name}.{os.getpid()}")
+                shutil.copy2(built, beside)
+                os.replace(beside, here)
 
     def get_source_files(self):
-        return [str(path) for path in sorted(SOURCE.parent.rglob("*.[ch]"))]
+        return [str(path) for path in sorted(Path("src/normkit/kernels").rglob("*.[ch]"))]
 
 
 class TagByPlatform(bdist_wheel):
@@ -96,5 +101,5 @@ class TagByPlatform(bdist_wheel):
 
 
 if __name__ == "__main__":  # the fuzz reads the flags
-    kernels = Extension("normkit.kernels.cpu.libnormkit", [str(SOURCE / "kernels.c")], optional=True)
-    setup(ext_modules=[kernels], cmdclass={"bdist_wheel": TagByPlatform, "build_ext": BuildKernels})
+    libraries = [Extension(name, [str(source / file)], optional=True) for name, (source, file) in SOURCES.items()]
+    setup(ext_modules=libraries, cmdclass={"bdist_wheel": TagByPlatform, "build_ext": BuildKernels})

@@ -13,7 +13,7 @@ import torch
 
 import normkit
 from normkit import kernels
-from normkit.kernels import cuda
+from normkit.kernels import cuda, special
 from normkit.ops import eager
 
 KERNELS = Path(kernels.__file__).parent
@@ -59,7 +59,13 @@ def cpu_kernels() -> dict[str, str]:
     pool = status.pool or "none: the kernels run on one thread"
     eager.refusal(torch.ones(1))  # the first look loads the library
     way = "a long way: built without Python's header, or torch is too old" if eager.short_row is None else "a short way"
-    return {"C kernels": f"on, {status.isa}", "C library": status.path, "thread pool": pool, "small calls": way}
+    return {
+        "C kernels": f"on, {status.isa}",
+        "C kernels of matrices": "on" if special.absent() is None else f"off: {special.absent()}",
+        "C library": status.path,
+        "thread pool": pool,
+        "small calls": way,
+    }
 
 
 def gpu_kernels() -> dict[str, str]:

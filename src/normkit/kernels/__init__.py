@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["RECORDS", "SETS", "Status", "cpu", "status"]
+__all__ = ["RECORDS", "SETS", "Gate", "Status", "Unsolved", "cpu", "status"]
 
 SETS = ("baseline", "avx2", "avx512")  # instruction sets that the kernels are built for; a processor has some of them
 
@@ -53,22 +53,66 @@ RECORDS = {
     "channel_forward": (CHANNEL, "q", "x weight bias extra moments state y"),
     "channel_backward": (CHANNEL, "q", "x grad weight bias extra moments state dx dweight dbias dextra deps"),
 }
-_NO_MEMORY, _ARRAY = 1, 16
+_NO_MEMORY, _UNSOLVED, _ARRAY = 1, 6, 16
 _WRONG = {2: "an element type", 3: "the rule", 4: "a size", 5: "the number of groups"}
 
 
-class Library:
-    """The loaded C library: one Python callable a kernel, taking plan, rows and the tensors of its record.
+class Unsolved(ArithmeticError):
+    """A kernel found no answer for these numbers; what it wrote does not count."""
+
+
+class Gate:
+    """A loaded C library: one Python callable a kernel, taking plan, rows and the tensors of its record.
 
     The record is packed for the call and gone after it; the tensors are held until then. C checks it before anything
     else, and what it refuses is a ValueError.
     """
 
-    def __init__(self, path: Path):
-        self._handle = ctypes.CDLL(str(path))
-        sizes = (ctypes.c_int64 * len(RECORDS)).in_dll(self._handle, "normkit_records")
-        if list(sizes) != [_packer(name).size for name in RECORDS]:
+    def __init__(self, path: Path, records: dict, sizes: str):
+        self._handle, self._records = ctypes.CDLL(str(path)), records
+        known = (ctypes.c_int64 * len(records)).in_dll(self._handle, sizes)
+        if list(known) != [_packer(*record).size for record in records.values()]:
             raise OSError("they are not of this version; install normkit again")
+
+    def _kernel(self, name: str) -> Callable[..., None]:
+        function, pack = self._function(name, [ctypes.c_char_p]), _packer(*self._records[name]).pack
+        names = self._records[name][2].split()
+        walked = [array.endswith("*") for array in names]
+
+        def call(plan: bytes, rows: int, *tensors):
+            record: list = [plan, rows]
+            for tensor in tensors:
+                if tensor is None:
+                    record.append(0)
+                    record.append(0)
+                else:
+                    record.append(tensor.data_ptr())
+                    record.append(tensor.nbytes)
+            answer = function(pack(*record))
+            if answer:
+                raise _error(name, answer, names, record)
+
+        def walk(plan: bytes, turning: bytes, *tensors):
+            record: list = [plan, turning]
+            for tensor, far in zip(tensors, walked, strict=True):
+                record += (0, 0) if tensor is None else (tensor.data_ptr(), _reach(tensor) if far else tensor.nbytes)
+            answer = function(pack(*record))
+            if answer:
+                raise _error(name, answer, names, record)
+
+        return walk if any(walked) else call
+
+    def _function(self, name: str, arguments: list, result=ctypes.c_int):
+        function = getattr(self._handle, f"normkit_{name}")
+        function.argtypes, function.restype = arguments, result
+        return function
+
+
+class Library(Gate):
+    """The loaded kernels of norms."""
+
+    def __init__(self, path: Path):
+        super().__init__(path, RECORDS, "normkit_records")
         self.row_forward = self._kernel("row_forward")
         self.row_backward = self._kernel("row_backward")
         self.rotate_forward = self._kernel("rotate_forward")
@@ -82,41 +126,8 @@ class Library:
         self.use = self._function("use", [ctypes.c_char_p])
         self.python = _extension(path)
 
-    def _kernel(self, name: str) -> Callable[..., None]:
-        function, pack = self._function(name, [ctypes.c_char_p]), _packer(name).pack
-        walked = [array.endswith("*") for array in RECORDS[name][2].split()]
 
-        def call(plan: bytes, rows: int, *tensors):
-            record: list = [plan, rows]
-            for tensor in tensors:
-                if tensor is None:
-                    record.append(0)
-                    record.append(0)
-                else:
-                    record.append(tensor.data_ptr())
-                    record.append(tensor.nbytes)
-            answer = function(pack(*record))
-            if answer:
-                raise _error(name, answer, record)
-
-        def walk(plan: bytes, turning: bytes, *tensors):
-            record: list = [plan, turning]
-            for tensor, far in zip(tensors, walked, strict=True):
-                record += (0, 0) if tensor is None else (tensor.data_ptr(), _reach(tensor) if far else tensor.nbytes)
-            answer = function(pack(*record))
-            if answer:
-                raise _error(name, answer, record)
-
-        return walk if any(walked) else call
-
-    def _function(self, name: str, arguments: list, result=ctypes.c_int):
-        function = getattr(self._handle, f"normkit_{name}")
-        function.argtypes, function.restype = arguments, result
-        return function
-
-
-def _packer(name: str) -> struct.Struct:
-    plan, rows, arrays = RECORDS[name]
+def _packer(plan: struct.Struct, rows: str, arrays: str) -> struct.Struct:
     return struct.Struct(f"{plan.size}s" + rows + "Pq" * len(arrays.split()))
 
 
@@ -135,12 +146,13 @@ def _reach(tensor) -> int:
     return tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.itemsize
 
 
-def _error(name: str, answer: int, record: list) -> Exception:
+def _error(name: str, answer: int, arrays: list[str], record: list) -> Exception:
     if answer == _NO_MEMORY:
         return MemoryError(f"{name}: no memory for the kernel's scratch")
+    if answer == _UNSOLVED:
+        return Unsolved(f"{name}: numbers that are not finite, or steps that do not end")
     what = _WRONG.get(answer)
     if what is None:
-        arrays = RECORDS[name][2].split()
         at = answer - _ARRAY
         what = f"{arrays[at].rstrip('*')} of {record[2 * (at - len(arrays)) + 1]} bytes"
     return ValueError(f"{name}: the kernel refuses {what}: it does not fit what else it was handed")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from normkit import check
+from normkit import check, ops
 from normkit.statistics import accurate
 
 
@@ -37,10 +37,9 @@ def square(owner: object, name: str, x: Tensor, dims: int, size: int | None = No
 
 def definite(owner: object, name: str, x: Tensor) -> Tensor:
     """Return matrices made exactly symmetric; what is not symmetric, or has a negative eigenvalue, is refused."""
-    made = (x + x.mT) / 2
     if readable(x) and x.numel():
-        _refuse(owner, name, x.detach(), made.detach())
-    return made
+        _refuse(owner, name, x.detach())
+    return ops.symmetric(x)
 
 
 def require_definite(owner: object, x: Tensor) -> None:
@@ -49,13 +48,12 @@ def require_definite(owner: object, x: Tensor) -> None:
 
 
 @torch.no_grad()
-def _refuse(owner: object, name: str, x: Tensor, made: Tensor) -> None:
+def _refuse(owner: object, name: str, x: Tensor) -> None:
     whose = f"{check.whose(owner)}: {name} must hold symmetric positive definite matrices"
-    most = made.abs().amax((-2, -1))
-    skew = (x - made).abs().amax((-2, -1))
-    if (skew > 1e-3 * most).any():
-        raise ValueError(f"{whose}, but one differs from its transpose by {2 * skew.max().item():.3g}")
-    if torch.linalg.cholesky_ex(made).info.any():
-        least = torch.linalg.eigvalsh(made).amin(-1)
-        if (least < -10 * made.shape[-1] * torch.finfo(made.dtype).eps * most).any():
+    most, skew, sound = ops.soundness(x)
+    if (skew > 2e-3 * most).any():
+        raise ValueError(f"{whose}, but one differs from its transpose by {skew.max().item():.3g}")
+    if not sound.all():
+        least = ops.eigvalsh(ops.symmetric(x)).amin(-1)
+        if (least < -10 * x.shape[-1] * torch.finfo(x.dtype).eps * most).any():
             raise ValueError(f"{whose}, but the smallest eigenvalue of one is {least.min().item():.6g}")

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from normkit import ops
 from normkit.manifold._points import readable
 
 Real = Callable[[Tensor], Tensor]
@@ -41,7 +42,7 @@ class Spectrum(NamedTuple):
 def spectrum(s: Tensor) -> Spectrum:
     """Decompose symmetric matrices (..., n, n)."""
     still = s.detach()
-    values, vectors = torch.linalg.eigh(still)
+    values, vectors = ops.eigh(still)
     return Spectrum(values, vectors, vectors.mT @ (s - still) @ vectors)
 
 
@@ -78,7 +79,7 @@ class Applied(torch.autograd.Function):
     @staticmethod
     def forward(ctx, s: Tensor, function: Real, slope: Real, relative: bool, diagonal: Real | None) -> Tensor:
         """Return the image."""
-        values, vectors = torch.linalg.eigh(s)
+        values, vectors = ops.eigh(s)
         image = function(values)
         ctx.save_for_backward(values, vectors, image)
         ctx.how = slope, relative, diagonal
@@ -118,7 +119,7 @@ def _above(e: Tensor) -> tuple[Tensor, Tensor]:
 
 def eigenvalues(s: Tensor) -> Tensor:
     """Return eigenvalues, held above the least, without a derivative."""
-    return torch.linalg.eigvalsh(s.detach()).clamp(min=LEAST[s.dtype])
+    return ops.eigvalsh(s.detach()).clamp(min=LEAST[s.dtype])
 
 
 def is_above_least(s: Tensor) -> bool:
@@ -126,7 +127,7 @@ def is_above_least(s: Tensor) -> bool:
     if not readable(s):
         return False
     least = LEAST[s.dtype] ** 0.5 * torch.eye(s.shape[-1], dtype=s.dtype, device=s.device)
-    return not torch.linalg.cholesky_ex(s.detach() - least).info.any()
+    return bool(ops.soundness(s.detach() - least)[2].all())
 
 
 def _held(function: Real, slope: Real):
@@ -168,6 +169,4 @@ def power(of: Spectrum | Tensor, exponent: float | Tensor, diagonal: Real | None
     return apply(of, lambda e: e**exponent, lambda e: exponent * e ** (exponent - 1), diagonal=diagonal)
 
 
-def symmetric(x: Tensor) -> Tensor:
-    """Return the symmetric part."""
-    return (x + x.mT) / 2
+symmetric = ops.symmetric

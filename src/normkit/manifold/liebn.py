@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from normkit import check, statistics
+from normkit import check, ops, statistics
 from normkit.catalog import method
 from normkit.manifold import _symmetric
 from normkit.manifold._definite import EXEMPT, DefiniteNorm
@@ -110,7 +110,7 @@ class LieBN(DefiniteNorm):
         factor = accurate(self.scale) / (var + self.eps).sqrt()
         if of is None:
             return factor.unsqueeze(-1).unsqueeze(-1) * centered + weight
-        root = torch.linalg.cholesky(weight)
+        root = ops.cholesky(weight)
         return root @ _symmetric.power(of, factor.unsqueeze(-1)) @ root.mT
 
     def _chart(self, x: Tensor) -> Tensor:
@@ -120,15 +120,15 @@ class LieBN(DefiniteNorm):
         x = x if self.theta == 1 else _symmetric.power(x, self.theta)
         if self.metric == "AIM":
             return x
-        factor = torch.linalg.cholesky(x)
-        return factor.tril(-1) + torch.diag_embed(factor.diagonal(0, -2, -1).log())
+        factor = ops.cholesky(x)
+        return torch.diagonal_scatter(factor, factor.diagonal(0, -2, -1).log(), 0, -2, -1)
 
     def _back(self, y: Tensor) -> Tensor:
         """The matrix that a chart shows."""
         if self.metric == "LEM":
             return _symmetric.exp(_symmetric.symmetric(y))
         if self.metric == "LCM":
-            factor = y.tril(-1) + torch.diag_embed(y.diagonal(0, -2, -1).exp())
+            factor = torch.diagonal_scatter(y, y.diagonal(0, -2, -1).exp(), 0, -2, -1)
             y = factor @ factor.mT
         y = _symmetric.symmetric(y)
         return y if self.theta == 1 else _symmetric.power(y, 1 / self.theta)
@@ -143,7 +143,7 @@ class LieBN(DefiniteNorm):
     def _centered(self, points: Tensor, mean: Tensor) -> Tensor:
         if self.metric != "AIM":
             return points - mean
-        factor = torch.linalg.cholesky(mean)
+        factor = ops.cholesky(mean)
         left = torch.linalg.solve_triangular(factor, points, upper=False)
         return _symmetric.symmetric(torch.linalg.solve_triangular(factor, left.mT, upper=False))
 

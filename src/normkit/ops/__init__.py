@@ -20,6 +20,7 @@ from normkit.ops.online import Control, online_norm
 from normkit.ops.pointwise import derf, dyt, eln
 from normkit.ops.rope import norm_rotate, rotate
 from normkit.ops.row import Row, add_layer_norm, add_rms_norm, add_row_norm, layer_norm, rms_norm, row_norm
+from normkit.ops.spectral import cholesky, eigh, eigvalsh, soundness, symmetric
 
 __all__ = [
     "Control",
@@ -29,8 +30,11 @@ __all__ = [
     "add_row_norm",
     "affine",
     "batch_norm",
+    "cholesky",
     "derf",
     "dyt",
+    "eigh",
+    "eigvalsh",
     "eln",
     "evonorm_s",
     "filter_response_norm",
@@ -49,5 +53,7 @@ __all__ = [
     "rms_norm",
     "rotate",
     "row_norm",
+    "soundness",
+    "symmetric",
     "threshold",
 ]

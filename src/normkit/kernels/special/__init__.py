@@ -1,0 +1,69 @@
+"""Kernels of matrices and of curves: a C library of its own, which needs that of norms to be there.
+
+>>> from normkit.kernels import special
+>>> reason = special.absent()
+>>> reason is None or isinstance(reason, str)
+True
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from functools import cache
+from pathlib import Path
+
+from normkit import kernels
+
+LIBRARY = Path(os.environ.get("NORMKIT_SPECIAL_LIBRARY") or Path(__file__).with_name("libspecial.so"))
+MOST_SIDE = 64  # of a matrix
+MATRIX = struct.Struct("2q")  # plans and records of `special.h`
+RECORDS = {
+    "eigen": (MATRIX, "q", "x values vectors"),
+    "symmetric": (MATRIX, "q", "x y"),
+    "cholesky": (MATRIX, "q", "x factor notes"),
+    "cholesky_backward": (MATRIX, "q", "factor grad dx"),
+}
+
+
+class Library(kernels.Gate):
+    """The loaded library."""
+
+    def __init__(self, path: Path):
+        super().__init__(path, RECORDS, "normkit_special_records")
+        self.eigen = self._kernel("eigen")
+        self.symmetric = self._kernel("symmetric")
+        self.cholesky = self._kernel("cholesky")
+        self.cholesky_backward = self._kernel("cholesky_backward")
+        self.use = self._function("special_use", [ctypes.c_int])
+
+
+@cache
+def _load() -> tuple[Library | None, str | None]:
+    if kernels.cpu() is None:
+        return None, kernels.status().reason
+    if not LIBRARY.exists():
+        return None, "the C kernels of matrices and curves were not built; install normkit again"
+    try:
+        return Library(LIBRARY), None
+    except (OSError, AttributeError, ValueError) as error:
+        return None, f"the C kernels of matrices and curves could not be loaded: {error}"
+
+
+def library() -> Library | None:
+    """The kernels, or None; :func:`absent` tells why."""
+    return _load()[0]
+
+
+def required() -> Library:
+    """The kernels, which are known to be there."""
+    found = library()
+    if found is None:
+        raise RuntimeError(f"the C kernels of matrices and curves are not there: {absent()}")
+    return found
+
+
+def absent() -> str | None:
+    """Why there are no kernels, or None."""
+    return _load()[1]

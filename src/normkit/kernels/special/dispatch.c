@@ -1,0 +1,95 @@
+/* The same source for several vector widths, the widest that runs here chosen once; and the gate. */
+#include "special.h"
+
+extern const Special special_baseline;
+#ifdef NORMKIT_X86
+extern const Special special_avx2, special_avx512;
+#endif
+
+static const Special *chosen = &special_baseline;
+
+/* Takes the widest instruction set of those that are asked for and run here: 0 baseline, 1 avx2, 2 avx512; tells which. */
+int normkit_special_use(int widest)
+{
+    chosen = &special_baseline;
+#ifdef NORMKIT_X86
+    __builtin_cpu_init();
+    if (widest > 1 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")
+        && __builtin_cpu_supports("avx512vl"))
+        return chosen = &special_avx512, 2;
+    if (widest > 0 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
+        return chosen = &special_avx2, 1;
+#endif
+    return 0;
+}
+
+__attribute__((constructor)) static void choose(void) { normkit_special_use(2); }
+
+/* Sizes of the records, in the order of `special/__init__.py`, which packs them. */
+const int64_t normkit_special_records[] = {sizeof(Eigen), sizeof(Symmetric), sizeof(Cholesky), sizeof(CholeskyBackward)};
+
+/* The bytes of so many entries; -1 where that overflows or a factor is negative. */
+static int64_t bytes_of(int64_t type, int64_t count, int64_t each)
+{
+    int64_t product;
+    if (count < 0 || __builtin_mul_overflow(count, each, &product)) return -1;
+    return __builtin_mul_overflow(product, type == F64 ? 8 : 4, &product) ? -1 : product;
+}
+
+static int fits(Array array, int64_t bytes) { return array.at && array.bytes == bytes; }
+
+static int fits_or_absent(Array array, int64_t bytes) { return !array.at || array.bytes == bytes; }
+
+static int wrong_matrices(const MatrixPlan *p, int64_t count)
+{
+    if (p->type != F32 && p->type != F64) return WRONG_TYPE;
+    if (p->n < 1 || p->n > MOST_SIDE || count < 1) return WRONG_SIZE;
+    return bytes_of(p->type, count, p->n * p->n) < 0 ? WRONG_SIZE : DONE;
+}
+
+int normkit_eigen(const Eigen *c)
+{
+    const MatrixPlan *p = &c->plan;
+    int wrong = wrong_matrices(p, c->count);
+    if (wrong) return wrong;
+    int64_t square = bytes_of(p->type, c->count, p->n * p->n);
+    if (!fits(c->x, square)) return ARRAY;
+    if (!fits(c->values, bytes_of(p->type, c->count, p->n))) return ARRAY + 1;
+    if (!fits_or_absent(c->vectors, square)) return ARRAY + 2;
+    return chosen->eigen(p, c->count, c->x.at, c->values.at, c->vectors.at);
+}
+
+int normkit_symmetric(const Symmetric *c)
+{
+    const MatrixPlan *p = &c->plan;
+    int wrong = wrong_matrices(p, c->count);
+    if (wrong) return wrong;
+    int64_t square = bytes_of(p->type, c->count, p->n * p->n);
+    if (!fits(c->x, square)) return ARRAY;
+    if (!fits(c->y, square)) return ARRAY + 1;
+    return chosen->symmetric(p, c->count, c->x.at, c->y.at);
+}
+
+int normkit_cholesky(const Cholesky *c)
+{
+    const MatrixPlan *p = &c->plan;
+    int wrong = wrong_matrices(p, c->count);
+    if (wrong) return wrong;
+    int64_t square = bytes_of(p->type, c->count, p->n * p->n);
+    if (!fits(c->x, square)) return ARRAY;
+    if (!fits_or_absent(c->factor, square)) return ARRAY + 1;
+    if (!fits(c->notes, bytes_of(F64, c->count, 3))) return ARRAY + 2;
+    return chosen->cholesky(p, c->count, c->x.at, c->factor.at, c->notes.at);
+}
+
+int normkit_cholesky_backward(const CholeskyBackward *c)
+{
+    const MatrixPlan *p = &c->plan;
+    int wrong = wrong_matrices(p, c->count);
+    if (wrong) return wrong;
+    int64_t square = bytes_of(p->type, c->count, p->n * p->n);
+    if (!fits(c->factor, square)) return ARRAY;
+    if (!fits(c->grad, square)) return ARRAY + 1;
+    if (!fits(c->dx, square)) return ARRAY + 2;
+    return chosen->cholesky_backward(p, c->count, c->factor.at, c->grad.at, c->dx.at);
+}

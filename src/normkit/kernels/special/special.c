@@ -1,0 +1,19 @@
+/* All kernels for one instruction set, which ISA names. */
+#include "special.h"
+#include "../cpu/memory.h"
+
+#if defined(__AVX512F__)
+#define WIDTH 64
+#elif defined(__AVX2__)
+#define WIDTH 32
+#else
+#define WIDTH 16
+#endif
+#define INLINE static inline __attribute__((always_inline))
+#define JOIN(a, b) a##_##b
+#define PASTE(a, b) JOIN(a, b)
+
+#include "eigen.h"
+#include "triangle.h"
+
+const Special PASTE(special, ISA) = {eigen, symmetric, cholesky, cholesky_backward};

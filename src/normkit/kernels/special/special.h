@@ -1,0 +1,28 @@
+/* What the library of matrices and curves offers to Python. As in `../cpu/normkit.h` a call is one record: a plan and arrays, each with
+ * its length in bytes; `dispatch.c` holds every number of it against the others before anything is read. */
+#ifndef SPECIAL_H
+#define SPECIAL_H
+
+#include <stdint.h>
+
+/* UNSOLVED: numbers that are not finite, or steps that do not end; nothing of the output counts then. */
+enum { DONE, NO_MEMORY, WRONG_TYPE, WRONG_RULE, WRONG_SIZE, UNSOLVED = 6, ARRAY = 16 };
+enum { F32 = 1, F64 = 4 };
+enum { MOST_SIDE = 64 };                                                     /* of a matrix */
+
+typedef struct { int64_t type, n; } MatrixPlan;
+
+typedef struct { void *at; int64_t bytes; } Array;
+typedef struct { MatrixPlan plan; int64_t count; Array x, values, vectors; } Eigen;
+typedef struct { MatrixPlan plan; int64_t count; Array x, y; } Symmetric;
+typedef struct { MatrixPlan plan; int64_t count; Array x, factor, notes; } Cholesky;  /* notes: largest entry, skewness, 1 if definite */
+typedef struct { MatrixPlan plan; int64_t count; Array factor, grad, dx; } CholeskyBackward;
+
+typedef struct {
+    int (*eigen)(const MatrixPlan *, int64_t count, const void *x, void *values, void *vectors);
+    int (*symmetric)(const MatrixPlan *, int64_t count, const void *x, void *y);
+    int (*cholesky)(const MatrixPlan *, int64_t count, const void *x, void *factor, double *notes);
+    int (*cholesky_backward)(const MatrixPlan *, int64_t count, const void *factor, const void *grad, void *dx);
+} Special;
+
+#endif

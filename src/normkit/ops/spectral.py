@@ -1,0 +1,126 @@
+"""Small symmetric matrices, many at once: eigenvalues and eigenvectors, factors of Cholesky, symmetric parts.
+
+The kernels work in double, whatever the type, and matrix by matrix: what is found of one does not depend on others.
+
+>>> import torch
+>>> values, vectors = eigh(torch.tensor([[2.0, 1.0], [1.0, 2.0]]))
+>>> values
+tensor([1., 3.])
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import torch
+from torch import Tensor
+
+from normkit import kernels
+from normkit.kernels import special
+from normkit.ops import eager
+
+__all__ = ["cholesky", "eigh", "eigvalsh", "soundness", "symmetric"]
+
+
+def eigh(s: Tensor) -> tuple[Tensor, Tensor]:
+    """Return eigenvalues (..., n), ascending, and eigenvectors (..., n, n), which are the columns.
+
+    Of matrices (..., n, n) the lower triangle is read, here as in `cholesky`. Without a gradient.
+    """
+    found = None if eager.refused("eigh", _against(s), s) else _eigen(s, True)
+    if found is None or found[1] is None:
+        return tuple(torch.linalg.eigh(s.detach()))
+    return found[0], found[1]
+
+
+def eigvalsh(s: Tensor) -> Tensor:
+    """Return eigenvalues (..., n) alone, without a gradient."""
+    found = None if eager.refused("eigvalsh", _against(s), s) else _eigen(s, False)
+    return torch.linalg.eigvalsh(s.detach()) if found is None else found[0]
+
+
+def symmetric(x: Tensor) -> Tensor:
+    """Return the symmetric part of matrices (..., n, n)."""
+    return (x + x.mT) / 2 if eager.refused("symmetric", _against(x), x) else _Symmetric.apply(x)
+
+
+def cholesky(x: Tensor) -> Tensor:
+    """Return lower factors of positive definite matrices; what has none is torch's LinAlgError."""
+    return torch.linalg.cholesky(x) if eager.refused("cholesky", _against(x), x) else _Cholesky.apply(x)
+
+
+def soundness(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return of each matrix the largest entry of its symmetric part, how far it is from its transpose, and whether it
+    is positive definite."""
+    x = x.detach()
+    if eager.refused("soundness", _against(x), x):
+        made = (x + x.mT) / 2
+        return made.abs().amax((-2, -1)), (x - x.mT).abs().amax((-2, -1)), torch.linalg.cholesky_ex(made).info == 0
+    most, skew, sound = _noted(x, None).unbind(-1)
+    return most, skew, sound > 0
+
+
+class _Symmetric(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        y, given = torch.empty(x.shape, dtype=x.dtype), eager.packed(x)
+        special.required().symmetric(_plan(x), prod(x.shape[:-2]), given, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, sent: Tensor):
+        return symmetric(sent)
+
+
+class _Cholesky(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        factor = torch.empty(x.shape, dtype=x.dtype)
+        if not _noted(x, factor)[..., 2].all():
+            factor = torch.linalg.cholesky(x)
+        ctx.save_for_backward(x, factor)
+        return factor
+
+    @staticmethod
+    def backward(ctx, sent: Tensor):
+        x, factor = ctx.saved_tensors
+        if eager.refused("cholesky", eager.derived_again() or _against(sent), sent, factor):
+            return eager.differentiate(torch.linalg.cholesky, (x,), (), sent, (True,))[0]
+        dx, grad = torch.empty(x.shape, dtype=x.dtype), eager.packed(sent)
+        special.required().cholesky_backward(_plan(x), prod(x.shape[:-2]), factor, grad, dx)
+        return dx
+
+
+def _against(s: Tensor) -> str | None:
+    """What is against the kernels of matrices, beside what is against all."""
+    if torch.compiler.is_compiling():
+        return None
+    if eager.on_gpu(s):
+        return "there is no kernel of matrices on GPUs"
+    if s.dtype not in (torch.float32, torch.float64):
+        return f"there is no kernel of matrices for {s.dtype}"
+    if s.dim() < 2 or s.shape[-1] != s.shape[-2] or s.shape[-1] > special.MOST_SIDE:
+        return f"the kernel takes square matrices of up to {special.MOST_SIDE} rows"
+    return special.absent()
+
+
+def _plan(s: Tensor) -> bytes:
+    return special.MATRIX.pack(eager.code(s), s.shape[-1])
+
+
+def _eigen(s: Tensor, turns: bool) -> tuple[Tensor, Tensor | None] | None:
+    """What the kernel finds, or None where it finds no end."""
+    given = eager.packed(s.detach())
+    values = torch.empty(s.shape[:-1], dtype=s.dtype)
+    rows = torch.empty(s.shape, dtype=s.dtype) if turns else None
+    try:
+        special.required().eigen(_plan(s), prod(s.shape[:-2]), given, values, rows)
+    except kernels.Unsolved:
+        return None
+    return values, None if rows is None else rows.mT
+
+
+def _noted(x: Tensor, factor: Tensor | None) -> Tensor:
+    notes, given = torch.empty((*x.shape[:-2], 3), dtype=torch.float64), eager.packed(x)
+    special.required().cholesky(_plan(x), prod(x.shape[:-2]), given, factor, notes)
+    return notes
