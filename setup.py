@@ -61,7 +61,7 @@ def compile_library(target, source, kernels, *threads):
 
 
 class BuildKernels(build_ext):
-    """A shared library, loaded with ctypes, found by its path; where it can be, it is an extension of Python as well."""
+    """A shared library, loaded with ctypes, found by its path; where it can be, an extension of Python as well."""
 
     def get_ext_filename(self, fullname):
         return str(Path(*fullname.split("."))) + ".so"
