@@ -226,7 +226,7 @@ def adam(
         grads = grads if change is None else change(grads, marks)
         if _in_one_pass(params, grads, firsts, seconds, *most):
             known = [*most] or [[]]
-            torch._fused_adamw_(
+            torch._fused_adamw_(  # type: ignore[call-overload]
                 params, grads, firsts, seconds, *known, steps, **settings, amsgrad=amsgrad, maximize=False
             )
             return

@@ -92,10 +92,12 @@ class AdamP(Optimizer):
         straight = [] if group["nesterov"] else [i for i, projected in enumerate(found) if projected is None]
         if straight:
             settings = {name: group[name] for name in ("lr", "betas", "eps", "weight_decay")}
-            adam(*([xs[i] for i in straight] for xs in (params, grads, states)), **settings)
+            moved, sent, kept_of = ([xs[i] for i in straight] for xs in (params, grads, states))
+            adam(moved, sent, kept_of, **settings)  # type: ignore[arg-type]
         rest = [i for i in range(len(found)) if i not in set(straight)]
         if rest:
-            self.turned(*([xs[i] for i in rest] for xs in (params, grads, states, found)), group)
+            w, g, state, projected = ([xs[i] for i in rest] for xs in (params, grads, states, found))
+            self.turned(w, g, state, projected, group)
 
     def turned(self, params, grads, states, found, group) -> None:
         """Move those whose direction is changed."""
