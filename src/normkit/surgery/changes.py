@@ -90,6 +90,13 @@ def replaced(
     return model
 
 
+def unrecognized(rest: Mapping[str, Any]) -> str:
+    """What is said of modules that look like norms and are not recognized."""
+    told = [f"{name or 'it'}, a {match.kind}, is not recognized: {match.why_not}" for name, match in rest.items()]
+    more = f", and {len(told) - 1} more" if len(told) > 1 else ""
+    return f"; {told[0]}{more}" if told else ""
+
+
 def places(model: nn.Module, module: nn.Module) -> list[str]:
     """Every name by which a model holds a module."""
     return [name for name, part in model.named_modules(remove_duplicate=False) if part is module]

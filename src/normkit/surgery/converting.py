@@ -14,7 +14,7 @@ from normkit import check
 from normkit.activation.token.crmsnorm import CRMSNorm
 from normkit.activation.token.rmsnorm import RMSNorm
 from normkit.surgery import proof
-from normkit.surgery.changes import Change, Report, replaced, tied, untie
+from normkit.surgery.changes import Change, Report, replaced, tied, unrecognized, untie
 from normkit.surgery.flow import KEEPS, MOVES, Flow, Stays, channels, marked, moved, word
 from normkit.surgery.fold import as_linear, fold_scale, is_plain, like, width
 from normkit.surgery.recognition.recognize import Match, sized_table
@@ -56,11 +56,15 @@ def convert(model: nn.Module, to: str, example: Any, *, inplace: bool = True) ->
     """
     check.choice("convert", "to", to, TARGETS)
     proof.ready("convert", model, example)
-    found = sized_table(model, inputs_of(model, example)).found
+    sites = sized_table(model, inputs_of(model, example))
+    found = sites.found
     norms = {name: match for name, match in found.items() if match.name == "layernorm" and not match.behind}
     if not norms:
         names = sorted({str(match.name) for match in found.values()})
-        raise ValueError(f"convert: the model has no layer norm to convert; it has {', '.join(names) or 'no norm'}")
+        raise ValueError(
+            f"convert: the model has no layer norm to convert; it has "
+            f"{', '.join(names) or 'no norm'}{unrecognized(sites.rest)}"
+        )
     work = copy.deepcopy(model)
     holders = [name for name, part in work.named_modules() if isinstance(part, nn.Embedding) or is_plain(part)]
     flow = Flow(work, example, [*norms, *holders])

@@ -160,10 +160,17 @@ def _sites(model: nn.Module, example: Any, where: Where) -> tuple[dict[str, Site
     def others(name: str, part: nn.Module) -> bool:
         return not any(name == other or name.startswith(f"{other}.") for other in done)
 
-    for name, match in sized_table(model, inputs_of(model, example), others).found.items():
-        if chosen(where, name, model.get_submodule(name)):
+    known: set[int] = set()
+    for name, match in sized_table(model, inputs_of(model, example), others).items():
+        part = model.get_submodule(name)
+        if id(part) in known or not chosen(where, name, part):
+            continue
+        known.add(id(part))
+        if not match:
+            left[name] = Change(name, match.kind, why_not=f"not recognized: {match.why_not}")
+        else:
             was = str(match).partition(": ")[2]
-            _enter(sites, left, name, was, _recognized, model.get_submodule(name), match)
+            _enter(sites, left, name, was, _recognized, part, match)
     return sites, left
 
 

@@ -15,7 +15,7 @@ from normkit.surgery import adding, proof, rewriting, turning
 from normkit.surgery.changes import Change, Report, places, replaced
 from normkit.surgery.racing import race, race_addition, race_models, race_turn
 from normkit.surgery.recognition.recognize import Match, sized_table
-from normkit.surgery.recognition.specimen import inputs_of
+from normkit.surgery.recognition.specimen import quiet
 from normkit.surgery.source import Source
 from normkit.where import Where, chosen
 
@@ -37,7 +37,7 @@ def fuse(
     With an example, residual additions go into the norms behind them, and the rotary turns of queries and keys into
     their norms, where a block's own source shows them one after the other: its class becomes one derived from it, whose
     forward is the same source with these calls in it. Then outputs are compared in float64 and the whole model is
-    timed, before anything is changed: where it is no faster, it is left alone.
+    timed, before anything is changed: where it is slower, it is left alone.
 
     Args:
         model: any model.
@@ -50,35 +50,14 @@ def fuse(
     site  was  became  difference  time
     0 of 0 sites changed
     """
+    sizes = proof.sizes_of("fuse", model, example)
     model = model if inplace else copy.deepcopy(model)
-    training = model.training if training is None else training
-    sizes = {} if example is None else inputs_of(model, example)
-    timed: dict[Any, tuple[float, float]] = {}
-    plan = _Plan(model, training, sizes)
-    for name, match in sized_table(model, sizes).found.items():
-        old = model.get_submodule(name)
-        if not chosen(where, name, old):
-            continue
-        was = str(match).partition(": ")[2]
-        why, new = _replacement(old, match)
-        if new is None:
-            plan.changes[name] = Change(name, was, why_not=why)
-            continue
-        shape = sizes.get(name, _shape(match))
-        key = (was, type(old), shape, match.error.get("float32"))
-        if key not in timed:
-            timed[key] = race(old, new, shape, training)
-        before, after = timed[key]
-        plan.able[name] = new
-        difference = max((match.error[t] for t in ("float64", "float32") if t in match.error), default=None)
-        change = Change(name, was, type(new).__name__, tuple(match.carried.values()), difference, before, after)
-        if after <= LEAST * before:
-            plan.made[name], plan.changes[name] = new, change
-        else:
-            plan.changes[name] = _left(change, "it is no faster")
-    if example is not None:
-        plan.rewrite()
-        plan.hold_to(example)
+    plan = _Plan(model, model.training if training is None else training, sizes)
+    with quiet():
+        plan.put(where)
+        if example is not None:
+            plan.rewrite()
+            plan.hold_to(example)
     replaced("fuse", model, plan.made, inplace)
     for name, own in plan.classes.items():
         model.get_submodule(name).__class__ = own
@@ -99,6 +78,31 @@ class _Plan:
         self.classes: dict[str, type[nn.Module]] = {}
         self.changes: dict[str, Change] = {}
         self._timed: dict[Any, tuple[float, float]] = {}
+
+    def put(self, where: Where) -> None:
+        """Put the library's norms where the model has the same ones, where they are faster."""
+        timed: dict[Any, tuple[float, float]] = {}
+        for name, match in sized_table(self.model, self.sizes).items():
+            old = self.model.get_submodule(name)
+            if not chosen(where, name, old):
+                continue
+            was = str(match).partition(": ")[2]
+            why, new = _replacement(old, match) if match else (f"not recognized: {match.why_not}", None)
+            if new is None:
+                self.changes[name] = Change(name, was if match else match.kind, why_not=why)
+                continue
+            shape = self.sizes.get(name, _shape(match))
+            key = (was, type(old), shape, match.error.get("float32"))
+            if key not in timed:
+                timed[key] = race(old, new, shape, self.training)
+            before, after = timed[key]
+            self.able[name] = new
+            difference = max((match.error[t] for t in ("float64", "float32") if t in match.error), default=None)
+            change = Change(name, was, type(new).__name__, tuple(match.carried.values()), difference, before, after)
+            if after <= LEAST * before:
+                self.made[name], self.changes[name] = new, change
+            else:
+                self.changes[name] = _left(change, "it is no faster")
 
     def rewrite(self) -> None:
         """Take additions and rotary turns into the norms beside them, where that is faster."""
@@ -173,7 +177,7 @@ class _Plan:
             return self._give_up(f"once changed, {error}")
         times = race_models(copy.deepcopy(self.model), self._after(), example, self.training)
         if times[1] > times[0]:
-            return self._give_up("the model as a whole is no faster")
+            return self._give_up("the model as a whole is slower")
         rows = self.changes.items()
         self.changes = {name: replace(row, difference=far) if row.became else row for name, row in rows}
 

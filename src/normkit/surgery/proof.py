@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit.surgery.flow import arguments, tensors_in
-from normkit.surgery.recognition.specimen import quiet
+from normkit.surgery.recognition.specimen import inputs_of, quiet
 
 DRAWS = 2
 CLOSE = 1e-9  # of the largest number, where weights are float64
@@ -48,12 +48,29 @@ def called(model: nn.Module, example: Any) -> list[Tensor]:
         return [t.detach() for t in tensors_in(model(*args, **named)) if t.is_floating_point()]
 
 
-def ready(owner: str, model: nn.Module, example: Any) -> None:
-    """Refuse what is no model in evaluation with numbers, and an example that it does not take."""
+def sizes_of(owner: str, model: nn.Module, example: Any) -> dict[str, tuple[int, ...]]:
+    """The shape of the first input of each module; refuse what is no model with numbers, or an example that is none."""
+    check_model(owner, model)
+    if example is None:
+        return {}
+    try:
+        with quiet():
+            return inputs_of(model, example)
+    except Exception as error:
+        raise ValueError(f"{owner}: the model does not take the example: {said(error)}") from error
+
+
+def check_model(owner: str, model: nn.Module) -> None:
+    """Refuse what is no model, or holds no numbers."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"{owner}: model must be a torch.nn.Module, not {type(model).__name__}")
     if any(t.is_meta for t in (*model.parameters(), *model.buffers())):
         raise ValueError(f"{owner}: the model is on the meta device and holds no numbers")
+
+
+def ready(owner: str, model: nn.Module, example: Any) -> None:
+    """Refuse what is no model in evaluation with numbers, and an example that it does not take."""
+    check_model(owner, model)
     if any(part.training for part in model.modules()):
         raise ValueError(f"{owner}: the model is in train mode; call model.eval() first")
     try:

@@ -14,7 +14,7 @@ from typing import Any
 from torch import nn
 
 from normkit.surgery import proof
-from normkit.surgery.changes import Change, Report, replaced, take_over, tied, untie
+from normkit.surgery.changes import Change, Report, replaced, take_over, tied, unrecognized, untie
 from normkit.surgery.fading import Fading, Tokens
 from normkit.surgery.flow import Flow, Stays
 from normkit.surgery.fold import is_plain
@@ -157,12 +157,16 @@ def example_of(batch: Any) -> Any:
 
 
 def _layer_norms(model: nn.Module, example: Any, where: Where) -> dict[str, Match]:
-    found = sized_table(model, inputs_of(model, example)).found
+    sites = sized_table(model, inputs_of(model, example))
+    found = sites.found
     asked = {name: match for name, match in found.items() if chosen(where, name, model.get_submodule(name))}
     norms = {name: match for name, match in asked.items() if _is_layer_norm(match)}
     if not norms:
         names = sorted({str(match.name) for match in asked.values()})
-        raise ValueError(f"remove: the model has no layer norm to remove; it has {', '.join(names) or 'no norm'}")
+        raise ValueError(
+            f"remove: the model has no layer norm to remove; it has "
+            f"{', '.join(names) or 'no norm'}{unrecognized(sites.rest)}"
+        )
     return norms
 
 

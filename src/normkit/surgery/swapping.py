@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from normkit import catalog
 from normkit.catalog import Card
 from normkit.norm import Norm
-from normkit.surgery import fits
-from normkit.surgery.changes import Change, Report, replaced
+from normkit.surgery import fits, proof
+from normkit.surgery.changes import Change, Report, replaced, unrecognized
 from normkit.surgery.recognition import specimen
-from normkit.surgery.recognition.recognize import Followed, Match, Recognized, sized_table, table
+from normkit.surgery.recognition.recognize import Followed, Match, Recognized, sized_table
 from normkit.where import Where, chosen
 
 __all__ = ["swap"]
@@ -50,8 +50,9 @@ def swap(
     wanted: dict[str | None, str] = {}
     if isinstance(norms, Mapping):
         wanted = {catalog.find(old).card.name: new for old, new in norms.items()}
+    sizes = proof.sizes_of("swap", model, example)
     model = model if inplace else copy.deepcopy(model)
-    found = table(model, example)
+    found = sized_table(model, sizes)
     sites = {
         name: match
         for name, match in found.found.items()
@@ -70,8 +71,8 @@ def swap(
 
 def _there(model: nn.Module, found: Recognized) -> str:
     names = sorted({match.name for match in found.found.values() if match.name})
-    if names:
-        return f" there; it has {', '.join(names)}"
+    if names or found.rest:
+        return f" there; it has {', '.join(names) or 'none'}{unrecognized(found.rest)}"
     kinds = sorted({type(part).__name__ for part in model.modules() if not list(part.children())})
     return f"; nothing in it was recognized as one; its layers are {', '.join(kinds)}"
 

@@ -1,0 +1,175 @@
+"""Models that cannot be changed, or not everywhere: refused by name and left as they were, or changed where it goes."""
+
+import contextlib
+import io
+
+import pytest
+import torch
+from torch import distributed, nn
+from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+
+import normkit as nk
+
+TOKENS = torch.arange(10).view(2, 5) % 9
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(8), nn.Linear(8, 9), nn.Linear(9, 8)
+
+    def forward(self, x):
+        return x + self.down(self.up(self.norm(x)).relu())
+
+
+class Untraced(Block):
+    def forward(self, x):
+        return super().forward(x) if x.sum() > 0 else x
+
+
+class Raises(nn.LayerNorm):
+    def forward(self, x):
+        raise RuntimeError("not today")
+
+
+class Counts(nn.LayerNorm):
+    def __init__(self, dim):
+        super().__init__(dim)
+        self.register_buffer("calls", torch.tensor(0))
+
+    def forward(self, x):
+        print("here")
+        self.calls += 1
+        return super().forward(x)
+
+
+def model(last=nn.LayerNorm, block=Block):
+    torch.manual_seed(0)
+    made = nn.Sequential(nn.Embedding(9, 8), block(), last(8), nn.Linear(8, 9))
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return made.eval()
+
+
+def twice():
+    made = model()
+    made[1].norm = made[2]
+    return made
+
+
+def hooked():
+    made = model()
+    for norm in (made[1].norm, made[2]):
+        norm.register_forward_hook(lambda *_: None)
+    return made
+
+
+def mixed():
+    made = model()
+    made[1].norm.bfloat16()
+    return made
+
+
+def sharded():
+    if not distributed.is_initialized():
+        distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    made, mesh = model(), init_device_mesh("cpu", (1,))
+    for part in made.modules():
+        for name, parameter in list(part._parameters.items()):
+            part._parameters[name] = nn.Parameter(distribute_tensor(parameter.detach(), mesh, [Shard(0)]))
+    return made
+
+
+@pytest.fixture(scope="module", autouse=True)
+def alone():
+    yield
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+CALLS = {
+    "fuse": lambda made, x: nk.fuse(made, x),
+    "fold": lambda made, x: nk.fold(made, x),
+    "convert": lambda made, x: nk.convert(made, "pre-rmsnorm", x),
+    "swap": lambda made, x: nk.swap(made, {"layernorm": "rmsnorm"}, example=x),
+    "remove": lambda made, x: nk.remove(made, [x], steps=9, start=1, gaps=(1, 1, 1)),
+}
+NO_FIT, HOOKS, META = "does not take the example", "it has hooks", "on the meta device"
+REFUSED = [
+    ("fuse fold convert swap remove", lambda: model().to("meta"), META),
+    ("fuse fold convert swap remove", lambda: model(Raises), f"{NO_FIT}: RuntimeError: not today"),
+    ("fuse fold convert swap remove", mixed, NO_FIT),
+    ("fuse fold convert swap remove", sharded, NO_FIT),
+    (
+        "convert swap remove",
+        hooked,
+        f"1.norm, a LayerNorm, is not recognized: {HOOKS}, .*, and 1 more",
+    ),
+    ("fold convert remove", lambda: model(block=Untraced), "cannot be traced with this example: torch.export"),
+    ("remove", twice, "1.norm is called 2 times"),
+    ("fold convert", lambda: model().train(), "train mode"),
+]
+
+
+def tensors(made):
+    held = [*made.named_parameters(remove_duplicate=False), *made.named_buffers(remove_duplicate=False)]
+    whole = [t.full_tensor() if hasattr(t, "full_tensor") else t for _, t in held]
+    return [t if t.is_meta else t.detach().clone() for t in whole], [id(t) for _, t in held]
+
+
+def unchanged(made, before, modules):
+    now, (old, names) = tensors(made), before
+    equal = all(t.is_meta or torch.equal(t, o) for t, o in zip(now[0], old, strict=True))
+    return equal and now[1] == names and [id(part) for part in made.modules()] == modules
+
+
+@pytest.mark.parametrize(("calls", "build", "why"), REFUSED)
+def test_what_is_refused_is_named_and_left_as_it_was(calls, build, why):
+    for call in calls.split():
+        made, said = build(), io.StringIO()
+        before, modules, state = tensors(made), [id(part) for part in made.modules()], torch.get_rng_state()
+        with contextlib.redirect_stdout(said), pytest.raises(ValueError, match=why) as error:
+            CALLS[call](made, TOKENS)
+        assert str(error.value).startswith((f"{call}: ", "the model cannot be traced"))
+        assert unchanged(made, before, modules)
+        assert torch.equal(state, torch.get_rng_state())
+        assert not said.getvalue()
+
+
+@pytest.mark.parametrize("call", ["fuse", "fold", "convert", "swap"])
+def test_an_example_that_does_not_fit_is_refused(call):
+    made = model()
+    before, modules = tensors(made), [id(part) for part in made.modules()]
+    with pytest.raises(ValueError, match=f"{call}: the model {NO_FIT}: RuntimeError"):
+        CALLS[call](made, torch.randn(2, 5))
+    assert unchanged(made, before, modules)
+
+
+@pytest.mark.parametrize("call", ["fuse", "fold"])
+def test_hooked_and_shared_norms_are_left_alone_and_named(call):
+    report = CALLS[call](hooked(), TOKENS)
+    assert [(c.site, c.became) for c in report] == [("1.norm", None), ("2", None)]
+    assert all(HOOKS in c.why_not for c in report)
+    made = twice()
+    report = CALLS["fold"](made, TOKENS)
+    assert [(c.site, c.why_not) for c in report] == [("1.norm", "1.norm is called 2 times")]
+
+
+@pytest.mark.parametrize("call", ["fuse", "fold", "convert", "swap"])
+def test_nothing_is_printed_counted_or_drawn_meanwhile(call, capsys):
+    made, state = model(Counts), torch.get_rng_state()
+    with contextlib.suppress(ValueError):
+        CALLS[call](made, TOKENS)
+    assert capsys.readouterr().out == ""
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(not part.calls for part in made.modules() if isinstance(part, Counts))
+
+
+@pytest.mark.parametrize("call", ["fold", "convert"])
+def test_a_model_in_half_precision_gives_the_same_to_what_it_rounds(call):
+    made = model().bfloat16()
+    wanted = made(TOKENS).float()
+    assert CALLS[call](made, TOKENS).done
+    assert next(made.parameters()).dtype is torch.bfloat16
+    torch.testing.assert_close(made(TOKENS).float(), wanted, rtol=0.05, atol=0.05)
