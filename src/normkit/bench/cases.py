@@ -26,6 +26,7 @@ TOKENS = ((256, 768), (4096, 768))
 IMAGES = ((32, 64, 56, 56),)
 MAPS = ((32, 64, 64, 64),)  # spectrograms, neighbourhoods of points
 LISTS = ((65536,),)
+VOCAB = 50257  # GPT-2's
 PASSES = ("forward", "training")
 ADDED = ("add_norm", "add, norm")  # raced with each other alone, undisturbed by what others allocate
 WEIGHED = ("normkit", "torch", "layer_norm", "eager")  # whose memory is measured too

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 SHORTEST = 1e-3  # seconds: the clock and the loop are lost in a sample of this length
+LONG = 0.3  # seconds: after a second call of this length there is nothing to warm up
 LONGEST = 2.0  # seconds of a race: after it the rounds end early, once there are FEWEST
 FEWEST = 5
 WARM_UP = 3  # calls: the first compiles, the second allocates, the third is like all others
@@ -38,20 +39,31 @@ class Time:
 Clock = Callable[[], float]
 
 
-def race(entrants: Mapping[str, Entrant], repeats: int, clock: Clock = time.perf_counter) -> dict[str, Time]:
+def race(
+    entrants: Mapping[str, Entrant],
+    repeats: int,
+    clock: Clock = time.perf_counter,
+    tell: Callable[[str], None] = lambda what: None,
+) -> dict[str, Time]:
     """Time all entrants in turn, ``repeats`` rounds, fewer if they take long; short calls are repeated within a round.
+
+    ``tell`` hears how far it is.
 
     >>> found = race({"a": Entrant(lambda: sum(range(100))), "b": Entrant(lambda: None)}, repeats=3)
     >>> found["a"].median > found["b"].median > 0
     True
     """
-    counts = {name: _count(entrant, clock) for name, entrant in entrants.items()}
+    counts = {}
+    for name, entrant in entrants.items():
+        tell(f"warming up {name}")
+        counts[name] = _count(entrant, clock)
     samples: dict[str, list[float]] = {name: [] for name in entrants}
     with _collector_off():
         start = clock()
         for done in range(repeats):
             if done >= FEWEST and clock() - start > LONGEST:
                 break
+            tell(f"round {done + 1} of {repeats}")
             for name, entrant in entrants.items():
                 samples[name].append(_sample(entrant, counts[name], clock))
     return {name: _summary(seen) for name, seen in samples.items()}
@@ -72,9 +84,10 @@ def _count(entrant: Entrant, clock: Clock) -> int:
     """Warm up, once if that takes long, and return how many calls make a sample long enough."""
     start = clock()
     with entrant.around():
-        for _ in range(WARM_UP):
+        for done in range(WARM_UP):
+            began = clock()
             entrant.call()
-            if clock() - start > LONGEST:
+            if clock() - start > LONGEST or (done and clock() - began > LONG):
                 return 1
     once = _sample(entrant, 1, clock)
     return max(1, min(10_000, round(SHORTEST / max(once, 1e-9))))

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from normkit import check
+from normkit import check, ops
 from normkit.catalog import method
 from normkit.kinds import Parametrization
 from normkit.statistics import accurate
 from normkit.weight._shapes import axis_of, shape_of
 
+LENGTH = ops.Row(eps=0.0, eps_place="floor")
 NONE = "a vector of zeros has no direction"
 
 
@@ -59,6 +60,8 @@ class NGPTWeights(Parametrization):
         """Return the weight, in the type of ``raw``."""
         check.values(self, "raw", raw, self.shape, raw)
         wide = accurate(raw)
+        if self.dim == wide.dim() - 1:
+            return ops.row_norm(wide, rule=LENGTH).to(raw.dtype)
         return (wide * (1 / torch.linalg.vector_norm(wide, dim=self.dim, keepdim=True))).to(raw.dtype)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from normkit import check
+from normkit import check, ops
 from normkit.catalog import method
 from normkit.kinds import Parametrization
 from normkit.statistics import accurate
@@ -58,8 +58,10 @@ class WeightCompander(Parametrization):
         """Return the weight, in the type of ``raw``."""
         check.values(self, "raw", raw, self.shape, raw)
         wide = accurate(raw)
-        a, b = (value.to(wide.dtype) if isinstance(value, Tensor) else value for value in (self.a, self.b))
-        return (a * torch.arctan(wide / b)).to(raw.dtype)
+        a, b = (torch.as_tensor(value, dtype=wide.dtype, device=raw.device).view(1) for value in (self.a, self.b))
+        flat = wide.flatten(1) if wide.dim() > 1 else wide
+        gain = (a * (math.pi / 2)).expand(flat.shape[-1])
+        return ops.derf(flat, 1 / b, weight=gain, function="arctan").view(self.shape).to(raw.dtype)
 
     @torch.no_grad()
     def reset(self, weight: Tensor) -> Tensor:

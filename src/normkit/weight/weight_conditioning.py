@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 from torch.nn import functional as F
 
-from normkit import check
+from normkit import check, ops
 from normkit.catalog import method
 from normkit.kinds import Parametrization
 from normkit.statistics import accurate
@@ -54,11 +54,15 @@ class WeightConditioning(Parametrization):
         self.shape = shape_of(self, shape, least=2)
         self.mode = check.choice(self, "mode", mode, tuple(AXES))
         self.eps = check.eps(self, eps)
+        self.rule = ops.Row(eps=self.eps, eps_place="floor")
 
     def forward(self, raw: Tensor) -> Tensor:
         """Return the weight, in the type of ``raw``."""
         check.values(self, "raw", raw, self.shape, raw)
         weight = accurate(raw).flatten(1)
         for axis in AXES[self.mode]:
-            weight = F.normalize(weight, dim=axis, eps=self.eps)
+            if axis == 1:
+                weight = ops.row_norm(weight, rule=self.rule)
+            else:
+                weight = F.normalize(weight, dim=axis, eps=self.eps)
         return weight.view(self.shape).to(raw.dtype)
