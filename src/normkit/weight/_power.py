@@ -36,7 +36,7 @@ def iterate(weight: Tensor, right: Tensor, rounds: int = 1, unit: Unit = unit) -
         for _ in range(rounds - 1):
             right = unit(still.mT @ unit(still @ right))
         left = unit(still @ right)
-        product = weight.mT @ left
+        product = (left[None] @ weight)[0]  # as matrices: the gradient of a vector's product lies across the weight
         right = unit(product.detach())
         return Found(left, right, product @ right)
 
