@@ -26,7 +26,7 @@ def read(call: Call) -> Tensor | None:
     column = y.index_select(call.axis, channel[None]).abs().reshape(len(y), -1)
     token = column.argmax() % column.shape[1]
     spread = (power - mean.square()).clamp(min=TINY)
-    kurtosis = (strided(y, ENTRIES) - mean).pow(4).mean() / spread.square()
+    kurtosis = (strided(y, ENTRIES) - mean).square().square().mean() / spread.square()
     return vector(mean, power.sqrt(), largest, channel, token, kurtosis, share_of(peaks == 0))
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from normkit.watching.signals.signal import Call, Signal, others, some, vector
+from normkit.watching.signals.signal import Call, Signal, moments, others, some, vector
 from normkit.watching.store import LEAST, MEAN
 
 
@@ -30,7 +30,7 @@ def read(call: Call) -> Tensor | None:
     else:
         over = [x.dim() - 1] if call.axis % x.dim() == x.dim() - 1 else list(range(1, x.dim()))
     centred = "rms" not in type(call.module).__name__.lower()
-    power = x.var(over, correction=0) if centred else x.square().mean(over)
+    power = moments(x, over)[1] if centred else x.square().mean(over)
     return (eps / (power + eps)).mean()[None] if eps else torch.zeros(1, device=x.device)
 
 
@@ -47,9 +47,10 @@ def read_running(call: Call) -> Tensor | None:
         return None
     x = call.x.detach().float()
     over, eps = others(x, 1), eps_of(norm) or 1e-5
-    variance = x.var(over, correction=0) + eps
+    middle, variance = moments(x, over)
+    variance = variance + eps
     ratio = ((running.detach().float() + eps) / variance).log()
-    shift = ((mean.detach().float() - x.mean(over)).square() / variance).mean().sqrt()
+    shift = ((mean.detach().float() - middle).square() / variance).mean().sqrt()
     count = torch.tensor(float(x.numel() // x.shape[1]), device=x.device)
     return vector(ratio.mean().exp(), ratio.std(correction=0), shift, count)
 
