@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 LEAST = 1e-6  # of the mean under the logarithm
+NEAR = 64 * torch.finfo(torch.float64).eps
 
 
 def alignment(features: Tensor, labels: Tensor, alpha: float) -> Tensor:
@@ -25,6 +26,14 @@ def uniformity(features: Tensor, temperature: float) -> Tensor:
 
 
 def _pairs(features: Tensor) -> tuple[Tensor, Tensor]:
-    """Squared distances (N, N), and which of them are those of a pair i < j."""
-    square = (features.unsqueeze(0) - features.unsqueeze(1)).square().sum(-1)
+    """Squared distances (N, N), and which of them are those of a pair i < j.
+
+    By products, since all differences are N x N x D numbers; about the mean and in float64, where what this loses is
+    less than float32 has. Points nearer than that are one point.
+    """
+    centred = features.double() - features.double().mean(0)
+    length = centred.square().sum(-1)
+    reach = length + length.unsqueeze(1)
+    square = reach - 2 * centred @ centred.mT
+    square = torch.where(square > NEAR * reach, square, 0)
     return square, torch.ones_like(square, dtype=torch.bool).triu(1)
