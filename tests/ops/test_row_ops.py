@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from normkit import kernels, ops
+from normkit.ops import eager, paths
 from normkit.ops.row import Row, add_row_norm, row_norm
 
 RULES = {
@@ -439,3 +440,15 @@ def test_a_gain_and_a_shift_with_gaps_are_read_right(make):
         torch.testing.assert_close(got, want)
         for a, b in zip(*(torch.autograd.grad(z.square().sum(), (weight, bias)) for z in (got, want)), strict=True):
             torch.testing.assert_close(a, b)
+
+
+def test_many_short_rows_go_by_the_formula():
+    x, wanted = torch.randn(4096, 16), "rows of 8 entries, fewer than 16, are faster so"
+    for rows, why in ((x, None), (x.view(-1, 8), wanted), (x.view(-1, 8)[:4095], None)):
+        with paths.watched() as taken:
+            row_norm(rows)
+            add_row_norm(rows, rows)
+        assert [path.why for path in taken] == [why, why] or not kernels.status().live
+        with torch.no_grad():
+            short = eager.short_row and eager.short_row(rows, None, None, Row().bare_plan, None)
+        assert short is None or why is None

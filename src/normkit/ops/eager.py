@@ -88,16 +88,20 @@ def refusal(x: Tensor, *others: Tensor | None) -> str | None:
 
 
 def refused(
-    op: str, but: str | None, *tensors: Tensor | None, kind: Any = None, own: Callable[[], Any] | None = None
+    op: str,
+    but: str | Callable[[], str | None] | None,
+    *tensors: Tensor | None,
+    kind: Any = None,
+    own: Callable[[], Any] | None = None,
 ) -> bool:
     """Whether the formula runs: what an op asks, once a call; whoever watches :mod:`normkit.ops.paths` is told.
 
-    but: what else this op has against its kernel, for this call.
+    but: what else this op has against its kernel, for this call; a function of sizes, which tracing must not ask.
     kind: what the op computes beside what its tensors tell: by it a GPU's kernel is tried out before its first use. A
     backward pass, which was tried out with its forward pass, has none.
     own: what computes the same by torch's own function where that may stand in for a kernel, or gives None.
     """
-    why = refusal(*tensors) or but  # type: ignore[arg-type]
+    why = refusal(*tensors) or (but() if callable(but) else but)  # type: ignore[arg-type]
     x: Tensor = tensors[0]  # type: ignore[assignment]
     if why is not None:
         if torch.compiler.is_compiling():

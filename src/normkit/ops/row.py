@@ -39,6 +39,8 @@ STATISTICS = {"square": 0, "absolute": 1, "maximum": 2, "zero-sum": 3}
 EPS_PLACES = {"inside": 0, "outside": 1, "floor": 2}
 CASTS = {"late": 0, "early": 1}
 
+FEW, MANY = 16, 2**15  # entries of a row and of all: shorter rows, so many, are faster by the formula; so in python.c
+
 
 @dataclass(frozen=True)
 class Row:
@@ -170,7 +172,7 @@ def row_norm(
             return made
     count, dim = vector(owner, x, weight, bias, rule, shape)
     own = lambda: _by_torch(x, weight, bias, rule, count)  # noqa: E731
-    if eager.refused("row_norm", None, x, weight, bias, kind=(rule, count), own=own):
+    if eager.refused("row_norm", lambda: _brevity(x, dim), x, weight, bias, kind=(rule, count), own=own):
         check.floating(owner, x)
         torchs = own()
         return row_formula(x, weight, bias, rule, count) if torchs is None else torchs()
@@ -218,7 +220,7 @@ def add_row_norm(
     check.floating(owner, residual, "residual")
     check.shape(owner, "residual", residual, x.shape, x)
     but = None if x.dtype == residual.dtype else f"x is {x.dtype} and residual {residual.dtype}"
-    if eager.refused("add_row_norm", but, x, residual, weight, bias, kind=(rule, count)):
+    if eager.refused("add_row_norm", lambda: but or _brevity(x, dim), x, residual, weight, bias, kind=(rule, count)):
         check.floating(owner, x)
         total = (x + residual).to(x.dtype)
         return row_formula(total, weight, bias, rule, count), total
@@ -243,6 +245,12 @@ def _tried(kind: tuple[Row, int], tensors: list) -> Tensor:
 def _tried_with_addition(kind: tuple[Row, int], tensors: list) -> tuple[Tensor, Tensor]:
     (rule, count), (x, residual, weight, bias) = kind, tensors
     return add_row_norm(x, residual, weight, bias, rule, tuple(x.shape[-count:]))
+
+
+def _brevity(x: Tensor, dim: int) -> str | None:
+    """What speaks against the C kernel where there are many rows of few entries, which do not fill its vectors."""
+    many = dim < FEW and x.numel() >= MANY and not eager.on_gpu(x)
+    return f"rows of {dim} entries, fewer than {FEW}, are faster so" if many else None
 
 
 def vector(owner: object, x: Tensor, weight: Tensor | None, bias: Tensor | None, rule: Row, shape) -> tuple[int, int]:
