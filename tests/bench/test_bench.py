@@ -1,5 +1,6 @@
 """The benchmark's arithmetic and its table, on made-up times and on one tiny race. No number here is a speed."""
 
+import argparse
 import csv
 import importlib.util
 import io
@@ -202,11 +203,15 @@ def test_every_activation_can_be_raced_as_its_card_says(name):
 def test_the_path_of_a_race_is_told():
     norm, x = nk.LayerNorm(8), torch.randn(4, 8)
     live = nk.kernels.status().live
-    assert cases.path_of(lambda: norm(x)).startswith("C kernel" if live else "formula: ")
-    assert cases.path_of(lambda: norm(x[:0])).startswith("formula: ")
+    whole = f"C kernel, {nk.kernels.status().isa}"
+    if live:
+        assert cases.path_of(lambda: norm(x), 32) == whole
+        assert cases.path_of(lambda: norm(x) * 2, 32) == f"{whole}, in part"
+        assert cases.path_of(lambda: norm(x) * norm.weight[:1].exp(), 33) == whole
+    assert cases.path_of(lambda: norm(x[:0]), 32).startswith("formula: ")
     with paths.formula_only():
-        assert cases.path_of(lambda: norm(x)) == "formula: it is asked for"
-    assert cases.path_of(lambda: x + 1) == "formula: the method has no kernel"
+        assert cases.path_of(lambda: norm(x), 32) == "formula: it is asked for"
+    assert cases.path_of(lambda: x + 1, 32) == "formula: the method has no kernel"
 
 
 def test_a_tiny_race_from_the_command_line(tmp_path, capsys):
@@ -227,6 +232,27 @@ def test_a_tiny_race_from_the_command_line(tmp_path, capsys):
     assert record["machine"]["torch"] == torch.__version__
     table = list(csv.DictReader(io.StringIO(files["csv"].read_text())))
     assert float(table[0]["seconds: normkit"]) == record["rows"][0]["seconds"]["normkit"]
+
+
+def test_a_quick_race_has_one_size_and_one_layout_of_each(monkeypatch):
+    asked = argparse.ArgumentParser()
+    bench.add_arguments(asked)
+    found = bench.line_up(asked.parse_args(["layernorm", "batchnorm", "--quick"]))
+    assert [(case.card.name, case.size, case.dtype, case.strides, case.which) for case in found] == [
+        (name, size, "float32", "contiguous", which)
+        for name, size in (("layernorm", (4096, 768)), ("batchnorm", (32, 64, 56, 56)))
+        for which in ("forward", "training")
+    ]
+    monkeypatch.setattr(bench, "line_up", lambda options: [])
+    monkeypatch.setattr(bench, "measure", lambda lined_up, rounds, compile, clock: {"asked": (rounds, compile)})
+    assert bench.measured(asked.parse_args(["--quick"]), None)["asked"] == (5, False)
+    assert bench.measured(asked.parse_args([]), None)["asked"] == (15, True)
+
+
+def test_what_gives_another_shape_does_not_race_a_layernorm():
+    for name in ("af-kan", "alignment-uniformity"):
+        case = cases.Case(nk.card(name), (6, 8), "float32", "contiguous", "training")
+        assert cases.yardstick(cases.make(case)) is None
 
 
 def test_a_method_that_cannot_run_is_told_and_the_rest_goes_on():

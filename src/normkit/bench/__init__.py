@@ -74,6 +74,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--forward", action="store_true", help="the forward pass only")
     command.add_argument(
+        "--quick",
+        action="store_true",
+        help="one size of each in float32 and one layout, 5 rounds, without torch.compile: a whole room in minutes",
+    )
+    command.add_argument(
         "--cpu-time", action="store_true", help="measure the processor's time on one thread, where other work runs too"
     )
     command.add_argument("--no-compile", action="store_true", help="leave out torch.compile, the slowest to prepare")
@@ -108,7 +113,9 @@ def measured(options: argparse.Namespace, study: ModuleType | None) -> dict[str,
     where = {**report.machine(), "clock": clock.__name__}
     if study is not None:
         return {"machine": where, **study.measure(options, clock)}
-    return {"machine": where, **measure(line_up(options), options.repeats, not options.no_compile, clock)}
+    rounds = min(options.repeats, timing.FEWEST) if options.quick else options.repeats
+    compile = not (options.no_compile or options.quick)
+    return {"machine": where, **measure(line_up(options), rounds, compile, clock)}
 
 
 def studied(options: argparse.Namespace) -> ModuleType | None:
@@ -131,7 +138,10 @@ def line_up(options: argparse.Namespace) -> list[Case]:
     cards = chosen(options.names, options.room, options.group)
     sizes = cases.sizes(options.sizes) if options.sizes else None
     passes = ("forward",) if options.forward else cases.PASSES
-    found = cases.cases(cards, sizes, cases.dtypes(options.dtypes or "float32,bfloat16"), passes)
+    types = cases.dtypes(options.dtypes or ("float32" if options.quick else "float32,bfloat16"))
+    found = cases.cases(cards, sizes, types, passes)
+    if options.quick:
+        found = cases.one_size(found)
     if not found:
         raise ValueError(f"no method chosen takes an input of size {options.sizes}")
     for card in cards:

@@ -93,6 +93,12 @@ def cases(
     ]
 
 
+def one_size(found: Sequence[Case]) -> list[Case]:
+    """Return the races of each method's last size, in the contiguous layout."""
+    last = {case.card.name: case.size for case in found}
+    return [case for case in found if case.size == last[case.card.name] and case.strides == "contiguous"]
+
+
 def default_sizes(card: Card) -> tuple[tuple[int, ...], ...]:
     """Return the first that fits of images, where space follows the channels, tokens, maps and lists."""
     order = (IMAGES, TOKENS, LISTS) if card.shape.axes[-1] in ("*", "+", "W") else (TOKENS, MAPS, LISTS)
@@ -185,8 +191,9 @@ def peer(bout: Bout) -> Callable[[], object] | None:
 
 
 def yardstick(bout: Bout) -> Callable[[], object] | None:
-    """Call torch's LayerNorm over the last axis, where features are last: what a method is weighed against in use."""
-    if not bout.case.card.shape.features_last or len(bout.inputs) > 1:
+    """Call torch's LayerNorm over the last axis, where it could stand: what a method is weighed against in use."""
+    same = [sent.shape for sent in bout.sent] == [bout.inputs[0].shape]
+    if not bout.case.card.shape.features_last or len(bout.inputs) > 1 or not same:
         return None
     return caller(bout, nn.LayerNorm(bout.inputs[0].shape[-1]).to(DTYPES[bout.case.dtype][1]))
 
@@ -237,12 +244,17 @@ def plain_copy(bout: Bout) -> Callable[[], object]:
     return lambda: target.copy_(x)
 
 
-def path_of(call: Callable[[], object]) -> str:
-    """Call once, and tell the path: the kernel, or why something else ran instead of one."""
+def path_of(call: Callable[[], object], entries: int) -> str:
+    """Call once, and tell the path: the kernel, or why something else ran instead of one.
+
+    entries: of the input; torch's operations on as many are a part of the work that is not the kernel's.
+    """
     with paths.watched() as taken:
         call()
     other = next((path for path in taken if path.why is not None), None)
-    return str(other or taken[0]) if taken else "formula: the method has no kernel"
+    if other or not taken:
+        return str(other) if taken else "formula: the method has no kernel"
+    return f"{taken[0]}, in part" if cost.computes(call, entries) else str(taken[0])
 
 
 def run(case: Case, repeats: int, compile: bool, clock: timing.Clock = time.perf_counter) -> dict[str, Any]:
@@ -250,7 +262,7 @@ def run(case: Case, repeats: int, compile: bool, clock: timing.Clock = time.perf
     bout = make(case)
     with torch.no_grad() if case.which == "forward" else nullcontext():
         there, absent = entrants(bout, compile)
-        path = path_of(there["normkit"].call)
+        path = path_of(there["normkit"].call, bout.inputs[0].numel())
         heats = [{name: who for name, who in there.items() if (name in ADDED) is added} for added in (False, True)]
         times = {name: time for heat in heats if heat for name, time in timing.race(heat, repeats, clock).items()}
         peaks = {name: cost.peak_bytes(there[name]) for name in WEIGHED if name in there}

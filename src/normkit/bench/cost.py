@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
 from normkit.bench.timing import Entrant
+
+# Operations that move or compute nothing: room for a result, and other views of a tensor.
+ROOM = {"empty", "empty_like", "empty_strided", "new_empty", "alias", "detach", "detach_", "to", "contiguous"}
+VIEWS = {"view", "reshape", "flatten", "unflatten", "transpose", "t", "permute", "movedim", "select", "slice", "unbind"}
+VIEWS |= {"as_strided", "squeeze", "unsqueeze", "expand", "result_type", "promote_types", "resolve_conj", "resolve_neg"}
 
 IMPORT = "import torch, time; t = time.perf_counter(); import normkit; print(time.perf_counter() - t)"
 
@@ -47,6 +53,20 @@ def peak_bytes(entrant: Entrant) -> int:
             held += event.nbytes()
             peak = max(peak, held)
     return peak
+
+
+def computes(call: Callable[[], object], least: int) -> bool:
+    """Whether torch's own operations compute on tensors of so many entries within a call, beside any kernel."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with _silenced(), torch.profiler.profile(activities=activities, record_shapes=True) as profile:
+        call()
+    return any(
+        event.name().startswith("aten::")
+        and event.name()[6:] not in ROOM | VIEWS
+        and max(map(math.prod, event.shapes())) >= least
+        for event in profile.profiler.kineto_results.events()
+        if event.shapes()
+    )
 
 
 @contextmanager
