@@ -11,8 +11,8 @@ VECTORS, IMAGES, SEQUENCES = "4096x768", "32x64x56x56", "1x4x1024x64"
 STEP = (
     "Time is that of a forward and a backward pass in float32 on two cores: of norms of vectors on "
     f"{VECTORS}, of norms of images on {IMAGES}, of attention on {SEQUENCES}; beside it, how many times that of "
-    "torch's LayerNorm, BatchNorm2d or softmax attention. Where nothing stands, nothing was measured; "
-    "`normkit bench NAME` does."
+    "torch's LayerNorm, BatchNorm2d or softmax attention; other sizes are named. Where nothing stands, nothing "
+    "was measured; `normkit bench NAME` does."
 )
 
 
@@ -23,11 +23,21 @@ def record(name: str) -> dict[str, Any]:
 
 def steps() -> dict[str, str]:
     """Return the time of a training step of every method that was measured, by name."""
-    vectors, images = _norms("cpu", VECTORS), _norms("cpu-images", IMAGES)
-    usual = images["batchnorm"]["torch"]
-    found = {name: _told(s["normkit"], s["normkit"] / s["layer_norm"]) for name, s in vectors.items()}
-    found |= {name: _told(s["normkit"], s["normkit"] / usual) for name, s in images.items()}
+    vectors, images = _norms("cpu-vectors", VECTORS), _norms("cpu-images", IMAGES)
+    usual = {VECTORS: vectors["layernorm"]["layer_norm"], IMAGES: images["batchnorm"]["torch"]}
+    found = {}
+    if (RESULTS / "cpu-activation.json").exists():  # all the rest, at the sizes of their cards
+        for row in record("cpu-activation")["rows"]:
+            if row["pass"] == "training":
+                found[row["method"]] = _beside(row["seconds"]["normkit"], row["size"], usual)
+    for size, of in ((VECTORS, vectors), (IMAGES, images)):
+        found |= {name: _beside(seconds["normkit"], size, usual) for name, seconds in of.items()}
     return found | {row["method"]: _told(row["seconds"], 1 / row["softmax"]) for row in _attention()}
+
+
+def _beside(seconds: float, size: str, usual: dict[str, float]) -> str:
+    """Write a time beside the usual norm's of the same size, or with its own size."""
+    return _told(seconds, seconds / usual[size]) if size in usual else f"{_two(1000 * seconds)} ms at {size}"
 
 
 def _norms(file: str, size: str) -> dict[str, dict[str, float]]:
@@ -48,7 +58,16 @@ def _told(seconds: float, ratio: float) -> str:
     >>> _told(0.00213, 0.848)
     '2.1 ms, 0.85 x'
     """
-    return f"{1000 * seconds:.2g} ms, {ratio:.2g} x"
+    return f"{_two(1000 * seconds)} ms, {_two(ratio)} x"
+
+
+def _two(number: float) -> str:
+    """Write two digits of a number, and no exponent.
+
+    >>> _two(1166.6), _two(0.848)
+    ('1200', '0.85')
+    """
+    return f"{float(f'{number:.2g}'):g}"
 
 
 def compared(name: str) -> str:
