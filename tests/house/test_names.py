@@ -11,6 +11,14 @@ from normkit.optional import let_torchvision_load
 
 TYPED = {
     "filter-response-norm": ("frn", {}),
+    "decorrelated-bn": ("decorrelated-batchnorm", {}),
+    "BN2d": ("batchnorm", {}),
+    "pono": ("layernorm2d", {"affine": False, "eps": 1e-5}),
+    "positional-norm": ("layernorm2d", {"affine": False, "eps": 1e-5}),
+    "channel-layernorm": ("layernorm2d", {}),
+    "in": ("instancenorm", {}),
+    "ibn-net": ("ibn", {}),
+    "ws": ("weight-standardization", {}),
     "filter response normalization".replace(" ", "-"): ("frn", {}),
     "syncbatchnorm": ("batchnorm", {"sync": True}),
     "sync-batch-norm": ("batchnorm", {"sync": True}),

@@ -19,6 +19,7 @@ from normkit.weight._shapes import shape_of
     "arXiv 1903.10520",
     shape="C I",
     over="I",
+    aliases=("ws",),
     example={"shape": lambda filters: (filters, 5)},
     invariant=("shift", "scale"),
 )

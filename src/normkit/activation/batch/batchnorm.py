@@ -17,7 +17,14 @@ from normkit.running import Running
     shape="N C *",
     over="N *",
     replaces=("groupnorm", "instancenorm"),
-    aliases={"BatchNorm1d": {}, "BatchNorm2d": {}, "BatchNorm3d": {}, "SyncBatchNorm": {"sync": True}, "bn": {}},
+    aliases={
+        "BatchNorm1d": {},
+        "BatchNorm2d": {},
+        "BatchNorm3d": {},
+        "SyncBatchNorm": {"sync": True},
+        "bn": {},
+        "bn2d": {},
+    },
     called={
         "torch.nn.BatchNorm2d": "num_features eps momentum affine track_running_stats device dtype",
         "torch.nn.SyncBatchNorm": "num_features eps momentum affine track_running_stats process_group device dtype",

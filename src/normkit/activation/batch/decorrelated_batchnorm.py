@@ -15,7 +15,7 @@ from normkit.catalog import method
     shape="N C *",
     over="N *",
     replaces=("batchnorm",),
-    aliases=("dbn", "zca-whitening"),
+    aliases=("dbn", "decorrelated-bn", "zca-whitening"),
     invariant=("shift",),
     provenance="equations in float64 in tests/activation/test_batch_neighbours.py",
 )

@@ -17,6 +17,7 @@ from normkit.catalog import method
     shape="N C +",
     over="N *",
     replaces=("batchnorm",),
+    aliases=("ibn-net", "instance-batch-norm"),
     invariant=("shift", "scale"),
 )
 class IBN(BatchMoments):

@@ -17,7 +17,7 @@ from normkit.running import Running, track
     shape="N C +",
     over="*",
     replaces=("batchnorm", "groupnorm"),
-    aliases={"InstanceNorm1d": {"space": 1}, "InstanceNorm2d": {"space": 2}, "InstanceNorm3d": {"space": 3}},
+    aliases={"in": {}, "InstanceNorm1d": {"space": 1}, "InstanceNorm2d": {"space": 2}, "InstanceNorm3d": {"space": 3}},
     called={"torch.nn.InstanceNorm2d": "num_features eps momentum affine track_running_stats device dtype"},
     dialects={"space": (None, 1, 2, 3)},
     invariant=("shift", "scale"),

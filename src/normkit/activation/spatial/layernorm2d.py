@@ -21,7 +21,14 @@ def _timm(features: int) -> nn.Module:
     paper="Layer Normalization (2016), arXiv 1607.06450, in the form of ConvNeXt (2022), arXiv 2201.03545",
     shape="N C H W",
     over="C",
-    aliases={"LayerNorm1d": {"space": 1}, "position-norm": {"affine": False, "eps": 1e-5}},
+    aliases={
+        "LayerNorm1d": {"space": 1},
+        "position-norm": {"affine": False, "eps": 1e-5},
+        "positional-norm": {"affine": False, "eps": 1e-5},
+        "pono": {"affine": False, "eps": 1e-5},
+        "ln2d": {},
+        "channel-layernorm": {},
+    },
     replaces=("batchnorm", "groupnorm"),
     called={
         "timm.layers.LayerNorm2d": "num_channels=num_features eps affine",
