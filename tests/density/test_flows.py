@@ -238,6 +238,19 @@ def test_steps_that_fit_themselves_agree_with_a_fine_grid_and_say_where_they_fai
         explodes(torch.ones(1, 1, dtype=torch.float64))  # 1 / (1 - t)
 
 
+def test_a_learned_time_has_its_gradient_by_steps_that_fit_themselves():
+    pytest.importorskip("torchdiffeq")
+    grid, x = build("to-flow", 3, steps=60), normal(5, 3)
+    adaptive = build("to-flow", 3, method="dopri5", tolerance=1e-9)
+    adaptive.load_state_dict(grid.state_dict())
+    found = []
+    for flow in (grid, adaptive):
+        z, log_det = flow(x)
+        (z.square().sum() / 2 - log_det.sum()).backward()
+        found.append((z, log_det, flow.inverse(z), *(value.grad for value in flow.parameters())))
+    close(*found, rtol=1e-5, atol=1e-6)
+
+
 def test_steps_that_fit_themselves_have_no_adjoint_and_need_a_library():
     with pytest.raises(ValueError, match="adjoint is of a grid"):
         nk.create("cnf", 2, method="dopri5", adjoint=True)

@@ -43,15 +43,21 @@ def test_the_affine_invariant_norms_give_a_turned_batch_the_same_eigenvalues():
         torch.testing.assert_close(torch.linalg.eigvalsh(one), torch.linalg.eigvalsh(other), rtol=1e-2, atol=0)
 
 
-@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize(
+    "name, options",
+    [("riemannian-batchnorm", {}), ("gbw-batchnorm", {}), *(("liebn", {"metric": m}) for m in ("AIM", "LEM", "LCM"))],
+)
 @pytest.mark.parametrize("dtype, bound", [(F64, 1e-12), (torch.float32, 1e-5)])
-def test_ill_conditioned_batches_stay_symmetric_and_positive(name, dtype, bound):
-    u = torch.linalg.qr(torch.randn(6, 4, 4, generator=torch.Generator().manual_seed(0), dtype=F64))[0]
-    condition = 8 if dtype == F64 else 4
-    e = torch.logspace(-condition / 2, condition / 2, 4, dtype=F64)
-    y = nk.create(name, 4, dtype=dtype)(_symmetric.symmetric(u * e @ u.mT).to(dtype))
-    assert (y - y.mT).abs().max() <= bound * y.abs().max()
-    assert (torch.linalg.eigvalsh(y.double()).amin(-1) > -bound * y.abs().amax((-2, -1))).all()
+@pytest.mark.parametrize("axes", [1, 6])
+def test_batches_of_condition_1e8_stay_symmetric_and_positive(name, options, dtype, bound, axes):
+    u = torch.linalg.qr(torch.randn(axes, 4, 4, generator=torch.Generator().manual_seed(0), dtype=F64))[0]
+    x = _symmetric.symmetric(u * torch.logspace(-4, 4, 4, dtype=F64) @ u.mT).expand(6, 4, 4)
+    norm = nk.create(name, 4, dtype=dtype, **options)
+    for y in (norm(x.to(dtype)), norm.eval()(x.to(dtype))):
+        assert (y - y.mT).abs().max() <= bound * y.abs().max()
+        assert (torch.linalg.eigvalsh(y.double()).amin(-1) > -bound * y.abs().amax((-2, -1))).all()
+        y.square().sum().backward()
+        assert all(value.grad.isfinite().all() for value in norm.parameters())
 
 
 @pytest.mark.parametrize("name", NORMS)

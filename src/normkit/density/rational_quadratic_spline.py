@@ -133,25 +133,29 @@ class RationalQuadraticSpline(Transform):
                 f"tails='linear' takes any number"
             )
 
-    def _knots(self, raw: Tensor, least: float, low: float, high: float) -> Tensor:
-        share = least + (1 - least * self.num_bins) * torch.softmax(raw, -1)
-        inner = low + (high - low) * share.cumsum(-1)[..., :-1]
-        ends = (torch.full_like(raw[..., :1], end) for end in (low, high))
-        return torch.cat([next(ends), inner, next(ends)], -1)
+    def _knots(self, raw: Tensor) -> Tensor:
+        """The knots (2, ..., K + 1) along x and y, of what makes their bins."""
+        count = self.num_bins
+        shares = F.pad(torch.softmax(raw, -1).cumsum(-1)[..., :-1], (1, 1))
+        shape = (2, *[1] * (raw.dim() - 2), -1)
+        sides = [(self.box[at], self.box[at + 1] - self.box[at], self.least[at // 2]) for at in (0, 2)]
+        steps = [[low + size * least * k for k in range(count)] + [low + size] for low, size, least in sides]
+        sizes = [[size * (1 - least * count)] for _, size, least in sides]
+        offsets, scales = (raw.new_tensor(values).reshape(shape) for values in (steps, sizes))
+        return torch.addcmul(offsets, shares, scales)
 
     def _raw_slopes(self, raw: Tensor) -> Tensor:
         return F.pad(raw, (1, 1), value=math.log(math.expm1(1 - self.min_derivative))) if self.tails else raw
 
     def _find(self, place: Tensor, by_height: bool, widths: Tensor, heights: Tensor, derivatives: Tensor) -> _Bin:
         """The bin of each number, found by its knots along x or along y."""
-        x, y = self._knots(widths, self.least[0], *self.box[:2]), self._knots(heights, self.least[1], *self.box[2:])
-        below = ((y if by_height else x)[..., 1:-1] <= place.unsqueeze(-1)).sum(-1, keepdim=True)
+        knots = self._knots(torch.stack([widths, heights]))
+        below = (knots.detach()[int(by_height), ..., 1:-1] <= place.unsqueeze(-1)).sum(-1, keepdim=True)
         ends = torch.cat([below, below + 1], -1)
-        (x0, x1), (y0, y1), (raw0, raw1) = (
-            knots.gather(-1, ends).unbind(-1) for knots in (x, y, self._raw_slopes(derivatives))
-        )
-        slopes = (self.min_derivative + F.softplus(raw) for raw in (raw0, raw1))
-        return _Bin(x0, y0, x1 - x0, y1 - y0, *slopes)
+        near = knots.gather(-1, ends.expand(2, *ends.shape))
+        corners, sizes = near[..., 0], near[..., 1] - near[..., 0]
+        slopes = self.min_derivative + F.softplus(self._raw_slopes(derivatives).gather(-1, ends))
+        return _Bin(*corners.unbind(0), *sizes.unbind(0), *slopes.unbind(-1))
 
     def _up(self, x: Tensor, *raw: Tensor) -> tuple[Tensor, Tensor]:
         k = self._find(x, False, *raw)

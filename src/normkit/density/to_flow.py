@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.catalog import method
-from normkit.density._field import FieldFlow, integrate
+from normkit.density._field import ADAPTIVE, METHODS, FieldFlow, adapted, integrate
 from normkit.density._inputs import reals
 
 SOLVED = "a solve by a fixed grid is exact only as the grid gets finer"
@@ -38,13 +38,13 @@ class TOFlow(FieldFlow):
 
     Args:
         dim: D.
-        hidden, method, steps: as of :class:`CNF`.
+        hidden, method, steps, tolerance: as of :class:`CNF`; ``"dopri5"`` is differentiable in T as well.
         end_time: T at first. The field sees times up to T.
         band: how far T may be from the anchor.
         alpha: the weight of :meth:`regularizer`.
         anchor: the time that band and penalty are about; None: end_time.
 
-    ``forward(x)``, (N, D), returns ``z`` and ``log_det`` (N,), differentiable in T through the grid; ``inverse(z)``
+    ``forward(x)``, (N, D), returns ``z`` and ``log_det`` (N,), differentiable in T through the steps; ``inverse(z)``
     returns x. State: ``end_time``, ``anchor``, ``hidden`` and ``output``.
 
     TO-FLOW (Du et al., 2022), arXiv 2203.10335.
@@ -63,8 +63,10 @@ class TOFlow(FieldFlow):
         band: float = 0.5,
         alpha: float = 0.0,
         anchor: float | None = None,
+        tolerance: float = 1e-6,
     ):
-        super().__init__(dim, hidden, method, steps)
+        super().__init__(dim, hidden, method, steps, (*METHODS, ADAPTIVE))
+        self.tolerance = check.number(self, "tolerance", tolerance, 0.0, open_low=True)
         start = check.number(self, "end_time", end_time, 0.0, open_low=True)
         self.band, self.alpha = check.number(self, "band", band, 0.0), check.number(self, "alpha", alpha, 0.0)
         about = start if anchor is None else check.number(self, "anchor", anchor)
@@ -102,4 +104,7 @@ class TOFlow(FieldFlow):
 
     def _solved(self, x: Tensor, start: Tensor, end: Tensor) -> tuple[Tensor, ...]:
         slope = lambda t, state: self.field(t, state[0])  # noqa: E731
-        return integrate(slope, (x, x.new_zeros(len(x))), start, end, self.steps, self.method)
+        state = x, x.new_zeros(len(x))
+        if self.method == ADAPTIVE:
+            return adapted(self, slope, state, start, end, self.tolerance)
+        return integrate(slope, state, start, end, self.steps, self.method)

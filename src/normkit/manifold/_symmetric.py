@@ -38,6 +38,10 @@ class Spectrum(NamedTuple):
         """The same without a derivative."""
         return self._replace(is_still=True)
 
+    def held(self) -> Spectrum:
+        """The same with eigenvalues held above the least."""
+        return self._replace(values=_above(self.values)[0])
+
 
 def spectrum(s: Tensor) -> Spectrum:
     """Decompose symmetric matrices (..., n, n)."""

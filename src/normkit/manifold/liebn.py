@@ -93,15 +93,17 @@ class LieBN(DefiniteNorm):
         if self.channels is not None and x.shape[1] != self.channels:
             raise ValueError(f"LieBN: x must have {self.channels} channels, but its shape is {tuple(x.shape)}")
         with torch.autocast(x.device.type, enabled=False):
+            if self.metric == "AIM" and x.device.type != "mps":  # what two congruences leave of 24 bits is too few
+                wide = wide.double()
             points = self._chart(wide)
-            weight = self._chart(_symmetric.symmetric(accurate(self.weight)))
+            weight = self._chart(_symmetric.symmetric(accurate(self.weight).to(wide.dtype)))
             found = self._normalize(points, weight)
             return self._back(found).to(x.dtype)
 
     def _normalize(self, points: Tensor, weight: Tensor) -> Tensor:
-        mean = self._batch_mean(points.detach()) if self.training else accurate(self.running_mean)
+        mean = self._batch_mean(points.detach()) if self.training else accurate(self.running_mean).to(points.dtype)
         centered = self._centered(points, mean)
-        of = _symmetric.spectrum(centered) if self.metric == "AIM" else None
+        of = _symmetric.spectrum(centered).held() if self.metric == "AIM" else None
         if self.training:
             var = self._batch_var(centered.detach() if of is None else _symmetric.log(of.still()))
             self._keep_moments(points, mean, var)
