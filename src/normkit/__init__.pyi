@@ -6781,6 +6781,7 @@ class TOFlow(_to_flow.TOFlow):
         band: float = 0.5,
         alpha: float = 0.0,
         anchor: float | None = None,
+        tolerance: float = 1e-06,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
