@@ -97,6 +97,22 @@ def test_an_activation_behind_a_norm_stays():
     torch.testing.assert_close(model(x), torch.relu(nn.functional.group_norm(model[0](x), 2)))
 
 
+def test_new_norms_begin_as_the_old_ones_were_where_that_is_asked_for(net):
+    x = torch.randn(40, 6)
+    wanted = net(x)
+    apart = {}
+    for match in (False, True):
+        report = nk.swap(net, "derf", example=x, match=match, inplace=False)
+        apart[match] = (report.model(x) - wanted).norm() / wanted.norm()
+    assert apart[True] < 0.6 * apart[False]
+    assert all(0 < change.difference < 0.5 for change in report)
+    report = nk.swap(net, {"rmsnorm": "rmsnorm:offset=1"}, example=x, match=True, inplace=False)
+    assert report[0].difference < 1e-4
+    torch.testing.assert_close(report.model(x), wanted, rtol=1e-3, atol=1e-3)
+    with pytest.raises(ValueError, match="match=True needs an example"):
+        nk.swap(net, "derf", match=True)
+
+
 def always(*_):
     return 1.0, 0.5
 

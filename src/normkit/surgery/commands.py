@@ -37,6 +37,7 @@ def add_arguments(command: argparse.ArgumentParser, name: str) -> None:
         command.add_argument("--layers", nargs="+", metavar="NAME", help="those to repair (every convolution)")
     if name == "swap":
         command.add_argument("norms", nargs="+", metavar="OLD=NEW", help="layernorm=derf, or one name for all norms")
+        command.add_argument("--match", action="store_true", help="fit the new norms to the old ones on the example")
     if name == "convert":
         command.add_argument("to", metavar="TO", choices=TARGETS, help=" or ".join(TARGETS))
     if name in ("remove", "recalibrate"):
@@ -108,7 +109,7 @@ def changed(model: nn.Module, given: Any, options: argparse.Namespace) -> Report
         raise ValueError(f"swap: give one norm for all, or OLD=NEW for each; not {' '.join(options.norms)}")
     one = len(pairs) == 1 and (not pairs[0][1] or ":" in pairs[0][0])
     norms = options.norms[0] if one else {old: new for old, _, new in pairs}
-    return swap(model, norms, where=options.where, example=given, inplace=False)
+    return swap(model, norms, where=options.where, example=given, match=options.match, inplace=False)
 
 
 def batches(source: str) -> Any:

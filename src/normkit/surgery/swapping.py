@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from normkit import catalog
 from normkit.catalog import Card
 from normkit.norm import Norm
-from normkit.surgery import fits, proof
+from normkit.surgery import fits, matching, proof
 from normkit.surgery.changes import Change, Report, replaced, unrecognized
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.recognize import Followed, Match, Recognized, sized_table
@@ -26,6 +26,7 @@ def swap(
     *,
     where: Where = None,
     example: object = None,
+    match: bool = False,
     inplace: bool = True,
 ) -> Report:
     """Put other norms where a model's are, found by what they compute; all sites or, after an error, none.
@@ -40,6 +41,8 @@ def swap(
         where: only sites whose name fits a pattern (``"*.attn.*"``), is in a list, or is let by a function of name
             and module.
         example: an input of the model, which tells the widths of norms without parameters.
+        match: fit the new norms' parameters to what the old ones make of the example, so that a trained model goes on
+            from near where it was; the report's difference is what is left, relative to the old results.
         inplace: change the model; else a copy, which is the report's ``model``.
 
     >>> model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8))
@@ -50,6 +53,8 @@ def swap(
     wanted: dict[str | None, str] = {}
     if isinstance(norms, Mapping):
         wanted = {catalog.find(old).card.name: new for old, new in norms.items()}
+    if match and example is None:
+        raise ValueError("swap: match=True needs an example, on which the new norms are fitted to the old ones")
     sizes = proof.sizes_of("swap", model, example)
     model = model if inplace else copy.deepcopy(model)
     found = sized_table(model, sizes)
@@ -62,8 +67,11 @@ def swap(
         asked = " or ".join(map(str, wanted)) or "norm"
         raise ValueError(f"swap: the model has no {asked} to replace{_there(model, found)}")
     made = {name: _replacement(model, name, match, wanted.get(match.name, norms)) for name, match in sites.items()}
+    far: dict[str, float] = {}
+    for name, (x, y) in (matching.seen(model, example, sites) if match else {}).items():
+        far[name] = matching.match(made[name][0], x, y)
     changes = [
-        Change(name, str(sites[name]).partition(": ")[2], _called(module), carried)
+        Change(name, str(sites[name]).partition(": ")[2], _called(module), carried, far.get(name))
         for name, (module, carried) in made.items()
     ]
     return Report(replaced("swap", model, {name: module for name, (module, _) in made.items()}, inplace), changes)

@@ -1,0 +1,56 @@
+"""Let a new norm begin as the old one was: its parameters fitted to what the old one makes of an example."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normkit.surgery.flow import arguments
+from normkit.surgery.recognition.specimen import first, quiet
+
+STEPS = 60
+
+
+def seen(model: nn.Module, example: Any, sites: Collection[str]) -> dict[str, tuple[Tensor, Tensor]]:
+    """What each site is given, and makes of it, as a copy of the model in evaluation passes the example on."""
+    twin = copy.deepcopy(model).eval()
+    found: dict[str, tuple[Tensor, Tensor]] = {}
+    for name in sites:
+
+        def note(part: nn.Module, inputs: Any, output: Any, name: str = name) -> None:
+            found.setdefault(name, (inputs[0].detach(), first(output).detach()))
+
+        twin.get_submodule(name).register_forward_hook(note)
+    args, named = arguments(example)
+    with quiet(), torch.no_grad():
+        twin(*args, **named)
+    return found
+
+
+def match(new: nn.Module, x: Tensor, wanted: Tensor) -> float:
+    """Fit a norm's parameters to the results that are wanted, in float64; return how far off it is left, relatively."""
+    exact: Any = copy.deepcopy(new).double().train()
+    x, wanted = x.double(), wanted.double()
+    learned = [p.requires_grad_() for p in exact.parameters()]
+    optimizer = torch.optim.LBFGS(learned, max_iter=STEPS, line_search_fn="strong_wolfe")
+    scale = wanted.square().mean().clamp(min=1e-30)
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        far = (exact(x) - wanted).square().mean() / scale
+        far.backward()
+        return far
+
+    with quiet():
+        if learned:
+            optimizer.step(loss)
+        with torch.no_grad():
+            left = float(((exact(x) - wanted).square().mean() / scale).sqrt())
+    kept = new.state_dict()
+    for name, tensor in exact.state_dict().items():
+        kept[name].copy_(tensor)
+    return left
