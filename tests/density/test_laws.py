@@ -18,6 +18,7 @@ NAMED = [
     ("tarflow", (2, 4, 2), {"layers": 1}),
     ("jet", (2, 4, 2), {"layers": 1}),
     ("nanoflow", (2, 4, 2), {"layers": 2}),
+    ("glow", (1, 4, 4), {"levels": 2}),
     ("cnf", 3, {"steps": 40}),
     ("to-flow", 3, {"steps": 40}),
 ]
@@ -49,6 +50,27 @@ def test_a_flow_is_inverted_has_its_determinant_and_recomputes_its_gradient(name
         wanted = [given, *flow.parameters()]
         found.append(torch.autograd.grad(flow.log_prob(given, context).sum(), wanted))
     close(*found, rtol=1e-5, atol=1e-6)
+
+
+def test_half_of_an_image_leaves_at_each_scale_and_every_scale_is_set_from_data():
+    torch.manual_seed(0)
+    flow = nk.density.flow("glow", (2, 8, 8), levels=3, depth=1, hidden=8).double()
+    x = 1 + 3 * torch.randn(40, 2, 8, 8, dtype=F64)
+    z, _ = flow.initialize(x)(x)
+    close((z.mean().item(), z.square().mean().item()), (0.0, 1.0), rtol=0, atol=1e-4)
+    stages = [part.shape.numel() for part in flow.parts[1:]]
+    assert sorted(set(stages), reverse=True) == [128, 64, 32]
+    last = [part for part in flow.parts[1:] if part.shape.numel() == 32]
+    with torch.no_grad():
+        for part in last:
+            for value in part.parameters():
+                value.add_(0.3)
+    other, _ = flow(x)
+    close(other.flatten(1)[:, :96], z.flatten(1)[:, :96], rtol=0, atol=0)
+    assert (other - z).abs().amax() > 0.1
+    close(flow.inverse(other), x)
+    with pytest.raises(ValueError, match="height"):
+        nk.density.flow("glow", (1, 6, 8), levels=2)
 
 
 def kept_bytes(depth, memory):

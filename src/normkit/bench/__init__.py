@@ -62,7 +62,10 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--targets", metavar="LIST", default="sm_90,gfx942", help="GPUs of --static: of sm_80, sm_90, sm_100 and gfx942"
     )
     command.add_argument(
-        "--vocab", type=int, metavar="N", help="tokens of decoders (default: GPT-2's 50257, in the room of weights 4096)"
+        "--vocab",
+        type=int,
+        metavar="N",
+        help="tokens of decoders (default: GPT-2's 50257, in the room of weights 4096)",
     )
     command.add_argument(
         "--dtypes",

@@ -74,7 +74,10 @@ HIDDEN: dict[str, Callable[[Size], int]] = {"gpt2": lambda size: 4 * size.dim, "
 
 def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
     """Race the decoders of every size and type, telling on stderr how far they are."""
-    wanted = [sized(size, cases.VOCAB if options.vocab is None else options.vocab) for size in (cases.sizes(options.sizes) if options.sizes else SIZES)]
+    wanted = [
+        sized(size, cases.VOCAB if options.vocab is None else options.vocab)
+        for size in (cases.sizes(options.sizes) if options.sizes else SIZES)
+    ]
     placements = dict.fromkeys((YARDSTICK, *(options.names or PLACEMENTS)))
     for name in placements:
         wiring_of("bench", name)

@@ -13,6 +13,7 @@ from torch.distributions import Distribution, constraints
 from normkit import check
 from normkit.density._inputs import gaussian
 from normkit.density._parts import Given, Plain
+from normkit.density._scales import Scaled
 from normkit.kinds.module import TRANSFORM
 from normkit.statistics import accurate
 
@@ -152,7 +153,7 @@ class Flow(nn.Module):
 
 def _sees(part: nn.Module) -> bool:
     """Whether a part takes what is given."""
-    return type(part).__module__ == Plain.__module__
+    return type(part).__module__ in (Plain.__module__, Scaled.__module__)
 
 
 class Law(Distribution):

@@ -11,6 +11,7 @@ from torch.distributions import Distribution
 from normkit import catalog, check
 from normkit.density._flow import Flow
 from normkit.density._parts import AffineCurve, Autoregressive, Coupling, Plain, SplineCurve, Standard, Tokens
+from normkit.density._scales import ChannelMix, ImageCoupling, Scaled, Squeeze
 
 
 class Asked(NamedTuple):
@@ -134,6 +135,20 @@ def _nanoflow(asked: Asked, **options: Any) -> list[nn.Module]:
     return [Plain(catalog.create("nanoflow", channels, **{"embedding_channels": 4, "layers": 3, **sizes, **options}))]
 
 
+def _glow(asked: Asked, levels: int = 2) -> list[nn.Module]:
+    (channels, height, width), made = asked.event, list[nn.Module]()
+    for name, size in (("height", height), ("width", width)):
+        check.divides("flow", "2 ** levels", 2 ** check.size("flow", "levels", levels, most=16), name, size)
+    for level in range(levels):
+        channels = channels if not level else channels // 2  # the other half has left
+        made.append(Scaled(Squeeze(), (channels, height, width)))
+        channels, height, width = 4 * channels, height // 2, width // 2
+        for _ in range(asked.depth):
+            parts = Standard(channels, 3), ChannelMix(channels), ImageCoupling(channels, asked.hidden)
+            made += [Scaled(part, (channels, height, width)) for part in parts]
+    return made
+
+
 def _along(name: str) -> Callable[..., list[nn.Module]]:
     def build(asked: Asked, **options: Any) -> list[nn.Module]:
         return [catalog.create(name, asked.dim, hidden=asked.hidden, **options) for _ in range(asked.depth)]
@@ -152,6 +167,7 @@ FLOWS = {
     "tarflow": Named("transformers over tokens or patches", 4, (1, 3), False, _tarflow),
     "jet": Named("couplings of patches by transformers", 4, (3,), False, _jet),
     "nanoflow": Named("couplings of images that share a network", 4, (3,), False, _nanoflow),
+    "glow": Named("couplings of images at several scales", 4, (3,), False, _glow),
     "cnf": Named("a velocity field", 1, (1,), False, _along("cnf")),
     "to-flow": Named("a velocity field for a learned time", 1, (1,), False, _along("to-flow")),
 }
@@ -174,10 +190,10 @@ def flow(
     Args:
         name: ``affine-coupling``, ``spline-coupling``, ``affine-autoregressive``, ``spline-autoregressive`` (``bins``,
             ``bound``), ``ferumal`` (``num_points``, ``kernel``), ``cnf``, ``to-flow`` (``steps``, ``method``) of
-            vectors; ``jet`` (``patch``, ``layers``) and ``nanoflow`` of images; ``tarflow`` (``patch``, ``layers``,
-            ``head_dim``) of either.
+            vectors; ``jet`` (``patch``, ``layers``), ``nanoflow``, ``glow`` (``levels``, after each of which half of
+            the numbers leave) of images; ``tarflow`` (``patch``, ``layers``, ``head_dim``) of either.
         event: the length of a vector, or (channels, height, width).
-        depth: how many parts.
+        depth: how many parts; of ``glow``, at each level.
         hidden: the width of their networks.
         context: how many numbers the law depends on; of couplings and autoregressive flows.
         classes: how many labels it depends on; of these and tarflow.
