@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import normkit as nk
-from normkit.gradient import agc, grand
+from normkit.gradient import _optimizer, _projection, agc, grand
 from normkit.gradient._optimizer import BLOCK
 
 RATE = 0.05
@@ -63,6 +63,30 @@ def test_large_tensors_in_any_layout_get_the_step_of_torch():
         optimizer.step(), optimizer.step()
     for p, q in zip(mine, theirs, strict=True):
         torch.testing.assert_close(p.detach(), q.detach())
+
+
+@pytest.mark.parametrize("method", [nk.AdamP, nk.SGDP, nk.StableSPAM])
+def test_blocks_and_steps_in_one_pass_are_the_formula(method, monkeypatch):
+    def upright(w, g):
+        return g - w * (w * g).sum(1, keepdim=True) / w.square().sum(1, keepdim=True)
+
+    def run():
+        ps = [learned(300, 400), learned(300, 400, seed=2), learned(3 * BLOCK + 7)]
+        optimizer = method(ps, lr=RATE, weight_decay=0.1)
+        for step in range(3):
+            for p in ps:
+                p.grad = drawn(*p.shape, seed=step)
+                p.grad.view(-1)[5] *= 100**step  # a spike
+            ps[0].grad = upright(ps[0].detach(), ps[0].grad)  # which is projected
+            optimizer.step()
+        return [p.detach() for p in ps]
+
+    got = run()
+    monkeypatch.setattr(_optimizer, "BLOCK", 1 << 40)
+    monkeypatch.setattr(_projection, "BLOCK", 1 << 40)
+    monkeypatch.setattr(_optimizer, "_in_one_pass", lambda *lists: False)
+    for p, want in zip(got, run(), strict=True):
+        torch.testing.assert_close(p, want, rtol=1e-10, atol=1e-12)
 
 
 def test_what_does_not_fit_is_named_and_nothing_is_half_applied():

@@ -10,7 +10,6 @@ from torch.nn import functional as F
 from trainings import decoder, language, mlp, pictures, points, train
 
 import normkit as nk
-from normkit.surgery.batch_statistics import recalibrate
 from normkit.watching.rules import residual_growth
 
 SGD = torch.optim.SGD
@@ -112,7 +111,7 @@ def test_vanishing_gradients():
     for model in (deep(function=nn.Sigmoid, norm="batchnorm"), deep(gain=math.sqrt(2))):
         well, helped = train(model, points, make=SGD, lr=0.1, steps=20)
         assert absent(helped, "vanishing-gradient")
-    assert late(well) < late(ill)
+        assert late(well) < late(ill)
 
 
 def test_gradient_spikes():
@@ -256,7 +255,8 @@ def test_running_statistics():
     finding = found(seen, "running-statistics")
     assert "part of the batch's" in finding.evidence
     ill = evaluated(model, loud)
-    recalibrate(model, [loud(step)[0] for step in range(10)])
+    assert names(finding) == ["recalibrate", "groupnorm"]
+    nk.recalibrate(model, [loud(step)[0] for step in range(10)])
     assert evaluated(model, loud) < ill
     other = convnet()
     nk.swap(other, {"batchnorm": "groupnorm:num_groups=4"})
