@@ -92,6 +92,7 @@ def test_fedld_takes_the_mean_first_and_then_the_directions_that_most_share():
 
 def test_pgfed_tells_each_client_of_the_others_from_its_second_round_on():
     client, seen = nk.create("pgfed-client", entries=("weight", "bias"), lr=0.2, alpha_lr=0.01), {}
+    made = {}
 
     def train(k, there, message):
         numbers = dict(message.content["told"]) if "told" in message.content else {}
@@ -105,6 +106,7 @@ def test_pgfed_tells_each_client_of_the_others_from_its_second_round_on():
             *(there[name] for name in ("auxiliary", "mean_gradient") if given),
             *given,
         )
+        made.setdefault(k, []).append(found)
         gradient = {"weight": found.gradient["weight"]} if k == 3 else found.gradient
         return {"arrays": found.state, "gradient": gradient}, {"risk": float(found.risk), "alpha": found.alpha.tolist()}
 
@@ -114,6 +116,13 @@ def test_pgfed_tells_each_client_of_the_others_from_its_second_round_on():
     assert seen[0][0][1] == seen[3][2][1] == {}  # nobody is told in its first round, nor who was refused
     assert seen[0][1][1]["alpha"] == pytest.approx([1 / 3] * 3)
     assert len(seen[0][1][1]["risks"]) == 3
+    risks = [0.1 * float(made[k][0].risk) for k in range(3)]
+    assert seen[0][1][1]["risks"] == pytest.approx(risks)
+    first, second = (
+        0.1 * sum(a * made[k][at].gradient["weight"] for k, a in enumerate(alpha))
+        for at, alpha in ((0, [1 / 3] * 3), (1, made[0][1].alpha))
+    )
+    torch.testing.assert_close(seen[0][2][0]["auxiliary"]["weight"], (first + second) / 2)
     later = [seen[k][3] for k in range(3)]
     assert not torch.equal(later[0][0]["auxiliary"]["weight"], later[1][0]["auxiliary"]["weight"])
     assert torch.equal(later[0][0]["mean_gradient"]["weight"], later[1][0]["mean_gradient"]["weight"])
@@ -128,6 +137,7 @@ def test_ggeur_learns_the_shape_of_each_class_and_clients_fill_up_once():
         x, y = samples(k)
         own = y == k % 2  # a client has samples of one class alone, but is told of both
         if "pooled" in there:
+            assert k not in told
             told[k] = there
             chance = torch.Generator().manual_seed(k)
             absent = 1 - k % 2

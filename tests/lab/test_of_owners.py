@@ -103,8 +103,8 @@ def test_data_that_cannot_be_divided_are_refused():
         clients.divided(PICTURES, 150, "even", 1)
 
 
-def test_a_stopped_run_goes_on_to_the_same_numbers(tmp_path):
-    one = run("fedbn")
+@pytest.mark.parametrize("one", [run("fedbn"), run(aggregation="fedld")], ids=["what stays", "what a server remembers"])
+def test_a_stopped_run_goes_on_to_the_same_numbers(tmp_path, one):
     whole = trained(tmp_path / "whole", one)
     assert whole[-1]["status"] == "done"
     asked = iter([True])

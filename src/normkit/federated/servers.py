@@ -49,6 +49,7 @@ def personal(
     momentum: float = 0.0,
 ) -> dict[str, Tensor]:
     """PGFed: the clients' average, and for each client the gradients of the others as it weighs them."""
+    updates = sorted(updates, key=lambda update: update.client)
     names, clients = tuple(parameters), [update.client for update in updates]
     start = memory.get("start", 1 / len(updates))
     alpha = {**memory.get("alpha", {})}
