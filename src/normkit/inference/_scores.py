@@ -37,22 +37,40 @@ def bank(owner: object, name: str, x: Tensor, similarity: Tensor) -> Tensor:
 
 def inverted(similarity: Tensor, bank: Tensor, beta: float) -> Tensor:
     """Return exp(beta similarity) over the sum of the same of the bank, column by column."""
+    return raised(similarity, beta, log_sums(bank, beta))
+
+
+def raised(similarity: Tensor, beta: float, less: Tensor) -> Tensor:
+    """Return exp(beta similarity - less), with one number of ``less`` a column."""
     found = beta * similarity
     if not read(found):
-        return (found - torch.logsumexp(beta * bank, 0)).exp()
+        return (found - less).exp()
+    return found.sub_(less).exp_()  # what was multiplied is no one else's, nor wanted by a gradient
+
+
+def log_sums(bank: Tensor, beta: float) -> Tensor:
+    """Return the logarithm of the sum of exp(beta bank), column by column."""
+    if not read(bank):
+        return torch.logsumexp(beta * bank, 0)
     width = max(1, BLOCK // len(bank))
-    sums = torch.cat([torch.logsumexp(beta * part, 0) for part in bank.split(width, 1)])
-    return found.sub_(sums).exp_()  # what was multiplied is no one else's, nor wanted by a gradient
+    return torch.cat([torch.logsumexp(beta * part, 0) for part in bank.split(width, 1)])
 
 
 def dynamic(similarity: Tensor, bank: Tensor, beta: float, top: int) -> Tensor:
     """Return the inverted softmax in rows whose best item is among the ``top`` of some row of the bank."""
     if not similarity.numel():
         return similarity.clone()
-    best = bank.max(1, keepdim=True) if top == 1 else bank.topk(min(top, bank.shape[1]), dim=1)
-    hub = torch.zeros(bank.shape[1], dtype=torch.bool, device=bank.device).index_fill(0, best.indices.flatten(), True)
-    near = hub[similarity.argmax(1)]
+    near = near_hubs(similarity.argmax(1), bank, top)
     if not read(similarity):
         return torch.where(near.unsqueeze(1), inverted(similarity, bank, beta), similarity)
+    if near.all():
+        return inverted(similarity, bank, beta)
     rows = near.nonzero().flatten()
     return similarity.index_copy(0, rows, inverted(similarity[rows], bank, beta))
+
+
+def near_hubs(best: Tensor, bank: Tensor, top: int) -> Tensor:
+    """Tell which items are among the ``top`` of some row of the bank."""
+    found = bank.max(1, keepdim=True) if top == 1 else bank.topk(min(top, bank.shape[1]), dim=1)
+    hub = torch.zeros(bank.shape[1], dtype=torch.bool, device=bank.device).index_fill(0, found.indices.flatten(), True)
+    return hub[best]

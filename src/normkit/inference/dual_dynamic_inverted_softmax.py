@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.inference._scores import bank, dynamic, scores
+from normkit.inference._scores import bank, dynamic, log_sums, near_hubs, raised, read, scores
 
 
 @method(
@@ -50,5 +53,22 @@ def dual_dynamic_inverted_softmax(
     beta_query = check.number(owner, "beta_query", beta_query, 0.0)
     beta_gallery = check.number(owner, "beta_gallery", beta_gallery, 0.0)
     top = check.size(owner, "top", top)
-    both = dynamic(wide, of_queries, beta_query, top) * dynamic(wide, of_gallery, beta_gallery, top)
-    return both.to(similarity.dtype)
+    if not (wide.numel() and read(wide)):
+        both = dynamic(wide, of_queries, beta_query, top) * dynamic(wide, of_gallery, beta_gallery, top)
+        return both.to(similarity.dtype)
+    return _by_rows(wide, ((of_queries, beta_query), (of_gallery, beta_gallery)), top).to(similarity.dtype)
+
+
+def _by_rows(similarity: Tensor, banks: Sequence[tuple[Tensor, float]], top: int) -> Tensor:
+    """The product, with one exponential where both banks touch a row, and none where neither does."""
+    best, found = similarity.argmax(1), similarity * similarity
+    near = torch.stack([near_hubs(best, bank, top) for bank, _ in banks])
+    for touched in ((True, True), (True, False), (False, True)):
+        rows = (near == torch.tensor(touched, device=near.device).unsqueeze(1)).all(0).nonzero().flatten()
+        if len(rows):
+            some = similarity[rows]
+            taken = [given for given, there in zip(banks, touched, strict=True) if there]
+            less = torch.stack([log_sums(bank, beta) for bank, beta in taken]).sum(0)
+            value = raised(some, sum(beta for _, beta in taken), less)
+            found.index_copy_(0, rows, value if all(touched) else value * some)
+    return found

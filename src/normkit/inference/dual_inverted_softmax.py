@@ -6,7 +6,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.inference._scores import bank, inverted, scores
+from normkit.inference._scores import bank, log_sums, raised, scores
 
 
 @method(
@@ -48,4 +48,5 @@ def dual_inverted_softmax(
     of_gallery = bank(owner, "gallery_bank", gallery_bank, similarity)
     beta_query = check.number(owner, "beta_query", beta_query, 0.0)
     beta_gallery = check.number(owner, "beta_gallery", beta_gallery, 0.0)
-    return (inverted(wide, of_queries, beta_query) * inverted(wide, of_gallery, beta_gallery)).to(similarity.dtype)
+    both = log_sums(of_queries, beta_query) + log_sums(of_gallery, beta_gallery)
+    return raised(wide, beta_query + beta_gallery, both).to(similarity.dtype)
