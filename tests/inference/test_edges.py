@@ -10,6 +10,7 @@ NAMES = sorted(name for room in ("inference", "quant", "federated") for name in 
 NAN_IS_TAKEN = {"residual-ebm-resample": "a NaN energy counts as 0"}
 AT_LEAST = {"gaussian-normality": "two samples make a spread", "score-normalization": "the rank is drawn as 2 or 3"}
 A_MEAN = {"fedlog-branches"}  # beside losses, of no samples
+ONE_IS_REFUSED = {"ausuc": "seen must be true of one class", "residual-ebm-bounds": "at least 2 samples"}
 WITHOUT_ANY = {"disparity-decomposition": "counts of nobody", "fairness-frontier": "counts of nobody"}
 
 
@@ -70,3 +71,17 @@ def test_nothing_at_all_is_taken_or_named(name):
     named = any(word in error for word in ("empty", "a row", "one row", "at least 2", "at most 0"))
     assert named or not error
     assert not holds_nan(found) or name in A_MEAN or nk.card(name).kind.name == "loss"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_class_or_feature_gives_numbers_or_is_named(name):
+    found, error = tried(name, features=1)
+    assert ONE_IS_REFUSED.get(name, "") in error
+    assert bool(error) == (name in ONE_IS_REFUSED)
+    assert not holds_nan(found)
+
+
+def test_fewer_rows_than_classes_leave_the_others_out():
+    nearest = nk.NearestMean(4, 5).fit(torch.eye(4)[:2], torch.tensor([3, 1]))
+    assert nearest.predict(torch.eye(4)[:2]).tolist() == [3, 1]
+    assert (nearest(torch.ones(3, 4)).isinf().sum(1) == 3).all()

@@ -8,6 +8,7 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Method
+from normkit.ops.hadamard import hadamard
 from normkit.statistics import accurate
 
 WHERE = ("after", "before", "none")
@@ -94,11 +95,10 @@ class NSNQuant(Method):
 
 
 def _rotated(x: Tensor) -> Tensor:
-    """Multiply by Sylvester's matrix over the root of its order, which is its own inverse, in log2(D) steps."""
-    size, half = x.shape[-1], 1
-    shape = x.shape
-    while half < size:
-        first, second = x.reshape(*shape[:-1], size // (2 * half), 2, half).unbind(-2)
-        x = torch.stack([first + second, first - second], -2)
-        half *= 2
-    return x.reshape(shape) / size**0.5
+    """Multiply by Sylvester's matrix over the root of its order, which is its own inverse."""
+    return x @ _matrix(x.shape[-1]).to(x)
+
+
+@torch.compiler.assume_constant_result
+def _matrix(size: int) -> Tensor:
+    return hadamard(size)

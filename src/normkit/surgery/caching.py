@@ -16,9 +16,10 @@ from normkit.quant.nsnquant import NSNQuant
 __all__ = ["nsnquant_cache"]
 
 WIDTH, WORDS = 8, 256  # numbers that share a code word, and code words: an index is a byte
-ROWS = 1024  # eights of numbers that are looked up at once
+ROWS = 512  # eights of numbers that are looked up at once
 DRAWN, ROUNDS = 2**14, 12  # of the codebook
 BITS = 2.0 ** torch.arange(WIDTH)
+SIGNS = 2.0 * (torch.arange(WORDS).unsqueeze(1) >> torch.arange(WIDTH) & 1) - 1  # of eight numbers, by their byte
 
 
 class Codes(NamedTuple):
@@ -63,21 +64,34 @@ def encode(x: Tensor) -> Codes:
     """
     y, *rest = _transform(x.shape[-1])(x.float())
     parts = y.unflatten(-1, (-1, WIDTH))
-    signs = ((parts >= 0) * BITS.to(x.device)).sum(-1).to(torch.uint8)
-    directions = torch.nn.functional.normalize(codebook().to(x.device), dim=1)
-    sizes = parts.abs().flatten(0, -2).split(ROWS)  # whose products with all code words stay in a processor's cache
-    words = torch.cat([(some @ directions.T).max(-1).indices for some in sizes]).to(torch.uint8).view(parts.shape[:-1])
+    signs = ((parts >= 0).float() @ BITS.to(x.device)).to(torch.uint8)
+    words = _nearest(parts.abs().flatten(0, -2)).view(parts.shape[:-1])
     scale1, shift, scale2 = (_half(value) for value in rest)
     return Codes(signs, words, scale1, shift, scale2)
 
 
 def decode(codes: Codes, dtype: torch.dtype) -> Tensor:
     """Turn a chunk back."""
-    sizes = codebook().to(codes.words.device)[codes.words.long()]
-    up = (codes.signs.unsqueeze(-1).long() >> torch.arange(WIDTH, device=sizes.device)) & 1
-    y = (sizes * (2 * up - 1)).flatten(-2)
+    found = (
+        table.to(index.device).index_select(0, index.flatten().int())
+        for table, index in ((codebook(), codes.words), (SIGNS, codes.signs))
+    )
+    y = torch.mul(*found).view(*codes.words.shape[:-1], -1)
     rest = (value.float() for value in (codes.scale1, codes.shift, codes.scale2))
     return _transform(y.shape[-1]).inverse(y, *rest).to(dtype)
+
+
+def _nearest(sizes: Tensor) -> Tensor:
+    """Return the number of the code word that is nearest to each eight of sizes (N, 8).
+
+    It takes the place of the last 8 bits of their product, which is not below 0, so that one maximum finds it.
+    """
+    directions = torch.nn.functional.normalize(codebook().to(sizes.device), dim=1)
+    number, found = torch.arange(WORDS, dtype=torch.int32, device=sizes.device), []
+    for some in sizes.split(ROWS):  # whose products with all code words stay in a processor's cache
+        product = (some @ directions.T).view(torch.int32)
+        found.append(product.bitwise_and_(-WORDS).bitwise_or_(number).amax(-1))
+    return torch.cat(found).bitwise_and_(WORDS - 1).to(torch.uint8)
 
 
 def nsnquant_cache(*, chunk: int = 64) -> Any:
