@@ -57,7 +57,9 @@ def test_half_of_an_image_leaves_at_each_scale_and_every_scale_is_set_from_data(
     flow = nk.density.flow("glow", (2, 8, 8), levels=3, depth=1, hidden=8).double()
     x = 1 + 3 * torch.randn(40, 2, 8, 8, dtype=F64)
     z, _ = flow.initialize(x)(x)
-    close((z.mean().item(), z.square().mean().item()), (0.0, 1.0), rtol=0, atol=1e-4)
+    left = z.flatten(1).split([64, 32, 32], 1)  # what leaves of turned channels is set nearly, the rest is
+    close([part.square().mean().item() for part in left], [1.0, 1.0, 1.0], rtol=0, atol=0.1)
+    close((z.mean().item(), left[-1].square().mean().item()), (0.0, 1.0), rtol=0, atol=1e-4)
     stages = [part.shape.numel() for part in flow.parts[1:]]
     assert sorted(set(stages), reverse=True) == [128, 64, 32]
     last = [part for part in flow.parts[1:] if part.shape.numel() == 32]
