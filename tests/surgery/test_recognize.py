@@ -4,21 +4,27 @@ import copy
 import hashlib
 import random
 
+import more_near_misses
+import near_misses
 import numpy
 import pytest
 import torch
-from near_misses import NEAR, TRUE, Layer, Rms
+from near_misses import Layer, Rms
 from torch import nn
 
 import normkit as nk
 from normkit.optional import library
 from normkit.surgery.recognition.recognize import examine
 
+NEAR = {**near_misses.NEAR, **more_near_misses.NEAR}
+TRUE = {**near_misses.TRUE, **more_near_misses.TRUE}
+
 
 @pytest.mark.parametrize("name", NEAR)
 def test_what_is_almost_a_norm_is_none(name):
-    assert nk.recognize(NEAR[name]()) is None
-    assert examine(NEAR[name]()).why_not
+    match = examine(NEAR[name]())
+    assert not match, match
+    assert match.why_not
 
 
 @pytest.mark.parametrize("name", TRUE)
@@ -98,6 +104,27 @@ def test_nothing_is_done_to_the_module_or_to_random_numbers(name, capsys):
     assert before[0] == after[0]
     assert torch.equal(before[1], after[1])
     assert before[2:] == after[2:]
+
+
+def test_what_a_module_counts_outside_of_itself_is_as_it_was():
+    by_class, calls = more_near_misses.CountsInItsClass, more_near_misses.CALLS
+    nk.recognize(by_class())
+    nk.recognize(more_near_misses.CountsInAList())
+    assert (by_class.calls, calls) == (0, [0])
+    assert more_near_misses.CALLS is calls
+
+
+def test_two_of_a_class_that_hold_other_functions_are_looked_at_each():
+    class Then(Rms):
+        def __init__(self, then):
+            super().__init__()
+            self.then = then
+
+        def forward(self, x):
+            return self.then(super().forward(x))
+
+    found = nk.recognize(nn.Sequential(Then(torch.clone), Then(torch.tanh), nn.Linear(12, 12)))
+    assert list(found.found) == ["0"]
 
 
 def test_what_a_module_prints_while_it_is_probed_is_not_seen(capsys):

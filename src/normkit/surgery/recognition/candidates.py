@@ -16,7 +16,7 @@ from normkit import catalog
 from normkit.catalog import Card
 from normkit.kinds import NORM
 
-FIRST = ("rmsnorm", "layernorm", "batchnorm", "instancenorm", "groupnorm", "layernorm2d")
+FIRST = ("rmsnorm", "layernorm", "batchnorm", "instancenorm", "groupnorm", "layernorm2d", "grouped-rmsnorm")
 MOST = 12  # ways of giving a module's tensors to a method's that are tried
 NAMES = (
     ("weight", "gamma", "scale", "gain", "g", "w", "a_2", "a", "weight_g"),
@@ -42,9 +42,13 @@ class Candidate:
     def constants(self) -> list[str]:
         """The arguments that are numbers to be solved for: stabilizers, and what the card says."""
         takes = self.card.signature.parameters
-        told = [name for name, values in self.card.dialects.items() if values == "any"]
         stabilizers = [n for n in takes if n.endswith("eps") and isinstance(takes[n].default, float)]
-        return [n for n in stabilizers if n not in self.arguments] + told
+        return [n for n in stabilizers if n not in self.arguments] + self.told
+
+    @property
+    def told(self) -> list[str]:
+        """Those of them that the card names."""
+        return [name for name, values in self.card.dialects.items() if values == "any"]
 
 
 @cache
@@ -110,7 +114,7 @@ def divisors(size: int, numbers: Sequence[int] = ()) -> tuple[int, ...]:
     >>> divisors(12, [8, 3])
     (3, 1, 12, 2, 4, 6)
     """
-    found = [n for n in range(1, size + 1) if size % n == 0 and (n <= 64 or n == size)]
+    found = [n for n in range(1, size + 1) if size % n == 0 and (n <= 64 or n == size or n in numbers)]
     named = [n for n in numbers if n in found]
     return tuple(dict.fromkeys([*named, 1, size, *found]))
 

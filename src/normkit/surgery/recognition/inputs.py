@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 ROWS = 24
+LARGE = 2**18
 
 
 class Shape(NamedTuple):
@@ -40,6 +42,19 @@ def shapes(extent: tuple[int, ...]) -> list[Shape]:
         images = ((n, *extent, h, w), (n, *extent, w), (2, *extent, 3, h, w), (1, *extent, w, h), (ROWS, *extent))
         found += [Shape(sizes, False, extent) for sizes in images]
     return found
+
+
+def larger(there: Sequence[Shape]) -> list[Shape]:
+    """Shapes of the same vector at other sizes: more rows, longer ones, one alone; as many numbers as are soon done."""
+    extent, last = there[0].extent, there[0].last
+    width = math.prod(extent)
+    many = max(min(LARGE // width, 1031), 67)
+    if last:
+        sizes: list[tuple[int, ...]] = [(*lead, *extent) for lead in ((), (many,), (2, many), (many, 2), (2, 1, 3, 2))]
+    else:
+        side = max(min(math.isqrt(LARGE // width), 70), 18)
+        sizes = [(many, *extent), (2, *extent, many), (2, *extent, side, side + 1), (67, *extent, 2, 3)]
+    return [Shape(size, last, extent) for size in sizes]
 
 
 def _rows(x: Tensor, shape: Shape) -> tuple[int, ...]:
@@ -85,6 +100,10 @@ def _outlier(x: Tensor, shape: Shape, g: torch.Generator) -> Tensor:
     return torch.where(torch.rand(x.shape, generator=g) < 0.05, x * 3e4, x)
 
 
+def _no_numbers(x: Tensor, shape: Shape, g: torch.Generator) -> Tensor:
+    return torch.where(torch.rand(x.shape, generator=g) < 0.02, torch.nan, x)
+
+
 # what the numbers are like -> how they are made of normal ones
 NUMBERS: dict[str, Callable[[Tensor, Shape, torch.Generator], Tensor]] = {
     "normal": lambda x, shape, g: x,
@@ -101,6 +120,8 @@ NUMBERS: dict[str, Callable[[Tensor, Shape, torch.Generator], Tensor]] = {
     "sparse": _sparse,
     "with outliers": _outlier,
     "positive": lambda x, shape, g: x.abs(),
+    "whole": lambda x, shape, g: (3 * x).round(),
+    "with what is no number": _no_numbers,
     "negative": lambda x, shape, g: -x.abs() * 30,
 }
 
@@ -112,5 +133,9 @@ def draw(shape: Shape, numbers: str = "normal", seed: int = 0) -> Tensor:
 
 @lru_cache(maxsize=128)
 def _drawn(shape: Shape, numbers: str, seed: int) -> Tensor:
-    g = torch.Generator().manual_seed(seed)
-    return NUMBERS[numbers](_randn(shape.sizes, g), shape, g)
+    return NUMBERS[numbers](_normal(shape.sizes, seed), shape, torch.Generator().manual_seed(seed + 1000))
+
+
+@lru_cache(maxsize=32)
+def _normal(sizes: tuple[int, ...], seed: int) -> Tensor:
+    return _randn(sizes, torch.Generator().manual_seed(seed))

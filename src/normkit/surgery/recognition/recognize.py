@@ -15,22 +15,24 @@ from torch import Tensor, nn
 
 from normkit import catalog
 from normkit.columns import aligned
-from normkit.surgery.recognition import candidates, solve, specimen
+from normkit.surgery.recognition import candidates, effects, solve, specimen
 from normkit.surgery.recognition.candidates import Candidate
+from normkit.surgery.recognition.halves import HALVES, OTHER_BITS, Half, half, in_half
 from normkit.surgery.recognition.inputs import Shape, draw, shapes
+from normkit.surgery.recognition.pair import UNIT, Differs, Final, final
 from normkit.surgery.recognition.specimen import Specimen, carry, carry_counts, inputs_of, quiet
-from normkit.surgery.recognition.verify import HALVES, UNIT, Differs, Half, half, verify
+from normkit.surgery.recognition.verify import verify
 from normkit.where import Where, chosen
 
 __all__ = ["Match", "Recognized", "recognize"]
 
 LIKELY = 5e-3  # a candidate whose constants are still unknown may be this far off where they hardly matter
+NEAR = 1e-4  # and this far, where the constants are only stabilizers
 SURE = 3e-5
 LARGE = 1e3
 EXACT = (torch.float64, torch.float32)
 ANY = ((16,), (64,))  # widths to be tried where a module tells none
 SMALL = ("normal", "of many sizes", "samples of many sizes", "channels of many sizes")
-OTHER_BITS = 0.02  # the share of results in half precision that may differ by how a sum is ordered
 LAYERS = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.Embedding, nn.EmbeddingBag, nn.RNNBase, nn.RNNCellBase)
 OTHERS = ("activation", "container", "dropout", "pooling", "padding", "linear", "conv", "sparse", "loss", "rnn")
 
@@ -205,9 +207,8 @@ def examine(module: nn.Module, width: int | None = None) -> Match:
     if match.why_not is not None:
         return match
     try:
-        with quiet():
-            found = _explained(module, match, width)
-            return found or _explained(module, match, width, rest) if (rest := behind(module)) else found
+        with quiet(), effects.undone(module):
+            return _explained_with(module, match, width)
     except Differs as difference:
         match.why_not = str(difference)
     except Exception as error:  # what somebody's module raises while it is probed
@@ -228,6 +229,19 @@ def without(module: nn.Module, layers: Sequence[str]) -> nn.Module:
     for name in layers:
         setattr(bare, name, nn.Identity())
     return bare
+
+
+def _explained_with(module: nn.Module, match: Match, width: int | None) -> Match:
+    """Explain a module, first as a norm with layers behind it, where it has such."""
+    if layers := behind(module):
+        try:
+            if _explained(module, match, width, layers):
+                return match
+        except Final:
+            raise
+        except Exception:
+            match.why_not = None  # it may not go without them
+    return _explained(module, match, width)
 
 
 def _explained(module: nn.Module, match: Match, width: int | None, behind: Sequence[str] = ()) -> Match:
@@ -285,11 +299,13 @@ def _try_all(probe: _Probe, match: Match) -> tuple[float, str]:
     shape = probe.there[0]
     for candidate in candidates.candidates(shape.extent, shape.last, probe.further, numbers):
         for far, carried in probe.screened(candidate):
-            if far > LIKELY:
+            if far > (LIKELY if candidate.told else NEAR):
                 continue
             try:
                 if _complete(match, probe, candidate, carried):
                     return 0.0, ""
+            except Final as difference:
+                raise Final(f"{candidate.card.name} differs: {difference}") from None
             except Differs as difference:
                 if far < nearest:
                     nearest, why = far, f"{candidate.card.name} differs: {difference}"
@@ -416,14 +432,17 @@ def _complete(match: Match, probe: _Probe, candidate: Candidate, carried: dict[s
     benign = probe.far(Candidate(candidate.card, arguments), carried, {}, ("normal",))
     unit = UNIT[torch.float32] if benign > 1e-11 else UNIT[torch.float64]
     explained, names = probe.explanation(Candidate(candidate.card, arguments), carried)
-    verdict = verify(probe.whole, explained, names, probe.there, probe.further, unit)
+    verdict = verify(probe.whole, explained, names, probe.there, probe.further, unit, far=not probe.behind)
+    if probe.behind:
+        verify(probe.module, candidate.build(**arguments), carried, probe.there, probe.further, unit)
     needed, possible = specimen.further(probe.whole)
-    for fewer in range(needed, probe.further):
-        if _taken(probe.whole, probe.there, fewer):
-            verify(probe.whole, explained, names, probe.there, fewer, unit)
+    with final():
+        for fewer in range(needed, probe.further):
+            if _taken(probe.whole, probe.there, fewer):
+                verify(probe.whole, explained, names, probe.there, fewer, unit, far=not probe.behind)
+        arguments, halves = _rounded(probe, candidate, arguments, carried)
     if possible > probe.further:
         verdict.evidence.append(f"what it takes besides was left out: {possible - probe.further} of its arguments")
-    arguments, halves = _rounded(probe, candidate, arguments, carried)
     match.name, match.kwargs = candidate.card.name, _told(candidate, arguments)
     match.carried, match.behind, match.why_not = carried, list(probe.behind), None
     match.module = _carried(match, probe.whole)
@@ -503,6 +522,7 @@ def _rounded(
     for h in halves:
         if h.other > OTHER_BITS and not h.rounded:
             raise Differs(f"in {str(h.dtype)[6:]} it is {h.units:.3g} units off what it is in float64")
+        in_half(probe.module, Candidate(candidate.card, way).build(), carried, probe.there[0], probe.further, h)
     return way, halves
 
 

@@ -15,14 +15,15 @@ import numpy
 import torch
 from torch import Tensor, nn
 
+from normkit.surgery.recognition.effects import plain
+
 HOOKS = (
     "_forward_hooks",
     "_forward_pre_hooks",
     "_backward_hooks",
     "_backward_pre_hooks",
 )
-EVERY = frozenset(vars(nn.Module()))
-SPREAD = 1e5  # how much larger parameters are drawn to find what is cut off
+SPREAD = 1e12  # how much larger parameters are drawn to find what is cut off
 
 
 @contextlib.contextmanager
@@ -49,6 +50,8 @@ def refusal(module: nn.Module) -> str | None:
         if "forward" in vars(part) or "__call__" in vars(part):
             return f"{where or 'it '}has a forward of its own, put on the instance"
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        if tensor._backward_hooks or getattr(tensor, "_post_accumulate_grad_hooks", None):
+            return f"{name} has hooks, which may change its gradient"
         if nn.parameter.is_lazy(tensor) or tensor.is_meta:
             return f"{name} holds no numbers ({'on the meta device' if tensor.is_meta else 'not initialized'})"
         if type(tensor) not in (Tensor, nn.Parameter, nn.Buffer):
@@ -78,7 +81,8 @@ class Specimen:
     def _draw(self, generator: torch.Generator, spread: float) -> None:
         for tensor in self.tensors.values():
             if isinstance(tensor, nn.Parameter):
-                numbers = (torch.randn(tensor.shape, generator=generator) + 0.5) * spread
+                most = 0.9 * torch.finfo(tensor.dtype).max
+                numbers = ((torch.randn(tensor.shape, generator=generator) + 0.5).double() * spread).clamp(-most, most)
             else:
                 numbers = 0.5 + torch.rand(tensor.shape, generator=generator)
             tensor.copy_(numbers)
@@ -142,19 +146,6 @@ def inputs_of(model: nn.Module, example: Any) -> dict[str, tuple[int, ...]]:
             twin(**example)
         else:
             twin(*example) if isinstance(example, tuple | list) else twin(example)
-    return found
-
-
-def plain(module: nn.Module) -> dict[str, Any]:
-    """Return what a module holds besides tensors and modules: numbers, words, and the like."""
-    kinds = (bool, int, float, str, tuple, list, dict, set, type(None), torch.dtype)
-    found: dict[str, Any] = {}
-    for name, part in module.named_modules():
-        for key, value in vars(part).items():
-            if key not in EVERY and isinstance(value, kinds):
-                found[f"{name}.{key}"] = repr(value)
-            elif torch.is_tensor(value):
-                found[f"{name}.{key}"] = (str(value.dtype), value.tolist() if value.numel() < 1e6 else id(value))
     return found
 
 

@@ -1,0 +1,200 @@
+"""Whether two modules go on alike: over many calls, at other sizes, in either order of memory, and nothing besides."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+import torch
+from torch import Tensor, nn
+
+from normkit.surgery.recognition import effects
+from normkit.surgery.recognition.inputs import Shape, draw, larger
+from normkit.surgery.recognition.pair import Differs, Pair, difference, fitting, given, named
+
+CALLS = 12
+MANY = 10**6  # batches that a norm may have seen
+SWITCHED = (1.5, -1e6, 0.0)  # what tensors are multiplied with that should be of no use
+
+
+@dataclass
+class Going:
+    """What is compared: a module and its explanation in one type, where a unit of rounding is known."""
+
+    module: nn.Module
+    explained: nn.Module
+    carried: Mapping[str, str]
+    shapes: Sequence[Shape]
+    further: int
+    unit: float
+    exact: torch.dtype
+
+    def check(self) -> list[str]:
+        """Return what was tried, or raise :class:`Differs`."""
+        state = _random_state()
+        self._many_calls()
+        self._after_many_batches()
+        sizes = self._other_sizes()
+        self._memory()
+        self._no_other_tensor()
+        if _random_state() != state:
+            raise Differs("it draws random numbers")
+        return [
+            f"equal in state and result over {CALLS} calls in a row, and after {MANY} batches",
+            f"equal at {sizes} larger sizes and other ranks, and with its input in another order of memory",
+        ]
+
+    def _pair(self, seed: int) -> Pair:
+        return Pair(self.module, self.explained, self.carried, self.exact, seed=seed)
+
+    def _both(self, pair: Pair, inputs: Sequence[Tensor], axes: tuple[int, ...], where: str) -> None:
+        """Call both, and compare results and running estimates."""
+        theirs, ours = pair.theirs(*inputs).detach(), pair.ours(*inputs).detach()
+        difference(theirs, ours, torch.zeros_like(ours), axes, 64 * self.unit, where)
+        for name, their, our in pair.buffers():
+            every = tuple(range(our.ndim))
+            difference(their.reshape(our.shape), our, 0 * our, every, 64 * self.unit, f"{name}, {where}")
+
+    def _many_calls(self) -> None:
+        """Twelve calls in either mode, with what is kept between them, and the same result for the same input twice."""
+        pair = self._pair(3)
+        for mode in (True, False):
+            pair.train(mode)
+            shape = fitting(self.shapes, mode, pair, self.further)[0]
+            pair.restore()
+            before = effects.kept(pair.theirs.module)
+            for call in range(CALLS):
+                inputs = [t * (1 + call) for t in given(shape, "normal", self.further, self.exact)]
+                with torch.no_grad() if call % 2 else torch.enable_grad():
+                    self._both(pair, inputs, shape.axes, f"call {call + 1}, {named(shape, mode)}")
+            changed = [key for key, value in effects.kept(pair.theirs.module).items() if before.get(key) != value]
+            changed += sorted(_counts(pair.theirs.module) - _counts(pair.ours.module))
+            changed += pair.moved()
+            if changed:
+                raise Differs(f"{changed[0].lstrip('.')} changes from call to call")
+        pair.train(False)
+        pair.restore()
+        inputs = given(shape, "normal", self.further, self.exact)
+        if not torch.equal(pair.theirs(*inputs).nan_to_num(), pair.theirs(*inputs).nan_to_num()):
+            raise Differs("two calls with one input give two results")
+
+    def _after_many_batches(self) -> None:
+        """What both count is set high."""
+        pair = self._pair(3)
+        ours = _integers(pair.ours.module)
+        shared = [(their, ours[name]) for name, their in _integers(pair.theirs.module).items() if name in ours]
+        if not shared:
+            return
+        for mode in (True, False):
+            pair.train(mode)
+            shape = fitting(self.shapes, mode, pair, self.further)[0]
+            pair.restore()
+            for their, our in shared:
+                their.fill_(MANY), our.fill_(MANY)
+            self._both(
+                pair, given(shape, "normal", self.further, self.exact), shape.axes, f"after {MANY} batches, {mode}"
+            )
+
+    @torch.no_grad()
+    def _other_sizes(self) -> int:
+        """Longer, wider and more; one row alone; and memory that is not in order."""
+        pair, taken = self._pair(5), 0
+        for mode in (False, True):
+            pair.train(mode)
+            for shape in larger(self.shapes):
+                drawn = [draw(shape, seed=i).to(self.exact) for i in range(1 + self.further)]
+                for inputs in (drawn, _turned(drawn)):
+                    try:
+                        pair.restore()
+                        if pair.theirs(*inputs).shape != inputs[0].shape or pair.ours(*inputs) is None:
+                            continue
+                    except Exception:  # a size that one of them does not take
+                        continue
+                    pair.restore()
+                    self._both(pair, inputs, shape.axes, named(shape, mode))
+                    taken += 1
+        return taken
+
+    @torch.no_grad()
+    def _memory(self) -> None:
+        """An input is left as it was; one that has other numbers by now, and a gain that has, count as they are now."""
+        pair = self._pair(6)
+        pair.train(False)
+        shape = fitting(self.shapes, False, pair, self.further)[0]
+        pair.restore()
+        inputs = given(shape, "normal", self.further, self.exact)
+        before = [t.clone() for t in inputs]
+        pair.theirs(*inputs)
+        if not all(map(torch.equal, inputs, before)):
+            raise Differs("it writes into its input")
+        for t in inputs:
+            t.mul_(-3)
+        self._both(pair, inputs, shape.axes, "the same input with other numbers")
+        learned = dict(pair.ours.module.named_parameters())
+        for ours, theirs in self.carried.items():
+            if ours in learned:
+                pair.ours.tensors[ours].mul_(-2), pair.theirs.tensors[theirs].mul_(-2)
+        self._both(pair, inputs, shape.axes, "the same input with other parameters")
+
+    @torch.no_grad()
+    def _no_other_tensor(self) -> None:
+        """A tensor that the explanation has no place for must be of no use."""
+        pair = self._pair(4)
+        spare: list[tuple[str, Tensor]] = [
+            (name, t) for name, t in pair.theirs.tensors.items() if name not in self.carried.values()
+        ]
+        ours = _integers(pair.ours.module)
+        spare += [(name, t) for name, t in _integers(pair.theirs.module).items() if name not in ours]
+        for mode in (False, True):
+            pair.train(mode)
+            shape = fitting(self.shapes, mode, pair, self.further)[0]
+            inputs = given(shape, "normal", self.further, self.exact)
+            for name, tensor in spare:
+                pair.restore()
+                begun, before = tensor.clone(), pair.theirs(*inputs)
+                for other in _switched(begun):
+                    pair.restore()
+                    tensor.data.copy_(other)
+                    after = _called(pair, inputs)
+                    if after is None or not torch.equal(before, after):
+                        raise Differs(f"{name} has no place in it")
+                tensor.data.copy_(begun)
+
+
+def _turned(inputs: Sequence[Tensor]) -> list[Tensor]:
+    """The same numbers, in another order of memory."""
+    return [t.mT.contiguous().mT if t.ndim > 1 else t for t in inputs]
+
+
+def _called(pair: Pair, inputs: Sequence[Tensor]) -> Tensor | None:
+    try:
+        return pair.theirs(*inputs)
+    except Exception:
+        return None
+
+
+def _switched(tensor: Tensor) -> list[Tensor]:
+    """Other numbers for a tensor: of real ones larger, smaller and none, of whole ones and words the opposite."""
+    if tensor.is_floating_point():
+        return [tensor * factor for factor in SWITCHED]
+    if tensor.dtype is torch.bool:
+        return [~tensor]
+    return [(tensor == 0).to(tensor.dtype), torch.full_like(tensor, 100)]
+
+
+def _integers(module: nn.Module) -> dict[str, Tensor]:
+    """The buffers of whole numbers and of truths, by the last part of their names."""
+    return {name.rpartition(".")[2]: b for name, b in module.named_buffers() if not b.is_floating_point()}
+
+
+def _counts(module: nn.Module) -> set[str]:
+    """The integers that a module keeps and that are not 0."""
+    return {name for name, b in _integers(module).items() if b.any()}
+
+
+def _random_state() -> tuple[Any, ...]:
+    numbers = numpy.random.get_state()
+    return torch.get_rng_state().numpy().tobytes(), random.getstate(), str(numbers[1:])

@@ -1,0 +1,105 @@
+"""What a module keeps besides its tensors: on itself, on its class, and in the names that its forward reads."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
+CONTAINERS = (list, dict, set)
+EVERY = frozenset(vars(nn.Module()))
+FEW = 10_000  # numbers of a tensor that are read one by one
+DEEP = 4
+
+
+def plain(module: nn.Module) -> dict[str, Any]:
+    """Return what a module holds besides its tensors and modules, in values that can be compared."""
+    return {
+        f"{name}.{key}": told(value)
+        for name, part in module.named_modules()
+        for key, value in vars(part).items()
+        if key not in EVERY
+    }
+
+
+def kept(module: nn.Module) -> dict[str, Any]:
+    """The same, and what its classes and the names that they read hold: where a module may count its calls."""
+    outside = {name: told(read()) for name, read, _ in _outside(module)}
+    return {**plain(module), **outside}
+
+
+def told(value: Any, deep: int = DEEP) -> Any:
+    """Return what a value is, in words, numbers and tuples of such; what cannot be looked into, by its identity."""
+    if isinstance(value, PLAIN):
+        return repr(value)
+    if torch.is_tensor(value):
+        few = value.numel() <= FEW and not value.is_meta
+        return str(value.dtype), tuple(value.shape), repr(value.tolist()) if few else (id(value), value._version)
+    if isinstance(value, functools.partial):
+        return told((value.func, value.args, value.keywords), deep)
+    if callable(value) and not isinstance(value, nn.Module):
+        return getattr(value, "__qualname__", ""), id(value)
+    if deep == 0:
+        return id(value)
+    if isinstance(value, dict):
+        return tuple((told(k, deep - 1), told(v, deep - 1)) for k, v in value.items())
+    if isinstance(value, list | tuple):
+        return tuple(told(v, deep - 1) for v in value)
+    if isinstance(value, set | frozenset):
+        return tuple(sorted(str(told(v, deep - 1)) for v in value))
+    if hasattr(value, "__dict__"):
+        return type(value).__qualname__, told(vars(value), deep - 1)
+    return repr(value)
+
+
+@contextlib.contextmanager
+def undone(module: nn.Module) -> Iterator[None]:
+    """Put back at the end what a module's calls have changed on its class and in the names that its forward reads."""
+    before = [(read, write, read(), copy.deepcopy(read())) for _, read, write in _outside(module)]
+    try:
+        yield
+    finally:
+        for read, write, value, numbers in before:
+            if isinstance(value, CONTAINERS) and told(value) != told(numbers):
+                value.clear()
+                value.extend(numbers) if isinstance(value, list) else value.update(numbers)
+            if read() is not value:
+                write(value)
+
+
+def _outside(module: nn.Module) -> Iterator[tuple[str, Callable[[], Any], Callable[[Any], None]]]:
+    """The plain values outside a module that its own code can change: their names, how they are read and written."""
+    for cls in {one for part in module.modules() for one in type(part).__mro__}:
+        if not _somebodys(cls):
+            continue
+        for key, value in vars(cls).items():
+            if not key.startswith("__") and isinstance(value, PLAIN + CONTAINERS):
+                yield (
+                    f"{cls.__name__}.{key}",
+                    functools.partial(getattr, cls, key),
+                    functools.partial(setattr, cls, key),
+                )
+        forward = vars(cls).get("forward")
+        if not inspect.isfunction(forward):
+            continue
+        names = forward.__globals__
+        for key in forward.__code__.co_names:
+            if isinstance(names.get(key), PLAIN + CONTAINERS):
+                yield key, functools.partial(names.get, key), functools.partial(names.__setitem__, key)
+        for key, cell in zip(forward.__code__.co_freevars, forward.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # a cell that is still empty
+                if isinstance(cell.cell_contents, PLAIN + CONTAINERS):
+                    content = functools.partial(getattr, cell, "cell_contents")
+                    yield key, content, functools.partial(setattr, cell, "cell_contents")
+
+
+def _somebodys(cls: type) -> bool:
+    """Whether a class is not torch's, which keeps nothing of the kind."""
+    return issubclass(cls, nn.Module) and not cls.__module__.startswith("torch.")

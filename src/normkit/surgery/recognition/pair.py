@@ -1,0 +1,131 @@
+"""Somebody's module beside its explanation, with the same numbers in both, and what counts as a difference.
+
+What rounding allows is measured on the explanation itself: how far its result moves when its input moves by a unit of
+the precision at work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from normkit.surgery.recognition.inputs import Shape, draw
+from normkit.surgery.recognition.specimen import Specimen, carry, carry_counts
+
+UNIT = {torch.float64: 2.0**-52, torch.float32: 2.0**-23, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
+STEPS = 64  # units of rounding that a result may be off by, for its row's largest number
+CANCELLED = {"at an offset of 1e3": 1e6}  # units that are lost where a variance is taken from sums of squares
+
+
+class Differs(Exception):
+    """Where and how far two modules differ."""
+
+
+class Final(Differs):
+    """The same, of what is equal in numbers and gradients already: nothing else in the catalogue explains it."""
+
+
+@contextlib.contextmanager
+def final() -> Iterator[None]:
+    """Let no other explanation be tried for what differs within."""
+    try:
+        yield
+    except Differs as difference:
+        raise Final(str(difference)) from None
+
+
+class Pair:
+    """Somebody's module and its explanation, with the same numbers in both."""
+
+    def __init__(
+        self, module: nn.Module, explained: nn.Module, carried: Mapping[str, str], dtype: torch.dtype, **drawing
+    ):
+        self.theirs = Specimen(module, dtype, **drawing)
+        self.ours = Specimen(explained, dtype, drawn=False)
+        self.carried, self.type = carried, dtype
+        carry(self.ours.tensors, self.theirs.tensors, carried)
+        carry_counts(self.ours.module, self.theirs.module)
+        self._start = [
+            {name: b.clone() for name, b in side.module.named_buffers()} for side in (self.theirs, self.ours)
+        ]
+
+    def restore(self) -> None:
+        """Put the buffers back to where they began."""
+        for side, start in zip((self.theirs, self.ours), self._start, strict=True):
+            for name, buffer in side.module.named_buffers():
+                buffer.data.copy_(start[name])
+
+    def train(self, mode: bool) -> None:
+        """Set the mode of both."""
+        self.theirs.train(mode)
+        self.ours.train(mode)
+
+    def stands(self, name: str) -> bool:
+        """Whether one of somebody's buffers is what it was at first."""
+        return torch.equal(self.theirs.tensors[name], self._start[0][name])
+
+    def moved(self) -> list[str]:
+        """Return the names of somebody's tensors that the explanation does not have, and that are others by now."""
+        start = self._start[0]
+        spare = [(n, b) for n, b in self.theirs.module.named_buffers() if n not in self.carried.values()]
+        return [n for n, b in spare if b.is_floating_point() and not torch.equal(b, start[n])]
+
+    def buffers(self) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """The running estimates that both have."""
+        learned = dict(self.ours.module.named_parameters())
+        for ours, theirs in self.carried.items():
+            if ours not in learned:
+                yield theirs, self.theirs.tensors[theirs], self.ours.tensors[ours]
+
+
+def given(shape: Shape, numbers: str, further: int, dtype: torch.dtype) -> list[Tensor]:
+    """Return the inputs of one call; what comes besides the first is normal."""
+    return [draw(shape, numbers if i == 0 else "normal", seed=i).to(dtype) for i in range(1 + further)]
+
+
+def named(shape: Shape, mode: bool) -> str:
+    """Return what a shape and a mode are called."""
+    return f"shape {shape.sizes}, {'training' if mode else 'evaluation'}"
+
+
+def fitting(shapes: Sequence[Shape], mode: bool, pair: Pair, further: int) -> list[Shape]:
+    """The shapes that both take in this mode."""
+    found = []
+    for shape in shapes:
+        inputs = given(shape, "normal", further, pair.type)
+        try:
+            pair.restore()
+            pair.theirs(*inputs)
+            pair.ours(*inputs)
+        except Exception:
+            continue
+        found.append(shape)
+    if not found:
+        raise Differs(f"it takes none of the shapes in {'training' if mode else 'evaluation'}")
+    return found
+
+
+def difference(theirs: Tensor, ours: Tensor, slack: Tensor, axes: tuple[int, ...], unit: float, where: str) -> float:
+    """Return the largest difference, relative to the largest number of its row; raise where it is more than rounding.
+
+    slack: how far the explanation itself moves where its input is rounded otherwise.
+    """
+    if theirs.shape != ours.shape:
+        raise Differs(f"shape {tuple(theirs.shape)}, not {tuple(ours.shape)}, {where}")
+    if not ours.numel():
+        return 0.0
+    most = ours.abs().nan_to_num(0, 0, 0).amax(axes, keepdim=True)
+    allowed = 8 * slack.amax(axes, keepdim=True) + STEPS * unit * most + (STEPS * unit if unit < 1e-11 else 1e-300)
+    known = ours.isfinite() & allowed.isfinite()
+    apart = (theirs - ours).abs()
+    wrong = known & ~(apart <= allowed)  # not a number where a number is wanted, too
+    if not known.any() or (known.sum() < ours.numel() and any(word in where for word in ("zeros", "no number"))):
+        wrong = wrong | (ours.isnan() != theirs.isnan())
+    if wrong.any():
+        at = wrong.nonzero()[0].tolist()
+        raise Differs(f"{theirs[tuple(at)].item():.6g}, not {ours[tuple(at)].item():.6g}, {where}")
+    share = (apart / most.clamp(min=1e-300))[known & (most > 0)]
+    return float(share.max()) if share.numel() else 0.0
