@@ -1,14 +1,22 @@
-"""Which norms the world's models use, and which of them are recognized: every class of transformers and timm.
+"""Which norms the world's models use, and which of them are recognized: every class of transformers, every one in timm.
 
-    python benchmarks/recognition.py [--library transformers|timm] [--only PART] [--json FILE]
+    python benchmarks/recognition.py --json benchmarks/results/recognition.json --page docs/world.md
+    python benchmarks/recognition.py --library timm --only resnet
+    python benchmarks/recognition.py --read benchmarks/results/recognition.json --page docs/world.md
 
-Classes are built from the names of what they take, or from their model's own configuration.
+Classes of transformers are built from the names of what they take, or from their model's own configuration. timm's
+models are all built, without memory for their numbers; of each class of norm and what it was built with, one is given
+numbers and recognized.
 """
 
 from __future__ import annotations
 
 import argparse
+import collections
+import copy
+import datetime
 import importlib
+import importlib.metadata
 import inspect
 import json
 import pkgutil
@@ -17,14 +25,17 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from normkit.optional import library
-from normkit.surgery.recognition.recognize import examine, is_model
+from normkit.surgery.recognition import effects, specimen
+from normkit.surgery.recognition.recognize import examine, is_model, table
 
-WIDTH, SECONDS = 16, 60
+WIDTHS, SECONDS = (16, 64, (2, 16)), 60
+ENOUGH = 32  # numbers of the module that stands for its kind, at least, where there is one
 NUMBERS = {
     "eps": 1e-6,
     "layer_norm_eps": 1e-6,
@@ -34,6 +45,17 @@ NUMBERS = {
     "groups": 4,
     "group_size": 8,
     "momentum": 0.1,
+    "dropout_prob": 0.1,
+}
+SIZES = ("num_features", "normalized_shape", "num_channels", "dim")
+CALLED = ("norm", "evo", "affine", "response", "inplaceabn")
+# what has the word in its name, and is no norm
+OTHERS = {
+    "mobilebert.NoNorm": "a gain and a shift alone",
+    "phi4_multimodal.Phi4MultimodalAudioMeanVarianceNormLayer": "subtracts and divides by what was measured before",
+    "timm.models.mlp_mixer.Affine": "a gain and a shift alone",
+    "timm.models.hgnet.LearnableAffineBlock": "a gain and a shift alone",
+    "hy_v4.HYV4UnweightedRMSNorm": "returns only the factor",
 }
 
 
@@ -59,11 +81,20 @@ def classes(only: str) -> Iterator[tuple[str, type[nn.Module], object]]:
 
 
 def built(cls: type[nn.Module], module: object) -> nn.Module:
-    """Build a class from the names of its arguments."""
-    arguments = {}
-    for parameter in list(inspect.signature(cls.__init__).parameters.values())[1:]:
-        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
-            continue
+    """Build a class from the names of its arguments, in the first of some widths that it takes."""
+    errors: list[Exception] = []
+    for width in WIDTHS:
+        try:
+            return _built(cls, module, width)
+        except Exception as error:
+            errors.append(error)
+    raise errors[0]
+
+
+def _built(cls: type[nn.Module], module: object, width: object) -> nn.Module:
+    arguments: dict[str, Any] = {}
+    home = next(c for c in cls.__mro__ if "__init__" in vars(c) and _named(c))
+    for parameter in {**_named(home), **_named(cls)}.values():
         name = parameter.name
         if name == "config":
             arguments[name] = configuration(parameter, module)
@@ -75,8 +106,15 @@ def built(cls: type[nn.Module], module: object) -> nn.Module:
             elif parameter.annotation in ("bool", bool):
                 arguments[name] = True
             else:
-                arguments[name] = WIDTH
+                arguments[name] = (4,) if "Sequence" in str(parameter.annotation) else width
     return cls(**arguments)
+
+
+def _named(cls: type) -> dict[str, inspect.Parameter]:
+    """The arguments of a class that have names."""
+    several = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    found = list(inspect.signature(cls.__init__).parameters.values())[1:]
+    return {p.name: p for p in found if p.kind not in several}
 
 
 def configuration(parameter: inspect.Parameter, module: object) -> object:
@@ -92,20 +130,12 @@ def late(*_: object) -> None:
     raise TimeoutError(f"not built in {SECONDS} s")
 
 
-def main() -> None:
-    """Print a line a class, and the share."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--json", help="write all verdicts here")
-    parser.add_argument("--page", help="write the page of the documentation here")
-    options = parser.parse_args()
+def transformers_norms(only: str) -> dict[str, dict[str, Any]]:
+    """Recognize every class of transformers; a verdict each."""
     library("transformers")
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
     signal.signal(signal.SIGALRM, late)
-    known: dict[str, dict] = {}
-    for name, cls, module in classes(options.only):
-        source = inspect.getsource(cls)
+    known: dict[str, dict[str, Any]] = {}
+    for name, cls, module in classes(only):
         start = time.perf_counter()
         signal.alarm(SECONDS)
         try:
@@ -115,55 +145,224 @@ def main() -> None:
         except Exception as error:
             known[name] = {"built": False, "why_not": f"{type(error).__name__}: {str(error)[:80]}"}
         else:
-            match = examine(made)
-            known[name] = {"built": True, **match.to_dict(), "source": source}
-        row = known[name]
-        seconds = time.perf_counter() - start
-        print(
-            f"{seconds:4.1f} {name:60} {row.get('name') or '-':12} {row.get('kwargs') or row.get('why_not')}",
-            flush=True,
-        )
-    tried = [row for row in known.values() if row["built"]]
-    print(f"{sum(bool(row['name']) for row in tried)} of {len(tried)} recognized; {len(known) - len(tried)} not built")
+            known[name] = {"built": True, **verdict(made, name)}
+        finally:
+            signal.alarm(0)
+        tell(start, name, known[name])
+    return known
+
+
+def verdict(made: nn.Module, name: str) -> dict[str, Any]:
+    """What a module is found to be; where it is none, what its parts are, and whether it is a norm at all."""
+    match = examine(made)
+    found = {key: value for key, value in match.to_dict().items() if key not in ("evidence", "sized")}
+    if not match and name in OTHERS:
+        return {**found, "other": True, "why_not": OTHERS[name]}
+    parts = {} if match or not list(made.children()) else table(made).found
+    return {**found, "parts": sorted({str(part.name) for part in parts.values()})} if parts else found
+
+
+def timm_norms(only: str) -> dict[str, dict[str, Any]]:
+    """Recognize every kind of norm that occurs in a model of timm; a verdict each, and how often it occurs."""
+    timm = library("timm")
+    kinds: dict[Any, dict[str, Any]] = {}
+    for at, name in enumerate(names := timm.list_models(f"*{only}*")):
+        with torch.device("meta"), torch.no_grad():
+            collect(timm.create_model(name), name, kinds)
+        if at % 100 == 0:
+            print(f"{at} of {len(names)} models, {len(kinds)} kinds of norms", flush=True)
+    known: dict[str, dict[str, Any]] = {}
+    for kind in sorted(kinds.values(), key=lambda kind: -kind["sites"]):
+        start, module = time.perf_counter(), kind.pop("module")
+        cls = f"{type(module).__module__}.{type(module).__qualname__}"
+        found = {"class": cls, "built": True, **kind, "models": len(kind["models"]), **verdict(numbered(module), cls)}
+        known[kind["where"]] = found
+        tell(start, f"{type(module).__qualname__}, {kind['sites']} times, {kind['where']}", found)
+    return known
+
+
+def collect(model: nn.Module, name: str, kinds: dict[Any, dict[str, Any]]) -> None:
+    """Enter the norms of a model by class and what they were built with; the smallest that is large enough stays."""
+    left: list[tuple[str, nn.Module]] = [("", model)]
+    while left:
+        site, module = left.pop()
+        if not (site and is_norm(site, module)):
+            left += [(f"{site}.{part}".lstrip("."), child) for part, child in module.named_children()]
+            continue
+        size = sum(p.numel() for p in module.parameters())
+        kind = kinds.setdefault(key(module), {"models": set(), "sites": 0, "size": 0})
+        kind["models"].add(name)
+        kind["sites"] += 1
+        if kind["size"] < ENOUGH < size or ENOUGH < size < kind["size"] or not kind["sites"] > 1:
+            kind.update(size=size, where=f"{name}: {site}", module=copy.deepcopy(module))
+
+
+def is_norm(site: str, module: nn.Module) -> bool:
+    """Whether a module is called a norm, by class or by name, and holds vectors of its own and no matrices."""
+    cls, last = type(module), site.rpartition(".")[2].lower()
+    called = any(word in cls.__name__.lower() for word in CALLED) or last.startswith(("norm", "bn", "ln"))
+    parts = any(True for child in module.children() for _ in child.parameters())
+    return called and not parts and cls not in (nn.Identity, nn.Sequential) and not is_model(module)
+
+
+def key(module: nn.Module) -> Any:
+    """What two norms share that differ in width alone."""
+    told = [(k, v) for k, v in effects.plain(module).items() if k.rpartition(".")[2] not in SIZES]
+    shapes = tuple((name, t.ndim, type(t)) for name, t in specimen.tensors(module).items())
+    return tuple((name, type(part)) for name, part in module.named_modules()), str(sorted(told)), shapes
+
+
+@torch.no_grad()
+def numbered(module: nn.Module) -> nn.Module:
+    """The same with memory, and with the numbers that norms begin with."""
+    made = module.to_empty(device="cpu")
+    for name, tensor in [*made.named_parameters(), *made.named_buffers()]:
+        tensor.fill_(1 if name.rpartition(".")[2] in ("weight", "running_var", "v") else 0)
+    return made
+
+
+def tell(start: float, name: str, row: dict[str, Any]) -> None:
+    """Print a line."""
+    what = row.get("kwargs") if row.get("name") else row.get("why_not")
+    print(f"{time.perf_counter() - start:4.1f} {name:60} {row.get('name') or '-':12} {what}", flush=True)
+
+
+def main() -> None:
+    """Print a line a class, and the share."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", choices=("transformers", "timm"), help="one of the two alone")
+    parser.add_argument("--only", default="", help="classes or models whose name has this")
+    parser.add_argument("--json", help="write all verdicts here")
+    parser.add_argument("--read", nargs="+", default=[], help="take the verdicts of files that were written before")
+    parser.add_argument("--page", help="write the page of the documentation here")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    known: dict[str, Any] = {}
+    for file in options.read:
+        known |= json.loads(Path(file).read_text())
+    ways = {"transformers": transformers_norms, "timm": timm_norms}
+    for name, way in {} if options.read else ways.items():
+        if options.library in (None, name):
+            verdicts = way(options.only)
+            version, today = importlib.metadata.version(name), datetime.date.today().isoformat()
+            known[name] = {"version": version, "date": today, "verdicts": verdicts}
+    for name, part in known.items():
+        print(f"{name}: {share(part['verdicts'])}")
     if options.json:
-        Path(options.json).write_text(json.dumps(known, indent=1))
+        Path(options.json).write_text(json.dumps(known, indent=1) + "\n")
     if options.page:
         Path(options.page).write_text(page(known))
 
 
-def page(known: dict[str, dict]) -> str:
-    """The page: each method in its dialects, how many classes have them and in which families, and what is left."""
-    import transformers
+def share(verdicts: dict[str, dict[str, Any]]) -> str:
+    """How many are recognized, in words."""
+    rows = [row for row in verdicts.values() if row["built"] and not row.get("other")]
+    whole, inner = sum(bool(row["name"]) for row in rows), sum(bool(row.get("parts")) for row in rows)
+    words = [f"{whole} of {len(rows)} recognized ({whole / max(len(rows), 1):.1%})"]
+    words += [f"{inner} more by the norms within"] if inner else []
+    left = sum(not row["built"] for row in verdicts.values())
+    return "; ".join(words + ([f"{left} not built"] if left else []))
 
-    dialects: dict[str, list[str]] = {}
-    for name, row in known.items():
-        if row.get("name"):
-            rest = {k: v for k, v in row["kwargs"].items() if k not in ("dim", "num_features", "eps")}
-            written = ", ".join([row["name"], *(f"{k}={v}" for k, v in rest.items())])
-            dialects.setdefault(written, []).append(name.partition(".")[0])
-    ranked = sorted(dialects.items(), key=lambda one: -len(one[1]))
-    counted = [f"| {written} | {len(names)} | {', '.join(sorted(set(names)))} |" for written, names in ranked]
-    left = [f"| {name} | {row['why_not']} |" for name, row in known.items() if not row.get("name")]
-    tried = sum(row["built"] for row in known.values())
-    found = sum(len(names) for names in dialects.values())
-    head = [
+
+def dialect(row: dict[str, Any]) -> str:
+    """A method and the arguments that are not its own, without sizes and eps."""
+    plain = {k: v for k, v in row["kwargs"].items() if k not in (*SIZES, "eps", "num_groups", "group_size", "momentum")}
+    return ", ".join([row["name"], *(f"{k}={v}" for k, v in plain.items())])
+
+
+def page(known: dict[str, Any]) -> str:
+    """The page: each method in its dialects, how many classes have them and in which families, and what is left."""
+    lines = [
         "# Which norms do the world's models use?",
         "",
-        f'Every class of transformers {transformers.__version__} that has "norm" in its name and holds no matrices, '
-        f"built with {WIDTH} features and recognized by what it computes: {found} of {tried}. "
-        "`python benchmarks/recognition.py --page docs/world.md` writes this page.",
+        "Read from what modules compute, not from what they are called: every module is probed by `nk.recognize`, and",
+        "counted as what it was proven equal to. `python benchmarks/recognition.py --json",
+        "benchmarks/results/recognition.json --page docs/world.md` measures again and writes this page.",
+        "",
+    ]
+    if "transformers" in known:
+        lines += of_transformers(**known["transformers"])
+    if "timm" in known:
+        lines += of_timm(**known["timm"])
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def of_transformers(version: str, date: str, verdicts: dict[str, dict[str, Any]]) -> list[str]:
+    """Classes by dialect, by eps, and what is left."""
+    found = {name: row for name, row in verdicts.items() if row.get("name")}
+    by_dialect, by_eps = collections.defaultdict(list), collections.Counter()
+    for name, row in found.items():
+        by_dialect[dialect(row)].append(name.partition(".")[0])
+        by_eps[f"{row['kwargs']['eps']:g}" if "eps" in row["kwargs"] else "none"] += 1
+    ranked = sorted(by_dialect.items(), key=lambda one: -len(one[1]))
+    families = {name.partition(".")[0] for name in found}
+    left = [(name, row) for name, row in verdicts.items() if not row.get("name")]
+    return [
+        "## transformers",
+        "",
+        f'Every class of transformers {version} that has "norm" in its name and holds no matrices, of '
+        f"{len(families)} families, on {date}: {share(verdicts)}.",
         "",
         "| method and dialect | classes | families |",
-        "| --- | --- | --- |",
-    ]
-    rest = [
+        "| --- | ---: | --- |",
+        *(f"| {what} | {len(names)} | {', '.join(sorted(set(names)))} |" for what, names in ranked),
         "",
-        "Not recognized, or not built from the names of its arguments alone:",
+        "A dialect is what differs from the method's defaults: `offset` is added to the gain; `cast` tells whether",
+        "half precision is rounded before the gain (the default) or after it, once.",
+        "",
+        "The stabilizer, as it was found from small numbers; a class that takes it was built with 1e-06:",
+        "",
+        "| eps | classes |",
+        "| --- | ---: |",
+        *(f"| {eps} | {count} |" for eps, count in by_eps.most_common()),
+        "",
+        "What is left:",
         "",
         "| class | why |",
         "| --- | --- |",
+        *(f"| {name} | {why(row)} |" for name, row in left),
+        "",
     ]
-    return "\n".join([*head, *counted, *rest, *left]) + "\n"
+
+
+def of_timm(version: str, date: str, verdicts: dict[str, dict[str, Any]]) -> list[str]:
+    """Norms by what they are, how many stand in the models, and what is left."""
+    rows = list(verdicts.values())
+    sites, classes_of = collections.Counter(), collections.defaultdict(set)
+    for row in rows:
+        if row.get("name"):
+            what = " + ".join([dialect(row), *(["an activation"] if row["behind"] else [])])
+            sites[what] += row["sites"]
+            classes_of[what].add(row["class"].rpartition(".")[2])
+    known = sum(row["sites"] for row in rows if row.get("name"))
+    every = sum(row["sites"] for row in rows if not row.get("other"))
+    left = [(where, row) for where, row in verdicts.items() if not row.get("name")]
+    return [
+        "## timm",
+        "",
+        f"Every norm in all models of timm {version}, on {date}: {every} of them, of {len(rows)} kinds that differ in "
+        f"class or in what they were built with besides width. {known} sites ({known / every:.2%}) are recognized; "
+        f"of the kinds {share(verdicts)}.",
+        "",
+        "| what it is | norms in all models | timm's classes |",
+        "| --- | ---: | --- |",
+        *(f"| {what} | {count} | {', '.join(sorted(classes_of[what]))} |" for what, count in sites.most_common()),
+        "",
+        "What is left:",
+        "",
+        "| norm | times | why |",
+        "| --- | ---: | --- |",
+        *(f"| {row['class']} in {where} | {row['sites']} | {why(row)} |" for where, row in left),
+        "",
+    ]
+
+
+def why(row: dict[str, Any]) -> str:
+    """Why a module is not recognized, or what its parts are."""
+    if row.get("parts"):
+        return f"recognized by what is within: {', '.join(row['parts'])}"
+    return f"no norm: {row['why_not']}" if row.get("other") else str(row["why_not"]).replace("|", "or")
 
 
 if __name__ == "__main__":

@@ -196,5 +196,4 @@ def _counts(module: nn.Module) -> set[str]:
 
 
 def _random_state() -> tuple[Any, ...]:
-    numbers = numpy.random.get_state()
-    return torch.get_rng_state().numpy().tobytes(), random.getstate(), str(numbers[1:])
+    return torch.get_rng_state().numpy().tobytes(), random.getstate(), str(numpy.random.get_state())

@@ -431,15 +431,16 @@ def _complete(match: Match, probe: _Probe, candidate: Candidate, carried: dict[s
     arguments = {**candidate.arguments, **solved, **_momentum(probe, candidate, carried, solved)}
     benign = probe.far(Candidate(candidate.card, arguments), carried, {}, ("normal",))
     unit = UNIT[torch.float32] if benign > 1e-11 else UNIT[torch.float64]
+    there = _of_several(candidate, probe.there)
     explained, names = probe.explanation(Candidate(candidate.card, arguments), carried)
-    verdict = verify(probe.whole, explained, names, probe.there, probe.further, unit, far=not probe.behind)
+    verdict = verify(probe.whole, explained, names, there, probe.further, unit, far=not probe.behind)
     if probe.behind:
-        verify(probe.module, candidate.build(**arguments), carried, probe.there, probe.further, unit)
+        verify(probe.module, candidate.build(**arguments), carried, there, probe.further, unit)
     needed, possible = specimen.further(probe.whole)
     with final():
         for fewer in range(needed, probe.further):
-            if _taken(probe.whole, probe.there, fewer):
-                verify(probe.whole, explained, names, probe.there, fewer, unit, far=not probe.behind)
+            if _taken(probe.whole, there, fewer):
+                verify(probe.whole, explained, names, there, fewer, unit, far=not probe.behind)
         arguments, halves = _rounded(probe, candidate, arguments, carried)
     if possible > probe.further:
         verdict.evidence.append(f"what it takes besides was left out: {possible - probe.further} of its arguments")
@@ -452,6 +453,13 @@ def _complete(match: Match, probe: _Probe, candidate: Candidate, carried: dict[s
         for h in halves
     ]
     return True
+
+
+def _of_several(candidate: Candidate, there: Sequence[Shape]) -> Sequence[Shape]:
+    """Leave matrices out where groups have two entries of a row: normalized, those are 1 and -1, and mere rounding."""
+    groups = candidate.arguments.get("num_groups", 0)
+    spaces = [shape for shape in there if len(shape.sizes) > 2]
+    return spaces if spaces and 2 * groups >= math.prod(there[0].extent) else there
 
 
 def _solved(probe: _Probe, candidate: Candidate, carried: Mapping[str, str]) -> dict[str, Any]:
