@@ -1,6 +1,9 @@
 """The benchmark of the GPU's kernels, whose whole way is gone here on the interpreter; and their machine code."""
 
+import importlib.util
 import json
+import pathlib
+import re
 from functools import partial
 
 import pytest
@@ -137,6 +140,8 @@ def test_the_same_source_compiles_for_an_amd_gpu():
     assert code["spills"] == 0
     assert set(code["loads"]) <= {128, 64, 32}
     assert code["registers"] <= 128
+    assert code["loop"] == 0, "it takes its rows in one go"
+    assert code["each"] == code["instructions"] * 64 * code["warps"] / 1024
 
 
 def test_the_table_is_told(capsys):
@@ -154,3 +159,40 @@ def test_unknown_targets_are_named():
     with pytest.raises(ValueError, match="sm_75"):
         list(machine_code(["sm_75"], ["bf16"], [64]))
     assert paths.watching() is None
+
+
+def load(name):
+    path = pathlib.Path(__file__).parents[2] / "benchmarks" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_pages_tables_are_what_is_on_file_and_what_bytes_predict():
+    tables = load("gpu_tables")
+    page = tables.PAGE.read_text()
+    rows = tables.rows()
+    assert page == tables.written(page, {"machine": tables.beside(rows), "h100": tables.published()})
+    ours = [row for row in rows if not row["kernel"].startswith(("Liger", "Inductor"))]
+    assert {row["target"] for row in ours} == {"sm_80", "sm_90", "sm_100", "gfx942"}
+    assert not any(row["spills"] for row in ours)
+
+
+def test_what_bytes_predict_of_published_times():
+    first, _, short, small = load("h100").PUBLISHED
+    assert first.predicted / first.took == pytest.approx(2988 / 3350)
+    assert short.predicted / short.took == pytest.approx(2000 / 3350)
+    assert small.predicted == pytest.approx(4096 * 1024 * 6 / 3.35e12)
+    assert small.took == 0.30e-3
+
+
+WIDE = ["row forward, rms", "row backward, layer", "pointwise forward, tanh", "unit, group, forward"]
+
+
+@pytest.mark.parametrize("name", [*WIDE, "channels first, batch, measure"])
+def test_entries_lie_at_offsets_of_64_bits(name):
+    code = variant(name, 512).compiled("sm_90").asm["ttir"]
+    offsets = re.findall(r"tt.addptr .* : tensor<\w+x\w+x!tt.ptr<bf16>>, tensor<\w+x\w+x(i\d+)>", code)
+    assert offsets
+    assert set(offsets) == {"i64"}

@@ -72,7 +72,8 @@ class Variant:
         each = (code.loop or code.instructions) * share
         told = {"kernel": self.name, "type": self.type, "width": self.width, "needed": needed}
         told |= {"loaded": loaded * share, "stored": stored * share, "each": each}
-        return {**told, "best": code.best(loaded, needed, each), **code.row()}
+        best = code.best(loaded, needed, each) if needed else None  # what only adds up sums reads little
+        return {**told, "best": best, **code.row()}
 
 
 def variants(types=("bf16", "fp32"), widths=(64, 768, 4096, 8192, 32768), rules=("rms", "layer")) -> Iterator[Variant]:
