@@ -321,12 +321,13 @@ class Reach:
         return found
 
     def files(self, item: pytest.Item) -> frozenset[Path]:
-        """What a test names or imports; of a method's own test, the method."""
+        """What a test names or imports; of a method's or a module's own test, such as its examples, that alone."""
         given = getattr(item, "callspec", None)
         words = [str(value).partition("/")[0] for value in given.params.values()] if given else []
-        methods = frozenset(self.methods[word] for word in words if word in self.methods)
-        own = item.path.is_relative_to(SOURCE) or item.path.name == "test_goldens.py"
-        return methods if own else methods | self._of_file(item.path)
+        named = frozenset(self.methods[word] for word in words if word in self.methods)
+        modules = frozenset(file for word in words if word.startswith("normkit.") and (file := _file(word)))
+        own = modules or item.path.is_relative_to(SOURCE) or item.path.name == "test_goldens.py"
+        return named | modules if own else named | self._of_file(item.path)
 
     @functools.cache  # noqa: B019  one instance lives as long as the process
     def _of_file(self, path: Path) -> frozenset[Path]:
@@ -485,8 +486,9 @@ def _unless_python(start):
 
     @functools.wraps(start)
     def started(self, args, *others, **named):
-        program = Path(str(args if isinstance(args, str) else args[0])).name
-        return (_elsewhere if program.startswith(PYTHONS) else start)(self, args, *others, **named)
+        words = args.split() if isinstance(args, str) else map(str, args)
+        python = any(Path(word).name.startswith(PYTHONS) for word in words)
+        return (_elsewhere if python else start)(self, args, *others, **named)
 
     return started
 

@@ -60,6 +60,13 @@ def test_the_inverse_brings_everything_back(method):
     close(module(x[0]), module(x)[0])
 
 
+def test_phi_s_needs_two_samples_and_takes_two():
+    x = data()[:2]
+    close(fitted("phi-s", x).inverse(fitted("phi-s", x)(x)), x)
+    with pytest.raises(ValueError, match="at least two samples, not 1"):
+        fitted("phi-s", x[:1])
+
+
 def test_phi_s_needs_no_full_rank_and_the_white_ones_refuse():
     flat = data(rank=3)
     flat[:, 5] = 7.0

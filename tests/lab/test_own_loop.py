@@ -138,6 +138,8 @@ def test_what_it_does_wrong_is_told_in_the_report(train, error, tmp_path, capsys
     result = compare(tmp_path, train, seeds=1)
     assert all(error in row.happened for row in result.rows)
     assert "2 of 2 runs crashed" in capsys.readouterr().err
+    for path in (tmp_path / "runs").glob("*.jsonl"):
+        assert logs.read(path).end["traceback"].startswith("Traceback"), "where it went wrong is in the log"
 
 
 def test_an_infinite_measure_has_diverged(tmp_path):

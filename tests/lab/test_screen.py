@@ -84,6 +84,16 @@ def test_only_a_notebook_is_drawn_in(tmp_path, monkeypatch):
     assert drawn == [screen.drawn]
 
 
+def test_a_terminal_shows_no_more_of_a_picture_that_has_ended(tmp_path, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    plan = Plan(settings(seeds=1, lrs=(0.01,)), (Variant("rmsnorm", norm="rmsnorm"),), "rmsnorm")
+    screen, terminal = Screen(plan, runs.open_folder(plan, tmp_path, []), {}), io.StringIO()
+    screen.console = Console(file=terminal, force_terminal=True)
+    with screen.live():
+        pass
+    assert terminal.getvalue().endswith("\x1b[2K"), "its lines are erased"
+
+
 def test_a_failure_is_told_as_it_is():
     assert "RuntimeError: a \\[b]" in told(run(), {"status": "crashed", "error": "RuntimeError: a [b]"})
 

@@ -13,6 +13,7 @@ from normkit.kinds import FUNCTION
 from normkit.kinds.kind import layouts, sizes
 
 METHODS = methods(lambda kind: kind is FUNCTION)
+ANY_WORD = {("filter-normalization", "ignore")}  # all but one mean the same to its authors
 GALLERY = [name for name in METHODS if any("G" in layout.axes for layout in layouts(nk.card(name)))]
 
 
@@ -60,6 +61,18 @@ def test_an_unknown_option_and_a_wrong_input_are_named(name):
         wrong[place] = wrong[place].tolist()
         with pytest.raises(TypeError, match=rf"\b{key}\b"):
             subject.call(*wrong)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_nan_for_a_number_and_another_word_for_a_word_are_named(name):
+    card = nk.card(name)
+    subject = card.kind.subject(card)
+    for argument, parameter in card.signature.parameters.items():
+        usual = card.example.get(argument, parameter.default)
+        if isinstance(usual, float | str) and (name, argument) not in ANY_WORD:
+            bad = nk.create(name, **{**card.example, argument: "nonesuch" if isinstance(usual, str) else float("nan")})
+            with pytest.raises(ValueError, match=rf"\b{argument}\b"):
+                bad(*subject.inputs)
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -258,13 +258,14 @@ def test_a_number_of_zero_is_refused_or_gives_numbers(name):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_number_that_is_nan_is_refused(name):
+def test_nan_for_a_number_and_another_word_for_a_word_are_named(name):
     card = nk.card(name)
     small = example(card, 8)
     for argument, parameter in arguments(name).items():
-        if isinstance(small.get(argument, parameter.default), float):
-            with pytest.raises(ValueError, match=rf"\b{argument}\b"):
-                card.small(**{argument: float("nan")})
+        usual = small.get(argument, parameter.default)
+        if isinstance(usual, float | str):
+            with pytest.raises(ValueError, match=rf"\b{argument}\b|no method 'nonesuch'"):
+                card.small(**{argument: "nonesuch" if isinstance(usual, str) else float("nan")})
 
 
 @pytest.mark.parametrize("device", ["cdua", "xpu"])

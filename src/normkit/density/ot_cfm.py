@@ -55,6 +55,7 @@ def ot_cfm(
 
     Improving and Generalizing Flow-Based Generative Models (Tong et al., 2023), arXiv 2302.00482.
     """
+    _check_way(method, reg)
     source, data = _points(x0, x1)
     if (i is None) is not (j is None):
         raise ValueError(f"{NAME}: i and j must both be given or both be left out")
@@ -86,8 +87,7 @@ def plan(x0: Tensor, x1: Tensor, *, method: str = "exact", reg: float = 0.05, no
 
     The exact plan needs scipy. One of Sinkhorn's that comes to nothing is replaced by even weights.
     """
-    check.choice(NAME, "method", method, ("exact", "sinkhorn"))
-    check.number(NAME, "reg", reg, 0.0, open_low=True)
+    _check_way(method, reg)
     source, data = (value.flatten(1).double() for value in _points(x0, x1))
     cost = (source.unsqueeze(1) - data.unsqueeze(0)).square().sum(-1)
     if normalize_cost:
@@ -96,6 +96,11 @@ def plan(x0: Tensor, x1: Tensor, *, method: str = "exact", reg: float = 0.05, no
     total = found.sum()
     found = found if total.isfinite() and total > 1e-8 else torch.full_like(cost, 1 / cost.numel())
     return found.to(x0.dtype)
+
+
+def _check_way(method: str, reg: float) -> None:
+    check.choice(NAME, "method", method, ("exact", "sinkhorn"))
+    check.number(NAME, "reg", reg, 0.0, open_low=True)
 
 
 def _points(x0: Tensor, x1: Tensor) -> tuple[Tensor, Tensor]:

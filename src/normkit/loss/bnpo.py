@@ -65,12 +65,13 @@ def bnpo(
     if group.dtype is not torch.int64:
         raise TypeError(f"bnpo: group must be an int64 tensor, not {group.dtype}")
     check.choice("bnpo", "mode", mode, MODES)
+    check.eps("bnpo", eps)
+    low, high = check.number("bnpo", "min_value", min_value), check.number("bnpo", "max_value", max_value)
     wide = accurate(rewards)
     same = (group.unsqueeze(0) == group.unsqueeze(1)).to(wide.dtype)
     count = same.sum(1)
     if mode != "bnpo":
-        return _plain(wide, same, count, mode, check.eps("bnpo", eps)).to(rewards.dtype)
-    low, high = check.number("bnpo", "min_value", min_value), check.number("bnpo", "max_value", max_value)
+        return _plain(wide, same, count, mode, eps).to(rewards.dtype)
     if not low < high:
         raise ValueError(f"bnpo: min_value must be below max_value={max_value}, not {min_value}")
     if not rewards.is_meta and not ((wide >= low) & (wide <= high)).all():

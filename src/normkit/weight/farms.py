@@ -68,6 +68,7 @@ def farms(
     if sampling_ops_per_dim is not None:
         check.size(NAME, "sampling_ops_per_dim", sampling_ops_per_dim)
     check.number(NAME, "q_ratio", q_ratio, 0.0, open_low=True)
+    check.number(NAME, "conv_norm", conv_norm, 0.0, open_low=True)
     check.number(NAME, "xmin_pos", xmin_pos, 1.0)
     check.choice(NAME, "fit", fit, FITS)
     wide = weight.detach().double()
