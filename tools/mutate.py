@@ -345,6 +345,14 @@ def _file(name: str) -> Path | None:
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.exists()), None)
 
 
+def _beside(path: Path, test: Path) -> list[int]:
+    """How near a test is by its place: 1 if it lies in the folder of the same room, 0 if it has the file's name too."""
+    room = path.relative_to(SOURCE).parts[0]
+    if not test.is_relative_to(ROOT / "tests" / room):
+        return []
+    return [int(path.stem.strip("_") not in test.stem)]
+
+
 def _defined(tree: ast.Module) -> list[str]:
     """Classes, and functions of more words than one: `run` or `plain` may be anything."""
     names = [node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
@@ -402,8 +410,9 @@ class Hunt:
         """The tests that reach a mutant: near and cheap ones first, and of each function two before two more."""
         far, turns, ranked = self.reach.distances(mutant.path), Counter[str](), []
         for item, named in files:
-            near = min((far[path] for path in named if path in far), default=None)
-            if near is not None:
+            away = [far[path] for path in named if path in far] + _beside(mutant.path, item.path)
+            if away:
+                near = min(away)
                 function = _function(item)
                 turns[function] += 1
                 ranked.append((max(self.costs.get(function, 0.1), 0.05) * 3**near * ((turns[function] + 1) // 2), item))

@@ -76,6 +76,8 @@ def test_a_diffusion_without_a_drift_has_the_normal_law_of_its_end():
     want = torch.distributions.Normal(0.0, 1.5).log_prob(x).sum(1)
     close(ratio, want)
     close(nk.density.Diffusion(2, sigma=1.5, steps=3).bridge(x), want)
+    x, ratio = nk.density.Diffusion(3, steps=2).draw(4)
+    assert (x.shape, ratio.shape, x.dtype) == ((4, 3), (4,), torch.get_default_dtype())
 
 
 def test_a_seed_gives_the_same_chains_and_leaves_torchs_own_numbers():

@@ -13,6 +13,8 @@ from normkit.lab.plan import findings
 from normkit.lab.plan.findings import BETTER, EQUAL, FEW, SAME, WORSE
 from normkit.lab.report import figures, tables
 from normkit.lab.report import page as report
+from normkit.lab.report.words import faster
+from normkit.lab.training.speed import Ratio
 from normkit.page import as_json
 
 for package in ("scipy", "plotly", "rich", "jinja2"):
@@ -293,6 +295,12 @@ def test_time_is_told_with_its_interval_and_only_where_it_is_sure(tmp_path):
     assert told.count("time a step") == 1
     assert "-20% [-21, -19]" in report.table([*rows.values()], width=160)
     assert rows["a"].cpu_seconds == pytest.approx(2 * rows["a"].seconds)
+
+
+def test_no_difference_in_time_is_told_as_none():
+    alike = Ratio(1.0, 0.9, 1.1, 40, "CPU time")
+    assert faster(alike, brief=False) == "0% [-10, 10] more CPU time a step"
+    assert faster(alike) == "+0% [-10, +10]"
 
 
 def test_a_file_of_times_that_is_damaged_is_none(tmp_path):

@@ -140,3 +140,6 @@ def test_a_response_norm_takes_its_channels_last_too():
     x, weight, bias = torch.randn(2, 5, 4, 6), torch.randn(6), torch.randn(6)
     want = ops.global_response_norm(x.movedim(-1, 1), weight, bias, eps=0.1).movedim(1, -1)
     torch.testing.assert_close(ops.global_response_norm(x, weight, bias, eps=0.1, channels_last=True), want)
+    length = x.norm(dim=(1, 2), keepdim=True)
+    share = length / (length.mean(-1, keepdim=True) + 0.1)
+    torch.testing.assert_close(want, weight * x * share + bias + x)

@@ -163,6 +163,14 @@ def test_squeeze_excite_and_stochastic_depth_are_there():
     assert not torch.equal(block.eval()(x), x)
 
 
+def test_the_deviation_of_ibps_centres_is_penalized_up_to_the_tolerance():
+    low, high = torch.tensor([[-1.0, 0.0, 1.0]]), torch.tensor([[0.0, 1.0, 2.5]])
+    loss = nk.IBPRegularizer(terms=("std",), tol=2.0)(low, high, low, high)
+    centre = torch.tensor([-0.5, 0.5, 1.75])
+    torch.testing.assert_close(loss, (2.0 - centre.std()) / 2.0)
+    assert nk.IBPRegularizer(terms=("std",), tol=0.5)(low, high, low, high) == 0
+
+
 def test_bounds_keep_their_width_under_ibps_start():
     net = nn.Sequential(*[layer for _ in range(4) for layer in (nn.Linear(400, 400, bias=False), nn.ReLU())])
     ibp_init_(net)
