@@ -108,6 +108,8 @@ def test_tarflow_inverts_with_both_orders_and_is_guided_from_the_second_token_on
     close(guided[:, 0], plain[:, 0])
     assert (guided[:, 1:] - plain[:, 1:]).abs().min() > 0
     close(block.inverse(z, y, guidance=0.0, attn_temp=3.0), plain)
+    rising = block.inverse(z, y, guidance=3.0, annealed_guidance=True)
+    close(rising[:, :2], block.inverse(z, y, guidance=1.0)[:, :2])  # the second of four tokens has a third of it
 
 
 @pytest.mark.parametrize("options", [{"grid": (2, 2)}, {"grid": (1, 4), "inverted": True}, {"depth": 2}])

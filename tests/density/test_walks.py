@@ -5,6 +5,7 @@ import torch
 
 import normkit as nk
 from normkit.density import _told
+from normkit.density._inputs import DoubleWell
 
 F64 = torch.float64
 close = torch.testing.assert_close
@@ -17,6 +18,11 @@ def slow(chains=4, steps=400, keep=0.8, apart=0.0):
     for row in noise[1:]:
         x.append(keep * x[-1] + (1 - keep**2) ** 0.5 * row)
     return torch.stack(x) + apart * torch.arange(chains, dtype=F64)[:, None]
+
+
+def test_the_force_of_a_double_well_is_minus_its_slope_for_samples_of_any_rank():
+    well, x = DoubleWell(0.3, -1.0, 0.5), torch.randn(2, 3, 4, dtype=F64).requires_grad_()
+    close(well.force(x), -torch.autograd.grad(well(x).sum(), x)[0])
 
 
 @pytest.mark.parametrize("draws", [slow(), slow(keep=0.0), slow(apart=0.5), slow(keep=-0.5), slow().round()])

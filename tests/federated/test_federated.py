@@ -214,3 +214,12 @@ def test_pgfed_trains_any_model_and_begins_without_the_others():
     for name in state:
         torch.testing.assert_close(told.state[name], first.state[name])
     torch.testing.assert_close(told.alpha, torch.full((2,), 0.98, dtype=torch.float64))
+
+
+def test_a_client_does_not_learn_from_the_model_that_judges():
+    logits = {name: torch.randn(6, 3).requires_grad_() for name in ("strong", "plain", "received", "trained")}
+    nk.create("fedlabel-loss", threshold=0.1)(**logits).backward()
+    assert [name for name, given in logits.items() if given.grad is not None and given.grad.any()] == [
+        "strong",
+        "plain",
+    ]

@@ -86,6 +86,8 @@ def test_repeating_oneself_pays_by_length_alone():
     plain = nk.regularized_relevance_reward(torch.ones(2), tokens, torch.tensor([6, 9]), repetition_penalty=False)
     assert plain[1] > plain[0]
     assert rewards[1] < rewards[0]
+    alone = nk.regularized_relevance_reward(torch.ones(2), tokens, torch.tensor([6, 9]), length_incentive=False)
+    torch.testing.assert_close(alone, torch.tensor([1.0, 3 / 7]))
 
 
 def test_storm_features_forget_after_an_epoch():

@@ -78,6 +78,7 @@ def test_a_multiple_of_the_identity_multiplies_the_radius():
     with torch.no_grad():
         layer.weight.mul_(0.6)
     torch.testing.assert_close(layer.radius(layer(points())), 0.6 * layer.radius(points()))
+    torch.testing.assert_close(layer.radius(points()[:1]), layer.radius(points())[:1])
     assert layer(torch.zeros(1, 3, dtype=F64)).abs().max() == 0
 
 

@@ -67,7 +67,7 @@ class HyperbolicContrastive(Loss):
 
     def _loss(self, x: Tensor, classes: Tensor) -> Tensor:
         itself = torch.eye(x.shape[0], dtype=torch.bool, device=x.device)
-        same = ((classes.unsqueeze(0) == classes.unsqueeze(1)) & ~itself).to(x.dtype)
+        same = ((classes == classes.unsqueeze(1)) & ~itself).to(x.dtype)
         logits = torch.where(itself, -torch.inf, self._similarity(x) / self.temperature)
         chance = torch.where(itself, 0, torch.log_softmax(logits, 1))
         return -((same * chance).sum(1) / same.sum(1)).mean()
