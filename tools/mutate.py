@@ -6,13 +6,14 @@
     python tools/mutate.py --all --mutants 300 --go-on       # what was tried before is not tried again
 
 Tests are collected once. For each mistake a process forks, swaps the code of what is loaded, and runs the tests that
-reach the file until one fails or its time is up: nearest first, by who imports what and whom a test names, then the
-cheapest. That is read off, not run, so that a test may be missed, and the share that is seen is at least what is told.
+reach the file until one fails or its time is up: near and cheap ones first, by who imports what, whom a test names and
+where it lies. That is read off, not run, so that a test may be missed, and the share that is seen is at least what is
+told.
 Mistakes are another comparison, operator, number, truth value or default, arguments that change places, and a check, a
 call, a keyword or a ``not`` left out.
 
-What a card says of a method is data for the tests and is left alone, and so are texts, types, and all that runs at
-import but numbers with a name. Tests that compile, export or start processes are left out, for their time.
+What a card says of a method is data for the tests and is left alone, and so are texts, looks, types, and all that runs
+at import but numbers with a name. Tests that compile, export or start processes are left out, for their time.
 """
 
 from __future__ import annotations

@@ -80,6 +80,15 @@ def test_h_calibration_of_true_probabilities_is_below_that_of_sharper_ones():
     assert loss(logits.softmax(1), target) < 0.5 * loss((3 * logits).softmax(1), target)
 
 
+def test_centers_are_the_means_of_the_classes_and_zero_where_there_is_none():
+    features, labels = numbers(5, 2), torch.tensor([0, 2, 0, 0, 2])
+    loss = nk.NDLoss(2, num_classes=4).to(features.dtype)
+    loss.set_centers(features, labels)
+    want = torch.zeros_like(loss.centers)
+    want[0], want[2] = features[labels == 0].mean(0), features[labels == 2].mean(0)
+    torch.testing.assert_close(loss.centers, want)
+
+
 def test_repeating_oneself_pays_by_length_alone():
     tokens = torch.tensor([[1, 2, 3, 4, 5, 6, 0, 0, 0], [1, 2, 3, 1, 2, 3, 1, 2, 3]])
     rewards = nk.regularized_relevance_reward(torch.ones(2), tokens, torch.tensor([6, 9]))
