@@ -142,6 +142,14 @@ def test_a_global_length_is_that_of_all_groups():
     torch.testing.assert_close(moved.norm(), torch.tensor(RATE, dtype=torch.float64))
 
 
+def test_decay_shrinks_what_a_step_of_fixed_length_then_moves():
+    p, plain = learned(4, seed=1), learned(4, seed=1)
+    before = p.detach().clone()
+    nk.NormalizedGD([p], lr=0.1, weight_decay=0.5).step()
+    nk.NormalizedGD([plain], lr=0.1).step()
+    torch.testing.assert_close(p.detach(), plain.detach() - 0.05 * before)
+
+
 def test_lengths_stand_still_once_lawn_holds_them():
     p = learned(4, 5)
     optimizer = nk.LAWN([p], lr=RATE, free_steps=2)

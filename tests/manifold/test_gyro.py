@@ -1,5 +1,7 @@
 """Gyro batch norms: every geometry centers and scales as it says, and subspaces as the text wants it."""
 
+import math
+
 import pytest
 import torch
 
@@ -151,3 +153,10 @@ def test_a_centered_batch_of_subspaces_has_its_mean_at_the_first_axes_and_the_va
 def test_columns_that_are_not_orthonormal_are_named():
     with pytest.raises(ValueError, match="orthonormal columns, but products of some are 3 off"):
         nk.create("gyrobn-grassmann", 3, p=1)(torch.tensor([2.0, 0, 0]).reshape(1, 1, 3, 1))
+
+
+def test_a_quotient_goes_on_by_its_series_to_the_last_digits():
+    y = 0.999 * _frechet.SMALL
+    want = [4 * math.asinh(y**0.5) / (y + y * y) ** 0.5, 4 * math.asin(y**0.5) / (y - y * y) ** 0.5]
+    got = _frechet._quotient(torch.tensor([y, -y], dtype=torch.float64))
+    torch.testing.assert_close(got, torch.tensor(want, dtype=torch.float64), rtol=0, atol=1e-14)
