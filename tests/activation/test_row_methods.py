@@ -21,6 +21,12 @@ def test_lengths_below_the_default_eps_are_divided_by_it(name, eps, path):
     torch.testing.assert_close(path(norm)(x * eps), math.sqrt(2) * x / 5)
 
 
+def test_the_default_eps_of_an_absolute_deviation_is_added_to_it():
+    x = 1e-5 * torch.tensor([[1.0, -1.0]], dtype=D)
+    want = x / (nk.create("l1-layernorm", 2, eps=0.0, dtype=D)(x).pow(-1).abs() * 1e-5 + 1e-5)
+    torch.testing.assert_close(nk.create("l1-layernorm", 2, dtype=D)(x), want)
+
+
 @pytest.mark.parametrize("offset, early", [(0.0, True), (1.0, False)])
 def test_a_half_precision_result_is_rounded_before_the_gain_unless_there_is_an_offset(offset, early):
     x = torch.randn(64, 16, generator=torch.Generator().manual_seed(0)).bfloat16()

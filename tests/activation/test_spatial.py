@@ -132,3 +132,8 @@ def test_the_learned_eps_of_frn_starts_at_1e_4():
     x = rand(2, 3, 5) * 1e-3
     module = nk.create("frn", 3, learnable_eps=True, apply_act=False, dtype=torch.float64)
     torch.testing.assert_close(module(x), x / (x.square().mean(2, keepdim=True) + 1e-4).sqrt())
+
+
+def test_groups_that_do_not_divide_are_refused_when_the_norm_is_built():
+    with pytest.raises(ValueError, match=r"^GroupNorm: num_groups=4 does not divide num_features=6"):
+        nk.create("groupnorm", 6, num_groups=4)

@@ -22,6 +22,7 @@ def fails(module, inputs, kinds=(ValueError, TypeError)):
     after = kept(module)
     subject.close(after[0], before[0], rtol=0, atol=0)
     assert after[1] == before[1]
+    assert not re.match(r"\w+: \w+\(", str(caught.value)), "an error begins with whom it is of, not with the argument"
     return str(caught.value)
 
 
