@@ -26,8 +26,8 @@ from normkit.optional import library
 from normkit.surgery.flow import tensors_in
 from normkit.surgery.proof import called, difference
 
-ROUNDS = 7
-WORDS, TOKENS, PIXELS = 512, (1, 256), 224
+ROUNDS = 5
+WORDS, TOKENS, PIXELS = 512, (1, 128), 224
 GOAL = 1.1  # times as fast in training, where norms are RMS norms
 COMMON = {"num_hidden_layers": 1, "vocab_size": WORDS, "max_position_embeddings": 512}
 

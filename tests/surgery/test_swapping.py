@@ -61,6 +61,12 @@ def test_a_gain_that_means_something_else_begins_anew(net):
     assert torch.equal(net.two.weight, torch.zeros(12))
 
 
+def test_an_image_does_not_tell_the_width_of_a_norm_that_knows_it():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8))
+    nk.swap(model, {"batchnorm": "groupnorm:num_groups=2"}, example=torch.randn(2, 3, 7, 7))
+    assert isinstance(model[1], nk.GroupNorm)
+
+
 def test_only_the_sites_that_are_asked_for_change(net):
     nk.swap(net, "dyt", where="two")
     assert isinstance(net.two, nk.DyT)

@@ -140,8 +140,14 @@ def table(model: nn.Module, example: Any = None) -> Recognized:
 
 
 def sized_table(model: nn.Module, inputs: Mapping[str, tuple[int, ...]], where: Where = None) -> Recognized:
-    """Return the sites of a model, where the shapes of its modules' inputs are known; only ``where`` asked for."""
-    return Recognized(_sites(model, {name: shape[-1] for name, shape in inputs.items() if shape}, where))
+    """Return the sites of a model, where the shapes of its modules' inputs are known; only ``where`` asked for.
+
+    The last axis is the width of norms without vectors alone: an image's is none.
+    """
+    open_ = [
+        name for name, part in model.named_modules() if all(t.numel() < 2 for t in specimen.tensors(part).values())
+    ]
+    return Recognized(_sites(model, {name: inputs[name][-1] for name in open_ if inputs.get(name)}, where))
 
 
 def is_model(module: nn.Module) -> bool:
