@@ -93,7 +93,8 @@ def built(cls: type[nn.Module], module: object) -> nn.Module:
 
 def _built(cls: type[nn.Module], module: object, width: object) -> nn.Module:
     arguments: dict[str, Any] = {}
-    home = next(c for c in cls.__mro__ if "__init__" in vars(c) and _named(c))
+    homes = [c for c in cls.__mro__ if "__init__" in vars(c)]
+    home = next(c for c in homes if any(p.default is p.empty for p in _named(c).values()) or c is homes[-1])
     for parameter in {**_named(home), **_named(cls)}.values():
         name = parameter.name
         if name == "config":
