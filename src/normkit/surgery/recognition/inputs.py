@@ -50,7 +50,9 @@ def larger(there: Sequence[Shape]) -> list[Shape]:
     width = math.prod(extent)
     many = max(min(LARGE // width, 1031), 67)
     if last:
-        sizes: list[tuple[int, ...]] = [(*lead, *extent) for lead in ((), (many,), (2, many), (many, 2), (2, 1, 3, 2))]
+        rank = [(2, 1, 3, 2)] if len(there[0].sizes) == 1 + len(extent) else []  # one that takes rows takes any rank
+        leads: list[tuple[int, ...]] = [(), (many,), (2, many), (many, 2), *rank]
+        sizes: list[tuple[int, ...]] = [(*lead, *extent) for lead in leads]
     else:
         side = max(min(math.isqrt(LARGE // width), 70), 18)
         sizes = [(many, *extent), (2, *extent, many), (2, *extent, side, side + 1), (67, *extent, 2, 3)]
