@@ -15,7 +15,7 @@ from setuptools.command.build_ext import build_ext
 
 SOURCES = {  # of each library, and the file that is compiled for every instruction set
     "normkit.kernels.cpu.libnormkit": (Path("src/normkit/kernels/cpu"), "kernels.c"),
-    "normkit.kernels.special.libspecial": (Path("src/normkit/kernels/special"), "special.c"),
+    "normkit.kernels.cpu.libspecial": (Path("src/normkit/kernels/special"), "special.c"),
 }
 COMMON = ["-O3", "-fPIC", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math"]
 AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mf16c", "-mprefer-vector-width=512"]

@@ -117,6 +117,18 @@ def test_what_inductor_writes_stands_there_too_and_reads_no_less():
     assert theirs["instructions"] > 50
 
 
+def test_rows_of_our_own_come_from_a_torch_whose_insides_are_others(monkeypatch):
+    from normkit.kernels.cuda import inductor, variants
+    from normkit.ops.machine import machine_code
+
+    few = [variant("row forward, rms", 128)]
+    monkeypatch.setattr(variants, "variants", lambda types, widths: few)
+    monkeypatch.setattr(inductor, "_told_of_a_gpu", lambda: inductor.gone)
+    with pytest.warns(UserWarning, match=r"Inductor of torch .* generates nothing .* its rows are left out"):
+        rows = list(machine_code(["sm_90"], ["bf16"], [128]))
+    assert [row["target"] for row in rows] == ["sm_90"]
+
+
 def test_what_limits_a_kernel_is_told():
     from normkit.kernels.cuda.static import Code
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -31,10 +32,14 @@ def machine_code(targets: Sequence[str], types: Sequence[str], widths: Sequence[
     for variant in variants.variants(types, widths):
         for target in targets:
             yield variant.row(target)
-    for kind in types:
-        for width in widths:
-            for variant in inductors(kind, width):
-                yield from (variant.row(target) for target in targets if static.TARGETS[target][0] == "cuda")
+    nvidia = [target for target in targets if static.TARGETS[target][0] == "cuda"]
+    try:
+        for kind in types:
+            for width in widths:
+                for variant in inductors(kind, width):
+                    yield from (variant.row(target) for target in nvidia)
+    except RuntimeError as error:  # of a torch whose insides are others
+        warnings.warn(f"{error}; its rows are left out", stacklevel=2)
 
 
 def inductors(kind: str, width: int) -> Iterator[Any]:

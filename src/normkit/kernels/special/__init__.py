@@ -16,7 +16,8 @@ from pathlib import Path
 
 from normkit import kernels
 
-LIBRARY = Path(os.environ.get("NORMKIT_SPECIAL_LIBRARY") or Path(__file__).with_name("libspecial.so"))
+# Beside the other library, in a folder that is no package: in one, what walks modules would take it for one.
+LIBRARY = Path(os.environ.get("NORMKIT_SPECIAL_LIBRARY") or Path(kernels.__file__).with_name("cpu") / "libspecial.so")
 MOST_SIDE = 64  # of a matrix
 MATRIX = struct.Struct("2q")  # plans and records of `special.h`
 RECORDS = {
