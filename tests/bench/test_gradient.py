@@ -1,5 +1,8 @@
 """Steps of optimizers are raced, each beside its yardstick."""
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -42,6 +45,20 @@ def test_a_size_of_another_kind_is_named():
 def test_numbers_of_another_library_are_held_against_ours(monkeypatch):
     theirs = {"grams": nk.Grams, "adamp": torch.optim.AdamW}
     monkeypatch.setattr(gradient, "of_library", theirs.get)
-    assert gradient.apart("grams") == 0
-    assert 0.001 < gradient.apart("adamp") < 0.1  # weights that a norm makes scale-invariant
-    assert gradient.apart("conda") is None
+    assert gradient.apart("grams") == {"pytorch_optimizer Grams": 0}
+    [adamp] = gradient.apart("adamp").values()
+    assert 0.001 < adamp < 0.1  # weights that a norm makes scale-invariant
+    assert gradient.apart("conda") == {}
+
+
+def test_the_muon_of_its_author_runs_too_where_it_is_installed(monkeypatch):
+    monkeypatch.setattr(gradient, "of_library", {}.get)
+    monkeypatch.setitem(sys.modules, "muon", SimpleNamespace(SingleDeviceMuonWithAuxAdam=nk.Muon, __spec__="here"))
+    assert gradient.apart("muon") == {"Keller Jordan's Muon": 0}
+    assert list(gradient.line_up("muon", gradient.with_gradients(1, 8, 11))) == [
+        "torch Muon",
+        "normkit muon",
+        "Keller Jordan's Muon",
+    ]
+    monkeypatch.setitem(sys.modules, "muon", SimpleNamespace(__spec__="here"))
+    assert gradient.rivals("muon") == {}

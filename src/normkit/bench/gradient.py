@@ -2,8 +2,8 @@
 
 Each runs beside its yardstick, in turn, over the same parameters and gradients: methods that keep Adam's moments beside
 ``torch.optim.AdamW(foreach=True)``, those of matrices beside ``torch.optim.Muon``, which gets the matrices inside the
-model, and that AdamW for the rest. Where pytorch_optimizer is installed, its version of a method runs as well, and the
-table says how far its numbers lie from ours, which are those of the authors' code.
+model, and that AdamW for the rest. Where pytorch_optimizer or Keller Jordan's muon-optimizer is installed, its version
+of a method runs as well, and the table says how far its numbers lie from ours, which are those of the authors' code.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def race(name: str, model: nn.Module, size: str, repeats: int, clock: timing.Clo
     first = next(iter(times.values())).median
     missing = name in THEIRS and importlib.util.find_spec(LIBRARY) is None
     absent = {LIBRARY: f"it is not installed; pip install {LIBRARY} brings it"} if missing else {}
-    distance = apart(name)
+    distances = apart(name)
     return [
         {
             "method": name,
@@ -108,7 +108,7 @@ def race(name: str, model: nn.Module, size: str, repeats: int, clock: timing.Clo
             "rounds": time.rounds,
             "relative": time.median / first,
             "state_bytes": state_bytes(entrants[key]),
-            "apart": distance if key.startswith(LIBRARY) else None,
+            "apart": distances.get(key),
             "absent": absent,
         }
         for key, time in times.items()
@@ -117,13 +117,38 @@ def race(name: str, model: nn.Module, size: str, repeats: int, clock: timing.Clo
 
 def line_up(name: str, model: nn.Module) -> dict[str, list[torch.optim.Optimizer]]:
     """The optimizers of a race, each in its parts."""
-    weights = list(model.parameters())
     own = [catalog.create(name, param_groups(model, name), lr=RATE)]
     found = {OF_MATRICES.get(name, YARDSTICK): yardstick(name, model), f"normkit {name}": own}
-    theirs = of_library(name)
+    return found | {key: [build(model, lr=RATE)] for key, build in rivals(name).items()}
+
+
+def rivals(name: str) -> dict[str, Callable[..., torch.optim.Optimizer]]:
+    """Others' versions of a method that are installed; each takes a model, and settings, of which it knows some."""
+    found: dict[str, Callable[..., torch.optim.Optimizer]] = {}
+    theirs, authors = of_library(name), of_its_author(name)
     if theirs is not None:
-        found[f"{LIBRARY} {THEIRS[name]}"] = [theirs(their_groups(name, model, weights), lr=RATE)]
+        known = inspect.signature(theirs).parameters
+
+        def of_theirs(model: nn.Module, **settings: Any) -> torch.optim.Optimizer:
+            groups = their_groups(name, model, list(model.parameters()))
+            return theirs(groups, **{key: value for key, value in settings.items() if key in known})
+
+        found[f"{LIBRARY} {THEIRS[name]}"] = of_theirs
+    if authors is not None:
+
+        def of_authors(model: nn.Module, lr: float, **_: Any) -> torch.optim.Optimizer:
+            groups = their_groups(name, model, ())  # what is not for Muon keeps its own rate, which is ours
+            return authors([group | ({"lr": lr} if group["use_muon"] else {}) for group in groups])
+
+        found["Keller Jordan's Muon"] = of_authors
     return found
+
+
+def of_its_author(name: str) -> Any:
+    """Keller Jordan's Muon, if his package is installed; another package of that name has no such class."""
+    if name != "muon" or importlib.util.find_spec("muon") is None:
+        return None
+    return getattr(importlib.import_module("muon"), "SingleDeviceMuonWithAuxAdam", None)
 
 
 def of_library(name: str) -> Any:
@@ -133,28 +158,36 @@ def of_library(name: str) -> Any:
     return getattr(importlib.import_module(LIBRARY), THEIRS[name], None)
 
 
-def apart(name: str) -> float | None:
-    """How far pytorch_optimizer's version goes from ours in a few steps, with the settings that both know."""
-    theirs = of_library(name)
-    if theirs is None:
-        return None
+def apart(name: str) -> dict[str, float]:
+    """How far each rival goes from ours in a few steps, with the settings that both know."""
+    builders = rivals(name)
+    if not builders:
+        return {}
     model = with_gradients(1, 64, 11)
-    start = [p.detach().clone() for p in model.parameters()]
-    twin = copy.deepcopy(model)
     ours = catalog.create(name, param_groups(model, name), lr=1e-3)
-    known = {key: value for key, value in ours.defaults.items() if key in inspect.signature(theirs).parameters}
-    groups = their_groups(name, twin, list(twin.parameters()))
+    twins = [copy.deepcopy(model) for _ in builders]
+    all_of = [(model, ours)]
+    all_of += [
+        (twin, build(twin, **ours.defaults | {"lr": 1e-3}))
+        for twin, build in zip(twins, builders.values(), strict=True)
+    ]
+    own, *others = [way(*each) for each in all_of]
+    longest = max(moved.abs().max() for moved in own)
+    return {
+        key: max(float((a - b).abs().max() / longest) for a, b in zip(own, other, strict=True))
+        for key, other in zip(builders, others, strict=True)
+    }
+
+
+def way(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """How far the parameters go in a few steps along gradients that are the same for all."""
+    start = [p.detach().clone() for p in model.parameters()]
     generator = torch.Generator().manual_seed(0)
-    rivals = [(ours, model), (theirs(groups, **known | {"lr": 1e-3}), twin)]
     for _ in range(STEPS):
-        gradients = [torch.randn(p.shape, generator=generator) for p in start]
-        for optimizer, net in rivals:
-            for p, gradient in zip(net.parameters(), gradients, strict=True):
-                p.grad = gradient.clone()
-            optimizer.step()
-    ways = [[(p - s).detach() for p, s in zip(net.parameters(), start, strict=True)] for _, net in rivals]
-    longest = max(way.abs().max() for way in ways[0])
-    return max(float((a - b).abs().max() / longest) for a, b in zip(*ways, strict=True))
+        for p in model.parameters():
+            p.grad = torch.randn(p.shape, generator=generator)
+        optimizer.step()
+    return [p.detach() - s for p, s in zip(model.parameters(), start, strict=True)]
 
 
 def their_groups(name: str, model: nn.Module, weights: Sequence[Tensor]) -> Any:

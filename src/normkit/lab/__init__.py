@@ -9,7 +9,7 @@ imports from itself and those above it::
     training    watched checkpoints memory own single federated loop engines runs speed
     report      history health ranking words advice figures tables page drawing exports
     fit         page run
-    .           rerank screen request course result api cli
+    .           rerank screen request course result api cli tiny
 
 :mod:`.request` makes a plan of what is asked for, and :mod:`.course` carries it out. :mod:`.plan.plan` says what is
 compared, :mod:`.plan.variants` in what it may differ, and :mod:`.plan.tasks` makes of it data and a model to build;
