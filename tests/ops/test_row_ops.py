@@ -452,3 +452,6 @@ def test_many_short_rows_go_by_the_formula():
         with torch.no_grad():
             short = eager.short_row and eager.short_row(rows, None, None, Row().bare_plan, None)
         assert short is None or why is None
+    with paths.watched() as taken:
+        row_norm(x.view(-1, 8), rule=Row(center=True))
+    assert taken[0].why is None or not kernels.status().live, "the formula would lose digits at an offset"

@@ -97,7 +97,7 @@ static PyObject *normalized(PyObject *x, PyObject *weight, PyObject *bias, const
         plan->dim = like.shape[like.axes - 1];
         plan->part = plan->part ? plan->part : plan->dim;
         call.rows = all / plan->dim;
-        fit = type_of(&result) == plan->x_type && (plan->dim >= FEW || all < MANY);
+        fit = type_of(&result) == plan->x_type && (plan->dim >= FEW || all < MANY || plan->center);
     }
     if (fit && shape != Py_None)
         fit = PyTuple_Size(shape) == 1 && PyLong_AsLongLong(PyTuple_GetItem(shape, 0)) == plan->dim;

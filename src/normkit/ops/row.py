@@ -172,7 +172,7 @@ def row_norm(
             return made
     count, dim = vector(owner, x, weight, bias, rule, shape)
     own = lambda: _by_torch(x, weight, bias, rule, count)  # noqa: E731
-    if eager.refused("row_norm", lambda: _brevity(x, dim), x, weight, bias, kind=(rule, count), own=own):
+    if eager.refused("row_norm", lambda: _brevity(rule, x, dim), x, weight, bias, kind=(rule, count), own=own):
         check.floating(owner, x)
         torchs = own()
         return row_formula(x, weight, bias, rule, count) if torchs is None else torchs()
@@ -220,7 +220,7 @@ def add_row_norm(
     check.floating(owner, residual, "residual")
     check.shape(owner, "residual", residual, x.shape, x)
     but = None if x.dtype == residual.dtype else f"x is {x.dtype} and residual {residual.dtype}"
-    if eager.refused("add_row_norm", lambda: but or _brevity(x, dim), x, residual, weight, bias, kind=(rule, count)):
+    if eager.refused("add_row_norm", lambda: but or _brevity(rule, x, dim), x, residual, weight, bias, kind=(rule, count)):
         check.floating(owner, x)
         total = (x + residual).to(x.dtype)
         return row_formula(total, weight, bias, rule, count), total
@@ -247,9 +247,12 @@ def _tried_with_addition(kind: tuple[Row, int], tensors: list) -> tuple[Tensor, 
     return add_row_norm(x, residual, weight, bias, rule, tuple(x.shape[-count:]))
 
 
-def _brevity(x: Tensor, dim: int) -> str | None:
-    """What speaks against the C kernel where there are many rows of few entries, which do not fill its vectors."""
-    many = dim < FEW and x.numel() >= MANY and not eager.on_gpu(x)
+def _brevity(rule: Row, x: Tensor, dim: int) -> str | None:
+    """What speaks against the C kernel where there are many rows of few entries, which do not fill its vectors.
+
+    Nothing where a mean is subtracted: there the formula loses digits at an offset, and the kernel does not.
+    """
+    many = dim < FEW and x.numel() >= MANY and not rule.center and not eager.on_gpu(x)
     return f"rows of {dim} entries, fewer than {FEW}, are faster so" if many else None
 
 
