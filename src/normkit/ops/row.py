@@ -220,7 +220,8 @@ def add_row_norm(
     check.floating(owner, residual, "residual")
     check.shape(owner, "residual", residual, x.shape, x)
     but = None if x.dtype == residual.dtype else f"x is {x.dtype} and residual {residual.dtype}"
-    if eager.refused("add_row_norm", lambda: but or _brevity(rule, x, dim), x, residual, weight, bias, kind=(rule, count)):
+    against = lambda: but or _brevity(rule, x, dim)  # noqa: E731
+    if eager.refused("add_row_norm", against, x, residual, weight, bias, kind=(rule, count)):
         check.floating(owner, x)
         total = (x + residual).to(x.dtype)
         return row_formula(total, weight, bias, rule, count), total
