@@ -62,11 +62,13 @@ def compiler() -> list[str]:
 
 def surroundings(libraries: list[Path]) -> dict[str, str]:
     """What a process with a sanitized library needs around it. Python itself leaks, so leaks are not looked for."""
-    found = subprocess.run([*compiler(), "-print-file-name=libasan.so"], check=True, capture_output=True, text=True)
+    # The library of C++ as well, or the sanitizer does not find what throws torch's errors.
+    asked = [[*compiler(), f"-print-file-name={name}"] for name in ("libasan.so", "libstdc++.so.6")]
+    found = [subprocess.run(call, check=True, capture_output=True, text=True).stdout.strip() for call in asked]
     return {
         "NORMKIT_LIBRARY": str(libraries[0]),
         "NORMKIT_SPECIAL_LIBRARY": str(libraries[1]),
-        "LD_PRELOAD": found.stdout.strip(),
+        "LD_PRELOAD": " ".join(found),
         "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1",
         "UBSAN_OPTIONS": "print_stacktrace=1",
         "NORMKIT_KERNELS": "on",
