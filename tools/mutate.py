@@ -4,7 +4,11 @@
     python tools/mutate.py src/normkit/statistics.py         # in these
     python tools/mutate.py --all --mutants 300 --seed 0      # drawn from all of the package
     python tools/mutate.py --all --mutants 300 --go-on       # what was tried before is not tried again
+    python tools/mutate.py --all --mutants 300 --again       # nor is what was seen; what was not, is
 
+A mistake is drawn by its text and the function it is in, not by its line, so that the rest of the draw stays as it is
+when a file changes; what was said of a mistake holds until its file changes. One that cannot be made makes room for the
+next.
 Tests are collected once. For each mistake a process forks, swaps the code of what is loaded, and runs the tests that
 reach the file until one fails or its time is up: near and cheap ones first, by who imports what, whom a test names and
 where it lies. That is read off, not run, so that a test may be missed, and the share that is seen is at least what is
@@ -24,19 +28,22 @@ import contextlib
 import copy
 import functools
 import gc
+import hashlib
 import importlib
+import inspect
 import itertools
 import json
+import linecache
 import os
-import random
 import re
 import signal
 import subprocess
 import sys
 import time
+import traceback
 import types
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from multiprocessing import popen_forkserver, popen_spawn_posix
 from pathlib import Path
 
@@ -49,7 +56,7 @@ VERDICTS = ROOT / ".mutate.verdicts"  # a line for each mistake that was tried
 COSTS = ROOT / ".mutate.costs"  # what each test took the last time
 ASKED = "NORMKIT_CHECK"  # by which the contract is told of which methods to take the cases
 EVERYWHERE = ("layernorm", "rmsnorm", "batchnorm", "groupnorm", "dyt", "softmax", "spectral-norm", "adamp", "nkd")
-UNSEEN, ABSENT = "NOT SEEN", "cannot be made"  # ABSENT is a GPU's code, or what runs once, at import
+UNSEEN, ABSENT = "NOT SEEN", "cannot be made"  # ABSENT is what nothing that is loaded has, or what runs once, at import
 PYTHONS = ("python", "normkit", "torchrun")
 UNFORKED = {"ray", "wandb", "pyarrow", "datasets", "duckdb"}  # start threads, which a fork would not have
 NOWHERE = 3  # how a process ends in which a mistake cannot be made
@@ -73,31 +80,46 @@ Change = tuple[ast.AST, "ast.AST | None", str]  # what stands there, what shall,
 class Mutant:
     """A mistake: where it is, what it was and what it is now, and the source with it."""
 
-    def __init__(self, path: Path, source: str, change: Change):
+    def __init__(self, path: Path, source: str, change: Change, key: str):
         node, new, self.scope = change
         self.path, self.line, self.column, self.original = path, node.lineno, node.col_offset, source  # type: ignore[attr-defined]
-        before = ast.unparse(node)
-        nothing = (
-            "__class__" if "super()" in before else "pass"
-        )  # the code that takes its place must close over the same
-        after = nothing if new is None else ast.unparse(new)
+        before, after = _texts(node, new)
         self.what = f"{before.splitlines()[0]}  ->  {after.splitlines()[0]}"
         text = after if isinstance(node, ast.stmt) else f"({after})"
         lines = source.encode().splitlines(keepends=True)  # ast counts columns in bytes
         start = sum(map(len, lines[: node.lineno - 1])) + node.col_offset  # type: ignore[attr-defined]
         end = sum(map(len, lines[: node.end_lineno - 1])) + node.end_col_offset  # type: ignore[attr-defined]
         self.source = (source.encode()[:start] + text.encode() + source.encode()[end:]).decode()
+        self.name = f"{_digest(key)} in {_digest(source)}"  # by which what was said of it is found again
 
     def __str__(self) -> str:
         return f"{self.path.relative_to(ROOT)}:{self.line}:{self.column} in {self.scope or 'the module'}: {self.what}"
 
 
-def drawn(paths: list[Path], number: int, seed: int) -> tuple[list[Mutant], int]:
-    """As many mistakes that compile, drawn from the files, and how many there are to draw from."""
-    every = [(path, change) for path in paths for change in _changes(ast.parse(path.read_text()), "")]
-    random.Random(seed).shuffle(every)
-    made = (Mutant(path, path.read_text(), change) for path, change in every if not _alike(*change[:2]))
-    return list(itertools.islice(filter(_compiles, made), number)), len(every)
+def drawn(paths: list[Path], seed: int) -> tuple[Iterator[Mutant], int]:
+    """The mistakes that compile, in an order of chance that no other mistake has a part in, and how many there are."""
+    ranked, sources = [], {path: path.read_text() for path in paths}
+    for path, source in sources.items():
+        times = Counter[str]()
+        for change in _changes(ast.parse(source), ""):
+            key = "\n".join([str(path.relative_to(ROOT)), change[2], *_texts(*change[:2])])
+            times[key] += 1
+            key = f"{key}\n{times[key]}"
+            ranked.append((_digest(f"{seed}\n{key}"), key, path, change))
+    ranked.sort(key=lambda entry: entry[:2])
+    made = (Mutant(path, sources[path], change, key) for _, key, path, change in ranked if not _alike(*change[:2]))
+    return filter(_compiles, made), len(ranked)
+
+
+def _texts(node: ast.AST, new: ast.AST | None) -> tuple[str, str]:
+    """What stands there and what shall; what takes the place of a call of `super` must close over the same."""
+    before = ast.unparse(node)
+    nothing = "__class__" if "super()" in before else "pass"
+    return before, nothing if new is None else ast.unparse(new)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _alike(node: ast.AST, new: ast.AST | None) -> bool:
@@ -206,6 +228,8 @@ def make(mutant: Mutant) -> bool:
     if mutant.scope not in functions(tree):
         return _rename(module, mutant, tree)
     old, new = (_codes(compile(text, str(mutant.path), "exec")) for text in (mutant.original, mutant.source))
+    # Triton's interpreter reads the source; without a time it is not looked for on disk again
+    linecache.cache[str(mutant.path)] = (0, None, mutant.source.splitlines(keepends=True), str(mutant.path))
     return _swap(module, mutant.scope, dict(zip(old, new.values(), strict=True)), functions(tree)[mutant.scope])
 
 
@@ -242,7 +266,8 @@ def _swap(module, scope: str, codes: dict[tuple[str, int], types.CodeType], node
             function.__code__ = new
             if function.__qualname__.replace(".<locals>", "") == scope:
                 done = True
-                _give_defaults(function, node)
+                if "__wrapped__" not in vars(function):  # else it has the name alone
+                    _give_defaults(function, node)
             done = done or scope.startswith(function.__qualname__ + ".")  # a function inside it, made when it is called
     return done
 
@@ -257,14 +282,46 @@ def living() -> dict[str, list[types.FunctionType]]:
 
 
 def _give_defaults(function: types.FunctionType, node: ast.FunctionDef) -> None:
+    """Give a function new defaults, and every signature that a wrapper keeps of it."""
+
     def value(expression: ast.expr):
         return eval(compile(ast.Expression(expression), "default", "eval"), function.__globals__)
 
+    changed: dict[str, object] = {}
+    positional = [a.arg for a in (*node.args.posonlyargs, *node.args.args)][-len(node.args.defaults) :]
+    named = zip([a.arg for a in node.args.kwonlyargs], node.args.kw_defaults, strict=True)
+    for name, default in [*zip(positional, node.args.defaults, strict=False), *((n, d) for n, d in named if d)]:
+        old, new = inspect.signature(function, follow_wrapped=False).parameters[name].default, value(default)
+        if (type(old), repr(old)) != (type(new), repr(new)):
+            changed[name] = new
     if function.__defaults__:
-        function.__defaults__ = tuple(map(value, node.args.defaults))
-    for argument, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
-        if default is not None and function.__kwdefaults__ is not None:
-            function.__kwdefaults__[argument.arg] = value(default)
+        was = zip(positional, function.__defaults__, strict=True)
+        function.__defaults__ = tuple(changed.get(name, old) for name, old in was)
+    if function.__kwdefaults__:
+        function.__kwdefaults__ |= {name: new for name, new in changed.items() if name in function.__kwdefaults__}
+    for wrapper in wrappers().get(function, []):
+        for signature in _signatures(wrapper):
+            parameters = signature.parameters.items()
+            new = {name: p.replace(default=changed[name]) if name in changed else p for name, p in parameters}
+            signature._parameters = types.MappingProxyType(new)  # type: ignore[attr-defined]
+
+
+@functools.cache
+def wrappers() -> dict[types.FunctionType, list[types.FunctionType]]:
+    """Every function that stands in another's place, by the one that it stands for."""
+    found: dict[types.FunctionType, list[types.FunctionType]] = defaultdict(list)
+    for function in itertools.chain(*living().values()):
+        inner = function
+        while type(inner := vars(inner).get("__wrapped__")) is types.FunctionType:
+            found[inner].append(function)
+    return found
+
+
+def _signatures(function: types.FunctionType) -> list[inspect.Signature]:
+    """The signatures that a function keeps."""
+    kept = [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
+    kept.append(vars(function).get("__signature__"))
+    return [value for value in kept if isinstance(value, inspect.Signature)]
 
 
 def _rename(module, mutant: Mutant, tree: ast.Module) -> bool:
@@ -375,8 +432,9 @@ def _methods(tree: ast.Module) -> list[str]:
 class Hunt:
     """Collect the tests once; for each mutant fork, make the mistake, and run what reaches it until something fails."""
 
-    def __init__(self, chosen: list[Mutant], reach: Reach, seconds: float):
-        self.chosen, self.reach, self.seconds = chosen, reach, seconds
+    def __init__(self, mutants: Iterable[Mutant], number: int, said: dict[str, str], reach: Reach, seconds: float):
+        self.mutants, self.number, self.said, self.reach, self.seconds = mutants, number, said, reach, seconds
+        self.told: list[tuple[Mutant, str]] = []  # of each mistake that was drawn
         self.sound, self.unsound = set[str](), set[str]()
         self.costs: dict[str, float] = json.loads(COSTS.read_text()) if COSTS.exists() else {}  # of a test function
 
@@ -385,17 +443,25 @@ class Hunt:
         items[:] = [item for item in items if not any(word in item.nodeid for word in LEFT_OUT)]
 
     def pytest_runtestloop(self, session):
-        """Try one mutant after the other."""
+        """Try one mutant after the other, until as many were made as are wanted."""
         files = [(item, self.reach.files(item)) for item in session.items]
         gc.collect()
-        for number, mutant in enumerate(self.chosen, 1):
-            before = _spent()
-            told = self.verdict(mutant, files)
-            print(f"{number}/{len(self.chosen)} {mutant}\n    {told}, {_spent() - before:.0f} s", flush=True)
-            with VERDICTS.open("a") as verdicts:
-                verdicts.write(f"{told}\t{mutant}\n")
-            COSTS.write_text(json.dumps(self.costs))
+        for mutant in self.mutants:
+            if self.made() == self.number:
+                break
+            before, said = _spent(), self.said.get(mutant.name)
+            self.told.append((mutant, said or self.verdict(mutant, files)))
+            if said is None:
+                told = self.told[-1][1]
+                print(f"{self.made()}/{self.number} {mutant}\n    {told}, {_spent() - before:.0f} s", flush=True)
+                with VERDICTS.open("a") as verdicts:
+                    verdicts.write(f"{told}\t{mutant.name}\t{mutant}\n")
+                COSTS.write_text(json.dumps(self.costs))
         return True
+
+    def made(self) -> int:
+        """How many of the mistakes that were drawn could be made."""
+        return sum(told != ABSENT for _, told in self.told)
 
     def verdict(self, mutant: Mutant, files: list[tuple[pytest.Item, frozenset[Path]]]) -> str:
         """Who finds a mutant, or that nobody does; what cannot be swapped in a process that runs is told apart."""
@@ -422,7 +488,7 @@ class Hunt:
     def finder(self, mutant: Mutant, items: list[pytest.Item]) -> str | None:
         """The test that finds a mutant, if one does; one that fails without a mutant too is given up."""
         items, until = [item for item in items if item.nodeid not in self.unsound], _spent() + self.seconds
-        living()
+        living(), wrappers()
         while (failed := self.fails(mutant, items, until - _spent())) is not None:
             found, in_time = failed
             if self.is_sound(found, in_time):
@@ -461,10 +527,16 @@ class Hunt:
 
     def attempt(self, mutant: Mutant | None, items: list[pytest.Item], seconds: float, writer: int) -> int:
         """In the child: 1 if a test fails, else 0; NOWHERE without the mutant. It tells what tests cost and import."""
+        if mutant is not None:
+            try:
+                made = make(mutant)
+            except Exception:
+                traceback.print_exc(file=sys.__stderr__)
+                made = False
+            if not made:
+                return NOWHERE
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1), os.dup2(null, 2)
-        if mutant is not None and not make(mutant):
-            return NOWHERE
         subprocess.Popen.__init__ = _unless_python(subprocess.Popen.__init__)
         popen_forkserver.Popen._launch = popen_spawn_posix.Popen._launch = _elsewhere
         gc.freeze()  # what is shared with the parent stays shared
@@ -488,7 +560,7 @@ def _import(names: list[str]) -> None:
         if name not in sys.modules and name.partition(".")[0] not in UNFORKED:
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
-            living.cache_clear()
+            living.cache_clear(), wrappers.cache_clear()
 
 
 def _unless_python(start):
@@ -517,9 +589,9 @@ def _spent() -> float:
 
 
 def verdicts() -> dict[str, str]:
-    """What was said of each mistake that was tried."""
+    """What was said the last time of each mistake that was tried."""
     lines = VERDICTS.read_text().splitlines() if VERDICTS.exists() else []
-    return {mutant: told for told, _, mutant in (line.partition("\t") for line in lines)}
+    return {name: told for told, name, _ in (line.split("\t", 2) for line in lines)}
 
 
 def changed() -> list[Path]:
@@ -533,10 +605,10 @@ def whole() -> list[Path]:
     return sorted(path for path in SOURCE.rglob("*.py") if "contract" not in path.relative_to(SOURCE).parts)
 
 
-def asked(chosen: list[Mutant], reach: Reach) -> list[str]:
+def asked(paths: set[Path], reach: Reach) -> list[str]:
     """The methods whose contract is run: those in the files of the mistakes, else the nearest, and some for all."""
     names = set(EVERYWHERE) & set(reach.methods)
-    for path in {mutant.path for mutant in chosen}:
+    for path in paths:
         far = reach.distances(path)
         near = [(far[file], name) for name, file in reach.methods.items() if file in far]
         names |= {name for distance, name in sorted(near) if not distance} or {name for _, name in sorted(near)[:3]}
@@ -551,32 +623,34 @@ def main() -> int:
     parser.add_argument("--mutants", type=int, default=100, help="how many mistakes, drawn by seed")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=20.0, help="of a processor, for the tests of one mistake")
-    parser.add_argument("--again", action="store_true", help="only those that were not seen the last time")
+    parser.add_argument("--again", action="store_true", help="only those that were not tried yet or not seen")
     parser.add_argument("--go-on", action="store_true", help="only those that were not tried yet")
     options = parser.parse_args()
-    chosen, count = drawn(whole() if options.all else options.files or changed(), options.mutants, options.seed)
-    before = verdicts()
     if not options.again and not options.go_on:
         VERDICTS.unlink(missing_ok=True)
-    done = {name for name, told in before.items() if options.go_on or (options.again and told != UNSEEN)}
-    hunt([mutant for mutant in chosen if str(mutant) not in done], options.seconds)
-    told = verdicts()
-    chosen = [mutant for mutant in chosen if str(mutant) in told]  # all, unless one breaks it off
-    survivors = [mutant for mutant in chosen if told[str(mutant)] == UNSEEN]
-    made = sum(told[str(mutant)] != ABSENT for mutant in chosen)
+    said = {name: told for name, told in verdicts().items() if told != UNSEEN or not options.again}
+    mutants, count = drawn(whole() if options.all else options.files or changed(), options.seed)
+    told = hunt(mutants, options.mutants, said, options.seconds)
+    survivors = [mutant for mutant, verdict in told if verdict == UNSEEN]
+    made = sum(verdict != ABSENT for _, verdict in told)
     share = 1 - len(survivors) / max(1, made)
-    print(f"\n{len(chosen) - made} of {len(chosen)} mistakes cannot be made in a process that runs")
+    print(f"\n{len(told) - made} of {len(told)} mistakes cannot be made in a process that runs")
     print(f"{share:.1%} of {made} mistakes are seen (of {count}, seed {options.seed}); not seen:")
     print(*survivors, sep="\n")
     return int(share < GOOD)
 
 
-def hunt(chosen: list[Mutant], seconds: float) -> None:
+def hunt(mutants: Iterator[Mutant], number: int, said: dict[str, str], seconds: float) -> list[tuple[Mutant, str]]:
     """Let pytest collect the tests, and try the mutants on them instead of running them."""
     reach = Reach(whole())
-    os.environ[ASKED] = ",".join(asked(chosen, reach))
-    plugins = [Hunt(chosen, reach, seconds)]
-    pytest.main([str(ROOT / "tests"), str(SOURCE / "contract"), "-q", "-p", "no:cacheprovider", "-s"], plugins=plugins)
+    first = list(itertools.islice(mutants, number + number // 4))  # some more than asked for: not each can be made
+    os.environ[ASKED] = ",".join(asked({mutant.path for mutant in first if mutant.name not in said}, reach))
+    hunt = Hunt(itertools.chain(first, mutants), number, said, reach, seconds)
+    with contextlib.suppress(KeyboardInterrupt):
+        pytest.main(
+            [str(ROOT / "tests"), str(SOURCE / "contract"), "-q", "-p", "no:cacheprovider", "-s"], plugins=[hunt]
+        )
+    return hunt.told
 
 
 if __name__ == "__main__":

@@ -6,14 +6,32 @@ import shutil
 import subprocess
 import sys
 
+import pytest
+
 TOOL = pathlib.Path(__file__).parents[2] / "tools" / "mutate.py"
 PACKAGE = '''
+import functools
+import inspect
+
 LIMIT = 3
+
+
+def bound(function):
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def called(*args, **kwargs):
+        given = signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        return function(*given.args, **given.kwargs)
+
+    return called
 
 
 class Counter:
     """Up to a limit."""
 
+    @bound
     def __init__(self, start=0, *, quick=False):
         self.at, self.quick = start, quick
 
@@ -26,10 +44,15 @@ class Counter:
 
 def unused(x):
     return x * 2
+
+
+def read(x):
+    return x - 7
 '''
 TESTS = """
+import inspect
 import pytest
-from normkit import Counter
+from normkit import Counter, read
 
 def test_counts():
     counter = Counter()
@@ -41,25 +64,80 @@ def test_stops():
 
 def test_fails_anyway():
     assert Counter().up() == 7
+
+def test_reads():
+    scope = {}
+    exec(inspect.getsource(read), scope)
+    assert scope["read"](9) == 2
 """
 
 
-def test_mistakes_are_made_and_what_no_test_sees_is_told(tmp_path):
+@pytest.fixture
+def toy(tmp_path):
     for path, text in {"src/normkit/__init__.py": PACKAGE, "tests/test_counter.py": TESTS}.items():
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_text(text)
     (tmp_path / "src/normkit/contract").mkdir()
     (tmp_path / "tools").mkdir()
     shutil.copy(TOOL, tmp_path / "tools")
-    command = [sys.executable, "tools/mutate.py", "--all"]
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "src")}
-    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    return tmp_path
+
+
+def hunted(toy, *options):
+    command = [sys.executable, "tools/mutate.py", "--all", *options]
+    environment = {**os.environ, "PYTHONPATH": str(toy / "src")}
+    return subprocess.run(command, cwd=toy, env=environment, capture_output=True, text=True)
+
+
+def tried(run):
+    """The mistakes that were made anew, without their lines."""
+    lines = [
+        line.partition("__init__.py:")[2]
+        for line in run.stdout.partition("cannot be made in a process")[0].splitlines()
+    ]
+    return [line.partition(" in ")[2] for line in lines if line]
+
+
+def test_mistakes_are_made_and_what_no_test_sees_is_told(toy):
+    run = hunted(toy)
     told, _, survivors = run.stdout.partition("not seen:\n")
     assert run.returncode == 1, run.stdout + run.stderr
-    assert "66.7% of 9 mistakes are seen (of 9, seed 0)" in told
+    assert "66.7% of 12 mistakes are seen (of 12, seed 0)" in told
     assert sorted(line.partition("__init__.py:")[2] for line in survivors.splitlines()) == [
-        "19:11 in unused: x * 2  ->  x / 2",
-        "19:15 in unused: 2  ->  3",
-        "8:41 in Counter.__init__: False  ->  True",
+        "14:8 in bound.called: given.apply_defaults()  ->  pass",
+        "24:41 in Counter.__init__: False  ->  True",
+        "35:11 in unused: x * 2  ->  x / 2",
+        "35:15 in unused: 2  ->  3",
     ]
-    assert "2:8 in the module: 3  ->  4\n    found by tests/test_counter.py::test_stops" in told
+    assert "5:8 in the module: 3  ->  4\n    found by tests/test_counter.py::test_stops" in told
+
+
+def test_a_default_that_a_wrapper_keeps_and_source_that_a_test_reads_have_the_mistake(toy):
+    told = hunted(toy).stdout
+    assert "in Counter.__init__: 0  ->  1\n    found by tests/test_counter.py::test_counts" in told
+    assert "in read: x - 7  ->  x + 7\n    found by tests/test_counter.py::test_reads" in told
+
+
+def test_what_was_said_holds_until_the_file_changes_and_what_was_not_seen_is_tried_when_asked(toy):
+    assert len(tried(hunted(toy, "--mutants", "5"))) == 5
+    assert len(tried(hunted(toy, "--go-on"))) == 7
+    assert tried(hunted(toy, "--go-on")) == []
+    assert len(tried(hunted(toy, "--again"))) == 4
+    (toy / "src/normkit/__init__.py").write_text(PACKAGE + "\n\nLAST = len([])\n")
+    assert len(tried(hunted(toy, "--go-on"))) == 12
+
+
+def test_the_draw_stays_when_other_code_changes(toy):
+    before = tried(hunted(toy, "--mutants", "12"))
+    (toy / "src/normkit/__init__.py").write_text(PACKAGE.replace("Counter:", "Counter:\n    PACE = 1\n"))
+    after = tried(hunted(toy, "--mutants", "13"))
+    assert [mistake for mistake in after if "PACE" not in mistake and "Counter: 1" not in mistake] == before
+
+
+def test_what_cannot_be_made_makes_room_for_the_next(toy):
+    """The first function is gone once the package is imported."""
+    made_once = "\n\ndef once(x):\n    return x * 5\n\n\nONCE = once(len([]))\ndel once\n"
+    (toy / "src/normkit/__init__.py").write_text(PACKAGE + made_once)
+    run = hunted(toy, "--mutants", "12")
+    assert "2 of 14 mistakes cannot be made" in run.stdout
+    assert "66.7% of 12 mistakes are seen" in run.stdout
