@@ -54,6 +54,12 @@ def test_adaptive_layernorm_of_diffusers():
     torch.testing.assert_close(module(x, condition), h * (1 + scale)[:, None] + shift[:, None])
 
 
+def test_adaptive_layernorm_starts_as_a_plain_one():
+    x, condition = rand(2, 5, 4), rand(2, 6, seed=1)
+    for module in (nk.create("adaptive-layernorm", 4, condition_features=6, dtype=D), nk.AdaLayerNormContinuous(4, 6)):
+        torch.testing.assert_close(module.to(D)(x, condition), F.layer_norm(x, (4,), eps=module.rule.eps))
+
+
 def test_adaln_zero_starts_with_closed_gates():
     _, *rest = nk.create("adaln-zero", 4)(torch.randn(2, 3, 4), torch.randn(2, 4))
     assert not any(part.any() for part in rest)

@@ -3,8 +3,9 @@
 import pytest
 import synthetic_logs
 import torch
+from torch.utils.data import TensorDataset
 
-from normkit.lab.plan import data
+from normkit.lab.plan import data, samples
 from normkit.lab.plan.plan import Plan, Settings
 from normkit.lab.plan.variants import Variant, unique
 from normkit.lab.report import page as report
@@ -15,23 +16,32 @@ def images(count=40):
     return data.Images(torch.arange(count).float().reshape(-1, 1, 1, 1), torch.arange(count) % 2, 4, "here")
 
 
+def own(count=40):
+    """A data set of a user, of which 4 samples are held out, as of the images."""
+    dataset = TensorDataset(torch.arange(count).float(), torch.arange(count) % 2)
+    return samples.BySample(samples.recipe_of(dataset, 4), None, 2, "here")
+
+
 def order(seen, seed, steps=range(1, 10)):
     return torch.cat([seen.train(seed, step)[0].flatten() for step in steps]).tolist()
 
 
-def test_every_seed_sees_the_images_in_an_order_of_its_own_and_so_does_every_epoch():
-    first, other = order(images(), 1), order(images(), 2)
+@pytest.mark.parametrize("made", [images, own])
+def test_every_seed_sees_the_samples_in_an_order_of_its_own_and_so_does_every_epoch(made):
+    first, other = order(made(), 1), order(made(), 2)
+    assert len(set(first)) == 36
     assert sorted(first) == sorted(other)
     assert first != other
-    assert order(images(), 1, range(10, 19)) not in (first, other)
+    assert order(made(), 1, range(10, 19)) not in (first, other)
 
 
-def test_the_order_of_images_does_not_depend_on_who_was_served_before():
-    seen = images()
+@pytest.mark.parametrize("made", [images, own])
+def test_the_order_of_samples_does_not_depend_on_who_was_served_before(made):
+    seen = made()
     order(seen, 1)
-    assert order(seen, 2) == order(images(), 2)
-    assert order(seen, 1, range(10, 19)) == order(images(), 1, range(10, 19))
-    assert order(seen, 1) == order(images(), 1)
+    assert order(seen, 2) == order(made(), 2)
+    assert order(seen, 1, range(10, 19)) == order(made(), 1, range(10, 19))
+    assert order(seen, 1) == order(made(), 1)
 
 
 def test_every_position_of_a_text_is_drawn_the_first_and_the_last_too():

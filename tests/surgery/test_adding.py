@@ -64,6 +64,15 @@ class Perhaps(Block):
         return self.two(x) if self.way == "yes" else x
 
 
+class Called(Block):
+    """The sum has another name by the time it is normed."""
+
+    def forward(self, x):
+        total = x + self.up(self.one(x))
+        hidden = total
+        return total + self.two(hidden)
+
+
 @pytest.fixture
 def fast(monkeypatch):
     for name in ("race", "race_addition", "race_turn", "race_models"):
@@ -109,6 +118,13 @@ def test_the_addition_is_done_in_the_norm_until_a_hook_wants_to_see_it(fast, mon
     net[2].two.register_forward_hook(lambda *_: seen.append("hook"))
     net(x)
     assert seen == ["added", "added", "added", "hook"]
+
+
+def test_a_sum_is_found_by_its_other_name(fast):
+    net, x = model(Called), torch.randn(5, 6)
+    before = copy.deepcopy(net)
+    assert [change.site for change in nk.fuse(net, x).done] == ["1.two", "2.two"]
+    torch.testing.assert_close(net(x), before(x))
 
 
 @pytest.mark.parametrize("kind", [Scaled, InPlace, Twice, Perhaps])

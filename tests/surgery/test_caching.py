@@ -91,3 +91,9 @@ def test_heads_of_other_widths_are_refused():
         nk.nsnquant_cache(chunk=4).update(torch.ones(1, 1, 4, 12), torch.ones(1, 1, 4, 12), 0)
     with pytest.raises(ValueError, match="chunk must be at least 1"):
         nk.nsnquant_cache(chunk=0)
+
+
+def test_keys_in_half_precision_are_rounded_as_in_float32():
+    x = torch.randn(1, 2, 32, 16, generator=torch.Generator().manual_seed(4)).bfloat16()
+    for got, want in zip(encode(x), encode(x.float()), strict=True):
+        assert torch.equal(got, want)

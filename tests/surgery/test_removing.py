@@ -135,9 +135,15 @@ def test_an_interrupted_removal_goes_on_to_the_same_end(tmp_path):
         nk.remove(model, data, **{**QUICK, "log": stop}, folder=tmp_path / "kept")
     assert same(before, digest(model))
     torch.rand(3)
-    again = nk.remove(model, data, **QUICK, folder=tmp_path / "kept")
+    seen, begun = [], copy.deepcopy(model)
+    again = nk.remove(model, data, **{**QUICK, "log": seen.append}, folder=tmp_path / "kept")
+    assert [progress.step for progress in seen] == [*range(11, 27)]
     assert again.losses == whole.losses
     assert same(digest(model), digest(whole.model))
+    ended = nk.remove(begun, data, **{**QUICK, "log": seen.append}, folder=tmp_path / "kept")
+    assert len(seen) == 16, "nothing is trained once more"
+    assert ended.losses == whole.losses
+    assert same(digest(begun), digest(whole.model))
     with pytest.raises(ValueError, match="is of a removal with other settings"):
         nk.remove(model := Decoder(blocks=1), data, **{**QUICK, "lr": 1e-3}, folder=tmp_path / "kept")
 

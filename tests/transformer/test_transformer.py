@@ -680,3 +680,22 @@ def test_a_window_has_two_sides_where_the_future_is_seen(causal):
     reached = jacobian.abs().sum((0, 2, 4)) > 0
     lag = torch.arange(7)[:, None] - torch.arange(7)
     assert torch.equal(reached, (lag.abs() < 3) & (lag >= 0) if causal else lag.abs() < 3)
+
+
+@torch.no_grad()
+def test_cross_attention_sees_all_of_the_memory_and_takes_its_own_options():
+    """The scale is 0 in the cross-attention alone: then all of the memory counts alike, whatever its order."""
+    torch.manual_seed(0)
+    options = {"placement": "pre-norm", "dim": 8, "cross": "softmax", "core_options": {"scale": 1.0}, **SQUARE}
+    layer = nk.TransformerLayer(**options)
+    x, memory = torch.randn(2, 3, 8), torch.randn(2, 5, 8)
+    other = memory.clone()
+    other[:, -1] += 1
+    assert ((layer(x, memory=other) - layer(x, memory=memory)).abs().amax(-1) > 1e-3).all()
+    assert not torch.allclose(layer(x, memory=memory.flip(1).roll(1, -1)), layer(x, memory=memory), atol=1e-3)
+    even = nk.TransformerLayer(**options, cross_options={"scale": 0.0})
+    even.load_state_dict(layer.state_dict())
+    mean = memory.mean(1, keepdim=True).expand_as(memory)
+    torch.testing.assert_close(even(x, memory=mean), even(x, memory=memory))
+    assert not torch.allclose(layer(x, memory=mean), layer(x, memory=memory), atol=1e-3)
+    assert not torch.allclose(even(x + x.flip(1), memory=memory), even(x, memory=memory), atol=1e-3)

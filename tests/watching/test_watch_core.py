@@ -17,6 +17,7 @@ from normkit.optional import library
 from normkit.watching import load
 from normkit.watching.sample import Sample
 from normkit.watching.signals.parameters import Spectra, Updates, entries
+from normkit.watching.signals.signal import some
 from normkit.watching.sites import blocks
 from normkit.watching.store import BESIDE, LARGEST, MEAN, Store
 
@@ -155,6 +156,38 @@ def test_attention_is_heard_whoever_computes_it(kind):
     assert last(seen, name, "entropy_head") == entropy.argmin()
     if kind != "core":
         assert last(seen, name, "logit") == pytest.approx(scores.abs().max().item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["bool", "added", "of each head"])
+def test_a_mask_of_torchs_attention_hides_keys(kind):
+    torch.manual_seed(0)
+    attention, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 5, 8)
+    hidden = torch.zeros(5, 5, dtype=torch.bool)
+    hidden[:, 3:] = True
+    if kind == "of each head":
+        hidden = hidden.expand(6, 5, 5).clone()
+        hidden[1] = ~hidden[1]
+    mask = torch.zeros(hidden.shape).masked_fill(hidden, -torch.inf) if kind == "added" else hidden
+    q, k, _ = F.linear(x[:2], attention.in_proj_weight).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+    scores = q @ k.mT / 2
+    scores[:] = scores.masked_fill(hidden[:4].unflatten(0, (2, 2)) if kind == "of each head" else hidden, -torch.inf)
+    weights = scores.softmax(-1)
+    entropy = -torch.xlogy(weights, weights).sum(-1) / (weights > 0).sum(-1).log()
+    by_head = entropy.mean((0, 2))
+    with nk.watch(attention, torch.optim.SGD(attention.parameters(), lr=0.1)) as seen:
+        attention(x, x, x, attn_mask=mask, need_weights=False)[0].sum().backward()
+        seen.optimizers[0].step()
+    assert last(seen, "", "entropy") == pytest.approx(by_head.min().item(), rel=1e-4)
+    assert last(seen, "", "entropy_head") == by_head.argmin()
+    assert last(seen, "", "logit") == pytest.approx(scores[scores.isfinite()].abs().max().item(), rel=1e-4)
+
+
+def test_of_a_huge_tensor_samples_stand_for_it_and_of_a_small_one_all():
+    x = torch.arange(3 * 2**18).view(-1, 4)
+    assert torch.equal(some(x), x[::3].float())
+    assert torch.equal(some(x[: 2**16]), x[: 2**16].float())
+    assert torch.equal(some(x[: 2**16 + 1]), x[: 2**16 + 1 : 2].float())
+    assert len(some(x.flatten())) == x.numel()
 
 
 def test_a_causal_row_is_compared_with_the_keys_that_it_sees():

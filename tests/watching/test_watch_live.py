@@ -13,6 +13,8 @@ from trainings import mlp, points
 import normkit as nk
 from normkit import cli
 from normkit.watching import live, load
+from normkit.watching.diagnosis import told
+from normkit.watching.finding import Finding
 
 
 def killed():
@@ -129,3 +131,22 @@ def test_the_command_prints_once_where_there_is_no_terminal(tmp_path, capsys):
     steps.go(3)
     assert cli.main(["watch", str(tmp_path / "watch.jsonl"), "--once"]) == 1
     assert "try: batchnorm" in capsys.readouterr().out
+
+
+def test_a_second_watch_of_a_file_begins_it_anew_in_whatever_folder(tmp_path):
+    path = tmp_path / "run" / "of" / "today" / "seen.jsonl"
+    for count in (5, 2):
+        steps = Steps(path, nn.Sequential(nn.Linear(8, 2)))
+        steps.go(count)
+        steps.seen.stop()
+        assert load(path).steps == [*range(1, count + 1)]
+
+
+def test_words_are_wrapped_below_their_number_and_no_name_is_cut():
+    name = "model.decoder.layers.17.self_attention.query_projection"
+    finding = Finding("a title", 1.0, (name,), f"Of {name} all is ill, and of others a part too.", leads="much " * 20)
+    first, *lines = told(3, finding, width=40).split("\n")
+    assert first == "3. a title"
+    assert f"   {name}" in lines
+    assert all(line.startswith("   ") and (len(line) <= 40 or name in line) for line in lines)
+    assert max(len(line) for line in lines if name not in line) > 30

@@ -339,7 +339,9 @@ def test_idle_blocks():
         return model
 
     ill, seen = train(loud(), language)
-    assert len(found(seen, "idle-blocks").where) == 2
+    finding = found(seen, "idle-blocks")
+    assert len(finding.where) == 2
+    assert finding.since == 1
     well, helped = train(loud(embedding_norm=True), language)
     assert absent(helped, "idle-blocks")
     assert late(well) < late(ill)
@@ -379,13 +381,15 @@ def test_lost_gains():
 def test_eps_dominates():
     def faint(step):
         x, y = points(step)
-        return 1e-4 * x, y
+        return (1e-4 if step > 8 else 1.0) * x, y
 
     def normed(eps):
         return nn.Sequential(nk.create("layernorm", 8, eps=eps), mlp())
 
     ill, seen = train(normed(1e-5), faint)
-    assert "its eps of 1e-05" in found(seen, "eps-dominates").evidence
+    finding = found(seen, "eps-dominates")
+    assert "its eps of 1e-05" in finding.evidence
+    assert 8 < finding.since <= 14
     well, helped = train(normed(1e-12), faint)
     assert absent(helped, "eps-dominates")
     assert late(well) < late(ill)
