@@ -3,8 +3,10 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
+from scipy.optimize import linprog
 
 import normkit as nk
 from normkit.attention.attention_entropy import attention_entropy, entropy_lower_bound, spectral_bound
@@ -156,6 +158,28 @@ def test_equal_keys_tie_and_a_single_key_wins():
     assert unselectable_keys(torch.ones(1, 3)).tolist() == [False]
     assert unselectable_keys(torch.ones(0, 3)).shape == (0,)
     assert unselectable_keys(torch.zeros(4, 3)).all()
+
+
+def widest(keys, bound):
+    """The best radius of each key, by another solver."""
+    found = []
+    for i, key in enumerate(keys):
+        apart = np.delete(keys, i, 0) - key
+        table = np.concatenate([apart, np.linalg.norm(apart, axis=1, keepdims=True)], 1)
+        limits = [(-bound, bound)] * keys.shape[1] + [(None, None)]
+        goal = [0.0] * keys.shape[1] + [-1.0]
+        found.append(-linprog(goal, A_ub=table, b_ub=np.zeros(len(table)), bounds=limits).fun)
+    return torch.tensor(found)
+
+
+@pytest.mark.parametrize("dim, bound", [(1, 100.0), (2, 100.0), (3, 1.0), (5, 0.1)])
+def test_a_key_is_unselectable_whose_best_radius_is_below_the_tolerance(dim, bound):
+    keys = draw(24, dim, seed=dim)
+    best = widest(keys.numpy(), bound)
+    sizes = best.sort().values.unique()
+    for tolerance in [1e-6, *((sizes[1:] + sizes[:-1]) / 2)[-6:].tolist()]:
+        if (best / tolerance - 1).abs().min() > 1e-6:
+            assert torch.equal(unselectable_keys(keys, bound=bound, tolerance=tolerance), best < tolerance)
 
 
 def test_a_selectable_key_is_selected_by_some_query_and_an_unselectable_one_by_none_tried():

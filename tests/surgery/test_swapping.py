@@ -11,6 +11,7 @@ from torch import nn
 import normkit as nk
 from normkit.optional import library
 from normkit.surgery import fusing
+from normkit.surgery.recognition import candidates
 
 
 class Net(nn.Module):
@@ -213,3 +214,17 @@ def test_a_model_that_is_itself_the_norm_is_replaced_in_the_report_alone(monkeyp
         new = change(norm, inplace=False).model
         assert isinstance(new, nk.LayerNorm)
         torch.testing.assert_close(new(x), norm(x))
+
+
+def test_a_norm_of_several_axes_is_named():
+    model = nn.Sequential(nn.LayerNorm((3, 4)), nn.Flatten(), nn.Linear(12, 2))
+    with pytest.raises(ValueError, match=r"swap: 0 normalizes .*3, 4.*only norms of one axis"):
+        nk.swap(model, "rmsnorm", example=torch.randn(2, 3, 4))
+    assert type(model[0]) is nn.LayerNorm
+
+
+def test_the_groups_tried_are_those_named_and_up_to_64():
+    """A width has up to some dozens of divisors, each of which costs a comparison."""
+    assert candidates.divisors(130) == (1, 130, 2, 5, 10, 13, 26)
+    assert candidates.divisors(130, [65, 7]) == (65, 1, 130, 2, 5, 10, 13, 26)
+    assert candidates.divisors(128) == (1, 128, 2, 4, 8, 16, 32, 64)

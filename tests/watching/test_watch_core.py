@@ -158,10 +158,22 @@ def test_attention_is_heard_whoever_computes_it(kind):
         assert last(seen, name, "logit") == pytest.approx(scores.abs().max().item(), rel=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["bool", "added", "of each head"])
+class Functional(nn.MultiheadAttention):
+    """Torch's attention by its function, which is handed the mask as it is; the module adds a mask of truth values."""
+
+    def forward(self, x, _, __, attn_mask, need_weights):
+        inner, outer = (self.in_proj_weight, self.in_proj_bias), (self.out_proj.weight, self.out_proj.bias)
+        x, fixed = x.transpose(0, 1), (None, None, False, 0.0)
+        return F.multi_head_attention_forward(
+            x, x, x, 8, 2, *inner, *fixed, *outer, attn_mask=attn_mask, need_weights=need_weights
+        )
+
+
+@pytest.mark.parametrize("kind", ["bool", "added", "of each head", "functional"])
 def test_a_mask_of_torchs_attention_hides_keys(kind):
     torch.manual_seed(0)
-    attention, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 5, 8)
+    made = Functional if kind == "functional" else nn.MultiheadAttention
+    attention, x = made(8, 2, batch_first=True), torch.randn(3, 5, 8)
     hidden = torch.zeros(5, 5, dtype=torch.bool)
     hidden[:, 3:] = True
     if kind == "of each head":
