@@ -61,7 +61,7 @@ def cpu_kernels() -> dict[str, str]:
     way = "a long way: built without Python's header, or torch is too old" if eager.short_row is None else "a short way"
     return {
         "C kernels": f"on, {status.isa}",
-        "C kernels of matrices": "on" if special.absent() is None else f"off: {special.absent()}",
+        "C kernels of matrices, splines": "on" if special.absent() is None else f"off: {special.absent()}",
         "C library": status.path,
         "thread pool": pool,
         "small calls": way,

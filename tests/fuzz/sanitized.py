@@ -2,7 +2,7 @@
 
 One instruction set is compiled, the widest of this machine or the one that is asked for, at -O1: at -O3 it would take
 minutes. The libraries are loaded by NORMKIT_LIBRARY and NORMKIT_SPECIAL_LIBRARY, the sanitizer's own before everything
-else in the process. The kernels of matrices have no fuzz: their tests run.
+else in the process. The kernels of matrices and of splines have no fuzz: their tests run.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from normkit import kernels
 
 ROOT = Path(__file__).parents[2]
 FLAGS = ["-O1", "-g1", "-fPIC", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-fopenmp"]
-MATRICES = "tests/ops/test_spectral.py"
+WITHOUT_FUZZ = ["tests/ops/test_spectral.py", "tests/ops/test_spline.py"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
 
 
 def run(options) -> int:
-    """Compile, then run the fuzz and the tests of matrices in processes of their own; 1 where one reports something."""
+    """Compile, then run the fuzz and the other tests in processes of their own; 1 where one reports something."""
     isa = options.isa or kernels.status().isa
     if isa is None:
         print(f"nothing to sanitize: {kernels.status().reason}")
@@ -36,8 +36,8 @@ def run(options) -> int:
         asked = ["--minutes", str(options.minutes), "--cases", str(options.cases), "--seed", str(options.seed)]
         asked += ["--start", str(options.start), *(["--op", options.op] if options.op else [])]
         call = [sys.executable, "-m", "tests.fuzz", *asked]
-        matrices = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", MATRICES]
-        calls = [call] if options.op else [call, matrices]
+        others = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *WITHOUT_FUZZ]
+        calls = [call] if options.op else [call, others]
         return int(any(subprocess.run(call, cwd=ROOT, env=os.environ | around).returncode for call in calls))
 
 

@@ -26,7 +26,8 @@ int normkit_special_use(int widest)
 __attribute__((constructor)) static void choose(void) { normkit_special_use(2); }
 
 /* Sizes of the records, in the order of `special/__init__.py`, which packs them. */
-const int64_t normkit_special_records[] = {sizeof(Eigen), sizeof(Symmetric), sizeof(Cholesky), sizeof(CholeskyBackward)};
+const int64_t normkit_special_records[] = {sizeof(Eigen), sizeof(Symmetric), sizeof(Cholesky), sizeof(CholeskyBackward),
+                                           sizeof(Spline), sizeof(SplineBackward)};
 
 /* The bytes of so many entries; -1 where that overflows or a factor is negative. */
 static int64_t bytes_of(int64_t type, int64_t count, int64_t each)
@@ -92,4 +93,44 @@ int normkit_cholesky_backward(const CholeskyBackward *c)
     if (!fits(c->grad, square)) return ARRAY + 1;
     if (!fits(c->dx, square)) return ARRAY + 2;
     return chosen->cholesky_backward(p, c->count, c->factor.at, c->grad.at, c->dx.at);
+}
+
+static int wrong_spline(const SplinePlan *p, int64_t count, Array x, Array widths, Array heights, Array slopes)
+{
+    if (p->type != F32 && p->type != F64) return WRONG_TYPE;
+    if (p->tails < 0 || p->tails > 1 || p->inverse < 0 || p->inverse > 1) return WRONG_RULE;
+    if (p->bins < 1 || p->bins > MOST_BINS || count < 1) return WRONG_SIZE;
+    if (count > INT64_MAX / 64 / (p->bins + 1)) return WRONG_SIZE;
+    int64_t side = bytes_of(p->type, count, p->bins);
+    if (!fits(x, bytes_of(p->type, count, 1))) return ARRAY;
+    if (!fits(widths, side)) return ARRAY + 1;
+    if (!fits(heights, side)) return ARRAY + 2;
+    /* With tails and one bin there are none: nothing is there to point at. */
+    if (p->tails && p->bins == 1 ? slopes.bytes != 0 : !fits(slopes, bytes_of(p->type, count, p->bins + 1 - 2 * p->tails)))
+        return ARRAY + 3;
+    return DONE;
+}
+
+int normkit_spline(const Spline *c)
+{
+    int wrong = wrong_spline(&c->plan, c->count, c->x, c->widths, c->heights, c->slopes);
+    if (wrong) return wrong;
+    int64_t numbers = bytes_of(c->plan.type, c->count, 1);
+    if (!fits(c->y, numbers)) return ARRAY + 4;
+    if (!fits(c->log_slope, numbers)) return ARRAY + 5;
+    return chosen->spline(c);
+}
+
+int normkit_spline_backward(const SplineBackward *c)
+{
+    int wrong = wrong_spline(&c->plan, c->count, c->x, c->widths, c->heights, c->slopes);
+    if (wrong) return wrong;
+    int64_t numbers = bytes_of(c->plan.type, c->count, 1);
+    if (!fits(c->dy, numbers)) return ARRAY + 4;
+    if (!fits(c->dlog, numbers)) return ARRAY + 5;
+    if (!fits_or_absent(c->dx, numbers)) return ARRAY + 6;
+    if (!fits_or_absent(c->dwidths, c->widths.bytes)) return ARRAY + 7;
+    if (!fits_or_absent(c->dheights, c->heights.bytes)) return ARRAY + 8;
+    if (!fits_or_absent(c->dslopes, c->slopes.bytes)) return ARRAY + 9;
+    return chosen->spline_backward(c);
 }

@@ -15,5 +15,6 @@
 
 #include "eigen.h"
 #include "triangle.h"
+#include "spline.h"
 
-const Special PASTE(special, ISA) = {eigen, symmetric, cholesky, cholesky_backward};
+const Special PASTE(special, ISA) = {eigen, symmetric, cholesky, cholesky_backward, spline, spline_backward};

@@ -8,21 +8,27 @@
 /* UNSOLVED: numbers that are not finite, or steps that do not end; nothing of the output counts then. */
 enum { DONE, NO_MEMORY, WRONG_TYPE, WRONG_RULE, WRONG_SIZE, UNSOLVED = 6, ARRAY = 16 };
 enum { F32 = 1, F64 = 4 };
-enum { MOST_SIDE = 64 };                                                     /* of a matrix */
+enum { MOST_SIDE = 64, MOST_BINS = 1024 };                                   /* of a matrix, of a spline */
 
 typedef struct { int64_t type, n; } MatrixPlan;
+/* box: left, right, bottom, top; with tails there are no slopes at the ends of it. */
+typedef struct { int64_t type, bins, tails, inverse; double box[4], least_width, least_height, least_slope; } SplinePlan;
 
 typedef struct { void *at; int64_t bytes; } Array;
 typedef struct { MatrixPlan plan; int64_t count; Array x, values, vectors; } Eigen;
 typedef struct { MatrixPlan plan; int64_t count; Array x, y; } Symmetric;
 typedef struct { MatrixPlan plan; int64_t count; Array x, factor, notes; } Cholesky;  /* notes: largest entry, skewness, 1 if definite */
 typedef struct { MatrixPlan plan; int64_t count; Array factor, grad, dx; } CholeskyBackward;
+typedef struct { SplinePlan plan; int64_t count; Array x, widths, heights, slopes, y, log_slope; } Spline;
+typedef struct { SplinePlan plan; int64_t count; Array x, widths, heights, slopes, dy, dlog, dx, dwidths, dheights, dslopes; } SplineBackward;
 
 typedef struct {
     int (*eigen)(const MatrixPlan *, int64_t count, const void *x, void *values, void *vectors);
     int (*symmetric)(const MatrixPlan *, int64_t count, const void *x, void *y);
     int (*cholesky)(const MatrixPlan *, int64_t count, const void *x, void *factor, double *notes);
     int (*cholesky_backward)(const MatrixPlan *, int64_t count, const void *factor, const void *grad, void *dx);
+    int (*spline)(const Spline *);
+    int (*spline_backward)(const SplineBackward *);
 } Special;
 
 #endif
