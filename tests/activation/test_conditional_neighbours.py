@@ -73,7 +73,9 @@ def test_adaptive_groupnorm_of_the_authors_and_of_diffusers(name):
     given = F.silu(condition) if name == "adaptive-groupnorm" else condition
     scale, shift = F.linear(given, module.modulation.weight, module.modulation.bias)[:, :, None, None].chunk(2, dim=1)
     torch.testing.assert_close(module(x, condition), h * (1 + scale) + shift)
-    assert (module.weight is None) == (name == "AdaGroupNorm")
+    assert (module.weight is None) == (module.bias is None) == (name == "AdaGroupNorm")
+    with pytest.raises(ValueError, match="num_groups=4 does not divide num_features=6"):
+        nk.create(name, 6, condition_features=5, num_groups=4)
 
 
 def test_film_scales_and_shifts():

@@ -10,8 +10,9 @@ from torch import nn
 
 import normkit as nk
 from normkit.optional import library
-from normkit.surgery import fusing
+from normkit.surgery import fusing, matching
 from normkit.surgery.recognition import candidates
+from normkit.surgery.recognition.inputs import NUMBERS, Shape
 
 
 class Net(nn.Module):
@@ -115,6 +116,8 @@ def test_new_norms_begin_as_the_old_ones_were_where_that_is_asked_for(net):
     assert all(0 < change.difference < 0.5 for change in report)
     report = nk.swap(net, {"rmsnorm": "rmsnorm:offset=1"}, example=x, match=True, inplace=False)
     assert report[0].difference < 1e-4
+    bare = nk.swap(net, "layernorm:affine=False", example=x, match=True, inplace=False)  # has nothing to fit
+    assert all(change.difference > 1e-2 for change in bare.done)
     torch.testing.assert_close(report.model(x), wanted, rtol=1e-3, atol=1e-3)
     with pytest.raises(ValueError, match="match=True needs an example"):
         nk.swap(net, "derf", match=True)
@@ -228,3 +231,22 @@ def test_the_groups_tried_are_those_named_and_up_to_64():
     assert candidates.divisors(130) == (1, 130, 2, 5, 10, 13, 26)
     assert candidates.divisors(130, [65, 7]) == (65, 1, 130, 2, 5, 10, 13, 26)
     assert candidates.divisors(128) == (1, 128, 2, 4, 8, 16, 32, 64)
+
+
+def test_how_far_a_fit_is_left_is_told_as_a_share():
+    x, wanted = torch.randn(5, 4), torch.randn(5, 4)
+    fixed = nn.LayerNorm(4, elementwise_affine=False)  # has nothing to be fitted
+    share = (fixed(x) - wanted).norm() / wanted.norm()
+    assert matching.match(fixed, x, wanted) == pytest.approx(share.item(), rel=1e-5)
+    assert matching.match(fixed, x, 1e6 * fixed(x)) == pytest.approx(1 - 1e-6, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_what_norms_are_recognized_by_is_drawn_alike_each_time(name):
+    drawn = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        chance = torch.Generator().manual_seed(2)
+        x = torch.randn(4, 60, 5, generator=chance)
+        drawn.append(NUMBERS[name](x, Shape((4, 60, 5), True, (5,)), chance))
+    assert torch.equal(drawn[0].nan_to_num(7), drawn[1].nan_to_num(7))

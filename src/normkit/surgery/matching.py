@@ -36,17 +36,17 @@ def match(new: nn.Module, x: Tensor, wanted: Tensor) -> float:
     exact: Any = copy.deepcopy(new).double().train()
     x, wanted = x.double(), wanted.double()
     learned = [p.requires_grad_() for p in exact.parameters()]
-    optimizer = torch.optim.LBFGS(learned, max_iter=STEPS, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS(learned, max_iter=STEPS, line_search_fn="strong_wolfe") if learned else None
     scale = wanted.square().mean().clamp(min=1e-30)
 
     def loss() -> Tensor:
-        optimizer.zero_grad()
+        exact.zero_grad()
         far = (exact(x) - wanted).square().mean() / scale
         far.backward()
         return far
 
     with quiet():
-        if learned:
+        if optimizer is not None:
             optimizer.step(loss)
         with torch.no_grad():
             left = float(((exact(x) - wanted).square().mean() / scale).sqrt())
