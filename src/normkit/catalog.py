@@ -17,6 +17,7 @@ import fnmatch
 import functools
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -305,7 +306,7 @@ def find(text: str) -> Choice:
     name, written = parsed(text)
     found = _found(name)
     if found is None:
-        raise ValueError(f"no method {name!r}; {_nearest(name.lower().replace('_', '-'))}")
+        raise ValueError(f"no method {name!r}; {_nearest(re.sub('[_ ]', '-', name.lower()))}")
     return found.given(written)
 
 
@@ -437,5 +438,5 @@ def entry_names() -> list[str]:
 
 
 def plain(name: str) -> str:
-    """A name as it is compared: capitals and dashes make no difference, and "normalization" is "norm"."""
-    return name.replace("_", "").replace("-", "").lower().replace("normalization", "norm")
+    """A name as it is compared: capitals, dashes and spaces make no difference, and "normalization" is "norm"."""
+    return re.sub("[-_ ]", "", name).lower().replace("isation", "ization").replace("normalization", "norm")

@@ -21,6 +21,7 @@ EPS = {"l2": 1e-12, "layernorm": 1e-5, "rmsnorm": 1e-6}
     shape="N heads T C",
     over="C",
     inputs={"k": "N heads S C", "v": "N heads S C", "mask?": "N heads T S : bool"},
+    aliases=("query-key-norm",),
     example={"heads": 2, "length": 10},
     replaces=("softmax",),
     invariant=("scale of q", "scale of k"),

@@ -22,6 +22,7 @@ LEAST = 1e-6  # floor of a gradient's length
     paper="High-Performance Large-Scale Image Recognition Without Normalization (Brock et al., 2021), arXiv 2102.06171",
     shape="...",
     example={"lr": 0.05},
+    aliases=("adaptive-gradient-clipping",),
 )
 class AGC(Based):
     """Clip each unit's gradient to a share of the length of its weight, then take another optimizer's step.

@@ -20,6 +20,7 @@ NOT_THE_DERIVATIVE = "the corrections r and d are constants for the gradient, by
     shape="N C *",
     over="N *",
     replaces=("batchnorm",),
+    aliases=("brn",),
     provenance="the paper's equations and schedule as recalled; no code of the author",
     exempt={"gradcheck train": NOT_THE_DERIVATIVE, "higher-derivatives": NOT_THE_DERIVATIVE},
 )

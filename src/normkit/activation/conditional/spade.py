@@ -15,6 +15,7 @@ from normkit.catalog import method
     shape="N C H W",
     over="H W",
     inputs={"segmap": "N label_channels h w"},
+    aliases=("spatially-adaptive-norm",),
     example={"label_channels": 3, "hidden_channels": 6},
     invariant=("shift", "scale"),
 )

@@ -14,7 +14,7 @@ from normkit.catalog import method
     paper="Transformers without Normalization (Zhu, Chen, He, LeCun, Liu, 2025), arXiv 2503.10622",
     shape="... C",
     over="",
-    aliases=("DynamicTanh",),
+    aliases=("DynamicTanh", "dyntanh"),
     replaces=("layernorm", "rmsnorm"),
 )
 class DyT(PointwiseNorm):

@@ -23,6 +23,8 @@ from normkit.statistics import accurate
     over="C",
     replaces=("layernorm",),
     aliases={
+        "root-mean-square-norm": {},
+        "root-mean-square-layernorm": {},
         "LlamaRMSNorm": {},
         "MistralRMSNorm": {},
         "Qwen2RMSNorm": {},

@@ -15,6 +15,7 @@ from normkit.catalog import method
     shape="... C",
     over="C",
     replaces=("rmsnorm", "layernorm"),
+    aliases=("simple-rmsnorm",),
     invariant=("scale",),
     peer=lambda dim: nn.RMSNorm(dim, eps=1e-6, elementwise_affine=False),
 )
