@@ -119,8 +119,14 @@ def test_the_linears_of_gpt2_are_quantized_too(data, held):
 
     torch.manual_seed(0)
     model = GPT2LMHeadModel(GPT2Config(vocab_size=tiny.VOCAB, n_positions=32, n_embd=32, n_layer=1, n_head=2)).eval()
+    model.transformer.h[0].ln_1.requires_grad_(False)
     before = model(held[0]).logits
     found = nk.quantize(model, data[:2], bits=8, method="norm-tweaking", held=[{"input_ids": held[0]}])
+    assert [found.model.transformer.h[0].get_submodule(n).weight.requires_grad for n in ("ln_1", "ln_2")] == [
+        False,
+        True,
+    ]
+    assert all(parameter.grad is None for parameter in found.model.parameters())
     assert found.layers == [
         f"transformer.h.0.{part}" for part in ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
     ]

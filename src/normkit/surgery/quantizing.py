@@ -362,7 +362,7 @@ def _tweak(
         optimizer.zero_grad()
         with torch.enable_grad():
             value = loss(target, _first(here(*given[0], **given[1])))
-            value.backward()
+            value.backward(inputs=list(free))  # the block's other weights are learned by nobody here
         optimizer.step()
         seen.append(float(value))
     for parameter, flag in wanted.items():
