@@ -48,6 +48,10 @@ def unused(x):
 
 def read(x):
     return x - 7
+
+
+def twice(x):
+    return divmod(x, x)
 '''
 TESTS = """
 import inspect
@@ -102,7 +106,7 @@ def test_mistakes_are_made_and_what_no_test_sees_is_told(toy):
     run = hunted(toy)
     told, _, survivors = run.stdout.partition("not seen:\n")
     assert run.returncode == 1, run.stdout + run.stderr
-    assert "66.7% of 12 mistakes are seen (of 12, seed 0)" in told
+    assert "66.7% of 12 mistakes are seen (of 13, seed 0)" in told
     assert sorted(line.partition("__init__.py:")[2] for line in survivors.splitlines()) == [
         "14:8 in bound.called: given.apply_defaults()  ->  pass",
         "24:41 in Counter.__init__: False  ->  True",
@@ -116,6 +120,12 @@ def test_a_default_that_a_wrapper_keeps_and_source_that_a_test_reads_have_the_mi
     told = hunted(toy).stdout
     assert "in Counter.__init__: 0  ->  1\n    found by tests/test_counter.py::test_counts" in told
     assert "in read: x - 7  ->  x + 7\n    found by tests/test_counter.py::test_reads" in told
+
+
+def test_the_same_again_is_no_mistake_and_a_test_that_names_the_caller_comes_first(toy):
+    assert "divmod" not in hunted(toy).stdout
+    run = [sys.executable, "-m", "doctest", "tools/mutate.py"]
+    assert subprocess.run(run, cwd=toy, capture_output=True).returncode == 0
 
 
 def test_what_was_said_holds_until_the_file_changes_and_what_was_not_seen_is_tried_when_asked(toy):
