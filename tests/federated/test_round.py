@@ -9,7 +9,9 @@ from torch.nn import functional as F
 import normkit as nk
 from normkit.federated import _states, strategy
 from normkit.federated.plans import PLANS, learned
-from normkit.federated.rounds import Update, average, screened
+from normkit.federated.rounds import Update, average, screened, taken
+from normkit.ops import paths
+from normkit.ops.sums import typed
 
 SENT = {"w": torch.ones(4), "n": torch.tensor(3)}
 
@@ -70,12 +72,52 @@ def test_an_average_in_blocks_is_the_mean_to_the_bit():
     states = [torch.randn(3, _states.BLOCK // 2 + 7, generator=chance) for _ in range(4)]
     states[3][0, :100] = states[2][0, :100]  # such as begin alike are told apart by their sums
     counts = torch.tensor([1.0, 2.0, 3.0, 3.0], dtype=torch.float64)
-    want = _states.typed(_states.mean(torch.stack(states), counts), states[0])
+    want = typed(_states.mean(torch.stack(states), counts), states[0])
     for order in ([0, 1, 2, 3], [3, 1, 0, 2]):
         assert torch.equal(_states.averaged([states[k] for k in order], counts[order]), want)
     whole = [torch.tensor([[1, 2]]), torch.tensor([[2, 2]])]
     assert _states.averaged(whole, torch.tensor([1.0, 3.0])).tolist() == [[2, 2]]
     assert _states.averaged([torch.empty(0), torch.empty(0)], counts[:2]).shape == (0,)
+
+
+def test_whole_states_that_begin_alike_are_put_in_an_order_by_what_differs():
+    chance = torch.Generator().manual_seed(0)
+    frozen, sent = torch.randn(_states.BLOCK + 9, generator=chance), torch.zeros(_states.BLOCK + 70)
+    states = [{"a": frozen, "b": torch.randn(len(sent), generator=chance)} for _ in range(5)]
+    for state in states[1:]:
+        state["b"][: _states.SEEN] = states[0]["b"][: _states.SEEN]  # the beginnings of all entries are equal
+    states[3]["b"][: _states.BLOCK] = states[2]["b"][: _states.BLOCK]
+    updates = [Update(state, 3) for state in states]
+    want = average(updates, {"a": frozen, "b": sent})
+    for order in ([4, 3, 2, 1, 0], [2, 0, 4, 1, 3]):
+        found = average([updates[k] for k in order], {"a": frozen, "b": sent})
+        assert torch.equal(found["b"], want["b"])
+        assert torch.equal(found["a"], want["a"])
+
+
+def test_a_round_goes_through_the_states_once_and_again_only_where_a_client_is_refused():
+    bad = near(5, w=torch.tensor([1.0, math.nan, 0.0, 0.0]))
+    with paths.watched() as seen:
+        found, refused = taken(GOOD, SENT, 1e3)
+        made = average(found, SENT)
+    assert refused == {}
+    assert [path.op for path in seen].count("weighted") == len(SENT)
+    assert all(torch.equal(value, average(list(GOOD.values()), SENT)[name]) for name, value in made.items())
+    made["v"] = made.pop("w")
+    assert average(found, SENT).keys() == SENT.keys()
+    found, refused = taken({"bad": bad, **GOOD}, SENT, 1e3)
+    assert list(refused) == ["bad"]
+    assert found.average is None
+    assert all(
+        torch.equal(value, average(list(GOOD.values()), SENT)[name]) for name, value in average(found, SENT).items()
+    )
+
+
+def test_what_is_finite_and_too_large_to_be_squared_is_refused_by_its_distance():
+    sent = {"w": torch.ones(4, dtype=torch.float64)}
+    near = {name: Update({"w": torch.full((4,), 1.0 + k, dtype=torch.float64)}, 2) for k, name in enumerate("abc")}
+    found = screened({**near, "far": Update({"w": torch.full((4,), 1e200, dtype=torch.float64)}, 2)}, sent, 1e3)
+    assert found == {"far": "it is inf from what was sent, and at most 2e+03 is taken"}
 
 
 def test_the_server_learns_to_leave_out_a_client_that_is_wrong():

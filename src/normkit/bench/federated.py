@@ -7,6 +7,7 @@ take 5 GB.
 from __future__ import annotations
 
 import argparse
+import functools
 from typing import Any
 
 import torch
@@ -14,22 +15,24 @@ from torch import Tensor
 
 from normkit.bench import cases, goals, timing
 from normkit.bench.goals import COLUMNS
-from normkit.federated.rounds import Update, average
+from normkit.federated.rounds import State, Update, average, taken
 
 __all__ = ["COLUMNS", "LEGEND", "measure"]
 
 SIZES = [(10, 124_000_000)]
 GOAL = 1.3
-READ, OURS = "reading and writing", "average"
+MOST = 1e3  # times as far as the median client
+READ, OURS, ROUND = "reading and writing", "average", "a round: checked, averaged"
 WIDEST = 2**22  # numbers of an entry
 LEGEND = {
     "size": "clients, parameters of each in float32",
-    "reading and writing": "a float32 sum of all states, read once, and a state written",
+    "reading and writing": "a float32 sum of all states, read once, and a new state, a copy of the first",
+    "a round": "names, shapes, NaN and each client's distance from what was sent, which is read too; then the average",
 }
 
 
 def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
-    """Race the average."""
+    """Race the average, alone and as a part of a round."""
     rows: list[goals.Row] = []
     for size in cases.sizes(options.sizes) if options.sizes else SIZES:
         if len(size) != 2:
@@ -42,15 +45,23 @@ def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
             for k in range(clients)
         ]
         sent = updates[0].state
-        room = {name: torch.empty_like(value) for name, value in sent.items()}
-        calls = {READ: lambda u=updates, r=room: passed(u, r), OURS: lambda u=updates, s=sent: average(u, s)}
+        calls = {
+            READ: functools.partial(passed, updates),
+            OURS: functools.partial(average, updates, sent),
+            ROUND: functools.partial(whole, updates, sent),
+        }
         rows += goals.rows(calls, READ, "x".join(map(str, size)), GOAL, options.repeats, clock)
     return {"rows": rows, "failed": {}}
 
 
-def passed(updates: list[Update], room: dict[str, Tensor]) -> None:
-    """Read every state, and write one as large."""
-    for name, out in room.items():
-        for update in updates:
-            update.state[name].sum()
-        out.copy_(updates[0].state[name])
+def whole(updates: list[Update], sent: State) -> dict[str, Tensor]:
+    """Look the updates through, and average those that are taken."""
+    return average(taken(dict(enumerate(updates)), sent, MOST)[0], sent)
+
+
+def passed(updates: list[Update]) -> dict[str, Tensor]:
+    """Read every state, and write a new one as large."""
+    for update in updates:
+        for value in update.state.values():
+            value.sum()
+    return {name: value.clone() for name, value in updates[0].state.items()}

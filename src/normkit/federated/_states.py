@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from normkit import check
+from normkit.ops.sums import BLOCK, typed, weighted
 
-BLOCK = 2**16  # numbers that are summed at once
 SEEN = 64  # numbers of a client by which its place in a sum is told
 
 
@@ -80,7 +81,8 @@ def total(values: Tensor) -> Tensor:
 def by_numbers(values: Tensor) -> Tensor:
     """Put the clients on the first axis into an order that their numbers alone decide."""
     rows = _rows(values.detach())
-    return values.index_select(0, _order(rows, rows[:, :SEEN].double()))
+    order = _order([[row] for row in rows], rows[:, :SEEN].tolist())
+    return values.index_select(0, torch.tensor(order, device=values.device))
 
 
 def mean(values: Tensor, weights: Tensor) -> Tensor:
@@ -92,53 +94,64 @@ def mean(values: Tensor, weights: Tensor) -> Tensor:
     return total(values.double() * (weights / total(weights)))
 
 
+def joined(values: Tensor, weights: Tensor) -> Tensor:
+    """Average over the clients on the first axis, ``weights`` (K,), in the states' own type."""
+    if torch.is_grad_enabled() and (values.requires_grad or weights.requires_grad):
+        return typed(mean(values, weights), values)
+    return averaged(values.unbind(0), weights)
+
+
 def averaged(values: Sequence[Tensor], weights: Tensor) -> Tensor:
     """Average one entry of the clients' states, in its own type; one client alone is what it was.
 
-    The same number as :func:`mean` and :func:`typed` give. Blocks are summed in float64 where a processor's cache holds
-    them, so that memory is gone through once.
+    The same number as :func:`mean` and :func:`typed` give, without a gradient; memory is gone through once.
     """
     shares = weights.double() / total(weights.double())
-    flat = [value.detach().reshape(-1) for value in values]
-    out, order, each = torch.empty_like(flat[0]), _added_order(flat, shares), shares.tolist()
-    block = torch.empty(min(BLOCK, len(out)), dtype=torch.float64, device=out.device)
-    for at in range(0, len(out), BLOCK):
-        part = block[: len(out) - at].zero_()
-        for k in order:
-            part.add_(flat[k][at : at + BLOCK], alpha=each[k])
-        out[at : at + BLOCK] = typed(part, out)
-    return out.reshape(values[0].shape)
+    each, order = shares.tolist(), places([[value] for value in values], shares)
+    return weighted([values[k] for k in order], [each[k] for k in order], values[0])[0]
 
 
 def _added(values: Tensor, shares: Tensor) -> Tensor:
     """Add up shares of states one after the other: nothing of the size of all of them is made."""
     summed = torch.zeros(values.shape[1:], dtype=torch.float64, device=values.device)
-    for k in _added_order(_rows(values), shares):
+    for k in places([[value] for value in values], shares):
         summed.add_(values[k], alpha=float(shares[k]))
     return summed
 
 
-def _added_order(rows: Sequence[Tensor] | Tensor, shares: Tensor) -> list[int]:
-    first = torch.stack([row[:SEEN].double() for row in rows])
-    return _order(rows, torch.cat([shares.unsqueeze(1).to(first), first], 1)).tolist()
+def places(states: Sequence[Sequence[Tensor]], shares: Tensor) -> list[int]:
+    """An order of clients, each of some tensors, that what each counts and its numbers alone decide."""
+    rows = [[value.detach().reshape(-1) for value in state] for state in states]
+    keys = [[share, *(row[0][:SEEN].tolist() if row else ())] for share, row in zip(shares.tolist(), rows, strict=True)]
+    return _order(rows, keys)
 
 
-def typed(value: Tensor, like: Tensor) -> Tensor:
-    """Cast to the type of ``like``, rounded where that holds whole numbers."""
-    return (value if like.is_floating_point() else value.round()).to(like.dtype)
+def _order(rows: Sequence[Sequence[Tensor]], keys: Sequence[list[float]]) -> list[int]:
+    """Order clients by their keys, and where these are equal by the first of their numbers that differ."""
+    if len({tuple(key) for key in keys}) == len(keys):
+        return sorted(range(len(keys)), key=keys.__getitem__)
+
+    def compare(one: int, other: int) -> int:
+        if keys[one] != keys[other]:
+            return -1 if keys[one] < keys[other] else 1
+        pairs = list(zip(rows[one], rows[other], strict=True))
+        for begin, end in ((0, SEEN), (SEEN, None)):  # the beginnings of all, which mostly tell, and then the rest
+            for x, y in pairs:
+                if sign := _compared(x[begin:end], y[begin:end]):
+                    return sign
+        return 0
+
+    return sorted(range(len(keys)), key=functools.cmp_to_key(compare))
 
 
-def _order(rows: Sequence[Tensor] | Tensor, first: Tensor) -> Tensor:
-    """An order of the clients that depends on their numbers alone: on the first of them, and where these are equal on
-    their sums.
-    """
-    keys = [row.tolist() for row in first]
-    if len({tuple(key) for key in keys}) < len(keys):
-        ramp = torch.linspace(1, 2, len(rows[0]), dtype=torch.float64, device=first.device)
-        keys = [
-            [*key, float(row.double().sum()), float(row.double() @ ramp)] for key, row in zip(keys, rows, strict=True)
-        ]
-    return torch.tensor(sorted(range(len(keys)), key=keys.__getitem__), device=first.device)
+def _compared(one: Tensor, other: Tensor) -> int:
+    """Tell by the first numbers that differ which of two comes first: -1, 1, or 0 where all are equal."""
+    for x, y in zip(one.split(BLOCK), other.split(BLOCK), strict=True):
+        differ = x != y
+        if differ.any():
+            at = int(differ.byte().argmax())
+            return -1 if x[at] < y[at] else 1
+    return 0
 
 
 def _rows(values: Tensor) -> Tensor:

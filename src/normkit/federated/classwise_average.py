@@ -9,7 +9,8 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.federated._states import counts, mean, read, total, typed
+from normkit.federated._states import counts, mean, read, total
+from normkit.ops.sums import typed
 
 NAME = "classwise-average"
 

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from normkit.catalog import method
 from normkit.federated._judges import PAPER
-from normkit.federated._states import counts, mean, read, typed
+from normkit.federated._states import counts, mean, read
+from normkit.ops.sums import typed
 
 NAME = "fedlabel-aggregate"
 

@@ -9,7 +9,8 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.federated._logits import FUNCTIONS, PAPER, aggregated, weights
-from normkit.federated._states import read, typed
+from normkit.federated._states import read
+from normkit.ops.sums import typed
 
 NAME = "fedlaw-aggregate"
 

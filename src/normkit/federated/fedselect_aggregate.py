@@ -9,7 +9,8 @@ from torch import Tensor
 
 from normkit.catalog import method
 from normkit.federated._masks import PAPER, masks
-from normkit.federated._states import read, total, typed
+from normkit.federated._states import read, total
+from normkit.ops.sums import typed
 
 NAME = "fedselect-aggregate"
 

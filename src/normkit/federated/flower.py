@@ -18,7 +18,7 @@ from torch import Tensor
 from normkit import check
 from normkit.federated.disparity_decomposition import disparity_decomposition
 from normkit.federated.plans import plan
-from normkit.federated.rounds import Told, Update, screened
+from normkit.federated.rounds import Taken, Told, Update, taken
 
 KEPT = "normkit-local"  # the record of a client's context that holds what never leaves it
 PUBLIC = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -206,7 +206,7 @@ def _strategy_class() -> type:
             self._refuse(ask.name, refused)
             if not updates:
                 raise RuntimeError(f"strategy: no client gave an answer to the query {ask.name!r} that can be used")
-            ask.take(list(updates.values()), self.memory, **self.options)
+            ask.take(updates, self.memory, **self.options)
 
         def configure_train(self, server_round, arrays, config, grid):
             self.sent = arrays.to_torch_state_dict()
@@ -228,13 +228,14 @@ def _strategy_class() -> type:
             self._refuse(server_round, refused)
             if not updates:
                 return app.ArrayRecord(self.sent), None
-            found = self.plan.together(list(updates.values()), shared, self.memory, self.options)
-            contents = [reply.content for reply in replies if reply.metadata.src_node_id in updates]
+            found = self.plan.together(updates, shared, self.memory, self.options)
+            nodes = {update.client for update in updates}
+            contents = [reply.content for reply in replies if reply.metadata.src_node_id in nodes]
             told = self.train_metrics_aggr_fn(contents, self.weighted_by_key)
             told["refused"] = len(refused)
             return app.ArrayRecord({**self.sent, **found}), told
 
-        def _read(self, replies, sent, wanted):
+        def _read(self, replies, sent, wanted) -> tuple[Taken, dict[int, str]]:
             """Return what clients sent that can be used, and why the others are refused."""
             good, _ = self._check_and_log_replies(replies, is_train=True, validate=False)
             refused: dict[int, str] = {}
@@ -245,8 +246,8 @@ def _strategy_class() -> type:
                     updates[node] = self._update(reply.content, node, wanted)
                 except (ValueError, TypeError, KeyError, EOFError, OSError) as error:
                     refused[node] = f"its reply cannot be read: {error}"
-            refused |= screened(updates, sent, self.most, wanted, self.memory, self.options)
-            return {node: update for node, update in updates.items() if node not in refused}, refused
+            found, why = taken(updates, sent, self.most, wanted, self.memory, self.options)
+            return found, refused | why
 
         def _refuse(self, when, refused):
             self.refused[when] = refused

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from normkit.federated import _states
+from normkit.ops import sums
 
 State = Mapping[str, Tensor]
 PSEUDO = "pseudo"  # the role of a second state
@@ -46,6 +47,12 @@ class Wanted(NamedTuple):
     sound: Callable[..., str | None] = lambda update, memory, **options: None
 
 
+class Taken(list[Update]):
+    """The updates that are taken, and their average by sample counts where it was made as they were looked through."""
+
+    average: dict[str, Tensor] | None = None
+
+
 def screened(
     updates: Mapping[Any, Update],
     sent: State,
@@ -64,34 +71,60 @@ def screened(
     >>> screened({"a": Update({"w": torch.ones(2)}, 3), "b": Update({"w": torch.ones(3)}, 3)}, sent, 1e3)
     {'b': 'w has shape (3,), but (2,) was sent'}
     """
+    return taken(updates, sent, most, wanted, memory, options)[1]
+
+
+def taken(
+    updates: Mapping[Any, Update],
+    sent: State,
+    most: float,
+    wanted: Wanted | None = None,
+    memory: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> tuple[Taken, dict[Any, str]]:
+    """Return the updates that are taken, and which clients are refused, and why, as :func:`screened` tells.
+
+    Distances and the average of all come from one pass over the states: where nobody is refused it is what
+    :func:`average` gives.
+    """
     refused = {client: why for client, update in updates.items() if (why := _unusable(update, sent))}
+    summed = {client: update for client, update in updates.items() if client not in refused}
+    made, far = _gone_through(list(summed.values()), sent, measured=True)
+    distances = dict(zip(summed, far, strict=True))
+    refused |= {k: why for k, far in distances.items() if not math.isfinite(far) if (why := _broken(summed[k]))}
     if wanted is not None:
-        left = {client: update for client, update in updates.items() if client not in refused}
+        left = _left(updates, refused)
         refused |= {client: why for client, update in left.items() if (why := _lacking(update, sent, wanted))}
-        left = {client: update for client, update in left.items() if client not in refused}
-        refused |= _unlike_most(left, wanted)
-        left = {client: update for client, update in left.items() if client not in refused}
+        refused |= _unlike_most(_left(updates, refused), wanted)
         refused |= {
             client: why
-            for client, update in left.items()
+            for client, update in _left(updates, refused).items()
             if (why := wanted.sound(update, memory or {}, **(options or {})))
         }
-    for role in (None, *({*wanted.more, *wanted.records} - {MASK} if wanted else ())):
-        left = {client: update for client, update in updates.items() if client not in refused}
-        refused |= _far(left, sent, most, role)
-    return refused
+    refused |= _far({client: distances[client] for client in _left(updates, refused)}, sent, most, None)
+    for role in {*wanted.more, *wanted.records} - {MASK} if wanted else ():
+        start = sent if role == PSEUDO else {}
+        records = {client: update.more[role] for client, update in _left(updates, refused).items()}
+        refused |= _far({k: _distance(record, start) for k, record in records.items()}, sent, most, role)
+    left = _left(updates, refused)
+    found = Taken(left.values())
+    found.average = made if left.keys() == summed.keys() else None
+    return found, refused
 
 
-def _far(updates: Mapping[Any, Update], sent: State, most: float, role: str | None) -> dict[Any, str]:
+def _left(updates: Mapping[Any, Update], refused: Mapping[Any, str]) -> dict[Any, Update]:
+    return {client: update for client, update in updates.items() if client not in refused}
+
+
+def _far(far: Mapping[Any, float], sent: State, most: float, role: str | None) -> dict[Any, str]:
     """Refuse clients whose states, or whose records of a role, are much further away than the median one's."""
-    start = sent if role in (None, PSEUDO) else {}
-    far = {k: _distance(u.state if role is None else u.more[role], start) for k, u in updates.items()}
     ranked = sorted(far.values())
     usual = ranked[(len(ranked) - 1) // 2] if len(ranked) > 1 else 0.0
-    if start is not sent and not usual:  # nothing tells what is far from 0
+    near = role in (None, PSEUDO)
+    if not near and not usual:  # nothing tells what is far from 0
         return {}
     bound = most * (usual or _distance(sent, {}) or 1.0)
-    what, whence = "it" if role is None else f"its {role}", "what was sent" if start is sent else "0"
+    what, whence = "it" if role is None else f"its {role}", "what was sent" if near else "0"
     return {
         client: f"{what} is {distance:.3g} from {whence}, and at most {bound:.3g} is taken"
         for client, distance in far.items()
@@ -110,9 +143,13 @@ def _unusable(update: Update, sent: State) -> str | None:
             return f"{name} has shape {tuple(value.shape)}, but {tuple(sent[name].shape)} was sent"
         if value.is_complex() or value.is_floating_point() != sent[name].is_floating_point():
             return f"{name} is of {value.dtype}, but {sent[name].dtype} was sent"
-        if not value.isfinite().all():
-            return f"{name} has NaN or infinities"
     return None
+
+
+def _broken(update: Update) -> str | None:
+    """Say which entry has numbers that are not finite."""
+    names = [name for name, value in update.state.items() if not value.isfinite().all()]
+    return f"{names[0]} has NaN or infinities" if names else None
 
 
 def _lacking(update: Update, sent: State, wanted: Wanted) -> str | None:
@@ -165,12 +202,26 @@ def _distance(state: State, other: State) -> float:
 
 def average(updates: Sequence[Update], sent: State) -> dict[str, Tensor]:
     """Average by sample counts, in float64; whole numbers are rounded, and the order of the clients changes nothing."""
-    states = [update.state for update in updates]
-    _states.alike("average", states)
+    if isinstance(updates, Taken) and updates.average is not None:
+        return dict(updates.average)
+    _states.alike("average", [update.state for update in updates])
+    return _gone_through(updates, sent)[0]
+
+
+def _gone_through(updates: Sequence[Update], sent: State, measured: bool = False) -> tuple[dict[str, Tensor], list]:
+    """Average by sample counts and, if asked, tell each client's distance from what was sent over all real numbers."""
+    if not updates:
+        return {}, []
     counts = torch.tensor([update.samples for update in updates], dtype=torch.float64)
-    return {
-        name: _states.averaged([state[name] for state in states], counts).to(sent[name].dtype) for name in states[0]
-    }
+    shares, names = counts / _states.total(counts), list(updates[0].state)
+    order = _states.places([[update.state[name] for name in names] for update in updates], shares)
+    found, squares, each = {}, torch.zeros(len(order), dtype=torch.float64), shares[order].tolist()
+    for name in names:
+        real = measured and sent[name].is_floating_point()
+        found[name], far = sums.weighted([updates[k].state[name] for k in order], each, sent[name], real)
+        if far is not None:
+            squares[order] += far.to(squares.device)
+    return found, squares.sqrt().tolist()
 
 
 def alike(updates: Sequence[Update], sent: State) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Kernels of matrices and of curves: a C library of its own, which needs that of norms to be there.
+"""Kernels of matrices, of curves and of clients' states: a C library of its own, which needs that of norms to be there.
 
 >>> from normkit.kernels import special
 >>> reason = special.absent()
@@ -19,7 +19,8 @@ from normkit import kernels
 # Beside the other library, in a folder that is no package: in one, what walks modules would take it for one.
 LIBRARY = Path(os.environ.get("NORMKIT_SPECIAL_LIBRARY") or Path(kernels.__file__).with_name("cpu") / "libspecial.so")
 MOST_SIDE, MOST_BINS = 64, 1024  # of a matrix, of a spline
-MATRIX, SPLINE = struct.Struct("2q"), struct.Struct("4q7d")  # plans and records of `special.h`
+MATRIX = STATES = struct.Struct("2q")  # plans and records of `special.h`
+SPLINE = struct.Struct("4q7d")
 RECORDS = {
     "eigen": (MATRIX, "q", "x values vectors"),
     "symmetric": (MATRIX, "q", "x y"),
@@ -27,6 +28,7 @@ RECORDS = {
     "cholesky_backward": (MATRIX, "q", "factor grad dx"),
     "spline": (SPLINE, "q", "x widths heights slopes y log_slope"),
     "spline_backward": (SPLINE, "q", "x widths heights slopes dy dlog dx dwidths dheights dslopes"),
+    "states": (STATES, "q", "table shares sent total squares"),
 }
 
 
@@ -41,6 +43,7 @@ class Library(kernels.Gate):
         self.cholesky_backward = self._kernel("cholesky_backward")
         self.spline = self._kernel("spline")
         self.spline_backward = self._kernel("spline_backward")
+        self.states = self._kernel("states")
         self.use = self._function("special_use", [ctypes.c_int])
 
 

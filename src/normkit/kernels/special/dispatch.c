@@ -27,7 +27,7 @@ __attribute__((constructor)) static void choose(void) { normkit_special_use(2); 
 
 /* Sizes of the records, in the order of `special/__init__.py`, which packs them. */
 const int64_t normkit_special_records[] = {sizeof(Eigen), sizeof(Symmetric), sizeof(Cholesky), sizeof(CholeskyBackward),
-                                           sizeof(Spline), sizeof(SplineBackward)};
+                                           sizeof(Spline), sizeof(SplineBackward), sizeof(States)};
 
 /* The bytes of so many entries; -1 where that overflows or a factor is negative. */
 static int64_t bytes_of(int64_t type, int64_t count, int64_t each)
@@ -133,4 +133,20 @@ int normkit_spline_backward(const SplineBackward *c)
     if (!fits_or_absent(c->dheights, c->heights.bytes)) return ARRAY + 8;
     if (!fits_or_absent(c->dslopes, c->slopes.bytes)) return ARRAY + 9;
     return chosen->spline_backward(c);
+}
+
+int normkit_states(const States *c)
+{
+    const StatesPlan *p = &c->plan;
+    int64_t each = bytes_of(p->type, c->count, 1), rows = bytes_of(F64, p->clients, 2);
+    if (p->type != F32 && p->type != F64) return WRONG_TYPE;
+    if (p->clients < 1 || c->count < 1 || each < 0 || rows < 0 || bytes_of(F64, c->count, p->clients) < 0) return WRONG_SIZE;
+    if (!fits(c->table, rows)) return ARRAY;
+    for (int64_t k = 0; k < p->clients; k++)
+        if (!fits(((const Array *)c->table.at)[k], each)) return ARRAY;
+    if (!fits(c->shares, bytes_of(F64, p->clients, 1))) return ARRAY + 1;
+    if (!fits_or_absent(c->sent, each)) return ARRAY + 2;
+    if (!fits(c->total, each)) return ARRAY + 3;
+    if (!fits_or_absent(c->squares, bytes_of(F64, p->clients, 1))) return ARRAY + 4;
+    return chosen->states(p, c->count, c->table.at, c->shares.at, c->sent.at, c->total.at, c->squares.at);
 }

@@ -16,5 +16,6 @@
 #include "eigen.h"
 #include "triangle.h"
 #include "spline.h"
+#include "sums.h"
 
-const Special PASTE(special, ISA) = {eigen, symmetric, cholesky, cholesky_backward, spline, spline_backward};
+const Special PASTE(special, ISA) = {eigen, symmetric, cholesky, cholesky_backward, spline, spline_backward, states};

@@ -13,6 +13,7 @@ enum { MOST_SIDE = 64, MOST_BINS = 1024 };                                   /* 
 typedef struct { int64_t type, n; } MatrixPlan;
 /* box: left, right, bottom, top; with tails there are no slopes at the ends of it. */
 typedef struct { int64_t type, bins, tails, inverse; double box[4], least_width, least_height, least_slope; } SplinePlan;
+typedef struct { int64_t type, clients; } StatesPlan;
 
 typedef struct { void *at; int64_t bytes; } Array;
 typedef struct { MatrixPlan plan; int64_t count; Array x, values, vectors; } Eigen;
@@ -21,6 +22,7 @@ typedef struct { MatrixPlan plan; int64_t count; Array x, factor, notes; } Chole
 typedef struct { MatrixPlan plan; int64_t count; Array factor, grad, dx; } CholeskyBackward;
 typedef struct { SplinePlan plan; int64_t count; Array x, widths, heights, slopes, y, log_slope; } Spline;
 typedef struct { SplinePlan plan; int64_t count; Array x, widths, heights, slopes, dy, dlog, dx, dwidths, dheights, dslopes; } SplineBackward;
+typedef struct { StatesPlan plan; int64_t count; Array table, shares, sent, total, squares; } States;  /* table: an Array a client */
 
 typedef struct {
     int (*eigen)(const MatrixPlan *, int64_t count, const void *x, void *values, void *vectors);
@@ -29,6 +31,8 @@ typedef struct {
     int (*cholesky_backward)(const MatrixPlan *, int64_t count, const void *factor, const void *grad, void *dx);
     int (*spline)(const Spline *);
     int (*spline_backward)(const SplineBackward *);
+    int (*states)(const StatesPlan *, int64_t count, const Array *table, const double *shares, const void *sent, void *total,
+                  double *squares);
 } Special;
 
 #endif

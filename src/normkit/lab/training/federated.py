@@ -87,11 +87,10 @@ class Federated(Training):
 
     def _put_together(self, updates: dict[int, rounds.Update]) -> None:
         shared = {name: value for name, value in self.server.items() if name not in self.local}
-        refused = rounds.screened(updates, shared, FARTHEST)
+        taken, refused = rounds.taken(updates, shared, FARTHEST)
         for k, why in refused.items():
             self.log.write(logs.NOTE, text=f"round {self.step}: client {k} refused: {why}")
         self.refused += len(refused)
-        taken = [update for k, update in updates.items() if k not in refused]
         if taken:
             self.server |= self.plan.together(taken, shared, self.memory, {**self._given(), **self.options})
 
