@@ -8,6 +8,7 @@ import more_near_misses
 import near_misses
 import numpy
 import pytest
+import sly_near_misses
 import torch
 from near_misses import Layer, Rms
 from torch import nn
@@ -16,8 +17,8 @@ import normkit as nk
 from normkit.optional import library
 from normkit.surgery.recognition.recognize import examine
 
-NEAR = {**near_misses.NEAR, **more_near_misses.NEAR}
-TRUE = {**near_misses.TRUE, **more_near_misses.TRUE}
+NEAR = {**near_misses.NEAR, **more_near_misses.NEAR, **sly_near_misses.NEAR}
+TRUE = {**near_misses.TRUE, **more_near_misses.TRUE, **sly_near_misses.TRUE}
 
 
 @pytest.mark.parametrize("name", NEAR)

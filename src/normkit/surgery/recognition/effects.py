@@ -6,9 +6,11 @@ import contextlib
 import copy
 import functools
 import inspect
+import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy
 import torch
 from torch import nn
 
@@ -54,6 +56,12 @@ def told(value: Any, deep: int = DEEP) -> Any:
         return tuple(told(v, deep - 1) for v in value)
     if isinstance(value, set | frozenset):
         return tuple(sorted(str(told(v, deep - 1)) for v in value))
+    if isinstance(value, torch.Generator):
+        return value.get_state().numpy().tobytes()
+    if isinstance(value, random.Random):
+        return value.getstate()
+    if isinstance(value, numpy.random.Generator):
+        return str(value.bit_generator.state)
     if hasattr(value, "__dict__"):
         return type(value).__qualname__, told(vars(value), deep - 1)
     return repr(value)

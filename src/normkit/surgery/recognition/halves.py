@@ -15,7 +15,7 @@ from normkit.surgery.recognition.pair import UNIT, Differs, Pair, given
 HALVES = (torch.bfloat16, torch.float16)
 HALF_STEPS = 32, 4.0, 0.5  # where every step is rounded to half precision: at most, in the mean, and all one way
 OTHER_BITS = 0.02  # the share of results in half precision that may differ by how a sum is ordered
-OVERFLOWING = 3e4  # how large parameters are whose results no float16 holds
+OVERFLOWING = 3e4  # how large parameters are whose results no float16 holds, and bfloat16 does
 AGAIN = range(6, 14)
 
 
@@ -63,8 +63,7 @@ def in_half(
     dtype, most = found.dtype, torch.finfo(found.dtype).max
     native = found.other > OTHER_BITS
     kinds = {"of half's sizes": 1.0} if native else {"of half's sizes": 1.0, "of half's largest": 1.0}
-    if dtype is torch.float16:
-        kinds["normal"] = OVERFLOWING
+    kinds["normal"] = OVERFLOWING
     for numbers, spread in kinds.items():
         pair = Pair(module, explained, carried, dtype, seed=5, spread=spread)
         pair.train(False)
@@ -77,7 +76,7 @@ def in_half(
         row = ours.abs().nan_to_num(0, 0, 0).amax(shape.axes, keepdim=True)
         close = (theirs - ours).abs() <= max(HALF_STEPS[0], 2 * found.units) * UNIT[dtype] * row
         held = theirs.isfinite() & (_true(pair, inputs).abs() > 1.5 * most)
-        lost = torch.full_like(held, native and spread > 1)
+        lost = torch.full_like(held, native and spread > 1 and dtype is torch.float16)
         if (held | ~(close | lost | (ours.abs() > 0.9 * most))).any():
             raise Differs(f"in {str(dtype)[6:]} it is something else, {numbers}")
 

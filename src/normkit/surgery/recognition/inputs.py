@@ -12,6 +12,7 @@ from torch import Tensor
 
 ROWS = 24
 LARGE = 2**18
+FEW = 14  # samples, of which there may be each number below
 
 
 class Shape(NamedTuple):
@@ -57,6 +58,18 @@ def larger(there: Sequence[Shape]) -> list[Shape]:
         side = max(min(math.isqrt(LARGE // width), 70), 18)
         sizes = [(many, *extent), (2, *extent, many), (2, *extent, side, side + 1), (67, *extent, 2, 3)]
     return [Shape(size, last, extent) for size in sizes]
+
+
+def smaller(there: Sequence[Shape]) -> list[Shape]:
+    """Shapes of the same vector and ranks with few samples, each number of them once, and squares."""
+    extent, last, ranks = there[0].extent, there[0].last, {len(shape.sizes) for shape in there}
+    if last:
+        sizes = [(n, *lead, *extent) for n in range(1, FEW) for lead in ((), (n % 3 + 4,))]
+        squares = [(*extent, *extent), (3, *extent, *extent), (5, 5, *extent)]
+    else:
+        sizes = [(n, *extent, 4, n % 3 + 4) for n in range(1, FEW)] + [(n, *extent, n % 3 + 4) for n in range(2, FEW)]
+        squares = [(2, *extent, *extent), (2, *extent, *extent, *extent), (*extent, *extent, 5), (3, *extent, 6, 6)]
+    return [Shape(size, last, extent) for size in [*sizes, *squares] if len(size) in ranks and math.prod(size) <= LARGE]
 
 
 def _rows(x: Tensor, shape: Shape) -> tuple[int, ...]:

@@ -63,9 +63,10 @@ class Pair:
         self.theirs.train(mode)
         self.ours.train(mode)
 
-    def stands(self, name: str) -> bool:
-        """Whether one of somebody's buffers is what it was at first."""
-        return torch.equal(self.theirs.tensors[name], self._start[0][name])
+    @property
+    def still(self) -> bool:
+        """Whether the running estimates take a share of 0 of each batch."""
+        return any(getattr(part, "momentum", None) == 0 for part in self.ours.module.modules())
 
     def moved(self) -> list[str]:
         """Return the names of somebody's tensors that the explanation does not have, and that are others by now."""

@@ -32,6 +32,7 @@ SURE = 3e-5
 LARGE = 1e3
 EXACT = (torch.float64, torch.float32)
 ANY = ((16,), (64,))  # widths to be tried where a module tells none
+BESIDES = ((5,), (12,))  # and then at which it must be the same
 SMALL = ("normal", "of many sizes", "samples of many sizes", "channels of many sizes")
 LAYERS = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.Embedding, nn.EmbeddingBag, nn.RNNBase, nn.RNNCellBase)
 OTHERS = ("activation", "container", "dropout", "pooling", "padding", "linear", "conv", "sparse", "loss", "rnn")
@@ -262,7 +263,8 @@ def _explained(module: nn.Module, match: Match, width: int | None, behind: Seque
                 there = [shape for shape in taken if shape.last == last]
                 if not _whole(there, taken):
                     continue
-                far, why = _try_all(_Probe(bare, there, further, module, behind), match)
+                probe = _Probe(bare, there, further, module, behind, open_=extent not in own)
+                far, why = _try_all(probe, match)
                 if match:
                     match.sized = extent in own
                     return match
@@ -336,14 +338,20 @@ class Followed(nn.Module):
 class _Probe:
     """What a module makes of a few inputs, to be compared with what candidates make of them.
 
-    ``module`` is without the layers ``behind`` that the ``whole`` has.
+    ``module`` is without the layers ``behind`` that the ``whole`` has; ``open_`` where nothing tells its width.
     """
 
     def __init__(
-        self, module: nn.Module, there: Sequence[Shape], further: int, whole: nn.Module, behind: Sequence[str] = ()
+        self,
+        module: nn.Module,
+        there: Sequence[Shape],
+        further: int,
+        whole: nn.Module,
+        behind: Sequence[str] = (),
+        open_: bool = False,
     ):
         self.module, self.there, self.further = module, there, further
-        self.whole, self.behind = whole, behind
+        self.whole, self.behind, self.open = whole, behind, open_
         self.exact = (
             torch.float64 if _call(module, there[0], further, torch.float64, module.training) else torch.float32
         )
@@ -447,6 +455,7 @@ def _complete(match: Match, probe: _Probe, candidate: Candidate, carried: dict[s
         for fewer in range(needed, probe.further):
             if _taken(probe.whole, there, fewer):
                 verify(probe.whole, explained, names, there, fewer, unit, far=not probe.behind)
+        _other_widths(probe, candidate, arguments, carried, unit)
         arguments, halves = _rounded(probe, candidate, arguments, carried)
     if possible > probe.further:
         verdict.evidence.append(f"what it takes besides was left out: {possible - probe.further} of its arguments")
@@ -459,6 +468,25 @@ def _complete(match: Match, probe: _Probe, candidate: Candidate, carried: dict[s
         for h in halves
     ]
     return True
+
+
+def _other_widths(
+    probe: _Probe, candidate: Candidate, arguments: Mapping[str, Any], carried: Mapping[str, str], unit: float
+) -> None:
+    """Where nothing tells a module's width, the same of other widths must explain it, if there is such."""
+    width = candidate.card.width
+    if width is None or not probe.open:
+        return
+    for extent in BESIDES:
+        there = [
+            shape for shape in _taken(probe.whole, shapes(extent), probe.further) if shape.last == probe.there[0].last
+        ]
+        try:
+            made, names = probe.explanation(Candidate(candidate.card, {**arguments, width.name: extent[0]}), carried)
+        except (ValueError, TypeError):  # its groups do not divide it
+            continue
+        if there:
+            verify(probe.whole, made, names, there[:2], probe.further, unit, far=not probe.behind)
 
 
 def _of_several(candidate: Candidate, there: Sequence[Shape]) -> Sequence[Shape]:

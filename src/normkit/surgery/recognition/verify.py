@@ -14,6 +14,7 @@ from normkit.surgery.recognition.calls import Going
 from normkit.surgery.recognition.inputs import NUMBERS, Shape
 from normkit.surgery.recognition.pair import CANCELLED, UNIT, Differs, Pair, difference, final, fitting, given, named
 from normkit.surgery.recognition.specimen import SPREAD, Specimen
+from normkit.surgery.recognition.ways import Ways
 
 GRADIENTS_AT = (
     "normal",
@@ -66,6 +67,7 @@ def verify(
         if far:
             largest = max(largest, _alike(pairs[1], shapes, further, unit))
         went = Going(module, explained, carried, shapes, further, unit, exact).check()
+        went += Ways(module, explained, carried, shapes, further, unit, exact).check()
         if exact is torch.float64:
             verdict.error["float32"] = _in_float32(module, explained, carried, shapes, further)
     verdict.error[str(exact)[6:]] = largest
@@ -145,7 +147,7 @@ def _compare(pair: Pair, inputs: Sequence[Tensor], shape: Shape, unit: float, wh
         theirs = pair.theirs(*inputs)
         found = difference(theirs, ours, slack, shape.axes, unit, where)
         for (name, their, _), our, move in zip(pair.buffers(), state, moved, strict=True):
-            if our.isnan().any() and pair.stands(name):  # a share of 0 of what is no number
+            if our.isnan().any() and pair.still:  # a share of 0 of what is no number
                 continue
             difference(their.reshape(our.shape), our, move, tuple(range(our.ndim)), unit, f"{name}, {where}")
     return found
@@ -155,7 +157,7 @@ def _gradients(side: Specimen, inputs: Sequence[Tensor], names: Sequence[str]) -
     x, *others = inputs
     x = x.detach().clone().requires_grad_()
     y = side(x, *others)
-    sent = _sent(y.shape, y.dtype)
+    sent = _sent(y.shape, y.dtype).clone()  # a backward may write into it
     wanted = [x, *(side.tensors[name] for name in names)]
     if not y.requires_grad:
         return Gradients(y, None, [None for _ in names])

@@ -1,0 +1,184 @@
+"""Whether two modules are alike however they are called: frozen, in inference, under autocast, differentiated twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normkit.surgery.recognition.halves import HALF_STEPS
+from normkit.surgery.recognition.inputs import Shape
+from normkit.surgery.recognition.pair import UNIT, Differs, Pair, difference, fitting, given, named
+from normkit.surgery.recognition.specimen import Specimen
+
+SENT = (1e8, 1e-8)  # how large gradients may come
+ROOM = 64  # how much more than results gradients may be off
+
+
+@dataclass
+class Ways:
+    """What is compared: a module and its explanation in one type, where a unit of rounding is known."""
+
+    module: nn.Module
+    explained: nn.Module
+    carried: Mapping[str, str]
+    shapes: Sequence[Shape]
+    further: int
+    unit: float
+    exact: torch.dtype
+
+    def check(self) -> list[str]:
+        """Return what was tried, or raise :class:`Differs`."""
+        twice = False
+        for mode in (False, True):
+            pair = Pair(self.module, self.explained, self.carried, self.exact, seed=9)
+            pair.train(mode)
+            shape = fitting(self.shapes, mode, pair, self.further)[0]
+            inputs = given(shape, "normal", self.further, self.exact)
+            where = named(shape, mode)
+            self._sent(pair, inputs, shape, where)
+            twice = self._twice(pair, inputs, shape, where) or twice
+            self._inference(pair, inputs, shape, where)
+            self._frozen(pair, inputs, shape, where)
+        self._autocast()
+        return [
+            f"equal with frozen parameters, in inference mode, under autocast, for gradients of {SENT[1]:g} to "
+            f"{SENT[0]:g} times the size" + (", and in second gradients" if twice else "")
+        ]
+
+    def _learned(self, pair: Pair) -> list[tuple[Tensor, Tensor]]:
+        """Somebody's parameters beside ours."""
+        both = [(pair.theirs.tensors[their], pair.ours.tensors[our]) for our, their in self.carried.items()]
+        return [(t, o) for t, o in both if isinstance(t, nn.Parameter) and isinstance(o, nn.Parameter)]
+
+    def _alike(self, theirs: Tensor, ours: Tensor, axes: tuple[int, ...] | None, where: str) -> None:
+        every = tuple(range(ours.ndim)) if axes is None else axes
+        difference(theirs.reshape(ours.shape), ours, torch.zeros_like(ours), every, ROOM * self.unit, where)
+
+    def _sent(self, pair: Pair, inputs: Sequence[Tensor], shape: Shape, where: str) -> None:
+        """Gradients are linear in what is sent, which is left as it was, and hide nothing that is no number."""
+        g = torch.Generator().manual_seed(11)
+        drawn = torch.randn(inputs[0].shape, generator=g, dtype=torch.float64).to(self.exact)
+        holes = torch.where(torch.rand(drawn.shape, generator=g) < 2 / drawn.numel(), torch.nan, drawn)
+        holes.view(-1)[drawn.numel() // 2] = torch.nan
+        learned = self._learned(pair)
+        for size in (*SENT, None):
+            sent = holes if size is None else drawn * size
+            made = []
+            for side, which in ((pair.theirs, 0), (pair.ours, 1)):
+                pair.restore()
+                x = inputs[0].clone().requires_grad_()
+                y = side(x, *inputs[1:])
+                if not y.requires_grad:
+                    return
+                before = sent.clone()
+                wanted = [x, *(both[which] for both in learned)]
+                made.append(torch.autograd.grad(y, wanted, sent, allow_unused=True))
+                if not torch.equal(sent.nan_to_num(), before.nan_to_num()):
+                    raise Differs(f"its backward writes into the gradient that it is sent, {where}")
+            for at, (their, our) in enumerate(zip(*made, strict=True)):
+                if their is None or our is None:
+                    continue
+                what = "the gradient of the input" if at == 0 else "the gradient of a parameter"
+                if size is not None:
+                    axes = None if at else shape.axes
+                    self._alike(their / size, our / size, axes, f"{what}, sent {size:g} times as much, {where}")
+                elif (our.isnan() & ~their.reshape(our.shape).isnan()).any():
+                    raise Differs(f"{what} hides what is no number, {where}")
+
+    def _twice(self, pair: Pair, inputs: Sequence[Tensor], shape: Shape, where: str) -> bool:
+        """Compare gradients of gradients; whether there are any.
+
+        Kernels often give none, and backward passes written by hand wrong ones: what they keep of the forward pass
+        counts as constant there. A backward pass of somebody's own is not asked for them.
+        """
+        pair.restore()
+        x = inputs[0].clone().requires_grad_()
+        y = pair.theirs(x, *inputs[1:])
+        if _by_hand(y):
+            return False
+        try:
+            theirs = _second(y, x)
+        except RuntimeError:
+            return False
+        if theirs is None:
+            return False
+        pair.restore()
+        ours = _second(pair.ours(x, *inputs[1:]), x) or [torch.zeros_like(x)] * 2
+        for their, our, what in zip(theirs, ours, ("the input", "what is sent"), strict=True):
+            self._alike(their, our, shape.axes, f"the second gradient of {what}, {where}")
+        return True
+
+    def _inference(self, pair: Pair, inputs: Sequence[Tensor], shape: Shape, where: str) -> None:
+        pair.restore()
+        with torch.inference_mode():
+            self._alike(pair.theirs(*inputs), pair.ours(*inputs), shape.axes, f"in inference mode, {where}")
+
+    def _frozen(self, pair: Pair, inputs: Sequence[Tensor], shape: Shape, where: str) -> None:
+        """All parameters frozen, then each alone."""
+        learned = self._learned(pair)
+        for some in [learned, *([one] for one in learned if len(learned) > 1)]:
+            for parameter in (p for both in some for p in both):
+                parameter.requires_grad_(False)
+            made = []
+            for side in (pair.theirs, pair.ours):
+                pair.restore()
+                x = inputs[0].clone().requires_grad_()
+                y = side(x, *inputs[1:])
+                slope = torch.autograd.grad(y.square().sum(), x)[0] if y.requires_grad else torch.zeros_like(x)
+                made.append((y.detach(), slope))
+            for parameter in (p for both in some for p in both):
+                parameter.requires_grad_(True)
+            for their, our, what in zip(*made, ("the result", "the gradient of the input"), strict=True):
+                self._alike(their, our, shape.axes, f"{what} with frozen parameters, {where}")
+
+    def _autocast(self) -> None:
+        """Under autocast to bfloat16, to what rounding at every step may cost."""
+        pair = Pair(self.module, self.explained, self.carried, torch.float32, seed=9)
+        pair.train(False)
+        try:
+            shape = fitting(self.shapes, False, pair, self.further)[0]
+            inputs = given(shape, "normal", self.further, torch.float32)
+            made = [_cast(pair, side, inputs) for side in (pair.theirs, pair.ours)]
+        except (Differs, RuntimeError):  # it does not go under autocast
+            return
+        most = made[1].abs().amax(shape.axes, keepdim=True)
+        if not ((made[0] - made[1]).abs() <= HALF_STEPS[0] * UNIT[torch.bfloat16] * most).all():
+            raise Differs("under autocast it is something else")
+
+
+@torch.no_grad()
+def _cast(pair: Pair, side: Specimen, inputs: Sequence[Tensor]) -> Tensor:
+    pair.restore()
+    with torch.autocast("cpu", torch.bfloat16):
+        return side(*inputs).double()
+
+
+def _second(y: Tensor, x: Tensor) -> list[Tensor] | None:
+    """The gradients of a gradient of the input, by the input and by what was sent; None if there are none."""
+    g = torch.Generator().manual_seed(12)
+    sent, along = (torch.randn(y.shape, generator=g, dtype=torch.float64).to(y.dtype) for _ in range(2))
+    sent.requires_grad_()
+    (slope,) = torch.autograd.grad(y, x, sent, create_graph=True)
+    if not slope.requires_grad:
+        return None
+    found = torch.autograd.grad(slope, [x, sent], along, allow_unused=True)
+    none = all(t is None for t in found)
+    return None if none else [torch.zeros_like(x) if t is None else t for t in found]
+
+
+def _by_hand(y: Tensor) -> bool:
+    """Whether somebody's own backward pass is among those of a result."""
+    seen: set[Any] = set()
+    todo = [y.grad_fn]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            return True
+        if node is not None and node not in seen:
+            seen.add(node)
+            todo += [further for further, _ in node.next_functions]
+    return False
