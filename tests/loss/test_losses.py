@@ -64,6 +64,14 @@ def test_equidistant_neighbours_have_an_infinite_dimension_and_no_gradient():
     assert (x.grad == 0).all()
 
 
+@pytest.mark.parametrize("estimator", ["moments", "moments-eps", "mle"])
+def test_samples_that_stand_three_times_leave_the_others_their_gradient(estimator):
+    x = torch.cat([torch.zeros(3, 4, dtype=torch.float64), numbers(5, 4)]).requires_grad_()
+    nk.LDReg(k=3, estimator=estimator)(x).backward()
+    assert x.grad.isfinite().all()
+    assert (x.grad[3:] != 0).any()
+
+
 def test_mtard_forgets_a_loss_that_is_not_finite():
     loss, x = nk.MTARDBalance().double(), [numbers(4, 3, seed=s) for s in range(4)]
     loss(*x)

@@ -134,7 +134,9 @@ def test_the_linears_of_gpt2_are_quantized_too(data, held):
     torch.testing.assert_close(found.model(held[0]).logits, before, rtol=0.1, atol=0.02)
     torch.testing.assert_close(model(held[0]).logits, before)
     assert found.perplexity[1] == pytest.approx(found.perplexity[0], rel=1e-2)
+    assert "\nperplexity {:.4g} to {:.4g}\n".format(*found.perplexity) in str(found)
     kept = nk.quantize(model, bits=8, inplace=True)
+    assert "perplexity" not in str(kept)
     assert kept.model is model
     torch.testing.assert_close(model(held[0]).logits, before, rtol=0.1, atol=0.02)
     assert model.generate(held[0][:1, :4], max_new_tokens=2, do_sample=False).shape == (1, 6)

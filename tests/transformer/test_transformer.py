@@ -682,6 +682,16 @@ def test_a_window_has_two_sides_where_the_future_is_seen(causal):
     assert torch.equal(reached, (lag.abs() < 3) & (lag >= 0) if causal else lag.abs() < 3)
 
 
+def test_a_low_temperature_takes_the_likeliest_and_a_high_one_anything():
+    torch.manual_seed(0)
+    model = nk.Decoder(**TINY).eval()
+    chance = torch.Generator().manual_seed(0)
+    cold = model.generate(TOKENS, 12, temperature=1e-4, generator=chance)
+    assert torch.equal(cold, model.generate(TOKENS, 12, temperature=0))
+    hot = model.generate(TOKENS[:1].expand(400, -1), 1, temperature=1e4, generator=chance)[:, -1]
+    assert hot.bincount(minlength=17).min() > 5  # 23.5 of 400 on average, of each of 17
+
+
 @torch.no_grad()
 def test_cross_attention_sees_all_of_the_memory_and_takes_its_own_options():
     """The scale is 0 in the cross-attention alone: then all of the memory counts alike, whatever its order."""

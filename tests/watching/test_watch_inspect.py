@@ -35,6 +35,16 @@ def test_a_model_is_left_as_it_was():
     assert found.history().late("gradient")["0.0.weight"] > 0
 
 
+def test_a_model_in_evaluation_is_looked_at_as_in_training():
+    """Half of what comes out of the dropout is zero; a batch norm is fed by its own batch."""
+    model = nn.Sequential(nn.Linear(8, 64), nn.Dropout(0.5), nn.Linear(64, 2)).eval()
+    modes = []
+    model[1].register_forward_hook(lambda part, *_: modes.append(part.training))
+    inspect(model, [points(0)])
+    assert modes == [True]
+    assert not model[1].training
+
+
 def test_a_table_of_blocks_and_what_is_wrong_with_them():
     model = decoder()
     model.layers[1].attention.query.weight.data *= 1000
