@@ -1,13 +1,14 @@
-"""`normkit bench --room density` and `--room manifold`: flows and norms of matrices beside other libraries."""
+"""`normkit bench --room density`, `manifold` and `text`: flows, matrices and words, beside other libraries."""
 
 import argparse
+import itertools
 import json
 import time
 
 import pytest
 
 from normkit import cli
-from normkit.bench import _steps, density, manifold
+from normkit.bench import _steps, density, manifold, text
 
 
 @pytest.mark.parametrize(
@@ -52,3 +53,36 @@ def test_what_does_not_import_did_not_race():
     assert _steps.missing([{}], "no_such_library")[0]["absent"] == {
         "no_such_library": "pip install no_such_library brings it"
     }
+
+
+@pytest.mark.parametrize("name", density.RACES)
+def test_who_is_there_races_and_takes_the_same_step(name):
+    calls = density.RACES[name](8, 4)
+    rivals = {"zuko"} if name in ("affine-coupling", "rational-quadratic-spline") else {"zuko", "normflows"}
+    there = {rival for rival in rivals if _steps.installed(rival) is not None}
+    assert {"normkit"} | there <= set(calls) <= {"normkit", "nflows"} | rivals
+    for call in calls.values():
+        call()
+
+
+def test_words_are_measured_one_thing_after_the_other(monkeypatch, capsys):
+    for name in ("countries", "cities", "diagnoses"):
+        monkeypatch.setattr(text, name, lambda name=name: f"the {name}")
+    monkeypatch.setattr(text, "accuracy", lambda title, task: [{"task": title, "entrant": task}])
+    monkeypatch.setattr(text, "speeds", lambda repeats, clock: [{"task": repeats}])
+    monkeypatch.setattr(text, "memory", lambda: [{"task": "million"}])
+    monkeypatch.setattr(text, "WORDS", 200)
+    ticks = itertools.count()
+    rows = text.measure(argparse.Namespace(repeats=7), lambda: next(ticks))["rows"]
+    assert [row["task"] for row in rows] == ["countries", "cities", "diagnoses", 7, "200 words", "200 words", "million"]
+    assert [row["entrant"] for row in rows[:3]] == ["the countries", "the cities", "the diagnoses"]
+    assert [row["rate"] for row in rows[4:6]] == [200, 200], "a tick for all words"
+    assert "rewriting" in capsys.readouterr().err
+
+
+def test_what_is_held_is_measured_in_a_process_of_its_own(monkeypatch):
+    monkeypatch.setattr(text, "MILLION", 1000)
+    [row] = text.memory()
+    assert row["task"] == "1,000 names"
+    assert row["accuracy@1"] > 0.9
+    assert 2**24 < row["bytes"] < text.LIMIT

@@ -693,6 +693,19 @@ def test_a_low_temperature_takes_the_likeliest_and_a_high_one_anything():
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("causal, window, seen", [(True, None, 0), (True, 2, 0), (False, None, 3), (False, 2, 1)])
+def test_a_token_sees_what_is_behind_it_where_nothing_is_causal(causal, window, seen):
+    torch.manual_seed(0)
+    layer = nk.TransformerLayer(placement="pre-norm", dim=8, causal=causal, window=window, **SQUARE)
+    x = torch.randn(2, 4, 8)
+    for later in range(1, 4):
+        other = x.clone()
+        other[:, later] = torch.randn(2, 8)
+        moved = (layer(other) - layer(x)).abs().amax((0, 2)) > 1e-4
+        assert moved.tolist()[:later] == [later - at <= seen for at in range(later)]
+
+
+@torch.no_grad()
 def test_cross_attention_sees_all_of_the_memory_and_takes_its_own_options():
     """The scale is 0 in the cross-attention alone: then all of the memory counts alike, whatever its order."""
     torch.manual_seed(0)
