@@ -47,10 +47,37 @@ def test_what_is_wrong_is_not_timed(monkeypatch):
 
 def test_a_gpu_that_is_not_there_is_named(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(ValueError, match="there is no GPU"):
+    with pytest.raises(ValueError, match=r"torch .* sees no GPU.*--static.*--device interpreter"):
         gpu.measure(cli.parser().parse_args(["bench", "--device", "cuda"]))
     with pytest.raises(ValueError, match="needs --device cuda"):
         cli.parser().parse_args(["bench", "--static"]).run(cli.parser().parse_args(["bench", "--static"]))
+
+
+@pytest.mark.parametrize(
+    "words, named",
+    [
+        (["--sizes", "3x8"], "'3x8' is no width such as 768"),
+        (["--sizes", "0"], "'0' is no width"),
+        (["--dtypes", "float64"], "the GPU's kernels have no 'float64', only float32, bfloat16, float16"),
+        (["--dtypes", "mixed"], "no 'mixed'"),
+    ],
+)
+def test_what_the_table_of_machine_code_cannot_have_is_named(words, named):
+    options = cli.parser().parse_args(["bench", "--device", "cuda", "--static", *words])
+    with pytest.raises(ValueError, match=named):
+        gpu.measure(options)
+
+
+def test_the_interpreters_times_are_said_to_tell_nothing(capsys, monkeypatch):
+    assert cli.main([*TINY, "--forward"]) == 0
+    assert "`off` and `path` tell something here, times do not" in capsys.readouterr().out
+    monkeypatch.setattr(cuda, "absent", lambda: "Triton is not installed")
+    with pytest.raises(ValueError, match="--device interpreter: Triton is not installed"):
+        gpu.measure(cli.parser().parse_args(TINY))
+    monkeypatch.undo()
+    options = cli.parser().parse_args(["bench", "--device", "interpreter", "--dtypes", "float64"])
+    with pytest.raises(ValueError, match="no 'float64'"):
+        gpu.measure(options)
 
 
 def variant(name, width, kind="bf16"):
@@ -144,7 +171,10 @@ def test_what_limits_a_kernel_is_told():
     lone = Code("sm_80", 32, 0, 0, {}, {}, 100, 0, 1)
     assert (lone.occupancy, lone.limit) == (0.5, "programs")
     amd = Code("gfx942", 70, 0, 0, {}, {}, 100, 0, 4)
-    assert (amd.occupancy, amd.limit, amd.best(1, 1, 1)) == (0.875, "registers", None)
+    assert (amd.occupancy, amd.limit) == (0.875, "registers")
+    assert amd.best(1, 1, 100) == pytest.approx(304 * 64 * 2.1e9 / 100 / 5.3e12), "no latency is known"
+    assert amd.hidden(16) == pytest.approx(0.875 * 2048 * 16 * 304 / 5.3e12)
+    assert held.hidden(1) / held.best(1, 4, 1.0) == pytest.approx(478.8 / 1.98e9)
 
 
 def test_the_same_source_compiles_for_an_amd_gpu():
@@ -153,7 +183,7 @@ def test_the_same_source_compiles_for_an_amd_gpu():
     assert set(code["loads"]) <= {128, 64, 32}
     assert code["registers"] <= 128
     assert code["loop"] == 0, "it takes its rows in one go"
-    assert code["each"] == code["instructions"] * 64 * code["warps"] / 1024
+    assert code["each"] == pytest.approx(code["instructions"] * 64 * code["warps"] / 768)
 
 
 def test_the_table_is_told(capsys):

@@ -83,19 +83,26 @@ def test_every_rule(rule, rows, dim):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_every_rule_where_rows_are_walked_along(rule, walked):
+@pytest.mark.parametrize("dim", [37, 40], ids=["prime", "full"])
+def test_every_rule_where_rows_are_walked_along(rule, dim, walked):
     act = lambda x, w, b: ops.row_norm(x, w, b, RULES[rule])  # noqa: E731
-    assert_right(act, numbers(3, 37, offset=0.5).float(), numbers(37).float(), numbers(37).float())
+    assert_right(act, numbers(3, dim, offset=0.5).float(), numbers(dim).float(), numbers(dim).float())
 
 
 @pytest.mark.parametrize("rule", ["layer", "absolute"])
-@pytest.mark.parametrize("dim", [5, 100, 1000])
+@pytest.mark.parametrize("dim", [5, 100, 1000, 1024, 4096])
 def test_an_offset_of_ten_thousand_costs_no_digits(rule, dim):
     x = (numbers(4, dim) + 1e4).float()
     y, dx = by_kernel(lambda x: ops.row_norm(x, None, None, RULES[rule]), x)
     want, dwant = with_gradients(lambda x: ops.row_norm(x, None, None, RULES[rule]), [x.double()])
     torch.testing.assert_close(y.double(), want, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(dx.double(), dwant, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rule", ["layer", "rms", "maximum"])
+def test_a_program_has_fewer_rows_than_the_others(rule):
+    act = lambda x, w, b: ops.row_norm(x, w, b, RULES[rule])  # noqa: E731
+    assert_right(act, numbers(53, 1024, offset=0.5).float(), numbers(1024).float(), numbers(1024).float())
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
@@ -147,6 +154,12 @@ def test_rows_with_gaps_between_them_and_views_that_are_not_aligned():
     whole = numbers(6, 40).float()
     for x in (whole[:, :17], whole[::2], whole.t(), whole.flatten()[1:201].view(5, 40)):
         assert_right(lambda x: ops.rms_norm(x, x.shape[-1:]), x)
+
+
+def test_a_tensor_that_is_on_neither_processor_takes_the_formula():
+    with paths.watched() as taken:
+        assert ops.rms_norm(torch.ones(3, 8, device="meta"), (8,)).shape == (3, 8)
+    assert [str(path) for path in taken] == ["formula: no GPU kernel for a tensor on meta"]
 
 
 def test_a_single_gain_for_all():
@@ -222,7 +235,8 @@ def run(kernel, place, *arguments, **constants):
 
 there = torch.zeros(3, dim)
 run(row.forward_long, (rows - 1, 0), far(memory), None, None, None, None, far(there), None,
-    rows, dim, dim, 1e-6, 1.0, 0.0, 1.0, STATISTIC=0, CENTER=0, PLACE=0, EARLY=0, SHARED=0, PART=0, ROWS=1, BLOCK=2**16)
+    rows, dim, dim, 1 / dim, 1 / dim, 1e-6, 1.0, 0.0, 1.0,
+    STATISTIC=0, CENTER=0, PLACE=0, EARLY=0, SHARED=0, PART=0, FULL=1, ROWS=1, BLOCK=2**16)
 assert torch.allclose(there[2], torch.nn.functional.rms_norm(memory[2], (dim,), eps=1e-6), rtol=1e-5)
 assert not there[:2].any()
 
@@ -258,14 +272,14 @@ def test_nothing_of_triton_is_imported_before_it_is_asked_for():
 
 # Deliberate mistakes, each in a copy of the kernels.
 
-LOAD = "for_all(weight, at, dim, ROWS)"
+LOAD = "for_all(weight, at, dim, ROWS, FULL)"
 MISTAKES = {
     "a missing mask of a load": ("v = tl.load(x + where, mask=inside, other=0.0)", "v = tl.load(x + tl.abs(where))"),
     "what is outside counts": (
-        "z = tl.where(inside, v - mean[:, None], 0.0)\n        left",
-        "z = v - mean[:, None]\n        left",
+        "z = tl.where(inside, v - mean[:, None], 0.0)\n        total",
+        "z = v - mean[:, None]\n        total",
     ),
-    "a wrong count": ("over(1.0, root(over(raw, part * 1.0) + eps))", "over(1.0, root(over(raw, part - 1.0) + eps))"),
+    "a wrong count": ("root(raw * portion + eps)", "root(raw * (portion * 1.05) + eps)"),
     "sums in float16": (
         "add_up(first_of(z * z, at, part, PART), 1)",
         "add_up(first_of(z * z, at, part, PART).to(tl.float16), 1)",
@@ -273,14 +287,16 @@ MISTAKES = {
     "a forgotten offset of the gain": (f"{LOAD} + offset", LOAD),
     "all entries of a part": ("tl.where((at < part)[None, :], v, 0.0)", "v"),
     "what is outside has a sign": ("if CENTER and (STATISTIC != SQUARE):", "if False:"),
-    "eps in the wrong place": ("over(raw, part * 1.0)) + eps)", "over(raw, part * 1.0) + eps))"),
-    "the mean is not subtracted in the backward pass": ("return (v - mean[:, None]) - left[:, None]", "return v"),
+    "eps in the wrong place": ("root(raw * portion) + eps)", "root(raw * portion + eps))"),
+    "the mean is not subtracted in the backward pass": ("return v - mean[:, None]\n", "return v\n"),
     "what the mean leaves is forgotten": (
         "return left, tl.where(squares < 0, 0.0, squares)",
         "return 0.0 * left, square",
     ),
+    "what the mean leaves stays in the row": ("z * r[:, None] - (left * r)[:, None]", "z * r[:, None]"),
     "no pull": ("moved = pull[:, None] * t", "moved = 0.0 * t"),
-    "no shift": ("d -= shift[:, None]", "d -= 0.0"),
+    "no pull of what is centered": ("(pull * r)[:, None] * t", "0.0 * t"),
+    "no shift": (" + (shift * r)[:, None])", ")"),
     "each program takes the first rows": ("row = program * chunk + first", "row = first"),
     "the gain is left out of h": ("h = g * gain\n", "h = g + 0.0 * gain\n"),
     "ties are not shared": ("over(along, tl.where(ties > 0, ties, 1.0))", "along"),

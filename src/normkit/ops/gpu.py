@@ -14,6 +14,8 @@ _PLAIN = frozenset((Tensor, torch.nn.Parameter))
 def refusal(x: Tensor, *others: Tensor | None) -> str | None:
     """None if the Triton kernels take these tensors, else why the formula runs, in a user's words."""
     device = x.device
+    if device.type not in ("cpu", "cuda"):
+        return f"no GPU kernel for a tensor on {device.type}"
     reason = cuda.absent() if device.type == "cpu" else cuda.against(device.index)
     if reason is not None:
         return reason

@@ -16,12 +16,17 @@ from normkit.ops import paths
 from normkit.ops.row import layer_norm, rms_norm
 
 
+def absent() -> str | None:
+    """Why there are no Triton kernels, or None."""
+    return cuda.absent()
+
+
 def machine_code(targets: Sequence[str], types: Sequence[str], widths: Sequence[int]) -> Iterator[dict[str, Any]]:
     """Compile the kernels for GPUs that are not here, and tell what their machine code is made of, row by row.
 
     targets: of sm_80, sm_90, sm_100 and gfx942. types: of bf16, fp16 and fp32.
     """
-    reason = cuda.absent()
+    reason = absent()
     if reason is not None:
         raise ValueError(f"machine_code: {reason}")
     from normkit.kernels.cuda import static, variants

@@ -10,6 +10,7 @@ from normkit.kernels.cuda import settings
 from normkit.kernels.cuda.channels import Channels
 from normkit.kernels.cuda.launch import add_partials, partial, processors
 
+SQUARE, ZERO_SUM = 0, 3  # statistics, as the templates number them
 ELN = 6  # the function whose parameter is not a factor
 
 
@@ -36,6 +37,15 @@ class RowPlan(NamedTuple):
         """What a kernel is compiled for."""
         about = {"STATISTIC": self.statistic, "CENTER": self.center, "PLACE": self.place, "SHARED": self.shared}
         return {**about, "PART": int(self.part < self.dim)}
+
+    def full(self, block: int) -> dict[str, int]:
+        """Whether blocks that a row is cut into are all full."""
+        return {"FULL": int(self.dim % block == 0)}
+
+    @property
+    def portion(self) -> float:
+        """One over how many entries the statistic counts."""
+        return 1 / (self.part if self.statistic == SQUARE else self.dim + (self.statistic == ZERO_SUM))
 
 
 class Turning(NamedTuple):
@@ -101,13 +111,13 @@ class Engine(Channels):
 
         p = row_plan(plan)
         s = settings.forward(p.dim)
-        numbers = rows, p.dim, p.part, p.eps, p.constant, p.offset, p.scale
+        numbers = rows, p.dim, p.part, 1 / p.dim, p.portion, p.eps, p.constant, p.offset, p.scale
         kernel = row.forward_long if s.long else row.forward
         self._launch(
             kernel,
             -(-rows // s.rows),
             (x, residual, weight, bias, total, y, stats, *numbers),
-            {**p.kind, "EARLY": p.early, "ROWS": s.rows, "BLOCK": s.block},
+            {**p.kind, **p.full(s.block), "EARLY": p.early, "ROWS": s.rows, "BLOCK": s.block},
             s.warps,
         )
 
@@ -117,9 +127,9 @@ class Engine(Channels):
 
         p = row_plan(plan)
         s = settings.backward(p.dim)
-        numbers = p.dim, p.part, p.eps, p.constant, p.offset, p.scale
+        numbers = p.dim, p.part, 1 / p.dim, p.portion, p.eps, p.constant, p.offset, p.scale
         if s.long:
-            kind = {**p.kind, "BLOCK": s.block}
+            kind = {**p.kind, **p.full(s.block), "BLOCK": s.block}
             self._launch(row.backward_long, rows, (x, grad, more, weight, stats, dx, *numbers), kind, s.warps)
             self._gains_long(p, rows, x, grad, stats, dweight, dbias)
             return
@@ -130,7 +140,7 @@ class Engine(Channels):
             row.backward,
             programs,
             (x, grad, more, weight, stats, dx, dgains, dbiases, rows, p.dim, p.part, chunk, *numbers[2:]),
-            {**p.kind, "ROWS": s.rows, "BLOCK": s.block},
+            {**p.kind, **p.full(s.block), "ROWS": s.rows, "BLOCK": s.block},
             s.warps,
         )
         add_partials(dgains, dweight)
@@ -149,8 +159,8 @@ class Engine(Channels):
         self._launch(
             row.gains_long,
             (columns, programs),
-            (x, grad, stats, dgains, dbiases, rows, p.dim, p.part, chunk, p.eps, p.constant),
-            {**p.kind, "ROWS": s.rows, "BLOCK": s.block},
+            (x, grad, stats, dgains, dbiases, rows, p.dim, p.part, chunk, p.portion, p.eps, p.constant),
+            {**p.kind, **p.full(s.block), "ROWS": s.rows, "BLOCK": s.block},
             s.warps,
         )
         add_partials(dgains, dweight)

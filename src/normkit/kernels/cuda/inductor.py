@@ -18,7 +18,8 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from normkit.kernels.cuda.variants import Variant
+from normkit.kernels.cuda import settings
+from normkit.kernels.cuda.variants import Variant, filled
 
 
 class H100:
@@ -66,11 +67,13 @@ def variants(graph: Graph, name: str, kind: str, width: int) -> Iterator[Variant
         entries = math.prod(size for key, size in config.kwargs.items() if key.endswith("BLOCK"))
         if "R0_BLOCK" not in config.kwargs:  # a whole row is a block
             entries *= tuner.size_hints.get("r0_", 1)
+        along = tuner.size_hints.get("r0_") == settings.power_of_two(width)
+        used = filled(width, config.kwargs.get("R0_BLOCK", settings.power_of_two(width))) if along else 1.0
         known = dict.fromkeys(types, 16)
         large = frozenset(key for key, told in types.items() if told == f"*{kind}")
         constants = {**meta["constants"], **config.kwargs}
         title = name if len(graph.sources) == 1 else f"{name} {number}"
-        yield Variant(title, tuner.fn, kind, width, types, constants, config.num_warps, entries, known, large)
+        yield Variant(title, tuner.fn, kind, width, types, constants, config.num_warps, entries, known, large, used)
 
 
 @contextmanager

@@ -27,17 +27,19 @@ BITS = {"U8": 8, "S8": 8, "U16": 16, "S16": 16, "": 32, "64": 64, "128": 128, "2
 
 
 class Paper(NamedTuple):
-    """What a GPU has on paper: bytes a second, threads that start an instruction each second; and cycles of a load."""
+    """What a GPU has on paper: bytes a second, and how many threads start an instruction in a second."""
 
     bandwidth: float
     issue: float
     multiprocessors: int
-    seconds: float  # of a load from memory that is idle: arXiv:2402.13499
+    seconds: float | None  # of a load from memory that is idle, where that is published
 
 
 PAPER = {
-    "sm_80": Paper(2.04e12, 108 * 128 * 1.41e9, 108, 466.3 / 1.41e9),
-    "sm_90": Paper(3.35e12, 132 * 128 * 1.98e9, 132, 478.8 / 1.98e9),
+    "sm_80": Paper(2.04e12, 108 * 128 * 1.41e9, 108, 466.3 / 1.41e9),  # A100; both latencies: arXiv:2402.13499
+    "sm_90": Paper(3.35e12, 132 * 128 * 1.98e9, 132, 478.8 / 1.98e9),  # H100
+    "sm_100": Paper(8.0e12, 148 * 128 * 1.98e9, 148, None),  # B200
+    "gfx942": Paper(5.3e12, 304 * 64 * 2.1e9, 304, None),  # MI300X: a wave takes four cycles of each of four SIMDs
 }
 
 
@@ -76,17 +78,23 @@ class Code:
         """What keeps it from being full, if anything does."""
         return min(self.programs, key=self.programs.__getitem__) if self.occupancy < 1 else ""
 
-    def best(self, loaded: float, needed: float, each: float) -> float | None:
+    def hidden(self, loaded: float) -> float:
+        """How many seconds a load may take for memory to be kept busy by all that is under way at a time.
+
+        loaded: bytes a thread waits for at once.
+        """
+        paper = PAPER[self.target]
+        return self.occupancy * THREADS * loaded * paper.multiprocessors / paper.bandwidth
+
+    def best(self, loaded: float, needed: float, each: float) -> float:
         """The share of a copy's speed that a kernel can reach, were all that it reads again in the cache.
 
-        By what is under way at a time, to the latency of memory, and by how many instructions are started. loaded:
-        bytes a thread waits for at once. needed: bytes an entry must move. each: instructions an entry takes.
+        By what is under way at a time, to the latency of memory where that is known, and by how many instructions are
+        started. loaded: bytes a thread waits for at once. needed: bytes an entry must move. each: instructions of it.
         """
-        if self.target not in PAPER:
-            return None
         paper = PAPER[self.target]
-        on_the_way = self.occupancy * THREADS * loaded * paper.multiprocessors / paper.seconds
-        return min(1.0, on_the_way / paper.bandwidth, paper.issue / each * needed / paper.bandwidth)
+        kept_busy = 1.0 if paper.seconds is None else self.hidden(loaded) / paper.seconds
+        return min(1.0, kept_busy, paper.issue / each * needed / paper.bandwidth)
 
     def row(self) -> dict[str, Any]:
         """All of it, for a table or a file."""

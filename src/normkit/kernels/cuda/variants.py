@@ -38,7 +38,7 @@ LARGE = ("x", "y", "dx", "grad", "more", "residual", "total")  # arrays of the i
 
 @dataclass(frozen=True)
 class Variant:
-    """A kernel and what it is compiled for; entries: of a program's tile."""
+    """A kernel and what it is compiled for; entries: of a program's tile; used: the share of them that there is."""
 
     name: str
     kernel: Any
@@ -50,6 +50,7 @@ class Variant:
     entries: int
     known: dict[str, int] = field(default_factory=dict)  # sizes, of which those that 16 divides let loads be wide
     large: frozenset[str] = frozenset(LARGE)  # its arguments that are as large as the input
+    used: float = 1.0
 
     def compiled(self, target: str):
         """The kernel, compiled for a target; sizes are known to be divisible by 16 where they are."""
@@ -69,11 +70,21 @@ class Variant:
         share = static.TARGETS[target][2] * self.warps / self.entries  # threads an entry
         loaded, stored = (sum(bits // 8 * n for bits, n in found.items()) for found in (code.loads, code.stores))
         needed = sum(BYTES[kind[1:]] for name, kind in self.types.items() if kind[0] == "*" and name in self.large)
-        each = (code.loop or code.instructions) * share
+        each = (code.loop or code.instructions) * share / self.used
         told = {"kernel": self.name, "type": self.type, "width": self.width, "needed": needed}
         told |= {"loaded": loaded * share, "stored": stored * share, "each": each}
-        best = code.best(loaded, needed, each) if needed else None  # what only adds up sums reads little
-        return {**told, "best": best, **code.row()}
+        best = code.best(loaded * self.used, needed, each) if needed else None  # what only adds up sums reads little
+        hidden = code.hidden(loaded * self.used) * 1e9 if needed else None
+        return {**told, "best": best, "hidden": hidden, **code.row()}
+
+
+def filled(width: int, block: int) -> float:
+    """The share of the blocks of a row that is within it.
+
+    >>> filled(768, 1024), filled(5000, 1000)
+    (0.75, 1.0)
+    """
+    return width / (-(-width // block) * block)
 
 
 def variants(types=("bf16", "fp32"), widths=(64, 768, 4096, 8192, 32768), rules=("rms", "layer")) -> Iterator[Variant]:
@@ -94,7 +105,7 @@ def variants(types=("bf16", "fp32"), widths=(64, 768, 4096, 8192, 32768), rules=
 
 def _types(kernel, kind: str, absent: tuple[str, ...] = ()) -> dict[str, str]:
     """Types of arguments: arrays of the input's type, parameters and what is kept in float32, sizes and numbers."""
-    single = ("eps", "constant", "offset", "scale", "values", "keep", "most")
+    single = ("share", "portion", "eps", "constant", "offset", "scale", "values", "keep", "most")
     arrays = {"weight", "bias", "stats", "alpha", "shift", "cos", "sin", "dgain", "dbias", "dalpha", "dshift"}
     arrays |= {"extra", "sums", "dweight", "dextra"}
     double = ("moments", "found", "pulled", "state", "parts")
@@ -120,9 +131,10 @@ def rows(rule: str, kind: str, width: int) -> Iterator[Variant]:
     if backward.long:
         made.append((row.gains_long, gains, shift))
     for kernel, s, absent in made:
-        shape = {**constants, "ROWS": s.rows, "BLOCK": s.block}
+        shape = {**constants, "FULL": int(width % s.block == 0), "ROWS": s.rows, "BLOCK": s.block}
         name = f"row {kernel.__name__}, {rule}"
-        yield Variant(name, kernel, kind, width, _types(kernel, kind, absent), shape, s.warps, s.rows * s.block)
+        types, used = _types(kernel, kind, absent), filled(width, s.block)
+        yield Variant(name, kernel, kind, width, types, shape, s.warps, s.rows * s.block, used=used)
 
 
 def points(function: str, kind: str, width: int) -> Iterator[Variant]:
@@ -133,7 +145,8 @@ def points(function: str, kind: str, width: int) -> Iterator[Variant]:
     shape = {"FUNCTION": FUNCTIONS.index(function), "BY_ROW": 0, "ROWS": s.rows, "BLOCK": s.block}
     for kernel in (pointwise.forward, pointwise.backward):
         name = f"pointwise {kernel.__name__}, {function}"
-        yield Variant(name, kernel, kind, width, _types(kernel, kind), shape, s.warps, s.rows * s.block)
+        types, used = _types(kernel, kind), filled(width, s.block)
+        yield Variant(name, kernel, kind, width, types, shape, s.warps, s.rows * s.block, used=used)
 
 
 def heads(kind: str, width: int) -> Iterator[Variant]:
@@ -145,7 +158,8 @@ def heads(kind: str, width: int) -> Iterator[Variant]:
     for kernel in (rotate.forward, rotate.backward):
         types = _types(kernel, kind, ("bias", "dbias"))
         name = f"norm and turn, {kernel.__name__}"
-        yield Variant(name, kernel, kind, width, types, shape, s.warps, 2 * s.rows * s.block)
+        used = filled(width // 2, s.block)
+        yield Variant(name, kernel, kind, width, types, shape, s.warps, 2 * s.rows * s.block, used=used)
 
 
 def channels(rule: str, last: bool, kind: str, width: int, *, joins: bool = False) -> Iterator[Variant]:
@@ -169,7 +183,8 @@ def channels(rule: str, last: bool, kind: str, width: int, *, joins: bool = Fals
     for kernel, constants in made:
         types = _types(kernel, kind, extra)
         name = f"{order}, {rule}, {kernel.__name__}"
-        yield Variant(name, kernel, kind, width, types, constants, s.warps, s.rows * s.block, sizes)
+        used = filled(width, s.block)
+        yield Variant(name, kernel, kind, width, types, constants, s.warps, s.rows * s.block, sizes, used=used)
     if joins:
         yield from _joins(rule, order, kind, width, s)
 
@@ -209,7 +224,8 @@ def units(rule: str, kind: str, group: int, space: int) -> Iterator[Variant]:
     for kernel in (unit.forward, unit.backward):
         name, sizes = f"unit, {rule}, {kernel.__name__}", {"group": group, "space": space}
         types = _types(kernel, kind, absent)
-        yield Variant(name, kernel, kind, group * space, types, shape, s.warps, s.rows * s.block, sizes)
+        entries, used = s.rows * s.block, group * space / (s.rows * s.block)
+        yield Variant(name, kernel, kind, group * space, types, shape, s.warps, entries, sizes, used=used)
 
 
 def positions(kind: str, width: int) -> Iterator[Variant]:
@@ -249,7 +265,8 @@ def liger(kind: str, width: int) -> Iterator[Variant]:
                     if "stride" in name and not name.startswith(("RSTD", "Mean")) and name[-4:] not in ("mean", "rstd"):
                         known[name] = width
             large = frozenset(name for name in found if name[:-4].lower() in ("x", "y", "dx", "dy"))
-            yield Variant(f"Liger's {rule}, {way}", kernel, kind, width, found, shape, warps, width, known, large)
+            name, used = f"Liger's {rule}, {way}", filled(width, block)
+            yield Variant(name, kernel, kind, width, found, shape, warps, block, known, large, used)
 
 
 def everything() -> Iterator[Variant]:

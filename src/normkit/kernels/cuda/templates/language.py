@@ -40,6 +40,12 @@ def add_up(x, axis: tl.constexpr):
 
 
 @jit
+def add_up_both(a, b, axis: tl.constexpr):
+    """Two sums along an axis on one way through shared memory."""
+    return tl.split(add_up(tl.join(a, b), axis))
+
+
+@jit
 def largest(x, axis: tl.constexpr):
     """Maximum along an axis, NaN where there is one."""
     most = tl.reduce(x, axis, tl.standard._elementwise_max)
@@ -60,7 +66,10 @@ def over(a, b):
 
 
 @jit
-def for_all(numbers, at, dim, ROWS: tl.constexpr):
+def for_all(numbers, at, dim, ROWS: tl.constexpr, FULL: tl.constexpr = 0):
     """Gains or shifts of the entries `at`, loaded by whoever holds an entry: nothing goes from thread to thread."""
     each = tl.full([ROWS, 1], 0, tl.int32) + at[None, :]
-    return tl.load(numbers + each, mask=each < dim, other=0.0).to(tl.float32)
+    if FULL:
+        return tl.load(numbers + each).to(tl.float32)
+    else:
+        return tl.load(numbers + each, mask=each < dim, other=0.0).to(tl.float32)

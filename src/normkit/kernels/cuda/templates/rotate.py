@@ -65,11 +65,10 @@ def forward(
     inside = present[:, None] & (pair < half)[None, :]
     a, b = load_pairs(x, start_of(row, second, third, s0, s1, s2), first, other, inside)
     if NORM:
-        dim = 2 * half
+        share = over(1.0, half * 2.0)
         mean = add_up(a, 1) * 0.0
         left = mean
         if CENTER:
-            share = over(1.0, dim * 1.0)
             mean = add_up(a * share + b * share, 1)
             a = tl.where(inside, a - mean[:, None], 0.0)
             b = tl.where(inside, b - mean[:, None], 0.0)
@@ -79,7 +78,7 @@ def forward(
         else:
             raw = add_up(a * a + b * b, 1)
         keep(stats, row, present, raw, mean, left, SQUARE, CENTER)
-        r = reciprocal(raw, dim, dim, eps, 1.0, SQUARE, PLACE)
+        r = reciprocal(raw, share, eps, 1.0, SQUARE, PLACE)
         a *= r[:, None]
         b *= r[:, None]
         if EARLY:
@@ -109,6 +108,7 @@ def backward(
     first = 2 * pair if PAIRS else pair
     other = 2 * pair + 1 if PAIRS else pair + half
     dim = 2 * half
+    share = over(1.0, half * 2.0)
     gain_a, gain_b = parameters(weight, first, other, pair < half, scale, offset, SHARED)
     gains_a = tl.full([ROWS, BLOCK], 0.0, tl.float32)
     gains_b = tl.full([ROWS, BLOCK], 0.0, tl.float32)
@@ -119,7 +119,7 @@ def backward(
         present = row < rows
         inside = present[:, None] & (pair < half)[None, :]
         raw, mean, left = recall(stats, row, present, SQUARE, CENTER)
-        r = reciprocal(raw, dim, dim, eps, 1.0, SQUARE, PLACE)
+        r = reciprocal(raw, share, eps, 1.0, SQUARE, PLACE)
         a, b = load_pairs(x, start_of(row, second, third, s0, s1, s2), first, other, inside)
         if CENTER:
             a = (a - mean[:, None]) - left[:, None]
@@ -141,11 +141,11 @@ def backward(
         ha *= gain_a
         hb *= gain_b
         along = add_up(ha * a + hb * b, 1)
-        pull = pull_of(raw, r, along, along, dim, dim, eps, 1.0, SQUARE, PLACE)
+        pull = pull_of(raw, r, along, along, share, eps, 1.0, SQUARE, PLACE)
         da = ha - pull[:, None] * a
         db = hb - pull[:, None] * b
         if CENTER:
-            shift = over(add_up(ha + hb, 1), dim * 1.0)
+            shift = add_up(ha + hb, 1) * share
             da -= shift[:, None]
             db -= shift[:, None]
         to = start_of(row, second, third, o0, o1, o2)

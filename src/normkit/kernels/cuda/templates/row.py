@@ -5,7 +5,8 @@
 
 with pull = dot(h, n) / (how much of r the statistic makes), shift = the mean of the rest (only when centered). All is
 in units of n, so that rows of 1e-20 or 6e4 are as safe as rows of 1. A mean is kept in two parts, of which the second
-is what the rounding of the first has left, so that an offset costs no digits. Arithmetic is float32.
+is what the rounding of the first has left, so that an offset costs no digits. Arithmetic is float32. `share` is one
+over the entries of a row, `portion` one over those that the statistic counts.
 
 `forward` and `backward` hold ROWS rows of at most BLOCK entries in registers. `forward_long`, `backward_long` and
 `gains_long` walk along a row, BLOCK entries at a time. Gains and shifts get one partial sum a program.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import triton.language as tl
 
-from normkit.kernels.cuda.templates.language import add_up, for_all, jit, largest, over, root
+from normkit.kernels.cuda.templates.language import add_up, add_up_both, for_all, jit, largest, over, root
 
 SQUARE = tl.constexpr(0)
 ABSOLUTE = tl.constexpr(1)
@@ -27,39 +28,35 @@ MOST = tl.constexpr(3.4028234663852886e38)
 
 
 @jit
-def reciprocal(raw, dim, part, eps, constant, STATISTIC: tl.constexpr, PLACE: tl.constexpr):
-    """r, from the raw statistic."""
+def reciprocal(raw, portion, eps, constant, STATISTIC: tl.constexpr, PLACE: tl.constexpr):
+    """r, from the raw statistic, of which an entry's portion is one over how many are counted."""
     if STATISTIC == ABSOLUTE:
-        return over(1.0, constant * over(raw, dim * 1.0) + eps)
+        return over(1.0, constant * (raw * portion) + eps)
     if STATISTIC == MAXIMUM:
         return over(1.0, raw + eps)
-    if STATISTIC == ZERO_SUM:
-        return over(1.0, root(over(raw, dim + 1.0) + eps))
-    if PLACE == INSIDE:
-        return over(1.0, root(over(raw, part * 1.0) + eps))
+    if (STATISTIC == ZERO_SUM) or (PLACE == INSIDE):
+        return over(1.0, root(raw * portion + eps))
     if PLACE == OUTSIDE:
-        return over(1.0, root(over(raw, part * 1.0)) + eps)
+        return over(1.0, root(raw * portion) + eps)
     length = root(raw)
     return over(1.0, tl.where(length < eps, eps, length))
 
 
 @jit
-def pull_of(raw, r, along, ties, dim, part, eps, constant, STATISTIC: tl.constexpr, PLACE: tl.constexpr):
+def pull_of(raw, r, along, ties, portion, eps, constant, STATISTIC: tl.constexpr, PLACE: tl.constexpr):
     """The factor of t in dx / r; zero where the statistic does not move r."""
     if STATISTIC == ABSOLUTE:
-        return over(along * constant, dim * 1.0)
+        return along * constant * portion
     if STATISTIC == MAXIMUM:
         return tl.where(ties > 0, over(along, tl.where(ties > 0, ties, 1.0)), 0 * along)
-    if STATISTIC == ZERO_SUM:
-        return over(along, dim + 1.0)
-    if PLACE == INSIDE:
-        return over(along, part * 1.0)
+    if (STATISTIC == ZERO_SUM) or (PLACE == INSIDE):
+        return along * portion
     length = root(raw)
     still = raw == 0
     infinite = length == float("inf")
     safe = r * tl.where(still | infinite, 1.0, length)
     if PLACE == OUTSIDE:
-        pull = over(along, safe * root(part * 1.0))
+        pull = over(along * root(portion), safe)
     else:
         pull = tl.where(length < eps, 0.0, over(along, safe))
     pull = tl.where(infinite, 0 * along, pull)
@@ -89,14 +86,33 @@ def direction(z, n, r, total, raw, STATISTIC: tl.constexpr):
 
 
 @jit
-def gain_of(weight, at, dim, offset, scale, SHARED: tl.constexpr, ROWS: tl.constexpr):
+def those(at, dim, FULL: tl.constexpr):
+    """Which entries of a row there are: all where blocks are FULL, and what is always true the compiler takes out."""
+    if FULL:
+        return tl.full(at.shape, 1, tl.int1)
+    else:
+        return at < dim
+
+
+@jit
+def within(row, rows, at, dim, FULL: tl.constexpr, ROWS: tl.constexpr):
+    """Which rows there are, and which of their entries. Of rows that come one at a time there is each."""
+    if ROWS == 1:
+        present = tl.full([1], 1, tl.int1)
+    else:
+        present = row < rows
+    return present, present[:, None] & those(at, dim, FULL)[None, :]
+
+
+@jit
+def gain_of(weight, at, dim, offset, scale, SHARED: tl.constexpr, ROWS: tl.constexpr, FULL: tl.constexpr):
     """The gain of the entries `at`, a tile of it, or one number."""
     if weight is None:
         return scale
     elif SHARED:
         return tl.load(weight).to(tl.float32) + offset
     else:
-        return for_all(weight, at, dim, ROWS) + offset
+        return for_all(weight, at, dim, ROWS, FULL) + offset
 
 
 @jit
@@ -140,12 +156,14 @@ def recall(stats, row, present, STATISTIC: tl.constexpr, CENTER: tl.constexpr):
 
 
 @jit
-def centred(v, mean, left, CENTER: tl.constexpr):
-    """z."""
-    if CENTER:
-        return (v - mean[:, None]) - left[:, None]
-    else:
+def centred(v, mean, left, STATISTIC: tl.constexpr, CENTER: tl.constexpr):
+    """z. Where squares are summed what is left of the mean stays in it: `scaled` takes it away."""
+    if not CENTER:
         return v
+    elif STATISTIC == SQUARE:
+        return v - mean[:, None]
+    else:
+        return (v - mean[:, None]) - left[:, None]
 
 
 @jit
@@ -158,18 +176,17 @@ def first_of(v, at, part, PART: tl.constexpr):
 
 
 @jit
-def measured(v, inside, at, dim, part, STATISTIC: tl.constexpr, CENTER: tl.constexpr, PART: tl.constexpr):
+def measured(v, inside, at, part, share, STATISTIC: tl.constexpr, CENTER: tl.constexpr, PART: tl.constexpr):
     """z of whole rows in registers, 0 outside; the mean in two parts (or the sum), and the raw statistic."""
     mean = add_up(v, 1) * 0.0
     left = mean
     if CENTER:
-        share = over(1.0, dim * 1.0)
         mean = add_up(v * share, 1)
         z = tl.where(inside, v - mean[:, None], 0.0)
-        left, raw = about_mean(add_up(z, 1), add_up(z * z, 1), share)
-        z -= left[:, None]
+        total, squares = add_up_both(z, z * z, 1)
+        left, raw = about_mean(total, squares, share)
         if STATISTIC != SQUARE:
-            z = tl.where(inside, z, 0.0)
+            z = tl.where(inside, z - left[:, None], 0.0)
     else:
         z = v
         raw = add_up(first_of(z * z, at, part, PART), 1)
@@ -184,36 +201,44 @@ def measured(v, inside, at, dim, part, STATISTIC: tl.constexpr, CENTER: tl.const
 
 
 @jit
-def finished(n, gain, bias, at, dim, kind: tl.constexpr, EARLY: tl.constexpr, ROWS: tl.constexpr):
+def scaled(z, left, r, STATISTIC: tl.constexpr, CENTER: tl.constexpr):
+    """n. What is left of the mean goes in the operation that scales."""
+    if CENTER and (STATISTIC == SQUARE):
+        return z * r[:, None] - (left * r)[:, None]
+    else:
+        return z * r[:, None]
+
+
+@jit
+def finished(n, gain, bias, at, dim, kind: tl.constexpr, EARLY: tl.constexpr, ROWS: tl.constexpr, FULL: tl.constexpr):
     """y of the normalized entries, before it is rounded."""
     if EARLY:
         n = n.to(kind).to(tl.float32)
     y = n * gain
     if bias is not None:
-        y += for_all(bias, at, dim, ROWS)
+        y += for_all(bias, at, dim, ROWS, FULL)
     return y
 
 
 @jit(do_not_specialize=["rows", "part"])
 def forward(
-    x, residual, weight, bias, total, y, stats, rows, dim, part, eps, constant, offset, scale,
+    x, residual, weight, bias, total, y, stats, rows, dim, part, share, portion, eps, constant, offset, scale,
     STATISTIC: tl.constexpr, CENTER: tl.constexpr, PLACE: tl.constexpr, EARLY: tl.constexpr, SHARED: tl.constexpr,
-    PART: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PART: tl.constexpr, FULL: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """y (and total) of ROWS rows."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     at = tl.arange(0, BLOCK)
-    present = row < rows
-    inside = present[:, None] & (at < dim)[None, :]
+    present, inside = within(row, rows, at, dim, FULL, ROWS)
     where = row[:, None] * dim + at[None, :]
     v = added(x, residual, where, inside)
     if total is not None:
         tl.store(total + where, v, mask=inside)
-    z, mean, left, raw = measured(v.to(tl.float32), inside, at, dim, part, STATISTIC, CENTER, PART)
+    z, mean, left, raw = measured(v.to(tl.float32), inside, at, part, share, STATISTIC, CENTER, PART)
     keep(stats, row, present, raw, mean, left, STATISTIC, CENTER)
-    n = z * reciprocal(raw, dim, part, eps, constant, STATISTIC, PLACE)[:, None]
-    gain = gain_of(weight, at, dim, offset, scale, SHARED, ROWS)
-    out = finished(n, gain, bias, at, dim, y.dtype.element_ty, EARLY, ROWS)
+    n = scaled(z, left, reciprocal(raw, portion, eps, constant, STATISTIC, PLACE), STATISTIC, CENTER)
+    gain = gain_of(weight, at, dim, offset, scale, SHARED, ROWS, FULL)
+    out = finished(n, gain, bias, at, dim, y.dtype.element_ty, EARLY, ROWS, FULL)
     tl.store(y + where, out.to(y.dtype.element_ty), mask=inside)
 
 
@@ -235,43 +260,42 @@ def summed(h, n, t, STATISTIC: tl.constexpr, CENTER: tl.constexpr):
 @jit
 def flowed(h, t, r, pull, shift, at, part, STATISTIC: tl.constexpr, CENTER: tl.constexpr, PART: tl.constexpr):
     """dx, before anything is added to it."""
+    if CENTER:  # two operations an entry
+        return h * r[:, None] - ((pull * r)[:, None] * t + (shift * r)[:, None])
     moved = pull[:, None] * t
-    if (STATISTIC == SQUARE) and not CENTER:
+    if STATISTIC == SQUARE:
         moved = first_of(moved, at, part, PART)
-    d = h - moved
-    if CENTER:
-        d -= shift[:, None]
-    return d * r[:, None]
+    return (h - moved) * r[:, None]
 
 
 @jit
 def taken(x, grad, where, inside, mean, left, r, STATISTIC: tl.constexpr, CENTER: tl.constexpr):
     """z, n and g of some entries of rows. Outside g is 0, and z where its size or its sign counts."""
-    z = centred(tl.load(x + where, mask=inside, other=0.0).to(tl.float32), mean, left, CENTER)
+    z = centred(tl.load(x + where, mask=inside, other=0.0).to(tl.float32), mean, left, STATISTIC, CENTER)
     if CENTER and (STATISTIC != SQUARE):
         z = tl.where(inside, z, 0.0)
-    return z, z * r[:, None], tl.load(grad + where, mask=inside, other=0.0).to(tl.float32)
+    return z, scaled(z, left, r, STATISTIC, CENTER), tl.load(grad + where, mask=inside, other=0.0).to(tl.float32)
 
 
 @jit(do_not_specialize=["rows", "part", "chunk"])
 def backward(
-    x, grad, more, weight, stats, dx, dgain, dbias, rows, dim, part, chunk, eps, constant, offset, scale,
+    x, grad, more, weight, stats, dx, dgain, dbias, rows, dim, part, chunk, share, portion,
+    eps, constant, offset, scale,
     STATISTIC: tl.constexpr, CENTER: tl.constexpr, PLACE: tl.constexpr, SHARED: tl.constexpr,
-    PART: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PART: tl.constexpr, FULL: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """dx of `chunk` rows, a multiple of ROWS, and the program's share in the gradients of gain and bias."""
     program = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, BLOCK)
-    gain = gain_of(weight, at, dim, offset, scale, SHARED, ROWS)
+    gain = gain_of(weight, at, dim, offset, scale, SHARED, ROWS, FULL)
     gains = tl.full([ROWS, BLOCK], 0.0, tl.float32)
     shifts = tl.full([ROWS, BLOCK], 0.0, tl.float32)
-    for first in range(0, chunk, ROWS):
+    for first in range(0, tl.minimum(chunk, rows - program * chunk).to(tl.int32), ROWS):
         row = program * chunk + first + tl.arange(0, ROWS)
-        present = row < rows
-        inside = present[:, None] & (at < dim)[None, :]
+        present, inside = within(row, rows, at, dim, FULL, ROWS)
         where = row[:, None] * dim + at[None, :]
         raw, mean, left = recall(stats, row, present, STATISTIC, CENTER)
-        r = reciprocal(raw, dim, part, eps, constant, STATISTIC, PLACE)
+        r = reciprocal(raw, portion, eps, constant, STATISTIC, PLACE)
         z, n, g = taken(x, grad, where, inside, mean, left, r, STATISTIC, CENTER)
         if dgain is not None:
             gains += g * n
@@ -280,8 +304,8 @@ def backward(
         h = g * gain
         t = direction(z, n, r[:, None], mean[:, None], raw[:, None], STATISTIC)
         along, level, turn, ties = summed(h, n, t, STATISTIC, CENTER)
-        pull = pull_of(raw, r, along, ties, dim, part, eps, constant, STATISTIC, PLACE)
-        shift = over(level - pull * turn, dim * 1.0)
+        pull = pull_of(raw, r, along, ties, portion, eps, constant, STATISTIC, PLACE)
+        shift = (level - pull * turn) * share
         d = flowed(h, t, r, pull, shift, at, part, STATISTIC, CENTER, PART)
         if more is not None:
             d += tl.load(more + where, mask=inside, other=0.0).to(tl.float32)
@@ -290,27 +314,26 @@ def backward(
         if SHARED:
             tl.store(dgain + program, add_up(add_up(gains, 1), 0))
         else:
-            tl.store(dgain + program * dim + at, add_up(gains, 0), mask=at < dim)
+            tl.store(dgain + program * dim + at, add_up(gains, 0), mask=those(at, dim, FULL))
     if dbias is not None:
-        tl.store(dbias + program * dim + at, add_up(shifts, 0), mask=at < dim)
+        tl.store(dbias + program * dim + at, add_up(shifts, 0), mask=those(at, dim, FULL))
 
 
 @jit(do_not_specialize=["part"])
 def forward_long(
-    x, residual, weight, bias, total, y, stats, rows, dim, part, eps, constant, offset, scale,
+    x, residual, weight, bias, total, y, stats, rows, dim, part, share, portion, eps, constant, offset, scale,
     STATISTIC: tl.constexpr, CENTER: tl.constexpr, PLACE: tl.constexpr, EARLY: tl.constexpr, SHARED: tl.constexpr,
-    PART: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PART: tl.constexpr, FULL: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """y (and total) of one row, which is read three times at most, from the cache but for the first."""
     row = tl.program_id(0).to(tl.int64) + tl.arange(0, 1)
     each = tl.arange(0, BLOCK)
     first = tl.full([1, BLOCK], 0.0, tl.float32)
     second = tl.full([1, BLOCK], 0.0, tl.float32)
-    share = over(1.0, dim * 1.0)
     for start in range(0, dim, BLOCK):
         at = start + each
         where = row[:, None] * dim + at[None, :]
-        inside = (at < dim)[None, :]
+        inside = those(at, dim, FULL)[None, :]
         v = added(x, residual, where, inside)
         if total is not None:
             tl.store(total + where, v, mask=inside)
@@ -331,7 +354,7 @@ def forward_long(
         first = tl.full([1, BLOCK], 0.0, tl.float32)
         for start in range(0, dim, BLOCK):
             at = start + each
-            inside = (at < dim)[None, :]
+            inside = those(at, dim, FULL)[None, :]
             v = added(x, residual, row[:, None] * dim + at[None, :], inside).to(tl.float32)
             z = tl.where(inside, v - mean[:, None], 0.0)
             first += z * z
@@ -341,9 +364,9 @@ def forward_long(
             first = tl.full([1, BLOCK], 0.0, tl.float32)
             for start in range(0, dim, BLOCK):
                 at = start + each
-                inside = (at < dim)[None, :]
+                inside = those(at, dim, FULL)[None, :]
                 v = added(x, residual, row[:, None] * dim + at[None, :], inside).to(tl.float32)
-                z = tl.abs(tl.where(inside, centred(v, mean, left, CENTER), 0.0))
+                z = tl.abs(tl.where(inside, centred(v, mean, left, STATISTIC, CENTER), 0.0))
                 if STATISTIC == ABSOLUTE:
                     first += z
                 else:
@@ -358,38 +381,38 @@ def forward_long(
     elif not CENTER:
         raw = add_up(first, 1)
     keep(stats, row, row < rows, raw, mean, left, STATISTIC, CENTER)
-    r = reciprocal(raw, dim, part, eps, constant, STATISTIC, PLACE)
+    r = reciprocal(raw, portion, eps, constant, STATISTIC, PLACE)
     for start in range(0, dim, BLOCK):
         at = start + each
         where = row[:, None] * dim + at[None, :]
-        inside = (at < dim)[None, :]
+        inside = those(at, dim, FULL)[None, :]
         v = added(x, residual, where, inside).to(tl.float32)
-        n = centred(v, mean, left, CENTER) * r[:, None]
-        gain = gain_of(weight, at, dim, offset, scale, SHARED, 1)
-        out = finished(n, gain, bias, at, dim, y.dtype.element_ty, EARLY, 1)
+        n = scaled(centred(v, mean, left, STATISTIC, CENTER), left, r, STATISTIC, CENTER)
+        gain = gain_of(weight, at, dim, offset, scale, SHARED, 1, FULL)
+        out = finished(n, gain, bias, at, dim, y.dtype.element_ty, EARLY, 1, FULL)
         tl.store(y + where, out.to(y.dtype.element_ty), mask=inside)
 
 
 @jit(do_not_specialize=["part"])
 def backward_long(
-    x, grad, more, weight, stats, dx, dim, part, eps, constant, offset, scale,
+    x, grad, more, weight, stats, dx, dim, part, share, portion, eps, constant, offset, scale,
     STATISTIC: tl.constexpr, CENTER: tl.constexpr, PLACE: tl.constexpr, SHARED: tl.constexpr,
-    PART: tl.constexpr, BLOCK: tl.constexpr,
+    PART: tl.constexpr, FULL: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """dx of one row, in two passes."""
     row = tl.program_id(0).to(tl.int64) + tl.arange(0, 1)
     each = tl.arange(0, BLOCK)
     raw, mean, left = recall(stats, row, row >= 0, STATISTIC, CENTER)
-    r = reciprocal(raw, dim, part, eps, constant, STATISTIC, PLACE)
+    r = reciprocal(raw, portion, eps, constant, STATISTIC, PLACE)
     along = tl.full([1, BLOCK], 0.0, tl.float32)
     level = tl.full([1, BLOCK], 0.0, tl.float32)
     turn = tl.full([1, BLOCK], 0.0, tl.float32)
     ties = tl.full([1, BLOCK], 0.0, tl.float32)
     for start in range(0, dim, BLOCK):
         at = start + each
-        inside = (at < dim)[None, :]
+        inside = those(at, dim, FULL)[None, :]
         z, n, g = taken(x, grad, row[:, None] * dim + at[None, :], inside, mean, left, r, STATISTIC, CENTER)
-        h = g * gain_of(weight, at, dim, offset, scale, SHARED, 1)
+        h = g * gain_of(weight, at, dim, offset, scale, SHARED, 1, FULL)
         along += h * n
         if CENTER:
             level += h
@@ -397,14 +420,14 @@ def backward_long(
             t = direction(z, n, r[:, None], mean[:, None], raw[:, None], STATISTIC)
             turn += t
             ties += tl.abs(t)
-    pull = pull_of(raw, r, add_up(along, 1), add_up(ties, 1), dim, part, eps, constant, STATISTIC, PLACE)
-    shift = over(add_up(level, 1) - pull * add_up(turn, 1), dim * 1.0)
+    pull = pull_of(raw, r, add_up(along, 1), add_up(ties, 1), portion, eps, constant, STATISTIC, PLACE)
+    shift = (add_up(level, 1) - pull * add_up(turn, 1)) * share
     for start in range(0, dim, BLOCK):
         at = start + each
         where = row[:, None] * dim + at[None, :]
-        inside = (at < dim)[None, :]
+        inside = those(at, dim, FULL)[None, :]
         z, n, g = taken(x, grad, where, inside, mean, left, r, STATISTIC, CENTER)
-        h = g * gain_of(weight, at, dim, offset, scale, SHARED, 1)
+        h = g * gain_of(weight, at, dim, offset, scale, SHARED, 1, FULL)
         t = direction(z, n, r[:, None], mean[:, None], raw[:, None], STATISTIC)
         d = flowed(h, t, r, pull, shift, at, part, STATISTIC, CENTER, PART)
         if more is not None:
@@ -414,9 +437,9 @@ def backward_long(
 
 @jit(do_not_specialize=["rows", "part", "chunk"])
 def gains_long(
-    x, grad, stats, dgain, dbias, rows, dim, part, chunk, eps, constant,
+    x, grad, stats, dgain, dbias, rows, dim, part, chunk, portion, eps, constant,
     STATISTIC: tl.constexpr, CENTER: tl.constexpr, PLACE: tl.constexpr, SHARED: tl.constexpr,
-    PART: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PART: tl.constexpr, FULL: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A program's share in the gradients of gain and bias: BLOCK columns of `chunk` rows."""
     column = tl.program_id(0)
@@ -424,12 +447,11 @@ def gains_long(
     at = column * BLOCK + tl.arange(0, BLOCK)
     gains = tl.full([ROWS, BLOCK], 0.0, tl.float32)
     shifts = tl.full([ROWS, BLOCK], 0.0, tl.float32)
-    for first in range(0, chunk, ROWS):
+    for first in range(0, tl.minimum(chunk, rows - program * chunk).to(tl.int32), ROWS):
         row = program * chunk + first + tl.arange(0, ROWS)
-        present = row < rows
-        inside = present[:, None] & (at < dim)[None, :]
+        present, inside = within(row, rows, at, dim, FULL, ROWS)
         raw, mean, left = recall(stats, row, present, STATISTIC, CENTER)
-        r = reciprocal(raw, dim, part, eps, constant, STATISTIC, PLACE)
+        r = reciprocal(raw, portion, eps, constant, STATISTIC, PLACE)
         _, n, g = taken(x, grad, row[:, None] * dim + at[None, :], inside, mean, left, r, STATISTIC, CENTER)
         gains += g * n
         shifts += g
@@ -437,6 +459,6 @@ def gains_long(
         if SHARED:
             tl.store(dgain + program * tl.num_programs(0) + column, add_up(add_up(gains, 1), 0))
         else:
-            tl.store(dgain + program * dim + at, add_up(gains, 0), mask=at < dim)
+            tl.store(dgain + program * dim + at, add_up(gains, 0), mask=those(at, dim, FULL))
     if dbias is not None:
-        tl.store(dbias + program * dim + at, add_up(shifts, 0), mask=at < dim)
+        tl.store(dbias + program * dim + at, add_up(shifts, 0), mask=those(at, dim, FULL))
