@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 import normkit as nk
-from normkit.gradient import _optimizer, _projection, agc, grand
-from normkit.gradient._optimizer import BLOCK
+from normkit.gradient import _matrices, _optimizer, agc, grand
 
 RATE = 0.05
 
@@ -50,7 +49,7 @@ def test_a_stack_is_its_matrices_and_a_kernel_a_matrix():
 
 
 def test_large_tensors_in_any_layout_get_the_step_of_torch():
-    shapes = [(3 * BLOCK + 7,), (40, 3, 33, 33)]
+    shapes = [(3 * _optimizer._entries() + 7,), (40, 3, 33, 33)]
     mine = [learned(*shape) for shape in shapes]
     mine[1].data = mine[1].data.to(memory_format=torch.channels_last)
     theirs = copy.deepcopy(mine)
@@ -65,13 +64,15 @@ def test_large_tensors_in_any_layout_get_the_step_of_torch():
         torch.testing.assert_close(p.detach(), q.detach())
 
 
-@pytest.mark.parametrize("method", [nk.AdamP, nk.SGDP, nk.StableSPAM])
+@pytest.mark.parametrize("method", [nk.AdamP, nk.SGDP, nk.StableSPAM, nk.Grams])
 def test_blocks_and_steps_in_one_pass_are_the_formula(method, monkeypatch):
     def upright(w, g):
         return g - w * (w * g).sum(1, keepdim=True) / w.square().sum(1, keepdim=True)
 
+    long = 3 * _optimizer._entries() + 7
+
     def run():
-        ps = [learned(300, 400), learned(300, 400, seed=2), learned(3 * BLOCK + 7)]
+        ps = [learned(300, 400), learned(300, 400, seed=2), learned(long)]
         optimizer = method(ps, lr=RATE, weight_decay=0.1)
         for step in range(3):
             for p in ps:
@@ -83,10 +84,31 @@ def test_blocks_and_steps_in_one_pass_are_the_formula(method, monkeypatch):
 
     got = run()
     monkeypatch.setattr(_optimizer, "BLOCK", 1 << 40)
-    monkeypatch.setattr(_projection, "BLOCK", 1 << 40)
     monkeypatch.setattr(_optimizer, "_in_one_pass", lambda *lists: False)
     for p, want in zip(got, run(), strict=True):
         torch.testing.assert_close(p, want, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", [nk.Muon, nk.NorMuon])
+def test_large_matrices_alone_and_in_blocks_of_rows_are_those_of_one_stack(method, monkeypatch):
+    def run():
+        ps = [learned(300, 400), learned(300, 400, seed=2), learned(2, 400, 300), learned(200, 50, 3, 3)]
+        optimizer = method(ps, weight_decay=0.1, ns_dtype=None)
+        optimizer.step(), optimizer.step()
+        return [p.detach() for p in ps]
+
+    got = run()
+    monkeypatch.setattr(_optimizer, "BLOCK", 1 << 40)
+    monkeypatch.setattr(_matrices, "LARGE", 1 << 40)
+    for p, want in zip(got, run(), strict=True):
+        torch.testing.assert_close(p, want, rtol=1e-10, atol=1e-12)
+
+
+def test_the_threads_of_the_machine_share_a_block_of_work(monkeypatch):
+    lengths = []
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    _optimizer.entrywise(lambda xs: lengths.append(xs[0].numel()), [torch.zeros(10 * _optimizer.BLOCK)])
+    assert lengths == [3 * _optimizer.BLOCK] * 3 + [_optimizer.BLOCK]
 
 
 def test_what_does_not_fit_is_named_and_nothing_is_half_applied():

@@ -68,15 +68,16 @@ class Momentum(MatrixOptimizer):
         return self.directions(us, lambda x: newton_schulz(x, *settings), group)
 
 
-def step(params: Sequence[Tensor], directions: Sequence[Tensor], rates: Sequence[float], keep: Sequence[float]) -> None:
-    """Shrink the parameters, each to its share ``keep``, and go against the directions, each by its rate."""
+def step(params: Sequence[Tensor], directions: Sequence[Tensor], rates: Sequence[float], group: dict) -> None:
+    """Shrink the parameters by the group's decay, and go against the directions, each by its rate."""
 
-    def work(params, directions, rates, keep):
-        torch._foreach_mul_(params, keep)
+    def work(params, directions, rates):
+        if group["weight_decay"]:
+            torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
         for w, o, rate in zip(params, directions, rates, strict=True):
             w.add_(o, alpha=-rate)
 
-    entrywise(work, params, directions, rates, keep)
+    entrywise(work, params, directions, rates)
 
 
 def wideness(p: Tensor) -> float:

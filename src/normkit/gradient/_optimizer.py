@@ -148,7 +148,23 @@ def all_finite(grads: Sequence[Tensor]) -> bool:
     return not agreed(wrong, grads)
 
 
-BLOCK = 1 << 15  # entries: what a few tensors have of them stays in the cache of a core
+BLOCK = 1 << 16  # entries: what a few tensors have of them stays in the cache of a core
+
+
+def by_rows(*xs: Tensor) -> Iterable[tuple[Tensor, ...]]:
+    """Blocks of as many rows of each, so small that what is written in between stays in cache on CPU.
+
+    >>> [(a.shape[0], b.shape[0]) for a, b in by_rows(torch.ones(3, BLOCK * torch.get_num_threads()), torch.ones(3, 1))]
+    [(1, 1), (1, 1), (1, 1)]
+    """
+    if not all(x.is_cpu for x in xs) or torch.compiler.is_compiling():
+        return [xs]
+    rows = max(1, _entries() // max(1, xs[0][:1].numel()))
+    return zip(*(x.split(rows) for x in xs), strict=True)
+
+
+def _entries() -> int:
+    return BLOCK * torch.get_num_threads()  # a block for each: torch does not divide less
 
 
 def entrywise(work: Callable[..., None], *lists: Sequence[Any]) -> None:
@@ -166,10 +182,10 @@ def entrywise(work: Callable[..., None], *lists: Sequence[Any]) -> None:
 
 
 def _blocks(own: Sequence[Any]) -> Iterable[tuple[Any, ...]]:
-    large = own[0].numel() > 2 * BLOCK
-    if not large or not all(x.is_contiguous() for x in own if isinstance(x, Tensor) and x.dim()):
+    entries = _entries()
+    if own[0].numel() <= 2 * entries or not all(x.is_contiguous() for x in own if isinstance(x, Tensor) and x.dim()):
         return [tuple(own)]
-    cut = (x.view(-1).split(BLOCK) if isinstance(x, Tensor) and x.dim() else itertools.repeat(x) for x in own)
+    cut = (x.view(-1).split(entries) if isinstance(x, Tensor) and x.dim() else itertools.repeat(x) for x in own)
     return zip(*cut, strict=False)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from normkit.gradient._optimizer import BLOCK
+from normkit.gradient._optimizer import by_rows
 from normkit.gradient._sharded import is_sharded, largest, settled
 
 Projection = Callable[[Tensor], Tensor]  # takes the share along a weight off a direction
@@ -35,10 +35,9 @@ def _of_rows(w: Tensor, g: Tensor) -> list[Tensor]:
         length, other = (torch.linalg.vector_norm(x, dim=axes, keepdim=True) for x in (w, g))
         return length, other, (w * g).sum(axes, keepdim=True)
 
-    if is_sharded([w, g]) or not w.is_cpu:
+    if is_sharded([w, g]):
         return [settled(x) for x in measured(w, g)]
-    rows = max(1, BLOCK // w[0].numel())  # what is written in between stays in the cache
-    blocks = [measured(*pair) for pair in zip(w.split(rows), g.split(rows), strict=True)]
+    blocks = [measured(*pair) for pair in by_rows(w, g)]
     return [torch.cat(xs) for xs in zip(*blocks, strict=True)]
 
 

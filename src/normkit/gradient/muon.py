@@ -97,5 +97,4 @@ class Muon(Momentum):
     def move(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> None:
         """Move matrices."""
         found = self.orthogonal(params, grads, states, group)
-        keep = [1 - group["lr"] * group["weight_decay"]] * len(params)
-        step(params, found, [group["lr"] * wideness(p) for p in params], keep)
+        step(params, found, [group["lr"] * wideness(p) for p in params], group)

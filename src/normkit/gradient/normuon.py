@@ -10,9 +10,9 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._muon import Momentum, step, wideness
-from normkit.gradient._optimizer import Groups
-from normkit.gradient._sharded import settled, whole
+from normkit.gradient._muon import Momentum, wideness
+from normkit.gradient._optimizer import Groups, by_rows
+from normkit.gradient._sharded import is_sharded, local, settled
 from normkit.statistics import accurate
 
 TINY = 1e-10
@@ -124,21 +124,30 @@ class NorMuon(Momentum):
     def move(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> None:
         """Move matrices."""
         found = self.orthogonal(params, grads, states, group)
-        found = [self.evened(o.to(p.dtype), state, group) for o, p, state in zip(found, params, states, strict=True)]
         spectral = group["adjust_lr"] == "spectral"
-        rates = [group["lr"] * (wideness(p) if spectral else 0.2 * math.sqrt(p.numel())) for p in params]
-        decay = group["lr"] * group["weight_decay"]
-        step(params, found, rates, [1.0 if p.grad is None else 1 - decay for p in params])
+        for p, o, state in zip(params, found, states, strict=True):
+            rate = group["lr"] * (wideness(p) if spectral else 0.2 * math.sqrt(p.numel()))
+            sizes = (self.evened(o, p, state, group) * -rate).to(p.dtype)
+            for w, u, size in by_rows(local(p), local(o), local(sizes)):
+                if group["weight_decay"] and p.grad is not None:
+                    w.mul_(1 - group["lr"] * group["weight_decay"])
+                w.addcmul_(u.to(w.dtype), size)
 
-    def evened(self, o: Tensor, state: dict, group: dict) -> Tensor:
-        """Divide each row by its past size, and give the whole its length back, or one of 1."""
-        mean = settled(accurate(o).square().mean(-1, keepdim=True)).to(o.dtype)
+    def evened(self, o: Tensor, p: Tensor, state: dict, group: dict) -> Tensor:
+        """What divides each row by its past size, and gives the whole its length back, or one of 1."""
+        lengths = of_rows(o)
         if "second_momentum_buffer" not in state:
-            state["second_momentum_buffer"] = torch.zeros_like(mean)
-        state["second_momentum_buffer"].lerp_(mean, 1 - group["beta2"])
-        even = o / (state["second_momentum_buffer"].sqrt() + TINY)
+            state["second_momentum_buffer"] = torch.zeros_like(lengths, dtype=p.dtype)
+        mean = (lengths.square() / o.shape[-1]).to(p.dtype)
+        past = accurate(state["second_momentum_buffer"].lerp_(mean, 1 - group["beta2"])).sqrt() + TINY
+        even = settled(torch.linalg.vector_norm(lengths / past, dim=-2, keepdim=True))
         if group["adjust_lr"] == "match_rms":
-            return even / whole(even.norm()).clamp(min=TINY)
-        return even * (
-            settled(o.norm(dim=(-2, -1), keepdim=True)) / (settled(even.norm(dim=(-2, -1), keepdim=True)) + TINY)
-        )
+            return 1 / (past * even.clamp(min=TINY))
+        return settled(torch.linalg.vector_norm(lengths, dim=-2, keepdim=True)) / (past * (even + TINY))
+
+
+def of_rows(o: Tensor) -> Tensor:
+    """Lengths along the last axis."""
+    if is_sharded([o]):
+        return settled(torch.linalg.vector_norm(accurate(o), dim=-1, keepdim=True))
+    return torch.cat([torch.linalg.vector_norm(accurate(x), dim=-1, keepdim=True) for (x,) in by_rows(o)])

@@ -103,8 +103,7 @@ class SinkGD(MatrixOptimizer):
     def move(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> None:
         """Move matrices."""
         found = list(map(self.balanced, grads)) if is_sharded(grads) else self.directions(grads, self.balanced, group)
-        keep = [1 - group["lr"] * group["weight_decay"]] * len(params)
-        step(params, found, [group["lr"] * group["scale"]] * len(params), keep)
+        step(params, found, [group["lr"] * group["scale"]] * len(params), group)
 
     def balanced(self, x: Tensor) -> Tensor:
         """Make the rows and columns of matrices (..., rows, columns) equally long in turn."""

@@ -104,8 +104,7 @@ class SWAN(MatrixOptimizer):
     def move(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> None:
         """Move matrices."""
         found = self.directions(grads, lambda x: whitened(x, group["center"], group["rescale"]), group)
-        keep = [1 - group["lr"] * group["weight_decay"]] * len(params)
-        step(params, found, [group["lr"] * group["scale"]] * len(params), keep)
+        step(params, found, [group["lr"] * group["scale"]] * len(params), group)
 
 
 def whitened(x: Tensor, center: bool, rescale: bool) -> Tensor:
