@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SURGERY = {
     "fold": "Fold norms into the layers beside them: the same numbers with fewer layers, proven or refused.",
-    "fuse": "Tell where the library's norms are faster than a model's: each kind of site is timed.",
+    "fuse": "Put the library's norms where a model has the same and they are faster: each kind of site is timed.",
     "swap": "Put other norms where a model's are, found by what they compute.",
     "convert": "Turn a pre-norm transformer's layer norms into RMS norms, exactly: proven or refused.",
     "remove": "Take the layer norms out of a pre-norm transformer while it is fine-tuned, and tell what that costs.",
@@ -227,11 +227,9 @@ def describe_rerank(command: Parser) -> None:
 
 def describe_recognize(command: Parser) -> None:
     """Describe ``normkit recognize``."""
-    command.add_argument(
-        "model", metavar="MODEL", help="a folder or hub name of transformers, timm:NAME, module:factory"
-    )
-    command.add_argument("--json", action="store_true", help="print the sites as JSON, with what was tried")
-    command.set_defaults(run=run_recognize)
+    from normkit.surgery import commands
+
+    commands.add_recognized(command)
 
 
 def describe_surgery(name: str, command: Parser) -> None:
@@ -239,18 +237,6 @@ def describe_surgery(name: str, command: Parser) -> None:
     from normkit.surgery import commands
 
     commands.add_arguments(command, name)
-
-
-def run_recognize(options: argparse.Namespace) -> int:
-    """Print every norm of a model; 1 where one looks like a norm and is not recognized."""
-    from normkit.surgery import saving
-    from normkit.surgery.recognition.recognize import table
-
-    found = table(saving.load(options.model))
-    print(json.dumps(found.to_dict(), indent=2) if options.json else found)
-    for name, match in {} if options.json else found.rest.items():
-        print(f"{name or 'the model'}: {match.why_not}")
-    return 1 if found.rest else 0
 
 
 def describe_inspect(command: Parser) -> None:

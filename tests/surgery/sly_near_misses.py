@@ -625,3 +625,10 @@ class LengthOfABatchOfDots(nn.Module):
         rows = x.reshape(-1, x.shape[-1])
         lengths = torch.stack([torch.linalg.vector_norm(row) for row in rows]).clamp(min=1e-5)
         return torch.einsum("nc,n->nc", rows, self.g / lengths).view_as(x)
+
+
+@true("rmsnorm", affine=False, eps=1e-6)
+class WeightlessInSingle(nn.Module):
+    def forward(self, x):
+        y = x.float()
+        return (y * torch.rsqrt(y.square().mean(-1, keepdim=True) + 1e-6)).type_as(x)

@@ -1,13 +1,14 @@
 """`normkit fold|swap|convert MODEL -o OUT --check`: what is written gives the same numbers when it is read again."""
 
 import json
+import pickle
 
 import pytest
 import torch
 
 from normkit import cli
 from normkit.optional import library
-from normkit.surgery import saving
+from normkit.surgery import fusing, saving
 
 MINE = """
 import torch
@@ -109,6 +110,90 @@ def test_a_model_of_transformers_stays_one(here, capsys):
     again = saving.load("out")
     assert isinstance(again, transformers.GPT2LMHeadModel)
     assert not torch.equal(again.lm_head.weight, again.transformer.wte.weight)
+
+
+LLAMA = {
+    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "num_key_value_heads": 2, "vocab_size": 50,
+}  # fmt: skip
+
+
+@pytest.fixture
+def fast(monkeypatch):
+    """Let the library's norms be the faster ones, on whatever machine."""
+    for name in ("race", "race_addition", "race_turn", "race_models"):
+        monkeypatch.setattr(fusing, name, lambda *_, **__: (1.0, 0.5))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_is_fused_is_read_by_transformers_too(dtype, here, fast, capsys):
+    transformers = library("transformers")
+    made = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**LLAMA, head_dim=16)).eval().to(dtype)
+    made.save_pretrained("qwen")
+    assert cli.main(["fuse", "qwen", "-o", "out", "--check"]) == 0
+    told = capsys.readouterr()
+    assert "5 of 5 sites changed" in told.out
+    assert "differ by 0e+00" in told.err
+    parts = json.loads((here / "out" / "normkit.json").read_text())["parts"]
+    assert parts["model.layers.0"] == {"calls": [["add", "post_attention_layernorm"]]}
+    assert parts["model.layers.0.self_attn"] == {"calls": [["turn", "q_norm", "k_norm"]]}
+    tokens = torch.arange(14).view(2, 7)
+    made, again = (transformers.AutoModelForCausalLM.from_pretrained(place) for place in ("qwen", "out"))
+    torch.testing.assert_close(again(tokens).logits, made(tokens).logits, rtol=0, atol=0)
+    fused = saving.load("out")
+    assert type(fused.model.norm).__name__ == "RMSNorm"
+    assert {t.dtype for t in fused.state_dict().values()} == {dtype}
+
+
+def test_what_is_fused_keeps_its_own_names(here, fast, capsys):
+    (here / "named.py").write_text(NAMED)
+    assert cli.main(["fuse", "named:build", "--input", "4x8", "-o", "out", "--check"]) == 0
+    assert "differ by 0e+00" in capsys.readouterr().err
+    again = saving.load("named:build@out")
+    assert list(again.state_dict()) == ["0.weight", "0.bias", "1.gamma"]
+    assert type(again[1]).__name__ == "RMSNorm"
+    assert list(pickle.loads(pickle.dumps(again)).state_dict()) == ["0.weight", "0.bias", "1.gamma"]
+
+
+NAMED = """
+import torch
+from torch import nn
+
+
+class Odd(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gamma = nn.Parameter(torch.linspace(0.5, 2, 8))
+
+    def forward(self, x):
+        return self.gamma * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
+
+
+def build():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 8), Odd())
+
+
+class Reads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.norm = nn.Linear(8, 8), Odd()
+
+    def forward(self, x):
+        return self.norm(self.up(x)) * self.norm.gamma.sum()
+"""
+
+
+def test_what_is_recognized_is_put_in_its_place_and_compared(here, capsys):
+    (here / "named.py").write_text(NAMED)
+    assert cli.main(["recognize", "named:build", "--check", "--input", "4x8"]) == 0
+    told = capsys.readouterr()
+    assert "1 recognized, 0 not" in told.out
+    assert "with the 1 that were recognized in their places, outputs differ by" in told.err
+    assert cli.main(["recognize", "named:Reads", "--check", "--input", "4x8"]) == 1
+    assert "has no attribute 'gamma'" in capsys.readouterr().err
+    assert cli.main(["recognize", "named:build", "--check"]) == 2
+    assert "what the model takes is not known" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,11 @@ from torch import nn
 from normkit.surgery import models, proof, saving
 from normkit.surgery.adapting import adapt
 from normkit.surgery.batch_statistics import recalibrate
-from normkit.surgery.changes import Report
+from normkit.surgery.changes import Report, replaced
 from normkit.surgery.converting import TARGETS, convert
 from normkit.surgery.folding import fold
 from normkit.surgery.fusing import fuse
+from normkit.surgery.recognition.recognize import Recognized, table
 from normkit.surgery.removing import example_of, remove
 from normkit.surgery.repair import VARIANTS, average
 from normkit.surgery.swapping import swap
@@ -56,30 +57,66 @@ def add_arguments(command: argparse.ArgumentParser, name: str) -> None:
     if name not in ("remove", "recalibrate"):
         command.add_argument("--input", metavar="SHAPE", help="an example: 1x3x224x224 of numbers, or tokens:1x16")
     command.add_argument("--json", action="store_true", help="print the report as JSON")
-    if name != "fuse":  # which changes nothing that could be written
-        command.add_argument("-o", dest="out", metavar="OUT", help="write the changed model into this new folder")
-        command.add_argument("--check", action="store_true", help="read what was written, and compare its outputs")
+    command.add_argument("-o", dest="out", metavar="OUT", help="write the changed model into this new folder")
+    command.add_argument("--check", action="store_true", help="read what was written, and compare its outputs")
     command.set_defaults(run=run)
+
+
+def add_recognized(command: argparse.ArgumentParser) -> None:
+    """Describe ``normkit recognize``."""
+    command.add_argument("model", metavar="MODEL", help=models.FORMS)
+    command.add_argument("--input", metavar="SHAPE", help="an example: 1x3x224x224 of numbers, or tokens:1x16")
+    command.add_argument("--json", action="store_true", help="print the sites as JSON, with what was tried")
+    command.add_argument("--check", action="store_true", help="put what was found in their places; compare outputs")
+    command.set_defaults(run=recognized)
 
 
 def run(options: argparse.Namespace) -> int:
     """Change a model; 1 where nothing was changed, or where what was written gives other numbers."""
-    out = getattr(options, "out", None)
-    if getattr(options, "check", False) and not out:
+    if options.check and not options.out:
         raise ValueError("--check reads what was written: name a folder with -o")
     model = saving.load(options.model).eval()
     given = _first(options) if getattr(options, "data", None) else None
-    if given is None and (options.command != "average" or getattr(options, "check", False)):
+    if given is None and (options.command != "average" or options.check):
         given = example(model, options.input)
     before = copy.deepcopy(model)
     report = changed(model, given, options)
     print(json.dumps(report.to_dict(), indent=2) if options.json else report)
     if not report.done:
         return 1
-    if out:
-        place = saving.save(before, report.model, out)
+    if options.out:
+        place = saving.save(before, report.model, options.out)
         print(f"written to {place}", file=sys.stderr)
-    return _checked(options, report.model, given) if getattr(options, "check", False) else 0
+    return _checked(options, report.model, given) if options.check else 0
+
+
+def recognized(options: argparse.Namespace) -> int:
+    """Print every norm of a model; 1 where one looks like a norm and is not recognized, or is not what was said."""
+    model = saving.load(options.model)
+    wanted = options.check or options.input is not None
+    given = example(model, options.input) if wanted else None
+    if given is not None:
+        proof.sizes_of("recognize", model, given)
+    found = table(model, given)
+    print(json.dumps(found.to_dict(), indent=2) if options.json else found)
+    for name, match in {} if options.json else found.rest.items():
+        print(f"{name or 'the model'}: {match.why_not}")
+    return max(int(bool(found.rest)), _stands(model, found, given) if options.check else 0)
+
+
+def _stands(model: nn.Module, found: Recognized, given: Any) -> int:
+    """Put what was found in the places of a copy, and compare; 1 where results are others."""
+    twin = copy.deepcopy(model).eval()
+    known = {name: match.module for name, match in found.found.items() if match.sized and match.module is not None}
+    made = replaced("recognize", twin, copy.deepcopy(known), inplace=False)
+    try:
+        apart = proof.prove(model.eval(), made.eval(), given)
+    except Exception as error:
+        print(f"with the {len(known)} that were recognized in their places: {error}", file=sys.stderr)
+        return 1
+    told = f"with the {len(known)} that were recognized in their places, outputs differ by {apart:.0e} of the largest"
+    print(told, file=sys.stderr)
+    return 0
 
 
 def changed(model: nn.Module, given: Any, options: argparse.Namespace) -> Report:

@@ -16,6 +16,7 @@ from normkit.surgery.changes import Change, Report, places, replaced
 from normkit.surgery.racing import race, race_addition, race_models, race_turn
 from normkit.surgery.recognition.recognize import Match, sized_table
 from normkit.surgery.recognition.specimen import quiet
+from normkit.surgery.renaming import rename
 from normkit.surgery.source import Source
 from normkit.where import Where, chosen
 
@@ -234,22 +235,5 @@ def _replacement(old: nn.Module, match: Match) -> tuple[str, nn.Module | None]:
     if others:
         return f"its {sorted(others)[0]} would be lost", None
     if any(ours != theirs for ours, theirs in match.carried.items()):
-        _rename(new, match.carried)
+        rename(new, match.carried)
     return "", new
-
-
-def _rename(module: nn.Module, names: dict[str, str]) -> None:
-    """Let a module save and load its tensors under other names."""
-
-    def save(module: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:
-        for ours, theirs in names.items():
-            if prefix + ours in state:
-                state[prefix + theirs] = state.pop(prefix + ours)
-
-    def load(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
-        for ours, theirs in names.items():
-            if prefix + theirs in state:
-                state[prefix + ours] = state.pop(prefix + theirs)
-
-    module.register_state_dict_post_hook(save)
-    module.register_load_state_dict_pre_hook(load)

@@ -25,6 +25,11 @@ def derived(own: Any, words: tuple[Word, ...]) -> type[nn.Module]:
     return _DERIVED[own, words]
 
 
+def words_of(made: type[nn.Module]) -> tuple[Word, ...]:
+    """The changes that a class has; none where it is somebody's own."""
+    return next((words for (_, words), known in _DERIVED.items() if known is made), ())
+
+
 def _derived(own: Any, words: tuple[Word, ...]) -> type[nn.Module]:
     source = Source(own)
     calls: dict[str, Any] = {}

@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from normkit import catalog
 from normkit.norm import Norm
 from normkit.optional import at_hand, library
-from normkit.surgery import models
+from normkit.surgery import models, rewriting
 from normkit.surgery.converting import Centred
 from normkit.surgery.fold import KINDS, ConstantPad, ThresholdNeuron
 from normkit.surgery.recognition.recognize import Followed
+from normkit.surgery.renaming import names_of, rename
 
 WEIGHTS, PARTS = "model.safetensors", "normkit.json"
 SIZES = {  # what a layer calls the sizes of its weight's axes
@@ -115,7 +116,10 @@ def differences(old: nn.Module, new: nn.Module) -> dict[str, Any]:
     found: dict[str, Any] = {}
 
     def look(name: str, was: nn.Module, part: nn.Module) -> None:
-        told = _told(name, was, part)
+        words = rewriting.words_of(type(part))
+        if words and type(part) is not type(was):
+            found[name] = {"calls": [list(word) for word in words]}
+        told = None if words else _told(name, was, part)
         if told is not None:
             found[name] = told
             return
@@ -154,7 +158,9 @@ def _told(name: str, was: nn.Module, part: nn.Module) -> dict[str, Any] | None:
 
 
 def _norm(norm: Norm) -> dict[str, Any]:
-    return {"norm": norm.card.name, "arguments": json.loads(json.dumps(dict(norm.arguments)))}
+    names = names_of(norm)
+    told = {"norm": norm.card.name, "arguments": json.loads(json.dumps(dict(norm.arguments)))}
+    return {**told, "names": names} if names else told
 
 
 def _arguments(layer: Any) -> dict[str, Any]:
@@ -179,7 +185,12 @@ def rebuilt(model: nn.Module, folder: str) -> nn.Module:
     told = Path(folder, PARTS)
     parts: Mapping[str, Any] = json.loads(told.read_text())["parts"] if told.is_file() else {}
     state = _safetensors().load_file(Path(folder, WEIGHTS))
+    _typed(model, state)
     for name, part in parts.items():
+        if "calls" in part:
+            whole = model.get_submodule(name)
+            whole.__class__ = rewriting.derived(type(whole), tuple(tuple(word) for word in part["calls"]))
+            continue
         prefix = f"{name}." if name else ""
         own = {key.removeprefix(prefix): t for key, t in state.items() if key.startswith(prefix)}
         made = _made(model.get_submodule(name), part, own)
@@ -196,10 +207,19 @@ def rebuilt(model: nn.Module, folder: str) -> nn.Module:
     return model.eval()
 
 
+def _typed(model: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Give a model's tensors the types that were saved."""
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if name in state:
+            tensor.data = tensor.data.to(state[name].dtype)
+
+
 def _made(was: nn.Module, part: Mapping[str, Any], state: Mapping[str, Tensor]) -> nn.Module:
     like = next((p for p in was.parameters()), torch.zeros(()))
     if "norm" in part:
         norm = catalog.find(part["norm"]).create(**part["arguments"]).to(dtype=like.dtype)
+        if part.get("names"):
+            rename(norm, part["names"])
         return Followed(norm, [was.get_submodule(name) for name in part["behind"]]) if part.get("behind") else norm
     if "thresholds" in part:
         return ThresholdNeuron(part["thresholds"], part["decay"]).to(like.dtype)

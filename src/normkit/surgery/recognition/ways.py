@@ -120,6 +120,8 @@ class Ways:
     def _frozen(self, pair: Pair, inputs: Sequence[Tensor], shape: Shape, where: str) -> None:
         """All parameters frozen, then each alone."""
         learned = self._learned(pair)
+        g = torch.Generator().manual_seed(13)
+        sent = torch.randn(inputs[0].shape, generator=g, dtype=torch.float64).to(self.exact)
         for some in [learned, *([one] for one in learned if len(learned) > 1)]:
             for parameter in (p for both in some for p in both):
                 parameter.requires_grad_(False)
@@ -128,7 +130,10 @@ class Ways:
                 pair.restore()
                 x = inputs[0].clone().requires_grad_()
                 y = side(x, *inputs[1:])
-                slope = torch.autograd.grad(y.square().sum(), x)[0] if y.requires_grad else torch.zeros_like(x)
+                sent = torch.randn(y.shape, generator=torch.Generator().manual_seed(13), dtype=torch.float64).to(
+                    y.dtype
+                )
+                slope = torch.autograd.grad(y, x, sent)[0] if y.requires_grad else torch.zeros_like(x)
                 made.append((y.detach(), slope))
             for parameter in (p for both in some for p in both):
                 parameter.requires_grad_(True)
