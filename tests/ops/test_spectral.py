@@ -84,6 +84,38 @@ def test_factors_and_their_gradients_are_those_of_torch(dtype, bound):
 
 
 @pytest.mark.usefixtures("widest")
+@pytest.mark.parametrize("dtype, bound", [(F64, 1e-13), (torch.float32, 2e-6)])
+def test_log_cholesky_charts_and_the_way_back_are_their_formulas(dtype, bound):
+    for n in (1, 2, 5, 20, 33):
+        x = drawn(torch.linspace(0.5, 3, n, dtype=F64)).to(dtype)
+        sent = torch.randn(x.shape, generator=torch.Generator().manual_seed(1), dtype=F64)
+        for call, given in ((ops.log_cholesky, x), (ops.from_log_cholesky, sent.to(dtype) / n)):
+            one, other = given.clone().requires_grad_(), given.double().requires_grad_()
+            with ops.paths.watched() as taken:
+                found = call(one)
+                (found * sent.to(dtype)).sum().backward()
+            assert [path.why for path in taken] == [None, None]
+            with ops.paths.formula_only():
+                want = call(other)
+                (want * sent).sum().backward()
+            torch.testing.assert_close(found.double(), want, rtol=0, atol=bound * want.abs().max().item())
+            torch.testing.assert_close(
+                one.grad.double(), other.grad, rtol=0, atol=bound * other.grad.abs().max().item()
+            )
+        back = ops.from_log_cholesky(ops.log_cholesky(x))
+        torch.testing.assert_close(back, x, rtol=0, atol=bound)
+        assert (back == back.mT).all()
+
+
+def test_log_cholesky_charts_have_second_derivatives_and_refuse_what_has_no_factor():
+    x = drawn(torch.arange(1.0, 4.0, dtype=F64), 2).requires_grad_()
+    assert torch.autograd.gradgradcheck(lambda x: ops.log_cholesky(ops.symmetric(x)), x)
+    assert torch.autograd.gradgradcheck(ops.from_log_cholesky, x)
+    with pytest.raises(torch.linalg.LinAlgError, match="positive-definite"):
+        ops.log_cholesky(-torch.eye(3).expand(2, 3, 3))
+
+
+@pytest.mark.usefixtures("widest")
 def test_symmetric_parts_and_what_is_noted_are_those_of_the_formulas():
     x = torch.randn(9, 5, 5, generator=torch.Generator().manual_seed(0), dtype=F64).requires_grad_()
     x.data[::2] += 8 * torch.eye(5, dtype=F64)
@@ -115,13 +147,22 @@ def test_c_holds_a_record_against_itself():
     library, x = special.library(), torch.eye(3).expand(4, 3, 3).contiguous()
     values, rows = torch.empty(4, 3), torch.empty(4, 3, 3)
     for plan, count, arrays, word in (
-        ((1, 3), 5, (x, values, rows), "x of 144 bytes"),
-        ((1, 3), 4, (x, values[:2], rows), "values of 24 bytes"),
-        ((1, 3), 4, (x, values, rows[1:]), "vectors of 108 bytes"),
-        ((2, 3), 4, (x, values, rows), "an element type"),
-        ((1, 65), 4, (x, values, rows), "a size"),
-        ((1, 3), -1, (x, values, rows), "a size"),
-        ((1, 3), 2**62, (x, values, rows), "a size"),
+        ((1, 3, 0), 5, (x, values, rows), "x of 144 bytes"),
+        ((1, 3, 0), 4, (x, values[:2], rows), "values of 24 bytes"),
+        ((1, 3, 0), 4, (x, values, rows[1:]), "vectors of 108 bytes"),
+        ((2, 3, 0), 4, (x, values, rows), "an element type"),
+        ((1, 65, 0), 4, (x, values, rows), "a size"),
+        ((1, 3, 0), -1, (x, values, rows), "a size"),
+        ((1, 3, 0), 2**62, (x, values, rows), "a size"),
+        ((1, 3, 2), 4, (x, values, rows), "the rule"),
     ):
         with pytest.raises(ValueError, match=f"refuses {word}"):
             library.eigen(special.MATRIX.pack(*plan), count, *arrays)
+    for plan, arrays, word in (((1, 3, 1), (x, rows[1:]), "y of 108"), ((1, 3, 1), (values, rows), "factor of 48")):
+        with pytest.raises(ValueError, match=f"refuses {word} bytes"):
+            library.product(special.MATRIX.pack(*plan), 4, *arrays)
+    for at, word in enumerate(("factor", "grad", "dfactor")):
+        arrays = [x, x, rows]
+        arrays[at] = values
+        with pytest.raises(ValueError, match=f"refuses {word} of 48 bytes"):
+            library.product_backward(special.MATRIX.pack(1, 3, 1), 4, *arrays)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -11,7 +12,6 @@ from torch.autograd.function import once_differentiable
 from torch.distributions import Distribution, constraints
 
 from normkit import check
-from normkit.density._inputs import gaussian
 from normkit.density._parts import Given, Plain
 from normkit.density._scales import Scaled
 from normkit.kinds.module import TRANSFORM
@@ -112,11 +112,11 @@ class Flow(nn.Module):
         return self
 
     def _through(self, x: Tensor, given: Given) -> tuple[Tensor, Tensor]:
-        log_det = x.new_zeros(len(x))
+        log_det: Tensor | None = None
         for part in self.parts:
             x, change = part(x, given)
-            log_det = log_det + change
-        return x, log_det
+            log_det = change if log_det is None else log_det + change
+        return x, x.new_zeros(len(x)) if log_det is None else log_det
 
     def _samples(self, name: str, x: Tensor) -> Tensor:
         check.floating("Flow", x, name)
@@ -137,7 +137,9 @@ class Flow(nn.Module):
         return Given(nn.functional.one_hot(context, self.classes).to(self._like().dtype), context)
 
     def _base(self, z: Tensor) -> Tensor:
-        return gaussian(z.flatten(1), 0.0, 1.0) if self.base is None else self.base.log_prob(z)  # type: ignore[operator]
+        if self.base is not None:
+            return self.base.log_prob(z)  # type: ignore[operator]
+        return z.flatten(1).square().sum(-1) * -0.5 - self.event.numel() * math.log(2 * math.pi) / 2
 
     def _latents(self, shape: tuple[int, ...]) -> Tensor:
         like = self._like()

@@ -42,7 +42,7 @@ class AffineCurve(nn.Module):
     def forward(self, x: Tensor, raw: Tensor) -> tuple[Tensor, Tensor]:
         """Return the image of numbers, and the logarithm of the slope at each."""
         a, b = self._parts(raw)
-        return x * a.exp() + b, a
+        return torch.addcmul(b, x, a.exp()), a
 
     def inverse(self, z: Tensor, raw: Tensor) -> Tensor:
         """Return what numbers are the image of."""

@@ -121,17 +121,13 @@ class LieBN(DefiniteNorm):
         x = x if self.theta == 1 else _symmetric.power(x, self.theta)
         if self.metric == "AIM":
             return x
-        factor = ops.cholesky(x)
-        return torch.diagonal_scatter(factor, factor.diagonal(0, -2, -1).log(), 0, -2, -1)
+        return ops.log_cholesky(x)
 
     def _back(self, y: Tensor) -> Tensor:
         """The matrix that a chart shows."""
         if self.metric == "LEM":
             return _symmetric.exp(_symmetric.symmetric(y))
-        if self.metric == "LCM":
-            factor = torch.diagonal_scatter(y, y.diagonal(0, -2, -1).exp(), 0, -2, -1)
-            y = factor @ factor.mT
-        y = _symmetric.symmetric(y)
+        y = ops.from_log_cholesky(y) if self.metric == "LCM" else _symmetric.symmetric(y)
         return y if self.theta == 1 else _symmetric.power(y, 1 / self.theta)
 
     @torch.no_grad()

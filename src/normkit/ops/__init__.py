@@ -20,7 +20,7 @@ from normkit.ops.online import Control, online_norm
 from normkit.ops.pointwise import derf, dyt, eln
 from normkit.ops.rope import norm_rotate, rotate
 from normkit.ops.row import Row, add_layer_norm, add_rms_norm, add_row_norm, layer_norm, rms_norm, row_norm
-from normkit.ops.spectral import cholesky, eigh, eigvalsh, soundness, symmetric
+from normkit.ops.spectral import cholesky, eigh, eigvalsh, from_log_cholesky, log_cholesky, soundness, symmetric
 
 __all__ = [
     "Control",
@@ -38,12 +38,14 @@ __all__ = [
     "eln",
     "evonorm_s",
     "filter_response_norm",
+    "from_log_cholesky",
     "global_response_norm",
     "group_norm",
     "instance_moments",
     "instance_norm",
     "layer_norm",
     "layer_norm2d",
+    "log_cholesky",
     "mean_over_space",
     "norm_rotate",
     "normalize_with",

@@ -19,7 +19,7 @@ from normkit import kernels
 from normkit.kernels import special
 from normkit.ops import eager
 
-__all__ = ["cholesky", "eigh", "eigvalsh", "soundness", "symmetric"]
+__all__ = ["cholesky", "eigh", "eigvalsh", "from_log_cholesky", "log_cholesky", "soundness", "symmetric"]
 
 
 def eigh(s: Tensor) -> tuple[Tensor, Tensor]:
@@ -46,7 +46,17 @@ def symmetric(x: Tensor) -> Tensor:
 
 def cholesky(x: Tensor) -> Tensor:
     """Return lower factors of positive definite matrices; what has none is torch's LinAlgError."""
-    return torch.linalg.cholesky(x) if eager.refused("cholesky", _against(x), x) else _Cholesky.apply(x)
+    return torch.linalg.cholesky(x) if eager.refused("cholesky", _against(x), x) else _Cholesky.apply(x, False)
+
+
+def log_cholesky(x: Tensor) -> Tensor:
+    """Return lower factors of positive definite matrices, with the logarithms of their diagonals in their place."""
+    return _logged(x) if eager.refused("log_cholesky", _against(x), x) else _Cholesky.apply(x, True)
+
+
+def from_log_cholesky(y: Tensor) -> Tensor:
+    """Return the matrices that `log_cholesky` gives lower triangles ``y`` of."""
+    return _product(y) if eager.refused("from_log_cholesky", _against(y), y) else _Product.apply(y)
 
 
 def soundness(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -72,12 +82,25 @@ class _Symmetric(torch.autograd.Function):
         return symmetric(sent)
 
 
+def _logged(x: Tensor) -> Tensor:
+    factor = torch.linalg.cholesky(x)
+    return torch.diagonal_scatter(factor, factor.diagonal(0, -2, -1).log(), 0, -2, -1)
+
+
+def _product(y: Tensor) -> Tensor:
+    low = y.tril()
+    factor = torch.diagonal_scatter(low, low.diagonal(0, -2, -1).exp(), 0, -2, -1)
+    made = factor @ factor.mT
+    return (made + made.mT) / 2
+
+
 class _Cholesky(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Tensor) -> Tensor:
+    def forward(ctx, x: Tensor, logged: bool) -> Tensor:
         factor = torch.empty(x.shape, dtype=x.dtype)
-        if not _noted(x, factor)[..., 2].all():
-            factor = torch.linalg.cholesky(x)
+        ctx.logged, ctx.formula = logged, _logged if logged else torch.linalg.cholesky
+        if not _noted(x, factor, logged)[..., 2].all():
+            factor = ctx.formula(x)
         ctx.save_for_backward(x, factor)
         return factor
 
@@ -85,10 +108,28 @@ class _Cholesky(torch.autograd.Function):
     def backward(ctx, sent: Tensor):
         x, factor = ctx.saved_tensors
         if eager.refused("cholesky", eager.derived_again() or _against(sent), sent, factor):
-            return eager.differentiate(torch.linalg.cholesky, (x,), (), sent, (True,))[0]
+            return eager.differentiate(ctx.formula, (x,), (), sent, (True,))[0], None
         dx, grad = torch.empty(x.shape, dtype=x.dtype), eager.packed(sent)
-        special.required().cholesky_backward(_plan(x), prod(x.shape[:-2]), factor, grad, dx)
-        return dx
+        special.required().cholesky_backward(_plan(x, ctx.logged), prod(x.shape[:-2]), eager.packed(factor), grad, dx)
+        return dx, None
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, y: Tensor) -> Tensor:
+        ctx.save_for_backward(y)
+        made, given = torch.empty(y.shape, dtype=y.dtype), eager.packed(y)
+        special.required().product(_plan(y, True), prod(y.shape[:-2]), given, made)
+        return made
+
+    @staticmethod
+    def backward(ctx, sent: Tensor):
+        [y] = ctx.saved_tensors
+        if eager.refused("from_log_cholesky", eager.derived_again() or _against(sent), sent, y):
+            return eager.differentiate(_product, (y,), (), sent, (True,))[0]
+        dy, given, grad = torch.empty(y.shape, dtype=y.dtype), eager.packed(y), eager.packed(sent)
+        special.required().product_backward(_plan(y, True), prod(y.shape[:-2]), given, grad, dy)
+        return dy
 
 
 def _against(s: Tensor) -> str | None:
@@ -104,8 +145,8 @@ def _against(s: Tensor) -> str | None:
     return special.absent()
 
 
-def _plan(s: Tensor) -> bytes:
-    return special.MATRIX.pack(eager.code(s), s.shape[-1])
+def _plan(s: Tensor, logged: bool = False) -> bytes:
+    return special.MATRIX.pack(eager.code(s), s.shape[-1], logged)
 
 
 def _eigen(s: Tensor, turns: bool) -> tuple[Tensor, Tensor | None] | None:
@@ -120,7 +161,7 @@ def _eigen(s: Tensor, turns: bool) -> tuple[Tensor, Tensor | None] | None:
     return values, None if rows is None else rows.mT
 
 
-def _noted(x: Tensor, factor: Tensor | None) -> Tensor:
+def _noted(x: Tensor, factor: Tensor | None, logged: bool = False) -> Tensor:
     notes, given = torch.empty((*x.shape[:-2], 3), dtype=torch.float64), eager.packed(x)
-    special.required().cholesky(_plan(x), prod(x.shape[:-2]), given, factor, notes)
+    special.required().cholesky(_plan(x, logged), prod(x.shape[:-2]), given, factor, notes)
     return notes

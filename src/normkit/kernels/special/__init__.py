@@ -19,13 +19,15 @@ from normkit import kernels
 # Beside the other library, in a folder that is no package: in one, what walks modules would take it for one.
 LIBRARY = Path(os.environ.get("NORMKIT_SPECIAL_LIBRARY") or Path(kernels.__file__).with_name("cpu") / "libspecial.so")
 MOST_SIDE, MOST_BINS = 64, 1024  # of a matrix, of a spline
-MATRIX = STATES = struct.Struct("2q")  # plans and records of `special.h`
+MATRIX, STATES = struct.Struct("3q"), struct.Struct("2q")  # plans and records of `special.h`
 SPLINE = struct.Struct("4q7d")
 RECORDS = {
     "eigen": (MATRIX, "q", "x values vectors"),
     "symmetric": (MATRIX, "q", "x y"),
     "cholesky": (MATRIX, "q", "x factor notes"),
     "cholesky_backward": (MATRIX, "q", "factor grad dx"),
+    "product": (MATRIX, "q", "factor y"),
+    "product_backward": (MATRIX, "q", "factor grad dfactor"),
     "spline": (SPLINE, "q", "x widths heights slopes y log_slope"),
     "spline_backward": (SPLINE, "q", "x widths heights slopes dy dlog dx dwidths dheights dslopes"),
     "states": (STATES, "q", "table shares sent total squares"),
@@ -41,6 +43,8 @@ class Library(kernels.Gate):
         self.symmetric = self._kernel("symmetric")
         self.cholesky = self._kernel("cholesky")
         self.cholesky_backward = self._kernel("cholesky_backward")
+        self.product = self._kernel("product")
+        self.product_backward = self._kernel("product_backward")
         self.spline = self._kernel("spline")
         self.spline_backward = self._kernel("spline_backward")
         self.states = self._kernel("states")

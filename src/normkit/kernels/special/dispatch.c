@@ -27,7 +27,8 @@ __attribute__((constructor)) static void choose(void) { normkit_special_use(2); 
 
 /* Sizes of the records, in the order of `special/__init__.py`, which packs them. */
 const int64_t normkit_special_records[] = {sizeof(Eigen), sizeof(Symmetric), sizeof(Cholesky), sizeof(CholeskyBackward),
-                                           sizeof(Spline), sizeof(SplineBackward), sizeof(States)};
+                                           sizeof(Product), sizeof(ProductBackward), sizeof(Spline), sizeof(SplineBackward),
+                                           sizeof(States)};
 
 /* The bytes of so many entries; -1 where that overflows or a factor is negative. */
 static int64_t bytes_of(int64_t type, int64_t count, int64_t each)
@@ -44,6 +45,7 @@ static int fits_or_absent(Array array, int64_t bytes) { return !array.at || arra
 static int wrong_matrices(const MatrixPlan *p, int64_t count)
 {
     if (p->type != F32 && p->type != F64) return WRONG_TYPE;
+    if (p->logged < 0 || p->logged > 1) return WRONG_RULE;
     if (p->n < 1 || p->n > MOST_SIDE || count < 1) return WRONG_SIZE;
     return bytes_of(p->type, count, p->n * p->n) < 0 ? WRONG_SIZE : DONE;
 }
@@ -93,6 +95,29 @@ int normkit_cholesky_backward(const CholeskyBackward *c)
     if (!fits(c->grad, square)) return ARRAY + 1;
     if (!fits(c->dx, square)) return ARRAY + 2;
     return chosen->cholesky_backward(p, c->count, c->factor.at, c->grad.at, c->dx.at);
+}
+
+int normkit_product(const Product *c)
+{
+    const MatrixPlan *p = &c->plan;
+    int wrong = wrong_matrices(p, c->count);
+    if (wrong) return wrong;
+    int64_t square = bytes_of(p->type, c->count, p->n * p->n);
+    if (!fits(c->factor, square)) return ARRAY;
+    if (!fits(c->y, square)) return ARRAY + 1;
+    return chosen->product(p, c->count, c->factor.at, c->y.at);
+}
+
+int normkit_product_backward(const ProductBackward *c)
+{
+    const MatrixPlan *p = &c->plan;
+    int wrong = wrong_matrices(p, c->count);
+    if (wrong) return wrong;
+    int64_t square = bytes_of(p->type, c->count, p->n * p->n);
+    if (!fits(c->factor, square)) return ARRAY;
+    if (!fits(c->grad, square)) return ARRAY + 1;
+    if (!fits(c->dfactor, square)) return ARRAY + 2;
+    return chosen->product_backward(p, c->count, c->factor.at, c->grad.at, c->dfactor.at);
 }
 
 static int wrong_spline(const SplinePlan *p, int64_t count, Array x, Array widths, Array heights, Array slopes)

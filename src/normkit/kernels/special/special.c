@@ -14,8 +14,10 @@
 #define PASTE(a, b) JOIN(a, b)
 
 #include "eigen.h"
+#include "lanes.h"
 #include "triangle.h"
 #include "spline.h"
 #include "sums.h"
 
-const Special PASTE(special, ISA) = {eigen, symmetric, cholesky, cholesky_backward, spline, spline_backward, states};
+const Special PASTE(special, ISA) = {eigen, symmetric, cholesky, cholesky_backward, product, product_backward, spline,
+                                     spline_backward, states};

@@ -10,7 +10,8 @@ enum { DONE, NO_MEMORY, WRONG_TYPE, WRONG_RULE, WRONG_SIZE, UNSOLVED = 6, ARRAY 
 enum { F32 = 1, F64 = 4 };
 enum { MOST_SIDE = 64, MOST_BINS = 1024 };                                   /* of a matrix, of a spline */
 
-typedef struct { int64_t type, n; } MatrixPlan;
+/* logged: a factor of Cholesky has the logarithms of its diagonal in its place. */
+typedef struct { int64_t type, n, logged; } MatrixPlan;
 /* box: left, right, bottom, top; with tails there are no slopes at the ends of it. */
 typedef struct { int64_t type, bins, tails, inverse; double box[4], least_width, least_height, least_slope; } SplinePlan;
 typedef struct { int64_t type, clients; } StatesPlan;
@@ -20,6 +21,8 @@ typedef struct { MatrixPlan plan; int64_t count; Array x, values, vectors; } Eig
 typedef struct { MatrixPlan plan; int64_t count; Array x, y; } Symmetric;
 typedef struct { MatrixPlan plan; int64_t count; Array x, factor, notes; } Cholesky;  /* notes: largest entry, skewness, 1 if definite */
 typedef struct { MatrixPlan plan; int64_t count; Array factor, grad, dx; } CholeskyBackward;
+typedef struct { MatrixPlan plan; int64_t count; Array factor, y; } Product;
+typedef struct { MatrixPlan plan; int64_t count; Array factor, grad, dfactor; } ProductBackward;
 typedef struct { SplinePlan plan; int64_t count; Array x, widths, heights, slopes, y, log_slope; } Spline;
 typedef struct { SplinePlan plan; int64_t count; Array x, widths, heights, slopes, dy, dlog, dx, dwidths, dheights, dslopes; } SplineBackward;
 typedef struct { StatesPlan plan; int64_t count; Array table, shares, sent, total, squares; } States;  /* table: an Array a client */
@@ -29,6 +32,8 @@ typedef struct {
     int (*symmetric)(const MatrixPlan *, int64_t count, const void *x, void *y);
     int (*cholesky)(const MatrixPlan *, int64_t count, const void *x, void *factor, double *notes);
     int (*cholesky_backward)(const MatrixPlan *, int64_t count, const void *factor, const void *grad, void *dx);
+    int (*product)(const MatrixPlan *, int64_t count, const void *factor, void *y);
+    int (*product_backward)(const MatrixPlan *, int64_t count, const void *factor, const void *grad, void *dfactor);
     int (*spline)(const Spline *);
     int (*spline_backward)(const SplineBackward *);
     int (*states)(const StatesPlan *, int64_t count, const Array *table, const double *shares, const void *sent, void *total,

@@ -89,6 +89,7 @@ static void factor_groups(void *of, int64_t begin, int64_t end)
         int64_t first = group * LANES, last = job->count - 1;
         for (int lane = 0; lane < LANES; lane++) enter(a, lane, job->plan, job->x, first + lane < last ? first + lane : last);
         Lanes sound = factor_of(a, n);
+        for (int64_t i = 0; job->plan->logged && i < n; i++) a[i * n + i] = log_of(a[i * n + i]);
         for (int lane = 0; lane < LANES && first + lane <= last; lane++) {
             int64_t at = first + lane;
             tell(job->plan, job->x, at, job->notes + 3 * at);
@@ -152,6 +153,10 @@ static void gradient_groups(void *of, int64_t begin, int64_t end)
             enter(room, lane, job->plan, job->x, at);
             enter(room + n * n, lane, job->plan, job->grad, at);
         }
+        for (int64_t i = 0; job->plan->logged && i < n; i++) {
+            room[i * n + i] = exp_of(room[i * n + i]);
+            room[n * n + i * n + i] /= room[i * n + i];
+        }
         factor_gradient(room, room + n * n, room + 2 * n * n, n);
         for (int lane = 0; lane < LANES && first + lane <= last; lane++)
             leave_lower(room + 2 * n * n, lane, job->plan, job->y, first + lane, 1);
@@ -163,5 +168,82 @@ static int cholesky_backward(const MatrixPlan *plan, int64_t count, const void *
 {
     MatrixJob job = {plan, count, factor, grad, dx, 0, DONE};
     share(gradient_groups, &job, (count + LANES - 1) / LANES, count * plan->n * plan->n * plan->n);
+    return job.answer;
+}
+
+/* A group's factors into lanes. */
+INLINE void enter_factors(const MatrixJob *job, int64_t first, Lanes *to)
+{
+    int64_t n = job->plan->n;
+    for (int lane = 0; lane < LANES; lane++)
+        enter(to, lane, job->plan, job->x, first + lane < job->count ? first + lane : job->count - 1);
+    for (int64_t i = 0; job->plan->logged && i < n; i++) to[i * n + i] = exp_of(to[i * n + i]);
+}
+
+/* K K' of lower factors K. */
+static void product_groups(void *of, int64_t begin, int64_t end)
+{
+    MatrixJob *job = of;
+    int64_t n = job->plan->n;
+    Lanes *k = scratch((size_t)(2 * n * n) * sizeof(Lanes)), *y = k + n * n;
+    if (!k) job->answer = NO_MEMORY;
+    for (int64_t group = begin; k && group < end; group++) {
+        int64_t first = group * LANES;
+        enter_factors(job, first, k);
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j <= i; j++) {
+                Lanes sum = {0};
+                for (int64_t c = 0; c <= j; c++) sum += k[i * n + c] * k[j * n + c];
+                y[i * n + j] = sum;
+            }
+        for (int lane = 0; lane < LANES && first + lane < job->count; lane++)
+            leave_lower(y, lane, job->plan, job->y, first + lane, 1);
+    }
+    free(k);
+}
+
+/* With G sent to K K': the lower triangle of (G + G') K, the diagonal times that of K where it is of logarithms. */
+static void product_back_groups(void *of, int64_t begin, int64_t end)
+{
+    MatrixJob *job = of;
+    int64_t n = job->plan->n;
+    Lanes *k = scratch((size_t)(3 * n * n) * sizeof(Lanes)), *g = k + n * n, *to = g + n * n;
+    if (!k) job->answer = NO_MEMORY;
+    for (int64_t group = begin; k && group < end; group++) {
+        int64_t first = group * LANES;
+        enter_factors(job, first, k);
+        for (int lane = 0; lane < LANES; lane++) {
+            int64_t from = (first + lane < job->count ? first + lane : job->count - 1) * n * n;
+            for (int64_t i = 0; i < n; i++)
+                for (int64_t j = 0; j <= i; j++) {
+                    int64_t here = from + i * n + j, there = from + j * n + i;
+                    double sum = job->plan->type == F32 ? (double)((const float *)job->grad)[here] + ((const float *)job->grad)[there]
+                                                        : ((const double *)job->grad)[here] + ((const double *)job->grad)[there];
+                    g[i * n + j][lane] = g[j * n + i][lane] = sum;
+                }
+        }
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j <= i; j++) {
+                Lanes sum = {0};
+                for (int64_t c = j; c < n; c++) sum += g[i * n + c] * k[c * n + j];
+                to[i * n + j] = i == j && job->plan->logged ? sum * k[i * n + i] : sum;
+            }
+        for (int lane = 0; lane < LANES && first + lane < job->count; lane++)
+            leave_lower(to, lane, job->plan, job->y, first + lane, 0);
+    }
+    free(k);
+}
+
+static int product(const MatrixPlan *plan, int64_t count, const void *factor, void *y)
+{
+    MatrixJob job = {plan, count, factor, 0, y, 0, DONE};
+    share(product_groups, &job, (count + LANES - 1) / LANES, count * plan->n * plan->n * plan->n);
+    return job.answer;
+}
+
+static int product_backward(const MatrixPlan *plan, int64_t count, const void *factor, const void *grad, void *dfactor)
+{
+    MatrixJob job = {plan, count, factor, grad, dfactor, 0, DONE};
+    share(product_back_groups, &job, (count + LANES - 1) / LANES, count * plan->n * plan->n * plan->n);
     return job.answer;
 }
