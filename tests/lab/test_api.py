@@ -312,6 +312,16 @@ def test_a_script_hands_in_what_it_defines_itself(tmp_path):
     assert "is of another comparison (model: " in wider.stderr
 
 
+def test_a_stop_is_told_beside_the_results_and_not_among_them(tmp_path, monkeypatch, capsys):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("normkit.lab.course.compare", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        here(tmp_path, model=TINY)
+    assert capsys.readouterr() == ("", f"\nstopped; the same call goes on from {tmp_path}\n")
+
+
 def test_ctrl_c_leaves_a_folder_that_goes_on(tmp_path):
     process = subprocess.Popen(script(tmp_path, 4000), stderr=subprocess.PIPE, text=True, start_new_session=True)
     logs, deadline = tmp_path / "out" / "runs", time.monotonic() + 100

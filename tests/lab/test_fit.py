@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -133,3 +134,11 @@ def test_flows_and_files_that_do_not_fit_are_named(tmp_path, capsys):
         table.read(tmp_path / "t.xlsx")
     with pytest.raises(ValueError, match="lower --lr"):
         training.fit(table.read(path), "affine-coupling", steps=10, lr=1e30, hidden=4)
+
+
+def test_a_sample_beyond_the_range_of_bytes_is_written_as_the_nearest_byte(tmp_path):
+    data = table.checked("images", np.zeros((20, 1, 2, 2), dtype=np.uint8))
+    drawn = torch.tensor([-0.3, 0.5, 1.0, 1.7]).view(1, 1, 2, 2)
+    best = SimpleNamespace(flow=SimpleNamespace(sample=lambda count: drawn))
+    run._write_samples(tmp_path, data, best, 1)
+    assert np.load(tmp_path / "samples.npy").flatten().tolist() == [0, 128, 255, 255]

@@ -1,5 +1,6 @@
 """The report tells what the logs say: whole logs, torn ones, and those of runs that failed."""
 
+import dataclasses
 import json
 import math
 import re
@@ -11,7 +12,7 @@ import synthetic_logs
 
 from normkit.lab.plan import findings
 from normkit.lab.plan.findings import BETTER, EQUAL, FEW, SAME, WORSE
-from normkit.lab.report import figures, tables
+from normkit.lab.report import figures, history, ranking, tables
 from normkit.lab.report import page as report
 from normkit.lab.report.words import faster
 from normkit.lab.training.speed import Ratio
@@ -233,6 +234,19 @@ def test_no_width_cuts_a_cell(tmp_path):
         for column in tables.columns_of(rows):
             if column.title in set(every) - set(left):
                 assert all(word in shown for row in rows for word in column.text(row).split()), (width, column.title)
+
+
+def test_speed_and_memory_stand_in_the_table_where_there_is_room(whole):
+    shown = report.table(report.summary(whole), width=200)
+    assert "tokens/s" in shown
+    assert "MiB" in shown
+
+
+def test_time_is_read_off_between_what_was_logged(whole):
+    run = history.load(whole).runs[0]
+    run = dataclasses.replace(run, steps=[{"step": 10, "seconds": 5.0}, {"step": 20, "seconds": 15.0}])
+    assert [ranking.time_at(run, step) for step in (0, 4, 10, 15)] == [0.0, 2.0, 5.0, 10.0]
+    assert math.isnan(ranking.time_at(dataclasses.replace(run, steps=[{"step": 10}]), 5))
 
 
 def test_a_narrow_table_breaks_no_word_and_says_what_it_leaves_out(tmp_path):

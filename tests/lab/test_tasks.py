@@ -226,6 +226,12 @@ def test_text_of_a_folder_is_joined(tmp_path):
     assert data.text_of(str(tmp_path)) == "one\n\ntwo"
 
 
+def test_a_folder_without_text_is_named(tmp_path):
+    (tmp_path / "a.txt").write_text(" \n")
+    with pytest.raises(ValueError, match=r"data '.*' is empty"):
+        data.text_of(str(tmp_path))
+
+
 def test_the_held_out_text_is_never_trained_on():
     task = tasks.load(settings())
     tokens = data.Tokens(torch.arange(1000), 4, 16, 2, "here")

@@ -143,3 +143,20 @@ def test_a_response_norm_takes_its_channels_last_too():
     length = x.norm(dim=(1, 2), keepdim=True)
     share = length / (length.mean(-1, keepdim=True) + 0.1)
     torch.testing.assert_close(want, weight * x * share + bias + x)
+
+
+@pytest.mark.parametrize(
+    "op, eps, wanted",
+    [
+        (lambda x: ops.batch_norm(x)[0], 1e-5, 0.5),
+        (lambda x: ops.group_norm(x, 1), 1e-5, 0.5),
+        (ops.instance_norm, 1e-5, 0.5),
+        (ops.layer_norm2d, 1e-6, 0.5),
+    ],
+    ids=["batch", "group", "instance", "position"],
+)
+def test_the_default_eps_is_the_one_of_the_layers_that_are_replaced(op, eps, wanted):
+    """Entries of plus and minus sqrt(eps / 3): their variance is a third of eps, so that they come out as halves."""
+    sign = torch.tensor([[1.0, -1.0], [-1.0, 1.0]], dtype=torch.float64)
+    x = (eps / 3) ** 0.5 * torch.stack([sign, -sign])[..., None].expand(2, 2, 2, 2)
+    torch.testing.assert_close(op(x).abs(), torch.full_like(x, wanted))

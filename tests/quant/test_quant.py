@@ -107,3 +107,8 @@ def test_stochastic_rounding_is_right_on_average():
     torch.manual_seed(0)
     x = torch.cat([torch.full((20000, 1), 0.3), torch.ones(20000, 1)], 1).double()
     assert nk.ShiftQuant(2, bits=2, num_groups=1, stochastic=True)(x).mean(0)[0] == pytest.approx(0.3, abs=0.01)
+
+
+def test_a_shape_without_entries_is_named():
+    with pytest.raises(ValueError, match="LearnedRounding: shape must be at least 1, not 0"):
+        nk.LearnedRounding((4, 0))

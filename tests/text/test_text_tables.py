@@ -147,3 +147,15 @@ def test_columns_that_join_are_found_by_value_and_by_meaning(library):
     for query, given, said in (("text", tables, "query must be"), (["a"], {"t": 3}, r"tables\['t'\]")):
         with pytest.raises(TypeError, match=said):
             text.joinable(query, given)
+
+
+def test_a_last_row_that_sums_up_others_goes_and_one_that_sums_up_a_single_row_stays():
+    done = text.normalize_table({"name": ["a", "b", "Total"], "n": ["1", "2", "3"]})
+    assert done.table == {"name": ["a", "b"], "n": [1, 2]}
+    alone = text.normalize_table({"name": ["a", "Total"], "n": ["3", "3"]})
+    assert alone.table["n"] == [3, 3]
+
+
+def test_what_a_model_mended_is_told():
+    done = text.normalize_table([["born", "name"], ["in 1815", "Ada"]], Model('["born"]', "[[1815]]"))
+    assert "the model mended born" in done.notes

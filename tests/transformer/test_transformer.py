@@ -722,3 +722,9 @@ def test_cross_attention_sees_all_of_the_memory_and_takes_its_own_options():
     torch.testing.assert_close(even(x, memory=mean), even(x, memory=memory))
     assert not torch.allclose(layer(x, memory=mean), layer(x, memory=memory), atol=1e-3)
     assert not torch.allclose(even(x + x.flip(1), memory=memory), even(x, memory=memory), atol=1e-3)
+
+
+def test_a_placements_own_option_is_told_as_it_was_typed():
+    layer = nk.create("transformer-layer", placement="deepnorm", dim=8, heads=2, hidden=16, alpha=2.5)
+    assert layer.arguments["alpha"] == 2.5
+    assert ", alpha=2.5\n" in repr(layer)

@@ -54,6 +54,6 @@ def pooled_covariance(mean: Tensor, covariance: Tensor, count: Tensor) -> Pooled
         _states.finite(NAME, name, value)
     weights = _states.counts(NAME, "count", count, clients)
     joined = _states.mean(mean, weights)
-    apart = mean.double() - joined
-    spread = covariance.double() + apart.unsqueeze(2) * apart.unsqueeze(1)
+    apart = mean - joined
+    spread = covariance + apart.unsqueeze(2) * apart.unsqueeze(1)
     return Pooled(joined.to(mean.dtype), _states.mean(spread, weights).to(covariance.dtype))
