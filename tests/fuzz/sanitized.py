@@ -2,7 +2,7 @@
 
 One instruction set is compiled, the widest of this machine or the one that is asked for, at -O1: at -O3 it would take
 minutes. The libraries are loaded by NORMKIT_LIBRARY and NORMKIT_SPECIAL_LIBRARY, the sanitizer's own before everything
-else in the process. The kernels of matrices, splines and clients' states have no fuzz: their tests run.
+else in the process. The kernels of matrices, splines, clients' states and codes have no fuzz: their tests run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from normkit import kernels
 
 ROOT = Path(__file__).parents[2]
 FLAGS = ["-O1", "-g1", "-fPIC", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-fopenmp"]
-WITHOUT_FUZZ = ["tests/ops/test_spectral.py", "tests/ops/test_spline.py", "tests/ops/test_sums.py"]
+WITHOUT_FUZZ = [f"tests/ops/test_{name}.py" for name in ("spectral", "spline", "sums", "codes")]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
 
 

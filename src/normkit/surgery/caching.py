@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from normkit import check
+from normkit.ops import codes
 from normkit.optional import library
-from normkit.quant.nsnquant import NSNQuant
+from normkit.quant.nsnquant import LEAST, NSNQuant
 
 __all__ = ["nsnquant_cache"]
 
@@ -54,6 +55,11 @@ def codebook() -> Tensor:
     return words * (total / torch.bincount(best.indices, minlength=WORDS).clamp(min=1)).unsqueeze(1)
 
 
+@functools.cache
+def _directions() -> Tensor:
+    return torch.nn.functional.normalize(codebook(), dim=1)
+
+
 def encode(x: Tensor) -> Codes:
     """Turn a chunk (..., T, D) into two bits a number, and three scales in half precision; D is a power of two from 8.
 
@@ -62,7 +68,11 @@ def encode(x: Tensor) -> Codes:
     >>> bool(error.square().mean() < 0.2)
     True
     """
-    y, *rest = _transform(x.shape[-1])(x.float())
+    transform, wide = _transform(x.shape[-1]), x.float()
+    found = codes.encoded(wide, _directions().to(x.device), max(transform.eps**2, LEAST))
+    if found is not None:
+        return Codes(*found[:2], *map(_half, found[2:]))
+    y, *rest = transform(wide)
     parts = y.unflatten(-1, (-1, WIDTH))
     signs = ((parts >= 0).float() @ BITS.to(x.device)).to(torch.uint8)
     words = _nearest(parts.abs().flatten(0, -2)).view(parts.shape[:-1])
@@ -70,15 +80,18 @@ def encode(x: Tensor) -> Codes:
     return Codes(signs, words, scale1, shift, scale2)
 
 
-def decode(codes: Codes, dtype: torch.dtype) -> Tensor:
+def decode(coded: Codes, dtype: torch.dtype) -> Tensor:
     """Turn a chunk back."""
+    scales = (coded.scale1, coded.shift, coded.scale2)
+    made = codes.decoded(coded.signs, coded.words, codebook().to(coded.words.device), *scales)
+    if made is not None:
+        return made.to(dtype)
     found = (
         table.to(index.device).index_select(0, index.flatten().int())
-        for table, index in ((codebook(), codes.words), (SIGNS, codes.signs))
+        for table, index in ((codebook(), coded.words), (SIGNS, coded.signs))
     )
-    y = torch.mul(*found).view(*codes.words.shape[:-1], -1)
-    rest = (value.float() for value in (codes.scale1, codes.shift, codes.scale2))
-    return _transform(y.shape[-1]).inverse(y, *rest).to(dtype)
+    y = torch.mul(*found).view(*coded.words.shape[:-1], WIDTH * coded.words.shape[-1])
+    return _transform(y.shape[-1]).inverse(y, *(value.float() for value in scales)).to(dtype)
 
 
 def _nearest(sizes: Tensor) -> Tensor:
@@ -86,7 +99,7 @@ def _nearest(sizes: Tensor) -> Tensor:
 
     It takes the place of the last 8 bits of their product, which is not below 0, so that one maximum finds it.
     """
-    directions = torch.nn.functional.normalize(codebook().to(sizes.device), dim=1)
+    directions = _directions().to(sizes.device)
     number, found = torch.arange(WORDS, dtype=torch.int32, device=sizes.device), []
     for some in sizes.split(ROWS):  # whose products with all code words stay in a processor's cache
         product = (some @ directions.T).view(torch.int32)
@@ -148,7 +161,7 @@ def _classes() -> tuple[Any, Any]:
             """Add tokens, and return all."""
             super().update(key_states, value_states)
             found = tuple(
-                torch.cat([*(decode(codes, new.dtype) for codes in coded), new], -2)
+                torch.cat([*(decode(made, new.dtype) for made in coded), new], -2)
                 for coded, new in zip(self.coded, (self.keys, self.values), strict=True)
             )
             full = self.keys.shape[-2] // self.chunk * self.chunk
@@ -172,7 +185,7 @@ def _classes() -> tuple[Any, Any]:
             raise ValueError("nsnquant_cache: a cache in codes cannot be cropped, as assisted generation would do")
 
         def _rows(self, change):
-            self.coded = tuple([Codes(*map(change, codes)) for codes in coded] for coded in self.coded)
+            self.coded = tuple([Codes(*map(change, made)) for made in coded] for coded in self.coded)
             self.keys, self.values = change(self.keys), change(self.values)
 
         def reorder_cache(self, beam_idx):
@@ -201,7 +214,7 @@ def _classes() -> tuple[Any, Any]:
         def bytes(self) -> int:
             """What codes, scales and newest tokens take."""
             held = [t for layer in self.layers if layer.is_initialized for t in (layer.keys, layer.values)]
-            held += [t for layer in self.layers for coded in layer.coded for codes in coded for t in codes]
+            held += [t for layer in self.layers for coded in layer.coded for made in coded for t in made]
             return sum(math.prod(t.shape) * t.element_size() for t in held)
 
     return Layer, NSNQuantCache

@@ -1,4 +1,4 @@
-"""Kernels of matrices, of curves and of clients' states: a C library of its own, which needs that of norms to be there.
+"""Kernels of matrices, curves, clients' states and codes: a C library apart, which needs that of norms to be there.
 
 >>> from normkit.kernels import special
 >>> reason = special.absent()
@@ -20,7 +20,7 @@ from normkit import kernels
 LIBRARY = Path(os.environ.get("NORMKIT_SPECIAL_LIBRARY") or Path(kernels.__file__).with_name("cpu") / "libspecial.so")
 MOST_SIDE, MOST_BINS = 64, 1024  # of a matrix, of a spline
 MATRIX, STATES = struct.Struct("3q"), struct.Struct("2q")  # plans and records of `special.h`
-SPLINE = struct.Struct("4q7d")
+SPLINE, CODES = struct.Struct("4q7d"), struct.Struct("2qd")
 RECORDS = {
     "eigen": (MATRIX, "q", "x values vectors"),
     "symmetric": (MATRIX, "q", "x y"),
@@ -31,6 +31,8 @@ RECORDS = {
     "spline": (SPLINE, "q", "x widths heights slopes y log_slope"),
     "spline_backward": (SPLINE, "q", "x widths heights slopes dy dlog dx dwidths dheights dslopes"),
     "states": (STATES, "q", "table shares sent total squares"),
+    "encode": (CODES, "q", "x directions signs words scale1 shift scale2"),
+    "decode": (CODES, "q", "signs words table scale1 shift scale2 y"),
 }
 
 
@@ -48,6 +50,8 @@ class Library(kernels.Gate):
         self.spline = self._kernel("spline")
         self.spline_backward = self._kernel("spline_backward")
         self.states = self._kernel("states")
+        self.encode = self._kernel("encode")
+        self.decode = self._kernel("decode")
         self.use = self._function("special_use", [ctypes.c_int])
 
 

@@ -28,7 +28,7 @@ __attribute__((constructor)) static void choose(void) { normkit_special_use(2); 
 /* Sizes of the records, in the order of `special/__init__.py`, which packs them. */
 const int64_t normkit_special_records[] = {sizeof(Eigen), sizeof(Symmetric), sizeof(Cholesky), sizeof(CholeskyBackward),
                                            sizeof(Product), sizeof(ProductBackward), sizeof(Spline), sizeof(SplineBackward),
-                                           sizeof(States)};
+                                           sizeof(States), sizeof(Encode), sizeof(Decode)};
 
 /* The bytes of so many entries; -1 where that overflows or a factor is negative. */
 static int64_t bytes_of(int64_t type, int64_t count, int64_t each)
@@ -174,4 +174,44 @@ int normkit_states(const States *c)
     if (!fits(c->total, each)) return ARRAY + 3;
     if (!fits_or_absent(c->squares, bytes_of(F64, p->clients, 1))) return ARRAY + 4;
     return chosen->states(p, c->count, c->table.at, c->shares.at, c->sent.at, c->total.at, c->squares.at);
+}
+
+/* A chunk's numbers fit, and so do all smaller things of them. */
+static int wrong_codes(const CodesPlan *p, int64_t count)
+{
+    if (p->width < 8 || p->width > MOST_WIDTH || p->width & (p->width - 1) || p->tokens < 1 || count < 1) return WRONG_SIZE;
+    if (p->tokens > INT64_MAX / 64 / MOST_WIDTH) return WRONG_SIZE;
+    return bytes_of(F32, count, p->tokens * p->width) < 0 ? WRONG_SIZE : DONE;
+}
+
+int normkit_encode(const Encode *c)
+{
+    const CodesPlan *p = &c->plan;
+    int wrong = wrong_codes(p, c->count);
+    if (wrong) return wrong;
+    int64_t all = bytes_of(F32, c->count, p->tokens * p->width), sizes = bytes_of(F32, c->count, p->tokens);
+    if (!fits(c->x, all)) return ARRAY;
+    if (!fits(c->directions, bytes_of(F32, CODE_WORDS, 8))) return ARRAY + 1;
+    if (!fits(c->signs, all / 32)) return ARRAY + 2;
+    if (!fits(c->words, all / 32)) return ARRAY + 3;
+    if (!fits(c->scale1, sizes)) return ARRAY + 4;
+    if (!fits(c->shift, bytes_of(F32, c->count, p->width))) return ARRAY + 5;
+    if (!fits(c->scale2, sizes)) return ARRAY + 6;
+    return chosen->encode(p, c->count, c);
+}
+
+int normkit_decode(const Decode *c)
+{
+    const CodesPlan *p = &c->plan;
+    int wrong = wrong_codes(p, c->count);
+    if (wrong) return wrong;
+    int64_t all = bytes_of(F32, c->count, p->tokens * p->width), sizes = bytes_of(F32, c->count, p->tokens);
+    if (!fits(c->signs, all / 32)) return ARRAY;
+    if (!fits(c->words, all / 32)) return ARRAY + 1;
+    if (!fits(c->table, bytes_of(F32, CODE_WORDS, 8))) return ARRAY + 2;
+    if (!fits(c->scale1, sizes)) return ARRAY + 3;
+    if (!fits(c->shift, bytes_of(F32, c->count, p->width))) return ARRAY + 4;
+    if (!fits(c->scale2, sizes)) return ARRAY + 5;
+    if (!fits(c->y, all)) return ARRAY + 6;
+    return chosen->decode(p, c->count, c);
 }

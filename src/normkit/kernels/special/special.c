@@ -18,6 +18,7 @@
 #include "triangle.h"
 #include "spline.h"
 #include "sums.h"
+#include "codes.h"
 
 const Special PASTE(special, ISA) = {eigen, symmetric, cholesky, cholesky_backward, product, product_backward, spline,
-                                     spline_backward, states};
+                                     spline_backward, states, encode, decode};
