@@ -55,9 +55,9 @@ def test_each_input_of_a_wrong_shape_is_named(name):
     refused(core, {**right, "v": right["v"][:, :, :5]}, "v", ValueError)
 
 
-def outcome(core, inputs):
+def outcome(core, inputs, **more):
     try:
-        return f"{core(**inputs).shape[-1]} features"
+        return f"{core(**inputs, **more).shape[-1]} features"
     except ValueError as error:
         return str(error)
 
@@ -82,6 +82,16 @@ def test_a_mask_of_a_wrong_shape_type_or_device_is_named(name):
     refused(core, inputs, "mask must broadcast to", ValueError, mask=seen.expand(2, 3, 1, LENGTH))
     refused(core, inputs, "mask must broadcast to", ValueError, mask=seen[None])
     refused(core, inputs, "mask is on meta, but q is on cpu", ValueError, mask=seen.to("meta"))
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_fewer_keys_than_queries_are_taken_or_refused_whatever_the_mask(name):
+    core, inputs = build(name), draw(name)
+    fewer = {**inputs, "k": inputs["k"][:, :, :5], "v": inputs["v"][:, :, :5]}
+    plain, name = outcome(core, fewer), type(core).__name__
+    for mask in (torch.ones(5, dtype=torch.bool), torch.ones(LENGTH, 5, dtype=torch.bool)):
+        wanted = f"{name}: k must have shape" if plain.startswith(name) else plain
+        assert outcome(core, fewer, mask=mask).startswith((wanted, f"{name}: mask must"))
 
 
 @pytest.mark.parametrize("name", MASKED)

@@ -83,6 +83,8 @@ def test_simflow_is_the_evidence_bound_up_to_constants():
     close(found.loss, (x - decoded).square().mean() + 2 * nll)
     with pytest.raises(ValueError, match="decoder must be a module"):
         nk.create("simflow-objective", Affine(3), decoder=5)
+    with pytest.raises(ValueError, match=r"what decoder returns must have shape \(4, 5\), but its shape is \(4, 1\)"):
+        nk.create("simflow-objective", 3, decoder=1)(torch.ones(4, 5), torch.ones(4, 3), torch.ones(4, 3))
 
 
 def test_features_that_already_agree_have_the_least_alignment_loss():

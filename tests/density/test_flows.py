@@ -143,6 +143,13 @@ def test_nanoflow_starts_with_normed_activations_and_adds_without_a_determinant(
     normed = (x + first.norm_bias) * first.norm_log_scale.exp()
     close(normed.mean((0, 2, 3)), torch.zeros(4, dtype=torch.float64))
     close(normed.var((0, 2, 3), correction=0), torch.ones(4, dtype=torch.float64), rtol=1e-5, atol=1e-5)
+    place = (first.embedding + first.embedding_norm_bias) * first.embedding_norm_log_scale.exp()
+    h = torch.cat([normed.flip(1)[:, :2], place.expand(8, -1, -1, -1)], 1)
+    for layer, gate in zip(flow.estimator, first.gate, strict=True):  # of the shared network too, in the first step
+        h = (torch.nn.functional.conv2d(h, layer.weight, padding=1) + layer.norm_bias) * layer.norm_log_scale.exp()
+        assert h.mean((0, 2, 3)).abs().max() < 1e-8
+        close(h.var((0, 2, 3), correction=0), torch.ones(h.shape[1], dtype=torch.float64), rtol=1e-3, atol=0)
+        h = (h * gate.exp()).relu()
     z, log_det = flow(x)
     close(flow.inverse(z), x)
     close(log_det[0], slogdet(lambda x: flow(x)[0], x[:1]))

@@ -22,6 +22,12 @@ def test_the_frechet_mean_is_where_tangent_vectors_cancel_and_moves_as_it_should
     assert torch.autograd.gradcheck(lambda x: _frechet.mean(x, c), x.requires_grad_(), atol=1e-6)
 
 
+@pytest.mark.parametrize("gap", [1e-6, 1e-9, 1e-12])
+def test_the_frechet_mean_of_one_point_at_the_edge_is_that_point(gap):
+    for x in torch.nn.functional.normalize(points(60, 5), dim=1) * (1 - gap):
+        torch.testing.assert_close(_frechet.mean(x.expand(3, 5), 1.0), x, rtol=0, atol=1e-7)
+
+
 def test_gyrobn_gives_a_mean_at_the_origin_and_a_variance_of_one():
     y = nk.create("gyrobn", 3, eps=0.0, dtype=F64)(points())
     torch.testing.assert_close(_frechet.mean(y, 1.0), torch.zeros(3, dtype=F64), rtol=0, atol=1e-8)

@@ -134,6 +134,8 @@ def test_the_connection_laplacian_of_no_turns_is_the_plain_one_on_each_axis():
     torch.testing.assert_close(nk.connection_laplacian(a, turns), torch.kron(plain, eye))
     x = torch.ones(5, 2, dtype=F64)
     torch.testing.assert_close(nk.vector_diffusion(x, torch.kron(plain, eye), plain, t=0.7), x)
+    with pytest.raises(ValueError, match=r"^connection-laplacian: the number of nodes must be at least 1, not 0"):
+        nk.connection_laplacian(a[:0, :0], turns[:0, :0])
 
 
 def test_one_kernel_times_a_thousand_hardly_moves_the_normalized_mean():

@@ -291,6 +291,18 @@ class Otherwise(Attention):
         return q + k
 
 
-@pytest.mark.parametrize("kind", [Elsewhere, Otherwise])
+def turn_on_wednesdays(q, k, cos, sin):
+    raise ValueError("it is another day")
+
+
+class Raising(Attention):
+    def forward(self, x, cos, sin):
+        q = self.q_norm(self.up(x))
+        k = self.k_norm(x)
+        q, k = turn_on_wednesdays(q, k, cos, sin)
+        return q + k
+
+
+@pytest.mark.parametrize("kind", [Elsewhere, Otherwise, Raising])
 def test_other_uses_and_other_turns_are_left_alone(kind, fast):
     assert turning.found(Source(kind)) == {}

@@ -43,11 +43,15 @@ def _(points, c):
 def _moved(points: Tensor, squares: Tensor, center: Tensor, c: float) -> Tensor:
     """One step: the minimum of a bound of the sum."""
     y = c * (points - center).square().sum(1) / ((1 - c * squares) * (1 - c * center.square().sum()))
-    weight = _quotient(y) / (1 - c * squares)
+    quotient = _quotient(y)
+    weight = quotient / (1 - c * squares)
     a, b, d = weight.sum(), weight @ points, weight @ squares
-    whole, square = a + c * d, b.square().sum()
+    whole = a + c * d
+    under = whole.square() - 4 * c * b.square().sum()
+    if c > 0:  # at the edge of the ball that cancels; a sum of vectors of these lengths is no shorter than their sum
+        under = torch.maximum(under, quotient.sum().square())
     # the smaller root, by the form that does not cancel
-    return 2 * b / (whole + (whole.square() - 4 * c * square).clamp(min=0).sqrt())
+    return 2 * b / (whole + under.sqrt())
 
 
 def _quotient(y: Tensor) -> Tensor:
