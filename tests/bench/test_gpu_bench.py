@@ -104,6 +104,12 @@ def test_a_backward_pass_reads_x_and_the_gradient_once_and_nothing_spills():
     assert code["spills"] == 0
 
 
+def test_a_loop_that_is_left_by_a_call_is_counted_whole():
+    code = variant("row backward, layer", 4096).row("sm_80")
+    assert code["loop"] > 16 * 10, "sixteen entries a thread, ten operations each and more"
+    assert code["instructions"] > code["loop"]
+
+
 def test_channels_are_read_and_written_once_a_pass_in_wide_loads_and_nothing_spills():
     found = {name: variant(f"channels first, batch, {name}", 4096).row("sm_90") for name in ("measure", "write_back")}
     each = 2048 * 2 // 16 // 128  # loads of a tile in bfloat16, on four warps

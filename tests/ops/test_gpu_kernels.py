@@ -99,6 +99,15 @@ def test_an_offset_of_ten_thousand_costs_no_digits(rule, dim):
     torch.testing.assert_close(dx.double(), dwant, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("offset", [0, 1e4])
+def test_a_long_row_has_no_more_than_a_few_roundings(offset):
+    x = (numbers(4, 4096) + offset).float()
+    y, _ = by_kernel(lambda x: ops.layer_norm(x, (4096,)), x)
+    with paths.formula_only():
+        want = ops.layer_norm(x.double(), (4096,))
+    assert (y.double() - want).abs().max() < 8 * 2.0**-24 * want.abs().max()
+
+
 @pytest.mark.parametrize("rule", ["layer", "rms", "maximum"])
 def test_a_program_has_fewer_rows_than_the_others(rule):
     act = lambda x, w, b: ops.row_norm(x, w, b, RULES[rule])  # noqa: E731

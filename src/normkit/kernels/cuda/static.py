@@ -183,6 +183,8 @@ def straight(code: list[Line]) -> list[Line]:
     >>> code = lines("a:\\n jump c\\n move\\n CALL\\nc:\\n add\\n", r"\\s+(\\w+)(.*)")
     >>> [line.name for line in straight(code)]
     ['jump', 'add']
+
+    A call of a place in the kernel itself, by which sm_80 leaves loops, is a jump.
     """
     blocks: list[list[Line]] = [[]]
     for line in code:
@@ -191,7 +193,9 @@ def straight(code: list[Line]) -> list[Line]:
         blocks[-1].append(line)
         if line.to is not None:
             blocks.append([])
-    seldom = [any(line.name.startswith("CALL") for line in block) for block in blocks]
+    seldom = [
+        any(line.name.startswith("CALL") and not (line.to or "").startswith(".L") for line in block) for block in blocks
+    ]
     return [line for block, left_out in zip(blocks, seldom, strict=True) if not left_out for line in block]
 
 

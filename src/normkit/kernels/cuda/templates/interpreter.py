@@ -22,19 +22,29 @@ def interpret(kernel, grid: tuple[int, ...], arguments: tuple, constants: dict) 
 
 @contextmanager
 def _rounding() -> Iterator[None]:
-    """Within it, float32 is rounded to bfloat16, which the interpreter cuts off: up to twice the error of any GPU."""
-    given = interpreter._convert_float
+    """Within it float32 is rounded to bfloat16, which the interpreter cuts off: up to twice the error of any GPU.
+
+    And sums are those of a tree, which numpy's along another axis than the last in memory are not.
+    """
+    given, summed = interpreter._convert_float, interpreter.ReduceOps.sum
 
     def convert(data, kind, to, mode):
         if kind.name == "fp32" and to.name == "bf16":
             return to_bfloat16(data)
         return given(data, kind, to, mode)
 
-    interpreter._convert_float = convert
+    def add_up(self, x):
+        data = x.handle.data
+        if self.axis is None:
+            return summed(self, x)
+        found = np.ascontiguousarray(np.moveaxis(data, self.axis, -1)).sum(-1, dtype=data.dtype)
+        return self.to_tensor(np.expand_dims(found, self.axis) if self.keep_dims else found, x.dtype)
+
+    interpreter._convert_float, interpreter.ReduceOps.sum = convert, add_up
     try:
         yield
     finally:
-        interpreter._convert_float = given
+        interpreter._convert_float, interpreter.ReduceOps.sum = given, summed
 
 
 def to_bfloat16(data: np.ndarray) -> np.ndarray:
