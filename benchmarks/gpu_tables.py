@@ -18,6 +18,7 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "gpu.md"
 NAMES = ("gpu-static", "gpu-static-peers")
+WIDTHS, TARGETS = (768, 1024, 4096, 5120), ("sm_80", "sm_90", "sm_100", "gfx942")
 PASSES = ("rms", "forward"), ("rms", "backward"), ("layer", "forward"), ("layer", "backward")
 
 
@@ -34,12 +35,24 @@ def beside(found: Iterable[Mapping[str, Any]]) -> list[str]:
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for rule, way in PASSES:
-        for width in (1024, 4096):
+        for width in WIDTHS:
             names = f"row {way}, {rule}", f"Liger's {rule}_norm, {way}", f"Inductor's {rule}_norm, {way}"
             ours, *others = (known[name, width] for name in names)
             each = " | ".join(f"{row['each']:.1f}" for row in (ours, *others))
             moved = " | ".join(f"{row['loaded'] + row['stored']:.1f}" for row in (ours, others[0]))
             lines.append(f"| {rule} norm {way} | {width} | {each} | {moved} |")
+    return lines
+
+
+def targets(found: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Lines of a table: instructions an entry takes in our rows in bfloat16 and in Liger's, for each GPU."""
+    known = {(row["kernel"], row["target"], row["width"]): row["each"] for row in found if row["type"] == "bf16"}
+    lines = ["| GPU | width | " + " | ".join(f"{rule} norm {way}" for rule, way in PASSES) + " |", "| --- " * 6 + "|"]
+    for target in TARGETS:
+        for width in (1024, 4096):
+            pairs = ((f"row {way}, {rule}", f"Liger's {rule}_norm, {way}") for rule, way in PASSES)
+            each = (" / ".join(f"{known[name, target, width]:.1f}" for name in pair) for pair in pairs)
+            lines.append(f"| {target} | {width} | " + " | ".join(each) + " |")
     return lines
 
 
@@ -49,6 +62,12 @@ def published() -> list[str]:
     module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
     spec.loader.exec_module(module)  # type: ignore[union-attr]
     return [*module.HEAD, *module.rows()]
+
+
+def tables() -> dict[str, list[str]]:
+    """The tables of the page, by their marks."""
+    found = rows()
+    return {"machine": beside(found), "targets": targets(found), "h100": published()}
 
 
 def written(page: str, tables: Mapping[str, list[str]]) -> str:
@@ -65,7 +84,7 @@ def main() -> None:
     for name in NAMES:
         record = json.loads((RESULTS / f"{name}.json").read_text())
         (RESULTS / f"{name}.md").write_text(report.markdown(record, gpu.COLUMNS, gpu.LEGEND) + "\n")
-    PAGE.write_text(written(PAGE.read_text(), {"machine": beside(rows()), "h100": published()}))
+    PAGE.write_text(written(PAGE.read_text(), tables()))
 
 
 if __name__ == "__main__":
