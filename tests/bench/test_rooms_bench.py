@@ -6,9 +6,10 @@ import json
 import time
 
 import pytest
+import torch
 
-from normkit import cli
-from normkit.bench import _steps, density, manifold, text
+from normkit import cli, create
+from normkit.bench import _authors, _steps, density, manifold, text
 
 
 @pytest.mark.parametrize(
@@ -63,6 +64,20 @@ def test_who_is_there_races_and_takes_the_same_step(name):
     assert {"normkit"} | there <= set(calls) <= {"normkit", "nflows"} | rivals
     for call in calls.values():
         call()
+
+
+@pytest.mark.parametrize("name, options", [("gbw-batchnorm", {}), ("gyrobn-grassmann", {"p": 3})])
+def test_the_authors_computation_is_that_of_the_norm(name, options):
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(9, 6, 12, generator=g, dtype=torch.float64)
+    x = torch.linalg.qr(x[:, None, :, :3]).Q if options else x @ x.mT / 12
+    found = []
+    for module in (create(name, 6, **options), _authors.GyroGrassmann(6, 3) if options else _authors.GBW(6)):
+        given = x.clone().requires_grad_()
+        y = module.double()(given)
+        (y * torch.linspace(-1, 2, y.numel(), dtype=y.dtype).reshape(y.shape)).sum().backward()
+        found.append([y.detach(), given.grad, module.scale.grad])
+    torch.testing.assert_close(*found, rtol=1e-8, atol=1e-9)
 
 
 def test_words_are_measured_one_thing_after_the_other(monkeypatch, capsys):

@@ -160,3 +160,27 @@ def test_a_quotient_goes_on_by_its_series_to_the_last_digits():
     want = [4 * math.asinh(y**0.5) / (y + y * y) ** 0.5, 4 * math.asin(y**0.5) / (y - y * y) ** 0.5]
     got = _frechet._quotient(torch.tensor([y, -y], dtype=torch.float64))
     torch.testing.assert_close(got, torch.tensor(want, dtype=torch.float64), rtol=0, atol=1e-14)
+
+
+def turned(*shape, seed=0):
+    return torch.linalg.qr(torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=F64)).Q
+
+
+def test_singular_vectors_by_squares_are_as_good_as_float32_is_also_of_right_angles():
+    parts = turned(7, 6, 6)[..., :3].mT @ turned(6, 6, seed=1)[:, :3]
+    parts[2] = parts[2] @ torch.diag(torch.tensor([1.0, 0.0, 1e-6], dtype=F64))
+    parts[3] = torch.eye(3)
+    left, cosines, right = _subspaces._svd(parts.float())
+    close((left * cosines.unsqueeze(-2)) @ right, parts.float(), rtol=0, atol=3e-7)
+    for vectors in (left, right):
+        close(vectors.mT @ vectors, torch.eye(3).expand(7, 3, 3), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("spread", [1e-6, 1e-2, 1.0])
+def test_distances_are_the_lengths_of_logarithms(spread):
+    base = turned(6, 3)
+    points = torch.linalg.qr(base + spread * turned(7, 6, 6, seed=1)[..., :3]).Q
+    want = _subspaces.log(base, points).square().sum((-2, -1))
+    close(_subspaces.squared_distances(base, points), want, rtol=1e-7, atol=1e-18)
+    if spread == 1.0:
+        close(_subspaces.squared_distances(base.float(), points.float()), want.float(), rtol=1e-5, atol=0)

@@ -1,4 +1,8 @@
-"""Norms of positive definite matrices side by side with spd_learn's, in training, on batches of (64, 8, 20, 20)."""
+"""Norms of matrices side by side with spd_learn's, in training, on batches of (64, 8, 20, 20).
+
+What spd_learn has not races against its authors' computation in plain PyTorch; subspaces are the same count of matrices
+(20, 10).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit import catalog
-from normkit.bench import _steps, cases, timing
+from normkit.bench import _authors, _steps, cases, timing
 from normkit.bench._steps import COLUMNS as COLUMNS
 from normkit.bench._steps import LEGEND as LEGEND
 
@@ -24,7 +28,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "gbw-batchnorm": {},
     "gyrobn-grassmann": {},
 }
-THEIRS = "spd_learn"
+THEIRS, AUTHORS = "spd_learn", "the authors'"
 
 
 def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
@@ -47,7 +51,8 @@ def race(name: str, size: tuple[int, ...], repeats: int, clock: timing.Clock) ->
     plain, n, count = name.partition(":")[0], size[-1], torch.Size(size[:-2]).numel()
     if plain == "gyrobn-grassmann":
         x = torch.linalg.qr(torch.randn(count, 1, n, n // 2)).Q
-        modules: dict[str, nn.Module] = {_steps.OURS: catalog.create(plain, n, p=n // 2)}
+        ours = catalog.create(plain, n, p=n // 2)
+        modules: dict[str, nn.Module] = {_steps.OURS: ours, AUTHORS: _authors.GyroGrassmann(n, n // 2)}
     else:
         seen = torch.randn(count, n, 2 * n)
         x = seen @ seen.mT / (2 * n)
@@ -57,7 +62,9 @@ def race(name: str, size: tuple[int, ...], repeats: int, clock: timing.Clock) ->
 
 
 def others(name: str, n: int) -> dict[str, nn.Module]:
-    """The same norm of other libraries."""
+    """The same norm of others."""
+    if name == "gbw-batchnorm":
+        return {AUTHORS: _authors.GBW(n)}
     module = _steps.installed("spd_learn.modules")
     if module is None:
         return {}

@@ -13,9 +13,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from normkit import ops
 from normkit.manifold import _symmetric
+from normkit.manifold._points import readable
 
 SMALL = 1e-3  # below it quotients are told by their series
+LEAST_SQUARE = 1e-8  # of a cosine: what rounding in float64 turns such a vector by is below that of float32
 
 Curve = tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]  # a function of numbers, and its slope
 
@@ -74,10 +77,9 @@ def rotated(tangent: Tensor, points: Tensor, by: Rotation) -> Tensor:
     """Return E applied to points (..., n, p)."""
     of = _square(tangent)
     c, s, t = (_symmetric.apply(of, *curve, relative=False) for curve in by)
-    p = tangent.shape[-1]
-    upper, lower = points[..., :p, :], points[..., p:, :]
-    back = tangent.mT @ lower
-    return torch.cat([c @ upper - s @ back, lower + tangent @ (s @ upper - t @ back)], -2)
+    eye = torch.eye(tangent.shape[-2], dtype=tangent.dtype, device=tangent.device)
+    upper = torch.cat([c, -s @ tangent.mT], -1)
+    return torch.cat([upper, torch.cat([tangent @ s, eye - tangent @ t @ tangent.mT], -1)], -2) @ points
 
 
 def log0(points: Tensor) -> Tensor:
@@ -89,9 +91,10 @@ def log0(points: Tensor) -> Tensor:
 def _turned(upper: Tensor) -> Tensor:
     """Return Q f(S) Rᵀ of matrices R S Qᵀ, with f(S) = arccos(S) / sqrt(1 - S^2), and its derivative."""
     still = upper.detach()
-    left, cosines, right = torch.linalg.svd(still)
-    cosines = cosines.clamp(max=1)
+    left, cosines, right = _svd(still)
     f = angle_over_sine(cosines)
+    if _symmetric.constant(upper):
+        return (right.mT * f.unsqueeze(-2)) @ left.mT
     rows, others = cosines.unsqueeze(-1), cosines.unsqueeze(-2)
     gap = rows - others
     near = gap.abs() < torch.finfo(cosines.dtype).eps ** (1 / 3)
@@ -102,6 +105,26 @@ def _turned(upper: Tensor) -> Tensor:
     moved = left.mT @ (upper - still) @ right.mT
     inner = torch.diag_embed(f) + even * (moved + moved.mT) / 2 + odd * (moved.mT - moved) / 2
     return right.mT @ inner @ left.mT
+
+
+def _svd(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Singular vectors and cosines of matrices, in any order.
+
+    In float32 by the squares in float64, but of matrices with one so small that a digit of float32 would be lost.
+    """
+    if a.dtype is not torch.float32 or not a.is_cpu or not readable(a) or not a.numel():
+        left, cosines, right = torch.linalg.svd(a)
+        return left, cosines.clamp(max=1), right
+    wide = a.double()
+    squares, vectors = ops.eigh(wide.mT @ wide)
+    cosines = squares.clamp(min=LEAST_SQUARE).sqrt()
+    left = wide @ (vectors / cosines.unsqueeze(-2))
+    found = [left.to(a.dtype), cosines.to(a.dtype), vectors.mT.to(a.dtype, copy=True)]
+    small = squares[..., 0] <= LEAST_SQUARE
+    if small.any():
+        for part, exact in zip(found, torch.linalg.svd(a[small]), strict=True):
+            part[small] = exact
+    return found[0], found[1].clamp(max=1), found[2]
 
 
 def angle_over_sine(cosine: Tensor) -> Tensor:
@@ -124,6 +147,17 @@ def log(base: Tensor, points: Tensor) -> Tensor:
     """Return the tangent vectors (..., n, p) at ``base`` that lead to points."""
     along = base.mT @ points
     return (points - base @ along) @ _turned(along)
+
+
+@torch.no_grad()
+def squared_distances(base: Tensor, points: Tensor) -> Tensor:
+    """Return the squared distances of points from ``base``: the sums of the squares of the principal angles."""
+    exact = torch.promote_types(points.dtype, torch.float32 if points.device.type == "mps" else torch.float64)
+    base, wide = base.to(exact), points.to(exact)
+    along = base.mT @ wide
+    across = wide - base @ along
+    sines, cosines = (ops.eigvalsh(part.mT @ part).clamp(min=0).sqrt() for part in (across, along))
+    return torch.atan2(sines, cosines.flip(-1)).square().sum(-1).to(points.dtype)
 
 
 @torch.no_grad()

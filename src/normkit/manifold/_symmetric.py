@@ -47,7 +47,14 @@ def spectrum(s: Tensor) -> Spectrum:
     """Decompose symmetric matrices (..., n, n)."""
     still = s.detach()
     values, vectors = ops.eigh(still)
+    if constant(s):
+        return Spectrum(values, vectors, torch.zeros_like(vectors), True)
     return Spectrum(values, vectors, vectors.mT @ (s - still) @ vectors)
+
+
+def constant(s: Tensor) -> bool:
+    """Whether nobody will ask for a derivative by ``s``."""
+    return readable(s) and forward_ad._current_level < 0 and not (torch.is_grad_enabled() and s.requires_grad)
 
 
 def apply(

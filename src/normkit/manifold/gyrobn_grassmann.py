@@ -109,7 +109,7 @@ class GyroBNGrassmann(Running, Norm):
         mean = points[0]
         for _ in range(self.karcher_steps):
             mean = _subspaces.exp(mean, _subspaces.log(mean, points).mean(0))
-        var = _subspaces.log(mean, points).square().sum((-2, -1)).mean(0)
+        var = _subspaces.squared_distances(mean, points).mean(0)
         if not recomputing():
             running = accurate(self.running_mean).to(mean.dtype)
             step = self.momentum * _subspaces.log(running, mean)
