@@ -58,7 +58,9 @@ def test_parquet_is_read_as_npy_is(tables, capsys):
 @pytest.mark.parametrize(
     "words, why",
     [
-        (["q.npy", "g.npy"], "--bank must name 1 tables"),
+        (["q.npy", "g.npy"], "--bank must name 1 for inverted-softmax, a table of other queries, but names 0"),
+        (["q.npy", "g.npy", "--method", "score-normalization"], "must name 1 for score-normalization, a background"),
+        (["q.npy", "g.npy", "--method", "dual-inverted-softmax"], "a table of other queries and one of other items"),
         (["q.npy", "no.npy", "--bank", "b.npy"], "there is no file no.npy"),
         (["q.npy", "g.npy", "--bank", "b.npy", "--method", "hubness"], "--method must be one of"),
         (["q.npy", "g.npy", "--bank", "b.npy", "-o", "out.txt"], "--output must end in .npz"),

@@ -111,6 +111,9 @@ def test_what_cannot_be_quantized_is_named(model):
     ]:
         with pytest.raises(ValueError, match=word):
             call()
+    for batches in ({"data": "text"}, {"data": None}, {"held": 3}):
+        with pytest.raises(TypeError, match=f"quantize: {next(iter(batches))} must be batches"):
+            nk.quantize(model, **batches)
 
 
 def test_the_linears_of_gpt2_are_quantized_too(data, held):

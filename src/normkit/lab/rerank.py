@@ -25,6 +25,7 @@ from normkit.inference.retrieval import BANKS, retrieve
 from normkit.optional import require
 
 METHODS = [name for name in BANKS if name]
+TABLES = ("a table of other queries", "one of other items")  # that a softmax takes beside, in its order
 MEASURES = {
     "skewness": "skewness over the items that were found",
     "full_skewness": "skewness over all items",
@@ -64,7 +65,10 @@ def run_rerank(options: argparse.Namespace) -> int:
     method = check.choice("rerank", "--method", chosen.card.name, METHODS)
     names = [options.queries, options.gallery, *options.bank]
     if len(options.bank) != BANKS[method]:
-        raise ValueError(f"rerank: --bank must name {BANKS[method]} tables for {method}, not {len(options.bank)}")
+        wanted = "a background" if method == "score-normalization" else " and ".join(TABLES[: BANKS[method]])
+        raise ValueError(
+            f"rerank: --bank must name {BANKS[method]} for {method}, {wanted}, but names {len(options.bank)}"
+        )
     if options.output and not options.output.endswith(".npz"):
         raise ValueError(f"rerank: --output must end in .npz, not {options.output!r}")
     tables = [table(name, options.column) for name in names]

@@ -122,7 +122,7 @@ def quantize(
             f"quantize: pack=True is for bits={PACKED_BITS} and a group of {', '.join(map(str, PACKED_GROUPS))}, not "
             f"bits={bits}, group={group}"
         )
-    batches, held = list(data), list(held)
+    batches, held = _listed("data", data), _listed("held", held)
     if method != "nearest" and not batches:
         raise ValueError(f"quantize: data must hold at least one batch for method={method!r}, but it is empty")
     layers, notes = _linears(model, group, where)
@@ -187,6 +187,13 @@ def perplexity(model: nn.Module, batches: Iterable[Any]) -> float:
     if not count:
         raise ValueError("perplexity: batches must hold at least two tokens in a row, but they are empty")
     return math.exp(total / count)
+
+
+def _listed(name: str, batches: Iterable[Any]) -> list[Any]:
+    """Batches as a list."""
+    if isinstance(batches, (str, bytes)) or not hasattr(batches, "__iter__"):
+        raise TypeError(f"quantize: {name} must be batches, tensors or mappings of them, not {type(batches).__name__}")
+    return list(batches)
 
 
 def _linears(model: nn.Module, group: int | None, where: Where) -> tuple[list[str], dict[str, str]]:
