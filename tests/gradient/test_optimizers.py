@@ -13,7 +13,7 @@ RATE = 0.05
 
 
 def drawn(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def learned(*shape, seed=0):
@@ -223,3 +223,48 @@ def test_a_solver_with_functions_of_its_own():
         lambda x: x @ x, lambda x: 2 * x, lambda x: matrix, torch.zeros(2, dtype=torch.float64)
     )
     assert not at_rest.any()
+
+
+@pytest.mark.parametrize("method", [nk.AdamP, nk.Grams, nk.NorMuon, nk.StableSPAM])
+def test_a_state_or_setting_that_does_not_fit_is_refused_before_it_is_loaded(method):
+    of_another, own = method([learned(4, 4)]), method([learned(5, 5)])
+    of_another.step()
+    with pytest.raises(ValueError, match=r"of shape \(4, 4\) for a parameter of shape \(5, 5\)"):
+        own.load_state_dict(of_another.state_dict())
+    saved = copy.deepcopy(own.state_dict())
+    saved["param_groups"][0]["lr"] = -3.0
+    with pytest.raises(ValueError, match="lr must"):
+        own.load_state_dict(saved)
+    assert own.param_groups[0]["lr"] == own.defaults["lr"]
+    assert not own.state
+    own.step()
+
+
+@pytest.mark.parametrize("betas", [(0.9,), 0.9, (0.9, 0.99, 0.999), "ab"])
+def test_betas_are_two_numbers(betas):
+    with pytest.raises((ValueError, TypeError), match="AdamP: betas must be"):
+        nk.AdamP([learned(4)], betas=betas)
+
+
+def test_parameters_are_tensors():
+    with pytest.raises(TypeError, match="Muon: params must be tensors, not int"):
+        nk.Muon([3])
+
+
+@pytest.mark.parametrize(
+    "method", [nk.AdamP, nk.Conda, nk.Grams, nk.Muon, nk.NorMuon, nk.SinkGD, nk.StableSPAM, nk.SWAN]
+)
+def test_parameters_without_entries_and_a_tensor_as_learning_rate(method):
+    ps = [learned(0, 4), learned(4, 0), learned(4, 4)]
+    optimizer = method(ps, lr=torch.tensor(0.01), weight_decay=0.1)
+    before = ps[2].detach().clone()
+    optimizer.step(), optimizer.step()
+    assert all(state.isfinite().all() for own in optimizer.state.values() for state in own.values())
+    assert ps[2].isfinite().all()
+    assert not torch.equal(ps[2], before)
+
+
+def test_a_number_is_a_parameter_too():
+    scale = learned()
+    nk.StableSPAM([scale]).step()
+    assert scale.isfinite()

@@ -82,7 +82,7 @@ def batched(matrices: Sequence[Tensor], work: Work, together: bool = True) -> li
     >>> [x.shape for x in batched([torch.ones(2, 3), torch.ones(3, 2)], lambda x: x / x.norm())]
     [torch.Size([2, 3]), torch.Size([3, 2])]
     """
-    found: list[Tensor] = [torch.empty(0)] * len(matrices)
+    found = list(matrices)  # those without entries stay
     for places in _of_one_shape(matrices) if together else ([i] for i in range(len(matrices))):
         stacked = torch.stack([matrices[i] for i in places]) if len(places) > 1 else matrices[places[0]][None]
         for i, result in zip(places, work(stacked), strict=True):
@@ -93,6 +93,8 @@ def batched(matrices: Sequence[Tensor], work: Work, together: bool = True) -> li
 def _of_one_shape(matrices: Sequence[Tensor]) -> Iterator[list[int]]:
     places: dict[object, list[int]] = {}
     for i, x in enumerate(matrices):
+        if not x.numel():
+            continue
         places.setdefault((x.shape, x.dtype, x.device), []).append(i)
     for own in places.values():
         first = matrices[own[0]]

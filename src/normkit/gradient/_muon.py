@@ -82,7 +82,7 @@ def step(params: Sequence[Tensor], directions: Sequence[Tensor], rates: Sequence
 
 def wideness(p: Tensor) -> float:
     """Muon's factor for the shape: the root of rows over columns where there are more rows, of the last two axes."""
-    return max(1.0, p.shape[-2] / p.shape[-1]) ** 0.5
+    return max(1.0, p.shape[-2] / max(1, p.shape[-1])) ** 0.5
 
 
 def _word(dtype: Any) -> Any:

@@ -13,6 +13,8 @@ from normkit import check
 from normkit.catalog import Card
 from normkit.gradient._sharded import agreed, is_sharded, local
 
+# what a state holds in the shape of its parameter: torch's step in one pass would write past the end of a smaller one
+LIKE_PARAMETERS = frozenset({"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "momentum"})
 Groups = Iterable[Any]  # parameters, or groups of them as torch's optimizers take them
 
 
@@ -38,6 +40,9 @@ class Optimizer(torch.optim.Optimizer):
         group = {**param_group, "params": listed(param_group["params"])}
         if not group["params"]:
             raise ValueError(f"{type(self).__name__}: params has a group without parameters")
+        for p in tensors(group["params"]):
+            if not isinstance(p, Tensor):
+                raise TypeError(f"{type(self).__name__}: params must be tensors, not {type(p).__name__}")
         self.check({**self.defaults, **group})
         super().add_param_group(group)
 
@@ -47,11 +52,30 @@ class Optimizer(torch.optim.Optimizer):
         for name in ("weight_decay", "eps"):
             if name in group:
                 check.eps(self, group[name], name)
-        for beta in group.get("betas", ()):
+        betas = group.get("betas", (0.0, 0.0))
+        if not isinstance(betas, Sequence) or len(betas) != 2:
+            raise ValueError(f"{type(self).__name__}: betas must be two numbers, not {betas!r}")
+        for beta in betas:
             if not 0.0 <= check.number(self, "betas", beta) < 1.0:
                 raise ValueError(f"{type(self).__name__}: betas must lie in [0, 1), not {tuple(group['betas'])}")
         if group.get("momentum") is not None and not 0.0 <= check.number(self, "momentum", group["momentum"]) < 1.0:
             raise ValueError(f"{type(self).__name__}: momentum must lie in [0, 1), not {group['momentum']}")
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "defaults" not in state:  # of a file; a copy of an optimizer brings its defaults
+            for group in state["param_groups"]:
+                self.check({**self.defaults, **group})
+            for p, own in state["state"].items():
+                self._fit(p, own)
+        super().__setstate__(state)
+
+    def _fit(self, p: Any, state: dict) -> None:
+        for name in LIKE_PARAMETERS & set(state):
+            if isinstance(p, Tensor) and state[name].shape != p.shape:
+                raise ValueError(
+                    f"{type(self).__name__}: the state that is loaded has {name} of shape {tuple(state[name].shape)} "
+                    f"for a parameter of shape {tuple(p.shape)}"
+                )
 
     def update(self, params: Sequence[Tensor], grads: Sequence[Tensor], states: Sequence[dict], group: dict) -> None:
         """Move the parameters of a group."""
@@ -267,7 +291,7 @@ def _in_one_pass(*lists: Sequence[Tensor]) -> bool:
 
 def add_quotients(params: list[Tensor], above: Sequence[Tensor], below: Sequence[Tensor], rates: list[Any]) -> None:
     """Add ``above / below``, times a rate each, to the parameters."""
-    if torch.compiler.is_compiling():  # then rates are tensors
+    if any(isinstance(rate, Tensor) for rate in rates):  # as they are in a graph, and where the learning rate is one
         torch._foreach_add_(params, torch._foreach_mul(torch._foreach_div(list(above), list(below)), rates))
     else:
         torch._foreach_addcdiv_(params, list(above), list(below), rates)

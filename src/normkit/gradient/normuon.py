@@ -138,7 +138,7 @@ class NorMuon(Momentum):
         lengths = of_rows(o)
         if "second_momentum_buffer" not in state:
             state["second_momentum_buffer"] = torch.zeros_like(lengths, dtype=p.dtype)
-        mean = (lengths.square() / o.shape[-1]).to(p.dtype)
+        mean = (lengths.square() / max(1, o.shape[-1])).to(p.dtype)
         past = accurate(state["second_momentum_buffer"].lerp_(mean, 1 - group["beta2"])).sqrt() + TINY
         even = settled(torch.linalg.vector_norm(lengths / past, dim=-2, keepdim=True))
         if group["adjust_lr"] == "match_rms":

@@ -138,7 +138,7 @@ class StableSPAM(Optimizer):
         """Move the means of a gradient, and return what takes its spikes off and gives it the length of its past."""
         gamma1, gamma2, gamma3 = self.gammas
         for name in ("m_norm_t", "v_norm_t", "m_max_t"):
-            state.setdefault(name, torch.zeros((), dtype=accurate(g[:0]).dtype, device=g.device))
+            state.setdefault(name, torch.zeros((), dtype=accurate(g.new_empty(0)).dtype, device=g.device))
         step, rate = int(state["step"]) + 1, gamma1 * share
         most = accurate(largest_size(g))
         ceiling = moved(state["m_max_t"], most, gamma3) / (1 - gamma3**step)
