@@ -632,3 +632,20 @@ class WeightlessInSingle(nn.Module):
     def forward(self, x):
         y = x.float()
         return (y * torch.rsqrt(y.square().mean(-1, keepdim=True) + 1e-6)).type_as(x)
+
+
+@true("evonorm-s0", num_groups=3, apply_act=False, divide=True, eps=1e-3)
+class DividedByItsGroups(nn.Module):
+    """What timm's EvoNorm2dS0a is without its activation."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(12)), nn.Parameter(torch.zeros(12))
+
+    def forward(self, x):
+        n, c, h, w = x.shape
+        groups = x.reshape(n, 3, c // 3, h, w)
+        var = groups.float().var((2, 3, 4), unbiased=False, keepdim=True) if x.dtype.itemsize < 4 else None
+        var = groups.var((2, 3, 4), unbiased=False, keepdim=True) if var is None else var
+        deviation = (var + 1e-3).sqrt().to(x.dtype).expand(groups.shape).reshape(x.shape)
+        return x / deviation * self.weight.view(1, -1, 1, 1) + self.bias.view(1, -1, 1, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from normkit import check, ops, statistics
 from normkit.activation.spatial._evonorm import EvoNormS, most_groups
 from normkit.catalog import method
 
@@ -23,6 +24,7 @@ def _timm(features: int) -> nn.Module:
     aliases=("evonorm", "EvoNorm2dS0"),
     replaces=("batchnorm", "groupnorm"),
     provenance="the authors' TensorFlow code, restated",
+    dialects={"divide": (False, True)},
     peer=_timm,
 )
 class EvoNormS0(EvoNormS):
@@ -41,6 +43,7 @@ class EvoNormS0(EvoNormS):
         eps: added to the variance under the root.
         affine: learn ``weight`` and ``bias``.
         apply_act: without it the layer is only weight * x + bias, as in the authors' code.
+        divide: without the activation, divide by s still, as timm's ``EvoNorm2dS0a`` does.
 
     Input ``(N, C)`` or ``(N, C, *space)``.
 
@@ -55,10 +58,24 @@ class EvoNormS0(EvoNormS):
         eps: float = 1e-5,
         affine: bool = True,
         apply_act: bool = True,
+        divide: bool = False,
     ):
         super().__init__(num_features, num_groups, eps, affine, apply_act)
+        if divide and apply_act:
+            raise ValueError(f"{type(self).__name__}: divide=True is for apply_act=False, not apply_act=True")
+        self.divide = bool(divide)
         self.num_groups = most_groups(num_features, num_groups)
         self.v = nn.Parameter(torch.ones(num_features)) if apply_act else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize and activate ``x``."""
+        if not self.divide:
+            return super().forward(x)
+        check.channels_first(self, x, self.num_features)
+        flat = statistics.accurate(x.new_zeros(self.num_features))  # a swish without slope halves
+        twice = flat + 2 if self.weight is None else 2 * statistics.accurate(self.weight)
+        bias = None if self.bias is None else statistics.accurate(self.bias)
+        return ops.evonorm_s(x, self.num_groups, twice, bias, flat, eps=self.eps, center=True)
 
     def slope(self) -> Tensor | None:
         """The swish's learned slope."""
