@@ -75,6 +75,8 @@ def run(options: argparse.Namespace) -> int:
     """Change a model; 1 where nothing was changed, or where what was written gives other numbers."""
     if options.check and not options.out:
         raise ValueError("--check reads what was written: name a folder with -o")
+    if options.out:
+        saving.new_folder(options.out)  # before anything is timed or trained
     model = saving.load(options.model).eval()
     given = _first(options) if getattr(options, "data", None) else None
     if given is None and (options.command != "average" or options.check):

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit import catalog
+from normkit.files import writing
 from normkit.norm import Norm
 from normkit.optional import at_hand, library
 from normkit.surgery import models, rewriting
@@ -39,13 +40,12 @@ def save(old: nn.Module, new: nn.Module, folder: str) -> Path:
     :func:`load` builds the model again; where none did, the libraries themselves do. Of a model that a function of the
     user's makes, the folder holds what is put into it.
     """
-    place = Path(folder)
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise ValueError(f"{folder} exists already; name a new or empty folder")
+    place = new_folder(folder)
     parts = differences(old, new)
     beside = place.with_name(f".{place.name}.{os.getpid()}")
     try:
-        beside.mkdir(parents=True)
+        with writing(place):
+            beside.mkdir(parents=True)
         _safetensors().save_file(_state(new), beside / WEIGHTS, metadata={"format": "pt"})
         own = _config(new, beside)
         if parts or not own:
@@ -55,6 +55,14 @@ def save(old: nn.Module, new: nn.Module, folder: str) -> Path:
         os.replace(beside, place)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+    return place
+
+
+def new_folder(folder: str) -> Path:
+    """The place of a folder that is to be written; a ValueError where something is there."""
+    place = Path(folder)
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise ValueError(f"{folder} exists already; name a new or empty folder")
     return place
 
 
