@@ -2222,6 +2222,7 @@ class EvoNormS0(_evonorm_s0.EvoNormS0):
         eps: float = 1e-05,
         affine: bool = True,
         apply_act: bool = True,
+        divide: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
