@@ -75,6 +75,22 @@ def test_a_pre_norm_model_gives_the_same_numbers_without_a_layer_norm(to, tied):
         torch.testing.assert_close(stream.sum(-1), torch.zeros(2, 5, dtype=torch.float64))
 
 
+@pytest.mark.parametrize("frozen", [True, False])
+@pytest.mark.parametrize("to", ["pre-rmsnorm", "pre-crmsnorm"])
+def test_what_was_frozen_stays_so_and_what_was_trained_too(to, frozen):
+    model = stirred(Model()).requires_grad_(not frozen)
+    nk.convert(model, to, TOKENS)
+    assert {name for name, parameter in model.named_parameters() if parameter.requires_grad is frozen} == set()
+
+
+def test_weights_in_half_precision_are_centred_as_exactly_as_they_are_held():
+    model = stirred(Model()).bfloat16()
+    wanted = {name: model.get_parameter(name).double() for name in ("blocks.0.down.weight", "blocks.1.down.bias")}
+    nk.convert(model, "pre-rmsnorm", TOKENS)
+    for name, weight in wanted.items():
+        assert torch.equal(model.get_parameter(name), (weight - weight.mean(0)).bfloat16())
+
+
 @pytest.mark.parametrize("options", [{"embedding_norm": True}, {"peri": True}])
 def test_a_norm_that_writes_to_the_stream_is_centred(options):
     model = stirred(Model(tied=True, **options))

@@ -89,6 +89,7 @@ def convert(model: nn.Module, to: str, example: Any, *, inplace: bool = True) ->
 
 def _applied(model: nn.Module, made: _Edits, inplace: bool) -> nn.Module:
     """Put everything in its place; what was tied and is not any more is not tied again by who saves or loads."""
+    _train_alike(model, made)
     model = replaced("convert", model, made.modules, inplace, made.tensors)
     if made.untied:
         untie(model)
@@ -360,6 +361,17 @@ class _Edits:
                 self.modules[reader.site] = _fewer_inputs(fold_scale(layer, scale, offset, "before"))
                 self.changes.setdefault(reader.site, Change(reader.site, type(layer).__name__, "one feature less"))
             self._put(name, model.get_submodule(name), CRMSNorm(wide, eps=own.eps), "crmsnorm")
+
+
+def _train_alike(model: nn.Module, made: Any) -> None:
+    """Let what is made be trained where what it takes the place of is, and be frozen where that is."""
+    for name, new in made.modules.items():
+        old = list(model.get_submodule(name).parameters())
+        if old and not any(parameter.requires_grad for parameter in old):
+            new.requires_grad_(False)
+    for name, tensor in made.tensors.items():
+        path, _, last = name.rpartition(".")
+        tensor.requires_grad_(getattr(model.get_submodule(path), last).requires_grad)
 
 
 def _parameter(model: nn.Module, name: str) -> Tensor:
