@@ -101,6 +101,8 @@ def test_data_that_cannot_be_divided_are_refused():
         clients.divided(object(), 3, "even", 1)
     with pytest.raises(ValueError, match="too few"):
         clients.divided(PICTURES, 150, "even", 1)
+    with pytest.raises(ValueError, match="--clients 1000000:"):  # at once: no division is drawn
+        clients.divided(PICTURES, 10**6, "dirichlet:1", 1)
 
 
 @pytest.mark.parametrize("one", [run("fedbn"), run(aggregation="fedld")], ids=["what stays", "what a server remembers"])

@@ -78,6 +78,8 @@ def divided(data: Any, clients: int, split: str, seed: int) -> tuple[list[Client
         order = torch.randperm(count, generator=generator(seed, SERVERS))
     own = max(1, round(count * SERVER))
     kind, value = read(split)
+    if LEAST * clients > count - own:
+        raise ValueError(f"--clients {clients}: {count} samples are too few for so many")
     if kind in ("even", "looks"):
         rows = list(order[:-own].tensor_split(clients))
     elif labels is None:
@@ -85,8 +87,6 @@ def divided(data: Any, clients: int, split: str, seed: int) -> tuple[list[Client
     else:
         rest = order[:-own].sort().values
         rows = [rest[part] for part in shares(labels[rest], clients, split, seed)]
-    if min(map(len, rows)) < LEAST:
-        raise ValueError(f"--clients {clients}: {count} samples are too few for so many")
     looks = [look(value, seed, k) if kind == "looks" else None for k in range(clients)]
     made = [
         Client(data.part(part), len(part), _frequencies(labels, part), view)
