@@ -208,9 +208,9 @@ def test_what_is_recognized_is_put_in_its_place_and_compared(here, capsys):
         (["average", "my_models:images", "my_models:words", "-o", "out"], 2, "no network like models[0]: of 1.bias"),
         (["average", "my_models:images", "my_models:other", "--weights", "1"], 2, "each of the 2 models a share"),
         (
-            ["swap", "my_models:words", "layernorm=derf", "--input", "tokens:1x3", "-o", "/proc/out"],
+            ["swap", "my_models:words", "layernorm=derf", "--input", "tokens:1x3", "-o", "/proc/o"],
             2,
-            "be written into",
+            "/proc/o cannot be written",
         ),
         (["recalibrate", "my_models:images", "--data", "no:where", "-o", "."], 2, ". exists already; name a new"),
         (["swap", "my_models:words", "layernorm=no-such", "--input", "tokens:1x3"], 2, "no-such"),
