@@ -308,6 +308,22 @@ def test_stalled_weights(rate, dtype):
     assert absent(helped, "stalled-weights")
 
 
+def test_a_weight_that_its_optimizer_no_longer_holds_needs_no_lower_rate():
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    optimizer = SGD(model.parameters(), lr=0.05)
+    with nk.watch(model, optimizer, every=1) as seen:
+        for step in range(20):
+            if step == 4:
+                model[0] = nn.Linear(4, 8)
+            optimizer.zero_grad()
+            (model(torch.ones(3, 4)) - step % 3).square().mean().backward()
+            optimizer.step()
+            model[0].zero_grad()
+    finding = found(seen, "stalled-weights")
+    assert finding.where == ("0.weight",)
+    assert "a higher learning rate" not in names(finding)
+
+
 def test_no_gradient():
     class Half(nn.Module):
         def __init__(self):

@@ -26,6 +26,8 @@ def find(history: History) -> Iterator[Finding]:
     if not order or len(history.steps) < 2 or math.isnan(late[order[0]]):
         return
     rate = float(history.rates(order[0])[-1])
+    better = min(1e-3, 1e-3 * rate / max(late[order[0]], 1e-30))
+    higher = [Remedy("a higher learning rate", f"lr={number(better)}")] if better > rate else []
     yield Finding(
         "weights do not move",
         3.5,
@@ -35,7 +37,7 @@ def find(history: History) -> Iterator[Finding]:
         since=history.since(order[0], "update", lambda value: value < RATIO),
         leads="a training that costs time and changes nothing",
         remedies=(
-            Remedy("a higher learning rate", f"lr={number(min(1e-3, 1e-3 * rate / max(late[order[0]], 1e-30)))}"),
+            *higher,
             Remedy("float32 weights", "model.float(), with autocast for the speed"),
         ),
     )
