@@ -110,6 +110,12 @@ def test_a_loop_that_is_left_by_a_call_is_counted_whole():
     assert code["instructions"] > code["loop"]
 
 
+def test_heads_are_normalized_and_turned_in_one_pass_of_bytes():
+    code = variant("norm and turn, forward", 128).row("sm_90")
+    assert 2 <= code["stored"] < 3, "bytes an entry: y in bfloat16, and a number a row"
+    assert code["spills"] == 0
+
+
 def test_channels_are_read_and_written_once_a_pass_in_wide_loads_and_nothing_spills():
     found = {name: variant(f"channels first, batch, {name}", 4096).row("sm_90") for name in ("measure", "write_back")}
     each = 2048 * 2 // 16 // 128  # loads of a tile in bfloat16, on four warps

@@ -207,6 +207,13 @@ def test_every_image_is_seen_once_an_epoch_and_none_that_is_held_out():
     assert not {tuple(row.tolist()) for row in seen} & {tuple(row.tolist()) for row in held_out.flatten(1)}
 
 
+def test_ten_images_are_enough_and_nine_are_named():
+    images, labels = torch.zeros(10, 1, 2, 2), torch.arange(10) % 2
+    assert len(data.Images(images, labels, 2, "here").images) == 8
+    with pytest.raises(ValueError, match="data 'here' has 9 images; at least 10 are needed"):
+        data.Images(images[:9], labels[:9], 2, "here")
+
+
 def test_an_image_folder_is_read_by_class(tmp_path):
     for name, shade in (("dark", 0), ("light", 255)):
         (tmp_path / name).mkdir()

@@ -25,6 +25,7 @@ def on_the_interpreter(monkeypatch):
     monkeypatch.setattr(settings, "WHOLE", 0)
     monkeypatch.setattr(settings, "MOST_STEPS", 2)
     monkeypatch.setattr(settings, "ENTRIES", 64)
+    monkeypatch.setattr(channels, "BLOCK", 4)
     channels.work.cache_clear()
     channels.whole.cache_clear()
     with paths.interpreted():
@@ -102,6 +103,7 @@ MISTAKES = {
         "off = v - mean",
         of_channels("batch", 2, 3, 100),
     ),
+    "channel: running on": ("channel", "mean += (1.0 - keep) * off", "mean += off", of_channels("online", 3, 6, 5, 4)),
     "channel: a wrong count": ("channel", "outer.to(tl.float64) * space", "outer.to(tl.float64) * space - 1", BATCH),
     "channel: the pivot is forgotten": (
         "channel",
@@ -238,3 +240,16 @@ def test_a_mistake_in_a_kernel_is_caught(mistake, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, name, module)
     with pytest.raises((AssertionError, RuntimeError)):
         check()
+
+
+def test_running_moments_are_those_of_the_formula_when_programs_share_the_channels():
+    def moved():
+        moments = numbers(6), numbers(6).exp()
+        pulls = torch.zeros(6), torch.zeros(6)
+        ops.online_norm(x, None, None, moments, pulls, ops.Control(1e-5, 0.9, 0.8), limit=1.5)
+        return moments
+
+    x = numbers(3, 6, 5)
+    found = moved()
+    with paths.formula_only():
+        torch.testing.assert_close(found, moved())
