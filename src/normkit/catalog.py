@@ -78,6 +78,10 @@ class Card:
         """How it is built and called, and which lines of the contract can be asked of it."""
         return kind_of(self.entry)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the kind, of which each process has its own."""
+        return {key: value for key, value in vars(self).items() if key != "kind"}
+
     @property
     def module(self) -> str:
         """The module that the method is written in."""
@@ -232,6 +236,16 @@ def _check_free(name: str, entry: Any, at: _Place | None) -> None:
     same = name in _cards and _cards[name].entry.__qualname__ == entry.__qualname__
     if taken is not None and not (taken == entry.__module__ and (same or name not in _cards)):
         raise ValueError(f"the name {name!r} is taken by {taken}")
+
+
+def others() -> list[Card]:
+    """Return the cards of the methods that scripts, notebooks and other packages entered in this process."""
+    return [card for card in _cards.values() if _home_of(card.module) is None]
+
+
+def take_in(card: Card) -> None:
+    """Enter a card that another process has made."""
+    _cards.setdefault(card.name, card)
 
 
 @functools.cache

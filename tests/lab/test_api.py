@@ -290,6 +290,24 @@ print(nk.compare(model=factory, data=loader, steps=steps, out=out, **given))
 """
 
 
+METHOD = """
+import torch
+from torch import nn
+
+from normkit.catalog import method
+
+
+@method("{}", over="C")
+class {}(nn.Module):
+    def __init__(self, dim: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x):
+        return x * self.weight / 2
+"""
+
+
 def script(tmp_path, steps, text=SCRIPT):
     """A script of a user's: it has no guard around what it does."""
     (tmp_path / "mine.py").write_text(text)
@@ -320,6 +338,18 @@ def test_a_stop_is_told_beside_the_results_and_not_among_them(tmp_path, monkeypa
     with pytest.raises(KeyboardInterrupt):
         here(tmp_path, model=TINY)
     assert capsys.readouterr() == ("", f"\nstopped; the same call goes on from {tmp_path}\n")
+
+
+def test_a_script_compares_norms_of_its_own(tmp_path):
+    (tmp_path / "halves.py").write_text(METHOD.format("half", "Half"))
+    own = SCRIPT.replace(
+        "import normkit as nk\n", "import normkit as nk\nimport halves\n" + METHOD.format("own", "Own")
+    )
+    words = script(tmp_path, 4, own.replace('["layernorm", "dyt"]', '["layernorm", "own", "half"]'))
+    done = subprocess.run(words, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert "crashed" not in done.stderr
+    assert len(all_numbers(tmp_path / "out")) == 6
 
 
 def test_ctrl_c_leaves_a_folder_that_goes_on(tmp_path):

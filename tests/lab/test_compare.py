@@ -233,7 +233,7 @@ def test_one_variant_crashes_and_the_rest_go_on(tmp_path):
         (["--linear", "zero-mean-linea"], "did you mean 'zero-mean-linear'"),
         (["--linear", "rmsnorm"], "linear='rmsnorm' is no linear map"),
         (["--model", "resnet", "--linear", "zero-mean-linear"], "has its own linear"),
-        (["--optimizer", "adamx"], "no optimizer 'adamx'"),
+        (["--optimizer", "adamx"], "no optimizer 'adamx'; did you mean 'adamax'? there are "),
         (["--baseline", "dyt", "--norm", "layernorm"], "--baseline 'dyt' is none of the variants: layernorm"),
         (["--model", "dekoder"], "no model 'dekoder'; models are 'decoder'"),
         (["--model", "decoder:width=3"], "model 'decoder' has no 'width'; it has dim, depth, heads"),

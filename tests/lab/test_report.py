@@ -14,6 +14,7 @@ from normkit.lab.plan import findings
 from normkit.lab.plan.findings import BETTER, EQUAL, FEW, SAME, WORSE
 from normkit.lab.report import figures, history, ranking, tables
 from normkit.lab.report import page as report
+from normkit.lab.report.exports import csv_text
 from normkit.lab.report.words import faster
 from normkit.lab.training.speed import Ratio
 from normkit.page import as_json
@@ -112,6 +113,21 @@ def test_what_failed_is_listed_with_what_happened(mixed):
     assert rows["slow"].happened == "unfinished: 0 of 4 seeds"
     assert rows["later"].happened == "not started"
     assert [rows[name].finding for name in ("post-norm", "<b>crashed</b>", "slow", "later")] == [None] * 4
+
+
+def test_what_failed_is_written_as_csv_too(tmp_path):
+    gains = {"layernorm": 0.0, "never": 0.0}
+    synthetic_logs.comparison(tmp_path, gains, seeds=3)
+    for path in tmp_path.glob("runs/*"):
+        path.write_text(path.read_text().replace('"unit": "tokens"', '"unit": "samples"'))
+    for path in tmp_path.glob("runs/never*"):
+        path.unlink()
+    crash = {"event": "end", "status": "crashed", "error": "ValueError: no such shape", "traceback": "in f"}
+    (tmp_path / "runs" / "never--lr0.003--seed1.jsonl").write_text(json.dumps(crash) + "\n")
+    first, *rows = csv_text(report.summary(tmp_path)).splitlines()
+    assert [row.split(",")[0] for row in rows] == ["layernorm", "never"]
+    assert "samples_per_second" in first
+    assert "tokens" not in first
 
 
 def test_the_survivors_of_divergence_do_not_win(tmp_path):

@@ -63,7 +63,7 @@ def test_optimizers_are_those_of_torch_and_of_the_catalogue(optimizer, tmp_path)
 
 @pytest.mark.parametrize("name", ["lbfgs", "optimizer", "rmsnorm"])
 def test_what_cannot_step_alone_is_no_optimizer(name):
-    with pytest.raises(ValueError, match=f"no optimizer '{name}'; there are .*adamw"):
+    with pytest.raises(ValueError, match=f"no optimizer '{name}'; .*there are .*adamw"):
         optimizers.optimizer_for(name)
 
 

@@ -51,6 +51,8 @@ def test_losses_that_fit_are_those_of_scores_and_labels_alone():
             loss_for(name)
     with pytest.raises(ValueError, match="cross-entropy takes label_smoothing, not smoothing"):
         loss_for("cross-entropy:smoothing=0.1")
+    with pytest.raises(ValueError, match="no loss 'crossentropi'; did you mean 'cross-entropy'"):
+        loss_for("crossentropi")
 
 
 def test_a_loss_is_trained_and_all_are_compared_by_the_plain_one(tmp_path):

@@ -492,3 +492,17 @@ nk.text.Normalizer
 print(*{"sklearn", "rapidfuzz", "narwhals", "regex", "pandas"} & {*sys.modules})
 """
     assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == []
+
+
+def test_one_text_is_asked_for_by_a_call_and_several_by_normalize():
+    fitted = text.Normalizer().fit({"DE": ["Germany"]})
+    with pytest.raises(TypeError, match="one text is wanted, not list; normalize takes several"):
+        fitted(["germany"])
+
+
+def test_a_star_brings_the_rooms_names():
+    there: dict = {}
+    exec("from normkit.text import *", there)
+    assert {"Normalizer", "Rules", "joinable", "normalize_table"} <= set(there)
+    assert "text" not in nk.__all__
+    assert nk.fold.__module__.startswith("normkit.surgery")

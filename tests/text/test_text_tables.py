@@ -159,3 +159,19 @@ def test_a_last_row_that_sums_up_others_goes_and_one_that_sums_up_a_single_row_s
 def test_what_a_model_mended_is_told():
     done = text.normalize_table([["born", "name"], ["in 1815", "Ada"]], Model('["born"]', "[[1815]]"))
     assert "the model mended born" in done.notes
+
+
+def test_columns_whose_names_sql_takes_for_one_are_told_apart():
+    rows = [["Year", "year ", "Year", "Year1"], ["a", "b", "c", "d"]]
+    names, cells = text.normalize_table(rows).table
+    assert cells == ["a", "b", "c", "d"]
+    assert len({name.lower() for name in names}) == 4
+    with pytest.raises(ValueError, match=r"columns must have names that differ: .* 'A' 2 times"):
+        text.normalize_table(pandas.DataFrame([[1, 2]], columns=["A", "A"]))
+
+
+def test_two_tables_are_no_column_and_tables():
+    one, other = polars.DataFrame({"a": ["x"]}), polars.DataFrame({"b": ["x"]})
+    for given in ((one, {"other": other}), (["x"], other), ({"a": ["x"]}, {"other": other})):
+        with pytest.raises(TypeError, match="joinable: a column's values and a mapping, a name to a table, are wanted"):
+            text.joinable(*given)

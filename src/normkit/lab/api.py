@@ -181,10 +181,9 @@ def _require_a_way_to_workers(options: argparse.Namespace) -> None:
     """Train in this process where what was handed in cannot be sent to others."""
     if options.engine == "here":
         return
-    for name in NAMED:
-        source = getattr(options, name)
+    for name in ("a method of yours", *NAMED):
         try:
-            handed.packed([source])
+            handed.packed([getattr(options, name, "")])
         except Exception as error:  # each thing that cannot be pickled has its own way to refuse
             if options.engine != "local":
                 raise ValueError(f"{name} cannot be sent to other processes: {error}; take engine='here'") from error

@@ -40,6 +40,8 @@ HERE = {  # imported at the first look, so that help needs no torch
 
 
 def __getattr__(name: str):
+    if name == "__all__":  # for `from normkit.text import *`; written down, its names would be those of normkit too
+        return list(HERE)
     if name not in HERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return globals().setdefault(name, getattr(importlib.import_module(f"{__name__}.{HERE[name]}"), name))

@@ -17,7 +17,10 @@ def is_frame(value: Any) -> bool:
 
 def _native(value: Any) -> Any:
     narwhals = library("narwhals")
-    found = narwhals.from_native(value, pass_through=True, eager_only=True)
+    try:
+        found = narwhals.from_native(value, pass_through=True, eager_only=True)
+    except narwhals.exceptions.DuplicateError as error:
+        raise ValueError(f"columns must have names that differ: {' '.join(str(error).split())}") from None
     return found if isinstance(found, narwhals.DataFrame) else None
 
 

@@ -145,6 +145,8 @@ class Normalizer:
 
     def __call__(self, text: str) -> Match:
         """Return what one text was taken for."""
+        if isinstance(text, Iterable) and not isinstance(text, str | bytes):
+            raise TypeError(f"Normalizer: one text is wanted, not {type(text).__name__}; normalize takes several")
         return self.normalize([text])[0]
 
     def normalize(self, texts: str | Iterable[str | None], progress: Told | None = None) -> list[Match]:

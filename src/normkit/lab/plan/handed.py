@@ -13,13 +13,16 @@ whether it is still the same. Other processes have it from :func:`packed`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
+import importlib
 import sys
 import types
 from collections.abc import Iterator
 from typing import Any
 
+from normkit import catalog
 from normkit.optional import library
 
 PREFIX = "given:"
@@ -59,13 +62,26 @@ def said(source: str) -> str:
 
 
 def packed(sources: list[str]) -> bytes:
-    """Return what was handed in under some names, in a form that other processes can read, functions included."""
-    return library("cloudpickle").dumps({source: _things[source] for source in sources if source in _things})
+    """Return what was handed in under some names, in a form that other processes can read, functions included.
+
+    With it go the methods that are not the package's own: one that a module holds as the name of that module.
+    """
+    things = {source: _things[source] for source in sources if source in _things}
+    there = {card.name: _is_importable(card.entry, card.module, card.entry.__qualname__) for card in catalog.others()}
+    modules = sorted({card.module for card in catalog.others() if there[card.name]})
+    cards = [card for card in catalog.others() if not there[card.name]]
+    return library("cloudpickle").dumps((modules, cards, things))
 
 
 def unpack(things: bytes) -> None:
     """Take in what another process has :func:`packed`."""
-    _things.update(library("cloudpickle").loads(things))
+    modules, cards, found = library("cloudpickle").loads(things)
+    for module in modules:
+        with contextlib.suppress(ImportError):  # a method of it that is asked for is then named
+            importlib.import_module(module)
+    for card in cards:
+        catalog.take_in(card)
+    _things.update(found)
 
 
 def print_of(thing: Any) -> str:

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from normkit import catalog
 from normkit.choice import parsed
 from normkit.kinds import Loss
+from normkit.kinds.arguments import near
 
 PLAIN = "cross-entropy"
 OPTIONS = ("label_smoothing",)
@@ -32,15 +33,29 @@ def loss_for(name: str) -> Callable[[Tensor, Tensor], Tensor]:
         if unknown:
             raise ValueError(f"loss {name!r}: {PLAIN} takes {', '.join(OPTIONS)}, not {', '.join(sorted(unknown))}")
         return functools.partial(F.cross_entropy, **arguments)
-    chosen = catalog.find(name)
+    chosen = _chosen(name)
     if not fits(chosen.card, tuple(chosen.arguments)):
-        usable = ", ".join([PLAIN, *(card.name for card in catalog.members(Loss.kind) if fits(card))])
+        usable = ", ".join(_usable())
         raise ValueError(f"loss {chosen.card.name!r} is not one of scores and labels alone; those that are: {usable}")
     made = chosen.create()
     if made.state_dict():
         kept = ", ".join(made.state_dict())
         raise ValueError(f"loss {chosen.card.name!r} keeps a state of its own ({kept}), which no run would learn")
     return made
+
+
+def _chosen(name: str) -> catalog.Choice:
+    """Find a method; a name that is near a loss that can be taken is not said to be near another."""
+    try:
+        return catalog.find(name)
+    except ValueError:
+        if close := near(parsed(name)[0].lower(), _usable()):
+            raise ValueError(f"no loss {name!r}; did you mean {' or '.join(map(repr, close))}?") from None
+        raise
+
+
+def _usable() -> list[str]:
+    return [PLAIN, *(card.name for card in catalog.members(Loss.kind) if fits(card))]
 
 
 def fits(card: catalog.Card, given: tuple[str, ...] = ()) -> bool:

@@ -12,6 +12,7 @@ from torch import nn
 from normkit import catalog
 from normkit.choice import parsed
 from normkit.kinds import OPTIMIZER
+from normkit.kinds.arguments import near
 from normkit.parameters import hidden_matrices, roles
 
 Build = Callable[..., torch.optim.Optimizer]
@@ -27,7 +28,9 @@ def optimizer_for(name: str) -> tuple[Build, dict[str, Any]]:
     found: Any = catalog.card(plain.lower()).entry if own else known.get(plain.lower())
     if not _steps_alone(found):
         known |= {card.name: card.entry for card in catalog.members(OPTIMIZER)}
-        raise ValueError(f"no optimizer {plain!r}; there are {', '.join(n for n in known if _steps_alone(known[n]))}")
+        usable = [name for name in known if _steps_alone(known[name])]
+        meant = f"did you mean {close[0]!r}? " if (close := near(plain.lower(), usable)) else ""
+        raise ValueError(f"no optimizer {plain!r}; {meant}there are {', '.join(usable)}")
     return found, arguments
 
 

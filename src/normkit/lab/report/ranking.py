@@ -168,7 +168,7 @@ def _row(comparison: Comparison, name: str, judged: Judgement, timed: Ratio | No
         cpu_seconds=_over(statistics.fmean, (run.final("cpu_seconds") for run in done)),
         speed=timed,
         tokens_per_second=_over(statistics.median, (run.final("tokens_per_second") for run in done)),
-        unit=next((str(run.end["unit"]) for run in done if "unit" in run.end), "tokens"),
+        unit=next((str(run.end["unit"]) for run in comparison.runs if "unit" in run.end), "tokens"),
         peak_memory=_over(max, (run.final("peak_memory") for run in runs)),
         measure=measures.of(comparison.settings),
         margin=comparison.settings.get("margin", MARGIN),

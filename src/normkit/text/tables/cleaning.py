@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import itertools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -66,7 +67,7 @@ def normalize_table(table: Any, model: Model | None = None, decimal: str | None 
     if model is not None:
         columns = _mended(names, columns, model, notes)
     method = TableNormalization()
-    renamed = method.column_names([name or f"column {at}" for at, name in enumerate(names, 1)])
+    renamed = apart(method.column_names([name or f"column {at}" for at, name in enumerate(names, 1)]))
     notes += [f"{old!r} is now {new}" for old, new in zip(names, renamed, strict=True) if old != new]
     cells = [[method.cell(_string(cell)) for cell in own] for own in columns]
     readings = {name: typed.read(own, decimal) for name, own in zip(renamed, cells, strict=True)}
@@ -80,6 +81,24 @@ def normalize_table(table: Any, model: Model | None = None, decimal: str | None 
         made = {name: own[:-1] for name, own in made.items()}
         notes.append("the last row, which sums up the others, is gone")
     return CleanTable(_given_back(made, table), tuple(notes))
+
+
+def apart(names: Sequence[str]) -> list[str]:
+    """Return names that SQL tells apart, for which capitals are none: a number stands behind one that is taken.
+
+    >>> apart(["Year", "year", "Year1"])
+    ['Year', 'year2', 'Year1']
+    """
+    taken, found = {name.lower() for name in names}, []
+    seen: set[str] = set()
+    for name in names:
+        new = name
+        if name.lower() in seen:
+            new = next(one for one in (f"{name}{number}" for number in itertools.count(2)) if one.lower() not in taken)
+        seen.add(new.lower())
+        taken.add(new.lower())
+        found.append(new)
+    return found
 
 
 def read_answer(said: str) -> Any:

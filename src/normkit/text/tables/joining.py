@@ -44,6 +44,9 @@ def joinable(
     share = ColumnText().joinability
     if isinstance(query, str | bytes):
         raise TypeError(f"joinable: query must be the values of a column, not {query!r}")
+    if not isinstance(tables, Mapping) or isinstance(query, Mapping) or frames.is_frame(query):
+        wanted = "a column's values and a mapping, a name to a table, are wanted"
+        raise TypeError(f"joinable: {wanted}, not {type(query).__name__} and {type(tables).__name__}")
     asked = _forms(query, norm)
     if not asked:
         raise ValueError("joinable: query must have at least one value")
