@@ -130,3 +130,11 @@ def test_sigmoid_loss_keeps_its_initial_scale_to_the_last_digit():
     trained = nk.SigmoidLoss()
     trained.log_scale.data.fill_(1.5)
     assert trained.double().log_scale.item() == 1.5
+
+
+def test_h_calibration_takes_a_window_of_none_and_no_odd_one():
+    probs, target = numbers(12, 3).softmax(1), torch.arange(12) % 3
+    assert nk.HCalibration(3, window=0)(probs, target).isfinite()
+    for window in (-2, 3):
+        with pytest.raises(ValueError, match=r"^HCalibration: window must be"):
+            nk.HCalibration(3, window=window)
