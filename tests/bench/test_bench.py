@@ -46,18 +46,21 @@ def test_a_race_gives_the_time_of_each_call():
     assert found["b"].low == pytest.approx(found["b"].high) == pytest.approx(3e-5)
 
 
-def test_entrants_take_turns():
+def test_entrants_take_turns_and_none_always_follows_the_same_other():
     clock, order = Clock(), []
 
     def entrant(name):
         def call():
             order.append(name)
-            clock.now += 1.0
+            clock.now += 0.01
 
         return Entrant(call)
 
-    timing.race({"a": entrant("a"), "b": entrant("b")}, repeats=3, clock=clock)
-    assert order[-6:] == ["a", "b"] * 3
+    timing.race({name: entrant(name) for name in "abc"}, repeats=6, clock=clock)
+    rounds = [order[-18:][at : at + 3] for at in range(0, 18, 3)]
+    assert all(sorted(turns) == ["a", "b", "c"] for turns in rounds)
+    before = {(one, other) for one, other in itertools.pairwise(order[-18:]) if one != other}
+    assert before == set(itertools.permutations("abc", 2))
 
 
 def test_the_median_does_not_see_one_slow_round():

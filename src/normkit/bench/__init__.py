@@ -1,6 +1,6 @@
 """Time methods against what else computes them on this machine.
 
-The entrants run in turn, A B C A B C, so that a slow second of the machine falls on all alike: normkit as a user
+The entrants run in turn, A B C B C A, so that a slow second of the machine falls on all alike: normkit as a user
 gets it; PyTorch's own module for the same numbers, where there is one; torch's LayerNorm; the formula in plain PyTorch;
 the formula under torch.compile; and a plain copy of the input, which no method can beat. Inputs, sizes and peers come
 from the cards. All methods of one vector (the default) take a few minutes on two idle cores.
