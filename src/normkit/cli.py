@@ -92,7 +92,7 @@ def answer(words: Sequence[str] | None) -> int:
     try:
         return options.run(options)
     except (ValueError, TypeError, Unwritable) as error:
-        print(f"normkit {options.command}: {error}", file=sys.stderr)
+        print(f"normkit {options.command}: {str(error).removeprefix(f'{options.command}: ')}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

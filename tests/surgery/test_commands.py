@@ -184,6 +184,12 @@ class Reads(nn.Module):
 """
 
 
+def test_a_pattern_that_fits_no_norm_is_told(here, capsys):
+    (here / "named.py").write_text(NAMED)
+    assert cli.main(["fuse", "named:build", "--input", "4x8", "--where", "blocks.*"]) == 1
+    assert "no norm of it has a name like 'blocks.*'" in capsys.readouterr().err
+
+
 def test_what_is_recognized_is_put_in_its_place_and_compared(here, capsys):
     (here / "named.py").write_text(NAMED)
     assert cli.main(["recognize", "named:build", "--check", "--input", "4x8"]) == 0

@@ -28,6 +28,8 @@ def test_the_norms_of_a_folder_of_transformers_are_told(weights, tmp_path, capsy
     assert told.count("rmsnorm(dim=32, eps=1e-06)") == 3
     assert "model.layers.0.input_layernorm" in told
     assert "3 recognized, 0 not" in told
+    assert cli.main(["recognize", f"hf:{tmp_path}"]) == 0
+    assert capsys.readouterr().out == told
 
 
 def test_json_says_what_was_tried(capsys):
@@ -55,6 +57,7 @@ def test_what_looks_like_a_norm_and_is_none_is_told_with_the_reason(tmp_path, mo
     ("word", "said"),
     [
         ("nothing", "there is no model 'nothing': a model is a folder"),
+        ("hf:/nothing", "there is no model '/nothing': a model is a folder"),
         ("timm:resnet19", "timm has no model 'resnet19'; nearest: resnet"),
         ("no_such_module:f", "model 'no_such_module:f' cannot be imported: No module named 'no_such_module'; a "),
         ("json:dumps", "dumps"),

@@ -85,6 +85,9 @@ def run(options: argparse.Namespace) -> int:
     report = changed(model, given, options)
     print(json.dumps(report.to_dict(), indent=2) if options.json else report)
     if not report.done:
+        if not report.changes:
+            where = getattr(options, "where", None)
+            print(f"no norm of it has a name like {where!r}" if where else "it has no norm to change", file=sys.stderr)
         return 1
     if options.out:
         place = saving.save(before, report.model, options.out)
@@ -163,7 +166,8 @@ def _first(options: argparse.Namespace) -> Any:
 
 def _checked(options: argparse.Namespace, model: nn.Module, given: Any) -> int:
     source, colon, _ = options.model.partition(":")
-    word = f"{options.model.partition('@')[0]}@{options.out}" if colon and source != "timm" else options.out
+    made_by = options.model.partition("@")[0]
+    word = f"{made_by}@{options.out}" if colon and source not in ("timm", "hf") else options.out
     again = saving.load(word).eval()
     apart = max(
         proof.difference(proof.called(model, one), proof.called(again, one)) for one in (given, proof.fresh(given, 1))

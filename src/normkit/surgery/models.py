@@ -21,9 +21,11 @@ def load(word: str) -> nn.Module:
     source, colon, rest = word.partition(":")
     if source == "timm" and rest:
         return timm_with(rest).create_model(rest)
+    if source == "hf" and rest:
+        return load(rest)
     if colon and not os.path.exists(word):
         return _made(word)
-    if Path(word).is_dir() or word.count("/") == 1:
+    if Path(word).is_dir() or (word.count("/") == 1 and word[0] not in "/.~"):
         return _transformers(word)
     raise ValueError(f"there is no model {word!r}: a model is {FORMS}")
 

@@ -49,9 +49,8 @@ def checked(where: str, values: np.ndarray, names: Sequence[str] = ()) -> Data:
         for name, column in zip(named, values.T, strict=True):
             wrong = ~np.isfinite(column.astype(np.float64))
             if wrong.any():
-                raise ValueError(
-                    f"{where}: column {name!r} has {wrong.sum()} missing values, the first in row {1 + wrong.argmax()}"
-                )
+                count = "a missing value, " if wrong.sum() == 1 else f"{wrong.sum()} missing values, the first "
+                raise ValueError(f"{where}: column {name!r} has {count}in row {1 + wrong.argmax()}")
             if (column == column[0]).all():
                 raise ValueError(
                     f"{where}: column {name!r} has one value, {column[0]}, and so no density; leave it out"
@@ -104,7 +103,7 @@ def _array(path: Path) -> tuple[np.ndarray, list[str]]:
     try:
         found = np.load(path, allow_pickle=False)
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise ValueError(f"{path}: it must be an array of numbers as numpy.save writes it: {error}") from error
     if isinstance(found, np.ndarray):
         return found, []
     if len(found.files) != 1:

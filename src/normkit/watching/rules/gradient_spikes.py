@@ -22,7 +22,8 @@ def find(history: History) -> Iterator[Finding]:
         return
     whole = np.sqrt(np.nansum(np.square(series), axis=0))
     usual = np.array([np.median(whole[i - BEFORE : i]) for i in range(BEFORE, len(whole))])
-    ratio = whole[BEFORE:] / np.maximum(usual, 1e-30)
+    with np.errstate(invalid="ignore"):  # infinite over infinite, of a run that has diverged, is told by another rule
+        ratio = whole[BEFORE:] / np.maximum(usual, 1e-30)
     high = [i for i in range(len(ratio)) if np.isfinite(ratio[i]) and ratio[i] > RATIO]
     if not high:
         return
