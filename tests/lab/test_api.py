@@ -340,6 +340,21 @@ def test_a_stop_is_told_beside_the_results_and_not_among_them(tmp_path, monkeypa
     assert capsys.readouterr() == ("", f"\nstopped; the same call goes on from {tmp_path}\n")
 
 
+def test_a_norm_of_a_script_that_changes_is_trained_again(tmp_path):
+    own = SCRIPT.replace("import normkit as nk\n", "import normkit as nk\n" + METHOD.format("own", "Own"))
+    own = own.replace('["layernorm", "dyt"]', '["layernorm", "own"]')
+    found = []
+    for text in (own, own, own.replace("/ 2", "/ 3")):
+        done = subprocess.run(script(tmp_path, 4, text), capture_output=True, text=True, timeout=200)
+        assert done.returncode == 0, done.stderr
+        found.append(all_numbers(tmp_path / "out"))
+    first, again, changed = found
+    assert again == first
+    assert {name for name in first if changed[name] != first[name]} == {
+        name for name in first if name.startswith("own")
+    }
+
+
 def test_a_script_compares_norms_of_its_own(tmp_path):
     (tmp_path / "halves.py").write_text(METHOD.format("half", "Half"))
     own = SCRIPT.replace(

@@ -19,7 +19,7 @@ import hashlib
 import importlib
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from normkit import catalog
@@ -82,6 +82,12 @@ def unpack(things: bytes) -> None:
     for card in cards:
         catalog.take_in(card)
     _things.update(found)
+
+
+def code_of(words: Iterable[str]) -> dict[str, str]:
+    """Return prints of the methods named that are not the package's own, as their code may change under their names."""
+    named = {word.partition(":")[0] for word in words}
+    return {card.name: print_of(card.entry) for card in catalog.others() if named & {card.name, *card.aliases}}
 
 
 def print_of(thing: Any) -> str:

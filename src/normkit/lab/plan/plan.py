@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from normkit.lab.files import Damaged, Folder
-from normkit.lab.plan.variants import Variant, safe
+from normkit.lab.plan import handed
+from normkit.lab.plan.variants import SLOTS, Variant, safe
 
 VERSION = 1
 SEARCH_SEED = 0  # of the trials of a learning rate; the runs that count have others
@@ -126,7 +127,8 @@ class Run:
         shared = {k: v for k, v in dataclasses.asdict(settings).items() if k not in FREE + SCHEDULED + JUDGED}
         if ":" not in (settings.metric or ""):
             shared["metric"] = None  # loss and accuracy are always logged
-        return json.loads(json.dumps({**found, "settings": shared}))
+        code = handed.code_of(getattr(self.variant, name) for name in SLOTS)
+        return json.loads(json.dumps({**found, "settings": shared, **({"code": code} if code else {})}))
 
 
 @dataclass(frozen=True)
