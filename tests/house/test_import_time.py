@@ -59,7 +59,7 @@ def test_what_the_rooms_export_is_found_without_a_list_of_it():
     assert nk.Decoder is importlib.import_module("normkit.transformer.model").Decoder
     for room in nk.catalog.rooms():
         package = importlib.import_module(f"normkit.{room}")
-        for name in getattr(package, "__all__", ()):
+        for name in vars(package).get("__all__", ()):
             assert getattr(nk, name) is getattr(package, name)
             assert name in dir(nk)
     models = ("Decoder", "Encoder", "EncoderDecoder", "Placement", "preset")

@@ -57,9 +57,12 @@ def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
     names = options.names or [card.name for card in catalog.members(PARAMETRIZATION) if card.room == "weight"]
     rows: list[dict[str, Any]] = []
     torch.set_flush_denormal(True)  # before the first threads are made, which have it from here
-    for size in cases.sizes(options.sizes) if options.sizes else [IMAGES, TOKENS]:
-        print(f"training {'x'.join(map(str, size))}", file=sys.stderr, flush=True)
-        rows += race(size, names, VOCAB if options.vocab is None else options.vocab, options.repeats, clock)
+    try:
+        for size in cases.sizes(options.sizes) if options.sizes else [IMAGES, TOKENS]:
+            print(f"training {'x'.join(map(str, size))}", file=sys.stderr, flush=True)
+            rows += race(size, names, VOCAB if options.vocab is None else options.vocab, options.repeats, clock)
+    finally:
+        torch.set_flush_denormal(False)
     return {"rows": rows, "failed": {}}
 
 

@@ -22,7 +22,6 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from normkit import catalog
 from normkit.optional import library
 
 PREFIX = "given:"
@@ -66,6 +65,8 @@ def packed(sources: list[str]) -> bytes:
 
     With it go the methods that are not the package's own: one that a module holds as the name of that module.
     """
+    from normkit import catalog  # here, as in what follows: what help reads needs no torch
+
     things = {source: _things[source] for source in sources if source in _things}
     there = {card.name: _is_importable(card.entry, card.module, card.entry.__qualname__) for card in catalog.others()}
     modules = sorted({card.module for card in catalog.others() if there[card.name]})
@@ -75,6 +76,8 @@ def packed(sources: list[str]) -> bytes:
 
 def unpack(things: bytes) -> None:
     """Take in what another process has :func:`packed`."""
+    from normkit import catalog
+
     modules, cards, found = library("cloudpickle").loads(things)
     for module in modules:
         with contextlib.suppress(ImportError):  # a method of it that is asked for is then named
@@ -86,6 +89,8 @@ def unpack(things: bytes) -> None:
 
 def code_of(words: Iterable[str]) -> dict[str, str]:
     """Return prints of the methods named that are not the package's own, as their code may change under their names."""
+    from normkit import catalog
+
     named = {word.partition(":")[0] for word in words}
     return {card.name: print_of(card.entry) for card in catalog.others() if named & {card.name, *card.aliases}}
 
