@@ -12,7 +12,7 @@ from normkit.gradient._optimizer import Groups, Optimizer, adam
 from normkit.gradient._sharded import shared_out
 
 BATCH = 1 << 23  # entries that are worked on together at most: more of them only need more memory
-LARGE = 1 << 16  # entries of a matrix whose own products are faster on CPU than those of a stack
+LARGE = 1 << 16  # entries of a matrix whose own products are faster than those of a stack, on one thread of a CPU
 Work = Callable[[Tensor], Tensor]  # from matrices (..., rows, columns) to as many of the same shape
 
 
@@ -77,7 +77,7 @@ def as_matrix(x: Tensor) -> Tensor:
 
 
 def batched(matrices: Sequence[Tensor], work: Work, together: bool = True) -> list[Tensor]:
-    """Do some work on every matrix, with those of one shape in one call, unless they are large and on CPU.
+    """Do some work on every matrix, with those of one shape in one call, unless they are faster alone.
 
     >>> [x.shape for x in batched([torch.ones(2, 3), torch.ones(3, 2)], lambda x: x / x.norm())]
     [torch.Size([2, 3]), torch.Size([3, 2])]
@@ -98,15 +98,19 @@ def _of_one_shape(matrices: Sequence[Tensor]) -> Iterator[list[int]]:
         places.setdefault((x.shape, x.dtype, x.device), []).append(i)
     for own in places.values():
         first = matrices[own[0]]
-        most = 1 if first.is_cpu and first.numel() >= LARGE else max(1, BATCH // max(1, first.numel()))
+        most = 1 if _faster_alone(first) else max(1, BATCH // max(1, first.numel()))
         yield from (own[start : start + most] for start in range(0, len(own), most))
+
+
+def _faster_alone(matrix: Tensor) -> bool:
+    return matrix.is_cpu and matrix.numel() >= LARGE and torch.get_num_threads() == 1  # several take a matrix each
 
 
 def newton_schulz(x: Tensor, steps: int, coefficients: tuple[float, float, float]) -> Tensor:
     """Bring the singular values of matrices (..., rows, columns) near 1, by a polynomial of odd powers, repeated."""
     (a, b, c), shape, tall = coefficients, x.shape, x.shape[-2] > x.shape[-1]
     x = x.reshape(-1, *shape[-2:])
-    if len(x) > 1 and x.is_cpu and x[0].numel() >= LARGE:
+    if len(x) > 1 and _faster_alone(x[0]):
         return torch.stack([newton_schulz(y, steps, coefficients) for y in x]).reshape(shape)
     x = x.mT if tall else x
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
