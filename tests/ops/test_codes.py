@@ -8,16 +8,6 @@ from normkit.kernels import special
 from normkit.surgery import caching
 
 
-@pytest.fixture(params=["baseline", "avx2", "avx512"])
-def widest(request):
-    if special.library() is None:
-        pytest.skip(special.absent())
-    if special.library().use(wanted := ("baseline", "avx2", "avx512").index(request.param)) != wanted:
-        pytest.skip(f"{request.param} does not run here")
-    yield
-    special.library().use(2)
-
-
 def drawn(*shape):
     x = torch.randn(shape, generator=torch.Generator().manual_seed(len(shape)), dtype=torch.float64)
     return (3 * x + torch.linspace(-2, 2, shape[-1])).float()

@@ -19,16 +19,6 @@ SPECTRA = {
 }
 
 
-@pytest.fixture(params=["baseline", "avx2", "avx512"])
-def widest(request):
-    if special.library() is None:
-        pytest.skip(special.absent())
-    if special.library().use(wanted := ("baseline", "avx2", "avx512").index(request.param)) != wanted:
-        pytest.skip(f"{request.param} does not run here")
-    yield
-    special.library().use(2)
-
-
 def drawn(values, count=11, seed=0):
     n = len(values)
     q = torch.linalg.qr(torch.randn(count, n, n, generator=torch.Generator().manual_seed(seed), dtype=F64))[0]

@@ -14,16 +14,6 @@ BOXES = {False: (-2.0, 2.0, -1.0, 3.0), True: (-3.0, 3.0, -3.0, 3.0)}
 SPREADS = {"even": 0.0, "usual": 1.0, "wide": 4.0}  # of what a network returns
 
 
-@pytest.fixture(params=["baseline", "avx2", "avx512"])
-def widest(request):
-    if special.library() is None:
-        pytest.skip(special.absent())
-    if special.library().use(wanted := ("baseline", "avx2", "avx512").index(request.param)) != wanted:
-        pytest.skip(f"{request.param} does not run here")
-    yield
-    special.library().use(2)
-
-
 def drawn(bins, tails, spread, count=61, seed=0):
     g = torch.Generator().manual_seed(seed)
     x = 2.9 * torch.rand(count, generator=g, dtype=F64) - 0.95

@@ -10,16 +10,6 @@ from normkit.ops import sums
 F64 = torch.float64
 
 
-@pytest.fixture(params=["baseline", "avx2", "avx512"])
-def widest(request):
-    if special.library() is None:
-        pytest.skip(special.absent())
-    if special.library().use(wanted := ("baseline", "avx2", "avx512").index(request.param)) != wanted:
-        pytest.skip(f"{request.param} does not run here")
-    yield
-    special.library().use(2)
-
-
 def drawn(clients, shape, dtype):
     chance = torch.Generator().manual_seed(clients)
     states = [torch.randn(shape, generator=chance, dtype=F64).to(dtype) for _ in range(clients)]

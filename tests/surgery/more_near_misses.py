@@ -3,24 +3,11 @@
 import random
 
 import torch
-from near_misses import Layer, Rms
+from near_misses import Layer, Rms, lists
 from torch import nn
 from torch.nn import functional as F
 
-NEAR, TRUE = {}, {}
-
-
-def near(cls):
-    NEAR[cls.__name__] = cls
-    return cls
-
-
-def true(name, **kwargs):
-    def enter(cls):
-        TRUE[cls.__name__] = cls, name, kwargs
-        return cls
-
-    return enter
+NEAR, TRUE, near, true = lists()
 
 
 @near

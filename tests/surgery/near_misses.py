@@ -4,20 +4,26 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-NEAR, TRUE = {}, {}
 
+def lists():
+    """Return what is almost a norm and what is one, and how a class is entered in either."""
+    misses, norms = {}, {}
 
-def near(cls):
-    NEAR[cls.__name__] = cls
-    return cls
-
-
-def true(name, **kwargs):
-    def enter(cls):
-        TRUE[cls.__name__] = cls, name, kwargs
+    def near(cls):
+        misses[cls.__name__] = cls
         return cls
 
-    return enter
+    def true(name, **kwargs):
+        def enter(cls):
+            norms[cls.__name__] = cls, name, kwargs
+            return cls
+
+        return enter
+
+    return misses, norms, near, true
+
+
+NEAR, TRUE, near, true = lists()
 
 
 class Rms(nn.Module):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy
@@ -13,24 +12,15 @@ from torch import Tensor, nn
 
 from normkit.surgery.recognition import effects
 from normkit.surgery.recognition.inputs import Shape, draw, larger, smaller
-from normkit.surgery.recognition.pair import Differs, Pair, difference, fitting, given, named
+from normkit.surgery.recognition.pair import Compared, Differs, Pair, difference, fitting, given, named
 
 CALLS = 12
 MANY = 10**6  # batches that a norm may have seen
 SWITCHED = (1.5, -1e6, 0.0)  # what tensors are multiplied with that should be of no use
 
 
-@dataclass
-class Going:
-    """What is compared: a module and its explanation in one type, where a unit of rounding is known."""
-
-    module: nn.Module
-    explained: nn.Module
-    carried: Mapping[str, str]
-    shapes: Sequence[Shape]
-    further: int
-    unit: float
-    exact: torch.dtype
+class Going(Compared):
+    """The comparison of many calls, and of calls at other sizes."""
 
     def check(self) -> list[str]:
         """Return what was tried, or raise :class:`Differs`."""
@@ -47,9 +37,6 @@ class Going:
             f"equal at {sizes} other sizes and ranks, and with its input in another order of memory",
         ]
 
-    def _pair(self, seed: int) -> Pair:
-        return Pair(self.module, self.explained, self.carried, self.exact, seed=seed)
-
     def _both(self, pair: Pair, inputs: Sequence[Tensor], axes: tuple[int, ...], where: str) -> None:
         """Call both, and compare results and running estimates."""
         theirs, ours = pair.theirs(*inputs).detach(), pair.ours(*inputs).detach()
@@ -60,7 +47,7 @@ class Going:
 
     def _many_calls(self) -> None:
         """Twelve calls in either mode, with what is kept between them, and the same result for the same input twice."""
-        pair = self._pair(3)
+        pair = self.pair(3)
         for mode in (True, False):
             pair.train(mode)
             shape = fitting(self.shapes, mode, pair, self.further)[0]
@@ -83,7 +70,7 @@ class Going:
 
     def _after_many_batches(self) -> None:
         """What both count is set high."""
-        pair = self._pair(3)
+        pair = self.pair(3)
         ours = _integers(pair.ours.module)
         shared = [(their, ours[name]) for name, their in _integers(pair.theirs.module).items() if name in ours]
         if not shared:
@@ -101,7 +88,7 @@ class Going:
     @torch.no_grad()
     def _other_sizes(self) -> int:
         """Longer, wider and more; one row alone; each small number; and memory that is not in order, or used twice."""
-        pair, taken = self._pair(5), 0
+        pair, taken = self.pair(5), 0
         for mode in (False, True):
             pair.train(mode)
             few, many = smaller(self.shapes), larger(self.shapes)
@@ -123,7 +110,7 @@ class Going:
     @torch.no_grad()
     def _memory(self) -> None:
         """An input is left as it was; one that has other numbers by now, and a gain that has, count as they are now."""
-        pair = self._pair(6)
+        pair = self.pair(6)
         pair.train(False)
         shape = fitting(self.shapes, False, pair, self.further)[0]
         pair.restore()
@@ -144,7 +131,7 @@ class Going:
     @torch.no_grad()
     def _no_other_tensor(self) -> None:
         """A tensor that the explanation has no place for must be of no use."""
-        pair = self._pair(4)
+        pair = self.pair(4)
         spare: list[tuple[str, Tensor]] = [
             (name, t) for name, t in pair.theirs.tensors.items() if name not in self.carried.values()
         ]

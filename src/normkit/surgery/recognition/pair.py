@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -80,6 +81,23 @@ class Pair:
         for ours, theirs in self.carried.items():
             if ours not in learned:
                 yield theirs, self.theirs.tensors[theirs], self.ours.tensors[ours]
+
+
+@dataclass
+class Compared:
+    """What is compared: a module and its explanation in one type, where a unit of rounding is known."""
+
+    module: nn.Module
+    explained: nn.Module
+    carried: Mapping[str, str]
+    shapes: Sequence[Shape]
+    further: int
+    unit: float
+    exact: torch.dtype
+
+    def pair(self, seed: int) -> Pair:
+        """Both, with numbers drawn from a seed."""
+        return Pair(self.module, self.explained, self.carried, self.exact, seed=seed)
 
 
 def given(shape: Shape, numbers: str, further: int, dtype: torch.dtype) -> list[Tensor]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,30 +10,21 @@ from torch import Tensor, nn
 
 from normkit.surgery.recognition.halves import HALF_STEPS
 from normkit.surgery.recognition.inputs import Shape
-from normkit.surgery.recognition.pair import UNIT, Differs, Pair, difference, fitting, given, named
+from normkit.surgery.recognition.pair import UNIT, Compared, Differs, Pair, difference, fitting, given, named
 from normkit.surgery.recognition.specimen import Specimen
 
 SENT = (1e8, 1e-8)  # how large gradients may come
 ROOM = 64  # how much more than results gradients may be off
 
 
-@dataclass
-class Ways:
-    """What is compared: a module and its explanation in one type, where a unit of rounding is known."""
-
-    module: nn.Module
-    explained: nn.Module
-    carried: Mapping[str, str]
-    shapes: Sequence[Shape]
-    further: int
-    unit: float
-    exact: torch.dtype
+class Ways(Compared):
+    """The comparison of calls of every kind."""
 
     def check(self) -> list[str]:
         """Return what was tried, or raise :class:`Differs`."""
         twice = False
         for mode in (False, True):
-            pair = Pair(self.module, self.explained, self.carried, self.exact, seed=9)
+            pair = self.pair(9)
             pair.train(mode)
             shape = fitting(self.shapes, mode, pair, self.further)[0]
             inputs = given(shape, "normal", self.further, self.exact)
