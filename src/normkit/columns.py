@@ -1,4 +1,4 @@
-"""Rows of words as a table for a terminal."""
+"""Words and numbers as a terminal shows them: rows under each other, and how many of what."""
 
 from __future__ import annotations
 
@@ -17,3 +17,12 @@ def aligned(rows: Sequence[Sequence[str]], *, numbers: bool = False) -> list[str
     put = [str.ljust, *[str.rjust if numbers else str.ljust] * (len(widths) - 1)]
     lines = (zip(put, row, widths, strict=True) for row in rows)
     return ["  ".join(side(cell, width) for side, cell, width in line).rstrip() for line in lines]
+
+
+def number_of(count: int, noun: str, plural: str = "") -> str:
+    """Return how many of what there are; ``plural`` where it is not the noun with an s.
+
+    >>> number_of(1, "norm"), number_of(2000, "norm"), number_of(0, "entry", "entries")
+    ('1 norm', '2,000 norms', '0 entries')
+    """
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"

@@ -12,6 +12,7 @@ from typing import Any
 
 from normkit import catalog, reference
 from normkit.catalog import Card
+from normkit.columns import number_of
 
 WIDTH = 100
 
@@ -30,7 +31,7 @@ def run_list(options: argparse.Namespace, standing: Callable[[list[Card]], list[
         for card in members:
             print(f"  {card.name:{width}}  {card.summary}")
         print()
-    print(f"{len(cards)} methods; 'normkit show NAME' tells more")
+    print(f"{number_of(len(cards), 'method')}; 'normkit show NAME' tells more")
     return 0
 
 

@@ -40,6 +40,12 @@ def test_eight_bits_change_little_and_are_a_quarter_of_the_bytes(model, held):
         assert torch.equal(value, before[name])
 
 
+@pytest.mark.parametrize("held", [[], torch.empty(0, 8)], ids=["a list", "a tensor"])
+def test_held_out_batches_that_are_none_are_refused(model, held):
+    with pytest.raises(ValueError, match="held must hold at least one batch"):
+        nk.quantize(model, bits=8, held=held)
+
+
 def test_nearest_is_the_grid_of_each_group():
     torch.manual_seed(0)
     layer = nn.Sequential(nn.Linear(12, 5))

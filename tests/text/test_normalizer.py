@@ -316,6 +316,17 @@ def test_measures_are_those_of_the_catalogue(task, matches):
     assert sum(count for *_, count in found.confusions(1000)) == len(found.mistakes)
 
 
+def test_what_there_is_nothing_of_is_not_measured():
+    norm = text.Normalizer().fit({"BE": ["Bern"], "GE": ["Geneva"]})
+    linked, unlinked = norm.evaluate(["Bern", "Genva"], ["BE", "GE"]), norm.evaluate(["Oslo"], [None])
+    assert list(linked) == ["accuracy@1", "accuracy@5", "accuracy@10", "mrr", "accuracy"]
+    assert list(unlinked) == ["accuracy", "nil_precision", "nil_recall", "nil_f1"]
+    assert "every mention has an entry" in str(linked)
+    assert str(unlinked).startswith("1 mention, 1 of them")
+    with pytest.raises(KeyError, match="nil_f1; there are accuracy@1, .*: every mention has an entry"):
+        linked["nil_f1"]
+
+
 class Jealous:
     """Weights that refuse what they were fitted on."""
 
@@ -348,8 +359,8 @@ def test_too_little_is_warned_of_and_unknown_ids_are_named(norm):
         warnings.simplefilter("always")
         found = fresh.tune(["Germny", "Austra", "Narnia", "Germani", "Osterreich"], ["DEU", "AUT", None, "DEU", "AUT"])
     assert [str(one.message)[:30] for one in told] == [
-        "Normalizer.tune: 5 mentions ar",
-        "Normalizer.tune: 1 mentions wi",
+        "Normalizer.tune: only 5 mentio",
+        "Normalizer.tune: only 1 mentio",
     ]
     assert told[0].filename == __file__
     assert "may be chance" in str(found)

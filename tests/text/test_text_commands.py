@@ -56,7 +56,7 @@ def test_a_column_is_mapped_reviewed_and_mapped_again(desk, capsys):
         writer.writeheader()
         writer.writerows(review)
     told = run(capsys, "fit swiss --reviewed visits-review.csv -o swiss")
-    assert "from reviews: 1 further names, and 1 texts that mean no entry" in told
+    assert "from reviews: 1 further name, and 1 text that means no entry" in told
     run(capsys, "map swiss visits.csv --column city -o again.csv --review rest.csv")
     assert [row["city_id"] for row in rows(desk / "again.csv")] == ["CH-GE", "CH-ZH", "CH-BE", "CH-VD", "", "", ""]
     assert [row["text"] for row in rows(desk / "rest.csv")] == ["Total"], "what was said to be none is not asked again"
@@ -66,7 +66,7 @@ def test_known_mentions_tune_and_measure(desk, capsys):
     known = [("Bearn", "CH-BE"), ("Genva", "CH-GE"), ("Zuerich", "CH-ZH"), ("Lausane", "CH-VD"), ("Oslo", "")] * 2
     lines = "".join(f"{one},{id}\n" for one, id in known)
     (desk / "known.csv").write_text("text,id\n" + lines, encoding="utf-8")
-    with pytest.warns(UserWarning, match="are few"):
+    with pytest.warns(UserWarning, match="only 10 mentions:"):
         out = run(capsys, "fit names.csv -o swiss --tune known.csv")
     assert "10 mentions, 2 of them without an entry" in out
     out = run(capsys, "evaluate swiss known.csv --picture confusion.svg")

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from normkit import catalog, check
+from normkit.columns import number_of
 from normkit.gradient.blockwise_lr import blockwise_groups
 from normkit.kinds import OPTIMIZER
 from normkit.parameters import MATRICES, ROLES, Roles, Row, roles
@@ -33,8 +34,8 @@ class ParamGroups(list[dict[str, Any]]):
 
 def _told(group: Mapping[str, Any]) -> str:
     settings = ", ".join(f"{key}={value}" for key, value in group.items() if key not in ("params", "roles"))
-    count = sum(p.numel() for p in group["params"])
-    return f"{', '.join(group['roles'])}: {len(group['params'])} tensors, {count:,} numbers; {settings or 'as usual'}"
+    tensors, count = number_of(len(group["params"]), "tensor"), sum(p.numel() for p in group["params"])
+    return f"{', '.join(group['roles'])}: {tensors}, {number_of(count, 'number')}; {settings or 'as usual'}"
 
 
 def param_groups(

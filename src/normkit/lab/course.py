@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from normkit.columns import number_of
 from normkit.lab import logs, request, together
 from normkit.lab.together import is_first
 
@@ -66,7 +67,7 @@ def crashes(results: Mapping[str, Mapping[str, Any]]) -> str:
     if not crashed:
         return ""
     rest = f" and {len(crashed) - SHOWN} more" if len(crashed) > SHOWN else ""
-    return f"{len(crashed)} of {len(results)} runs crashed: {', '.join(crashed[:SHOWN])}{rest}"
+    return f"{len(crashed)} of {number_of(len(results), 'run')} crashed: {', '.join(crashed[:SHOWN])}{rest}"
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from normkit.columns import number_of
 from normkit.lab.files import Folder
 from normkit.lab.plan.findings import Finding
 from normkit.lab.report import drawing, exports, page
@@ -84,7 +85,7 @@ class Result:
         return "\n".join([page.table(self.rows), f"{self.headline}.", *self.answer, f"report: {self.report}"])
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {len(self.rows)} variants in {self.folder}: {self.headline}>"
+        return f"<{type(self).__name__} of {number_of(len(self.rows), 'variant')} in {self.folder}: {self.headline}>"
 
     def _repr_html_(self) -> str:
         return exports.html_text(self.comparison)

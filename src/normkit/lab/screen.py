@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+from normkit.columns import number_of
 from normkit.lab import logs, notebook
 from normkit.lab.files import Folder
 from normkit.lab.plan.handed import said
@@ -33,21 +34,21 @@ class Screen:
     def introduce(self) -> None:
         """Say what is going to be trained, and with which budget."""
         plan, settings = self.plan, self.plan.settings
-        unit = "rounds" if settings.federated else "steps"
-        length = f"{settings.steps} {unit} a run, " if settings.steps else ""
+        unit = "round" if settings.federated else "step"
+        length = f"{number_of(settings.steps, unit)} a run, " if settings.steps else ""
         length = f"{settings.seconds:g} s a run, " if settings.seconds else length
         length = f"{among(settings)}, {length}" if settings.federated else length
         what = f"of {said(settings.model)} on {said(settings.data)}"
         if settings.train:
             what = f"trained by {said(settings.train)}"
         self.console.print(
-            f"{len(plan.variants)} variants {what}: {length}"
-            f"{searched(settings)}, {settings.seeds} seeds; "
+            f"{number_of(len(plan.variants), 'variant')} {what}: {length}"
+            f"{searched(settings)}, {number_of(settings.seeds, 'seed')}; "
             f"{max(1, settings.workers)} side by side on {settings.device}",
             soft_wrap=True,
         )
         if self.results:
-            self.console.print(f"{len(self.results)} runs had ended before; going on with the others")
+            self.console.print(f"{number_of(len(self.results), 'run')} had ended before; going on with the others")
 
     @contextmanager
     def live(self) -> Iterator[Screen]:
@@ -123,7 +124,8 @@ def among(settings: Settings) -> str:
     >>> among(Settings(federated=True))
     '8 clients (dirichlet:0.3) of 5 steps a round'
     """
-    return f"{settings.clients} clients ({settings.split}) of {settings.local_steps} steps a round"
+    clients, steps = number_of(settings.clients, "client"), number_of(settings.local_steps, "step")
+    return f"{clients} ({settings.split}) of {steps} a round"
 
 
 def searched(settings: Settings) -> str:

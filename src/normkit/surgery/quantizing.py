@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit import check
+from normkit.columns import number_of
 from normkit.optional import library
 from normkit.quant.learned_rounding import LearnedRounding
 from normkit.quant.norm_tweaking_loss import NormTweakingLoss
@@ -51,8 +52,8 @@ class Quantized:
     tweaked: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        before, after = self.bytes
-        lines = [f"{len(self.layers)} linears quantized in {self.seconds:.1f} s; bytes {before} to {after}"]
+        linears, (before, after) = number_of(len(self.layers), "linear"), self.bytes
+        lines = [f"{linears} quantized in {self.seconds:.1f} s; bytes {before} to {after}"]
         lines[0] += f", {self.packed} if packed"
         if self.perplexity is not None:
             lines.append("perplexity {:.4g} to {:.4g}".format(*self.perplexity))
@@ -67,7 +68,7 @@ def quantize(
     bits: int = 4,
     group: int | None = None,
     where: Where = None,
-    held: Iterable[Any] = (),
+    held: Iterable[Any] | None = None,
     inplace: bool = False,
     pack: bool = False,
     steps: int = 500,
@@ -94,7 +95,7 @@ def quantize(
         bits: of a number, 2 to 8.
         group: inputs that share a grid; None: a grid a row.
         where: only linears whose name fits a pattern, is in a list, or is let by a function of name and module.
-        held: batches of tokens on which perplexity is taken before and after.
+        held: batches of tokens on which perplexity is taken before and after; None: it is not taken.
         inplace: change the model, else a copy.
         pack: put two numbers of 4 bits in a byte, in the form that torchao's kernel on a CPU multiplies by without
             making floats of them first; for 4 bits and groups of 32, 64 or 128.
@@ -122,9 +123,11 @@ def quantize(
             f"quantize: pack=True is for bits={PACKED_BITS} and a group of {', '.join(map(str, PACKED_GROUPS))}, not "
             f"bits={bits}, group={group}"
         )
-    batches, held = _listed("data", data), _listed("held", held)
+    batches, held = _listed("data", data), None if held is None else _listed("held", held)
     if method != "nearest" and not batches:
         raise ValueError(f"quantize: data must hold at least one batch for method={method!r}, but it is empty")
+    if held is not None and not held:
+        raise ValueError("quantize: held must hold at least one batch, but it is empty; None takes no perplexity")
     layers, notes = _linears(model, group, where)
     library("torchao")
     start = time.perf_counter()

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import nn
 
+from normkit.columns import number_of
 from normkit.surgery import proof
 from normkit.surgery.changes import Change, Report, replaced, take_over, tied, unrecognized, untie
 from normkit.surgery.fading import Fading, Tokens
@@ -46,7 +47,7 @@ class Removal(Report):
         return {"changes": super().to_dict(), "loss": losses}
 
     def __str__(self) -> str:
-        told = f"loss {self.before:.4f} before, {self.after:.4f} after {len(self.losses)} steps"
+        told = f"loss {self.before:.4f} before, {self.after:.4f} after {number_of(len(self.losses), 'step')}"
         beside = "" if self.kept is None else f"; with the norms kept, {self.kept:.4f} after as many"
         return f"{super().__str__()}\n{told}{beside}"
 

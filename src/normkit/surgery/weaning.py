@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from normkit import check, files
+from normkit.columns import number_of
 from normkit.surgery.batch_statistics import feed
 from normkit.surgery.fading import Fading
 from normkit.surgery.order import Step
@@ -32,7 +33,7 @@ class Progress(NamedTuple):
     norms: int
 
     def __str__(self) -> str:
-        left = f"   {self.norms} norms left" if self.norms else ""
+        left = f"   {number_of(self.norms, 'norm')} left" if self.norms else ""
         return f"step {self.step} of {self.steps}   loss {self.loss:.4f}{left}"
 
 

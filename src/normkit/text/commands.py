@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from normkit.columns import number_of
+
 if TYPE_CHECKING:
     from normkit.text.match import Match
     from normkit.text.measures.evaluation import Evaluation
@@ -135,7 +137,8 @@ def run_fit(options: argparse.Namespace) -> int:
     if rows:
         none = [text for id, text in rows if id == NONE]
         norm.aliases([row for row in rows if row[0] != NONE], none)
-        print(f"from reviews: {len(rows) - len(none)} further names, and {len(none)} texts that mean no entry")
+        names, others = number_of(len(rows) - len(none), "further name"), number_of(len(none), "text")
+        print(f"from reviews: {names}, and {others} that {'means' if len(none) == 1 else 'mean'} no entry")
     if options.tune:
         print(norm.tune(*known(options.tune, options.text, options.gold), aim=options.aim))
     norm.save(options.output)
@@ -327,9 +330,10 @@ def summary(matches: Sequence[Match], rows: Sequence[Mapping[str, Any]]) -> str:
     """Say how many cells were mapped, and how many different texts should be looked at."""
     empty = sum(not match.text.strip() for match in matches)
     taken = sum(match.id is not None for match in matches)
-    lines = [f"{len(matches)} cells: {taken} mapped, {len(matches) - taken - empty} without an entry, {empty} empty"]
+    cells, left = number_of(len(matches), "cell"), len(matches) - taken - empty
+    lines = [f"{cells}: {taken} mapped, {left} without an entry, {empty} empty"]
     if rows:
-        lines.append(f"{len(rows)} different texts to look at:")
+        lines.append(f"{number_of(len(rows), 'different text')} to look at:")
         lines += [f"  {row['text']!r} ({row['count']}x): {row['why']}" for row in rows[:SHOWN]]
     if len(rows) > SHOWN:
         lines.append(f"  and {len(rows) - SHOWN} more")

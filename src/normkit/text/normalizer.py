@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from normkit import check
+from normkit.columns import number_of
 from normkit.kinds import Text
 from normkit.text import frames, vocabulary
 from normkit.text.candidates.aliases import Aliases
@@ -288,7 +289,7 @@ class Normalizer:
         """Return what it holds and how it searches, in a few lines."""
         names = self._fitted()
         count = sum(map(len, names.values()))
-        lines = [f"{len(names):,} entries with {count:,} names"]
+        lines = [f"{number_of(len(names), 'entry', 'entries')} with {number_of(count, 'name')}"]
         owners: dict[str, set[str]] = {}
         for key, own in self._rewritten.items():
             for name in own:
@@ -307,7 +308,8 @@ class Normalizer:
     def _way(self) -> str:
         least = f"{self.decide.least:.3g} or more is taken" if isinstance(self.decide, Threshold) else "a part decides"
         if self.fusion is not None and self.tuned is not None:
-            return f"tuned on {self.tuned['mentions']} mentions: a score is the chance of being right, and {least}"
+            mentions = number_of(self.tuned["mentions"], "mention")
+            return f"tuned on {mentions}: a score is the chance of being right, and {least}"
         return f"not tuned: a score is by {_name(self.rescore[0]) if self.rescore else 'the best part'}, and {least}"
 
     def save(self, path: str | Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from normkit import check
+from normkit.columns import number_of
 from normkit.text.decide.fusion import Fusion
 from normkit.text.decide.threshold import AIMS, Threshold, best_threshold
 from normkit.text.match import Match, ranked
@@ -119,12 +120,14 @@ def too_little(seen: Mentions) -> list[str]:
     """What there was too little of to rely on."""
     notes = []
     if len(seen.texts) < FEW:
-        notes.append(f"{len(seen.texts)} mentions are few: the weights may be chance; {FEW} or more are wanted")
+        notes.append(
+            f"only {number_of(len(seen.texts), 'mention')}: the weights may be chance; {FEW} or more are wanted"
+        )
     unlinkable = int(seen.none.sum())
     if unlinkable < FEW_UNLINKABLE:
         notes.append(
-            f"{unlinkable} mentions without an entry are few: the threshold may be chance; {FEW_UNLINKABLE} or more "
-            "are wanted, gold None"
+            f"only {number_of(unlinkable, 'mention')} without an entry: the threshold may be chance; {FEW_UNLINKABLE} "
+            "or more are wanted, gold None"
         )
     return notes
 

@@ -14,6 +14,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from normkit import check
+from normkit.columns import number_of
 from normkit.optional import library
 from normkit.probe.hessian_density import hessian_density
 from normkit.probe.hessian_spectrum import hessian_spectrum, product
@@ -60,7 +61,7 @@ class Curvature(Drawn):
         curve = [line("density", places.tolist(), shown.tolist(), "var(--c0)")]
         curve[0]["mode"] = "lines"
         order = [line("eigenvalue", range(1, len(self.top) + 1), self.top.tolist(), "var(--c0)")]
-        caption = f"By Lanczos' iteration, {len(self.values)} starts; every eigenvalue a narrow Gaussian."
+        caption = f"By Lanczos' iteration, {number_of(len(self.values), 'start')}; every eigenvalue a narrow Gaussian."
         return [
             picture("Spectrum of the Hessian", caption, curve, "eigenvalue", "density", up={"type": "log"}),
             picture("Top eigenvalues", str(self), order, "rank", "eigenvalue", up={"rangemode": "tozero"}),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from normkit.columns import number_of
 from normkit.watching import rules
 from normkit.watching.finding import Finding
 from normkit.watching.history import History
@@ -94,10 +95,10 @@ def span(history: History) -> str:
     """
     if not history.steps:
         return "no sample"
-    layers = len(history.names("rms"))
+    layers = number_of(len(history.names("rms")), "layer")
     if len(history.steps) == 1:
-        return f"one sample of {layers} layers, at step {history.steps[0]}"
-    return f"{len(history.steps)} samples of {layers} layers, steps {history.steps[0]} to {history.steps[-1]}"
+        return f"one sample of {layers}, at step {history.steps[0]}"
+    return f"{len(history.steps)} samples of {layers}, steps {history.steps[0]} to {history.steps[-1]}"
 
 
 def joined(findings: Iterable[Finding]) -> str:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from normkit.columns import aligned
+from normkit.columns import aligned, number_of
 from normkit.watching.drawn import Drawn, line, picture
 from normkit.watching.finding import number
 from normkit.weight.farms import farms
@@ -44,7 +44,7 @@ class Eigenspectra(Drawn):
 
     def heading(self) -> tuple[str, str]:
         """Return the title of the page, and a line below it."""
-        return "the spectra of the weights", f"{len(self.rows)} weights; a smaller alpha is a heavier tail"
+        return "the spectra of the weights", f"{number_of(len(self.rows), 'weight')}; a smaller alpha is a heavier tail"
 
     def pictures(self) -> list[dict[str, Any]]:
         """Draw alpha and the stable rank by depth."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from normkit.columns import aligned
+from normkit.columns import aligned, number_of
 from normkit.probe.plasticity_probe import Spread, plasticity
 from normkit.watching.drawn import Drawn, line, picture
 from normkit.watching.finding import number
@@ -47,4 +47,4 @@ def learning(models: Mapping[str, nn.Module], inputs: Tensor, *, steps: int = 50
     if not models:
         raise ValueError("learning: models must name at least one model, and name none")
     found = {name: plasticity(model, inputs, steps=steps, **options) for name, model in models.items()}
-    return Learning(found, f"{steps} steps on {len(inputs)} inputs")
+    return Learning(found, f"{number_of(steps, 'step')} on {number_of(len(inputs), 'input')}")

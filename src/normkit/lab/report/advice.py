@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from normkit.columns import number_of
 from normkit.lab.logs import CRASHED, DIVERGED, DONE
 from normkit.lab.plan import findings
 from normkit.lab.plan.findings import BETTER, EQUAL, FEW, SAME, WORSE
@@ -108,7 +109,7 @@ def _compared(row: Row, baseline: Row, scale: Scale) -> str:
     cost = f"; {faster(row.speed, brief=False)}" if is_sure(row) else ""
     return (
         f"{row.variant} is {row.finding.word} than {baseline.variant}: {what} is {size}{unit} {_way(mean)} "
-        f"({odds}, {seeds} seeds){cost}."
+        f"({odds}, {number_of(seeds, 'seed')}){cost}."
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from normkit.columns import number_of
 from normkit.lab.report.history import Comparison, Record
 from normkit.watching.finding import listed
 
@@ -28,10 +29,10 @@ def _told(there: list[tuple[Record, dict[str, Any]]], of: int) -> dict[str, Any]
     """Tell a finding by the first seed that has it."""
     run, finding = there[0]
     since = f", since step {finding['since']}" if finding.get("since") is not None else ""
-    seeds = dict.fromkeys(run.seed for run, _ in there)
+    seen = f"{len(dict.fromkeys(run.seed for run, _ in there))} of {number_of(of, 'run')}"
     return {
         "title": f"{finding['title']}: {listed(finding['where'])}{since}",
-        "evidence": f"{finding['evidence']} Seen in {len(seeds)} of {of} runs; these are the words of seed {run.seed}.",
+        "evidence": f"{finding['evidence']} Seen in {seen}; these are the words of seed {run.seed}.",
         "leads": finding.get("leads", ""),
         "remedies": [tuple(remedy) for remedy in finding.get("remedies", [])],
     }

@@ -13,6 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from normkit.columns import number_of
 from normkit.lab.files import Folder, replace_file
 from normkit.lab.logs import DONE
 from normkit.lab.plan import findings, measures
@@ -168,15 +169,16 @@ def added_seeds(comparison: Comparison) -> list[str]:
 def subtitle(comparison: Comparison) -> str:
     """Say in a line what was trained on what, and for how long."""
     given = comparison.settings
-    unit = "rounds" if given.get("federated") else "steps"
-    length = f"{given['steps']:,} {unit}" if given.get("steps") else f"{given.get('seconds', '?')} seconds"
+    unit = "round" if given.get("federated") else "step"
+    length = number_of(given["steps"], unit) if given.get("steps") else f"{given.get('seconds', '?')} seconds"
     done = sum(run.status == DONE for name in comparison.variants for run in comparison.final_runs(name))
     planned = sum(row.planned for row in rank(comparison))
     batch = f"batch {given['batch']}" if given.get("batch") else ""
-    what = f"{len(comparison.variants)} variants compared on {_short(given.get('model', 'a model'))}"
+    variants = number_of(len(comparison.variants), "variant")
+    what = f"{variants} compared on {_short(given.get('model', 'a model'))}"
     if given.get("train"):
-        what, length = f"{len(comparison.variants)} variants trained by {said(given['train'])}", ""
-    among = f"{given['clients']} clients, {given['split']}" if given.get("federated") else ""
+        what, length = f"{variants} trained by {said(given['train'])}", ""
+    among = f"{number_of(given['clients'], 'client')}, {given['split']}" if given.get("federated") else ""
     parts = [what, _short(given.get("data", "")), among, length, batch, f"{done} of {planned} full runs finished"]
     return " · ".join(filter(None, parts))
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import shorten
 
+from normkit.columns import number_of
 from normkit.lab.logs import CRASHED, DIVERGED, DONE
 from normkit.lab.plan import findings, measures
 from normkit.lab.plan.findings import Finding, Interval
@@ -187,10 +188,10 @@ def happened(comparison: Comparison, variant: str, state: str, planned: int) -> 
     if state == WAITING:
         return "not started"
     if state == UNFINISHED:
-        done = sum(run.status == DONE and run.seed <= planned for run in runs)
-        return f"unfinished: {done} of {planned} seeds" if runs else "unfinished: in the learning-rate search"
+        done = f"{sum(run.status == DONE and run.seed <= planned for run in runs)} of {number_of(planned, 'seed')}"
+        return f"unfinished: {done if runs else 'in the learning-rate search'}"
     failed = [run for run in runs or comparison.search_runs(variant) if run.status == state]
-    where = f"in {len(failed)} of {len(runs)} seeds" if runs else "at every learning rate tried"
+    where = f"in {len(failed)} of {number_of(len(runs), 'seed')}" if runs else "at every learning rate tried"
     return f"{state} {where}{_why(failed)}"
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from normkit import check
+from normkit.columns import number_of
 from normkit.text import frames
 from normkit.text.match import Match
 from normkit.text.measures._ratios import f1, share
@@ -17,6 +18,7 @@ from normkit.text.measures._ratios import f1, share
 Gold = str | Sequence[str] | None
 ROUNDS, LEVEL = 1000, 0.95
 KS = (1, 5, 10)
+NIL, RANKING = ("nil_",), ("accuracy@", "mrr")  # what measures begin with
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Evaluation(Mapping[str, float]):
 
     accuracy@k and mrr are of the ranking, over mentions that have an entry, before it is decided whether to take the
     best; accuracy, over all mentions, and nil_precision, nil_recall and nil_f1, of saying "none", are after that.
+    The ranking's are left out where no mention has an entry, those of "none" where every one has.
     Intervals are of 95 %: of a thousand draws of as many mentions, with replacement.
     """
 
@@ -46,6 +49,9 @@ class Evaluation(Mapping[str, float]):
     notes: tuple[str, ...] = field(default=())
 
     def __getitem__(self, name: str) -> float:
+        if name not in self.measures:
+            why = self._left_out()
+            raise KeyError(f"{name}; there are {', '.join(self.measures)}{why and f': {why}'}")
         return self.measures[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -60,11 +66,17 @@ class Evaluation(Mapping[str, float]):
         return [(gold, said, number) for (gold, said), number in counts.most_common(top)]
 
     def __str__(self) -> str:
-        lines = [f"{self.mentions} mentions, {self.unlinkable} of them without an entry"]
+        lines = [f"{number_of(self.mentions, 'mention')}, {self.unlinkable} of them without an entry"]
         for name, value in self.items():
             low, high = self.intervals[name]
             lines.append(f"  {name:<14} {value:.3f}  ({low:.3f} to {high:.3f})")
-        return "\n".join([*lines, *self.notes])
+        return "\n".join([*lines, *filter(None, [self._left_out()]), *self.notes])
+
+    def _left_out(self) -> str:
+        if not self.unlinkable:
+            return "every mention has an entry, so nothing is measured of saying none"
+        none = self.unlinkable == self.mentions
+        return "no mention has an entry, so nothing is measured of the ranking" if none else ""
 
 
 def evaluate(
@@ -77,7 +89,10 @@ def evaluate(
         check.size("evaluate", "k", one)
     meant = [as_ids(one) for one in gold]
     seen = _seen(matches, meant)
-    own = _measures(seen, np.arange(len(matches)), k)
+    unlinkable = int(seen["none"].sum())
+    nothing = NIL if not unlinkable else RANKING if unlinkable == len(matches) else ()
+    whole = _measures(seen, np.arange(len(matches)), k)
+    own = {name: value for name, value in whole.items() if not name.startswith(nothing)}
     generator = np.random.default_rng(seed)
     drawn = [_measures(seen, generator.integers(0, len(matches), len(matches)), k) for _ in range(ROUNDS)]
     ends = (0.5 - LEVEL / 2, 0.5 + LEVEL / 2)
@@ -87,7 +102,7 @@ def evaluate(
         for match, ids in zip(matches, meant, strict=True)
         if (match.id not in ids if ids else match.id is not None)
     )
-    return Evaluation(own, intervals, mistakes, len(gold), sum(not ids for ids in meant), tuple(notes))
+    return Evaluation(own, intervals, mistakes, len(gold), unlinkable, tuple(notes))
 
 
 def as_ids(gold: Any) -> tuple[str, ...]:
