@@ -171,6 +171,28 @@ def test_a_client_that_breaks_is_refused_and_named(tmp_path, monkeypatch):
     assert "client 1 refused: output.bias has NaN" in folder.log(run().name).read_text()
 
 
+def test_batch_norms_learn_on_though_the_server_learns_between(tmp_path, monkeypatch):
+    """The server's batches move its statistics, as in the authors' code, and clients train in training mode again."""
+    seen, learned = [], plans.learned
+
+    def combine(updates, sent, **given):
+        found = learned(updates, sent, **given)
+        seen.append((rounds.average(updates, sent), found))
+        return found
+
+    given, folder = settings(model=f"{__name__}:network", data=f"{__name__}:own"), Folder(tmp_path)
+    folder.create()
+    monkeypatch.setitem(plans.PLANS, "fedlaw", plans.PLANS["fedlaw"]._replace(combine=combine))
+    training = Federated(run("original", "fedlaw:epochs=2"), given, folder, loop.make_accelerator(given))
+    training._begin()
+    training._train_step()
+    [(averaged, found)] = seen
+    assert not torch.equal(found["1.running_mean"], averaged["1.running_mean"])
+    training.plain.eval()
+    training._train_client(0, 0.01)
+    assert training.plain[1].num_batches_tracked == found["1.num_batches_tracked"] + given.local_steps
+
+
 def test_the_server_learns_with_the_strategys_own_function(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setitem(plans.PLANS, "fedlaw", plans.PLANS["fedlaw"]._replace(combine=spied(seen)))
@@ -224,9 +246,13 @@ def test_the_report_tells_of_the_clients(tmp_path):
         ({"metric": "worst-client"}, "metric is of many owners"),
         ({"norms": ["fedbn"]}, "norm fedbn is of many owners"),
         ({"federated": True, "sharded": True}, "exclude each other"),
-        ({"federated": True, "aggregations": ["fedlww"]}, "did you mean 'fedlaw'"),
+        (
+            {"federated": True, "aggregations": ["fedlww"]},
+            "one of 'average', 'fedbn', 'fedlaw', 'fedld', not .*did you mean 'fedlaw'",
+        ),
         ({"federated": True, "aggregations": ["fedlaw:rate=1"]}, "does not take rate"),
         ({"federated": True, "aggregations": ["fedselect"]}, "which is the strategy's alone"),
+        ({"federated": True, "aggregations": ["apfl"]}, "which is the strategy's alone"),
         ({"federated": True, "aggregations": ["fedlaw:loss=1"]}, "the lab's to give"),
         ({"federated": True, "clients": 1}, "clients must be at least 2"),
         ({"federated": True, "split": "even:2"}, "'even'"),

@@ -27,9 +27,10 @@ def learned(
 ) -> dict[str, Tensor]:
     """FedLAW: shares of the clients, and how far their sum shrinks, learned on the server's batches.
 
-    What is not among the ``parameters`` is averaged.
+    What is not among the ``parameters`` is averaged; where the loss calls the model in training, as the authors do, its
+    batch norms then go on from there on the server's batches.
     """
-    together = average(updates, sent)
+    together = {name: value.clone() for name, value in average(updates, sent).items()}
 
     def of_all(state: State, batch: Any) -> Tensor:
         return loss({**together, **state}, batch)
@@ -79,8 +80,8 @@ def where_shared(updates: Sequence[Update], sent: State) -> dict[str, Tensor]:
 PLANS = {
     "average": Plan(average),
     "fedbn": Plan(average, ("fedbn-average",), keeps=True),
-    "fedrap": Plan(alike, ("fedrap", "fedrap-loss"), keeps=True),
-    "apfl": Plan(alike, ("apfl-step", "apfl-alpha")),
+    "fedrap": Plan(alike, ("fedrap", "fedrap-loss"), keeps=True, own=True),
+    "apfl": Plan(alike, ("apfl-step", "apfl-alpha"), own=True),
     "fedlabel": Plan(
         labelled_and_not,
         ("fedlabel-select", "fedlabel-loss", "fedlabel-aggregate"),

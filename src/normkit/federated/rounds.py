@@ -253,7 +253,8 @@ class Plan(NamedTuple):
     """What a method declares.
 
     combine: how the clients' states are put together; parts: the methods of the catalogue that it is made of.
-    keeps: whether entries of the state stay with each client; wanted: what each sends besides the state.
+    keeps: whether entries of the state stay with each client; own: whether clients train in a way of their own,
+    though they send a state alone; wanted: what each sends besides the state.
     needs: what the server must give it; takes: its options.
     remembers: whether ``combine`` takes the server's memory: a dict that lasts from round to round.
     told: what a client is told besides the state, of the memory, the client and the options.
@@ -263,6 +264,7 @@ class Plan(NamedTuple):
     combine: Callable[..., dict[str, Tensor]]
     parts: tuple[str, ...] = ()
     keeps: bool = False
+    own: bool = False
     wanted: Wanted = Wanted()
     needs: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()

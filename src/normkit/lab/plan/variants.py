@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from normkit.choice import parsed
+from normkit.columns import number_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -66,7 +67,7 @@ def _norm_argument(text: str) -> Mapping[str, Any]:
 def _count_norms(model: nn.Module, text: str) -> str:
     from normkit.surgery.swapping import sites
 
-    return f"{len(sites(model))} norms"
+    return number_of(len(sites(model)), "norm")
 
 
 def _placement(text: str) -> None:
@@ -113,7 +114,7 @@ def _count_weights(model: nn.Module, text: str) -> str:
     from torch.nn.utils import parametrize
 
     done = sum(parametrize.is_parametrized(part) for part in model.modules())
-    return f"on {done} layers" if text != Variant.weight else ""
+    return f"on {number_of(done, 'layer')}" if text != Variant.weight else ""
 
 
 def _flow(text: str) -> None:
@@ -136,24 +137,28 @@ def _loss(text: str) -> None:
 
 
 def _aggregation(text: str) -> None:
+    from normkit import check
     from normkit.federated import plans
 
     name, options = parsed(text)
+    if not any(name in (method, *plan.parts) for method, plan in plans.PLANS.items()):
+        check.choice("compare", "--aggregation", name, [one for one in plans.PLANS if _trained_here(plans.PLANS[one])])
     try:
         found = plans.declared("--aggregation", "method", name, options)
     except TypeError as error:
         raise ValueError(str(error)) from None
-    if (
-        any(found.wanted[:4])
-        or found.told
-        or found.asks
-        or not {"loss", "batches", "parameters"}.issuperset(found.needs)
-    ):
+    if not _trained_here(found):
         raise ValueError(
             f"--aggregation {name}: its clients train in a way of their own, which is the strategy's alone"
         )
     if set(options) & set(found.needs):
         raise ValueError(f"--aggregation {text!r}: {', '.join(found.needs)} are the lab's to give")
+
+
+def _trained_here(plan: Any) -> bool:
+    """Whether clients of a federated method train as the lab's do."""
+    own = plan.own or any(plan.wanted[:4]) or plan.told or plan.asks
+    return not own and {"loss", "batches", "parameters"}.issuperset(plan.needs)
 
 
 @dataclass(frozen=True)

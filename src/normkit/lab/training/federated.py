@@ -70,6 +70,7 @@ class Federated(Training):
     def _train_client(self, k: int, rate: float) -> tuple[Tensor, Tensor]:
         """Train a client from the server's state; return its last loss, and the gradient's norm."""
         self.plain.load_state_dict({**self.server, **self.kept[k]})
+        self.plain.train()  # as a server that learns may not have left it
         steps = self.settings.local_steps
         optimizer = optimizers.make_optimizer(self.run.variant.optimizer, self.model, rate, self.settings.weight_decay)
         if spheres(self.plain):
@@ -104,8 +105,9 @@ class Federated(Training):
         return {name: there[name] for name in self.plan.needs}
 
     def _loss_of_state(self, state: Mapping[str, Tensor], batch: Any) -> Tensor:
-        """Return the loss of a state on a batch; its batch norms use what they remember."""
-        return self.task.loss(_Called(self.plain.eval(), {**self._whole(), **state}), batch)  # type: ignore[arg-type]
+        """Return the loss of a state on a batch; its batch norms take the batch's statistics, and remember them."""
+        model = self.plain.train(self.task.size(batch) > 1)
+        return self.task.loss(_Called(model, {**self._whole(), **state}), batch)  # type: ignore[arg-type]
 
     def _whole(self) -> State:
         """Return the server's state for a client not seen before: what others keep is joined."""
