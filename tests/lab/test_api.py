@@ -49,6 +49,14 @@ def result(tmp_path_factory):
     return here(tmp_path_factory.mktemp("api") / "out", model=TINY)
 
 
+def test_data_that_the_model_does_not_take_are_named(tmp_path):
+    with pytest.raises(ValueError, match=r"Net' does not take data 'python-docs' \(int64 4x17, taken where none are"):
+        here(tmp_path, model=Net)
+    wide = TensorDataset(torch.zeros(60, 5), torch.arange(60) % 2)
+    with pytest.raises(ValueError, match=r"does not take data .* \(\(float32 4x5, int64 4\)\): mat1 and mat2"):
+        here(tmp_path, model=Net, data=wide)
+
+
 def test_the_numbers_are_those_of_the_command(result, tmp_path, capsys):
     words = ["--model", TINY, "--length", "16", "--batch", "4", "--steps", "8", "--seeds", "2", "--lr", "0.01"]
     words += ["--norm", "layernorm", "dyt", "--threads", "1", "--engine", "here", "--out", str(tmp_path / "out")]

@@ -27,7 +27,7 @@ from normkit import catalog
 from normkit.choice import parsed
 from normkit.lab.fit import table
 from normkit.lab.fit.training import bits, numbers_of
-from normkit.lab.plan import clients, data, losses, measures, models, optimizers, samples
+from normkit.lab.plan import clients, data, handed, losses, measures, models, optimizers, samples
 from normkit.lab.plan.data import Data
 from normkit.lab.plan.plan import BUILT_IN, Settings
 from normkit.lab.plan.variants import ORIGINAL, Variant
@@ -449,17 +449,41 @@ def _own_size(batch: Any) -> int:
 def check_variant(variant: Variant, settings: Settings) -> int:
     """Pass one batch through a variant, there and back, to find a misfit before training; return its parameters."""
     task = load(settings.of(variant))
+    batch: Any = None
     try:
         model = task.build(variant, 1)
-        batch = task.data.train(1, 1)
         optimizers.make_optimizer(variant.optimizer, model, 0.0, settings.weight_decay)
-        task.objective(variant)(model, batch).backward()
+        objective, batch = task.objective(variant), task.data.train(1, 1)
+        objective(model, batch).backward()
         if settings.federated:
             clients.check(variant, model, task.data, settings)
     except Exception as error:
-        raise ValueError(f"variant {variant.name!r} does not fit: {error}") from error
+        own = settings.model.split(":")[0] not in (*BUILT_IN, "hf", "timm")
+        given = _given(batch, settings) if own and batch is not None else ""
+        raise ValueError(f"variant {variant.name!r} does not fit{given}: {error}") from error
     _check_metric(task, model, settings)
     return sum(p.numel() for p in model.parameters())
+
+
+def _given(batch: Any, settings: Settings) -> str:
+    """Say what came to a model of the user's own, and where it was taken from."""
+    model, source = handed.said(settings.model), handed.said(settings.data)
+    default = settings.data == default_data(settings.model)
+    way = ", taken where none are named; name your own with --data" if default else ""
+    return f", or model {model!r} does not take data {source!r} ({_shapes(batch)}{way})"
+
+
+def _shapes(batch: Any) -> str:
+    """Say what a batch is.
+
+    >>> _shapes((torch.zeros(2, 8), torch.zeros(2).long()))
+    '(float32 2x8, int64 2)'
+    """
+    if isinstance(batch, Tensor):
+        return f"{str(batch.dtype)[6:]} {'x'.join(map(str, batch.shape))}"
+    if isinstance(batch, dict):
+        return f"{{{', '.join(f'{key}: {_shapes(value)}' for key, value in batch.items())}}}"
+    return f"({', '.join(map(_shapes, batch))})" if isinstance(batch, tuple | list) else type(batch).__name__
 
 
 @torch.no_grad()
