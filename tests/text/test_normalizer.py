@@ -323,7 +323,7 @@ def test_what_there_is_nothing_of_is_not_measured():
     assert list(unlinked) == ["accuracy", "nil_precision", "nil_recall", "nil_f1"]
     assert "every mention has an entry" in str(linked)
     assert str(unlinked).startswith("1 mention, 1 of them")
-    with pytest.raises(KeyError, match="nil_f1; there are accuracy@1, .*: every mention has an entry"):
+    with pytest.raises(KeyError, match=r"nil_f1; there are accuracy@1, .*: every mention has an entry"):
         linked["nil_f1"]
 
 
