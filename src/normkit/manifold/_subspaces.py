@@ -24,11 +24,18 @@ Curve = tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]  # a funct
 
 
 class Rotation(NamedTuple):
-    """The three functions of a map."""
+    """A map by its three functions of numbers."""
 
     c: Curve
     s: Curve
     t: Curve
+
+
+class Quotient(NamedTuple):
+    """A map with c = r s - 1, s = 2 b / (r (b + M)) and t = s / r: an inverse takes the place of a decomposition."""
+
+    r: float
+    b: float
 
 
 def _sinc(m: Tensor) -> Tensor:
@@ -50,61 +57,96 @@ EXPM = Rotation(
     (_sinc, _sinc_slope),
     (lambda m: _sinc(m / 4).square() / 2, lambda m: _sinc(m / 4) * _sinc_slope(m / 4) / 4),
 )
-CAYLEY = Rotation(
-    (lambda m: (1 - m) / (1 + m), lambda m: -2 / (1 + m).square()),
-    (lambda m: -2 / (1 + m), lambda m: 2 / (1 + m).square()),
-    (lambda m: 2 / (1 + m), lambda m: -2 / (1 + m).square()),
-)
-HALF = Rotation(
-    (lambda m: (4 - m) / (4 + m), lambda m: -8 / (4 + m).square()),
-    (lambda m: 4 / (4 + m), lambda m: -4 / (4 + m).square()),
-    (lambda m: 2 / (4 + m), lambda m: -2 / (4 + m).square()),
-)
+CAYLEY, HALF = Quotient(-1, 1), Quotient(2, 4)
 
 
-def _square(tangent: Tensor) -> _symmetric.Spectrum:
-    return _symmetric.spectrum(_symmetric.symmetric(tangent.mT @ tangent))
+def _functions(tangent: Tensor, by: Rotation | Quotient) -> list[Tensor]:
+    """The matrices c, s and t of the square of tangent vectors."""
+    square = tangent.mT @ tangent
+    if isinstance(by, Quotient):
+        eye = _eye(square)
+        s = 2 * by.b / by.r * torch.linalg.inv(square + by.b * eye)
+        return [by.r * s - eye, s, s / by.r]
+    of = _symmetric.spectrum(square)
+    return [_symmetric.apply(of, *curve, relative=False) for curve in by]
 
 
-def columns(tangent: Tensor, by: Rotation) -> Tensor:
+def _eye(x: Tensor) -> Tensor:
+    return torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
+
+
+def columns(tangent: Tensor, by: Rotation | Quotient) -> Tensor:
     """Return the first p columns of E: where the tangent vector leads to."""
-    of = _square(tangent)
-    c, s = (_symmetric.apply(of, *curve, relative=False) for curve in by[:2])
+    c, s, _ = _functions(tangent, by)
     return torch.cat([c, tangent @ s], -2)
 
 
-def rotated(tangent: Tensor, points: Tensor, by: Rotation) -> Tensor:
-    """Return E applied to points (..., n, p)."""
-    of = _square(tangent)
-    c, s, t = (_symmetric.apply(of, *curve, relative=False) for curve in by)
-    eye = torch.eye(tangent.shape[-2], dtype=tangent.dtype, device=tangent.device)
+def rotated(tangent: Tensor, points: Tensor, by: Rotation | Quotient) -> Tensor:
+    """Return E applied to points (N, ..., n, p); the tangent vectors are those of all N."""
+    c, s, t = _functions(tangent, by)
     upper = torch.cat([c, -s @ tangent.mT], -1)
-    return torch.cat([upper, torch.cat([tangent @ s, eye - tangent @ t @ tangent.mT], -1)], -2) @ points
+    lower = torch.cat([tangent @ s, _eye(tangent.mT) - tangent @ t @ tangent.mT], -1)
+    return _applied(torch.cat([upper, lower], -2), points)
+
+
+def _applied(matrix: Tensor, points: Tensor) -> Tensor:
+    """Matrices (..., m, n) times points (..., n, p) or (N, ..., n, p), one product for all N."""
+    if points.dim() == matrix.dim():
+        return matrix @ points
+    rows = points.mT.movedim(0, -3)
+    return (rows.flatten(-3, -2) @ matrix.mT).unflatten(-2, rows.shape[-3:-1]).movedim(-3, 0).mT
 
 
 def log0(points: Tensor) -> Tensor:
     """Return the tangent vectors (..., n - p, p) at the first p axes that lead to points, whatever their basis."""
+    if _symmetric.at_once(points):
+        return _Log.apply(points)
     p = points.shape[-1]
-    return points[..., p:, :] @ _turned(points[..., :p, :])
-
-
-def _turned(upper: Tensor) -> Tensor:
-    """Return Q f(S) Rᵀ of matrices R S Qᵀ, with f(S) = arccos(S) / sqrt(1 - S^2), and its derivative."""
+    upper = points[..., :p, :]
     still = upper.detach()
     left, cosines, right = _svd(still)
     f = angle_over_sine(cosines)
-    if _symmetric.constant(upper):
-        return (right.mT * f.unsqueeze(-2)) @ left.mT
+    moved = _turning(cosines, f, left.mT @ (upper - still) @ right.mT)
+    return points[..., p:, :] @ (right.mT @ (torch.diag_embed(f) + moved) @ left.mT)
+
+
+class _Log(torch.autograd.Function):
+    """The same in one decomposition for both passes."""
+
+    @staticmethod
+    def forward(ctx, points: Tensor) -> Tensor:
+        """Return the image."""
+        p = points.shape[-1]
+        left, cosines, right = _svd(points[..., :p, :])
+        f, lower = angle_over_sine(cosines), points[..., p:, :] @ right.mT
+        ctx.save_for_backward(left, cosines, right, f, lower)
+        return (lower * f.unsqueeze(-2)) @ left.mT
+
+    @staticmethod
+    def backward(ctx, sent: Tensor) -> Tensor:
+        """Return the gradient."""
+        left, cosines, right, f, lower = ctx.saved_tensors
+        turned = sent @ left
+        upper = left @ _turning(cosines, f, lower.mT @ turned)
+        return torch.cat([upper, turned * f.unsqueeze(-2)], -2) @ right
+
+
+def _turned(upper: Tensor) -> Tensor:
+    """Return Q f(S) Rᵀ of matrices R S Qᵀ, with f(S) = arccos(S) / sqrt(1 - S^2), without a gradient."""
+    left, cosines, right = _svd(upper)
+    return (right.mT * angle_over_sine(cosines).unsqueeze(-2)) @ left.mT
+
+
+def _turning(cosines: Tensor, f: Tensor, moved: Tensor) -> Tensor:
+    """The derivative of what `_turned` returns, in the bases of the decomposition; it is its own transpose."""
     rows, others = cosines.unsqueeze(-1), cosines.unsqueeze(-2)
     gap = rows - others
     near = gap.abs() < torch.finfo(cosines.dtype).eps ** (1 / 3)
-    slope = _angle_slope(cosines)
+    slope = _angle_slope(cosines, f)
     differences = (f.unsqueeze(-1) - f.unsqueeze(-2)) / torch.where(near, 1, gap)
     even = torch.where(near, (slope.unsqueeze(-1) + slope.unsqueeze(-2)) / 2, differences)
     odd = (f.unsqueeze(-1) + f.unsqueeze(-2)) / (rows + others).clamp(min=torch.finfo(cosines.dtype).tiny)
-    moved = left.mT @ (upper - still) @ right.mT
-    inner = torch.diag_embed(f) + even * (moved + moved.mT) / 2 + odd * (moved.mT - moved) / 2
-    return right.mT @ inner @ left.mT
+    return ((even - odd) * moved + (even + odd) * moved.mT) / 2
 
 
 def _svd(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -135,29 +177,48 @@ def angle_over_sine(cosine: Tensor) -> Tensor:
     return torch.where(small, series, x.arccos() / (1 - x.square()).sqrt())
 
 
-def _angle_slope(cosine: Tensor) -> Tensor:
-    small = 1 - cosine < SMALL
-    x, t = torch.where(small, 0, cosine), 1 - cosine
+def _angle_slope(cosine: Tensor, f: Tensor) -> Tensor:
+    """The derivative of `angle_over_sine`, whose value is f."""
+    t = 1 - cosine
     series = -(1 + 4 * t / 5 * (1 + 9 * t / 14 * (1 + 16 * t / 27))) / 3
-    return torch.where(small, series, (x * angle_over_sine(x) - 1) / (1 - x.square()))
+    small = t < SMALL
+    return torch.where(small, series, (cosine * f - 1) / torch.where(small, 1, 1 - cosine.square()))
 
 
 @torch.no_grad()
 def log(base: Tensor, points: Tensor) -> Tensor:
     """Return the tangent vectors (..., n, p) at ``base`` that lead to points."""
-    along = base.mT @ points
-    return (points - base @ along) @ _turned(along)
+    return _beside(base, points @ _turned(_applied(base.mT, points)))
+
+
+@torch.no_grad()
+def mean_log(base: Tensor, points: Tensor) -> Tensor:
+    """Return the mean of the tangent vectors that lead to points (N, ..., n, p)."""
+    turned = _turned(_applied(base.mT, points))
+    return _beside(base, torch.einsum("n...ij,n...jk->...ik", points, turned) / len(points))
+
+
+def _beside(base: Tensor, x: Tensor) -> Tensor:
+    """What of x is no part of the subspace."""
+    return x - base @ (base.mT @ x)
 
 
 @torch.no_grad()
 def squared_distances(base: Tensor, points: Tensor) -> Tensor:
     """Return the squared distances of points from ``base``: the sums of the squares of the principal angles."""
-    exact = torch.promote_types(points.dtype, torch.float32 if points.device.type == "mps" else torch.float64)
-    base, wide = base.to(exact), points.to(exact)
-    along = base.mT @ wide
-    across = wide - base @ along
-    sines, cosines = (ops.eigvalsh(part.mT @ part).clamp(min=0).sqrt() for part in (across, along))
-    return torch.atan2(sines, cosines.flip(-1)).square().sum(-1).to(points.dtype)
+    along = _applied(base.mT, points)
+    across = points - _applied(base, along)
+    wide = along.to(torch.promote_types(points.dtype, torch.float32 if points.device.type == "mps" else torch.float64))
+    rest = _beyond_sine(ops.eigvalsh(wide.mT @ wide).clamp(0, 1)).sum(-1)
+    return across.square().sum((-2, -1)) + rest.to(points.dtype)
+
+
+def _beyond_sine(square: Tensor) -> Tensor:
+    """Return a^2 - sin(a)^2 of angles by the squares of their cosines."""
+    m = 1 - square
+    small = m < SMALL
+    series = m * m / 3 * (1 + 8 * m / 15 * (1 + 9 * m / 14 * (1 + 32 * m / 45)))
+    return torch.where(small, series, torch.where(small, 0, square).sqrt().arccos().square() - m)
 
 
 @torch.no_grad()
@@ -170,6 +231,5 @@ def exp(base: Tensor, tangent: Tensor) -> Tensor:
 @torch.no_grad()
 def onwards(base: Tensor, tangent: Tensor) -> Tensor:
     """Return where a tangent vector at ``base`` leads to."""
-    of = _square(tangent)
-    c, s = (_symmetric.apply(of, *curve, relative=False) for curve in EXPM[:2])
+    c, s, _ = _functions(tangent, EXPM)
     return base @ c + tangent @ s

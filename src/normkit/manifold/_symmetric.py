@@ -54,7 +54,12 @@ def spectrum(s: Tensor) -> Spectrum:
 
 def constant(s: Tensor) -> bool:
     """Whether nobody will ask for a derivative by ``s``."""
-    return readable(s) and forward_ad._current_level < 0 and not (torch.is_grad_enabled() and s.requires_grad)
+    return at_once(s) and not (torch.is_grad_enabled() and s.requires_grad)
+
+
+def at_once(s: Tensor) -> bool:
+    """Whether a function of ``s`` may be one node of torch's autograd: not under a transform of torch."""
+    return readable(s) and forward_ad._current_level < 0
 
 
 def apply(
@@ -71,7 +76,7 @@ def apply(
     the diagonal of L alone.
     """
     if isinstance(of, Tensor):
-        if readable(of) and forward_ad._current_level < 0:
+        if at_once(of):
             return Applied.apply(of, function, slope, relative, diagonal)
         of = spectrum(of)
     image = function(of.values)

@@ -13,7 +13,11 @@ from normkit.norm import Norm
 from normkit.running import Running, recomputing, track
 from normkit.statistics import accurate
 
-MODES = {"cayley": _subspaces.CAYLEY, "expm": _subspaces.EXPM, "cayley-half": _subspaces.HALF}
+MODES: dict[str, _subspaces.Rotation | _subspaces.Quotient] = {
+    "cayley": _subspaces.CAYLEY,
+    "expm": _subspaces.EXPM,
+    "cayley-half": _subspaces.HALF,
+}
 CONSTANT = "batch statistics are constants for the gradient"
 
 
@@ -108,7 +112,7 @@ class GyroBNGrassmann(Running, Norm):
             return accurate(self.running_mean), accurate(self.running_var)
         mean = points[0]
         for _ in range(self.karcher_steps):
-            mean = _subspaces.exp(mean, _subspaces.log(mean, points).mean(0))
+            mean = _subspaces.exp(mean, _subspaces.mean_log(mean, points))
         var = _subspaces.squared_distances(mean, points).mean(0)
         if not recomputing():
             running = accurate(self.running_mean).to(mean.dtype)
