@@ -1,7 +1,8 @@
 """Flows side by side with those of zuko, nflows and normflows: a training step of whole flows, splines, and sampling.
 
-All have the same sizes: the same numbers in a sample, parts, and widths of their networks. The last rows tell how long
-a token takes in sampling from a tarflow, of growing numbers of tokens: with a cache the time of one grows by a little.
+All have the same sizes: the same numbers in a sample, parts, and widths of their networks, with ReLU in between, which
+is the others' own choice. The last rows tell how long a token takes in sampling from a tarflow, of growing numbers of
+tokens: with a cache the time of one grows by a little.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def step(log_prob: Callable[[Tensor], Tensor], module: nn.Module, x: Tensor) -> 
 
 
 def _ours(name: str, x: Tensor, **options: Any) -> dict[str, Call]:
-    flow = density.flow(name, x.shape[1], depth=DEPTH, hidden=HIDDEN, **options).initialize(x)
+    flow = density.flow(name, x.shape[1], depth=DEPTH, hidden=HIDDEN, activation="relu", **options).initialize(x)
     return {OURS: step(flow.log_prob, flow, x)}
 
 

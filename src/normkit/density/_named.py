@@ -10,7 +10,16 @@ from torch.distributions import Distribution
 
 from normkit import catalog, check
 from normkit.density._flow import Flow
-from normkit.density._parts import AffineCurve, Autoregressive, Coupling, Plain, SplineCurve, Standard, Tokens
+from normkit.density._parts import (
+    ACTIVATIONS,
+    AffineCurve,
+    Autoregressive,
+    Coupling,
+    Plain,
+    SplineCurve,
+    Standard,
+    Tokens,
+)
 from normkit.density._scales import ChannelMix, ImageCoupling, Scaled, Squeeze
 
 
@@ -40,9 +49,10 @@ class Named(NamedTuple):
 
 
 def _curved(kind: type, curve: Callable[..., nn.Module], least: int = 1) -> Callable[..., list[nn.Module]]:
-    def build(asked: Asked, **options: Any) -> list[nn.Module]:
+    def build(asked: Asked, activation: str = "silu", **options: Any) -> list[nn.Module]:
         check.size("flow", "event", asked.dim, least=least)
-        sizes = {"context": asked.numbers, "hidden": asked.hidden}
+        check.choice("flow", "activation", activation, tuple(ACTIVATIONS))
+        sizes = {"context": asked.numbers, "hidden": asked.hidden, "activation": activation}
         return [kind(asked.dim, curve(**options), flipped=bool(n % 2), **sizes) for n in range(asked.depth)]
 
     return build
@@ -188,10 +198,12 @@ def flow(
     """Return a flow by name: a norm that is set from data, then parts that begin at the identity.
 
     Args:
-        name: ``affine-coupling``, ``spline-coupling``, ``affine-autoregressive``, ``spline-autoregressive`` (``bins``,
-            ``bound``), ``ferumal`` (``num_points``, ``kernel``), ``cnf``, ``to-flow`` (``steps``, ``method``) of
-            vectors; ``jet`` (``patch``, ``layers``), ``nanoflow``, ``glow`` (``levels``, after each of which half of
-            the numbers leave) of images; ``tarflow`` (``patch``, ``layers``, ``head_dim``) of either.
+        name: ``affine-coupling``, ``spline-coupling``, ``affine-autoregressive``, ``spline-autoregressive`` (all with
+            ``activation``: ``"silu"``, ``"gelu"``, ``"elu"``, ``"tanh"`` or ``"relu"``, whose densities have edges; the
+            splines with ``bins``, ``bound``), ``ferumal`` (``num_points``, ``kernel``), ``cnf``, ``to-flow``
+            (``steps``, ``method``) of vectors; ``jet`` (``patch``, ``layers``), ``nanoflow``, ``glow`` (``levels``,
+            after each of which half of the numbers leave) of images; ``tarflow`` (``patch``, ``layers``, ``head_dim``)
+            of either.
         event: the length of a vector, or (channels, height, width).
         depth: how many parts; of ``glow``, at each level.
         hidden: the width of their networks.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -37,7 +37,7 @@ class AffineCurve(nn.Module):
 
     def _parts(self, raw: Tensor) -> tuple[Tensor, Tensor]:
         a, b = raw.unbind(-1)
-        return a / (1 + a.abs() / self.most), b
+        return a / torch.add(1, a.abs(), alpha=1 / self.most), b
 
     def forward(self, x: Tensor, raw: Tensor) -> tuple[Tensor, Tensor]:
         """Return the image of numbers, and the logarithm of the slope at each."""
@@ -73,19 +73,29 @@ class SplineCurve(nn.Module):
         return self.spline.inverse(z, *self._knots(raw))[0]
 
 
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "elu": F.elu,
+    "tanh": torch.tanh,
+    "relu": F.relu,
+}
+
+
 class Network(nn.Module):
     """Two hidden layers; the last starts at zero, so that a flow starts at the identity."""
 
-    def __init__(self, into: int, out: int, hidden: int):
+    def __init__(self, into: int, out: int, hidden: int, activation: str = "silu"):
         super().__init__()
+        self.activation = activation
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in ((into, hidden), (hidden, hidden), (hidden, out)))
         for value in self.layers[-1].parameters():
             nn.init.zeros_(value)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return numbers for curves."""
-        first, second, last = self.layers
-        return linear(F.silu(linear(F.silu(linear(x, first)), second)), last)  # type: ignore[arg-type]
+        (first, second, last), between = self.layers, ACTIVATIONS[self.activation]
+        return linear(between(linear(between(linear(x, first)), second)), last)  # type: ignore[arg-type]
 
 
 class MaskedNetwork(Network):
@@ -94,9 +104,9 @@ class MaskedNetwork(Network):
     ``order`` are the places of the coordinates.
     """
 
-    def __init__(self, order: Tensor, context: int, size: int, hidden: int):
+    def __init__(self, order: Tensor, context: int, size: int, hidden: int, activation: str = "silu"):
         dim = len(order)
-        super().__init__(dim + context, dim * size, hidden)
+        super().__init__(dim + context, dim * size, hidden, activation)
         into = torch.cat([order + 1, torch.zeros(context, dtype=torch.int64)])
         between = torch.arange(hidden) % max(dim, 1)
         out = order.repeat_interleave(size)
@@ -106,25 +116,30 @@ class MaskedNetwork(Network):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return numbers for the curves of all coordinates."""
+        between = ACTIVATIONS[self.activation]
         for place, layer in enumerate(self.layers):
-            weight, bias = cast(Tensor, layer.weight), cast(Tensor, layer.bias)
-            x = x if place == 0 else F.silu(x)
-            x = F.linear(x, weight.to(x.dtype) * getattr(self, f"mask{place}").to(x.dtype), bias.to(x.dtype))
+            weight, bias, mask = cast(Tensor, layer.weight), cast(Tensor, layer.bias), getattr(self, f"mask{place}")
+            if weight.dtype != x.dtype:
+                weight, bias, mask = weight.to(x.dtype), bias.to(x.dtype), mask.to(x.dtype)
+            x = F.linear(between(x) if place else x, weight * mask, bias)
         return x
 
 
 class Coupling(nn.Module):
     """Bend one half of the coordinates by what a network makes of the other half."""
 
-    def __init__(self, dim: int, curve: nn.Module, *, context: int, hidden: int, flipped: bool):
+    def __init__(
+        self, dim: int, curve: nn.Module, *, context: int, hidden: int, flipped: bool, activation: str = "silu"
+    ):
         super().__init__()
         self.curve, self.flipped, self.known = curve, flipped, dim // 2
-        self.network = Network(self.known + context, (dim - self.known) * curve.size, hidden)  # type: ignore[arg-type, operator]
+        out = (dim - self.known) * cast(int, curve.size)
+        self.network = Network(self.known + context, out, hidden, activation)
 
     def _halves(self, x: Tensor, given: Given) -> tuple[Tensor, Tensor, Tensor]:
         known, other = (x.flip(-1) if self.flipped else x).tensor_split([self.known], -1)
         raw = self.network(torch.cat([known, *given.told(x)], -1))
-        return known, other, raw.unflatten(-1, (other.shape[-1], -1))
+        return known, other, raw.reshape(*other.shape, -1)
 
     def _joined(self, known: Tensor, other: Tensor) -> Tensor:
         joined = torch.cat([known, other], -1)
@@ -145,15 +160,17 @@ class Coupling(nn.Module):
 class Autoregressive(nn.Module):
     """Bend each coordinate by what a network makes of those before it; the way back goes one by one."""
 
-    def __init__(self, dim: int, curve: nn.Module, *, context: int, hidden: int, flipped: bool):
+    def __init__(
+        self, dim: int, curve: nn.Module, *, context: int, hidden: int, flipped: bool, activation: str = "silu"
+    ):
         super().__init__()
         self.dim, self.curve = dim, curve
         self.order = [*reversed(range(dim))] if flipped else [*range(dim)]
-        self.network = MaskedNetwork(torch.tensor(self.order), context, curve.size, hidden)  # type: ignore[arg-type]
+        self.network = MaskedNetwork(torch.tensor(self.order), context, cast(int, curve.size), hidden, activation)
 
     def _raw(self, x: Tensor, given: Given) -> Tensor:
         told = given.told(x)
-        return self.network(torch.cat([x, *told], -1) if told else x).unflatten(-1, (self.dim, -1))
+        return self.network(torch.cat([x, *told], -1) if told else x).reshape(*x.shape, -1)
 
     def forward(self, x: Tensor, given: Given) -> tuple[Tensor, Tensor]:
         """Return the image of ``x`` (N, D), and its log-determinants."""
