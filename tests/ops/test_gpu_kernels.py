@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 
@@ -76,7 +77,7 @@ def assert_right(act, *tensors, rtol=1e-5):
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("rows, dim", [(1, 7), (5, 37), (3, 64)], ids=["one", "prime", "full"])
+@pytest.mark.parametrize("rows, dim", [(1, 7), (5, 37), (3, 64), (2, 384)], ids=["one", "prime", "full", "known"])
 def test_every_rule(rule, rows, dim):
     act = lambda x, w, b: ops.row_norm(x, w, b, RULES[rule])  # noqa: E731
     assert_right(act, numbers(rows, dim, offset=0.5).float(), numbers(dim).float(), numbers(dim).float())
@@ -157,6 +158,26 @@ def test_tiny_and_huge_rows_are_what_the_formula_makes_of_them(rule, value):
         want, dwant = with_gradients(lambda x: ops.row_norm(x, None, None, RULES[rule]), [x])
     torch.testing.assert_close(y, want, rtol=1e-5, atol=1e-6, equal_nan=True)
     torch.testing.assert_close(dx, dwant, rtol=1e-4, atol=1e-5 * max(1.0, dwant.abs().max().item()), equal_nan=True)
+
+
+def test_a_row_whose_mean_square_is_not_normal_keeps_its_root(monkeypatch):
+    """On a GPU one over a root takes what is not normal for 0."""
+    from triton.runtime import interpreter
+
+    given = interpreter.InterpreterBuilder.create_rsqrt
+    assert given is not None
+
+    def flushing(self, arg):
+        data = np.where(np.abs(arg.data) < 2.0**-126, 0, arg.data).astype(arg.data.dtype)
+        return given(self, interpreter.TensorHandle(data, arg.dtype))
+
+    monkeypatch.setattr(interpreter.InterpreterBuilder, "create_rsqrt", flushing)
+    x = numbers(3, 8).float() * 3e-20
+    y, _ = by_kernel(lambda x: ops.rms_norm(x, (8,), eps=0.0), x)
+    with paths.formula_only():
+        want = ops.rms_norm(x.double(), (8,), eps=0.0)
+    assert (x.double().square().mean(1) < 2.0**-126).all()
+    torch.testing.assert_close(y.double(), want, rtol=1e-5, atol=1e-5)
 
 
 def test_rows_with_gaps_between_them_and_views_that_are_not_aligned():
@@ -303,6 +324,8 @@ MISTAKES = {
         "return 0.0 * left, square",
     ),
     "what the mean leaves stays in the row": ("z * r[:, None] - (left * r)[:, None]", "z * r[:, None]"),
+    "a width that is another": ("dim = WIDTH", "dim = WIDTH - 1"),
+    "r of rows that are kept otherwise": ("        r = reciprocal(raw, portion", "        reciprocal(raw, portion"),
     "no pull": ("moved = pull[:, None] * t", "moved = 0.0 * t"),
     "no pull of what is centered": ("(pull * r)[:, None] * t", "0.0 * t"),
     "no shift": (" + (shift * r)[:, None])", ")"),
@@ -328,6 +351,7 @@ def battery():
             assert_right(lambda x, rule=rule: ops.row_norm(x, None, None, rule), x * 300 + 1e4)
     assert_right(lambda x: ops.row_norm(x, None, None, RULES["maximum"]), x.round())
     assert_right(lambda x: ops.row_norm(x, None, None, RULES["layer"]), numbers(5, 1100).float())
+    assert_right(lambda x: ops.row_norm(x, None, None, RULES["layer"]), numbers(2, 384).float())
     half = (x * 7).bfloat16(), numbers(9, 21).bfloat16()
     y, total = ops.add_row_norm(*half, w.bfloat16(), None, RULES["llama"])
     with paths.formula_only():

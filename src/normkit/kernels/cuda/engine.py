@@ -38,9 +38,10 @@ class RowPlan(NamedTuple):
         about = {"STATISTIC": self.statistic, "CENTER": self.center, "PLACE": self.place, "SHARED": self.shared}
         return {**about, "PART": int(self.part < self.dim)}
 
-    def full(self, block: int) -> dict[str, int]:
-        """Whether blocks that a row is cut into are all full."""
-        return {"FULL": int(self.dim % block == 0)}
+    def shape(self, s: settings.Setting) -> dict[str, int]:
+        """How rows are cut into blocks, whether these are all full, and of rows that are held whole the width."""
+        width = {} if s.long else {"WIDTH": settings.known(self.dim)}
+        return {"FULL": int(self.dim % s.block == 0), **width, "ROWS": s.rows, "BLOCK": s.block}
 
     @property
     def portion(self) -> float:
@@ -117,7 +118,7 @@ class Engine(Channels):
             kernel,
             -(-rows // s.rows),
             (x, residual, weight, bias, total, y, stats, *numbers),
-            {**p.kind, **p.full(s.block), "EARLY": p.early, "ROWS": s.rows, "BLOCK": s.block},
+            {**p.kind, **p.shape(s), "EARLY": p.early},
             s.warps,
         )
 
@@ -129,7 +130,7 @@ class Engine(Channels):
         s = settings.backward(p.dim)
         numbers = p.dim, p.part, 1 / p.dim, p.portion, p.eps, p.constant, p.offset, p.scale
         if s.long:
-            kind = {**p.kind, **p.full(s.block), "BLOCK": s.block}
+            kind = {**p.kind, **p.shape(s)}
             self._launch(row.backward_long, rows, (x, grad, more, weight, stats, dx, *numbers), kind, s.warps)
             self._gains_long(p, rows, x, grad, stats, dweight, dbias)
             return
@@ -140,7 +141,7 @@ class Engine(Channels):
             row.backward,
             programs,
             (x, grad, more, weight, stats, dx, dgains, dbiases, rows, p.dim, p.part, chunk, *numbers[2:]),
-            {**p.kind, **p.full(s.block), "ROWS": s.rows, "BLOCK": s.block},
+            {**p.kind, **p.shape(s)},
             s.warps,
         )
         add_partials(dgains, dweight)
@@ -160,7 +161,7 @@ class Engine(Channels):
             row.gains_long,
             (columns, programs),
             (x, grad, stats, dgains, dbiases, rows, p.dim, p.part, chunk, p.portion, p.eps, p.constant),
-            {**p.kind, **p.full(s.block), "ROWS": s.rows, "BLOCK": s.block},
+            {**p.kind, **p.shape(s)},
             s.warps,
         )
         add_partials(dgains, dweight)

@@ -2,8 +2,8 @@
 
 Forward a warp has rows of up to 1024 entries for itself, so that nothing goes through shared memory; backward, where a
 program keeps sums as well, four warps have them. In longer rows a thread holds sixteen entries, two loads of 128 bits
-in half precision. What is done once for a row is so little of its work. Short rows go several to a program. Past the
-widest block a row is walked along.
+in half precision, or more where the row is so cut into tiles that are all full. What is done once for a row is so
+little of its work. Short rows go several to a program. Past the widest block a row is walked along.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 LONGEST_FORWARD, LONGEST_BACKWARD = 16384, 8192  # entries of a row that a program holds in registers
+MOST_FORWARD, MOST_BACKWARD = 40, 24  # entries of a row that a thread holds
+KNOWN = 128  # widths that it divides are compiled for one by one
 STEP = 4096  # entries at a time of a row that is walked along
 ENTRIES, MOST_ROWS = 1024, 256  # of a program that has whole rows; rows of it
 
@@ -30,20 +32,40 @@ class Setting(NamedTuple):
 
 def forward(dim: int) -> Setting:
     """For the forward pass over rows of `dim` entries."""
-    return _setting(dim, LONGEST_FORWARD, 1)
+    return _setting(dim, LONGEST_FORWARD, 1, MOST_FORWARD)
 
 
 def backward(dim: int) -> Setting:
     """For the backward pass."""
-    return _setting(dim, LONGEST_BACKWARD, 4)
+    return _setting(dim, LONGEST_BACKWARD, 4, MOST_BACKWARD)
 
 
-def _setting(dim: int, longest: int, warps: int) -> Setting:
+def _setting(dim: int, longest: int, warps: int, most: int) -> Setting:
     if dim > longest:
         return Setting(1, STEP, 8, True)
     block = power_of_two(dim)
     rows = min(MOST_ROWS, max(1, ENTRIES // block))
-    return Setting(rows, block, warps if block <= ENTRIES else min(16, max(4, 2 * block // ENTRIES)))
+    return Setting(rows, block, warps if block <= ENTRIES else _warps(dim, block, most))
+
+
+def _warps(dim: int, block: int, most: int) -> int:
+    """Sixteen entries a thread, or up to `most` where tiles, of eight entries a thread each, are then all full.
+
+    >>> _warps(4096, 4096, 40), _warps(5120, 8192, 40), _warps(5000, 8192, 40)
+    (8, 4, 16)
+    """
+    usual = min(16, max(4, 2 * block // ENTRIES))
+    fewer = (usual >> i for i in range(3))
+    return next((warps for warps in fewer if dim % (256 * warps) == 0 and dim <= 32 * warps * most), usual)
+
+
+def known(dim: int) -> int:
+    """The width that a kernel of whole rows is compiled for, so that it has no masks it does not need; 0 for any.
+
+    >>> known(768), known(1000)
+    (768, 0)
+    """
+    return 0 if dim % KNOWN else dim
 
 
 def heads(dim: int) -> Setting:

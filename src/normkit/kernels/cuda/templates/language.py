@@ -12,6 +12,8 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
+SMALLEST = tl.constexpr(2.0**-126)  # of float32's normal numbers
+
 
 class Function(JITFunction):
     """A kernel, or a function that kernels call."""
@@ -57,6 +59,13 @@ def largest(x, axis: tl.constexpr):
 def root(x):
     """Square root, rounded as IEEE has it, subnormal numbers and all."""
     return tl.sqrt_rn(x)
+
+
+@jit
+def over_root(x):
+    """One over the square root, within 2^-22.9 as GPUs have it, which take numbers that are not normal for 0."""
+    small = x < SMALLEST
+    return tl.rsqrt(tl.where(small, x * 2.0**64, x)) * tl.where(small, 2.0**32, 1.0)
 
 
 @jit

@@ -77,8 +77,8 @@ def forward(
             b -= left[:, None]
         else:
             raw = add_up(a * a + b * b, 1)
-        keep(stats, row, present, raw, mean, left, SQUARE, CENTER)
         r = reciprocal(raw, share, eps, 1.0, SQUARE, PLACE)
+        keep(stats, row, present, raw, r, mean, left, SQUARE, CENTER, PLACE)
         a *= r[:, None]
         b *= r[:, None]
         if EARLY:
@@ -118,8 +118,7 @@ def backward(
         row = program * chunk + begin + tl.arange(0, ROWS)
         present = row < rows
         inside = present[:, None] & (pair < half)[None, :]
-        raw, mean, left = recall(stats, row, present, SQUARE, CENTER)
-        r = reciprocal(raw, share, eps, 1.0, SQUARE, PLACE)
+        raw, r, mean, left = recall(stats, row, present, share, eps, 1.0, SQUARE, CENTER, PLACE)
         a, b = load_pairs(x, start_of(row, second, third, s0, s1, s2), first, other, inside)
         if CENTER:
             a = (a - mean[:, None]) - left[:, None]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import triton.language as tl
 
-from normkit.kernels.cuda.templates.language import add_up, add_up_both, for_all, jit, largest, over, root
+from normkit.kernels.cuda.templates.language import add_up, add_up_both, for_all, jit, largest, over, over_root, root
 
 SQUARE = tl.constexpr(0)
 ABSOLUTE = tl.constexpr(1)
@@ -35,7 +35,7 @@ def reciprocal(raw, portion, eps, constant, STATISTIC: tl.constexpr, PLACE: tl.c
     if STATISTIC == MAXIMUM:
         return over(1.0, raw + eps)
     if (STATISTIC == ZERO_SUM) or (PLACE == INSIDE):
-        return over(1.0, root(raw * portion + eps))
+        return over_root(raw * portion + eps)
     if PLACE == OUTSIDE:
         return over(1.0, root(raw * portion) + eps)
     length = root(raw)
@@ -126,33 +126,40 @@ def added(x, residual, where, inside):
 
 
 @jit
-def keep(stats, row, present, raw, mean, left, STATISTIC: tl.constexpr, CENTER: tl.constexpr):
-    """Store what the backward pass needs of a row."""
+def keep(stats, row, present, raw, r, mean, left, STATISTIC: tl.constexpr, CENTER: tl.constexpr, PLACE: tl.constexpr):
+    """Store what the backward pass needs of a row: of the statistic r alone where that will do."""
     if stats is not None:
-        if CENTER:
-            tl.store(stats + row * 3, raw, mask=present)
-            tl.store(stats + row * 3 + 1, mean, mask=present)
-            tl.store(stats + row * 3 + 2, left, mask=present)
-        elif STATISTIC == ZERO_SUM:
-            tl.store(stats + row * 2, raw, mask=present)
-            tl.store(stats + row * 2 + 1, mean, mask=present)
+        each: tl.constexpr = 3 if CENTER else 2 if STATISTIC == ZERO_SUM else 1
+        at = stats + row * each
+        if (STATISTIC == SQUARE or STATISTIC == ZERO_SUM) and PLACE == INSIDE:  # noqa: SIM109  Triton has no `in`
+            tl.store(at, r, mask=present)
         else:
-            tl.store(stats + row, raw, mask=present)
+            tl.store(at, raw, mask=present)
+        if each > 1:
+            tl.store(at + 1, mean, mask=present)
+        if each > 2:
+            tl.store(at + 2, left, mask=present)
 
 
 @jit
-def recall(stats, row, present, STATISTIC: tl.constexpr, CENTER: tl.constexpr):
-    """Load it: the raw statistic, the mean (or the sum) and what is left of it."""
-    if CENTER:
-        raw = tl.load(stats + row * 3, mask=present, other=1.0)
-        mean = tl.load(stats + row * 3 + 1, mask=present, other=0.0)
-        return raw, mean, tl.load(stats + row * 3 + 2, mask=present, other=0.0)
-    elif STATISTIC == ZERO_SUM:
-        raw = tl.load(stats + row * 2, mask=present, other=1.0)
-        return raw, tl.load(stats + row * 2 + 1, mask=present, other=0.0), 0 * raw
-    else:
-        raw = tl.load(stats + row, mask=present, other=1.0)
-        return raw, 0 * raw, 0 * raw
+def recall(
+    stats, row, present, portion, eps, constant,
+    STATISTIC: tl.constexpr, CENTER: tl.constexpr, PLACE: tl.constexpr,
+):  # fmt: skip
+    """Load it: the raw statistic (or r in its place), r, the mean (or the sum) and what is left of it."""
+    each: tl.constexpr = 3 if CENTER else 2 if STATISTIC == ZERO_SUM else 1
+    at = stats + row * each
+    raw = tl.load(at, mask=present, other=1.0)
+    r = raw
+    if not ((STATISTIC == SQUARE or STATISTIC == ZERO_SUM) and PLACE == INSIDE):  # noqa: SIM109
+        r = reciprocal(raw, portion, eps, constant, STATISTIC, PLACE)
+    mean = 0 * raw
+    left = mean
+    if each > 1:
+        mean = tl.load(at + 1, mask=present, other=0.0)
+    if each > 2:
+        left = tl.load(at + 2, mask=present, other=0.0)
+    return raw, r, mean, left
 
 
 @jit
@@ -224,9 +231,11 @@ def finished(n, gain, bias, at, dim, kind: tl.constexpr, EARLY: tl.constexpr, RO
 def forward(
     x, residual, weight, bias, total, y, stats, rows, dim, part, share, portion, eps, constant, offset, scale,
     STATISTIC: tl.constexpr, CENTER: tl.constexpr, PLACE: tl.constexpr, EARLY: tl.constexpr, SHARED: tl.constexpr,
-    PART: tl.constexpr, FULL: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PART: tl.constexpr, FULL: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """y (and total) of ROWS rows."""
+    if WIDTH:
+        dim = WIDTH
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     at = tl.arange(0, BLOCK)
     present, inside = within(row, rows, at, dim, FULL, ROWS)
@@ -235,11 +244,12 @@ def forward(
     if total is not None:
         tl.store(total + where, v, mask=inside)
     z, mean, left, raw = measured(v.to(tl.float32), inside, at, part, share, STATISTIC, CENTER, PART)
-    keep(stats, row, present, raw, mean, left, STATISTIC, CENTER)
-    n = scaled(z, left, reciprocal(raw, portion, eps, constant, STATISTIC, PLACE), STATISTIC, CENTER)
+    r = reciprocal(raw, portion, eps, constant, STATISTIC, PLACE)
+    n = scaled(z, left, r, STATISTIC, CENTER)
     gain = gain_of(weight, at, dim, offset, scale, SHARED, ROWS, FULL)
     out = finished(n, gain, bias, at, dim, y.dtype.element_ty, EARLY, ROWS, FULL)
     tl.store(y + where, out.to(y.dtype.element_ty), mask=inside)
+    keep(stats, row, present, raw, r, mean, left, STATISTIC, CENTER, PLACE)
 
 
 @jit
@@ -282,9 +292,11 @@ def backward(
     x, grad, more, weight, stats, dx, dgain, dbias, rows, dim, part, chunk, share, portion,
     eps, constant, offset, scale,
     STATISTIC: tl.constexpr, CENTER: tl.constexpr, PLACE: tl.constexpr, SHARED: tl.constexpr,
-    PART: tl.constexpr, FULL: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PART: tl.constexpr, FULL: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """dx of `chunk` rows, a multiple of ROWS, and the program's share in the gradients of gain and bias."""
+    if WIDTH:
+        dim = WIDTH
     program = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, BLOCK)
     gain = gain_of(weight, at, dim, offset, scale, SHARED, ROWS, FULL)
@@ -294,8 +306,7 @@ def backward(
         row = program * chunk + first + tl.arange(0, ROWS)
         present, inside = within(row, rows, at, dim, FULL, ROWS)
         where = row[:, None] * dim + at[None, :]
-        raw, mean, left = recall(stats, row, present, STATISTIC, CENTER)
-        r = reciprocal(raw, portion, eps, constant, STATISTIC, PLACE)
+        raw, r, mean, left = recall(stats, row, present, portion, eps, constant, STATISTIC, CENTER, PLACE)
         z, n, g = taken(x, grad, where, inside, mean, left, r, STATISTIC, CENTER)
         if dgain is not None:
             gains += g * n
@@ -380,8 +391,8 @@ def forward_long(
         raw = add_up(first, 1) + mean * mean
     elif not CENTER:
         raw = add_up(first, 1)
-    keep(stats, row, row < rows, raw, mean, left, STATISTIC, CENTER)
     r = reciprocal(raw, portion, eps, constant, STATISTIC, PLACE)
+    keep(stats, row, row < rows, raw, r, mean, left, STATISTIC, CENTER, PLACE)
     for start in range(0, dim, BLOCK):
         at = start + each
         where = row[:, None] * dim + at[None, :]
@@ -397,13 +408,12 @@ def forward_long(
 def backward_long(
     x, grad, more, weight, stats, dx, dim, part, share, portion, eps, constant, offset, scale,
     STATISTIC: tl.constexpr, CENTER: tl.constexpr, PLACE: tl.constexpr, SHARED: tl.constexpr,
-    PART: tl.constexpr, FULL: tl.constexpr, BLOCK: tl.constexpr,
+    PART: tl.constexpr, FULL: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """dx of one row, in two passes."""
     row = tl.program_id(0).to(tl.int64) + tl.arange(0, 1)
     each = tl.arange(0, BLOCK)
-    raw, mean, left = recall(stats, row, row >= 0, STATISTIC, CENTER)
-    r = reciprocal(raw, portion, eps, constant, STATISTIC, PLACE)
+    raw, r, mean, left = recall(stats, row, row >= 0, portion, eps, constant, STATISTIC, CENTER, PLACE)
     along = tl.full([1, BLOCK], 0.0, tl.float32)
     level = tl.full([1, BLOCK], 0.0, tl.float32)
     turn = tl.full([1, BLOCK], 0.0, tl.float32)
@@ -450,8 +460,7 @@ def gains_long(
     for first in range(0, tl.minimum(chunk, rows - program * chunk).to(tl.int32), ROWS):
         row = program * chunk + first + tl.arange(0, ROWS)
         present, inside = within(row, rows, at, dim, FULL, ROWS)
-        raw, mean, left = recall(stats, row, present, STATISTIC, CENTER)
-        r = reciprocal(raw, portion, eps, constant, STATISTIC, PLACE)
+        _, r, mean, left = recall(stats, row, present, portion, eps, constant, STATISTIC, CENTER, PLACE)
         _, n, g = taken(x, grad, row[:, None] * dim + at[None, :], inside, mean, left, r, STATISTIC, CENTER)
         gains += g * n
         shifts += g
