@@ -302,19 +302,18 @@ def test_nothing_of_triton_is_imported_before_it_is_asked_for():
 
 # Deliberate mistakes, each in a copy of the kernels.
 
-LOAD = "for_all(weight, at, dim, ROWS, FULL)"
 MISTAKES = {
     "a missing mask of a load": ("v = tl.load(x + where, mask=inside, other=0.0)", "v = tl.load(x + tl.abs(where))"),
     "what is outside counts": (
         "z = tl.where(inside, v - mean[:, None], 0.0)\n        total",
         "z = v - mean[:, None]\n        total",
     ),
-    "a wrong count": ("root(raw * portion + eps)", "root(raw * (portion * 1.05) + eps)"),
+    "a wrong count": ("rsqrt(raw * portion + eps)", "rsqrt(raw * (portion * 1.05) + eps)"),
     "sums in float16": (
         "add_up(first_of(z * z, at, part, PART), 1)",
         "add_up(first_of(z * z, at, part, PART).to(tl.float16), 1)",
     ),
-    "a forgotten offset of the gain": (f"{LOAD} + offset", LOAD),
+    "a forgotten offset of the gain": ("else gain + offset", "else gain"),
     "all entries of a part": ("tl.where((at < part)[None, :], v, 0.0)", "v"),
     "what is outside has a sign": ("if CENTER and (STATISTIC != SQUARE):", "if False:"),
     "eps in the wrong place": ("root(raw * portion) + eps)", "root(raw * portion + eps))"),

@@ -112,7 +112,7 @@ class Engine(Channels):
 
         p = row_plan(plan)
         s = settings.forward(p.dim)
-        numbers = rows, p.dim, p.part, 1 / p.dim, p.portion, p.eps, p.constant, p.offset, p.scale
+        numbers = rows, p.dim, p.part, 1 / p.dim, p.portion, p.eps or None, p.constant, p.offset or None, p.scale
         kernel = row.forward_long if s.long else row.forward
         self._launch(
             kernel,
@@ -128,7 +128,7 @@ class Engine(Channels):
 
         p = row_plan(plan)
         s = settings.backward(p.dim)
-        numbers = p.dim, p.part, 1 / p.dim, p.portion, p.eps, p.constant, p.offset, p.scale
+        numbers = p.dim, p.part, 1 / p.dim, p.portion, p.eps or None, p.constant, p.offset or None, p.scale
         if s.long:
             kind = {**p.kind, **p.shape(s)}
             self._launch(row.backward_long, rows, (x, grad, more, weight, stats, dx, *numbers), kind, s.warps)
@@ -160,7 +160,7 @@ class Engine(Channels):
         self._launch(
             row.gains_long,
             (columns, programs),
-            (x, grad, stats, dgains, dbiases, rows, p.dim, p.part, chunk, p.portion, p.eps, p.constant),
+            (x, grad, stats, dgains, dbiases, rows, p.dim, p.part, chunk, p.portion, p.eps or None, p.constant),
             {**p.kind, **p.shape(s)},
             s.warps,
         )
@@ -178,7 +178,7 @@ class Engine(Channels):
         self._launch(
             rotate.forward,
             -(-t.rows // s.rows),
-            (x, weight, bias, cos, sin, y, stats, t.rows, *strides, p.dim // 2, p.eps, p.offset, p.scale),
+            (x, weight, bias, cos, sin, y, stats, t.rows, *strides, p.dim // 2, p.eps or None, p.offset, p.scale),
             {**kind, "SHARED": p.shared, "ROWS": s.rows, "BLOCK": s.block},
             s.warps,
         )
@@ -198,7 +198,7 @@ class Engine(Channels):
         self._launch(
             rotate.backward,
             programs,
-            (*arrays, t.rows, *strides, p.dim // 2, p.eps, p.offset, p.scale),
+            (*arrays, t.rows, *strides, p.dim // 2, p.eps or None, p.offset, p.scale),
             {**kind, "ROWS": s.rows, "BLOCK": s.block},
             s.warps,
         )

@@ -124,7 +124,7 @@ def rows(rule: str, kind: str, width: int) -> Iterator[Variant]:
 
     names = ("STATISTIC", "CENTER", "PLACE", "EARLY")
     constants = {**dict(zip(names, RULES[rule], strict=True)), "SHARED": 0, "PART": 0}
-    shift = () if rule == "layer" else ("bias", "dbias")
+    shift = ("offset",) if rule == "layer" else ("offset", "bias", "dbias")
     forward, backward, gains = settings.forward(width), settings.backward(width), settings.GAINS
     made = [(row.forward_long if forward.long else row.forward, forward, ("residual", "total", *shift))]
     made.append((row.backward_long if backward.long else row.backward, backward, ("more", *shift)))

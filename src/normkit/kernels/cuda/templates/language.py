@@ -63,7 +63,7 @@ def root(x):
 
 @jit
 def over_root(x):
-    """One over the square root, within 2^-22.9 as GPUs have it, which take numbers that are not normal for 0."""
+    """One over the square root, within 2^-22.9, of subnormal numbers too, which GPUs take for 0 here."""
     small = x < SMALLEST
     return tl.rsqrt(tl.where(small, x * 2.0**64, x)) * tl.where(small, 2.0**32, 1.0)
 

@@ -29,13 +29,14 @@ MOST = tl.constexpr(3.4028234663852886e38)
 
 @jit
 def reciprocal(raw, portion, eps, constant, STATISTIC: tl.constexpr, PLACE: tl.constexpr):
-    """r, from the raw statistic, of which an entry's portion is one over how many are counted."""
+    """r, from the raw statistic, of which an entry's portion is one over how many are counted; eps None is 0."""
+    if STATISTIC == ZERO_SUM or (STATISTIC == SQUARE and PLACE == INSIDE):
+        return over_root(raw * portion) if eps is None else tl.rsqrt(raw * portion + eps)
+    eps = 0.0 if eps is None else eps
     if STATISTIC == ABSOLUTE:
         return over(1.0, constant * (raw * portion) + eps)
     if STATISTIC == MAXIMUM:
         return over(1.0, raw + eps)
-    if (STATISTIC == ZERO_SUM) or (PLACE == INSIDE):
-        return over_root(raw * portion + eps)
     if PLACE == OUTSIDE:
         return over(1.0, root(raw * portion) + eps)
     length = root(raw)
@@ -51,6 +52,7 @@ def pull_of(raw, r, along, ties, portion, eps, constant, STATISTIC: tl.constexpr
         return tl.where(ties > 0, over(along, tl.where(ties > 0, ties, 1.0)), 0 * along)
     if (STATISTIC == ZERO_SUM) or (PLACE == INSIDE):
         return along * portion
+    eps = 0.0 if eps is None else eps
     length = root(raw)
     still = raw == 0
     infinite = length == float("inf")
@@ -109,10 +111,12 @@ def gain_of(weight, at, dim, offset, scale, SHARED: tl.constexpr, ROWS: tl.const
     """The gain of the entries `at`, a tile of it, or one number."""
     if weight is None:
         return scale
-    elif SHARED:
-        return tl.load(weight).to(tl.float32) + offset
     else:
-        return for_all(weight, at, dim, ROWS, FULL) + offset
+        if SHARED:
+            gain = tl.load(weight).to(tl.float32)
+        else:
+            gain = for_all(weight, at, dim, ROWS, FULL)
+        return gain if offset is None else gain + offset
 
 
 @jit
@@ -131,7 +135,7 @@ def keep(stats, row, present, raw, r, mean, left, STATISTIC: tl.constexpr, CENTE
     if stats is not None:
         each: tl.constexpr = 3 if CENTER else 2 if STATISTIC == ZERO_SUM else 1
         at = stats + row * each
-        if (STATISTIC == SQUARE or STATISTIC == ZERO_SUM) and PLACE == INSIDE:  # noqa: SIM109  Triton has no `in`
+        if STATISTIC == ZERO_SUM or (STATISTIC == SQUARE and PLACE == INSIDE):
             tl.store(at, r, mask=present)
         else:
             tl.store(at, raw, mask=present)
@@ -151,7 +155,7 @@ def recall(
     at = stats + row * each
     raw = tl.load(at, mask=present, other=1.0)
     r = raw
-    if not ((STATISTIC == SQUARE or STATISTIC == ZERO_SUM) and PLACE == INSIDE):  # noqa: SIM109
+    if not (STATISTIC == ZERO_SUM or (STATISTIC == SQUARE and PLACE == INSIDE)):
         r = reciprocal(raw, portion, eps, constant, STATISTIC, PLACE)
     mean = 0 * raw
     left = mean
