@@ -13,6 +13,7 @@ from torch import Tensor
 from normkit import check
 from normkit.kernels import cuda
 from normkit.ops import paths
+from normkit.ops.pointwise import dyt
 from normkit.ops.row import layer_norm, rms_norm
 
 
@@ -48,16 +49,21 @@ def machine_code(targets: Sequence[str], types: Sequence[str], widths: Sequence[
 
 
 def inductors(kind: str, width: int) -> Iterator[Any]:
-    """What Inductor makes of the formulas of rows of half precision, of which it is told that there are many."""
+    """What Inductor makes of formulas of rows of half precision, of which it is told that there are many."""
     from normkit.kernels.cuda import inductor
 
     if kind == "fp32":  # whose large arrays cannot be told from others
         return
     rows, kinds = max(16384, 4 * width), {"bf16": torch.bfloat16, "fp16": torch.float16}
     vector = (width,), torch.float32
-    for name, op, more in (("rms_norm", rms_norm, 1), ("layer_norm", layer_norm, 2)):
-        call = partial(_formula, op, width)
-        passes = inductor.generated(call, [((rows, width), kinds[kind]), *[vector] * more], learning=True)
+    single = (1,), torch.float32
+    calls = {
+        "rms_norm": (partial(_formula, rms_norm, width), (vector,)),
+        "layer_norm": (partial(_formula, layer_norm, width), (vector, vector)),
+        "dyt": (_dyt, (single, vector, vector)),
+    }
+    for name, (call, more) in calls.items():
+        passes = inductor.generated(call, [((rows, width), kinds[kind]), *more], learning=True)
         for way, graph in zip(("forward", "backward"), passes, strict=True):
             yield from inductor.variants(graph, f"Inductor's {name}, {way}", kind, width)
 
@@ -65,3 +71,8 @@ def inductors(kind: str, width: int) -> Iterator[Any]:
 def _formula(op: Any, width: int, x: Tensor, *parameters: Tensor) -> Tensor:
     with paths.formula_only():
         return op(x, (width,), *parameters)
+
+
+def _dyt(x: Tensor, *parameters: Tensor) -> Tensor:
+    with paths.formula_only():
+        return dyt(x, *parameters)

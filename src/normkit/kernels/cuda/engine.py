@@ -80,6 +80,16 @@ class PointPlan(NamedTuple):
     width: int
     scale: float
 
+    @property
+    def factor(self) -> float | None:
+        """The scale, None if it is 1."""
+        return None if self.scale == 1 else self.scale
+
+    def kind(self, s: settings.Setting) -> dict[str, int]:
+        """What a kernel is compiled for."""
+        about = {"FUNCTION": self.function, "BY_ROW": self.by_row, "FULL": int(self.width % s.block == 0)}
+        return {**about, "ROWS": s.rows, "BLOCK": s.block}
+
 
 @lru_cache(maxsize=1024)
 def point_plan(packed: bytes) -> PointPlan:
@@ -214,8 +224,8 @@ class Engine(Channels):
         self._launch(
             pointwise.forward,
             (-(-rows // s.rows), -(-p.width // s.block)),
-            (x, alpha, shift, weight, bias, y, rows, p.dim, p.width, p.scale),
-            {"FUNCTION": p.function, "BY_ROW": p.by_row, "ROWS": s.rows, "BLOCK": s.block},
+            (x, alpha, shift, weight, bias, y, rows, p.dim, p.width, p.factor),
+            p.kind(s),
             s.warps,
         )
 
@@ -250,9 +260,9 @@ class Engine(Channels):
                 p.dim,
                 p.width,
                 chunk,
-                p.scale,
+                p.factor,
             ),
-            {"FUNCTION": p.function, "BY_ROW": p.by_row, "ROWS": s.rows, "BLOCK": s.block},
+            p.kind(s),
             s.warps,
         )
         if dalphas is not None and p.function == ELN:

@@ -140,14 +140,16 @@ def rows(rule: str, kind: str, width: int) -> Iterator[Variant]:
 
 
 def points(function: str, kind: str, width: int) -> Iterator[Variant]:
-    """The pointwise template with features last, and with all its parameters."""
+    """The pointwise template with features last; tanh as DyT has it, the others with all their parameters."""
     from normkit.kernels.cuda.templates import pointwise
 
     s = settings.points(width)
-    shape = {"FUNCTION": FUNCTIONS.index(function), "BY_ROW": 0, "ROWS": s.rows, "BLOCK": s.block}
+    full = int(width % s.block == 0)
+    shape = {"FUNCTION": FUNCTIONS.index(function), "BY_ROW": 0, "FULL": full, "ROWS": s.rows, "BLOCK": s.block}
+    absent = ("shift", "dshift", "scale") if function == "tanh" else ()
     for kernel in (pointwise.forward, pointwise.backward):
         name = f"pointwise {kernel.__name__}, {function}"
-        types, used = _types(kernel, kind), filled(width, s.block)
+        types, used = _types(kernel, kind, absent), filled(width, s.block)
         yield Variant(name, kernel, kind, width, types, shape, s.warps, s.rows * s.block, used=used)
 
 
@@ -269,6 +271,22 @@ def liger(kind: str, width: int) -> Iterator[Variant]:
             large = frozenset(name for name in found if name[:-4].lower() in ("x", "y", "dx", "dy"))
             name, used = f"Liger's {rule}, {way}", filled(width, block)
             yield Variant(name, kernel, kind, width, found, shape, warps, block, known, large, used)
+    yield from _liger_dyt(kind, width)
+
+
+def _liger_dyt(kind: str, width: int) -> Iterator[Variant]:
+    """Liger's kernels for DyT, with the first of the settings that it tries out on a GPU."""
+    dyt = importlib.import_module("liger_kernel.ops.dyt")
+    for way in ("forward", "backward"):
+        tuner = getattr(dyt, f"_dyt_{way[0]}wd_kernel")
+        config, kernel = tuner.configs[0], tuner.fn
+        shape = {"N": width, "HAVE_BETA": True, **config.kwargs}
+        large = frozenset(("X", "Y", "DX", "DY"))
+        types = {name: f"*{kind if name in large else 'fp32'}" for name in kernel.arg_names if name not in shape}
+        types |= {"M": "i32"} if "M" in types else {}
+        block = config.kwargs["BLOCK_N"]
+        name, used = f"Liger's dyt, {way}", filled(width, block)
+        yield Variant(name, kernel, kind, width, types, shape, config.num_warps, block, {}, large, used)
 
 
 def everything() -> Iterator[Variant]:

@@ -10,6 +10,7 @@ import triton.language as tl
 
 from normkit.kernels.cuda.templates.language import add_up, for_all, jit
 from normkit.kernels.cuda.templates.maths import HALF_PI, SATURSIN, value_and_slope
+from normkit.kernels.cuda.templates.row import within
 
 
 @jit
@@ -22,37 +23,46 @@ def single(number):
 
 
 @jit
-def along(numbers, row, rows, at, dim, width, other: tl.constexpr, BY_ROW: tl.constexpr, ROWS: tl.constexpr):
+def along(
+    numbers, row, rows, at, dim, width,
+    other: tl.constexpr, BY_ROW: tl.constexpr, FULL: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
     """Gains or shifts as they broadcast to a tile; `other` where they are absent."""
     if numbers is None:
         return other
     elif BY_ROW:
         return tl.load(numbers + row % dim, mask=row < rows, other=0.0).to(tl.float32)[:, None]
     else:
-        return for_all(numbers, at, width, ROWS)
+        return for_all(numbers, at, width, ROWS, FULL)
+
+
+@jit
+def scaled(v, scale):
+    """Times the scale, which is 1 where it is None."""
+    return v if scale is None else v * scale
 
 
 @jit(do_not_specialize=["rows"])
 def forward(
     x, alpha, shift, weight, bias, y, rows, dim, width, scale,
-    FUNCTION: tl.constexpr, BY_ROW: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    FUNCTION: tl.constexpr, BY_ROW: tl.constexpr, FULL: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """y of a tile."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = (row < rows)[:, None] & (at < width)[None, :]
+    _, inside = within(row, rows, at, width, FULL, ROWS)
     where = row[:, None] * width + at[None, :]
     v = tl.load(x + where, mask=inside, other=0.0).to(tl.float32)
     f, _ = value_and_slope(v, single(alpha), single(shift), FUNCTION)
-    out = f * (scale * along(weight, row, rows, at, dim, width, 1.0, BY_ROW, ROWS))
-    out += along(bias, row, rows, at, dim, width, 0.0, BY_ROW, ROWS)
+    out = f * scaled(along(weight, row, rows, at, dim, width, 1.0, BY_ROW, FULL, ROWS), scale)
+    out += along(bias, row, rows, at, dim, width, 0.0, BY_ROW, FULL, ROWS)
     tl.store(y + where, out.to(y.dtype.element_ty), mask=inside)
 
 
 @jit(do_not_specialize=["rows", "chunk"])
 def backward(
     x, grad, alpha, shift, weight, dx, dalpha, dshift, dgain, dbias, rows, dim, width, chunk, scale,
-    FUNCTION: tl.constexpr, BY_ROW: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    FUNCTION: tl.constexpr, BY_ROW: tl.constexpr, FULL: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """dx of BLOCK columns of `chunk` rows, a multiple of ROWS, and the program's share in the other gradients."""
     program = tl.program_id(0).to(tl.int64)
@@ -65,15 +75,15 @@ def backward(
     shifts = tl.full([ROWS, BLOCK], 0.0, tl.float32)
     alphas = tl.full([ROWS, BLOCK], 0.0, tl.float32)
     betas = tl.full([ROWS, BLOCK], 0.0, tl.float32)
-    for first in range(0, chunk, ROWS):
+    for first in range(0, tl.minimum(chunk, rows - program * chunk).to(tl.int32), ROWS):
         row = program * chunk + first + tl.arange(0, ROWS)
-        inside = (row < rows)[:, None] & (at < width)[None, :]
+        _, inside = within(row, rows, at, width, FULL, ROWS)
         where = row[:, None] * width + at[None, :]
         v = tl.load(x + where, mask=inside, other=0.0).to(tl.float32)
         g = tl.load(grad + where, mask=inside, other=0.0).to(tl.float32)
         f, slope = value_and_slope(v, a, b, FUNCTION)
-        through = tl.where(inside, scale * (g * f), 0.0)
-        d = slope * (g * (scale * along(weight, row, rows, at, dim, width, 1.0, BY_ROW, ROWS)))
+        through = tl.where(inside, scaled(g * f, scale), 0.0)
+        d = slope * (g * scaled(along(weight, row, rows, at, dim, width, 1.0, BY_ROW, FULL, ROWS), scale))
         if FUNCTION == SATURSIN:
             d = tl.where(tl.abs(a * v + b) <= HALF_PI, d, 0.0)
         tl.store(dx + where, (d * a).to(dx.dtype.element_ty), mask=inside)
