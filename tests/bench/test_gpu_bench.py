@@ -139,6 +139,45 @@ def test_liger_stands_in_the_same_table_where_it_is_installed():
     assert ours["best"] == 1.0
 
 
+@pytest.mark.parametrize("way, width", [("forward", 5120), ("backward", 768)])
+def test_a_row_that_fills_no_block_takes_no_more_instructions_than_ligers(way, width):
+    pytest.importorskip("liger_kernel")
+    ours, theirs = (variant(name, width).row("sm_90") for name in (f"row {way}, layer", f"Liger's layer_norm, {way}"))
+    assert ours["each"] <= theirs["each"]
+
+
+def test_where_a_tile_of_a_row_is_empty_nothing_is_loaded():
+    code = variant("row forward, rms", 768).row("sm_90")
+    assert code["loads"] == {128: (768 * 2 + 768 * 4) // 16 // 32}
+    assert code["stores"] == {128: 768 * 2 // 16 // 32, 32: 1}
+
+
+def test_dyt_takes_no_more_instructions_than_ligers():
+    pytest.importorskip("liger_kernel")
+    for way in ("forward", "backward"):
+        ours, theirs = (variant(name, 768).row("sm_90") for name in (f"pointwise {way}, tanh", f"Liger's dyt, {way}"))
+        assert 0 < ours["each"] <= theirs["each"]
+
+
+def made_of(kernel, each, moved, spills=0):
+    about = {"kernel": kernel, "type": "bf16", "width": 768, "target": "sm_90", "best": 1.0, "spills": spills}
+    return {**about, "each": each, "loaded": moved - 1, "stored": 1}
+
+
+def test_where_another_moves_less_or_does_with_less_is_said():
+    ours = [made_of("row backward_long, layer", 9.0, 8), made_of("row gains_long, layer", 4.0, 3)]
+    theirs = [made_of("Liger's layer_norm, backward", 12.0, 9, 56)]
+    theirs.append(made_of("Inductor's layer_norm, backward 1", 14.0, 9))
+    spilled = "56 bytes of registers in memory"
+    assert gpu.misses([*ours, *theirs]) == [
+        f"layer_norm backward, 768, bf16, sm_90: 13.0 instructions an entry, Liger's 12.0, {spilled}",
+        f"layer_norm backward, 768, bf16, sm_90: 11.0 bytes an entry, Liger's 9.0, {spilled}",
+    ]
+    alone = made_of("row forward, rms", 9.0, 8), made_of("unit, group, forward", 9.0, 8)
+    even = made_of("Liger's rms_norm, forward", 9.0, 8)
+    assert gpu.misses([*alone, even]) == ["nobody's code has fewer instructions an entry or moves fewer bytes"]
+
+
 def test_what_inductor_writes_stands_there_too_and_reads_no_less():
     from normkit.kernels.cuda import inductor
     from normkit.ops.machine import _formula
@@ -179,7 +218,7 @@ def test_what_limits_a_kernel_is_told():
     assert (held.occupancy, held.limit) == (0.25, "registers")
     assert held.best(1, 4, 1.0) == pytest.approx(0.25 * 2048 * 132 / (478.8 / 1.98e9) / 3.35e12)
     shared = Code("sm_90", 32, 0, 40960, {}, {}, 100, 0, 4)
-    assert (shared.occupancy, shared.limit) == (0.125, "shared")
+    assert (shared.occupancy, shared.limit) == (5 / 16, "shared"), "of 228 KiB, a KiB a program being the system's"
     lone = Code("sm_80", 32, 0, 0, {}, {}, 100, 0, 1)
     assert (lone.occupancy, lone.limit) == (0.5, "programs")
     amd = Code("gfx942", 70, 0, 0, {}, {}, 100, 0, 4)

@@ -149,7 +149,8 @@ LEGEND = {
 def measure(options: argparse.Namespace, clock: timing.Clock = time.perf_counter) -> dict[str, Any]:
     """Return the rows of the table that the options ask for."""
     if options.static:
-        return {"rows": static(options), "failed": {}}
+        made = static(options)
+        return {"rows": made, "failed": {}, "notes": misses(made), "timed": False}
     device = torch.device("cuda" if options.device == "cuda" else "cpu")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(
@@ -187,6 +188,57 @@ def static(options: argparse.Namespace) -> list[dict[str, Any]]:
         print(row["kernel"], row["type"], row["width"], row["target"], file=sys.stderr, flush=True)
         rows.append({**row, "absent": {}})
     return rows
+
+
+OURS = {"row": {"rms": "rms_norm", "layer": "layer_norm"}, "pointwise": {"tanh": "dyt"}}
+
+
+def misses(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say of each pass where another's code has fewer instructions an entry, or moves fewer bytes, than normkit's."""
+    found = []
+    for (op, way, kind, width, target), passes in _passes(rows).items():
+        if "normkit" not in passes:
+            continue
+        have = passes.pop("normkit")
+        for what, unit in (("each", "instructions"), ("moved", "bytes")):
+            least = min(passes, key=lambda name: passes[name][what], default=None)
+            if least is None or round(have[what], 1) <= round(passes[least][what], 1):
+                continue
+            spilled = f", {passes[least]['spills']} bytes of registers in memory" if passes[least]["spills"] else ""
+            found.append(
+                f"{op} {way}, {width}, {kind}, {target}: {have[what]:.1f} {unit} an entry, "
+                f"{least}'s {passes[least][what]:.1f}{spilled}"
+            )
+    return found or (["nobody's code has fewer instructions an entry or moves fewer bytes"] if rows else [])
+
+
+def _passes(rows: Sequence[Mapping[str, Any]]) -> dict[tuple, dict[str, dict[str, float]]]:
+    """What the kernels of a pass are made of together: op, way, type, width, target -> whose -> each, moved, spills."""
+    found: dict[tuple, dict[str, dict[str, float]]] = {}
+    for row in rows:
+        name = _pass_of(row["kernel"])
+        if name is None or row["best"] is None:  # what only adds up sums reads little
+            continue
+        whose, op, way = name
+        cell = found.setdefault((op, way, row["type"], row["width"], row["target"]), {})
+        total = cell.setdefault(whose, {"each": 0.0, "moved": 0.0, "spills": 0})
+        total["each"] += row["each"]
+        total["moved"] += row["loaded"] + row["stored"]
+        total["spills"] += row["spills"]
+    return found
+
+
+def _pass_of(kernel: str) -> tuple[str, str, str] | None:
+    """Whose, of which op and which pass a kernel is, or None where nobody else has one.
+
+    >>> _pass_of("row gains_long, rms"), _pass_of("Inductor's dyt, backward 3")
+    (('normkit', 'rms_norm', 'backward'), ('Inductor', 'dyt', 'backward'))
+    """
+    if match := re.fullmatch(r"(\w+)'s (\w+), (forward|backward)(?: \d+)?", kernel):
+        return match[1], match[2], match[3]
+    match = re.fullmatch(r"(\w+) (forward|backward|gains)(?:_long)?, ([\w-]+)", kernel)
+    op = OURS.get(match[1], {}).get(match[3]) if match else None
+    return ("normkit", op, "forward" if match[2] == "forward" else "backward") if match and op else None
 
 
 def _types(options: argparse.Namespace) -> list[str]:

@@ -150,7 +150,8 @@ def remarks(record: Mapping[str, Any]) -> list[str]:
         first.append(f"import normkit: {record['import_seconds'] * 1e3:.0f} ms after import torch.")
     if record["machine"].get("clock") == "process_time":
         first.append("Times are those of the processor, on one thread.")
-    return [*record.get("notes", ()), *first, *busy(record["machine"]), *sorted(absent), *failed]
+    load = busy(record["machine"]) if record.get("timed", True) else ()
+    return [*record.get("notes", ()), *first, *load, *sorted(absent), *failed]
 
 
 def busy(where: Mapping[str, Any]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -57,7 +57,7 @@ def inductors(kind: str, width: int) -> Iterator[Any]:
     rows, kinds = max(16384, 4 * width), {"bf16": torch.bfloat16, "fp16": torch.float16}
     vector = (width,), torch.float32
     single = (1,), torch.float32
-    calls = {
+    calls: dict[str, tuple[Callable, tuple]] = {
         "rms_norm": (partial(_formula, rms_norm, width), (vector,)),
         "layer_norm": (partial(_formula, layer_norm, width), (vector, vector)),
         "dyt": (_dyt, (single, vector, vector)),

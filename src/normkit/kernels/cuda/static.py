@@ -20,7 +20,8 @@ TARGETS = {  # name -> Triton's backend, architecture, threads of a warp
     "sm_100": ("cuda", 100, 32),
     "gfx942": ("hip", "gfx942", 64),
 }
-REGISTERS, THREADS, SHARED = 65536, 2048, 102400  # of a multiprocessor; shared memory that all three have, and more
+REGISTERS, THREADS = 65536, 2048  # of a multiprocessor
+SHARED, SYSTEM = {"sm_80": 164 << 10, "sm_90": 228 << 10, "sm_100": 228 << 10}, 1024  # its bytes; a program's overhead
 MOST_PROGRAMS = 32  # on a multiprocessor at a time
 VECTORS, WAVES, LOCAL = 512, 8, 65536  # of AMD's: registers of a lane, waves of a SIMD, shared memory of four SIMDs
 BITS = {"U8": 8, "S8": 8, "U16": 16, "S16": 16, "": 32, "64": 64, "128": 128, "256": 256}
@@ -62,11 +63,12 @@ class Code:
         """How many programs run at once on a multiprocessor, by what there is of each thing."""
         used = max(-(-self.registers // 8) * 8, 8)
         if TARGETS[self.target][0] == "cuda":
-            registers, threads, shared = REGISTERS // (used * 32 * self.warps), THREADS // (32 * self.warps), SHARED
+            registers, threads = REGISTERS // (used * 32 * self.warps), THREADS // (32 * self.warps)
+            shared = SHARED[self.target] // (self.shared + SYSTEM)
         else:
-            registers, threads, shared = 4 * min(VECTORS // used, WAVES) // self.warps, 4 * WAVES // self.warps, LOCAL
-        found = {"threads": threads, "registers": registers, "programs": MOST_PROGRAMS}
-        return {**found, "shared": shared // self.shared if self.shared else threads}
+            registers, threads = 4 * min(VECTORS // used, WAVES) // self.warps, 4 * WAVES // self.warps
+            shared = LOCAL // self.shared if self.shared else threads
+        return {"threads": threads, "registers": registers, "programs": MOST_PROGRAMS, "shared": shared}
 
     @property
     def occupancy(self) -> float:
