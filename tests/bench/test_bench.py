@@ -20,7 +20,7 @@ from normkit.ops import paths
 
 @pytest.fixture(autouse=True)
 def _no_fresh_processes(monkeypatch):
-    monkeypatch.setattr(cost, "import_seconds", lambda: 0.025)
+    monkeypatch.setattr(cost, "first_seconds", lambda: 0.025)
 
 
 class Clock:
@@ -223,7 +223,7 @@ def test_a_tiny_race_from_the_command_line(tmp_path, capsys):
     assert cli.main([*words, "--json", str(files["json"]), "--csv", str(files["csv"])]) == 0
     out, progress = capsys.readouterr()
     assert "[1/4] layernorm 4x8 mixed contiguous forward" in progress
-    assert "import normkit: 25 ms after import torch." in out
+    assert "import normkit and its first norm: 25 ms after import torch." in out
     record = json.loads(files["json"].read_text())
     assert [(row["method"], row["pass"]) for row in record["rows"]] == [
         (name, which) for name in ("layernorm", "groupnorm") for which in ("forward", "training")

@@ -166,7 +166,7 @@ def test_the_table_is_written_between_its_marks():
     }
     where = dict.fromkeys(("processor", "threads", "system", "torch", "normkit", "C kernels", "date"), "here")
     where |= {"load": 0.0, "cores": 2}
-    record = {"machine": where, "rows": [{**row, **numbers}], "failed": {}, "import_seconds": 0.1}
+    record = {"machine": where, "rows": [{**row, **numbers}], "failed": {}, "first_seconds": 0.1}
     text = table.written("above\n<!-- bench -->\nold\n<!-- /bench -->\nbelow\n", record, {})
     assert text.startswith("above\n<!-- bench -->\nhere")
     assert text.endswith("<!-- /bench -->\nbelow\n")

@@ -174,4 +174,4 @@ def measure(
         except KeyboardInterrupt:
             print("stopped; here is what was measured before", file=sys.stderr)
             break
-    return {"rows": rows, "failed": failed, "import_seconds": cost.import_seconds()}
+    return {"rows": rows, "failed": failed, "first_seconds": cost.first_seconds()}

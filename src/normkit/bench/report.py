@@ -146,8 +146,8 @@ def remarks(record: Mapping[str, Any]) -> list[str]:
     absent = {f"{name} did not race: {reason}" for row in record["rows"] for name, reason in row["absent"].items()}
     failed = [f"{case} failed: {reason}" for case, reason in record["failed"].items()]
     first = []
-    if "import_seconds" in record:
-        first.append(f"import normkit: {record['import_seconds'] * 1e3:.0f} ms after import torch.")
+    if "first_seconds" in record:
+        first.append(f"import normkit and its first norm: {record['first_seconds'] * 1e3:.0f} ms after import torch.")
     if record["machine"].get("clock") == "process_time":
         first.append("Times are those of the processor, on one thread.")
     load = busy(record["machine"]) if record.get("timed", True) else ()
