@@ -320,7 +320,9 @@ def find(text: str) -> Choice:
     name, written = parsed(text)
     found = _found(name)
     if found is None:
-        raise ValueError(f"no method {name!r}; {_nearest(re.sub('[_ ]', '-', name.lower()))}")
+        file = Path(name if name.endswith(".py") else f"{name}.py")
+        own = f"one of {file.name} is named with its class, {file.stem}.MyNorm" if file.is_file() else ""
+        raise ValueError(f"no method {name!r}; {own or _nearest(re.sub('[_ ]', '-', name.lower()))}")
     return found.given(written)
 
 

@@ -129,6 +129,14 @@ def test_a_module_on_the_path_is_found_by_its_dotted_name(tmp_path, name):
     assert run(f"import normkit as nk; print(nk.create({name!r}, 3))", tmp_path) == ["MyNorm(3,", "gain=1.0)"]
 
 
+def test_a_file_here_is_told_how_its_method_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_norm.py").touch()
+    for name in ("my_norm", "my_norm.py"):
+        with pytest.raises(ValueError, match=rf"no method '{name}'; one of my_norm.py is named with its class"):
+            nk.card(name)
+
+
 def test_an_entry_point_that_fails_is_told_and_the_others_stay(tmp_path):
     put(tmp_path, *OTHERS)
     (tmp_path / "my_package/my_norm.py").write_text("raise RuntimeError('broken')")

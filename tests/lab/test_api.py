@@ -52,6 +52,8 @@ def result(tmp_path_factory):
 def test_data_that_the_model_does_not_take_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"Net' does not take data 'python-docs' \(int64 4x17, taken where none are"):
         here(tmp_path, model=Net)
+    with pytest.raises(ValueError, match="model 'lambda' has its own placement"):  # without its print
+        here(tmp_path, model=lambda: Net(nn.LayerNorm), data=numbered(), placements=["peri-norm"])
     wide = TensorDataset(torch.zeros(60, 5), torch.arange(60) % 2)
     with pytest.raises(ValueError, match=r"does not take data .* \(\(float32 4x5, int64 4\)\): mat1 and mat2"):
         here(tmp_path, model=Net, data=wide)

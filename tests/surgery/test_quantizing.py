@@ -99,8 +99,10 @@ def test_in_place_and_only_where_it_is_asked_for():
     assert layers[0].weight is kept
     assert torch.equal(layers[1].weight.dequantize(), want)
     assert type(layers[1].weight).__name__ == "IntxUnpackedToInt8Tensor"
-    with pytest.raises(ValueError, match=r"model has no linear to quantize .*already a Intx"):
+    with pytest.raises(ValueError, match=r"model has no linear to quantize .*already of Intx"):
         nk.quantize(layers, where="1")
+    with pytest.raises(ValueError, match="where='2' chooses none of 0, 1"):
+        nk.quantize(layers, where="2")
 
 
 def test_what_cannot_be_quantized_is_named(model):

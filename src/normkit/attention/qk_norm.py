@@ -83,7 +83,7 @@ class QKNorm(AttentionCore):
         if (length is None) == (scale is None):
             raise ValueError(
                 "QKNorm: norm='l2' needs either length, the 97.5th percentile of the sequence lengths, or scale, what "
-                f"its learned scale starts at; they are length={length}, scale={scale}"
+                f"its learned scale starts at; they are length={length}, scale={scale}; norm='rmsnorm' needs neither"
             )
         if scale is not None:
             return check.number(self, "scale", scale)

@@ -49,7 +49,8 @@ class FittedKind(Kind):
         called = ", ".join(inputs.split(", ")[: len(self.takes(card))])
         setter = self.setter(card.entry)
         made = f"fitted.{setter}({inputs})" if setter else "fitted"
-        return f"fitted = nk.{card.entry.__name__}({given})  # or nk.create({named})\ny = {made}({called})"
+        told = "" if setter else "# there is nothing to fit: each call is remembered\n"
+        return f"fitted = nk.{card.entry.__name__}({given})  # or nk.create({named})\n{told}y = {made}({called})"
 
     def subject(self, card: Card, features: int = 8, dtype: torch.dtype = torch.float64, **drawing: Any) -> Subject:
         """Build a smallest instance in ``dtype``, set it, and draw inputs for a call."""

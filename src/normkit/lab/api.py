@@ -36,6 +36,7 @@ TYPES: dict[Any, tuple[tuple[type, ...], str]] = {
     None: ((str, Path), "a name"),
 }
 OPTION = re.compile(r"(?<!\w)--([a-z]+(?:-[a-z]+)*)")
+GIVEN = re.compile(rf"{handed.PREFIX}([^#'\s]*)(?:#[0-9a-f]+)?")  # what was handed in, with its print
 
 
 def compare(
@@ -198,7 +199,8 @@ def in_python() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        said = OPTION.sub(lambda found: found[1].replace("-", "_"), str(error)).replace(handed.PREFIX, "")
+        said = OPTION.sub(lambda found: found[1].replace("-", "_"), str(error))
+        said = GIVEN.sub(r"\1", said)
         raise ValueError(said).with_traceback(error.__traceback__) from error.__cause__
 
 

@@ -15,6 +15,7 @@ from normkit import catalog, check, ops
 from normkit.catalog import Card, Choice
 from normkit.depth import check_layer
 from normkit.kinds import BLOCK, Kind, Method
+from normkit.kinds.arguments import near
 from normkit.kinds.module import MODULE_LINES, ModuleKind
 from normkit.layers import Linear
 from normkit.residual.norms import NormName, add_then, make_norm
@@ -102,8 +103,10 @@ class Stream(Method):
         for option in given:
             if option not in known:
                 has = f"its options are {', '.join(known)}" if known else "it has no options"
+                close = near(option, [name for name in inspect.signature(type(self)).parameters if name not in known])
+                meant = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
                 name = f"{type(self).__name__}: placement {self.placement!r}"
-                raise TypeError(f"{name} takes no argument {option!r}; {has}")
+                raise TypeError(f"{name} takes no argument {option!r}; {has}{meant}")
         return {**known, **given}
 
     @property

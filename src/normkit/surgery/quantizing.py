@@ -209,18 +209,23 @@ def _linears(model: nn.Module, group: int | None, where: Where) -> tuple[list[st
         if id(layer.weight) in tables:
             left[name] = "left, its weight is also an embedding's"
         elif type(layer.weight) is not nn.Parameter:
-            left[name] = f"left, its weight is already a {type(layer.weight).__name__}"
+            left[name] = f"left, its weight is already of {type(layer.weight).__name__}"
         elif group is not None and (inputs := as_linear(layer).weight.shape[1]) % group:  # type: ignore[index]
             left[name] = f"left, groups of {group} do not divide its {inputs} inputs"
         else:
             found.append(name)
     if not found:
-        reasons = "; ".join(f"{name}: {why}" for name, why in left.items()) or "there is no torch.nn.Linear"
+        reasons = "; ".join(f"{name}: {why}" for name, why in left.items()) or _none_there(model, where)
         raise ValueError(f"quantize: model has no linear to quantize ({reasons})")
     for name in found:
         if not model.get_parameter(f"{name}.weight").isfinite().all():
             raise ValueError(f"quantize: the weight of {name} has NaN or infinities")
     return found, left
+
+
+def _none_there(model: nn.Module, where: Where) -> str:
+    there = [name for name, layer in model.named_modules() if isinstance(as_linear(layer), nn.Linear)]
+    return f"where={where!r} chooses none of {', '.join(there)}" if there else "there is no torch.nn.Linear"
 
 
 def _turn(model: nn.Module, layers: Sequence[str]) -> list[str]:
