@@ -9,7 +9,8 @@ import torch
 
 import normkit as nk
 from normkit import catalog
-from normkit.layout import Layout
+from normkit.kinds.arguments import nearest
+from normkit.layout import DRAWN, Layout
 
 OTHERS = {
     "my_package/__init__.py": "",
@@ -193,3 +194,17 @@ def test_the_contract_holds_a_method_of_a_users_package(tmp_path):
     assert done.returncode == 1
     assert "my-norm breaks the contract of a norm" in done.stdout
     assert check(tmp_path, "my_package.your_norm").returncode == 2
+
+
+def test_points_that_are_drawn_for_a_ball_lie_in_it():
+    lengths = DRAWN["ball"]((50, 3), torch.Generator().manual_seed(0)).norm(dim=-1)
+    assert lengths.max() < 1
+    assert lengths.min() > 0
+
+
+def test_of_many_names_none_is_listed_where_a_way_to_all_is_told():
+    few, many = ["alpha", "beta"], [f"name{at}" for at in range(30)]
+    assert nearest("alpa", few, "see all") == "did you mean 'alpha'?"
+    assert nearest("zzz", few, "see all") == "it takes alpha, beta"
+    assert nearest("zzz", many, "see all") == "see all"
+    assert nearest("zzz", many) == "it takes " + ", ".join(many)

@@ -1,6 +1,8 @@
 """A training loop of the user's own: what it is given, what becomes of what it says, and how it goes on."""
 
 import itertools
+import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +14,7 @@ from normkit import cli
 from normkit.lab import logs
 from normkit.lab.plan.plan import Run, Settings
 from normkit.lab.plan.variants import Variant
-from normkit.lab.training import loop
+from normkit.lab.training import loop, own
 
 DONE = []  # the seeds of the runs that have been trained
 
@@ -170,3 +172,12 @@ def test_the_command_takes_it_as_well(tmp_path):
     assert cli.main(["compare", *words, "--out", str(tmp_path / "command")]) == 0
     compare(tmp_path / "call", steady)
     assert all_numbers(tmp_path / "command") == all_numbers(tmp_path / "call")
+
+
+def test_the_last_loss_is_that_of_held_out_data_where_there_is_one():
+    log = own.Log(SimpleNamespace(write=lambda *_, **__: None), lambda: False)
+    told = []
+    for values in ({"loss": 4.0}, {"speed": 1.0}, {"loss": 3.0, "val_loss": 5.0}, {"val_loss": 6.0}):
+        log(1, **values)
+        told.append((log.last, log.best))
+    assert told == [(4.0, math.inf), (4.0, math.inf), (5.0, 5.0), (6.0, 5.0)]

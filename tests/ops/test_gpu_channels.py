@@ -56,6 +56,7 @@ def drawn(name, shape, last, dtype=torch.float32, seed=0):
     return x, [p.float() for p in parameters], grad
 
 
+@pytest.mark.usefixtures("within")
 @FORMATS
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_every_op_forward_and_backward(name, last):
@@ -69,6 +70,7 @@ def test_an_offset_costs_no_digits(name, last):
     assert_right(name, x + 1e4, parameters, grad)
 
 
+@pytest.mark.usefixtures("within")
 @pytest.mark.parametrize("shape", [(1, 3, 1), (7, 3), (1, 3, 400), (2, 3, 2, 2, 3)], ids=str)
 @pytest.mark.parametrize("name", ["batch", "share", "swish"])
 def test_edges_of_shape(name, shape):

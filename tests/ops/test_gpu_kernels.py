@@ -76,6 +76,7 @@ def assert_right(act, *tensors, rtol=1e-5):
     return got
 
 
+@pytest.mark.usefixtures("within")
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("rows, dim", [(1, 7), (5, 37), (3, 64), (2, 384)], ids=["one", "prime", "full", "known"])
 def test_every_rule(rule, rows, dim):
@@ -83,6 +84,7 @@ def test_every_rule(rule, rows, dim):
     assert_right(act, numbers(rows, dim, offset=0.5).float(), numbers(dim).float(), numbers(dim).float())
 
 
+@pytest.mark.usefixtures("within")
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("dim", [37, 40], ids=["prime", "full"])
 def test_every_rule_where_rows_are_walked_along(rule, dim, walked):

@@ -455,3 +455,9 @@ def test_many_short_rows_go_by_the_formula():
     with paths.watched() as taken:
         row_norm(x.view(-1, 8), rule=Row(center=True))
     assert taken[0].why is None or not kernels.status().live, "the formula would lose digits at an offset"
+
+
+@pytest.mark.parametrize("name", ["eps", "constant", "offset", "scale"])
+def test_a_number_of_a_rule_that_is_none_is_named(name):
+    with pytest.raises(TypeError, match=rf"^Row: {name} must be a number, not 'much'"):
+        ops.Row(**{name: "much"})

@@ -12,7 +12,6 @@ import normkit as nk
 from normkit.optional import library
 from normkit.surgery import fusing, matching
 from normkit.surgery.recognition import candidates
-from normkit.surgery.recognition.inputs import NUMBERS, Shape
 
 
 class Net(nn.Module):
@@ -239,14 +238,3 @@ def test_how_far_a_fit_is_left_is_told_as_a_share():
     share = (fixed(x) - wanted).norm() / wanted.norm()
     assert matching.match(fixed, x, wanted) == pytest.approx(share.item(), rel=1e-5)
     assert matching.match(fixed, x, 1e6 * fixed(x)) == pytest.approx(1 - 1e-6, rel=1e-9)
-
-
-@pytest.mark.parametrize("name", NUMBERS)
-def test_what_norms_are_recognized_by_is_drawn_alike_each_time(name):
-    drawn = []
-    for seed in (0, 1):
-        torch.manual_seed(seed)
-        chance = torch.Generator().manual_seed(2)
-        x = torch.randn(4, 60, 5, generator=chance)
-        drawn.append(NUMBERS[name](x, Shape((4, 60, 5), True, (5,)), chance))
-    assert torch.equal(drawn[0].nan_to_num(7), drawn[1].nan_to_num(7))

@@ -3,6 +3,7 @@
 import math
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -10,7 +11,7 @@ from torch.nn import functional as F
 from trainings import decoder, language, mlp, pictures, points, train
 
 import normkit as nk
-from normkit.watching.rules import residual_growth
+from normkit.watching.rules import residual_growth, small_batch, stalled_weights
 
 SGD = torch.optim.SGD
 
@@ -447,3 +448,15 @@ def test_massive_activations():
     finding = found(seen, "massive-activations")
     assert "in channel 7" in finding.evidence
     assert finding.remedies == ()
+
+
+@pytest.mark.parametrize("rule, measure, least", [(stalled_weights, "update", 1e-7), (small_batch, "count", 10.0)])
+def test_what_is_just_enough_is_no_finding(rule, measure, least):
+    def told(value):
+        late = {"gradient": {"w": 1.0}, measure: {"w": value}}
+        facts, rates = {"shapes": {"w": [2, 3]}}, np.array([0.1])
+        given = {"facts": facts, "steps": [1, 2], "late": late.get, "rates": lambda _: rates, "since": lambda *_: 1}
+        return list(rule.find(SimpleNamespace(**given)))
+
+    assert told(0.9 * least)
+    assert not told(least)

@@ -63,6 +63,6 @@ def isir_step(
     weight = torch.softmax(log_weight - reals(NAME, "log_proposal", log_proposal, shape, particles), 1)
     weight = torch.where(weight.isnan(), 1 / shape[1], weight)
     at = reals(NAME, "uniform", uniform, shape[:1], particles).unsqueeze(1)
-    index = (weight.detach().cumsum(1) <= at).sum(1).clamp(max=shape[1] - 1)
+    index = (weight.cumsum(1) <= at).sum(1).clamp(max=shape[1] - 1)
     x = given.gather(1, index[:, None, None].expand(-1, 1, given.shape[2])).squeeze(1)
     return Chosen(x.to(particles.dtype), index, (1 / weight.square().sum(1)).to(particles.dtype))

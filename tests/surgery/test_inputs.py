@@ -1,0 +1,38 @@
+"""What a module is tried on, that it may be recognized."""
+
+import pytest
+import torch
+
+from normkit.surgery.recognition.inputs import FEW, NUMBERS, Shape, draw, smaller
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_what_norms_are_recognized_by_is_drawn_alike_each_time(name):
+    drawn = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        chance = torch.Generator().manual_seed(2)
+        x = torch.randn(4, 60, 5, generator=chance)
+        drawn.append(NUMBERS[name](x, Shape((4, 60, 5), True, (5,)), chance))
+    assert torch.equal(drawn[0].nan_to_num(7), drawn[1].nan_to_num(7))
+
+
+def test_what_is_drawn_has_all_digits_of_float64():
+    drawn = draw(Shape((4, 60, 5), True, (5,)), "normal", seed=3)
+    assert (drawn != drawn.float().double()).all()
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        [Shape((7, 5), True, (5,)), Shape((4, 7, 5), True, (5,))],
+        [Shape((2, 5, 4), False, (5,)), Shape((2, 5, 4, 6), False, (5,))],
+    ],
+    ids=["tokens", "images"],
+)
+def test_few_samples_of_the_same_ranks_are_tried_each_number_of_them(there):
+    sizes = [shape.sizes for shape in smaller(there)]
+    ranks = {len(shape.sizes) for shape in there}
+    assert {len(one) for one in sizes} == ranks
+    assert {one[0] for one in sizes} >= set(range(2, FEW))
+    assert all(min(one) > 0 and one[there[0].axes[0]] == 5 for one in sizes)
