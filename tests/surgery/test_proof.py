@@ -34,6 +34,45 @@ def test_what_the_models_own_type_rounds_off_is_allowed_and_no_more(dtype, allow
         apart(refused, dtype)
 
 
+class Third(nn.Module):
+    """A third of the input, rounded to float32 or not, and of a sum in which much is lost."""
+
+    def __init__(self, single=False, lost=0, share=0.0):
+        super().__init__()
+        self.single, self.lost, self.share = single, lost, share
+
+    def forward(self, x):
+        x = x.float() if self.single else x
+        return ((x + self.lost) - self.lost) / 3 * (1 + self.share)
+
+
+def test_a_model_that_rounds_to_float32_in_every_type_may_become_one_that_does_not():
+    x = torch.randn(3, 8)
+    assert 1e-9 < prove(Third(single=True), Third(), x) < 1e-7
+    with pytest.raises(Unequal):
+        prove(Third(single=True), Third(share=1e-8), x)
+    with pytest.raises(Unequal, match=r"results differ by .*e-0[3-6] of the largest number"):
+        prove(Third(single=True), Third(single=True, lost=4096), x)
+
+
+class Mixed(nn.Module):
+    """A linear map in float32 always, by a matrix that is no parameter."""
+
+    def __init__(self, share=0.0):
+        super().__init__()
+        self.matrix = [(1 + share) * torch.arange(64.0).view(8, 8) / 63]
+
+    def forward(self, x):
+        return x.float() @ self.matrix[0]
+
+
+def test_a_model_that_mixes_types_is_refused_by_how_far_it_is():
+    x = torch.randn(3, 8)
+    assert prove(Mixed(), Mixed(), x) == 0
+    with pytest.raises(Unequal, match=r"results differ by 1\.0e-03 of the largest number"):
+        prove(Mixed(), Mixed(1e-3), x)
+
+
 def test_a_difference_is_a_share_of_the_largest_number_of_each_result():
     large, small = torch.tensor([1e6, 1.0]), torch.tensor([2.0, 0.5])
     assert difference([large, small], [large + torch.tensor([0.0, 1.0]), small]) == pytest.approx(1e-6)
