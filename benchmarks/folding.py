@@ -12,18 +12,20 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 import normkit as nk
+from normkit.bench import report as machine
 from normkit.optional import library
 from normkit.surgery.batch_statistics import takes_batch_statistics
 from normkit.surgery.proof import called, difference, said
 
 TRIED = 6  # models a family, of which the one with the fewest parameters is taken
 MOST = 12e6  # parameters
-ROUNDS = 7
+ROUNDS, PIXELS = 7, 128
 
 
 def families(only: str) -> Iterator[tuple[str, str]]:
@@ -62,25 +64,25 @@ def stirred(model: nn.Module) -> nn.Module:
 
 
 def seconds(*models: nn.Module, x: torch.Tensor) -> list[float]:
-    """The median time of a call of each, turns about."""
+    """The median processor time of a call of each, turns about."""
     times: list[list[float]] = [[] for _ in models]
     for _ in range(ROUNDS):
         for model, seen in zip(models, times, strict=True):
-            start = time.perf_counter()
+            start = time.process_time()
             called(model, x)
-            seen.append(time.perf_counter() - start)
+            seen.append(time.process_time() - start)
     return [statistics.median(seen) for seen in times]
 
 
-def row(family: str, name: str) -> str:
-    """Fold one model."""
+def row(family: str, name: str) -> list[str]:
+    """Fold one model: the cells of its line."""
     timm = library("timm")
     model = stirred(timm.create_model(name))
     if sum(p.numel() for p in model.parameters()) > MOST:
-        return f"| {family} | {name} | | | | | too large for this table |"
+        return [family, name, "", "", "", "", "too large for this table"]
     config = model.pretrained_cfg
     fixed = config.get("fixed_input_size")
-    size = config["input_size"][-1] if fixed else min(128, config["input_size"][-1])
+    size = config["input_size"][-1] if fixed else min(PIXELS, config["input_size"][-1])
     x = torch.randn(1, config["input_size"][0], size, size)
     norms = sum(takes_batch_statistics(part) for part in model.modules())
     before = copy.deepcopy(model)
@@ -88,7 +90,7 @@ def row(family: str, name: str) -> str:
         wanted = called(model, x)
         report = nk.fold(model, x)
     except Exception as error:  # what does not run at this size, and what is refused
-        return f"| {family} | {name} | {norms} | 0 | | | {said(error)} |"
+        return [family, name, f"{norms}", "0", "", "", said(error)]
     left = sum(takes_batch_statistics(part) for part in model.modules())
     apart = difference(wanted, called(model, x))
     old, new = seconds(before, model, x=x)
@@ -97,7 +99,27 @@ def row(family: str, name: str) -> str:
         if change.became is None:
             reasons[change.why_not or ""] = reasons.get(change.why_not or "", 0) + 1
     why = max(reasons, key=reasons.__getitem__, default="")
-    return f"| {family} | {name} | {norms} | {norms - left} | {apart:.0e} | {old / new:.2f} | {why} |"
+    return [family, name, f"{norms}", f"{norms - left}", f"{apart:.0e}", f"{old / new:.2f}", why]
+
+
+def heading(rows: list[list[str]], where: dict[str, Any]) -> list[str]:
+    """What was measured and where, and what it comes to."""
+    ran = [cells for cells in rows if cells[4]]
+    norms, gone = (sum(int(cells[i]) for cells in ran) for i in (2, 3))
+    whole = sum(cells[2] == cells[3] for cells in ran)
+    apart = max(float(cells[4]) for cells in ran)
+    timm = library("timm").__version__
+    return [
+        machine.headline(where),
+        "",
+        f"`python benchmarks/folding.py`, timm {timm}, one image of {PIXELS} x {PIXELS} or less, random weights with "
+        f"statistics that are not at rest, medians of {ROUNDS} turns about, processor time of one thread. Of "
+        f"{len(rows)} families {len(ran)} were run; of their {norms} batch norms {gone} are gone, all of them in "
+        f"{whole} families; logits differ by {apart:.0e} of the largest at most. The last "
+        "column has the most frequent reason of what stayed, other norms than batch norms too.",
+        *[f"\n{line}" for line in machine.busy(where["machine"])],
+        "",
+    ]
 
 
 def main() -> None:
@@ -108,17 +130,19 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    head = [
+    where = {"machine": machine.machine()}
+    lines = [
         "| family | model | batch norms | gone | logits, relative | times as fast | most frequent reason to stay |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    print("\n".join(head))
+    print("\n".join(lines))
     rows = []
     for family, name in families(options.only):
         rows.append(row(family, name))
-        print(rows[-1], flush=True)
+        lines.append("| " + " | ".join(rows[-1]) + " |")
+        print(lines[-1], flush=True)
     if options.page:
-        Path(options.page).write_text("\n".join([*head, *rows]) + "\n")
+        Path(options.page).write_text("\n".join([*heading(rows, where), *lines]) + "\n")
 
 
 if __name__ == "__main__":
