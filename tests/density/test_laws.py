@@ -111,6 +111,7 @@ def test_a_law_has_the_shapes_of_a_distribution_of_torch():
     flow, _, _ = made("spline-coupling", 3, context=2)
     law = flow.law(torch.randn(4, 1, 2, dtype=F64))
     assert (law.batch_shape, law.event_shape) == ((4, 1), (3,))
+    assert repr(law) == "Law(batch_shape: (4, 1), event_shape: (3,))"
     assert law.rsample((7,)).shape == (7, 4, 1, 3)
     assert law.rsample((7,)).requires_grad
     assert not law.sample((7,)).requires_grad
@@ -219,9 +220,30 @@ def test_learning_brings_a_law_to_its_data():
     assert loss.item() < 2.95  # log(2 pi e) = 2.84
 
 
+@pytest.mark.parametrize("name", ["affine-coupling", "affine-autoregressive"])
+@pytest.mark.parametrize("activation, edges", [("relu", True), ("silu", False), ("tanh", False)])
+def test_the_activation_of_the_networks_is_the_one_asked_for(name, activation, edges):
+    flow, *_ = made(name, 2, hidden=32, activation=activation)
+    line = torch.stack([torch.linspace(-1, 1, 2001, dtype=F64), torch.full((2001,), 0.3, dtype=F64)], 1)
+    raw = flow.parts[1].network(line[:, : flow.parts[1].network.layers[0].in_features])
+    bends = raw.diff(dim=0).diff(dim=0).abs().amax(1)  # 0 but at the edges of what is linear in parts
+    assert bool(bends.median() < 1e-12) is edges
+
+
+def test_a_flow_takes_no_samples_too():
+    for name in ("affine-coupling", "affine-autoregressive"):
+        flow = nk.density.flow(name, 3)
+        assert flow.log_prob(torch.zeros(0, 3)).shape == (0,)
+        assert flow.sample(0).shape == (0, 3)
+
+
 @pytest.mark.parametrize(
     "call, words",
     [
+        (lambda: nk.density.flow("spline-coupling", 2, binz=4), "an option must be one of .* did you mean 'bins'"),
+        (lambda: nk.density.flow("affine-coupling", 2, bins=4), "an option must be one of 'activation'"),
+        (lambda: nk.density.flow("tarflow", 2, patches=4), "did you mean 'patch'"),
+        (lambda: nk.density.flow("affine-coupling", 2, activation="mish"), "activation must be one of 'silu'"),
         (lambda: nk.density.flow("tarflow", (3, 4)), "event must be a length or"),
         (lambda: nk.density.flow("cnf", 2, context=1), "takes no context"),
         (lambda: nk.density.flow("affine-coupling", 1), "event must be at least 2"),

@@ -180,6 +180,10 @@ class Law(Distribution):
             flow._given(None, 0)
         super().__init__(leading, flow.event, validate_args=False)
 
+    def __repr__(self) -> str:
+        shapes = f"batch_shape: {tuple(self.batch_shape)}, event_shape: {tuple(self.event_shape)}"
+        return f"Law({shapes})"
+
     @property
     def support(self) -> constraints.Constraint:
         """All numbers."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -52,10 +53,21 @@ def _curved(kind: type, curve: Callable[..., nn.Module], least: int = 1) -> Call
     def build(asked: Asked, activation: str = "silu", **options: Any) -> list[nn.Module]:
         check.size("flow", "event", asked.dim, least=least)
         check.choice("flow", "activation", activation, tuple(ACTIVATIONS))
+        _taken(options, ["activation", *inspect.signature(curve).parameters])
         sizes = {"context": asked.numbers, "hidden": asked.hidden, "activation": activation}
         return [kind(asked.dim, curve(**options), flipped=bool(n % 2), **sizes) for n in range(asked.depth)]
 
     return build
+
+
+def _taken(options: Iterable[str], names: Iterable[str]) -> None:
+    """Refuse what a flow does not take."""
+    for name in options:
+        check.choice("flow", "an option", name, tuple(names))
+
+
+def _affine() -> nn.Module:
+    return AffineCurve()
 
 
 def _spline(bins: int = 8, bound: float = 5.0) -> nn.Module:
@@ -167,11 +179,9 @@ def _along(name: str) -> Callable[..., list[nn.Module]]:
 
 
 FLOWS = {
-    "affine-coupling": Named("couplings that shift and scale", 6, (1,), True, _curved(Coupling, AffineCurve, 2)),
+    "affine-coupling": Named("couplings that shift and scale", 6, (1,), True, _curved(Coupling, _affine, 2)),
     "spline-coupling": Named("couplings of splines", 6, (1,), True, _curved(Coupling, _spline, 2)),
-    "affine-autoregressive": Named(
-        "each number by those before it", 4, (1,), True, _curved(Autoregressive, AffineCurve)
-    ),
+    "affine-autoregressive": Named("each number by those before it", 4, (1,), True, _curved(Autoregressive, _affine)),
     "spline-autoregressive": Named("the same with splines", 4, (1,), True, _curved(Autoregressive, _spline)),
     "ferumal": Named("couplings by kernels, for few data", 6, (1,), False, _ferumal),
     "tarflow": Named("transformers over tokens or patches", 4, (1, 3), False, _tarflow),
@@ -228,6 +238,9 @@ def flow(
     if (context and not named.sees) or (classes and not (named.sees or name == "tarflow")):
         given = "context" if context else "classes"
         raise ValueError(f"flow: {name!r} takes no {given}; couplings and autoregressive flows do")
+    found = list(inspect.signature(named.build).parameters.values())[1:]  # the first is what is asked
+    if not any(one.kind is one.VAR_KEYWORD for one in found):  # which the parts look at themselves
+        _taken(options, [one.name for one in found])
     asked = Asked(
         shape,
         check.size("flow", "context", context, least=0) + check.size("flow", "classes", classes, least=0),

@@ -139,7 +139,7 @@ class Coupling(nn.Module):
     def _halves(self, x: Tensor, given: Given) -> tuple[Tensor, Tensor, Tensor]:
         known, other = (x.flip(-1) if self.flipped else x).tensor_split([self.known], -1)
         raw = self.network(torch.cat([known, *given.told(x)], -1))
-        return known, other, raw.reshape(*other.shape, -1)
+        return known, other, raw.reshape(*other.shape, cast(int, self.curve.size))
 
     def _joined(self, known: Tensor, other: Tensor) -> Tensor:
         joined = torch.cat([known, other], -1)
@@ -170,7 +170,7 @@ class Autoregressive(nn.Module):
 
     def _raw(self, x: Tensor, given: Given) -> Tensor:
         told = given.told(x)
-        return self.network(torch.cat([x, *told], -1) if told else x).reshape(*x.shape, -1)
+        return self.network(torch.cat([x, *told], -1) if told else x).reshape(*x.shape, cast(int, self.curve.size))
 
     def forward(self, x: Tensor, given: Given) -> tuple[Tensor, Tensor]:
         """Return the image of ``x`` (N, D), and its log-determinants."""
