@@ -54,6 +54,9 @@ def _refuse(owner: object, name: str, x: Tensor) -> None:
     if (skew > 2e-3 * most).any():
         raise ValueError(f"{whose}, but one differs from its transpose by {skew.max().item():.3g}")
     if not sound.all():
+        wrong = ~x.isfinite().flatten(-2).all(-1)
+        if wrong.any():
+            raise ValueError(f"{whose}, but {int(wrong.sum())} of {wrong.numel()} hold nan or inf")
         least = ops.eigvalsh(ops.symmetric(x)).amin(-1)
         if (least < -10 * x.shape[-1] * torch.finfo(x.dtype).eps * most).any():
             raise ValueError(f"{whose}, but the smallest eigenvalue of one is {least.min().item():.6g}")
