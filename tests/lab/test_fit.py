@@ -114,6 +114,7 @@ def test_parquet_and_numpy_hold_the_same_table(tmp_path):
         ("a,b\n1,2\n", "1 rows are too few"),
         ("a,b\n" + "1,\n2,3\n" * 15, "column 'b' has 15 missing values, the first in row 1"),
         ("a,b\n" + "1,7\n2,7\n" * 15, "column 'b' has one value, 7.0"),
+        ("a,b\n" + "1,1.7e9\n2,1700000300\n" * 15, "column 'b' spreads by 150 around 1.7e.09, where float32 has steps"),
         ("", "it is empty"),
     ],
 )
@@ -134,6 +135,19 @@ def test_flows_and_files_that_do_not_fit_are_named(tmp_path, capsys):
         table.read(tmp_path / "t.xlsx")
     with pytest.raises(ValueError, match="lower --lr"):
         training.fit(table.read(path), "affine-coupling", steps=10, lr=1e30, hidden=4)
+
+
+def test_a_flow_is_named_with_arguments_and_a_column_of_few_values_is_told(tmp_path, capsys):
+    values = np.column_stack([rows(100), np.arange(100) % 3])
+    path, out = written(tmp_path / "t.csv", values, ("a", "b", "kind")), tmp_path / "out"
+    words = ["fit", str(path), "--steps", "2", "--hidden", "4", "-o", str(out), "--flow"]
+    assert cli.main([*words, "spline-coupling", "spline-coupling:bins=3,activation=tanh"]) == 0
+    assert re.findall(r"column '(\w+)' has few values", capsys.readouterr().out) == ["kind"]
+    saved = torch.load(out / "spline-coupling_bins=3,activation=tanh.pt", weights_only=True)
+    assert saved["flow"] == {"name": "spline-coupling", "event": [3], "hidden": 4, "bins": 3, "activation": "tanh"}
+    nk.density.flow(**saved["flow"]).load_state_dict(saved["state"])
+    assert cli.main([*words, "spline-coupling:binz=3"]) == 2
+    assert "did you mean 'bins'" in capsys.readouterr().err
 
 
 def test_a_sample_beyond_the_range_of_bytes_is_written_as_the_nearest_byte(tmp_path):

@@ -19,9 +19,10 @@ import numpy as np
 import torch
 
 from normkit import density
+from normkit.choice import parsed
 from normkit.columns import aligned
 from normkit.files import beside, replace_file
-from normkit.lab.fit.table import Data, read
+from normkit.lab.fit.table import Data, few, read
 from normkit.lab.fit.training import Fitted, fit, normal_bits, split
 from normkit.optional import require_group
 
@@ -29,6 +30,7 @@ OUT = "normkit-fit"
 EXAMPLES = """examples:
   normkit fit measurements.csv
   normkit fit measurements.csv --flow spline-coupling affine-autoregressive --seeds 3
+  normkit fit measurements.csv --flow spline-coupling spline-coupling:bins=16,activation=tanh
   normkit fit digits.npy --flow tarflow jet --steps 3000
 """
 
@@ -40,7 +42,10 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("data", metavar="DATA", help="FILE.csv, FILE.parquet, FILE.npy or FILE.npz")
     names = ", ".join(density.FLOWS)
     command.add_argument(
-        "--flow", nargs="+", metavar="NAME", help=f"{names} (spline-autoregressive; tarflow of images)"
+        "--flow",
+        nargs="+",
+        metavar="NAME",
+        help=f"{names} (spline-autoregressive; tarflow of images); arguments follow a colon: spline-coupling:bins=16",
     )
     command.add_argument("--seeds", type=int, default=1, metavar="N", help="runs of each flow (1)")
     command.add_argument("--steps", type=int, default=1000, metavar="N", help="steps of a run (1000)")
@@ -49,7 +54,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--depth", type=int, metavar="N", help="parts of a flow (its own)")
     command.add_argument("--hidden", type=int, metavar="N", help="width of the networks (64)")
     command.add_argument("--samples", type=int, default=1000, metavar="N", help="samples of the best flow (1000)")
-    command.add_argument("--out", default=OUT, metavar="DIR", help=f"folder for what is found ({OUT})")
+    command.add_argument("-o", "--out", default=OUT, metavar="DIR", help=f"folder for what is found ({OUT})")
     command.set_defaults(run=run)
 
 
@@ -63,8 +68,11 @@ def run(options: argparse.Namespace) -> int:
     asked = {key: getattr(options, key) for key in ("depth", "hidden") if getattr(options, key) is not None}
     named = options.flow or ["tarflow" if data.values.ndim == 4 else "spline-autoregressive"]
     event = data.values.shape[1:]
-    for name in named:  # a flow that does not fit is named before hours of others
-        density.flow(name, event, **asked)
+    for text in named:  # a flow that does not fit is named before hours of others
+        name, own = parsed(text)
+        density.flow(name, event, **{**asked, **own})
+    for name in few(data):
+        print(f"column {name!r} has few values: its density has no bound, and bits tell little; leave it out")
     found = []
     for name in dict.fromkeys(named):
         for seed in range(options.seeds):
@@ -112,7 +120,7 @@ def write(folder: Path, title: str, data: Data, found: Sequence[Fitted], samples
     for name, one in best.items():
         file = io.BytesIO()
         torch.save({"flow": one.built, "state": one.flow.state_dict()}, file)
-        _write_bytes(folder / f"{name}.pt", file.getvalue())
+        _write_bytes(folder / f"{name.replace(':', '_')}.pt", file.getvalue())
     _write_samples(folder, data, ordered[0], samples)
     results = [
         {"flow": one.name, "seed": one.seed, "bits": one.bits.mean().item(), "seconds": one.seconds, "curve": one.curve}

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import csv
-import tempfile
+import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from normkit.optional import library
+from normkit.optional import require
 
 LEAST = 20  # rows, of which a tenth is held out twice
 GONE = ("", "na", "nan", "null", "none")
@@ -55,9 +55,28 @@ def checked(where: str, values: np.ndarray, names: Sequence[str] = ()) -> Data:
                 raise ValueError(
                     f"{where}: column {name!r} has one value, {column[0]}, and so no density; leave it out"
                 )
+            _tell_apart(where, name, column)
     elif not np.isfinite(values.astype(np.float64)).all():
         raise ValueError(f"{where}: images must hold finite numbers")
     return Data(values, named, values.dtype == np.uint8)
+
+
+def _tell_apart(where: str, name: str, column: np.ndarray) -> None:
+    """Require that float32, which flows compute in, keeps the values of a column apart."""
+    spacing, spread = float(np.spacing(np.float32(np.abs(column).max()))), float(column.astype(np.float64).std())
+    if spread < 100 * spacing:
+        raise ValueError(
+            f"{where}: column {name!r} spreads by {spread:.3g} around {column.mean():.6g}, where float32 has steps of "
+            f"{spacing:.3g}; subtract its mean"
+        )
+
+
+def few(data: Data) -> list[str]:
+    """Return the names of the columns of a table that hold few values, many times each."""
+    if data.values.ndim != 2:
+        return []
+    found = zip(data.names, data.values.T, strict=True)
+    return [name for name, column in found if len(np.unique(column)) <= min(LEAST, len(column) // 2)]
 
 
 def _csv(path: Path) -> tuple[np.ndarray, list[str]]:
@@ -90,9 +109,9 @@ def _number(word: str) -> float | None:
 
 
 def _parquet(path: Path) -> tuple[np.ndarray, list[str]]:
-    with tempfile.TemporaryDirectory() as cache:
-        found = library("datasets").Dataset.from_parquet(str(path), cache_dir=cache)
-        columns = {name: found.data.column(name).to_numpy() for name in found.column_names}
+    require("datasets")  # which brings pyarrow
+    found = importlib.import_module("pyarrow.parquet").read_table(path)
+    columns = {name: found.column(name).to_numpy() for name in found.column_names}
     for name, column in columns.items():
         if column.dtype.kind not in "biuf" or column.ndim != 1:
             raise ValueError(f"{path}: column {name!r} holds {column.dtype}, not numbers; leave it out")

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from normkit.choice import parsed
 from normkit.density import Flow, flow
 from normkit.lab.fit.table import Data
 
@@ -70,12 +71,16 @@ def normal_bits(parts: Parts, data: Data) -> Tensor:
 def fit(
     data: Data, name: str, *, seed: int = 0, steps: int = 1000, batch: int = 256, lr: float = 2e-3, **options: Any
 ) -> Fitted:
-    """Train a flow, and keep it as it was where the validation part had the fewest bits."""
+    """Train a flow, and keep it as it was where the validation part had the fewest bits.
+
+    name: of the flow, with its own arguments after a colon.
+    """
     parts, began = split(data), time.perf_counter()
     event = parts.train.shape[1:]
     torch.manual_seed(seed)
-    built = {"name": name, "event": list(event), **options}
-    made = flow(name, event, **options).initialize(parts.train[:4096])
+    plain, own = parsed(name)
+    built = {"name": plain, "event": list(event), **options, **own}
+    made = flow(**built).initialize(parts.train[:4096])
     optimizer = torch.optim.Adam(made.parameters(), lr)
     rate = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     curve: list[tuple[int, float, float]] = []
