@@ -56,6 +56,12 @@ def targets(found: Iterable[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
+def misses(found: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Lines of a list: where another's code has less than ours."""
+    once = {(row["kernel"], row["type"], row["width"], row["target"]): row for row in found}
+    return [f"- {line}" for line in gpu.misses(list(once.values()))]
+
+
 def published() -> list[str]:
     """Lines of the table of `h100.py`."""
     spec = importlib.util.spec_from_file_location("h100", HERE / "h100.py")
@@ -67,7 +73,7 @@ def published() -> list[str]:
 def tables() -> dict[str, list[str]]:
     """The tables of the page, by their marks."""
     found = rows()
-    return {"machine": beside(found), "targets": targets(found), "h100": published()}
+    return {"machine": beside(found), "targets": targets(found), "misses": misses(found), "h100": published()}
 
 
 def written(page: str, tables: Mapping[str, list[str]]) -> str:

@@ -9,7 +9,8 @@ is what the rounding of the first has left, so that an offset costs no digits. A
 over the entries of a row, `portion` one over those that the statistic counts.
 
 `forward` and `backward` hold ROWS rows of at most BLOCK entries in registers. `forward_long`, `backward_long` and
-`gains_long` walk along a row, BLOCK entries at a time. Gains and shifts get one partial sum a program.
+`gains_long` walk along a row, BLOCK entries at a time. WIDTH is `dim` where a kernel is compiled for one width alone,
+else 0. Gains and shifts get one partial sum a program.
 """
 
 from __future__ import annotations
