@@ -125,9 +125,9 @@ def too_little(seen: Mentions) -> list[str]:
         )
     unlinkable = int(seen.none.sum())
     if unlinkable < FEW_UNLINKABLE:
+        there = f"only {number_of(unlinkable, 'mention')}" if unlinkable else "no mention"
         notes.append(
-            f"only {number_of(unlinkable, 'mention')} without an entry: the threshold may be chance; {FEW_UNLINKABLE} "
-            "or more are wanted, gold None"
+            f"{there} without an entry: the threshold may be chance; {FEW_UNLINKABLE} or more are wanted, gold None"
         )
     return notes
 
