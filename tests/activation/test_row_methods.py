@@ -7,6 +7,8 @@ import torch
 
 import normkit as nk
 from normkit import ops
+from normkit.ops import paths
+from normkit.ops.rope import turns_of
 from normkit.ops.row import row_formula
 
 D = torch.float64
@@ -36,6 +38,59 @@ def test_a_half_precision_result_is_rounded_before_the_gain_unless_there_is_an_o
     y = {cast: norm(x) for cast, norm in norms.items()}
     assert not torch.equal(y["early"], y["late"])
     assert torch.equal(y["auto"], y["early" if early else "late"])
+
+
+def _factor_rounded(x, weight, eps):
+    wide = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+    return weight * (x * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps).to(x.dtype))
+
+
+def _rounded_throughout(x, weight, eps):
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize(("cast", "written"), [("factor", _factor_rounded), ("native", _rounded_throughout)])
+def test_where_every_step_is_rounded_bits_and_gradients_are_those_of_the_same_steps(cast, written, dtype):
+    generator = torch.Generator().manual_seed(0)
+    x, g = (torch.randn(7, 9, 48, generator=generator).to(dtype) for _ in range(2))
+    norm = nk.create("rmsnorm", 48, eps=1e-5, cast=cast).to(dtype)
+    torch.nn.init.normal_(norm.weight, generator=generator)
+    ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+    gain = norm.weight.detach().clone().requires_grad_()
+    y, want = norm(ours), written(theirs, gain, 1e-5)
+    y.backward(g), want.backward(g)
+    exact = dtype in (torch.bfloat16, torch.float16)
+    near = {"rtol": 0, "atol": 0} if exact else {}
+    torch.testing.assert_close(y, want, **near)
+    steps = {"rtol": 0.02, "atol": 2 ** (-6 if dtype is torch.bfloat16 else -9)} if exact else {}
+    torch.testing.assert_close(ours.grad, theirs.grad, **steps)
+    torch.testing.assert_close(norm.weight.grad, gain.grad, **steps)
+    with torch.inference_mode():
+        torch.testing.assert_close(norm(x), want.detach(), **near)
+
+
+@pytest.mark.parametrize("cast", ["factor", "native"])
+def test_rounding_at_every_step_is_refused_by_the_kernels_by_name_and_only_in_half_precision(cast):
+    norm, x = nk.create("rmsnorm", 8, cast=cast), torch.randn(2, 3, 8)
+    angles = turns_of(x)
+    for call in (norm, lambda x: norm.add_norm(x, x), lambda x: norm.norm_rotate(x, angles)):
+        with paths.watched() as taken:
+            call(x.bfloat16()), call(x.half()), call(x)
+        assert [f"cast={cast!r} rounds" in str(path.why) for path in taken] == [True, True, False]
+
+
+def test_an_offset_and_a_shift_are_added_in_the_type_that_is_rounded_to():
+    generator = torch.Generator().manual_seed(0)
+    x, weight, bias = (torch.randn(64, generator=generator).bfloat16() for _ in range(3))
+    x = x.view(4, 16)
+    weight, bias = weight[:16], bias[:16]
+    rule = ops.Row(cast="native", offset=1.0, center=True)
+    z = x - x.mean(-1, keepdim=True)
+    want = z * torch.rsqrt(z.square().mean(-1, keepdim=True) + 1e-6) * (1 + weight) + bias
+    assert torch.equal(ops.row_norm(x, weight, bias, rule), want)
+    wide = ops.row_norm(x, weight.float(), bias, rule)
+    assert wide.dtype is torch.bfloat16
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

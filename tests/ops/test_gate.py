@@ -97,6 +97,7 @@ REFUSED = {
     "an unknown type of weight": (row(weight_type=-1), "an element type"),
     "an unknown statistic": (row(statistic=4), "the rule"),
     "an unknown place of eps": (row(place=3), "the rule"),
+    "rounding at every step": (row(early=3), "the rule"),
     "a part of a maximum": (row(statistic=2, part=4), "the rule"),
     "no entries a row": (row(dim=0, part=0), "a size"),
     "fewer than no rows": (row(rows=-3), "a size"),

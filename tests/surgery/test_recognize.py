@@ -15,6 +15,7 @@ from torch import nn
 
 import normkit as nk
 from normkit.optional import library
+from normkit.surgery import fusing, saving
 from normkit.surgery.recognition.recognize import examine
 
 NEAR = {**near_misses.NEAR, **more_near_misses.NEAR, **sly_near_misses.NEAR}
@@ -218,6 +219,41 @@ def test_the_worlds_dialects_are_read(path):
     theirs, x = cls(16).bfloat16(), torch.randn(40, 16).bfloat16()
     ours = nk.recognize(theirs).module
     assert (ours(x) != theirs(x)).double().mean() < 0.02
+
+
+class Native(Rms):
+    """Never leaves the type of its input."""
+
+    def forward(self, x):
+        return self.unit(x) * self.weight
+
+
+class Factor(Rms):
+    """As DeepSeek V4 rounds one over the root mean square."""
+
+    def forward(self, x):
+        wide = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+        return self.weight * (x * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps).to(x.dtype))
+
+
+@pytest.mark.parametrize(("cls", "cast"), [(Native, "native"), (Factor, "factor")])
+def test_rounding_at_every_step_is_told_and_kept_by_what_takes_its_place(cls, cast, monkeypatch, tmp_path):
+    model = nn.Sequential(nn.Linear(8, 40), cls(40), nn.Linear(40, 3)).bfloat16().eval()
+    torch.nn.init.normal_(model[1].weight)
+    x = torch.randn(64, 8).bfloat16()
+    found = nk.recognize(model)["1"]
+    assert found.kwargs == {"dim": 40, "eps": 1e-6, "cast": cast}
+    assert "bfloat16: 0.0% of the results have other bits" in " ".join(found.evidence)
+    monkeypatch.setattr(fusing, "race", lambda *_: (1.0, 0.5))
+    fused = nk.fuse(model, inplace=False).model
+    swapped = nk.swap(model, f"rmsnorm:cast={cast}", inplace=False).model
+    for new in (fused, swapped):
+        assert type(new[1]) is nk.RMSNorm
+        assert torch.equal(new(x), model(x))
+    saving.save(model, fused, str(tmp_path / "out"))
+    again = saving.rebuilt(copy.deepcopy(model), str(tmp_path / "out"))
+    assert again[1].arguments["cast"] == cast
+    assert torch.equal(again(x), model(x))
 
 
 class Frozen(nn.Module):

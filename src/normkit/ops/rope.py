@@ -23,7 +23,7 @@ from torch import Tensor
 
 from normkit import check, kernels
 from normkit.ops import eager, trial
-from normkit.ops.row import Row, row_values, statistics, vector
+from normkit.ops.row import Row, rounding, row_values, statistics, vector
 
 __all__ = [
     "PAIRINGS",
@@ -169,6 +169,8 @@ def _check_broadcast(owner: str, have: torch.Size, wanted: tuple[int, ...]) -> N
 
 def _against(x: Tensor, cos: Tensor, sin: Tensor, rule: Row) -> str | None:
     """What speaks against the C kernel beside what the tensors are."""
+    if (stepwise := rounding(rule, x)) is not None:
+        return stepwise
     if rule.statistic != "square" or rule.part not in (None, x.shape[-1]):
         return "there is a kernel for norm and turn only where the statistic is the square of all entries"
     if x.shape[-1] > LONGEST:

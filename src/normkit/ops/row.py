@@ -37,7 +37,8 @@ __all__ = ["Row", "add_layer_norm", "add_rms_norm", "add_row_norm", "layer_norm"
 # As the C code numbers them.
 STATISTICS = {"square": 0, "absolute": 1, "maximum": 2, "zero-sum": 3}
 EPS_PLACES = {"inside": 0, "outside": 1, "floor": 2}
-CASTS = {"late": 0, "early": 1}
+CASTS = {"late": 0, "early": 1, "factor": 2, "native": 3}  # the C code knows the first two
+HALVES = (torch.bfloat16, torch.float16)
 
 FEW, MANY = 16, 2**15  # entries of a row and of all: shorter rows, so many, are faster by the formula; so in python.c
 
@@ -56,7 +57,12 @@ class Row:
         "maximum"    1 / (max |z| + eps)
         "zero-sum"   1 / sqrt((sum x^2 + (sum x)^2) / (d + 1) + eps): x stands for d + 1 entries whose sum is zero
     offset: the gain is offset + weight (1 in Gemma). scale: the gain where there is no weight.
-    cast: "late" rounds a half-precision result once, at the end; "early" rounds z * r before the gain as well (Llama).
+    cast, where the input is in half precision:
+        "late"    all is worked out in float32, and the result rounded once, at the end
+        "early"   z * r is rounded before the gain as well (Llama)
+        "factor"  z and r are rounded, and from there on every step is taken in the input's type
+        "native"  every step is, the statistic too
+    The last two have no kernel there; in float32 and float64 all four are one.
 
     The gradient of a square root at 0 is taken as 0, as torch.norm does, so a row of zeros has no NaN where eps > 0.
     """
@@ -98,9 +104,10 @@ class Row:
             q = z.square().sum(axes, keepdim=True) + z.sum(axes, keepdim=True).square()
             return torch.rsqrt(q / (dim + 1) + self.eps)
         part = dim if self.part is None else self.part
-        s = (z if self.part is None else z[..., :part]).square().sum(axes, keepdim=True)
+        squares = (z if self.part is None else z[..., :part]).square()
         if self.eps_place == "inside":
-            return torch.rsqrt(s / part + self.eps)
+            return torch.rsqrt(squares.mean(axes, keepdim=True) + self.eps)
+        s = squares.sum(axes, keepdim=True)
         if self.eps_place == "outside":
             return 1 / (root(s) / math.sqrt(part) + self.eps)
         return 1 / root(s).clamp(min=self.eps)
@@ -123,7 +130,9 @@ class Row:
 
 @lru_cache(maxsize=1024)
 def _plan(rule: Row, dim: int, x_type, weight_type, bias_type, shared: bool) -> bytes:
-    kinds = rule.center, STATISTICS[rule.statistic], EPS_PLACES[rule.eps_place], CASTS[rule.cast]
+    rounds = x_type not in (torch.float32, torch.float64)  # no type: the short way, which does not know it either
+    cast = CASTS[rule.cast] if rounds else 0
+    kinds = rule.center, STATISTICS[rule.statistic], EPS_PLACES[rule.eps_place], cast
     types = (CODES.get(kind, 0) for kind in (x_type, weight_type, bias_type))
     numbers = rule.eps, rule.constant, rule.offset, rule.scale
     return kernels.ROW.pack(*kinds, *types, shared, dim, rule.part or dim, *numbers)
@@ -137,7 +146,9 @@ def row_formula(x: Tensor, weight: Tensor | None, bias: Tensor | None, rule: Row
 def row_values(x: Tensor, weight: Tensor | None, bias: Tensor | None, rule: Row, count: int = 1) -> Tensor:
     """The definition before its result is rounded to x's type."""
     axes = tuple(range(-count, 0))
-    wide = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+    if rule.cast in ("factor", "native") and x.dtype in HALVES:
+        return _stepwise(x, weight, bias, rule, axes)
+    wide = x.float() if x.dtype in HALVES else x
     z = wide - wide.mean(axes, keepdim=True) if rule.center else wide
     n = z * rule.reciprocal(z, axes)
     if rule.cast == "early":
@@ -149,6 +160,18 @@ def row_values(x: Tensor, weight: Tensor | None, bias: Tensor | None, rule: Row,
     if bias is not None:
         n = n + bias.to(wide.dtype)
     return n
+
+
+def _stepwise(x: Tensor, weight: Tensor | None, bias: Tensor | None, rule: Row, axes: tuple[int, ...]) -> Tensor:
+    """The definition in half precision, each step of it rounded: all of them, or from the factor r on."""
+    start = x if rule.cast == "native" else x.float()
+    z = start - start.mean(axes, keepdim=True) if rule.center else start
+    n = z.to(x.dtype) * rule.reciprocal(z, axes).to(x.dtype)
+    if weight is not None:
+        n = n * (weight + rule.offset if rule.offset else weight)
+    elif rule.scale != 1:
+        n = n * rule.scale
+    return n if bias is None else n + bias
 
 
 def row_norm(
@@ -172,7 +195,7 @@ def row_norm(
             return made
     count, dim = vector(owner, x, weight, bias, rule, shape)
     own = lambda: _by_torch(x, weight, bias, rule, count)  # noqa: E731
-    if eager.refused("row_norm", lambda: _brevity(rule, x, dim), x, weight, bias, kind=(rule, count), own=own):
+    if eager.refused("row_norm", lambda: _against(rule, x, dim), x, weight, bias, kind=(rule, count), own=own):
         check.floating(owner, x)
         torchs = own()
         return row_formula(x, weight, bias, rule, count) if torchs is None else torchs()
@@ -220,7 +243,7 @@ def add_row_norm(
     check.floating(owner, residual, "residual")
     check.shape(owner, "residual", residual, x.shape, x)
     but = None if x.dtype == residual.dtype else f"x is {x.dtype} and residual {residual.dtype}"
-    against = lambda: but or _brevity(rule, x, dim)  # noqa: E731
+    against = lambda: but or _against(rule, x, dim)  # noqa: E731
     if eager.refused("add_row_norm", against, x, residual, weight, bias, kind=(rule, count)):
         check.floating(owner, x)
         total = (x + residual).to(x.dtype)
@@ -246,6 +269,17 @@ def _tried(kind: tuple[Row, int], tensors: list) -> Tensor:
 def _tried_with_addition(kind: tuple[Row, int], tensors: list) -> tuple[Tensor, Tensor]:
     (rule, count), (x, residual, weight, bias) = kind, tensors
     return add_row_norm(x, residual, weight, bias, rule, tuple(x.shape[-count:]))
+
+
+def rounding(rule: Row, x: Tensor) -> str | None:
+    """What speaks against a kernel where a rule rounds at steps that the kernels take in float32."""
+    stepwise = rule.cast in ("factor", "native") and x.dtype in HALVES
+    return f"cast={rule.cast!r} rounds {x.dtype} at every step, which no kernel does" if stepwise else None
+
+
+def _against(rule: Row, x: Tensor, dim: int) -> str | None:
+    """What speaks against the kernel beside what the tensors are."""
+    return rounding(rule, x) or _brevity(rule, x, dim)
 
 
 def _brevity(rule: Row, x: Tensor, dim: int) -> str | None:

@@ -15,6 +15,8 @@ from normkit.catalog import method
 from normkit.ops.rope import Turns
 from normkit.statistics import accurate
 
+CASTS = ("early", "late", "factor", "native")
+
 
 @method(
     "rmsnorm",
@@ -36,6 +38,7 @@ from normkit.statistics import accurate
         "Gemma3RMSNorm": {"offset": 1.0},
         "Olmo2RMSNorm": {"cast": "late"},
         "Llama4TextL2Norm": {"affine": False},
+        "DeepseekV4UnweightedRMSNorm": {"affine": False, "cast": "factor"},
     },
     called={
         "torch.nn.RMSNorm": "normalized_shape=dim eps elementwise_affine=affine device dtype",
@@ -43,7 +46,7 @@ from normkit.statistics import accurate
         "transformers' LlamaRMSNorm": "hidden_size=dim eps",
         "diffusers' RMSNorm": "dim eps elementwise_affine=affine bias",
     },
-    dialects={"offset": (0.0, 1.0), "eps_inside": (True, False), "cast": ("auto", "early", "late")},
+    dialects={"offset": (0.0, 1.0), "eps_inside": (True, False), "cast": ("auto", *CASTS)},
     invariant=("scale",),
     peer=lambda dim: nn.RMSNorm(dim, eps=1e-6),
 )
@@ -65,8 +68,11 @@ class RMSNorm(RowNorm):
         bias: learn a shift; without effect when ``affine`` is off.
         offset: the gain is ``offset + weight``; 1 is Gemma's dialect, whose ``weight`` starts at 0.
         eps_inside: eps under the root (torch, Llama, Gemma), or added to the root (the paper's authors, with eps=1e-8).
-        cast: when a half-precision result is rounded: ``"early"``, before the gain (Llama), ``"late"``, after it
-            (Gemma), or ``"auto"``: late with an offset, else early.
+        cast: when half precision is rounded: ``"early"``, before the gain (Llama), ``"late"``, after it (Gemma), or
+            ``"auto"``: late with an offset, else early. ``"factor"`` rounds one over the root mean square, and every
+            step behind it (DeepSeek V4 without a gain); ``"native"`` every step, the mean of squares too, as a module
+            that never leaves the input's type. These two are there for models that were trained so: they are the
+            less accurate, and in half precision no kernel has them.
 
     Root Mean Square Layer Normalization (Zhang and Sennrich, 2019), arXiv 1910.07467.
 
@@ -87,7 +93,7 @@ class RMSNorm(RowNorm):
         cast: str = "auto",
     ):
         check.number(self, "p", p, 0.0, 1.0, open_low=True)
-        check.choice(self, "cast", cast, ("auto", "early", "late"))
+        check.choice(self, "cast", cast, ("auto", *CASTS))
         rule = ops.Row(
             statistic="square",
             eps=0.0 if eps is None else check.eps(self, eps),

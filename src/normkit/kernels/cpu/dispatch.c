@@ -100,7 +100,7 @@ static int misfit(const Array *arrays, const int64_t *wanted, int count)
 static int wrong_row(const RowPlan *p, int64_t rows)
 {
     if (!is_type(p->x_type) || !within(p->weight_type, F64) || !within(p->bias_type, F64)) return WRONG_TYPE;
-    if (!within(p->statistic, ZERO_SUM) || !within(p->place, FLOOR)) return WRONG_RULE;
+    if (!within(p->statistic, ZERO_SUM) || !within(p->place, FLOOR) || !within(p->early, 1)) return WRONG_RULE;
     if (p->dim < 1 || p->part < 1 || p->part > p->dim || times(rows, p->dim) < 0) return WRONG_SIZE;
     return p->part < p->dim && (p->statistic != SQUARE || p->center) ? WRONG_RULE : DONE;
 }
