@@ -6,6 +6,7 @@ import pickle
 import pytest
 import torch
 
+import normkit as nk
 from normkit import cli
 from normkit.optional import library
 from normkit.surgery import fusing, saving
@@ -110,6 +111,35 @@ def test_a_model_of_transformers_stays_one(here, capsys):
     again = saving.load("out")
     assert isinstance(again, transformers.GPT2LMHeadModel)
     assert not torch.equal(again.lm_head.weight, again.transformer.wte.weight)
+
+
+def test_transformers_refuses_a_changed_model_that_it_would_open_as_the_old_one(here, capsys):
+    transformers = library("transformers")
+    config = transformers.GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=9, n_positions=16)
+    transformers.GPT2LMHeadModel(config).save_pretrained("gpt")
+    assert cli.main(["swap", "gpt", "layernorm=rmsnorm:bias=True", "-o", "out", "--check"]) == 0
+    assert "differ by 0e+00" in capsys.readouterr().err
+    for kind in (transformers.AutoConfig, transformers.AutoModel, transformers.AutoModelForCausalLM):
+        with pytest.raises(ValueError, match=r"normkit\.surgery\.saving\.load opens its folder"):
+            kind.from_pretrained("out")
+    with pytest.raises(OSError, match="no file named"):
+        transformers.GPT2LMHeadModel.from_pretrained("out")
+    assert cli.main(["recognize", "hf:out"]) == 2
+    assert "saving.load opens its folder" in capsys.readouterr().err
+    assert isinstance(saving.load("out"), transformers.GPT2LMHeadModel)
+
+
+@pytest.mark.parametrize("pretrained", [True, False])
+def test_timm_refuses_it_as_well(pretrained, here):
+    timm = library("timm")
+    model = timm.create_model("test_vit", num_classes=3).eval()
+    saving.save(model, nk.swap(model, "rmsnorm:bias=True", inplace=False).model, "out")
+    with pytest.raises(RuntimeError, match=r"normkit\.surgery\.saving\.load opens its folder"):
+        timm.create_model("local-dir:out", pretrained=pretrained)
+    x = torch.randn(1, 3, 160, 160)
+    again = saving.load("out")
+    assert type(again.norm) is nk.RMSNorm
+    assert again(x).shape == (1, 3)
 
 
 LLAMA = {

@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
             print(f"no norm of it has a name like {where!r}" if where else "it has no norm to change", file=sys.stderr)
         return 1
     if options.out:
-        place = saving.save(before, report.model, options.out)
+        place = saving.save(before, report.model, options.out, same=options.command == "fuse")
         print(f"written to {place}", file=sys.stderr)
     return _checked(options, report.model, given) if options.check else 0
 

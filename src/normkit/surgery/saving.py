@@ -25,6 +25,10 @@ from normkit.surgery.recognition.recognize import Followed
 from normkit.surgery.renaming import names_of, rename
 
 WEIGHTS, PARTS = "model.safetensors", "normkit.json"
+# Of a model that its library would open as what it was: weights under a name, and a configuration at a place, where
+# the library does not look, and in its stead one that makes it say who does.
+OWN_WEIGHTS, ORIGINAL = "normkit.safetensors", "original"
+CHANGED = "changed by normkit: normkit.surgery.saving.load opens its folder"
 SIZES = {  # what a layer calls the sizes of its weight's axes
     nn.Linear: ("out_features", "in_features"),
     nn.Embedding: ("num_embeddings", "embedding_dim"),
@@ -33,12 +37,12 @@ SIZES = {  # what a layer calls the sizes of its weight's axes
 CONVOLUTION = ("out_channels", "kernel_size", "stride", "padding", "dilation", "groups", "padding_mode")
 
 
-def save(old: nn.Module, new: nn.Module, folder: str) -> Path:
+def save(old: nn.Module, new: nn.Module, folder: str, *, same: bool = False) -> Path:
     """Write a changed model, beside first and then renamed; the folder must be new or empty.
 
-    ``config.json`` is as transformers or timm have it. Where modules changed, ``normkit.json`` says which, and
-    :func:`load` builds the model again; where none did, the libraries themselves do. Of a model that a function of the
-    user's makes, the folder holds what is put into it.
+    Where modules changed, ``normkit.json`` says which, and :func:`load` builds the model again; transformers and timm,
+    which would build the old one, refuse the folder. Where none did, or all compute the ``same`` by tensors of the same
+    names, they read it as any. Of a model that a function of the user's makes, the folder holds what is put into it.
     """
     place = new_folder(folder)
     parts = differences(old, new)
@@ -46,8 +50,10 @@ def save(old: nn.Module, new: nn.Module, folder: str) -> Path:
     try:
         with writing(place):
             beside.mkdir(parents=True)
-        _safetensors().save_file(_state(new), beside / WEIGHTS, metadata={"format": "pt"})
-        own = _config(new, beside)
+        closed = bool(parts) and not (same and old.state_dict().keys() == new.state_dict().keys())
+        own = _closed(new, beside) if closed else _config(new, beside)
+        weights = OWN_WEIGHTS if closed and own else WEIGHTS
+        _safetensors().save_file(_state(new), beside / weights, metadata={"format": "pt"})
         if parts or not own:
             (beside / PARTS).write_text(json.dumps({"parts": parts}, indent=1))
         if place.exists():
@@ -90,6 +96,15 @@ def _config(model: nn.Module, folder: Path) -> bool:
     return False
 
 
+def _closed(model: nn.Module, folder: Path) -> bool:
+    """Write the configuration where the library that a model is of does not take it for its own."""
+    own = _config(model, folder / ORIGINAL)
+    if own:
+        (folder / ORIGINAL / WEIGHTS).unlink(missing_ok=True)
+        (folder / "config.json").write_text(json.dumps({"model_type": CHANGED, "architecture": CHANGED}, indent=1))
+    return own
+
+
 def load(word: str) -> nn.Module:
     """Build a model by a word, as :func:`normkit.surgery.models.load` does, and those that :func:`save` has written.
 
@@ -98,24 +113,35 @@ def load(word: str) -> nn.Module:
     made, at, folder = word.rpartition("@")
     if at and ":" in made:
         return rebuilt(models.load(made), folder)
-    if Path(word, WEIGHTS).is_file() and (Path(word, PARTS).is_file() or _of_timm(word)):
+    if _weights(word).is_file() and (Path(word, PARTS).is_file() or _of_timm(word)):
         return rebuilt(_made_by_config(word), word)
     return models.load(word)
 
 
+def _weights(folder: str) -> Path:
+    own = Path(folder, OWN_WEIGHTS)
+    return own if own.is_file() else Path(folder, WEIGHTS)
+
+
+def _configured(folder: str) -> Path:
+    """Where the configuration lies as the library has it."""
+    return Path(folder, ORIGINAL) if _weights(folder).name == OWN_WEIGHTS else Path(folder)
+
+
 def _of_timm(folder: str) -> bool:
-    config = Path(folder, "config.json")
+    config = _configured(folder) / "config.json"
     return config.is_file() and "architecture" in json.loads(config.read_text())
 
 
 def _made_by_config(folder: str) -> nn.Module:
     """The model that a folder's configuration describes, without its weights."""
-    if not Path(folder, "config.json").is_file():
+    place = _configured(folder)
+    if not (place / "config.json").is_file():
         raise ValueError(f"{folder} holds no config.json: name what builds the model, module:factory@{folder}")
     if _of_timm(folder):
-        return library("timm").create_model(f"local-dir:{folder}", pretrained=False)
+        return library("timm").create_model(f"local-dir:{place}", pretrained=False)
     transformers = library("transformers")
-    config = transformers.AutoConfig.from_pretrained(folder)
+    config = transformers.AutoConfig.from_pretrained(place)
     return getattr(transformers, config.architectures[0])(config)
 
 
@@ -192,7 +218,7 @@ def rebuilt(model: nn.Module, folder: str) -> nn.Module:
     """Put into a model what a folder says, and its weights."""
     told = Path(folder, PARTS)
     parts: Mapping[str, Any] = json.loads(told.read_text())["parts"] if told.is_file() else {}
-    state = _safetensors().load_file(Path(folder, WEIGHTS))
+    state = _safetensors().load_file(_weights(folder))
     _typed(model, state)
     for name, part in parts.items():
         if "calls" in part:
