@@ -10,7 +10,7 @@ from torch import nn
 
 import normkit as nk
 from normkit.optional import library
-from normkit.surgery import fusing, matching
+from normkit.surgery import fusing, matching, saving
 from normkit.surgery.recognition import candidates
 
 
@@ -238,3 +238,43 @@ def test_how_far_a_fit_is_left_is_told_as_a_share():
     share = (fixed(x) - wanted).norm() / wanted.norm()
     assert matching.match(fixed, x, wanted) == pytest.approx(share.item(), rel=1e-5)
     assert matching.match(fixed, x, 1e6 * fixed(x)) == pytest.approx(1 - 1e-6, rel=1e-9)
+
+
+@pytest.mark.parametrize("match", [False, True])
+@pytest.mark.parametrize("family", ["GPT2", "Bert"])
+def test_dropout_in_training_stays_as_active_as_it_was(family, match):
+    transformers = library("transformers")
+    small = {"GPT2": {"n_embd": 8, "n_layer": 1, "n_head": 2}, "Bert": {"hidden_size": 8, "num_hidden_layers": 1}}
+    more = {"num_attention_heads": 2, "intermediate_size": 8, "layer_norm_eps": 1e-5} if family == "Bert" else {}
+    config = getattr(transformers, f"{family}Config")(**small[family], **more, vocab_size=9)
+    model = getattr(transformers, f"{family}Model")(config).train()
+    tokens = {"input_ids": torch.arange(8).view(2, 4)}
+    state = torch.get_rng_state()
+    made = nk.swap(model, "layernorm", example=tokens, match=match, inplace=False).model
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(part.training for part in (*model.modules(), *made.modules()))
+    assert not any(isinstance(part, nn.LayerNorm) for part in made.modules())
+    results = []
+    for each in (model, made, made):
+        torch.manual_seed(len(results) // 2)
+        results.append(each(**tokens).last_hidden_state)
+    torch.testing.assert_close(results[1], results[0], rtol=1e-3, atol=1e-3)
+    assert (results[2] - results[1]).abs().max() > 0.1
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("new", ["rmsnorm:bias=True", "derf", "layernorm"])
+def test_torchs_own_encoder_calls_the_norms_that_it_is_given(new, norm_first, tmp_path):
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=norm_first)
+    model = nn.Sequential(nn.TransformerEncoder(layer, 2, enable_nested_tensor=not norm_first)).eval()
+    old = copy.deepcopy(model)
+    nk.swap(model, new)
+    saving.save(old, model, str(tmp_path / "out"))
+    x, hidden = torch.randn(3, 5, 8), torch.arange(5) >= torch.tensor([[5], [4], [2]])
+    for each in (model, saving.rebuilt(old, str(tmp_path / "out"))):
+        want = each[0](x, src_key_padding_mask=hidden)[~hidden]
+        with torch.no_grad():
+            torch.testing.assert_close(each[0](x, src_key_padding_mask=hidden)[~hidden], want, rtol=0, atol=1e-5)
+            assert each[0].layers[0].activation_relu_or_gelu == (new == "layernorm")

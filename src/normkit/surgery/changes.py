@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from normkit.columns import aligned
+from normkit.norm import Norm
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,33 @@ def replaced(
     for name, parameter in (tensors or {}).items():
         path, _, last = name.rpartition(".")
         setattr(model.get_submodule(path), last, parameter)
+    call_norms(model)
     return model
+
+
+def call_norms(model: nn.Module) -> None:
+    """Let torch's own encoders call their norms where these are no layer norms any more.
+
+    In evaluation without gradients they read the norms' numbers instead, and work them out as layer norms themselves.
+    """
+    encoders = [
+        part for part in model.modules() if isinstance(part, nn.TransformerEncoderLayer | nn.TransformerEncoder)
+    ]
+    for part in reversed(encoders):  # an encoder is named before its layers
+        if isinstance(part, nn.TransformerEncoder):
+            part.use_nested_tensor = part.use_nested_tensor and all(
+                getattr(layer, "activation_relu_or_gelu", 0) for layer in part.layers
+            )
+        elif not (_readable(part.norm1) and _readable(part.norm2)):
+            part.activation_relu_or_gelu = 0
+
+
+def _readable(norm: nn.Module) -> bool:
+    """Whether gain, shift and eps of a layer norm tell all about a module."""
+    if not isinstance(norm, Norm):
+        return isinstance(norm, nn.LayerNorm)
+    vectors = dict(norm.named_parameters())
+    return norm.card.name == "layernorm" and {"weight", "bias"} <= set(vectors) and not norm.arguments.get("offset")
 
 
 def unrecognized(rest: Mapping[str, Any]) -> str:

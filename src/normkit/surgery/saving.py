@@ -19,6 +19,7 @@ from normkit.files import writing
 from normkit.norm import Norm
 from normkit.optional import at_hand, library
 from normkit.surgery import models, rewriting
+from normkit.surgery.changes import call_norms
 from normkit.surgery.converting import Centred
 from normkit.surgery.fold import KINDS, ConstantPad, ThresholdNeuron
 from normkit.surgery.recognition.recognize import Followed
@@ -232,6 +233,7 @@ def rebuilt(model: nn.Module, folder: str) -> nn.Module:
             model = made
         else:
             model.set_submodule(name, made)
+    call_norms(model)
     for name, module in model.named_modules():  # what was tied and now differs is not tied
         for key, parameter in list(module._parameters.items()):
             full = f"{name}.{key}" if name else key
