@@ -491,6 +491,7 @@ __all__ = [
     "DecorrelatedBatchNorm",
     "DeepNorm",
     "DeepseekV3RMSNorm",
+    "DeepseekV4UnweightedRMSNorm",
     "DeltaL",
     "DensityNormalizedEdgeLoss",
     "DependentDataLikelihood",
@@ -5913,6 +5914,85 @@ class Llama4TextL2Norm(RMSNorm):
         offset: float = 0.0,
         eps_inside: bool = True,
         cast: str = "auto",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+class DeepseekV4UnweightedRMSNorm(RMSNorm):
+    """RMSNorm with affine=False, cast='factor'."""
+    @overload
+    def __init__(
+        self,
+        dim: int | Sequence[int],
+        *,
+        eps: float | None = 1e-06,
+        p: float = 1.0,
+        affine: bool = False,
+        bias: bool = False,
+        offset: float = 0.0,
+        eps_inside: bool = True,
+        cast: str = "factor",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = 1e-06,
+        elementwise_affine: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        p: float = 1.0,
+        bias: bool = False,
+        offset: float = 0.0,
+        eps_inside: bool = True,
+        cast: str = "factor",
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        channels: int | Sequence[int],
+        eps: float | None = 1e-06,
+        affine: bool = False,
+        *,
+        p: float = 1.0,
+        bias: bool = False,
+        offset: float = 0.0,
+        eps_inside: bool = True,
+        cast: str = "factor",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        hidden_size: int | Sequence[int],
+        eps: float | None = 1e-06,
+        *,
+        p: float = 1.0,
+        affine: bool = False,
+        bias: bool = False,
+        offset: float = 0.0,
+        eps_inside: bool = True,
+        cast: str = "factor",
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        dim: int | Sequence[int],
+        eps: float | None = 1e-06,
+        elementwise_affine: bool = False,
+        bias: bool = False,
+        *,
+        p: float = 1.0,
+        offset: float = 0.0,
+        eps_inside: bool = True,
+        cast: str = "factor",
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
