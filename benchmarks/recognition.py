@@ -49,13 +49,14 @@ NUMBERS = {
 }
 SIZES = ("num_features", "normalized_shape", "num_channels", "dim")
 CALLED = ("norm", "evo", "affine", "response", "inplaceabn")
-# what has the word in its name, and is no norm
+# what has the word in its name, and is no norm of one tensor
 OTHERS = {
     "mobilebert.NoNorm": "a gain and a shift alone",
     "phi4_multimodal.Phi4MultimodalAudioMeanVarianceNormLayer": "subtracts and divides by what was measured before",
     "timm.models.mlp_mixer.Affine": "a gain and a shift alone",
     "timm.models.hgnet.LearnableAffineBlock": "a gain and a shift alone",
     "hy_v4.HYV4UnweightedRMSNorm": "returns only the factor",
+    "zaya.ZayaQKNorm": "takes queries and keys, and returns both",
 }
 
 
@@ -261,7 +262,7 @@ def share(verdicts: dict[str, dict[str, Any]]) -> str:
     rows = [row for row in verdicts.values() if row["built"] and not row.get("other")]
     whole, inner = sum(bool(row["name"]) for row in rows), sum(bool(row.get("parts")) for row in rows)
     words = [f"{whole} of {len(rows)} recognized ({whole / max(len(rows), 1):.1%})"]
-    words += [f"{inner} more by the norms within"] if inner else []
+    words += [f"{inner} more by the norms within ({(whole + inner) / len(rows):.1%})"] if inner else []
     left = sum(not row["built"] for row in verdicts.values())
     return "; ".join(words + ([f"{left} not built"] if left else []))
 
@@ -310,7 +311,8 @@ def of_transformers(version: str, date: str, verdicts: dict[str, dict[str, Any]]
         *(f"| {what} | {len(names)} | {', '.join(sorted(set(names)))} |" for what, names in ranked),
         "",
         "A dialect is what differs from the method's defaults: `offset` is added to the gain; `cast` tells whether",
-        "half precision is rounded before the gain (the default) or after it, once.",
+        "half precision is rounded before the gain (the default), after it, once (`late`), from the factor on",
+        "(`factor`), or at every step (`native`).",
         "",
         "The stabilizer, as it was found from small numbers; a class that takes it was built with 1e-06:",
         "",
@@ -363,7 +365,7 @@ def why(row: dict[str, Any]) -> str:
     """Why a module is not recognized, or what its parts are."""
     if row.get("parts"):
         return f"recognized by what is within: {', '.join(row['parts'])}"
-    return f"no norm: {row['why_not']}" if row.get("other") else str(row["why_not"]).replace("|", "or")
+    return f"no norm of one tensor: {row['why_not']}" if row.get("other") else str(row["why_not"]).replace("|", "or")
 
 
 if __name__ == "__main__":
