@@ -160,10 +160,17 @@ def measured(
     return [what, f"{apart:.0e}", f"{1e3 * old:.1f}", *gains], ratios
 
 
+def ending(missed: list[str], where: dict[str, Any]) -> list[str]:
+    """What stands under the table: whether the machine was busy, and what is below what is wanted and could be."""
+    what = f"Missed, the upper quartile below both {GOAL:g} (a forward pass, and other norms: 1) and norms free"
+    busy = [f"\n{line}" for line in machine.busy(where["machine"])]
+    return [*busy, "", f"{what}: " + ("; ".join(missed) or "nothing") + "."]
+
+
 def main() -> None:
     """Print a line a family, and which are below what is wanted and what could be."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="parts of names, between commas")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), help="the faster at products, if not given")
     parser.add_argument("--tokens", default="1x128", help=f"texts x tokens, at most {LONGEST} of these")
@@ -193,7 +200,7 @@ def main() -> None:
     ]
     print("\n".join(lines))
     missed = []
-    for family in [name for name in FAMILIES if options.only in name]:
+    for family in [name for name in FAMILIES if any(word in name for word in options.only.split(","))]:
         cells = [family, FAMILIES[family][0]]
         for training in (False, True):
             told, ratios = measured(family, training, (texts, tokens), options.device, getattr(torch, dtype))
@@ -205,12 +212,9 @@ def main() -> None:
                 missed.append(f"{family} in {passes}: {gained:.2f}, wanted {wanted:g}, could be {free:.2f}")
         lines.append("| " + " | ".join(cells) + " |")
         print(lines[-1], flush=True)
-    lines += [f"\n{line}" for line in machine.busy(where["machine"])]
-    what = f"Missed, the upper quartile below both {GOAL:g} (a forward pass, and other norms: 1) and norms free"
-    lines += ["", f"{what}: " + ("; ".join(missed) or "nothing") + "."]
-    print("\n".join(lines[-2:]))
-    if options.page:
-        Path(options.page).write_text("\n".join(lines) + "\n")
+        if options.page:  # after each, so that a run that is broken off leaves what it measured
+            Path(options.page).write_text("\n".join([*lines, *ending(missed, where)]) + "\n")
+    print("\n".join(ending(missed, where)))
 
 
 if __name__ == "__main__":
