@@ -160,11 +160,11 @@ def measured(
     return [what, f"{apart:.0e}", f"{1e3 * old:.1f}", *gains], ratios
 
 
-def ending(missed: list[str], where: dict[str, Any]) -> list[str]:
-    """What stands under the table: whether the machine was busy, and what is below what is wanted and could be."""
+def ending(ran: int, missed: list[str], where: dict[str, Any]) -> list[str]:
+    """What stands under the table: how much was run, on how busy a machine, and what was missed."""
     what = f"Missed, the upper quartile below both {GOAL:g} (a forward pass, and other norms: 1) and norms free"
     busy = [f"\n{line}" for line in machine.busy(where["machine"])]
-    return [*busy, "", f"{what}: " + ("; ".join(missed) or "nothing") + "."]
+    return [*busy, "", f"{ran} of {len(FAMILIES)} models were run. {what}: " + ("; ".join(missed) or "nothing") + "."]
 
 
 def main() -> None:
@@ -200,7 +200,8 @@ def main() -> None:
     ]
     print("\n".join(lines))
     missed = []
-    for family in [name for name in FAMILIES if any(word in name for word in options.only.split(","))]:
+    names = [name for name in FAMILIES if any(word in name for word in options.only.split(","))]
+    for ran, family in enumerate(names, 1):
         cells = [family, FAMILIES[family][0]]
         for training in (False, True):
             told, ratios = measured(family, training, (texts, tokens), options.device, getattr(torch, dtype))
@@ -213,8 +214,8 @@ def main() -> None:
         lines.append("| " + " | ".join(cells) + " |")
         print(lines[-1], flush=True)
         if options.page:  # after each, so that a run that is broken off leaves what it measured
-            Path(options.page).write_text("\n".join([*lines, *ending(missed, where)]) + "\n")
-    print("\n".join(ending(missed, where)))
+            Path(options.page).write_text("\n".join([*lines, *ending(ran, missed, where)]) + "\n")
+    print("\n".join(ending(len(names), missed, where)))
 
 
 if __name__ == "__main__":
