@@ -77,7 +77,7 @@ def off(model, other, name, held):
 
 
 def test_learned_rounding_keeps_what_a_layer_puts_out_at_two_bits(model, data, held):
-    """Of one layer, whose inputs stay: what all layers together do to so small a model differs from machine to machine."""
+    """Of one layer, whose inputs stay: what all of them do to so small a model differs from machine to machine."""
     name = "layers.0.feedforward.up"
     nearest, learned = (
         nk.quantize(model, data, method=method, bits=2, where=name, steps=150, lr=0.05).model
