@@ -1,10 +1,12 @@
 """Write the tables of the GPU's kernels from what is on file: ``python benchmarks/gpu_tables.py``.
 
-Beside `results/gpu-static*.json` their Markdown, and in docs/gpu.md what is between its marks.
+Beside `results/gpu-static*.json` their Markdown, and in docs/gpu.md what is between its marks. ``--compile sm_90``
+compiles one kernel of each rule, function and form instead, and counts those that keep numbers outside of registers.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
 import re
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from normkit.bench import gpu, report
+from normkit.kernels.cuda import static, variants
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -85,8 +88,22 @@ def written(page: str, tables: Mapping[str, list[str]]) -> str:
     return page
 
 
+def spilled(target: str) -> str:
+    """Of all that is compiled for a GPU how much keeps numbers outside of registers."""
+    kernels = list(variants.everything())
+    names = [v.name for v in kernels if static.read(v.compiled(target), target, v.warps).spills]
+    return f"{target}: of {len(kernels)} kernels {len(names)} keep numbers outside of registers: {', '.join(names)}"
+
+
 def main() -> None:
-    """Write all of them."""
+    """Write all of them, or compile."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--compile", nargs="+", choices=TARGETS, metavar="GPU", help="of " + ", ".join(TARGETS))
+    options = parser.parse_args()
+    for target in options.compile or ():
+        print(spilled(target), flush=True)
+    if options.compile:
+        return
     for name in NAMES:
         record = json.loads((RESULTS / f"{name}.json").read_text())
         (RESULTS / f"{name}.md").write_text(report.markdown(record, gpu.COLUMNS, gpu.LEGEND) + "\n")
