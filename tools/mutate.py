@@ -12,7 +12,7 @@ next.
 Tests are collected once. For each mistake a process forks, swaps the code of what is loaded, and runs the tests that
 reach the file until one fails or its time is up: near and cheap ones first, by who imports what, whom a test names and
 where it lies. That is read off, not run, so that a test may be missed, and the share that is seen is at least what is
-told.
+told. Where `traced.py` has written down what tests run, those that run the function come first.
 Mistakes are another comparison, operator, number, truth value or default, arguments that change places, and a check, a
 call, a keyword or a ``not`` left out.
 
@@ -54,6 +54,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "normkit"
 VERDICTS = ROOT / ".mutate.verdicts"  # a line for each mistake that was tried
 COSTS = ROOT / ".mutate.costs"  # what each test took the last time
+TRACES = ".mutate.ran.*"  # what each test ran, by `traced.py`
 ASKED = "NORMKIT_CHECK"  # by which the contract is told of which methods to take the cases
 EVERYWHERE = ("layernorm", "rmsnorm", "batchnorm", "groupnorm", "dyt", "softmax", "spectral-norm", "adamp", "nkd")
 UNSEEN, ABSENT = "NOT SEEN", "cannot be made"  # ABSENT is what nothing that is loaded has, or what runs once, at import
@@ -467,7 +468,8 @@ class Hunt:
         self.mutants, self.number, self.said, self.reach, self.seconds = mutants, number, said, reach, seconds
         self.told: list[tuple[Mutant, str]] = []  # of each mistake that was drawn
         self.sound, self.unsound = set[str](), set[str]()
-        self.costs: dict[str, float] = json.loads(COSTS.read_text()) if COSTS.exists() else {}  # of a test function
+        self.traced, costs = traces()
+        self.costs = costs | (json.loads(COSTS.read_text()) if COSTS.exists() else {})  # of a test function
 
     def pytest_collection_modifyitems(self, items):
         """Leave out what takes long, or would not see a mistake."""
@@ -507,15 +509,22 @@ class Hunt:
     def ranked(self, mutant: Mutant, files: list[tuple[pytest.Item, frozenset[Path]]]) -> list[pytest.Item]:
         """The tests that reach a mutant: near and cheap ones first, and of each function two before two more.
 
-        A test whose own text has a name of what is called on the way to the mistake is nearer than its file.
+        A test whose own text has a name of what is called on the way to the mistake is nearer than its file, one that
+        was seen to run the function is nearest, and one that was seen not to is far.
         """
         far, turns, ranked = self.reach.distances(mutant.path), Counter[str](), []
         called = callers(ast.parse(mutant.original), mutant.scope)
+        here = f"{mutant.path.relative_to(ROOT)}:{mutant.scope}"
+        seen = any(here in ran for ran in self.traced.values())
         for item, named in files:
             away = [far[path] for path in named if path in far] + _beside(mutant.path, item.path)
-            if away:
-                function = _function(item)
-                near = min(away) - 2 * bool(called & _words(item))
+            function = function_of(item)
+            ran = self.traced.get(function)
+            runs = ran is not None and here in ran
+            if away or runs:
+                near = min(away, default=0) - 2 * bool(called & _words(item))
+                if ran is not None and seen:
+                    near += -4 if runs else 4
                 turns[function] += 1
                 ranked.append((max(self.costs.get(function, 0.1), 0.05) * 3**near * ((turns[function] + 1) // 2), item))
         return [item for _, item in sorted(ranked, key=lambda entry: entry[0])]
@@ -535,7 +544,7 @@ class Hunt:
     def is_sound(self, item: pytest.Item, in_time: bool) -> bool:
         """Whether a test passes without a mutant. One that did not end in time is known to do so in a tenth of that."""
         if not in_time:
-            usual = self.costs.setdefault(_function(item), self.seconds)
+            usual = self.costs.setdefault(function_of(item), self.seconds)
             return usual < self.seconds / 20
         if item.nodeid not in self.sound and self.fails(None, [item], self.seconds) is not None:
             return False
@@ -556,7 +565,7 @@ class Hunt:
             raise LookupError(f"nothing that is loaded has {mutant}")
         for item, (seconds, *names) in zip(items, lines, strict=False):
             if not names:  # else it has waited for them, this once
-                self.costs[_function(item)] = float(seconds)
+                self.costs[function_of(item)] = float(seconds)
             _import(names)
         late = os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGALRM)
         return (items[len(lines)], not late) if status and len(lines) < len(items) else None
@@ -617,7 +626,8 @@ def _elsewhere(*_, **__):
     pytest.skip("another process has no mistake")
 
 
-def _function(item: pytest.Item) -> str:
+def function_of(item: pytest.Item) -> str:
+    """A test without its case."""
     return item.nodeid.partition("[")[0]
 
 
@@ -630,6 +640,17 @@ def verdicts() -> dict[str, str]:
     """What was said the last time of each mistake that was tried."""
     lines = VERDICTS.read_text().splitlines() if VERDICTS.exists() else []
     return {name: told for told, name, _ in (line.split("\t", 2) for line in lines)}
+
+
+def traces() -> tuple[dict[str, set[str]], dict[str, float]]:
+    """The functions that each test was seen to run, and the seconds it took."""
+    ran, seconds = defaultdict[str, set[str]](set), dict[str, float]()
+    for file in sorted(ROOT.glob(TRACES)):
+        told = json.loads(file.read_text())
+        for test, (spent, *numbers) in told["tests"].items():
+            ran[test] |= {told["functions"][number] for number in numbers}
+            seconds[test] = spent
+    return dict(ran), seconds
 
 
 def changed() -> list[Path]:

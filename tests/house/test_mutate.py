@@ -83,7 +83,8 @@ def toy(tmp_path):
         (tmp_path / path).write_text(text)
     (tmp_path / "src/normkit/contract").mkdir()
     (tmp_path / "tools").mkdir()
-    shutil.copy(TOOL, tmp_path / "tools")
+    for tool in (TOOL, TOOL.with_name("traced.py")):
+        shutil.copy(tool, tmp_path / "tools")
     return tmp_path
 
 
@@ -151,3 +152,13 @@ def test_what_cannot_be_made_makes_room_for_the_next(toy):
     run = hunted(toy, "--mutants", "12")
     assert "2 of 14 mistakes cannot be made" in run.stdout
     assert "66.7% of 12 mistakes are seen" in run.stdout
+
+
+def test_a_test_that_was_seen_to_run_a_function_is_taken_though_it_does_not_name_it(toy):
+    hidden = 'assert getattr(__import__("norm" + "kit"), "un" + "used")(3) == 6'
+    (toy / "tests/test_hidden.py").write_text(f"def test_hidden():\n    {hidden}\n")
+    assert "in unused: x * 2  ->  x / 2\n    NOT SEEN" in hunted(toy).stdout
+    environment = {**os.environ, "PYTHONPATH": str(toy / "src")}
+    subprocess.run([sys.executable, "tools/traced.py"], cwd=toy, env=environment, capture_output=True)
+    found = "in unused: x * 2  ->  x / 2\n    found by tests/test_hidden.py::test_hidden"
+    assert found in hunted(toy).stdout

@@ -1,0 +1,86 @@
+"""Write down which functions of the package each test runs, for `mutate.py`, which then takes those tests first.
+
+    python tools/traced.py                 # of all tests, on two processes, anew
+    python tools/traced.py tests/surgery   # of some, to what was written before
+
+Of each test that goes over many cases two are run. Those that `mutate.py` leaves out, and the ones that a method's name
+leads to, its contract and its goldens, are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from types import CodeType, FrameType
+
+import pytest
+
+from mutate import LEFT_OUT, ROOT, SOURCE, TRACES, function_of
+
+CASES = 2
+
+
+class Tracer:
+    """Of each test the functions that it called, and how long it took."""
+
+    def __init__(self, file: Path):
+        self.file, self.ran, self.seconds = file, defaultdict[str, set[str]](set), dict[str, float]()
+
+    def pytest_collection_modifyitems(self, items):
+        """Keep two cases a test."""
+        taken, kept = defaultdict[str, int](int), []
+        for item in items:
+            taken[function_of(item)] += 1
+            named = item.path.is_relative_to(SOURCE) or item.path.name == "test_goldens.py"
+            if taken[function_of(item)] <= CASES and not named and not any(word in item.nodeid for word in LEFT_OUT):
+                kept.append(item)
+        items[:] = kept
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item):
+        """See every call of the package, those of fixtures too."""
+        codes, before = set[CodeType](), time.process_time()
+
+        def called(frame: FrameType, event: str, argument: object) -> None:
+            codes.add(frame.f_code)
+
+        sys.settrace(called)
+        try:
+            return (yield)
+        finally:
+            sys.settrace(None)
+            self.seconds[function_of(item)] = time.process_time() - before
+            self.ran[function_of(item)] |= {named(code) for code in codes if code.co_filename.startswith(str(SOURCE))}
+
+    def pytest_sessionfinish(self):
+        """Write what was seen, functions by number."""
+        numbers: dict[str, int] = {}
+        tests = {
+            test: [self.seconds[test], *(numbers.setdefault(name, len(numbers)) for name in sorted(ran))]
+            for test, ran in self.ran.items()
+        }
+        if tests:
+            self.file.write_text(json.dumps({"functions": list(numbers), "tests": tests}))
+
+
+def named(code: CodeType) -> str:
+    """A function by its file and the name that `mutate.py` gives it."""
+    return f"{Path(code.co_filename).relative_to(ROOT)}:{code.co_qualname.replace('.<locals>', '')}"
+
+
+def pytest_configure(config):
+    """Trace where tests are run; a process that hands them out runs none."""
+    if not config.getoption("numprocesses", None):
+        config.pluginmanager.register(Tracer(ROOT / TRACES.replace("*", str(time.time_ns()))))
+
+
+if __name__ == "__main__":
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    tests = sys.argv[1:] or [str(ROOT / "tests")]
+    for file in () if sys.argv[1:] else ROOT.glob(TRACES):
+        file.unlink()
+    sys.exit(pytest.main([*tests, "-q", "-n", "2", "-p", "traced", "-p", "no:cacheprovider"]))
