@@ -130,8 +130,8 @@ class Row:
 
 @lru_cache(maxsize=1024)
 def _plan(rule: Row, dim: int, x_type, weight_type, bias_type, shared: bool) -> bytes:
-    rounds = x_type not in (torch.float32, torch.float64)  # no type: the short way, which does not know it either
-    cast = CASTS[rule.cast] if rounds else 0
+    exact = x_type in (torch.float32, torch.float64)  # no type: the short way, which does not know it either
+    cast = min(CASTS[rule.cast], CASTS["early"]) if exact else CASTS[rule.cast]
     kinds = rule.center, STATISTICS[rule.statistic], EPS_PLACES[rule.eps_place], cast
     types = (CODES.get(kind, 0) for kind in (x_type, weight_type, bias_type))
     numbers = rule.eps, rule.constant, rule.offset, rule.scale
