@@ -389,8 +389,7 @@ class Reach:
         words = [str(value).partition("/")[0] for value in given.params.values()] if given else []
         named = frozenset(self.methods[word] for word in words if word in self.methods)
         modules = frozenset(file for word in words if word.startswith("normkit.") and (file := _file(word)))
-        own = modules or item.path.is_relative_to(SOURCE) or item.path.name == "test_goldens.py"
-        return named | modules if own else named | self._of_file(item.path)
+        return named | modules if modules or goes_over_methods(item) else named | self._of_file(item.path)
 
     @functools.cache  # noqa: B019  one instance lives as long as the process
     def _of_file(self, path: Path) -> frozenset[Path]:
@@ -473,7 +472,7 @@ class Hunt:
 
     def pytest_collection_modifyitems(self, items):
         """Leave out what takes long, or would not see a mistake."""
-        items[:] = [item for item in items if not any(word in item.nodeid for word in LEFT_OUT)]
+        items[:] = [item for item in items if not left_out(item)]
 
     def pytest_runtestloop(self, session):
         """Try one mutant after the other, until as many were made as are wanted."""
@@ -624,6 +623,16 @@ def _unless_python(start):
 
 def _elsewhere(*_, **__):
     pytest.skip("another process has no mistake")
+
+
+def left_out(item: pytest.Item) -> bool:
+    """Whether a test takes long, or would not see a mistake."""
+    return any(word in item.nodeid for word in LEFT_OUT)
+
+
+def goes_over_methods(item: pytest.Item) -> bool:
+    """Whether a test is of the contract or of the goldens, where a case is a method."""
+    return item.path.is_relative_to(SOURCE) or item.path.name == "test_goldens.py"
 
 
 def function_of(item: pytest.Item) -> str:

@@ -19,7 +19,7 @@ from types import CodeType, FrameType
 
 import pytest
 
-from mutate import LEFT_OUT, ROOT, SOURCE, TRACES, function_of
+from mutate import ROOT, SOURCE, TRACES, function_of, goes_over_methods, left_out
 
 CASES = 2
 
@@ -35,8 +35,7 @@ class Tracer:
         taken, kept = defaultdict[str, int](int), []
         for item in items:
             taken[function_of(item)] += 1
-            named = item.path.is_relative_to(SOURCE) or item.path.name == "test_goldens.py"
-            if taken[function_of(item)] <= CASES and not named and not any(word in item.nodeid for word in LEFT_OUT):
+            if taken[function_of(item)] <= CASES and not goes_over_methods(item) and not left_out(item):
                 kept.append(item)
         items[:] = kept
 
