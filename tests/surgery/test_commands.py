@@ -10,6 +10,7 @@ import normkit as nk
 from normkit import cli
 from normkit.optional import library
 from normkit.surgery import fusing, saving
+from normkit.surgery.racing import Outcome
 
 MINE = """
 import torch
@@ -152,7 +153,7 @@ LLAMA = {
 def fast(monkeypatch):
     """Let the library's norms be the faster ones, on whatever machine."""
     for name in ("race", "race_addition", "race_turn", "race_models"):
-        monkeypatch.setattr(fusing, name, lambda *_, **__: (1.0, 0.5))
+        monkeypatch.setattr(fusing, name, lambda *_, **__: Outcome(1.0, 0.5, True))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

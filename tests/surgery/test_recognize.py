@@ -16,6 +16,7 @@ from torch import nn
 import normkit as nk
 from normkit.optional import library
 from normkit.surgery import fusing, saving
+from normkit.surgery.racing import Outcome
 from normkit.surgery.recognition.recognize import examine
 
 NEAR = {**near_misses.NEAR, **more_near_misses.NEAR, **sly_near_misses.NEAR}
@@ -244,7 +245,7 @@ def test_rounding_at_every_step_is_told_and_kept_by_what_takes_its_place(cls, ca
     found = nk.recognize(model)["1"]
     assert found.kwargs == {"dim": 40, "eps": 1e-6, "cast": cast}
     assert "bfloat16: 0.0% of the results have other bits" in " ".join(found.evidence)
-    monkeypatch.setattr(fusing, "race", lambda *_: (1.0, 0.5))
+    monkeypatch.setattr(fusing, "race", lambda *_: Outcome(1.0, 0.5, True))
     fused = nk.fuse(model, inplace=False).model
     swapped = nk.swap(model, f"rmsnorm:cast={cast}", inplace=False).model
     for new in (fused, swapped):

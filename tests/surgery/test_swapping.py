@@ -11,6 +11,7 @@ from torch import nn
 import normkit as nk
 from normkit.optional import library
 from normkit.surgery import fusing, matching, saving
+from normkit.surgery.racing import Outcome
 from normkit.surgery.recognition import candidates
 
 
@@ -123,7 +124,7 @@ def test_new_norms_begin_as_the_old_ones_were_where_that_is_asked_for(net):
 
 
 def always(*_):
-    return 1.0, 0.5
+    return Outcome(1.0, 0.5, True)
 
 
 def test_fusing_changes_neither_numbers_nor_names_nor_the_optimizers_parameters(net, monkeypatch):
@@ -143,10 +144,10 @@ def test_fusing_changes_neither_numbers_nor_names_nor_the_optimizers_parameters(
 
 def test_a_model_that_is_no_faster_as_a_whole_is_left_alone(net, monkeypatch):
     monkeypatch.setattr(fusing, "race", always)
-    monkeypatch.setattr(fusing, "race_models", lambda *_: (1.0, 1.1))
+    monkeypatch.setattr(fusing, "race_models", lambda *_: Outcome(1.0, 1.1, False))
     report = nk.fuse(net, torch.randn(5, 6))
     assert not report.done
-    assert {change.why_not for change in report} == {"the model as a whole is slower"}
+    assert {change.why_not for change in report} == {"the model as a whole is no faster"}
     assert isinstance(net.two, Layer)
 
 
@@ -172,7 +173,7 @@ def test_checkpoints_keep_the_names_that_they_had(monkeypatch):
 
 
 def test_a_site_that_is_no_faster_is_left_alone(net, monkeypatch):
-    monkeypatch.setattr(fusing, "race", lambda *_: (1.0, 1.0))
+    monkeypatch.setattr(fusing, "race", lambda *_: Outcome(1.0, 1.0, False))
     report = nk.fuse(net)
     assert not report.done
     assert {change.why_not for change in report} == {"it is no faster"}

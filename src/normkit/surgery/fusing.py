@@ -13,7 +13,7 @@ from torch import nn
 from normkit.norm import Norm
 from normkit.surgery import adding, proof, rewriting, turning
 from normkit.surgery.changes import Change, Report, places, replaced
-from normkit.surgery.racing import race, race_addition, race_models, race_turn
+from normkit.surgery.racing import Outcome, race, race_addition, race_models, race_turn
 from normkit.surgery.recognition.recognize import Match, sized_table
 from normkit.surgery.recognition.specimen import quiet
 from normkit.surgery.renaming import rename
@@ -23,7 +23,6 @@ from normkit.where import Where, chosen
 __all__ = ["fuse"]
 
 ROWS = 512
-LEAST = 0.97  # of its own time: what a site must take to be changed, so that noise alone changes none
 
 
 def fuse(
@@ -78,11 +77,11 @@ class _Plan:
         self.made: dict[str, nn.Module] = {}
         self.classes: dict[str, type[nn.Module]] = {}
         self.changes: dict[str, Change] = {}
-        self._timed: dict[Any, tuple[float, float]] = {}
+        self._timed: dict[Any, Outcome] = {}
 
     def put(self, where: Where) -> None:
         """Put the library's norms where the model has the same ones, where they are faster."""
-        timed: dict[Any, tuple[float, float]] = {}
+        timed: dict[Any, Outcome] = {}
         for name, match in sized_table(self.model, self.sizes).items():
             old = self.model.get_submodule(name)
             if not chosen(where, name, old):
@@ -96,11 +95,11 @@ class _Plan:
             key = (was, type(old), shape, match.error.get("float32"))
             if key not in timed:
                 timed[key] = race(old, new, shape, self.training)
-            before, after = timed[key]
+            before, after, faster = timed[key]
             self.able[name] = new
             difference = max((match.error[t] for t in ("float64", "float32") if t in match.error), default=None)
             change = Change(name, was, type(new).__name__, tuple(match.carried.values()), difference, before, after)
-            if after <= LEAST * before:
+            if faster:
                 self.made[name], self.changes[name] = new, change
             else:
                 self.changes[name] = _left(change, "it is no faster")
@@ -154,11 +153,11 @@ class _Plan:
         known = self.able.get(site, self.model.get_submodule(site))
         return known if isinstance(known, Norm) else None
 
-    def _faster(self, sites: Sequence[str], what: str, race: Callable[[], tuple[float, float]]) -> bool:
+    def _faster(self, sites: Sequence[str], what: str, race: Callable[[], Outcome]) -> bool:
         """Note a fusion at some sites, if it is faster there."""
         key = what, *((self.changes[site].was, type(self._now(site)), self.sizes[site]) for site in sites)
-        before, after = self._timed[key] if key in self._timed else self._timed.setdefault(key, race())
-        if after > LEAST * before:
+        before, after, faster = self._timed[key] if key in self._timed else self._timed.setdefault(key, race())
+        if not faster:
             return False
         for site in sites:
             new = self._new(site)
@@ -171,24 +170,24 @@ class _Plan:
         """Compare and time the whole model; what gives other numbers, or is no faster as a whole, is left alone."""
         if not self.made and not self.classes:
             return
-        before, after = copy.deepcopy(self.model), self._after()
+        before, after = self._twins()
         try:
             far = proof.prove(before.eval(), after.eval(), example)
         except Exception as error:
             return self._give_up(f"once changed, {error}")
-        times = race_models(copy.deepcopy(self.model), self._after(), example, self.training)
-        if times[1] > times[0]:
-            return self._give_up("the model as a whole is slower")
+        if not race_models(before, after, example, self.training).faster:
+            return self._give_up("the model as a whole is no faster")
         rows = self.changes.items()
         self.changes = {name: replace(row, difference=far) if row.became else row for name, row in rows}
 
-    def _after(self) -> nn.Module:
-        """A changed copy of the model."""
-        twin: Any = copy.deepcopy({"model": self.model, "made": self.made})
-        after = replaced("fuse", twin["model"], twin["made"], False)
+    def _twins(self) -> tuple[nn.Module, nn.Module]:
+        """A copy of the model, and a changed one that holds the same parameters."""
+        before, made = copy.deepcopy((self.model, self.made))
+        held = {id(p): p for p in before.parameters()}
+        after = replaced("fuse", *copy.deepcopy((before, made), held), False)
         for name, own in self.classes.items():
             after.get_submodule(name).__class__ = own
-        return after
+        return before, after
 
     def _give_up(self, why: str) -> None:
         self.made, self.classes = {}, {}

@@ -1,13 +1,20 @@
-"""Whether something is faster: the old and the new in turn, on copies, at the sizes that a model has."""
+"""Whether something is faster: the old and the new in turn, on copies, at the sizes that a model has.
+
+The new wins a turn in which it takes less time than the old. Were it no faster, it would win every second turn at
+most, and who bets on it, as :func:`odds` does, would multiply what he has by ``SURE`` in one race of ``SURE`` at most,
+however long they go on. So of twenty races of what is no faster, at most one says that it is.
+"""
 
 from __future__ import annotations
 
 import copy
 import functools
+import math
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +24,22 @@ from normkit.surgery import adding, turning
 from normkit.surgery.flow import arguments, tensors_in
 from normkit.surgery.recognition.specimen import quiet
 
-ROUNDS, CALLS = 9, 3
+SURE = 20.0
+FEWEST, MOST, SECONDS = 7, 50, 10.0  # turns: as many as can decide, at most, and for how long beyond the fewest
+CALLS = 3  # of a site in a turn
+MARGIN = 0.97  # of the old one's time: what a site must take to win, as what it gains in a model is less than alone
 
 
-def race_addition(now: nn.Module, new: nn.Module, shape: Iterable[int], training: bool) -> tuple[float, float]:
-    """Return the seconds of an addition and a norm as it is, and of both in one pass, medians of turns about."""
+class Outcome(NamedTuple):
+    """The seconds of a call of both, the new one's by the median of turns, and whether it is faster for sure."""
+
+    before: float
+    after: float
+    faster: bool
+
+
+def race_addition(now: nn.Module, new: nn.Module, shape: Iterable[int], training: bool) -> Outcome:
+    """Race an addition and a norm as it is with both in one pass."""
     pair = _drawn(now, [shape, shape])
     old, twin = (copy.deepcopy(norm).train(training) for norm in (now, new))
 
@@ -29,7 +47,8 @@ def race_addition(now: nn.Module, new: nn.Module, shape: Iterable[int], training
         total = x + y
         return old(total), total
 
-    return _raced([_call(way, pair, training) for way in (apart, functools.partial(adding.added, twin))])
+    calls = [_call(way, pair, training) for way in (apart, functools.partial(adding.added, twin))]
+    return _raced(calls, pair[0].device)
 
 
 def race_turn(
@@ -38,8 +57,8 @@ def race_turn(
     new: Sequence[nn.Module],
     shapes: Sequence[Sequence[int]],
     training: bool,
-) -> tuple[float, float]:
-    """Return the seconds of norms and a turn of queries and keys as they are, and of both in one pass each."""
+) -> Outcome:
+    """Race norms and a turn of queries and keys as they are with both in one pass each."""
     front = [(s[0], s[2], s[1], s[3]) if turn.moved else tuple(s) for s in shapes]  # heads before tokens
     angles = [torch.cat([angle, angle], -1) for angle in turns(torch.arange(front[0][2]), front[0][3])]
     pair = _drawn(now[0], [(b, tokens, heads, wide) for b, heads, tokens, wide in front])
@@ -57,13 +76,13 @@ def race_turn(
         q, k = (x.transpose(1, 2) for x in given)
         return turning.turned(turn.by, twins[0], twins[1], q, k, cos, sin)
 
-    return _raced([_call(way, pair, training) for way in (apart, one)])
+    return _raced([_call(way, pair, training) for way in (apart, one)], pair[0].device)
 
 
-def race_models(before: nn.Module, after: nn.Module, example: Any, training: bool) -> tuple[float, float]:
-    """Return the seconds of a pass of both, the second's as three turns of four have it at least.
+def race_models(before: nn.Module, after: nn.Module, example: Any, training: bool) -> Outcome:
+    """Race a pass of both; the gradients that they hold go away.
 
-    So that what other work on the machine does to a turn does not decide.
+    They should hold the same parameters, as copies of one model may differ in speed by where they lie in memory.
     """
     args, named = arguments(example)
 
@@ -71,15 +90,17 @@ def race_models(before: nn.Module, after: nn.Module, example: Any, training: boo
         model.train(training)
 
         def run() -> None:
+            model.zero_grad()
             with torch.set_grad_enabled(training):
                 found = [t for t in tensors_in(model(*args, **named)) if t.is_floating_point()]
-                if training and found[0].requires_grad:
+                if training and found and found[0].requires_grad:
                     found[0].sum().backward()
 
         return run
 
+    device = next(before.parameters(), torch.zeros(())).device
     with quiet():
-        return _raced([call(model) for model in (before, after)], calls=1, least=True)
+        return _raced([call(model) for model in (before, after)], device, calls=1, margin=1.0)
 
 
 def _drawn(like: nn.Module, shapes: Iterable[Iterable[int]]) -> list[Tensor]:
@@ -88,32 +109,69 @@ def _drawn(like: nn.Module, shapes: Iterable[Iterable[int]]) -> list[Tensor]:
     return [torch.randn(tuple(shape), dtype=own.dtype, device=own.device) for shape in shapes]
 
 
-def race(old: nn.Module, new: nn.Module, shape: Iterable[int], training: bool) -> tuple[float, float]:
-    """Return the seconds of a call of each, the second's from the median of the ratios of turns about, on copies."""
+def race(old: nn.Module, new: nn.Module, shape: Iterable[int], training: bool) -> Outcome:
+    """Race two modules, on copies."""
     inputs = _drawn(old, [shape])
-    return _raced([_call(copy.deepcopy(module).train(training), inputs, training) for module in (old, new)])
+    calls = [_call(copy.deepcopy(module).train(training), inputs, training) for module in (old, new)]
+    return _raced(calls, inputs[0].device)
 
 
-def _raced(rivals: Sequence[Callable[[], None]], calls: int = CALLS, least: bool = False) -> tuple[float, float]:
-    times: list[list[float]] = [[], []]
-    for turn in range(ROUNDS + 1):
-        order = list(zip(times, rivals, strict=True))
-        for seen, call in order if turn % 2 else reversed(order):
-            start = _now()
-            for _ in range(calls):
-                call()
-            if turn:
-                seen.append((_now() - start) / calls)
-    before = statistics.median(times[0])
-    ratios = [new / old for old, new in zip(*times, strict=True)]
-    return before, before * (statistics.quantiles(ratios)[0] if least else statistics.median(ratios))
+def odds(won: int, lost: int) -> float:
+    """What 1 has become after bets on the winner at even odds, if all shares of wins above half were thought alike.
+
+    >>> odds(1, 0), odds(7, 0), round(odds(10, 1), 1)
+    (1.5, 31.875, 30.9)
+    """
+    turns = won + lost
+    return sum(math.comb(turns + 1, k) for k in range(won + 1)) / (turns + 1) / math.comb(turns, won)
 
 
-def _now() -> float:
-    """The time when everything is done that was asked for."""
-    if torch.cuda.is_initialized():
-        torch.cuda.synchronize()
-    return time.perf_counter()
+def _raced(
+    rivals: Sequence[Callable[[], None]], device: torch.device, calls: int = CALLS, margin: float = MARGIN
+) -> Outcome:
+    """Let both run in turn, who is first changing, until it is decided or cannot be any more."""
+    now = _clock(device)
+
+    def taken(rival: Callable[[], None]) -> float:
+        start = now()
+        for _ in range(calls):
+            rival()
+        return (now() - start) / calls
+
+    spent = sum(map(taken, rivals)) * calls  # a turn to warm up
+    times: list[tuple[float, float]] = []
+    won = lost = 0
+    while _open(won, lost, spent / (won + lost + 1)):
+        ahead = len(times) % 2
+        first, second = taken(rivals[ahead]), taken(rivals[1 - ahead])
+        old, new = (second, first) if ahead else (first, second)
+        times.append((old, new))
+        won, lost = (won + 1, lost) if new < margin * old else (won, lost + 1)
+        spent += (old + new) * calls
+    before = statistics.median(old for old, _ in times)
+    return Outcome(before, before * statistics.median(new / old for old, new in times), odds(won, lost) >= SURE)
+
+
+def _open(won: int, lost: int, turn: float) -> bool:
+    """Whether neither side has won and the new one still can, if a turn takes so many seconds."""
+    most = min(MOST, max(FEWEST, int(SECONDS / max(turn, 1e-9))))
+    return won + lost < most and max(odds(won, lost), odds(lost, won)) < SURE <= odds(most - lost, lost)
+
+
+def _clock(device: torch.device) -> Callable[[], float]:
+    """What tells the time when everything is done that was asked for.
+
+    On a CPU the processor's, which other work takes none of, unless it adds up that of several threads or, on Windows,
+    ticks too slowly.
+    """
+    if device.type == "cpu":
+        return time.process_time if torch.get_num_threads() == 1 and sys.platform != "win32" else time.perf_counter
+
+    def now() -> float:
+        torch.accelerator.synchronize(device)
+        return time.perf_counter()
+
+    return now
 
 
 def _call(ways: Callable[..., Any], inputs: Sequence[Tensor], training: bool) -> Callable[[], None]:
