@@ -37,7 +37,10 @@ def fuse(
     With an example, residual additions go into the norms behind them, and the rotary turns of queries and keys into
     their norms, where a block's own source shows them one after the other: its class becomes one derived from it, whose
     forward is the same source with these calls in it. Then outputs are compared in float64 and the whole model is
-    timed, before anything is changed: where it is slower, it is left alone.
+    timed, before anything is changed: where it is no faster, it is left alone.
+
+    What is no faster passes for faster in one race of twenty at most. A race takes some seconds, and seven passes of
+    either at least; what stays undecided for twenty seconds is left alone.
 
     Args:
         model: any model.

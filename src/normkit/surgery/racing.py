@@ -25,7 +25,7 @@ from normkit.surgery.flow import arguments, tensors_in
 from normkit.surgery.recognition.specimen import quiet
 
 SURE = 20.0
-FEWEST, MOST, SECONDS = 7, 50, 10.0  # turns: as many as can decide, at most, and for how long beyond the fewest
+FEWEST, MOST, SECONDS = 7, 200, 20.0  # turns: as many as can decide, at most, and for how long beyond the fewest
 CALLS = 3  # of a site in a turn
 MARGIN = 0.97  # of the old one's time: what a site must take to win, as what it gains in a model is less than alone
 
