@@ -116,6 +116,7 @@ def race(old: nn.Module, new: nn.Module, shape: Iterable[int], training: bool) -
     return _raced(calls, inputs[0].device)
 
 
+@functools.cache
 def odds(won: int, lost: int) -> float:
     """What 1 has become after bets on the winner at even odds, if all shares of wins above half were thought alike.
 
