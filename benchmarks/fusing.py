@@ -120,7 +120,8 @@ def raced(models: list[nn.Module], run: Callable[[nn.Module], object], device: s
     times: list[list[float]] = [[] for _ in models]
     begun = now(device)
     while len(times[0]) <= ROUNDS or (len(times[0]) <= MOST and now(device) - begun < SECONDS):
-        for model, seen in zip(models, times, strict=True):
+        order = list(zip(models, times, strict=True))
+        for model, seen in order if len(times[0]) % 2 else reversed(order):
             start = now(device)
             run(model)
             seen.append(now(device) - start)
@@ -191,8 +192,8 @@ def main() -> None:
         f"{PIXELS}), on {options.device}. {why} ms before, then how many times as fast: medians of at least {ROUNDS} "
         f"turns about and their quartiles, {clock}. "
         "Fused: norms of all, and of them with the addition before + the rotary turn behind; 0 where the whole was "
-        "slower. Norms free: the model with every norm an identity, which is what fusing norms could gain at most; "
-        "turns and additions, which go into norms, are not free there.",
+        "not found to be faster. Norms free: the model with every norm an identity, which is what fusing norms could "
+        "gain at most; turns and additions, which go into norms, are not free there.",
         "",
         "| model | widths | fused, forward | difference | before | times as fast | norms free "
         "| fused, training | difference | before | times as fast | norms free |",

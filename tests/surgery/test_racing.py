@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+import normkit as nk
 from normkit.surgery import fusing, racing
 
 RACES = 400
@@ -137,3 +138,17 @@ def test_models_that_race_hold_the_same_parameters_and_leave_the_users_alone():
     assert all(torch.equal(p.grad, grad) for p, grad in zip(model.parameters(), grads, strict=True))
     assert before[1].num_batches_tracked > 1
     assert after[1].num_batches_tracked > 1
+
+
+@pytest.mark.parametrize("other", [lambda norm: norm.bfloat16(), lambda norm: norm.requires_grad_(False)])
+def test_each_kind_of_site_is_raced_once(other, monkeypatch):
+    raced = []
+
+    def race(old, *_):
+        raced.append((old.weight.dtype, old.weight.requires_grad))
+        return racing.Outcome(1.0, 0.5, True)
+
+    monkeypatch.setattr(fusing, "race", race)
+    norms = nn.LayerNorm(12), nn.LayerNorm(12), other(nn.LayerNorm(12))
+    nk.fuse(nn.Sequential(*norms), inplace=False)
+    assert raced == [(norm.weight.dtype, norm.weight.requires_grad) for norm in norms[1:]]

@@ -95,7 +95,7 @@ class _Plan:
                 self.changes[name] = Change(name, was if match else match.kind, why_not=why)
                 continue
             shape = self.sizes.get(name, _shape(match))
-            key = (was, type(old), shape, match.error.get("float32"))
+            key = (was, *_kind(old), shape, match.error.get("float32"))
             if key not in timed:
                 timed[key] = race(old, new, shape, self.training)
             before, after, faster = timed[key]
@@ -158,7 +158,7 @@ class _Plan:
 
     def _faster(self, sites: Sequence[str], what: str, race: Callable[[], Outcome]) -> bool:
         """Note a fusion at some sites, if it is faster there."""
-        key = what, *((self.changes[site].was, type(self._now(site)), self.sizes[site]) for site in sites)
+        key = what, *((self.changes[site].was, *_kind(self._now(site)), self.sizes[site]) for site in sites)
         before, after, faster = self._timed[key] if key in self._timed else self._timed.setdefault(key, race())
         if not faster:
             return False
@@ -195,6 +195,11 @@ class _Plan:
     def _give_up(self, why: str) -> None:
         self.made, self.classes = {}, {}
         self.changes = {name: _left(row, why) if row.became else row for name, row in self.changes.items()}
+
+
+def _kind(module: nn.Module) -> tuple[Any, ...]:
+    """What a module's time depends on, beside its kind and size."""
+    return type(module), *((t.dtype, t.device, t.requires_grad) for t in (*module.parameters(), *module.buffers()))
 
 
 def _blocks(model: nn.Module, rows: Collection[str]) -> dict[str, list[str]]:
