@@ -385,11 +385,14 @@ class Reach:
 
     def files(self, item: pytest.Item) -> frozenset[Path]:
         """What a test names or imports; of a method's or a module's own test, such as its examples, that alone."""
-        given = getattr(item, "callspec", None)
-        words = [str(value).partition("/")[0] for value in given.params.values()] if given else []
-        named = frozenset(self.methods[word] for word in words if word in self.methods)
+        words = _case(item)
+        named = self.of_case(item)
         modules = frozenset(file for word in words if word.startswith("normkit.") and (file := _file(word)))
         return named | modules if modules or goes_over_methods(item) else named | self._of_file(item.path)
+
+    def of_case(self, item: pytest.Item) -> frozenset[Path]:
+        """The files of the methods that a case of a test names."""
+        return frozenset(self.methods[word] for word in _case(item) if word in self.methods)
 
     @functools.cache  # noqa: B019  one instance lives as long as the process
     def _of_file(self, path: Path) -> frozenset[Path]:
@@ -399,6 +402,12 @@ class Reach:
         beside = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
         helpers = [file for name in beside if (file := path.parent / f"{name}.py").exists()]
         return frozenset(self.imported(tree)).union(*named, *map(self._of_file, helpers))
+
+
+def _case(item: pytest.Item) -> list[str]:
+    """What a test is given, as words; of a golden, the method."""
+    given = getattr(item, "callspec", None)
+    return [str(value).partition("/")[0] for value in given.params.values()] if given else []
 
 
 def callers(tree: ast.Module, scope: str) -> set[str]:
@@ -467,7 +476,7 @@ class Hunt:
         self.mutants, self.number, self.said, self.reach, self.seconds = mutants, number, said, reach, seconds
         self.told: list[tuple[Mutant, str]] = []  # of each mistake that was drawn
         self.sound, self.unsound = set[str](), set[str]()
-        self.traced, costs = traces()
+        self.traced, costs, self.cases = traces()
         self.costs = costs | (json.loads(COSTS.read_text()) if COSTS.exists() else {})  # of a test function
 
     def pytest_collection_modifyitems(self, items):
@@ -509,12 +518,13 @@ class Hunt:
         """The tests that reach a mutant: near and cheap ones first, and of each function two before two more.
 
         A test whose own text has a name of what is called on the way to the mistake is nearer than its file, one that
-        was seen to run the function is nearest, and one that was seen not to is far.
+        was seen to run the function, or has its method as a case, is nearest, and one of which no case does is far.
         """
         far, turns, ranked = self.reach.distances(mutant.path), Counter[str](), []
         called = callers(ast.parse(mutant.original), mutant.scope)
         here = f"{mutant.path.relative_to(ROOT)}:{mutant.scope}"
         seen = any(here in ran for ran in self.traced.values())
+        cases = Counter(function_of(item) for item, _ in files)
         for item, named in files:
             away = [far[path] for path in named if path in far] + _beside(mutant.path, item.path)
             function = function_of(item)
@@ -522,8 +532,10 @@ class Hunt:
             runs = ran is not None and here in ran
             if away or runs:
                 near = min(away, default=0) - 2 * bool(called & _words(item))
-                if ran is not None and seen:
-                    near += -4 if runs else 4
+                if runs or mutant.path in self.reach.of_case(item):
+                    near -= 4
+                elif ran is not None and seen and self.cases[function] >= cases[function]:
+                    near += 4
                 turns[function] += 1
                 ranked.append((max(self.costs.get(function, 0.1), 0.05) * 3**near * ((turns[function] + 1) // 2), item))
         return [item for _, item in sorted(ranked, key=lambda entry: entry[0])]
@@ -651,15 +663,16 @@ def verdicts() -> dict[str, str]:
     return {name: told for told, name, _ in (line.split("\t", 2) for line in lines)}
 
 
-def traces() -> tuple[dict[str, set[str]], dict[str, float]]:
-    """The functions that each test was seen to run, and the seconds it took."""
-    ran, seconds = defaultdict[str, set[str]](set), dict[str, float]()
+def traces() -> tuple[dict[str, set[str]], dict[str, float], Counter[str]]:
+    """The functions that each test was seen to run, the seconds it took, and how many of its cases were run."""
+    ran, seconds, cases = defaultdict[str, set[str]](set), dict[str, float](), Counter[str]()
     for file in sorted(ROOT.glob(TRACES)):
         told = json.loads(file.read_text())
-        for test, (spent, *numbers) in told["tests"].items():
+        for test, (spent, count, *numbers) in told["tests"].items():
             ran[test] |= {told["functions"][number] for number in numbers}
-            seconds[test] = spent
-    return dict(ran), seconds
+            seconds[test] = max(spent, seconds.get(test, 0.0))
+            cases[test] += count
+    return dict(ran), seconds, cases
 
 
 def changed() -> list[Path]:

@@ -3,8 +3,8 @@
     python tools/traced.py                 # of all tests, on two processes, anew
     python tools/traced.py tests/surgery   # of some, to what was written before
 
-Of each test that goes over many cases two are run. Those that `mutate.py` leaves out, and the ones that a method's name
-leads to, its contract and its goldens, are left out.
+Of each test that goes over many cases two are run, and more while they take little. Those that `mutate.py` leaves out,
+and the ones that a method's name leads to, its contract and its goldens, are left out.
 """
 
 from __future__ import annotations
@@ -21,27 +21,25 @@ import pytest
 
 from mutate import ROOT, SOURCE, TRACES, function_of, goes_over_methods, left_out
 
-CASES = 2
+CASES, ENOUGH = 2, 1.0  # of a test, and the seconds within which there are more
 
 
 class Tracer:
-    """Of each test the functions that it called, and how long it took."""
+    """Of each test the functions that it called, and how long each of its cases took."""
 
     def __init__(self, file: Path):
-        self.file, self.ran, self.seconds = file, defaultdict[str, set[str]](set), dict[str, float]()
+        self.file, self.ran, self.seconds = file, defaultdict[str, set[str]](set), defaultdict[str, list[float]](list)
 
     def pytest_collection_modifyitems(self, items):
-        """Keep two cases a test."""
-        taken, kept = defaultdict[str, int](int), []
-        for item in items:
-            taken[function_of(item)] += 1
-            if taken[function_of(item)] <= CASES and not goes_over_methods(item) and not left_out(item):
-                kept.append(item)
-        items[:] = kept
+        """Leave out what `mutate.py` takes by other rules, or not at all."""
+        items[:] = [item for item in items if not goes_over_methods(item) and not left_out(item)]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item):
         """See every call of the package, those of fixtures too."""
+        taken = self.seconds[function_of(item)]
+        if len(taken) >= CASES and sum(taken) > ENOUGH:
+            return True
         codes, before = set[CodeType](), time.process_time()
 
         def called(frame: FrameType, event: str, argument: object) -> None:
@@ -52,14 +50,18 @@ class Tracer:
             return (yield)
         finally:
             sys.settrace(None)
-            self.seconds[function_of(item)] = time.process_time() - before
+            taken.append(time.process_time() - before)
             self.ran[function_of(item)] |= {named(code) for code in codes if code.co_filename.startswith(str(SOURCE))}
 
     def pytest_sessionfinish(self):
-        """Write what was seen, functions by number."""
+        """Write what was seen: of each test its longest case, how many there were, and its functions by number."""
         numbers: dict[str, int] = {}
         tests = {
-            test: [self.seconds[test], *(numbers.setdefault(name, len(numbers)) for name in sorted(ran))]
+            test: [
+                max(self.seconds[test]),
+                len(self.seconds[test]),
+                *(numbers.setdefault(name, len(numbers)) for name in sorted(ran)),
+            ]
             for test, ran in self.ran.items()
         }
         if tests:
