@@ -513,3 +513,11 @@ def test_a_gate_of_another_type_than_q_is_named(name):
     gates[name] = gates[name].float()
     with pytest.raises(TypeError, match=f"GatedLinear: {name} is torch.float32, but q is torch.float64"):
         core(q, k, v, **gates)
+
+
+@pytest.mark.parametrize(
+    ("length", "size", "ratio"), [(16, (4, 4), 2), (64, (8, 8), 2), (196, (14, 14), 3), (7, (1, 7), 2)]
+)
+def test_a_grid_is_fitted_to_a_length(length, size, ratio):
+    found = nk.card("softmax-free").entry.fitting(length)
+    assert found == {"size": size, "ratio": ratio}

@@ -111,9 +111,12 @@ def test_a_loop_that_is_left_by_a_call_is_counted_whole():
 
 
 def test_heads_are_normalized_and_turned_in_one_pass_of_bytes():
+    from normkit.kernels.cuda import variants
+
     code = variant("norm and turn, forward", 128).row("sm_90")
     assert 2 <= code["stored"] < 3, "bytes an entry: y in bfloat16, and a number a row"
     assert code["spills"] == 0
+    assert {made.used for made in variants.heads("bf16", 96)} == {0.75}, "pairs of entries lie in blocks of 64"
 
 
 def test_channels_are_read_and_written_once_a_pass_in_wide_loads_and_nothing_spills():

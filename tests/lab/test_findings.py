@@ -1,12 +1,14 @@
 """The statistics keep what they promise: against scipy's own tests, and over many pretended comparisons."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from normkit.lab.plan import findings
 from normkit.lab.plan.findings import BETTER, DECIDED, EQUAL, FEW, LEVEL, SAME, WORSE
+from normkit.lab.report import advice
 
 stats = pytest.importorskip("scipy.stats")
 
@@ -305,3 +307,19 @@ def test_places_of_equals_differ_in_one_comparison_of_twenty():
         drawn = {name: losses(random.normal, 5, np.zeros(5), 0.01) for name in "abcd"}
         false += any(place != (1, 4) for place in placed(drawn, share=0).values())
     assert false <= stats.binom.ppf(0.999, 200, 2 * LEVEL)
+
+
+@pytest.mark.parametrize(
+    ("speed", "sure", "cheaper"),
+    [
+        ((0.8, 0.9, 0.99), True, True),
+        ((0.8, 0.9, 1.0), False, False),
+        ((0.97, 0.985, 0.99), True, False),
+        ((1.0, 1.1, 1.2), False, False),
+        ((1.01, 1.1, 1.2), True, False),
+        (None, False, False),
+    ],
+)
+def test_what_takes_less_time_is_told_where_the_whole_interval_says_so(speed, sure, cheaper):
+    row = SimpleNamespace(speed=speed and SimpleNamespace(low=speed[0], median=speed[1], high=speed[2]))
+    assert (advice.is_sure(row), advice.is_cheaper(row)) == (sure, cheaper)

@@ -113,6 +113,18 @@ def test_the_maps_of_subspaces_are_those_of_whole_matrices(b):
         assert torch.autograd.gradcheck(lambda t, by=by: _subspaces.rotated(t, x, by), given, atol=1e-6)
 
 
+@pytest.mark.parametrize("by", [_subspaces.EXPM, _subspaces.HALF], ids=["exponential", "cayley"])
+def test_gradients_of_short_steps_keep_the_digits_of_their_type(by):
+    """Eigenvalues of 1e-6 that differ by a third are near each other where functions of them are 1 and more."""
+    short = torch.tensor([[1e-3, 2e-4], [-3e-4, 8e-4], [5e-4, 6e-4]])
+    found = []
+    for given in (short, short.double()):
+        given.requires_grad_()
+        top = _subspaces.columns(given, by)[:2]
+        found.append(torch.autograd.grad((top * torch.tensor([[1.0, 2.0], [-1.0, 3.0]]).to(top)).sum(), given)[0])
+    close(found[0].double(), found[1], rtol=1e-4, atol=1e-8)
+
+
 def test_the_logarithm_has_a_gradient_at_equal_angles_and_does_not_see_the_basis():
     x = _subspaces.columns(0.9 * torch.eye(3, 2, dtype=F64), _subspaces.EXPM)
     close(_subspaces.log0(x), 0.9 * torch.eye(3, 2, dtype=F64))

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import normkit as nk
-from normkit import ops
+from normkit import kernels, ops
 from normkit.ops import eager, paths
 from normkit.ops.row import Row
 
@@ -248,3 +248,9 @@ def test_hooks_see_what_they_saw():
         result = module(X)
     assert seen[0] is result
     assert torch.equal(result, ordinary(X + 1, module.weight, module.bias, module.rule, (8,)))
+
+
+def test_the_kernels_are_told_to_run_where_they_are_loaded():
+    told = kernels.status()
+    assert told.live == (kernels.cpu() is not None)
+    assert (told.isa is None) == (told.reason is not None) == (not told.live)

@@ -57,7 +57,7 @@ def batches():
 def images():
     return stirred(nn.Sequential(
         nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(),
-        nn.BatchNorm2d(4), nn.Conv2d(4, 2, 3, padding=1), nn.Flatten(), nn.Linear(32, 5),
+        nn.BatchNorm2d(4), nn.Conv2d(4, 2, 3, padding=1, bias=False), nn.Flatten(), nn.Linear(32, 5),
     ))
 """
 

@@ -166,7 +166,7 @@ def measure(
     """Run the races one after the other, telling on stderr how far they are."""
     rows, failed = [], {}
     for index, case in enumerate(lined_up, 1):
-        print(f"[{index}/{len(lined_up)}] {case}", file=sys.stderr, flush=True)
+        print(f"[{index}/{len(lined_up)}] {case}", file=sys.stderr)
         try:
             rows.append(cases.run(case, repeats, compile, clock))
         except (ValueError, TypeError, RuntimeError) as error:

@@ -153,7 +153,7 @@ class Race:
     def at(self, length: int, cards: Sequence[Card], done: Mapping[str, Rows]) -> Rows:
         """Hold the race of one length."""
         form = "causal" if self.causal else "whole"
-        print(f"{form} attention of {length} tokens, {self.dtype}", file=sys.stderr, flush=True)
+        print(f"{form} attention of {length} tokens, {self.dtype}", file=sys.stderr)
         rows, there = [], {YARDSTICK: entrant(self._course(catalog.card(YARDSTICK), length), self.forward)[1]}
         for card in cards:
             course, before = self._course(card, length), done[card.name]

@@ -21,6 +21,7 @@ from normkit.bench._steps import OURS
 
 SIZE = (512, 8)  # samples, numbers in each
 DEPTH, HIDDEN, BINS = 4, 64, 8
+TAILS = {"tails": "linear", "tail_bound": 5.0}
 TOKENS = (32, 64, 128, 256)
 SAMPLES = 8
 COLUMNS = {**_steps.COLUMNS, "a token": lambda row: report.duration(row["token"]) if "token" in row else "-"}
@@ -37,7 +38,7 @@ def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
         for name, line_up in RACES.items():
             if options.names and name not in options.names:
                 continue
-            print(f"racing {name} {size[0]}x{size[1]}", file=sys.stderr, flush=True)
+            print(f"racing {name} {size[0]}x{size[1]}", file=sys.stderr)
             torch.manual_seed(0)
             rows += _steps.race(name, f"{size[0]}x{size[1]}", "training", line_up(*size), options.repeats, clock)
     if not options.names or "tarflow" in options.names:
@@ -49,7 +50,7 @@ def sampling(repeats: int, clock: timing.Clock) -> list[dict[str, Any]]:
     """Sample from tarflows of growing numbers of tokens."""
     rows: list[dict[str, Any]] = []
     for count in TOKENS:
-        print(f"sampling tarflow of {count} tokens", file=sys.stderr, flush=True)
+        print(f"sampling tarflow of {count} tokens", file=sys.stderr)
         flow = density.flow("tarflow", count, depth=1, layers=1, hidden=HIDDEN)
         [row] = _steps.race("tarflow", f"{SAMPLES}x{count}", "sampling", {OURS: _drawing(flow)}, repeats, clock)
         rows.append({**row, "token": row["seconds"] / count})
@@ -112,7 +113,7 @@ def _affine_autoregressive(count: int, dim: int) -> dict[str, Call]:
 
 def _spline_autoregressive(count: int, dim: int) -> dict[str, Call]:
     x, kind = torch.randn(count, dim), "MaskedPiecewiseRationalQuadraticAutoregressiveTransform"
-    rivals = _zuko("NSF", x, bins=BINS) | _nflows(kind, x, num_bins=BINS, tails="linear", tail_bound=5.0)
+    rivals = _zuko("NSF", x, bins=BINS) | _nflows(kind, x, num_bins=BINS, **TAILS)
     others = _normflows("AutoregressiveRationalQuadraticSpline", x, 1, HIDDEN)
     return _ours("spline-autoregressive", x, bins=BINS) | rivals | others
 
@@ -130,7 +131,7 @@ def _affine_coupling(count: int, dim: int) -> dict[str, Call]:
 
 def _spline(count: int, dim: int) -> dict[str, Call]:
     x = torch.randn(count, dim)
-    spline = catalog.create("rational-quadratic-spline", BINS, tails="linear", tail_bound=5.0)
+    spline = catalog.create("rational-quadratic-spline", BINS, **TAILS)
     knots = [torch.randn(count, dim, size, requires_grad=True) for size in (BINS, BINS, BINS - 1)]
     return {OURS: _bent(lambda: spline(x, *knots), knots)} | _theirs_bent(x, knots)
 
@@ -143,7 +144,7 @@ def _theirs_bent(x: Tensor, knots: list[Tensor]) -> dict[str, Call]:
         found["zuko"] = _bent(lambda: kind(*knots, bound=5.0).call_and_ladj(x), knots)
     if nflows is not None:
         bend = nflows.unconstrained_rational_quadratic_spline
-        found["nflows"] = _bent(lambda: bend(x, *knots, tails="linear", tail_bound=5.0), knots)
+        found["nflows"] = _bent(lambda: bend(x, *knots, **TAILS), knots)
     return found
 
 

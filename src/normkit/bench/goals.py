@@ -38,7 +38,7 @@ def rows(
     calls: Mapping[str, Any], beside: str, size: str, goal: float | None, repeats: int, clock: timing.Clock
 ) -> list[Row]:
     """Race calls with the one that they are set beside, and return a row for each of the others."""
-    print(f"{beside}, {size}", file=sys.stderr, flush=True)
+    print(f"{beside}, {size}", file=sys.stderr)
     times = timing.race({name: Entrant(call) for name, call in calls.items()}, repeats, clock)
     return [
         {

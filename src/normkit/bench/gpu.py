@@ -168,7 +168,7 @@ def measure(options: argparse.Namespace, clock: timing.Clock = time.perf_counter
             for kind in kinds:
                 for op in OPS:
                     where = f"{op} {'x'.join(map(str, size))} {kind}"
-                    print(where, file=sys.stderr, flush=True)
+                    print(where, file=sys.stderr)
                     try:
                         rows += race(op, size, getattr(torch, kind), device, options, clock)
                     except (ValueError, RuntimeError) as error:
@@ -185,7 +185,7 @@ def static(options: argparse.Namespace) -> list[dict[str, Any]]:
             raise ValueError(f"--sizes: {word!r} is no width such as 768, which is what --static takes")
     rows = []
     for row in machine.machine_code(options.targets.split(","), kinds, list(map(int, widths))):
-        print(row["kernel"], row["type"], row["width"], row["target"], file=sys.stderr, flush=True)
+        print(row["kernel"], row["type"], row["width"], row["target"], file=sys.stderr)
         rows.append({**row, "absent": {}})
     return rows
 

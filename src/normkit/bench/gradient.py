@@ -73,7 +73,7 @@ def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
             raise ValueError(f"--sizes: an optimizer's size is layers x width, such as 12x768, not {size}")
         model = with_gradients(*size, cases.VOCAB if options.vocab is None else options.vocab)
         for name in options.names or NAMES:
-            print(f"stepping {name} {size[0]}x{size[1]}", file=sys.stderr, flush=True)
+            print(f"stepping {name} {size[0]}x{size[1]}", file=sys.stderr)
             rows += race(name, model, f"{size[0]}x{size[1]}", options.repeats, clock)
     return {"rows": rows, "failed": {}}
 

@@ -40,7 +40,7 @@ def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
         for name in METHODS:
             if options.names and name.partition(":")[0] not in options.names:
                 continue
-            print(f"training {name} {'x'.join(map(str, size))}", file=sys.stderr, flush=True)
+            print(f"training {name} {'x'.join(map(str, size))}", file=sys.stderr)
             rows += race(name, size, options.repeats, clock)
     return {"rows": _steps.missing(rows, THEIRS), "failed": {}}
 

@@ -85,7 +85,7 @@ def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
     for size in wanted:
         for dtype in cases.dtypes(options.dtypes or "float32"):
             for decoder in PEERS:
-                print(f"training {decoder} {size} {dtype}", file=sys.stderr, flush=True)
+                print(f"training {decoder} {size} {dtype}", file=sys.stderr)
                 rows += race(decoder, size, dtype, list(placements), options.forward, options.repeats, clock)
     return {"rows": rows, "failed": {}}
 

@@ -79,7 +79,7 @@ def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
         ("rewriting", lambda: rewriting(clock)),
         ("memory", memory),
     ):
-        print(said, file=sys.stderr, flush=True)
+        print(said, file=sys.stderr)
         rows += [{"absent": {}, **row} for row in found()]
     return {"rows": rows, "failed": {}}
 

@@ -59,7 +59,7 @@ def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
     torch.set_flush_denormal(True)  # before the first threads are made, which have it from here
     try:
         for size in cases.sizes(options.sizes) if options.sizes else [IMAGES, TOKENS]:
-            print(f"training {'x'.join(map(str, size))}", file=sys.stderr, flush=True)
+            print(f"training {'x'.join(map(str, size))}", file=sys.stderr)
             rows += race(size, names, VOCAB if options.vocab is None else options.vocab, options.repeats, clock)
     finally:
         torch.set_flush_denormal(False)
@@ -73,7 +73,7 @@ def race(size: tuple[int, ...], names: list[str], vocab: int, repeats: int, cloc
         return []
     models = line_up(model, names)
     calls = {name: Entrant(step(net, given, wanted)) for name, (net, _) in models.items()}
-    times = timing.race(calls, repeats, clock, tell=lambda what: print(f"  {what}", file=sys.stderr, flush=True))
+    times = timing.race(calls, repeats, clock, tell=lambda what: print(f"  {what}", file=sys.stderr))
     return [
         {
             "model": title,

@@ -331,7 +331,7 @@ def _tensor(rounding: LearnedRounding, weight: Tensor, width: int) -> Tensor:
     from torchao.quantization import IntxUnpackedToInt8Tensor
 
     half, shape = 2 ** (rounding.bits - 1), (len(weight), weight.shape[1] // width)
-    codes = rounding.codes(weight.reshape(rounding.shape).float()).reshape(weight.shape)
+    codes = rounding.codes(weight.reshape(rounding.shape)).reshape(weight.shape)
     return IntxUnpackedToInt8Tensor(
         (codes - half).to(torch.int8),
         rounding.scale.reshape(shape).to(weight.dtype),

@@ -223,4 +223,4 @@ def _put(model: nn.Module, changed: Mapping[str, nn.Module]) -> nn.Module:
 
 def _tell(progress: Progress) -> None:
     if progress.step % TOLD_EVERY == 0 or progress.step == progress.steps:
-        print(progress, file=sys.stderr, flush=True)
+        print(progress, file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ class Reading:
     """Takes the lines that a watch wrote, one after another; what is no line of a watch is left out."""
 
     def __init__(self) -> None:
-        self.store = Store(keep=2**31)
+        self.store = Store(keep=sys.maxsize)
         self.facts: dict[str, Any] | None = None
         self.notes: list[str] = []
         self.columns: list[Column] = []

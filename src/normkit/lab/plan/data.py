@@ -262,7 +262,7 @@ def images_of(source: str, size: int | None) -> Pictures:
 
         found = load_digits()
         images = torch.tensor(found.images, dtype=torch.float32)[:, None] / 8 - 1
-        return Pictures(_resized(images, size), torch.tensor(found.target, dtype=torch.int64), list("0123456789"))
+        return Pictures(_resized(images, size), torch.from_numpy(found.target).long(), list("0123456789"))
     rows = hugging_face(source) if source.startswith("hf:") else _image_folder(source)
     image = next((n for n, kind in rows.features.items() if type(kind).__name__ == "Image"), None)
     label = next((n for n, kind in rows.features.items() if type(kind).__name__ == "ClassLabel"), None)

@@ -52,7 +52,7 @@ def _why_keep(tested: Sequence[Row]) -> str:
 
 def is_cheaper(row: Row) -> bool:
     """Whether a step surely takes less time than the baseline's, by as much as is worth a change."""
-    return row.speed is not None and row.speed.high < 1 and row.speed.median <= 1 - CHEAPER
+    return row.speed is not None and is_sure(row) and row.speed.median <= 1 - CHEAPER
 
 
 def is_sure(row: Row) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -313,7 +313,7 @@ class Training:
 def _rows(batch: Any, first: int, count: int) -> Any:
     if isinstance(batch, Tensor):
         return batch[first::count]
-    if isinstance(batch, dict):
+    if isinstance(batch, Mapping):
         return {key: _rows(value, first, count) for key, value in batch.items()}
     return type(batch)(_rows(part, first, count) for part in batch) if isinstance(batch, tuple | list) else batch
 

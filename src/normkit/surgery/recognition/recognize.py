@@ -493,9 +493,9 @@ def _other_widths(
 
 def _of_several(candidate: Candidate, there: Sequence[Shape]) -> Sequence[Shape]:
     """Leave matrices out where groups have two entries of a row: normalized, those are 1 and -1, and mere rounding."""
-    groups = candidate.arguments.get("num_groups", 0)
+    groups = candidate.arguments.get("num_groups")
     spaces = [shape for shape in there if len(shape.sizes) > 2]
-    return spaces if spaces and 2 * groups >= math.prod(there[0].extent) else there
+    return spaces if spaces and groups and 2 * groups >= math.prod(there[0].extent) else there
 
 
 def _solved(probe: _Probe, candidate: Candidate, carried: Mapping[str, str]) -> dict[str, Any]:

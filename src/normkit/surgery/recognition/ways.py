@@ -155,7 +155,7 @@ def _cast(pair: Pair, side: Specimen, inputs: Sequence[Tensor]) -> Tensor:
 def _second(y: Tensor, x: Tensor) -> list[Tensor] | None:
     """The gradients of a gradient of the input, by the input and by what was sent; None if there are none."""
     g = torch.Generator().manual_seed(12)
-    sent, along = (torch.randn(y.shape, generator=g, dtype=torch.float64).to(y.dtype) for _ in range(2))
+    sent, along = (torch.randn(y.shape, generator=g).to(y.dtype) for _ in range(2))
     sent.requires_grad_()
     (slope,) = torch.autograd.grad(y, x, sent, create_graph=True)
     if not slope.requires_grad:

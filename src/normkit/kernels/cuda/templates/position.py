@@ -48,7 +48,7 @@ def measured(x, first, there, channels, space, eps, ROWS: tl.constexpr, BLOCK: t
     share = over(1.0, channels * 1.0)
     each = (tl.maximum((channels - lane + ROWS - 1) // ROWS, 0) * 1.0)[:, None]
     middle = add_up(mean * (each * share), 0)
-    off = tl.where(each > 0, mean - middle[None, :], 0.0)
+    off = mean - middle[None, :]
     var = add_up(square + each * (off * off), 0) * share
     return pivot, middle, over(1.0, root(var + eps))
 
