@@ -4,6 +4,7 @@ import copy
 import hashlib
 import random
 
+import lurking_near_misses
 import more_near_misses
 import near_misses
 import numpy
@@ -19,8 +20,9 @@ from normkit.surgery import fusing, saving
 from normkit.surgery.racing import Outcome
 from normkit.surgery.recognition.recognize import examine
 
-NEAR = {**near_misses.NEAR, **more_near_misses.NEAR, **sly_near_misses.NEAR}
-TRUE = {**near_misses.TRUE, **more_near_misses.TRUE, **sly_near_misses.TRUE}
+LISTS = near_misses, more_near_misses, sly_near_misses, lurking_near_misses
+NEAR = {name: cls for one in LISTS for name, cls in one.NEAR.items()}
+TRUE = {name: entry for one in LISTS for name, entry in one.TRUE.items()}
 
 
 @pytest.mark.parametrize("name", NEAR)
@@ -115,6 +117,8 @@ def test_what_a_module_counts_outside_of_itself_is_as_it_was():
     nk.recognize(more_near_misses.CountsInAList())
     assert (by_class.calls, calls) == (0, [0])
     assert more_near_misses.CALLS is calls
+    nk.recognize(lurking_near_misses.CountsInADefault())
+    assert lurking_near_misses.counted.__defaults__ == ([0],)
 
 
 def test_two_of_a_class_that_hold_other_functions_are_looked_at_each():

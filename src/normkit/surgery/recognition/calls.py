@@ -10,8 +10,8 @@ import numpy
 import torch
 from torch import Tensor, nn
 
-from normkit.surgery.recognition import effects
-from normkit.surgery.recognition.inputs import Shape, draw, larger, smaller
+from normkit.surgery.recognition import effects, specimen
+from normkit.surgery.recognition.inputs import Shape, batches, draw, larger, smaller
 from normkit.surgery.recognition.pair import Compared, Differs, Pair, difference, fitting, given, named
 
 CALLS = 12
@@ -24,6 +24,7 @@ class Going(Compared):
 
     def check(self) -> list[str]:
         """Return what was tried, or raise :class:`Differs`."""
+        torch.rand(()), random.random(), numpy.random.random()  # so that one that seeds them is seen too
         state = _random_state()
         self._many_calls()
         self._after_many_batches()
@@ -39,8 +40,10 @@ class Going(Compared):
 
     def _both(self, pair: Pair, inputs: Sequence[Tensor], axes: tuple[int, ...], where: str) -> None:
         """Call both, and compare results and running estimates."""
-        theirs, ours = pair.theirs(*inputs).detach(), pair.ours(*inputs).detach()
-        difference(theirs, ours, torch.zeros_like(ours), axes, 64 * self.unit, where)
+        theirs, ours = pair.theirs(*inputs), pair.ours(*inputs).detach()
+        if inputs[0].requires_grad and theirs.requires_grad:  # a module may note that gradients went through it
+            torch.autograd.grad(theirs.sum(), inputs[0], allow_unused=True)
+        difference(theirs.detach(), ours, torch.zeros_like(ours), axes, 64 * self.unit, where)
         for name, their, our in pair.buffers():
             every = tuple(range(our.ndim))
             difference(their.reshape(our.shape), our, 0 * our, every, 64 * self.unit, f"{name}, {where}")
@@ -55,6 +58,7 @@ class Going(Compared):
             before = effects.kept(pair.theirs.module)
             for call in range(CALLS):
                 inputs = [t * (1 + call) for t in given(shape, "normal", self.further, self.exact)]
+                inputs[0].requires_grad_(call % 4 == 0)
                 with torch.no_grad() if call % 2 else torch.enable_grad():
                     self._both(pair, inputs, shape.axes, f"call {call + 1}, {named(shape, mode)}")
             changed = [key for key, value in effects.kept(pair.theirs.module).items() if before.get(key) != value]
@@ -62,6 +66,8 @@ class Going(Compared):
             changed += pair.moved()
             if changed:
                 raise Differs(f"{changed[0].lstrip('.')} changes from call to call")
+        if new := specimen.tensors(pair.theirs.module).keys() - specimen.tensors(self.module).keys():
+            raise Differs(f"{min(new)} is made by a call")
         pair.train(False)
         pair.restore()
         inputs = given(shape, "normal", self.further, self.exact)
@@ -91,19 +97,22 @@ class Going(Compared):
         pair, taken = self.pair(5), 0
         for mode in (False, True):
             pair.train(mode)
-            few, many = smaller(self.shapes), larger(self.shapes)
+            few, many = [*smaller(self.shapes), *batches(self.shapes)], larger(self.shapes)
             for shape in [*many, *few]:
                 drawn = [draw(shape, seed=i).to(self.exact) for i in range(1 + self.further)]
-                ways = [drawn] if shape in few else [drawn, _turned(drawn), *_one_of_all(drawn, shape)]
+                ways = [drawn] if shape in few else [drawn, *_kept_otherwise(drawn), *_one_of_all(drawn, shape)]
                 for inputs in ways:
                     try:
                         pair.restore()
-                        if pair.theirs(*inputs).shape != inputs[0].shape or pair.ours(*inputs) is None:
+                        if not _keeps(pair.theirs(*inputs), shape) or pair.ours(*inputs) is None:
                             continue
                     except Exception:  # a size that one of them does not take
                         continue
                     pair.restore()
-                    self._both(pair, inputs, shape.axes, named(shape, mode))
+                    if inputs[0].numel():
+                        self._both(pair, inputs, shape.axes, named(shape, mode))
+                    elif (found := pair.theirs(*inputs).shape) != shape.sizes:
+                        raise Differs(f"it makes shape {tuple(found)} of nothing of shape {shape.sizes}")
                     taken += 1
         return taken
 
@@ -153,9 +162,17 @@ class Going(Compared):
                 tensor.data.copy_(begun)
 
 
-def _turned(inputs: Sequence[Tensor]) -> list[Tensor]:
-    """The same numbers, in another order of memory."""
-    return [t.mT.contiguous().mT if t.ndim > 1 else t for t in inputs]
+def _kept_otherwise(inputs: Sequence[Tensor]) -> list[list[Tensor]]:
+    """The same numbers in other orders of memory: the last two axes turned, channels last, behind other numbers."""
+    turned = [t.mT.contiguous().mT if t.ndim > 1 else t for t in inputs]
+    channels_last = [t.movedim(1, -1).contiguous().movedim(-1, 1) if t.ndim > 2 else t for t in inputs]
+    behind = [torch.stack((t + 1, t))[1] for t in inputs]
+    return [turned, channels_last, behind]
+
+
+def _keeps(y: Tensor, shape: Shape) -> bool:
+    """Whether a size is one that a module is for: a batch keeps its shape, and what has none may get one."""
+    return y.shape == shape.sizes or y.ndim == len(shape.sizes)
 
 
 def _one_of_all(inputs: Sequence[Tensor], shape: Shape) -> list[list[Tensor]]:

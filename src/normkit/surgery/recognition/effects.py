@@ -8,6 +8,7 @@ import functools
 import inspect
 import random
 from collections.abc import Callable, Iterator
+from types import FunctionType
 from typing import Any
 
 import numpy
@@ -19,6 +20,7 @@ CONTAINERS = (list, dict, set)
 EVERY = frozenset(vars(nn.Module()))
 FEW = 10_000  # numbers of a tensor that are read one by one
 DEEP = 4
+MOST = 64  # functions that are looked into
 
 
 def plain(module: nn.Module) -> dict[str, Any]:
@@ -35,6 +37,17 @@ def kept(module: nn.Module) -> dict[str, Any]:
     """The same, and what its classes and the names that they read hold: where a module may count its calls."""
     outside = {name: told(read()) for name, read, _ in _outside(module)}
     return {**plain(module), **outside}
+
+
+def differs_as_copy(module: nn.Module, made: nn.Module) -> str | None:
+    """Return what a copy of a module has otherwise: another class, or another word or number; None if nothing."""
+    for (name, part), other in zip(module.named_modules(), made.modules(), strict=False):
+        if type(other) is not type(part):
+            return f"{name or 'it'} becomes a {type(other).__name__}"
+        for key, value in vars(part).items():
+            if key not in EVERY and isinstance(value, PLAIN) and told(value) != told(vars(other).get(key)):
+                return f"{name}.{key}".lstrip(".") + " becomes another"
+    return None
 
 
 def told(value: Any, deep: int = DEEP) -> Any:
@@ -94,18 +107,42 @@ def _outside(module: nn.Module) -> Iterator[tuple[str, Callable[[], Any], Callab
                     functools.partial(getattr, cls, key),
                     functools.partial(setattr, cls, key),
                 )
-        forward = vars(cls).get("forward")
-        if not inspect.isfunction(forward):
+        for function in _called(cls):
+            yield from _beside(function)
+
+
+def _beside(function: FunctionType) -> Iterator[tuple[str, Callable[[], Any], Callable[[Any], None]]]:
+    """The plain values that a function reads: globals, those of the function around it, and its defaults."""
+    names = function.__globals__
+    for key in function.__code__.co_names:
+        if isinstance(names.get(key), PLAIN + CONTAINERS):
+            yield key, functools.partial(names.get, key), functools.partial(names.__setitem__, key)
+    for key, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # a cell that is still empty
+            if isinstance(cell.cell_contents, PLAIN + CONTAINERS):
+                content = functools.partial(getattr, cell, "cell_contents")
+                yield key, content, functools.partial(setattr, cell, "cell_contents")
+    for at, value in enumerate([*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]):
+        if isinstance(value, CONTAINERS):
+            yield f"default {at} of {function.__qualname__}", functools.partial(_given, value), _given
+
+
+def _given(value: Any) -> Any:
+    return value
+
+
+def _called(cls: type) -> list[FunctionType]:
+    """The methods of a class, and the functions that they name, in somebody's own code."""
+    todo = [value for value in vars(cls).values() if inspect.isfunction(value)]
+    found: list[FunctionType] = []
+    while todo and len(found) < MOST:
+        function = todo.pop()
+        if function in found or function.__module__.partition(".")[0] == "torch":
             continue
-        names = forward.__globals__
-        for key in forward.__code__.co_names:
-            if isinstance(names.get(key), PLAIN + CONTAINERS):
-                yield key, functools.partial(names.get, key), functools.partial(names.__setitem__, key)
-        for key, cell in zip(forward.__code__.co_freevars, forward.__closure__ or (), strict=True):
-            with contextlib.suppress(ValueError):  # a cell that is still empty
-                if isinstance(cell.cell_contents, PLAIN + CONTAINERS):
-                    content = functools.partial(getattr, cell, "cell_contents")
-                    yield key, content, functools.partial(setattr, cell, "cell_contents")
+        found.append(function)
+        named = [function.__globals__.get(key) for key in function.__code__.co_names]
+        todo += [value for value in named if inspect.isfunction(value)]
+    return found
 
 
 def _somebodys(cls: type) -> bool:

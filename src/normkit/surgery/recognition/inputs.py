@@ -13,6 +13,7 @@ from torch import Tensor
 ROWS = 24
 LARGE = 2**18
 FEW = 14  # samples, of which there may be each number below
+SEVERAL = [*range(FEW, 66), 127, 128, 255, 256, 512, 1024]  # and further numbers of them
 
 
 class Shape(NamedTuple):
@@ -72,6 +73,12 @@ def smaller(there: Sequence[Shape]) -> list[Shape]:
     return [Shape(size, last, extent) for size in [*sizes, *squares] if len(size) in ranks and math.prod(size) <= LARGE]
 
 
+def batches(there: Sequence[Shape]) -> list[Shape]:
+    """The first shape with further numbers of samples, and with none."""
+    found = [there[0]._replace(sizes=(n, *there[0].sizes[1:])) for n in (0, *SEVERAL)]
+    return [shape for shape in found if math.prod(shape.sizes) <= LARGE]
+
+
 def _rows(x: Tensor, shape: Shape) -> tuple[int, ...]:
     """The shape of one number a vector."""
     sizes = list(x.shape)
@@ -119,6 +126,11 @@ def _no_numbers(x: Tensor, shape: Shape, g: torch.Generator) -> Tensor:
     return torch.where(torch.rand(x.shape, generator=g) < 0.02, torch.nan, x)
 
 
+def _infinities(x: Tensor, shape: Shape, g: torch.Generator) -> Tensor:
+    rows = torch.rand(_rows(x, shape), generator=g) < 0.2
+    return torch.where(rows & (torch.rand(x.shape, generator=g) < 1 / shape.extent[0]), torch.inf, x)
+
+
 # what the numbers are like -> how they are made of normal ones
 NUMBERS: dict[str, Callable[[Tensor, Shape, torch.Generator], Tensor]] = {
     "normal": lambda x, shape, g: x,
@@ -128,6 +140,7 @@ NUMBERS: dict[str, Callable[[Tensor, Shape, torch.Generator], Tensor]] = {
     "at an offset of 1e3": lambda x, shape, g: x + 1e3,
     "of size 1e6": lambda x, shape, g: x * 1e6,
     "of size 1e12": lambda x, shape, g: x * 1e12,
+    "of size 1e16": lambda x, shape, g: x * 1e16,
     "of size 1e-7": lambda x, shape, g: x * 1e-7,
     "constant": lambda x, shape, g: torch.zeros_like(x) + _randn(_rows(x, shape), g),
     "with zeros": _some_zeros,
@@ -137,6 +150,7 @@ NUMBERS: dict[str, Callable[[Tensor, Shape, torch.Generator], Tensor]] = {
     "positive": lambda x, shape, g: x.abs(),
     "whole": lambda x, shape, g: (3 * x).round(),
     "with what is no number": _no_numbers,
+    "with infinities": _infinities,
     "negative": lambda x, shape, g: -x.abs() * 30,
 }
 

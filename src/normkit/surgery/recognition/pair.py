@@ -141,10 +141,17 @@ def difference(theirs: Tensor, ours: Tensor, slack: Tensor, axes: tuple[int, ...
     known = ours.isfinite() & allowed.isfinite()
     apart = (theirs - ours).abs()
     wrong = known & ~(apart <= allowed)  # not a number where a number is wanted, too
-    if not known.any() or (known.sum() < ours.numel() and any(word in where for word in ("zeros", "no number"))):
+    if "infinities" in where:  # where they go is how a sum is ordered, that they show is not
+        wrong = wrong | (_lost(ours, axes) & ~_lost(theirs, axes))
+    elif not known.any() or (known.sum() < ours.numel() and any(word in where for word in ("zeros", "no number"))):
         wrong = wrong | (ours.isnan() != theirs.isnan())
     if wrong.any():
         at = wrong.nonzero()[0].tolist()
         raise Differs(f"{theirs[tuple(at)].item():.6g}, not {ours[tuple(at)].item():.6g}, {where}")
     share = (apart / most.clamp(min=1e-300))[known & (most > 0)]
     return float(share.max()) if share.numel() else 0.0
+
+
+def _lost(t: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """Whether a row holds what is no finite number."""
+    return (~t.isfinite()).to(t.dtype).amax(axes, keepdim=True) > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,8 @@ LIKELY = 5e-3  # a candidate whose constants are still unknown may be this far o
 NEAR = 1e-4  # and this far, where the constants are only stabilizers
 SURE = 3e-5
 LARGE = 1e3
+SMALL_MOVE = 1e-10  # that no float32 holds
+CONSTANT = 2.0**-28  # units of what is exact but for constants that were rounded to float32
 EXACT = (torch.float64, torch.float32)
 ANY = ((16,), (64,))  # widths to be tried where a module tells none
 BESIDES = ((5,), (12,))  # and then at which it must be the same
@@ -159,7 +162,12 @@ def is_model(module: nn.Module) -> bool:
         return True
     tensors = specimen.tensors(module).values()
     wide = any(sum(n > 1 for n in t.shape) > 1 for t in tensors)
-    return any(isinstance(part, LAYERS) for part in module.modules()) or (wide and bool(list(module.children())))
+    return any(_is_layer(part) for part in module.modules()) or (wide and bool(list(module.children())))
+
+
+def _is_layer(part: nn.Module) -> bool:
+    """Whether a module is one of torch's layers with matrices, which the quantized ones hold packed."""
+    return isinstance(part, LAYERS) or hasattr(part, "_packed_params")
 
 
 def _sites(model: nn.Module, told: Mapping[str, int], where: Where) -> dict[str, Match]:
@@ -196,7 +204,7 @@ def _may_be(module: nn.Module) -> bool:
     home = type(module).__module__
     if home.startswith("torch.nn.modules.") and home.rpartition(".")[2] in OTHERS:
         return False
-    if is_model(module) or type(module).forward is nn.Module.forward:
+    if is_model(module) or inspect.getattr_static(type(module), "forward") is nn.Module.forward:
         return False
     needed, _ = specimen.further(module)
     return needed == 0 or (needed == 1 and any(True for _ in module.parameters()))
@@ -217,6 +225,8 @@ def examine(module: nn.Module, width: int | None = None) -> Match:
         return match
     try:
         with quiet(), effects.undone(module):
+            if other := effects.differs_as_copy(module, Specimen(module, torch.float64, drawn=False).module):
+                raise Differs(f"a copy is not the same: {other}")
             return _explained_with(module, match, width)
     except Differs as difference:
         match.why_not = str(difference)
@@ -446,7 +456,9 @@ def _complete(match: Match, probe: _Probe, candidate: Candidate, carried: dict[s
     solved = _solved(probe, candidate, carried)
     arguments = {**candidate.arguments, **solved, **_momentum(probe, candidate, carried, solved)}
     benign = probe.far(Candidate(candidate.card, arguments), carried, {}, ("normal",))
-    unit = UNIT[torch.float32] if benign > 1e-11 else UNIT[torch.float64]
+    unit = UNIT[torch.float64]
+    if benign > 1e-11:
+        unit = CONSTANT if _follows(probe, Candidate(candidate.card, arguments), carried) else UNIT[torch.float32]
     there = _of_several(candidate, probe.there)
     explained, names = probe.explanation(Candidate(candidate.card, arguments), carried)
     verdict = verify(probe.whole, explained, names, there, probe.further, unit, far=not probe.behind)
@@ -470,6 +482,23 @@ def _complete(match: Match, probe: _Probe, candidate: Candidate, carried: dict[s
         for h in halves
     ]
     return True
+
+
+def _follows(probe: _Probe, candidate: Candidate, carried: Mapping[str, str]) -> bool:
+    """Whether nothing in a module is rounded to float32: its results follow moves that are smaller than such a step."""
+    if probe.exact is torch.float32:
+        return False
+    mode = probe.modes[0]
+    (x, *others), before = probe.answers[mode]["normal"]
+    moved = x * (1 + SMALL_MOVE * (torch.arange(x.numel()).reshape(x.shape) % 2).double())
+    theirs = Specimen(probe.module, probe.exact, seed=1).train(mode)
+    ours = Specimen(candidate.build(), torch.float64, drawn=False).train(mode)
+    carry(ours.tensors, theirs.tensors, carried)
+    with torch.no_grad():
+        went, should = theirs(moved, *others) - before, ours(moved, *others) - ours(x, *others)
+    axes = probe.there[0].axes
+    apart = (went - should).abs().amax(axes) / should.abs().amax(axes).clamp(min=1e-300)
+    return float(apart.median()) < 0.01
 
 
 def _other_widths(

@@ -29,7 +29,7 @@ SPREAD = 1e12  # how much larger parameters are drawn to find what is cut off
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Let nothing of what a module does besides computing be seen: its random numbers, its prints, its warnings."""
-    python, numbers = random.getstate(), numpy.random.get_state()
+    python, numbers, usual = random.getstate(), numpy.random.get_state(), torch.get_default_dtype()
     silence = io.StringIO()
     with torch.random.fork_rng(), warnings.catch_warnings(), torch.enable_grad():
         warnings.simplefilter("ignore")
@@ -37,6 +37,7 @@ def quiet() -> Iterator[None]:
             try:
                 yield
             finally:
+                torch.set_default_dtype(usual)
                 random.setstate(python)
                 numpy.random.set_state(numbers)
 
@@ -58,6 +59,8 @@ def refusal(module: nn.Module) -> str | None:
             return f"{name} is a {type(tensor).__name__}, not a plain tensor"
         if tensor.layout is not torch.strided or tensor.is_quantized:
             return f"{name} is a {'quantized' if tensor.is_quantized else 'sparse'} tensor"
+        if tensor.is_complex():
+            return f"{name} holds complex numbers"
     return None
 
 
@@ -108,9 +111,10 @@ def first(returned: Any) -> Tensor:
 
 
 def tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Return a module's parameters and buffers of real numbers, a tied one once."""
+    """Return a module's parameters and buffers of real numbers, a tied one once; none that is still to be made."""
     found = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    return {name: tensor for name, tensor in found.items() if tensor.is_floating_point()}
+    made = {name: tensor for name, tensor in found.items() if not nn.parameter.is_lazy(tensor)}
+    return {name: tensor for name, tensor in made.items() if tensor.is_floating_point()}
 
 
 @torch.no_grad()
@@ -173,8 +177,11 @@ def further(module: nn.Module) -> tuple[int, int]:
 
 def same_kind(module: nn.Module) -> Any:
     """Return what two modules share if one verdict is good for both: class, numbers, words, shapes, types, mode."""
-    shapes = tuple((name, tuple(t.shape), t.dtype, type(t)) for name, t in _all(module).items())
-    classes = tuple((name, type(part), part.training) for name, part in module.named_modules())
+    shapes = tuple(
+        (name, None if nn.parameter.is_lazy(t) else tuple(t.shape), t.dtype, type(t))
+        for name, t in _all(module).items()
+    )
+    classes = tuple((name, type(part), getattr(part, "training", None)) for name, part in module.named_modules())
     return classes, shapes, tuple(sorted((k, str(v)) for k, v in plain(module).items()))
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from normkit.surgery.recognition.calls import Going
 from normkit.surgery.recognition.inputs import NUMBERS, Shape
+from normkit.surgery.recognition.lower import Lower
 from normkit.surgery.recognition.pair import CANCELLED, UNIT, Differs, Pair, difference, final, fitting, given, named
 from normkit.surgery.recognition.specimen import SPREAD, Specimen
 from normkit.surgery.recognition.ways import Ways
@@ -68,6 +69,7 @@ def verify(
             largest = max(largest, _alike(pairs[1], shapes, further, unit))
         went = Going(module, explained, carried, shapes, further, unit, exact).check()
         went += Ways(module, explained, carried, shapes, further, unit, exact).check()
+        went += Lower(module, explained, carried, shapes, further, unit, exact).check()
         if exact is torch.float64:
             verdict.error["float32"] = _in_float32(module, explained, carried, shapes, further)
     verdict.error[str(exact)[6:]] = largest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +33,7 @@ class Ways(Compared):
             self._sent(pair, inputs, shape, where)
             twice = self._twice(pair, inputs, shape, where) or twice
             self._inference(pair, inputs, shape, where)
+            self._inside(pair, inputs, shape, where)
             self._frozen(pair, inputs, shape, where)
         self._autocast()
         return [
@@ -103,9 +105,26 @@ class Ways(Compared):
         return True
 
     def _inference(self, pair: Pair, inputs: Sequence[Tensor], shape: Shape, where: str) -> None:
-        pair.restore()
+        """In inference mode, with tensors of before and with such as were made in it."""
         with torch.inference_mode():
-            self._alike(pair.theirs(*inputs), pair.ours(*inputs), shape.axes, f"in inference mode, {where}")
+            for given_ in (inputs, [t.clone() for t in inputs]):
+                pair.restore()
+                self._alike(pair.theirs(*given_), pair.ours(*given_), shape.axes, f"in inference mode, {where}")
+
+    def _inside(self, pair: Pair, inputs: Sequence[Tensor], shape: Shape, where: str) -> None:
+        """Between layers, where the input is a result that gradients go through; and while it is being compiled."""
+        x = inputs[0].clone().requires_grad_() * 1.0
+        pair.restore()
+        self._alike(pair.theirs(x, *inputs[1:]), pair.ours(x, *inputs[1:]), shape.axes, f"between layers, {where}")
+        pair.restore()
+        ours = pair.ours(*inputs)
+        pair.restore()
+        with mock.patch.object(torch.compiler, "is_compiling", return_value=True):
+            try:
+                theirs = pair.theirs(*inputs)
+            except Exception:  # it says that it is compiled where it cannot be
+                return
+        self._alike(theirs, ours, shape.axes, f"while it is compiled, {where}")
 
     def _frozen(self, pair: Pair, inputs: Sequence[Tensor], shape: Shape, where: str) -> None:
         """All parameters frozen, then each alone."""

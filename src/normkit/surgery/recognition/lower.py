@@ -1,0 +1,98 @@
+"""Whether a module is in lower precision what it is in float64: forward and backward, in both modes, types mixed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from normkit.surgery.recognition.inputs import Shape
+from normkit.surgery.recognition.pair import UNIT, Compared, Differs, Pair, difference, fitting, given, named
+from normkit.surgery.recognition.specimen import Specimen, carry, carry_counts
+
+# the types of its parameters and of its input -> units of rounding that count as one: half precision is coarse already
+TYPES = {
+    (torch.float32, torch.float32): 8.0,
+    (torch.bfloat16, torch.bfloat16): 0.5,
+    (torch.float16, torch.float16): 0.5,
+    (torch.float32, torch.bfloat16): 0.5,
+    (torch.float32, torch.float16): 0.5,
+}
+MOVES = (-1, 1)  # units that the input is rounded by, every second number the other way
+
+
+class Lower(Compared):
+    """The comparison with what the explanation is in float64, at the numbers that the lower precision holds."""
+
+    def check(self) -> list[str]:
+        """Return what was tried, or raise :class:`Differs`."""
+        tried = [self._in(kept, taken, units * UNIT[taken]) for (kept, taken), units in TYPES.items()]
+        found = ", ".join(words for words in tried if words)
+        return [f"results and gradients in training and evaluation are those of float64 in {found}"] if found else []
+
+    def _in(self, kept: torch.dtype, taken: torch.dtype, unit: float) -> str:
+        words = str(taken)[6:] if kept is taken else f"{str(taken)[6:]} beside parameters of {str(kept)[6:]}"
+        pair, gone = Pair(self.module, self.explained, self.carried, kept, seed=5), False
+        for mode in (False, True):
+            pair.train(mode)
+            try:
+                shape = fitting(self.shapes, mode, pair, self.further)[0]
+                inputs = given(shape, "normal", self.further, taken)
+                pair.restore()
+                theirs = _called(pair.theirs, inputs, self._learned(pair, 0))
+            except (Differs, RuntimeError, TypeError, ValueError):  # it does not go in this type
+                continue
+            pair.restore()
+            self._compare(pair, theirs, inputs, shape, unit, f"in {words}, {named(shape, mode)}")
+            gone = True
+        return words if gone else ""
+
+    def _learned(self, pair: Pair, which: int) -> list[str]:
+        """The names of the parameters that both have, of somebody's or of ours."""
+        return [
+            (theirs, ours)[which]
+            for ours, theirs in self.carried.items()
+            if isinstance(pair.theirs.tensors[theirs], nn.Parameter)
+            and isinstance(pair.ours.tensors[ours], nn.Parameter)
+        ]
+
+    def _true(self, pair: Pair, inputs: Sequence[Tensor]) -> list[Tensor | None]:
+        made = Specimen(self.explained, torch.float64, drawn=False).train(pair.ours.module.training)
+        carry(made.tensors, pair.theirs.tensors, self.carried)
+        carry_counts(made.module, pair.theirs.module)
+        return _called(made, inputs, self._learned(pair, 1))
+
+    def _compare(
+        self,
+        pair: Pair,
+        theirs: Sequence[Tensor | None],
+        inputs: Sequence[Tensor],
+        shape: Shape,
+        unit: float,
+        where: str,
+    ) -> None:
+        x, *others = (t.double() for t in inputs)
+        signs = (torch.arange(x.numel()).reshape(x.shape) % 2 * 2 - 1).double()
+        ours = self._true(pair, [x, *others])
+        moved = [self._true(pair, [x * (1 + move * UNIT[inputs[0].dtype] * signs), *others]) for move in MOVES]
+        names = ["the result", *(f"the gradient of {name}" for name in ("the input", *self._learned(pair, 0)))]
+        for name, their, our, *other in zip(names, theirs, ours, *moved, strict=True):
+            if our is None:
+                continue
+            their = torch.zeros_like(our) if their is None else their.double().reshape(our.shape)
+            slack = torch.stack([(t - our).abs() for t in other if t is not None]).amax(0)
+            axes = shape.axes if name in names[:2] else tuple(range(our.ndim))
+            difference(their, our, slack, axes, unit, f"{name} {where}")
+
+
+def _called(side: Specimen, inputs: Sequence[Tensor], names: Sequence[str]) -> list[Tensor | None]:
+    """A result, and the gradients of the input and of the parameters of these names; None for what has none."""
+    x = inputs[0].clone().requires_grad_()
+    y = side(x, *inputs[1:])
+    wanted = [x, *(side.tensors[name] for name in names)]
+    if not y.requires_grad:
+        return [y, *(None for _ in wanted)]
+    # numbers that every type holds, so that the same is sent in each
+    sent = torch.randint(-4, 5, y.shape, generator=torch.Generator().manual_seed(7)).to(y.dtype)
+    return [y.detach(), *torch.autograd.grad(y, wanted, sent, allow_unused=True)]
