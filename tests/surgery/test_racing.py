@@ -56,10 +56,12 @@ def test_a_site_must_gain_more_than_its_margin(monkeypatch):
     assert share(monkeypatch, 0.93, 0.01) >= 0.99
 
 
-@pytest.mark.parametrize("second", [0.9, 1.1])
-def test_who_runs_second_gains_nothing_by_it(second, monkeypatch):
+@pytest.mark.parametrize(
+    "rhythm", [(1.0, 0.9), (1.0, 1.1), (1.1, 1.0, 1.0, 1.1), (1.0, 1.1, 1.1, 1.0), (1.1, 1.0, 1.0)]
+)
+def test_nothing_is_gained_by_a_place_in_a_rhythm(rhythm, monkeypatch):
     clock = Clock(monkeypatch)
-    places = itertools.cycle([1.0, second])
+    places = itertools.cycle(rhythm)
 
     def call():
         clock.now += next(places)

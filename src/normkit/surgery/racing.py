@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
+import random
 import statistics
 import sys
 import time
@@ -130,8 +131,11 @@ def odds(won: int, lost: int) -> float:
 def _raced(
     rivals: Sequence[Callable[[], None]], device: torch.device, calls: int = CALLS, margin: float = MARGIN
 ) -> Outcome:
-    """Let both run in turn, who is first changing, until it is decided or cannot be any more."""
-    now = _clock(device)
+    """Let both run in turn until it is decided or cannot be any more.
+
+    A coin says who is first, so that no rhythm of what else the machine does can fall on one of them alone.
+    """
+    now, coin = _clock(device), random.Random(0)
 
     def taken(rival: Callable[[], None]) -> float:
         start = now()
@@ -143,7 +147,7 @@ def _raced(
     times: list[tuple[float, float]] = []
     won = lost = 0
     while _open(won, lost, spent / (won + lost + 1)):
-        ahead = len(times) % 2
+        ahead = coin.randrange(2)
         first, second = taken(rivals[ahead]), taken(rivals[1 - ahead])
         old, new = (second, first) if ahead else (first, second)
         times.append((old, new))
