@@ -39,6 +39,13 @@ MODULE_LINES = {
     "offsets": "values far from zero cost no more digits than rounding them does",
     "meta": "the module can be built on the meta device",
 }
+POINT_LINES = {
+    "on-manifold": "points of a manifold stay on it, also at a condition of 1e8 or its edge, and gradients are finite",
+    "turned": "points of a manifold that are turned give the result, turned",
+    "centered": "the mean of a normalized batch of points is the neutral one",
+    "spread": "the variance of a normalized batch of points is the one asked for",
+    "equal": "gradients are right where eigenvalues, angles or points are equal",
+}
 PARAMETRIZATION_LINES = {
     "removed": "removing the parametrization restores a plain layer with the weight that it last had",
     "baked": "what is baked into a layer is what it computed in evaluation, to the last bit",
@@ -90,7 +97,7 @@ TEXT_LINES = {
     "unicode": "composed and decomposed text give the same where a Unicode form is stated",
 }
 CONTRACT = {
-    **(MODULE_LINES | PARAMETRIZATION_LINES | TRANSFORM_LINES | OPTIMIZER_LINES),
+    **(MODULE_LINES | POINT_LINES | PARAMETRIZATION_LINES | TRANSFORM_LINES | OPTIMIZER_LINES),
     **(FUNCTION_LINES | FITTED_LINES | TEXT_LINES),
 }
 

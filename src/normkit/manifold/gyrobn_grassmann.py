@@ -19,6 +19,7 @@ MODES: dict[str, _subspaces.Rotation | _subspaces.Quotient] = {
     "cayley-half": _subspaces.HALF,
 }
 CONSTANT = "batch statistics are constants for the gradient"
+AWAY = "the authors' map, the default, goes the other way at twice the speed; exp_mode='expm' keeps it"
 
 
 @method(
@@ -32,6 +33,8 @@ CONSTANT = "batch statistics are constants for the gradient"
         "higher-derivatives": "derivatives of functions of matrices are right to the first order",
         "processes": "the mean begins at the first sample of one process; join the batch before the call",
         "extremes": "these are no orthonormal columns",
+        "centered": AWAY,
+        "spread": AWAY,
     },
 )
 class GyroBNGrassmann(Running, Norm):

@@ -18,7 +18,9 @@ SINGULAR = "a singular mean has no inverse root, and the authors' code no bound 
     paper="Riemannian batch normalization for SPD neural networks (Brooks et al., 2019), arXiv 1909.02414",
     shape="N C C : definite",
     over="N",
-    exempt=EXEMPT | {f"extremes ones {dtype}": SINGULAR for dtype in ("float32", "bfloat16", "float16")},
+    exempt=EXEMPT
+    | {"spread": "it moves a batch and leaves its variance; liebn and gbw-batchnorm have one"}
+    | {f"extremes ones {dtype}": SINGULAR for dtype in ("float32", "bfloat16", "float16")},
 )
 class RiemannianBatchNorm(DefiniteNorm):
     """Move a batch of positive definite matrices along the manifold, from its affine-invariant mean to a learned one.
