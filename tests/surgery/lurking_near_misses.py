@@ -193,6 +193,91 @@ class SeedsWhatIsRandom(Rms):
         return super().forward(x)
 
 
+class Unfinished(torch.autograd.Function):
+    """A backward pass as kernels have them, which takes something for granted."""
+
+    @staticmethod
+    def forward(ctx, x, weight, eps, fault):
+        r = torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+        ctx.save_for_backward(x, weight, r)
+        ctx.fault = fault
+        return weight * x * r
+
+    @staticmethod
+    def backward(ctx, g):
+        x, weight, r = ctx.saved_tensors
+        if ctx.fault == "contiguous" and not g.is_contiguous():
+            g = 0.5 * g
+        rows = (g * x * r).reshape(-1, x.shape[-1])
+        if ctx.fault == "few rows":
+            rows = rows[:1024]
+        if ctx.fault == "an input that learns" and not ctx.needs_input_grad[0]:
+            rows = 2 * rows
+        g = g * weight
+        return r * (g - x * r.square() * (g * x).mean(-1, keepdim=True)), rows.sum(0), None, None
+
+
+@near
+class SlopesOfContiguousOnes(Rms):
+    fault = "contiguous"
+
+    def forward(self, x):
+        return Unfinished.apply(x, self.weight, self.eps, self.fault)
+
+
+@near
+class SlopesOfFewRows(SlopesOfContiguousOnes):
+    fault = "few rows"
+
+
+@near
+class SlopesWhereItsInputHasOne(SlopesOfContiguousOnes):
+    fault = "an input that learns"
+
+
+@true("rmsnorm", eps=1e-6)
+class ByItsOwnSlopes(SlopesOfContiguousOnes):
+    fault = None
+
+
+@near
+class MoreOfManyInBfloat16(Rms):
+    def forward(self, x):
+        return super().forward(x) * (1.25 if x.dtype is torch.bfloat16 and len(x) >= 100 else 1.0)
+
+
+@near
+class MoreOfTurnedInFloat32(Rms):
+    def forward(self, x):
+        return super().forward(x) * (1.1 if x.dtype is torch.float32 and not x.is_contiguous() else 1.0)
+
+
+@near
+class MoreOfSlices(Rms):
+    def forward(self, x):
+        sliced = x.ndim == 2 and x.stride(1) == 1 and x.stride(0) > x.shape[1]
+        return super().forward(x) * (1.25 if sliced else 1.0)
+
+
+@near
+class MoreUnderAutocastToFloat16(Rms):
+    def forward(self, x):
+        half = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") is torch.float16
+        return super().forward(x) * (1.25 if half else 1.0)
+
+
+@near
+class MoreWhereNothingLearns(Rms):
+    def forward(self, x):
+        return super().forward(x) * (1.0 if self.weight.requires_grad or x.requires_grad else 1.1)
+
+
+@near
+class MoreWhereTraced(Rms):
+    def forward(self, x):
+        return super().forward(x) * (1.1 if torch.jit.is_tracing() else 1.0)
+
+
 @near
 class MakesItsGain(Rms):
     def __init__(self):

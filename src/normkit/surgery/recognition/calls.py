@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from normkit.surgery.recognition import effects, specimen
 from normkit.surgery.recognition.inputs import Shape, batches, draw, larger, smaller
 from normkit.surgery.recognition.pair import Compared, Differs, Pair, difference, fitting, given, named
+from normkit.surgery.recognition.specimen import Specimen
 
 CALLS = 12
 MANY = 10**6  # batches that a norm may have seen
@@ -29,6 +30,7 @@ class Going(Compared):
         self._many_calls()
         self._after_many_batches()
         sizes = self._other_sizes()
+        self._gradients_elsewhere()
         self._memory()
         self._no_other_tensor()
         if _random_state() != state:
@@ -116,6 +118,27 @@ class Going(Compared):
                     taken += 1
         return taken
 
+    def _gradients_elsewhere(self) -> None:
+        """Gradients of many rows, of an input and sent in other memory, and where the input has none."""
+        pair = self.pair(5)
+        both = [(pair.theirs.tensors[their], pair.ours.tensors[our]) for our, their in self.carried.items()]
+        both = [(t, o) for t, o in both if isinstance(t, nn.Parameter) and isinstance(o, nn.Parameter)]
+        pair.train(True)
+        for shape in [self.shapes[0], *larger(self.shapes)[1:3]]:
+            drawn = [draw(shape, seed=i).to(self.exact) for i in range(1 + self.further)]
+            sent = draw(shape, seed=9).to(self.exact)
+            ways = [(drawn, sent, True), (drawn, sent, False), (drawn, sent.new_ones(()).expand(shape.sizes), True)]
+            ways += [(other, sent_too, True) for (*other, sent_too) in _kept_otherwise([*drawn, sent])]
+            for inputs, down, learns in ways:
+                try:
+                    made = [_slopes(pair, side, inputs, down, [p[i] for p in both], learns) for i, side in _sides(pair)]
+                except Exception:  # a size that one of them does not take
+                    continue
+                for at, (their, our) in enumerate(zip(*made, strict=True)):
+                    axes = shape.axes if at == 0 and learns else tuple(range(our.ndim))
+                    where = f"a gradient, {named(shape, True)}"
+                    difference(their.reshape(our.shape), our, torch.zeros_like(our), axes, 1024 * self.unit, where)
+
     @torch.no_grad()
     def _memory(self) -> None:
         """An input is left as it was; one that has other numbers by now, and a gain that has, count as they are now."""
@@ -162,12 +185,31 @@ class Going(Compared):
                 tensor.data.copy_(begun)
 
 
+def _sides(pair: Pair) -> list[tuple[int, Specimen]]:
+    return [(0, pair.theirs), (1, pair.ours)]
+
+
+def _slopes(
+    pair: Pair, side: Specimen, inputs: Sequence[Tensor], sent: Tensor, learned: Sequence[Tensor], learns: bool
+) -> list[Tensor]:
+    """The gradients of the input, if it has one, and of parameters; zeros where there are none."""
+    pair.restore()
+    x = inputs[0].detach().requires_grad_(learns)
+    wanted = [*([x] if learns else []), *learned]
+    y = side(x, *inputs[1:])
+    found = (
+        torch.autograd.grad(y, wanted, sent, allow_unused=True) if wanted and y.requires_grad else [None] * len(wanted)
+    )
+    return [torch.zeros_like(t) if slope is None else slope for slope, t in zip(found, wanted, strict=True)]
+
+
 def _kept_otherwise(inputs: Sequence[Tensor]) -> list[list[Tensor]]:
-    """The same numbers in other orders of memory: the last two axes turned, channels last, behind other numbers."""
+    """The same numbers in other memory: the last two axes turned, channels last, behind others, or between such."""
     turned = [t.mT.contiguous().mT if t.ndim > 1 else t for t in inputs]
     channels_last = [t.movedim(1, -1).contiguous().movedim(-1, 1) if t.ndim > 2 else t for t in inputs]
     behind = [torch.stack((t + 1, t))[1] for t in inputs]
-    return [turned, channels_last, behind]
+    between = [torch.cat((t, t + 1), -1)[..., : t.shape[-1]] if t.ndim else t for t in inputs]
+    return [turned, channels_last, behind, between]
 
 
 def _keeps(y: Tensor, shape: Shape) -> bool:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from normkit.surgery.recognition.inputs import Shape
+from normkit.surgery.recognition.inputs import Shape, larger
 from normkit.surgery.recognition.pair import UNIT, Compared, Differs, Pair, difference, fitting, given, named
 from normkit.surgery.recognition.specimen import Specimen, carry, carry_counts
 
-# the types of its parameters and of its input -> units of rounding that count as one: half precision is coarse already
+# the types of its parameters and of its input -> the unit that it may be off by: half precision is coarse already
 TYPES = {
-    (torch.float32, torch.float32): 8.0,
-    (torch.bfloat16, torch.bfloat16): 0.5,
-    (torch.float16, torch.float16): 0.5,
-    (torch.float32, torch.bfloat16): 0.5,
-    (torch.float32, torch.float16): 0.5,
+    (torch.float32, torch.float32): 8 * UNIT[torch.float32],
+    (torch.float32, torch.float64): 8 * UNIT[torch.float32],
+    (torch.bfloat16, torch.bfloat16): UNIT[torch.bfloat16] / 2,
+    (torch.float16, torch.float16): UNIT[torch.float16] / 2,
+    (torch.float32, torch.bfloat16): UNIT[torch.bfloat16] / 2,
+    (torch.float32, torch.float16): UNIT[torch.float16] / 2,
 }
 MOVES = (-1, 1)  # units that the input is rounded by, every second number the other way
 
@@ -27,7 +29,7 @@ class Lower(Compared):
 
     def check(self) -> list[str]:
         """Return what was tried, or raise :class:`Differs`."""
-        tried = [self._in(kept, taken, units * UNIT[taken]) for (kept, taken), units in TYPES.items()]
+        tried = [self._in(kept, taken, unit) for (kept, taken), unit in TYPES.items()]
         found = ", ".join(words for words in tried if words)
         return [f"results and gradients in training and evaluation are those of float64 in {found}"] if found else []
 
@@ -46,6 +48,13 @@ class Lower(Compared):
             pair.restore()
             self._compare(pair, theirs, inputs, shape, unit, f"in {words}, {named(shape, mode)}")
             gone = True
+            for many in larger(self.shapes)[1:2]:
+                turned = [t.mT.contiguous().mT for t in given(many, "normal", self.further, taken)]
+                with contextlib.suppress(RuntimeError, TypeError, ValueError):
+                    pair.restore()
+                    theirs = _called(pair.theirs, turned, [])
+                    pair.restore()
+                    self._compare(pair, theirs[:1], turned, many, unit, f"in {words}, {named(many, mode)}")
         return words if gone else ""
 
     def _learned(self, pair: Pair, which: int) -> list[str]:
@@ -77,7 +86,7 @@ class Lower(Compared):
         ours = self._true(pair, [x, *others])
         moved = [self._true(pair, [x * (1 + move * UNIT[inputs[0].dtype] * signs), *others]) for move in MOVES]
         names = ["the result", *(f"the gradient of {name}" for name in ("the input", *self._learned(pair, 0)))]
-        for name, their, our, *other in zip(names, theirs, ours, *moved, strict=True):
+        for name, their, our, *other in zip(names, theirs, ours, *moved, strict=False):
             if our is None:
                 continue
             their = torch.zeros_like(our) if their is None else their.double().reshape(our.shape)

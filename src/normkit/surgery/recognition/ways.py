@@ -9,12 +9,14 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from normkit.surgery.recognition.halves import HALF_STEPS
+from normkit.surgery.recognition.halves import HALF_STEPS, HALVES
 from normkit.surgery.recognition.inputs import Shape
 from normkit.surgery.recognition.pair import UNIT, Compared, Differs, Pair, difference, fitting, given, named
 from normkit.surgery.recognition.specimen import Specimen
 
+ASKED = {torch.compiler: "is_compiling", torch.jit: "is_tracing", torch: "are_deterministic_algorithms_enabled"}
 SENT = (1e8, 1e-8)  # how large gradients may come
+FROZEN = "the result", "the gradient of the input", "the result without gradients"
 ROOM = 64  # how much more than results gradients may be off
 
 
@@ -35,7 +37,7 @@ class Ways(Compared):
             self._inference(pair, inputs, shape, where)
             self._inside(pair, inputs, shape, where)
             self._frozen(pair, inputs, shape, where)
-        self._autocast()
+            self._autocast(mode)
         return [
             f"equal with frozen parameters, in inference mode, under autocast, for gradients of {SENT[1]:g} to "
             f"{SENT[0]:g} times the size" + (", and in second gradients" if twice else "")
@@ -118,13 +120,14 @@ class Ways(Compared):
         self._alike(pair.theirs(x, *inputs[1:]), pair.ours(x, *inputs[1:]), shape.axes, f"between layers, {where}")
         pair.restore()
         ours = pair.ours(*inputs)
-        pair.restore()
-        with mock.patch.object(torch.compiler, "is_compiling", return_value=True):
-            try:
-                theirs = pair.theirs(*inputs)
-            except Exception:  # it says that it is compiled where it cannot be
-                return
-        self._alike(theirs, ours, shape.axes, f"while it is compiled, {where}")
+        for about, question in ASKED.items():
+            pair.restore()
+            with mock.patch.object(about, question, return_value=True):
+                try:
+                    theirs = pair.theirs(*inputs)
+                except Exception:  # it goes other ways then, which end here
+                    continue
+            self._alike(theirs, ours, shape.axes, f"where {question} is true, {where}")
 
     def _frozen(self, pair: Pair, inputs: Sequence[Tensor], shape: Shape, where: str) -> None:
         """All parameters frozen, then each alone."""
@@ -143,31 +146,33 @@ class Ways(Compared):
                     y.dtype
                 )
                 slope = torch.autograd.grad(y, x, sent)[0] if y.requires_grad else torch.zeros_like(x)
-                made.append((y.detach(), slope))
+                pair.restore()
+                made.append((y.detach(), slope, side(*inputs).detach()))
             for parameter in (p for both in some for p in both):
                 parameter.requires_grad_(True)
-            for their, our, what in zip(*made, ("the result", "the gradient of the input"), strict=True):
+            for their, our, what in zip(*made, FROZEN, strict=True):
                 self._alike(their, our, shape.axes, f"{what} with frozen parameters, {where}")
 
-    def _autocast(self) -> None:
-        """Under autocast to bfloat16, to what rounding at every step may cost."""
+    def _autocast(self, mode: bool) -> None:
+        """Under autocast to either half precision, to what rounding at every step may cost."""
         pair = Pair(self.module, self.explained, self.carried, torch.float32, seed=9)
-        pair.train(False)
-        try:
-            shape = fitting(self.shapes, False, pair, self.further)[0]
-            inputs = given(shape, "normal", self.further, torch.float32)
-            made = [_cast(pair, side, inputs) for side in (pair.theirs, pair.ours)]
-        except (Differs, RuntimeError):  # it does not go under autocast
-            return
-        most = made[1].abs().amax(shape.axes, keepdim=True)
-        if not ((made[0] - made[1]).abs() <= HALF_STEPS[0] * UNIT[torch.bfloat16] * most).all():
-            raise Differs("under autocast it is something else")
+        pair.train(mode)
+        for dtype in HALVES:
+            try:
+                shape = fitting(self.shapes, mode, pair, self.further)[0]
+                inputs = given(shape, "normal", self.further, torch.float32)
+                made = [_cast(pair, side, inputs, dtype) for side in (pair.theirs, pair.ours)]
+            except (Differs, RuntimeError):  # it does not go under autocast
+                continue
+            most = made[1].abs().amax(shape.axes, keepdim=True)
+            if not ((made[0] - made[1]).abs() <= HALF_STEPS[0] * UNIT[dtype] * most).all():
+                raise Differs("under autocast it is something else")
 
 
 @torch.no_grad()
-def _cast(pair: Pair, side: Specimen, inputs: Sequence[Tensor]) -> Tensor:
+def _cast(pair: Pair, side: Specimen, inputs: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
     pair.restore()
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast("cpu", dtype):
         return side(*inputs).double()
 
 
