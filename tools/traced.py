@@ -39,7 +39,8 @@ class Tracer:
         """See every call of the package, those of fixtures too."""
         taken = self.seconds[function_of(item)]
         if len(taken) >= CASES and sum(taken) > ENOUGH:
-            return True
+            item.add_marker(pytest.mark.skip("as many of its cases were run as are wanted"))
+            return (yield)
         codes, before = set[CodeType](), time.process_time()
 
         def called(frame: FrameType, event: str, argument: object) -> None:

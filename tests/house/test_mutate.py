@@ -156,9 +156,10 @@ def test_what_cannot_be_made_makes_room_for_the_next(toy):
 
 def test_a_test_that_was_seen_to_run_a_function_is_taken_though_it_does_not_name_it(toy):
     hidden = 'assert getattr(__import__("norm" + "kit"), "un" + "used")(3) == 6'
-    (toy / "tests/test_hidden.py").write_text(f"def test_hidden():\n    {hidden}\n")
+    cases = "import pytest\n\n\n@pytest.mark.parametrize('case', range(4))\n"
+    (toy / "tests/test_hidden.py").write_text(f"{cases}def test_hidden(case):\n    if case == 3:\n        {hidden}\n")
     assert "in unused: x * 2  ->  x / 2\n    NOT SEEN" in hunted(toy).stdout
     environment = {**os.environ, "PYTHONPATH": str(toy / "src")}
     subprocess.run([sys.executable, "tools/traced.py"], cwd=toy, env=environment, capture_output=True)
-    found = "in unused: x * 2  ->  x / 2\n    found by tests/test_hidden.py::test_hidden"
+    found = "in unused: x * 2  ->  x / 2\n    found by tests/test_hidden.py::test_hidden[3]"
     assert found in hunted(toy).stdout
