@@ -86,6 +86,19 @@ def test_a_diffusion_without_a_drift_has_the_normal_law_of_its_end():
     assert (x.shape, ratio.shape, x.dtype) == ((4, 3), (4,), torch.get_default_dtype())
 
 
+def test_a_bridge_goes_straight_from_0_to_a_sample_and_is_widest_halfway():
+    torch.manual_seed(0)
+    seen = []
+
+    def drift(time, x):
+        seen.append([float(time[0]), float(x.mean()), float(x.std())])
+        return torch.zeros_like(x)
+
+    nk.density.Diffusion(1, drift, sigma=2.0, steps=4).bridge(torch.full((4000, 1), 10.0))
+    wanted = [[t, 10 * t, 2 * (t * (1 - t)) ** 0.5] for t in (0.75, 0.5, 0.25, 0.0)]
+    close(torch.tensor(seen), torch.tensor(wanted), rtol=0, atol=0.1)
+
+
 def test_a_seed_gives_the_same_chains_and_leaves_torchs_own_numbers():
     torch.manual_seed(3)
     before = torch.get_rng_state()

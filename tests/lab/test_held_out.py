@@ -267,6 +267,15 @@ def test_batches_that_come_only_once_are_named(own):
         own(iter(listed()))
 
 
+def test_of_two_batches_one_is_held_out(own):
+    found = own(lambda: iter(listed()[:2]))
+    held_out, seen = numbers(found.validation()), trained_on(found, 1)
+    assert sorted({*held_out, *seen}) == list(range(16))
+    assert set(held_out).isdisjoint(seen)
+    with pytest.raises(ValueError, match="gives 1 batches; at least 2 are needed, one to hold out"):
+        own(lambda: iter(listed()[:1]))
+
+
 def test_a_cycle_that_is_longer_than_what_is_looked_at_is_noticed_while_training(own, monkeypatch):
     monkeypatch.setattr(samples, "LOOKED_AT", 8)
     found = own(lambda: itertools.cycle(loader()))

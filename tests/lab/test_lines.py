@@ -2,11 +2,13 @@
 
 import signal
 import time
+from collections import UserDict, namedtuple
 from types import SimpleNamespace
 
 import pytest
+import torch
 
-from normkit.lab.training import engines
+from normkit.lab.training import engines, single
 
 
 class Line:
@@ -58,3 +60,46 @@ def test_a_run_has_its_time_to_save_itself_before_it_is_killed():
     assert (first, rest) == ("join", [("kill",), ("join",)])
     assert engines.GRACE - (time.monotonic() - began) - 1 < most <= engines.GRACE
     assert (local.workers, local.active) == ([], {})
+
+
+def test_what_ray_is_handed_is_what_its_task_takes(monkeypatch, tmp_path):
+    monkeypatch.setattr(engines.handed, "unpack", lambda things: said.append(things))
+    monkeypatch.setattr(engines.loop, "train", lambda run, settings, root: {"trained": (run.name, settings, root)})
+    said, run, root = [], SimpleNamespace(name="first"), str(tmp_path)
+    folder = engines.files.Folder(root)
+    folder.create()
+    folder.log("first").write_text("its log")
+    task = SimpleNamespace(remote=lambda *given: repr(engines._train_on_ray(*given)))
+    own = SimpleNamespace(task=task, settings="settings", root=root, things=b"things", active={})
+    engines.Ray.start(own, run)
+    assert own.active == {repr(({"trained": ("first", "settings", root)}, "first", "its log")): run}
+    assert said == [b"things"]
+
+
+Both = namedtuple("Both", "inputs, wanted")
+
+
+def mine(batch, first, count):
+    accelerator = SimpleNamespace(process_index=first, num_processes=count, device="cpu")
+    return single.Training._mine(SimpleNamespace(accelerator=accelerator), batch)
+
+
+@pytest.mark.parametrize(("first", "rows"), [(0, [0, 2, 4]), (1, [1, 3])])
+def test_a_process_has_its_own_rows_of_whatever_a_batch_is(first, rows):
+    x = torch.arange(5)
+    for batch in (x, [x, x], (x, x), Both(x, x), {"inputs": x, "wanted": x}, UserDict(inputs=x, wanted=x)):
+        own = mine(batch, first, 2)
+        assert type(own) is type(batch)
+        parts = [own] if isinstance(own, torch.Tensor) else own.values() if hasattr(own, "values") else own
+        assert [part.tolist() for part in parts] == [rows] * len(parts)
+
+
+def test_what_has_no_rows_is_for_all_processes_and_one_process_has_all_as_it_is():
+    x, weight = torch.arange(5), torch.tensor(0.5)
+    assert mine({"weight": weight, "name": "a"}, 1, 2) == {"weight": weight, "name": "a"}
+    assert mine(x, 0, 1) is x
+
+
+def test_one_process_agrees_with_itself_to_the_last_digit():
+    alone = SimpleNamespace(accelerator=SimpleNamespace(num_processes=1, device="cpu"))
+    assert single.Training._agreed(alone, 0.1) == 0.1

@@ -38,6 +38,13 @@ def ids(matches):
     return [match.id for match in matches]
 
 
+def test_names_that_share_triples_are_candidates_as_the_defaults_are():
+    [found, none] = nk.create("ngram-candidates", min_df=1)(COUNTRIES, ["Germny", "?"])
+    assert [id for id, _ in found] == ["DEU"]
+    assert 0 < found[0][1] < 1
+    assert none == []
+
+
 def test_the_page_s_first_example():
     parts = [text.NGrams(min_df=1), text.Aliases()]
     norm = text.Normalizer(candidates=parts, decide=text.Threshold(0.5))

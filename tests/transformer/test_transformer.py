@@ -246,6 +246,13 @@ def test_generation_continues_as_the_full_pass_would(positions):
         torch.testing.assert_close(tokens[:, end], model(tokens[:, :end])[:, -1].argmax(-1))
 
 
+def test_a_low_temperature_draws_the_likeliest_and_a_high_one_any():
+    model = decoder("pre-norm")
+    cold, hot = (model.generate(TOKENS, 8, temperature=t, generator=torch.Generator()) for t in (1e-6, 1e6))
+    assert torch.equal(cold, model.generate(TOKENS, 8, temperature=0))
+    assert not torch.equal(hot, cold)
+
+
 @pytest.mark.parametrize("placement", WIRINGS)
 def test_a_decoder_sees_nothing_of_the_future(placement):
     model = decoder(placement)

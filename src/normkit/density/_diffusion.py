@@ -52,7 +52,7 @@ class Diffusion(nn.Module):
         ratio = x.new_zeros(len(x))
         for place in reversed(range(self.steps)):
             share, dt = place / (place + 1), 1 / self.steps
-            before = share * x + self.sigma * (dt * share) ** 0.5 * torch.randn_like(x)
+            before = self.sigma * (dt * share) ** 0.5 * torch.randn_like(x) + share * x
             ratio = ratio + self._ratio(place, before, x, self._drift(place, before))
             x = before
         return ratio

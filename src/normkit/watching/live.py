@@ -111,7 +111,7 @@ def course(series: Array) -> str:
     if not np.isfinite(means).any():
         return ""
     low, high = np.nanmin(means), np.nanmax(means)
-    places = (means - low) / (high - low or 1.0) * (len(BARS) - 1)
+    places = (means - low) / (high - low or np.inf) * (len(BARS) - 1)
     return "".join(" " if np.isnan(place) else BARS[round(place)] for place in places)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -153,10 +153,12 @@ class Training:
 
     def _mine(self, batch: Any) -> Any:
         """This process's rows of a batch, on its device."""
-        from accelerate.utils import send_to_device
+        from accelerate.utils import recursively_apply, send_to_device
 
         first, count = self.accelerator.process_index, self.accelerator.num_processes
-        return send_to_device(_rows(batch, first, count) if count > 1 else batch, self.accelerator.device)
+        if count > 1:
+            batch = recursively_apply(lambda t: t[first::count] if t.dim() else t, batch)
+        return send_to_device(batch, self.accelerator.device)
 
     def _look(self) -> str:
         """Log what is due, and tell whether the run has diverged; between such steps the device is not waited for."""
@@ -308,14 +310,6 @@ class Training:
         if status != logs.INTERRUPTED and self.accelerator.is_main_process:
             self.folder.forget(self.run.name)
         return written
-
-
-def _rows(batch: Any, first: int, count: int) -> Any:
-    if isinstance(batch, Tensor):
-        return batch[first::count]
-    if isinstance(batch, Mapping):
-        return {key: _rows(value, first, count) for key, value in batch.items()}
-    return type(batch)(_rows(part, first, count) for part in batch) if isinstance(batch, tuple | list) else batch
 
 
 def _whole(x: Any) -> Any:
