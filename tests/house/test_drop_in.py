@@ -10,6 +10,7 @@ import torch
 from torch.testing._internal.common_modules import module_db
 
 import normkit as nk
+from normkit.kinds import module as modules
 from normkit.optional import library
 
 OURS = {
@@ -304,3 +305,20 @@ def test_a_class_that_an_alias_made_is_a_class_like_any_other():
             super().__init__(dim, eps=0.5)
 
     assert (Own(4).eps, Own(4).rule.offset, Own(4).arguments["offset"]) == (0.5, 1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (lambda self, a, b=2: None, "(a, b=2, *, device=None, dtype=None)"),
+        (lambda self, a, *, dtype=None, b=2: None, "(a, *, b=2, device=None, dtype=None)"),
+        (lambda self, a, device=None, **more: None, "(a, *, device=None, dtype=None, **more)"),
+    ],
+)
+def test_a_constructor_says_that_it_takes_a_device_and_a_type(given, said):
+    assert str(modules._with_device_and_dtype(inspect.signature(given))) == said
+
+
+def test_the_arguments_that_are_kept_are_plain_values_those_of_any_name_too():
+    bound = inspect.signature(lambda a, b, **more: None).bind(1, torch.zeros(2), c=3, d=torch.nn.Identity())
+    assert modules._plain_values(bound) == {"a": 1, "c": 3}

@@ -1,5 +1,6 @@
 """The course of a comparison, after its runs: which steps are timed."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -36,3 +37,17 @@ def test_steps_that_cannot_be_timed_are_told(folder, monkeypatch, capsys):
     monkeypatch.setattr(speed, "measure", fails)
     course.time_steps(plan(), folder)
     assert "steps could not be timed: no room for two models" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("clock", "median"), [("CPU time", 2.0), ("time", 3.0)])
+def test_a_round_whose_clock_stood_still_tells_nothing_and_the_others_do(clock, median, folder):
+    rounds = [[1.0, 1.0, 2.0, 3.0]] * 12 + [[0.0, 0.0, 9.0, 9.0]]
+    folder.speed.write_text(json.dumps({"clock": clock, "rounds": {"rmsnorm": rounds}}))
+    found = speed.ratios(folder.root, "layernorm")["rmsnorm"]
+    assert (found.median, found.rounds, found.clock) == (median, 12, clock)
+
+
+@pytest.mark.parametrize("row", [[1.0, 1.0, 2.0], [1.0, 1.0, -2.0, 2.0], [1.0, 1.0, "fast", 2.0], 4])
+def test_rounds_that_are_none_are_not_read(row, folder):
+    folder.speed.write_text(json.dumps({"clock": "CPU time", "rounds": {"rmsnorm": [[1.0, 1.0, 2.0, 2.0], row]}}))
+    assert speed.ratios(folder.root, "layernorm") == {}

@@ -57,6 +57,6 @@ def _refuse(owner: object, name: str, x: Tensor) -> None:
         wrong = ~x.isfinite().flatten(-2).all(-1)
         if wrong.any():
             raise ValueError(f"{whose}, but {int(wrong.sum())} of {wrong.numel()} hold nan or inf")
-        least = ops.eigvalsh(ops.symmetric(x)).amin(-1)
+        least = ops.eigvalsh(ops.symmetric(x))[..., 0]
         if (least < -10 * x.shape[-1] * torch.finfo(x.dtype).eps * most).any():
             raise ValueError(f"{whose}, but the smallest eigenvalue of one is {least.min().item():.6g}")

@@ -302,7 +302,7 @@ class _Edits:
             layer = model.get_submodule(name)
             if name in scaled:
                 factors = _parameter(model, scaled[name]).double()
-                layer = fold_scale(layer, factors, 0 * factors, "after")
+                layer = fold_scale(layer, factors, torch.zeros_like(factors), "after")
             if name in self.norms:
                 self._put(name, layer, Centred(copy.deepcopy(layer)), "centred")
             else:
