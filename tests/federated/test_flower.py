@@ -45,8 +45,9 @@ def test_clients_that_misbehave_are_left_out_and_the_rounds_go_on():
         if k == 4:
             state["w"] = state["w"] * 1e6
 
+    misled = lambda k: ({}, {"loss": 9.0 if k in (2, 4) else 0.5})  # noqa: E731
     server = strategy(flower=QUIET)
-    result = simulate(app(change), server, STATE, clients=5, rounds=2)
+    result = simulate(app(change, misled), server, STATE, clients=5, rounds=2)
     found = result.arrays.to_torch_state_dict()
     assert torch.equal(found["w"], torch.tensor([3.0, 3.0]))  # 1.5 a round, the mean of two
     assert found["n"] == 5
