@@ -1359,6 +1359,7 @@ class BatchNorm(_batchnorm.BatchNorm):
         track_running_stats: bool = True,
         sync: bool = False,
         process_group=None,
+        channels_last: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -1376,6 +1377,7 @@ class BatchNorm(_batchnorm.BatchNorm):
         bias: bool = True,
         sync: bool = False,
         process_group=None,
+        channels_last: bool = False,
     ) -> None: ...
     @overload
     def __init__(
@@ -1391,6 +1393,7 @@ class BatchNorm(_batchnorm.BatchNorm):
         *,
         bias: bool = True,
         sync: bool = False,
+        channels_last: bool = False,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
@@ -1412,6 +1415,7 @@ class SyncBatchNorm(BatchNorm):
         track_running_stats: bool = True,
         sync: bool = True,
         process_group=None,
+        channels_last: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -1429,6 +1433,7 @@ class SyncBatchNorm(BatchNorm):
         bias: bool = True,
         sync: bool = True,
         process_group=None,
+        channels_last: bool = False,
     ) -> None: ...
     @overload
     def __init__(
@@ -1444,6 +1449,7 @@ class SyncBatchNorm(BatchNorm):
         *,
         bias: bool = True,
         sync: bool = True,
+        channels_last: bool = False,
     ) -> None: ...
     def __call__(self, x: Tensor) -> Tensor: ...
 
@@ -3789,6 +3795,7 @@ class LayerNorm(_layernorm.LayerNorm):
         affine: bool = True,
         bias: bool = True,
         offset: float = 0.0,
+        heads: int | None = None,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -3803,6 +3810,7 @@ class LayerNorm(_layernorm.LayerNorm):
         dtype: torch.dtype | None = None,
         *,
         offset: float = 0.0,
+        heads: int | None = None,
     ) -> None: ...
     @overload
     def __init__(
@@ -3813,6 +3821,7 @@ class LayerNorm(_layernorm.LayerNorm):
         *,
         bias: bool = True,
         offset: float = 0.0,
+        heads: int | None = None,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -3829,6 +3838,7 @@ class OlmoLayerNorm(LayerNorm):
         affine: bool = False,
         bias: bool = True,
         offset: float = 0.0,
+        heads: int | None = None,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -3843,6 +3853,7 @@ class OlmoLayerNorm(LayerNorm):
         dtype: torch.dtype | None = None,
         *,
         offset: float = 0.0,
+        heads: int | None = None,
     ) -> None: ...
     @overload
     def __init__(
@@ -3853,6 +3864,7 @@ class OlmoLayerNorm(LayerNorm):
         *,
         bias: bool = True,
         offset: float = 0.0,
+        heads: int | None = None,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -3869,6 +3881,7 @@ class NemotronLayerNorm1P(LayerNorm):
         affine: bool = True,
         bias: bool = True,
         offset: float = 1.0,
+        heads: int | None = None,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -3883,6 +3896,7 @@ class NemotronLayerNorm1P(LayerNorm):
         dtype: torch.dtype | None = None,
         *,
         offset: float = 1.0,
+        heads: int | None = None,
     ) -> None: ...
     @overload
     def __init__(
@@ -3893,6 +3907,7 @@ class NemotronLayerNorm1P(LayerNorm):
         *,
         bias: bool = True,
         offset: float = 1.0,
+        heads: int | None = None,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -5452,6 +5467,7 @@ class RMSNorm(_rmsnorm.RMSNorm):
         offset: float = 0.0,
         eps_inside: bool = True,
         cast: str = "auto",
+        gain_first: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -5469,6 +5485,7 @@ class RMSNorm(_rmsnorm.RMSNorm):
         offset: float = 0.0,
         eps_inside: bool = True,
         cast: str = "auto",
+        gain_first: bool = False,
     ) -> None: ...
     @overload
     def __init__(
@@ -5482,6 +5499,7 @@ class RMSNorm(_rmsnorm.RMSNorm):
         offset: float = 0.0,
         eps_inside: bool = True,
         cast: str = "auto",
+        gain_first: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -5497,6 +5515,7 @@ class RMSNorm(_rmsnorm.RMSNorm):
         offset: float = 0.0,
         eps_inside: bool = True,
         cast: str = "auto",
+        gain_first: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -5512,6 +5531,7 @@ class RMSNorm(_rmsnorm.RMSNorm):
         offset: float = 0.0,
         eps_inside: bool = True,
         cast: str = "auto",
+        gain_first: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -5538,6 +5558,7 @@ class GemmaRMSNorm(RMSNorm):
         offset: float = 1.0,
         eps_inside: bool = True,
         cast: str = "auto",
+        gain_first: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -5555,6 +5576,7 @@ class GemmaRMSNorm(RMSNorm):
         offset: float = 1.0,
         eps_inside: bool = True,
         cast: str = "auto",
+        gain_first: bool = False,
     ) -> None: ...
     @overload
     def __init__(
@@ -5568,6 +5590,7 @@ class GemmaRMSNorm(RMSNorm):
         offset: float = 1.0,
         eps_inside: bool = True,
         cast: str = "auto",
+        gain_first: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -5583,6 +5606,7 @@ class GemmaRMSNorm(RMSNorm):
         offset: float = 1.0,
         eps_inside: bool = True,
         cast: str = "auto",
+        gain_first: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -5598,6 +5622,7 @@ class GemmaRMSNorm(RMSNorm):
         offset: float = 1.0,
         eps_inside: bool = True,
         cast: str = "auto",
+        gain_first: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -5617,6 +5642,7 @@ class Gemma2RMSNorm(RMSNorm):
         offset: float = 1.0,
         eps_inside: bool = True,
         cast: str = "auto",
+        gain_first: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -5634,6 +5660,7 @@ class Gemma2RMSNorm(RMSNorm):
         offset: float = 1.0,
         eps_inside: bool = True,
         cast: str = "auto",
+        gain_first: bool = False,
     ) -> None: ...
     @overload
     def __init__(
@@ -5647,6 +5674,7 @@ class Gemma2RMSNorm(RMSNorm):
         offset: float = 1.0,
         eps_inside: bool = True,
         cast: str = "auto",
+        gain_first: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -5662,6 +5690,7 @@ class Gemma2RMSNorm(RMSNorm):
         offset: float = 1.0,
         eps_inside: bool = True,
         cast: str = "auto",
+        gain_first: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -5677,6 +5706,7 @@ class Gemma2RMSNorm(RMSNorm):
         offset: float = 1.0,
         eps_inside: bool = True,
         cast: str = "auto",
+        gain_first: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -5696,6 +5726,7 @@ class Gemma3RMSNorm(RMSNorm):
         offset: float = 1.0,
         eps_inside: bool = True,
         cast: str = "auto",
+        gain_first: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -5713,6 +5744,7 @@ class Gemma3RMSNorm(RMSNorm):
         offset: float = 1.0,
         eps_inside: bool = True,
         cast: str = "auto",
+        gain_first: bool = False,
     ) -> None: ...
     @overload
     def __init__(
@@ -5726,6 +5758,7 @@ class Gemma3RMSNorm(RMSNorm):
         offset: float = 1.0,
         eps_inside: bool = True,
         cast: str = "auto",
+        gain_first: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -5741,6 +5774,7 @@ class Gemma3RMSNorm(RMSNorm):
         offset: float = 1.0,
         eps_inside: bool = True,
         cast: str = "auto",
+        gain_first: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -5756,6 +5790,7 @@ class Gemma3RMSNorm(RMSNorm):
         offset: float = 1.0,
         eps_inside: bool = True,
         cast: str = "auto",
+        gain_first: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -5775,6 +5810,7 @@ class Olmo2RMSNorm(RMSNorm):
         offset: float = 0.0,
         eps_inside: bool = True,
         cast: str = "late",
+        gain_first: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -5792,6 +5828,7 @@ class Olmo2RMSNorm(RMSNorm):
         offset: float = 0.0,
         eps_inside: bool = True,
         cast: str = "late",
+        gain_first: bool = False,
     ) -> None: ...
     @overload
     def __init__(
@@ -5805,6 +5842,7 @@ class Olmo2RMSNorm(RMSNorm):
         offset: float = 0.0,
         eps_inside: bool = True,
         cast: str = "late",
+        gain_first: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -5820,6 +5858,7 @@ class Olmo2RMSNorm(RMSNorm):
         offset: float = 0.0,
         eps_inside: bool = True,
         cast: str = "late",
+        gain_first: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -5835,6 +5874,7 @@ class Olmo2RMSNorm(RMSNorm):
         offset: float = 0.0,
         eps_inside: bool = True,
         cast: str = "late",
+        gain_first: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -5854,6 +5894,7 @@ class Llama4TextL2Norm(RMSNorm):
         offset: float = 0.0,
         eps_inside: bool = True,
         cast: str = "auto",
+        gain_first: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -5871,6 +5912,7 @@ class Llama4TextL2Norm(RMSNorm):
         offset: float = 0.0,
         eps_inside: bool = True,
         cast: str = "auto",
+        gain_first: bool = False,
     ) -> None: ...
     @overload
     def __init__(
@@ -5884,6 +5926,7 @@ class Llama4TextL2Norm(RMSNorm):
         offset: float = 0.0,
         eps_inside: bool = True,
         cast: str = "auto",
+        gain_first: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -5899,6 +5942,7 @@ class Llama4TextL2Norm(RMSNorm):
         offset: float = 0.0,
         eps_inside: bool = True,
         cast: str = "auto",
+        gain_first: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -5914,6 +5958,7 @@ class Llama4TextL2Norm(RMSNorm):
         offset: float = 0.0,
         eps_inside: bool = True,
         cast: str = "auto",
+        gain_first: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -5933,6 +5978,7 @@ class DeepseekV4UnweightedRMSNorm(RMSNorm):
         offset: float = 0.0,
         eps_inside: bool = True,
         cast: str = "factor",
+        gain_first: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -5950,6 +5996,7 @@ class DeepseekV4UnweightedRMSNorm(RMSNorm):
         offset: float = 0.0,
         eps_inside: bool = True,
         cast: str = "factor",
+        gain_first: bool = False,
     ) -> None: ...
     @overload
     def __init__(
@@ -5963,6 +6010,7 @@ class DeepseekV4UnweightedRMSNorm(RMSNorm):
         offset: float = 0.0,
         eps_inside: bool = True,
         cast: str = "factor",
+        gain_first: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -5978,6 +6026,7 @@ class DeepseekV4UnweightedRMSNorm(RMSNorm):
         offset: float = 0.0,
         eps_inside: bool = True,
         cast: str = "factor",
+        gain_first: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...
@@ -5993,6 +6042,7 @@ class DeepseekV4UnweightedRMSNorm(RMSNorm):
         offset: float = 0.0,
         eps_inside: bool = True,
         cast: str = "factor",
+        gain_first: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...

@@ -6,7 +6,7 @@ or times methods reads the cards; nothing else keeps a list. Other packages ente
 
     >>> import normkit as nk
     >>> nk.create("rmsnorm", 8)
-    RMSNorm(8, eps=1e-06, p=1.0, affine=True, bias=False, offset=0.0, eps_inside=True, cast='auto')
+    RMSNorm(8, eps=1e-06, p=1.0, affine=True, bias=False, offset=0.0, eps_inside=True, cast='auto', gain_first=False)
     >>> nk.card("rmsnorm").over
     'C'
 """

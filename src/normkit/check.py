@@ -99,11 +99,14 @@ def dense(owner: object, x: Tensor, name: str) -> None:
         raise TypeError(f"{whose(owner)}: {name} must be a dense tensor, not {x.layout}")
 
 
-def features_last(owner: object, x: Any, width: int, name: str = "x") -> None:
-    """Require a floating-point tensor whose last axis has ``width`` entries."""
+def features_last(owner: object, x: Any, width: int, name: str = "x", least: int = 1) -> None:
+    """Require a floating-point tensor of ``least`` axes or more, the last of ``width`` entries."""
     floating(owner, x, name)
-    if x.dim() == 0 or x.shape[-1] != width:
-        raise ValueError(f"{whose(owner)}: {name} must end in {width} features, but its shape is {tuple(x.shape)}")
+    if x.dim() < least or x.shape[-1] != width:
+        axes = f"have at least {least} axes and " if least > 1 else ""
+        raise ValueError(
+            f"{whose(owner)}: {name} must {axes}end in {width} features, but its shape is {tuple(x.shape)}"
+        )
 
 
 def ends_in(owner: object, x: Any, sizes: Sequence[int], name: str = "x") -> None:

@@ -165,3 +165,27 @@ def test_mean_only_batchnorm_leaves_the_scale():
     torch.testing.assert_close(module(x), want)
     torch.testing.assert_close(module.running_mean, 0.1 * x.mean((0, 2, 3)))
     torch.testing.assert_close(module.eval()(x), x - column(module.running_mean) + column(module.bias))
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (3, 5, 4), (2, 3, 5, 4)])
+def test_a_batch_norm_of_tokens_is_the_one_with_its_axes_moved(shape):
+    tokens = moved(nk.create("batchnorm", 4, channels_last=True, dtype=D))
+    plain = moved(nk.create("batchnorm", 4, dtype=D))
+    x = rand(*shape)
+    for mode in (True, False):
+        ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+        y, want = tokens.train(mode)(ours), plain.train(mode)(theirs.movedim(-1, 1)).movedim(1, -1)
+        assert y.is_contiguous()
+        torch.testing.assert_close(y, want)
+        sent = rand(*shape, seed=5)
+        torch.testing.assert_close(torch.autograd.grad(y, ours, sent), torch.autograd.grad(want, theirs, sent))
+    torch.testing.assert_close(tokens.state_dict(), plain.state_dict())
+    assert tokens.num_batches_tracked == 1
+
+
+def test_tokens_that_a_batch_norm_cannot_take_are_told():
+    norm = nk.create("batchnorm", 4, channels_last=True)
+    with pytest.raises(ValueError, match=r"BatchNorm: x must have at least 2 axes and end in 4 features, .* \(4,\)"):
+        norm(torch.ones(4))
+    with pytest.raises(ValueError, match=r"end in 4 features, but its shape is \(2, 4, 5\)"):
+        norm(torch.ones(2, 4, 5))

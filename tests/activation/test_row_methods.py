@@ -120,3 +120,76 @@ def test_the_gradient_of_a_fused_addition_has_a_gradient():
     got = total_gradient(lambda a, b: ops.add_row_norm(a, b, rule=rule))
     want = total_gradient(lambda a, b: (torch.nn.functional.layer_norm(a + b, (5,), eps=1e-3), a + b))
     torch.testing.assert_close(got, want)
+
+
+HEADS, LENGTH, WIDTH = 3, 5, 8
+
+
+def _of_heads(offset=0.0, **more):
+    norm = nk.create("layernorm", WIDTH, heads=HEADS, offset=offset, **more)
+    for seed, parameter in enumerate(norm.parameters()):
+        torch.nn.init.normal_(parameter, 0.5, generator=torch.Generator().manual_seed(seed))
+    return norm
+
+
+def _by_heads(norm, x):
+    """Each head by a layer norm of its own."""
+    whole = torch.nn.functional.layer_norm(x.double(), (WIDTH,), eps=norm.eps)
+    weight, bias = norm.weight.double() + norm.rule.offset, 0 if norm.bias is None else norm.bias.double()
+    return torch.stack([whole[..., h, :] * weight[h] for h in range(HEADS)], -2) + bias
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("more", [{}, {"offset": 1.0}, {"bias": False}])
+def test_a_gain_for_each_head_stands_on_the_axis_before_the_vectors(more, dtype):
+    norm = _of_heads(**more)
+    assert norm.weight.shape == (HEADS, WIDTH)
+    x, other = (torch.randn(2, LENGTH, HEADS, WIDTH).to(dtype) for _ in range(2))
+    near = {"rtol": 2**-8, "atol": 2**-8} if dtype is torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-5}
+    torch.testing.assert_close(norm(x).double(), _by_heads(norm, x), **near)
+    y, total = norm.add_norm(x, other)
+    assert torch.equal(total, x + other)
+    assert torch.equal(y, norm(total))
+    turned = norm.norm_rotate(x.transpose(1, 2), angles := turns_of(x.transpose(1, 2)))
+    want = ops.rotate(_by_heads(norm, x).transpose(1, 2), tuple(angle.double() for angle in angles))
+    torch.testing.assert_close(turned.double(), want, **near)
+    assert turned.dtype == y.dtype == dtype
+
+
+def test_heads_that_are_not_there_are_told():
+    with pytest.raises(ValueError, match=r"LayerNorm: x must end in axes of sizes \(3, 8\)"):
+        _of_heads()(torch.ones(2, 4, 8))
+    with pytest.raises(ValueError, match="LayerNorm: heads must be at least 1, not 0"):
+        nk.create("layernorm", 8, heads=0)
+    with pytest.raises(ValueError, match=r"LayerNorm: residual must have shape \(2, 3, 8\)"):
+        _of_heads().add_norm(torch.ones(2, 3, 8), torch.ones(3, 8))
+    with pytest.raises(ValueError, match=r"LayerNorm: x must end in axes of sizes \(3, 8\)"):
+        _of_heads().norm_rotate(torch.ones(2, 4, 5, 8), turns_of(torch.ones(5, 8)))
+
+
+@pytest.mark.parametrize("more", [{}, {"offset": 1.0, "eps": None}, {"bias": True, "eps_inside": False}])
+def test_a_gain_may_come_before_the_root_mean_square(more):
+    norm = nk.create("rmsnorm", WIDTH, gain_first=True, dtype=D, **more)
+    for seed, parameter in enumerate(norm.parameters()):
+        torch.nn.init.normal_(parameter, 0.5, generator=torch.Generator().manual_seed(seed))
+    x, other = (torch.randn(2, LENGTH, WIDTH, dtype=D) for _ in range(2))
+    eps = torch.finfo(D).eps if norm.eps is None else norm.eps
+    scaled = x * (norm.weight + norm.rule.offset)
+    mean = scaled.square().mean(-1, keepdim=True)
+    root = (mean + eps).sqrt() if more.get("eps_inside", True) else mean.sqrt() + eps
+    want = scaled / root + (norm.bias if more.get("bias") else 0)
+    torch.testing.assert_close(norm(x), want)
+    torch.testing.assert_close(norm.norm_rotate(x, turns_of(x)), ops.rotate(want, turns_of(x)))
+    y, total = norm.add_norm(x, other)
+    assert torch.equal(total, x + other)
+    assert torch.equal(y, norm(total))
+    assert torch.autograd.gradcheck(norm, x.requires_grad_())
+
+
+def test_a_gain_first_is_nothing_without_a_gain_and_adds_like_to_like():
+    x = torch.randn(2, WIDTH)
+    assert torch.equal(
+        nk.create("rmsnorm", WIDTH, affine=False, gain_first=True)(x), nk.RMSNorm(WIDTH, affine=False)(x)
+    )
+    with pytest.raises(ValueError, match=r"RMSNorm: residual must have shape \(2, 8\)"):
+        nk.create("rmsnorm", WIDTH, gain_first=True).add_norm(x, torch.ones(8))

@@ -67,6 +67,8 @@ def _refusal(match: Match) -> str | None:
         return match.why_not
     if match.name != "batchnorm" or "running_mean" not in match.carried:
         return f"{match.name} is not mixed, only batch norms with running statistics"
+    if match.kwargs.get("channels_last"):
+        return "a batch norm of tokens is not mixed, only one whose channels are axis 1"
     return None
 
 

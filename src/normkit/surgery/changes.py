@@ -114,7 +114,8 @@ def _readable(norm: nn.Module) -> bool:
     if not isinstance(norm, Norm):
         return isinstance(norm, nn.LayerNorm)
     vectors = dict(norm.named_parameters())
-    return norm.card.name == "layernorm" and {"weight", "bias"} <= set(vectors) and not norm.arguments.get("offset")
+    plain = not norm.arguments.get("offset") and norm.arguments.get("heads") is None
+    return norm.card.name == "layernorm" and {"weight", "bias"} <= set(vectors) and plain
 
 
 def unrecognized(rest: Mapping[str, Any]) -> str:

@@ -58,7 +58,7 @@ def convert(model: nn.Module, to: str, example: Any, *, inplace: bool = True) ->
     proof.ready("convert", model, example)
     sites = sized_table(model, inputs_of(model, example))
     found = sites.found
-    norms = {name: match for name, match in found.items() if match.name == "layernorm" and not match.behind}
+    norms = {name: match for name, match in found.items() if _is_layer_norm(match)}
     if not norms:
         names = sorted({str(match.name) for match in found.values()})
         raise ValueError(
@@ -395,6 +395,10 @@ def _centred(layer: nn.Module) -> nn.Module:
             exact = old.double()
             setattr(new, name, nn.Parameter((exact - exact.mean(0, keepdim=True)).to(old.dtype), old.requires_grad))
     return like(layer, new)
+
+
+def _is_layer_norm(match: Match) -> bool:
+    return match.name == "layernorm" and not match.behind and "heads" not in match.kwargs
 
 
 def _rms(match: Match) -> nn.Module:

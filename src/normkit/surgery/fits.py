@@ -124,7 +124,8 @@ def require(chosen: catalog.Choice, place: Place, allow_leak: bool = True) -> st
         raise ValueError(f"norm {card.name!r} does not fit {place.inputs}: {reason}; those that do: {usable}")
     if place.causal and not allow_leak:
         require_causal(card)
-    return way
+    over_tokens = "N" in card.over.axes and chosen.arguments.get("channels_last", False)  # takes them as they are
+    return PLAIN if way == TOKENS and over_tokens else way
 
 
 def require_causal(card: Card) -> None:

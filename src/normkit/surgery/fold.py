@@ -124,10 +124,13 @@ def asked(norm: Any) -> tuple[Tensor, Tensor]:
     shape = layout.shape(sizes(channels), trailing=(2, 3))
     axis = layout.axes.index("C")
     random = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    if getattr(norm, "channels_last", False):
+        random, axis = random.movedim(axis, -1), -1
     random = random.to(next((t.device for t in [*exact.buffers(), *exact.parameters()]), random.device))
     try:
         zeros, ones, moved = (exact(x).movedim(axis, -1) for x in (random * 0, random * 0 + 1, random))
     except (TypeError, ValueError, RuntimeError) as error:
+        shape = tuple(random.shape)
         raise ValueError(f"scale_and_shift: {name} does not take one input of shape {shape}: {error}") from error
     shift = zeros.flatten(0, -2)[0]
     scale = ones.flatten(0, -2)[0] - shift

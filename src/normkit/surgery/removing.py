@@ -172,7 +172,8 @@ def _layer_norms(model: nn.Module, example: Any, where: Where) -> dict[str, Matc
 
 
 def _is_layer_norm(match: Match) -> bool:
-    return match.name == "layernorm" and not match.behind and isinstance(match.kwargs["dim"], int)
+    plain = not match.behind and "heads" not in match.kwargs
+    return match.name == "layernorm" and plain and isinstance(match.kwargs["dim"], int)
 
 
 def _ordered(model: nn.Module, example: Any, norms: Mapping[str, Match]) -> list[Part]:

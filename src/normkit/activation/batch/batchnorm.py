@@ -53,8 +53,10 @@ class BatchNorm(Running, Norm):
         track_running_stats: keep running moments for evaluation.
         sync: join the moments over the processes of ``process_group``, as SyncBatchNorm does.
         process_group: the processes to join, default all.
+        channels_last: the channels are the last axis of ``x``, not axis 1: tokens, as PatchTST has them.
 
-    Input ``(N, C)`` or ``(N, C, *space)`` with any number of axes. In training a channel needs more than one value.
+    Input ``(N, C)`` or ``(N, C, *space)`` with any number of axes, or ``(N, *space, C)`` with ``channels_last``. In
+    training a channel needs more than one value.
 
     Batch Normalization: Accelerating Deep Network Training (Ioffe, Szegedy, 2015), arXiv 1502.03167.
 
@@ -76,6 +78,7 @@ class BatchNorm(Running, Norm):
         track_running_stats: bool = True,
         sync: bool = False,
         process_group=None,
+        channels_last: bool = False,
     ):
         super().__init__()
         self.num_features = check.size(self, "num_features", num_features)
@@ -83,13 +86,20 @@ class BatchNorm(Running, Norm):
         self.momentum = None if momentum is None else check.number(self, "momentum", momentum, 0, 1)
         self.affine, self.track_running_stats = bool(affine), bool(track_running_stats)
         self.sync, self.process_group = sync, process_group
+        self.channels_last = bool(channels_last)
         self.weight = nn.Parameter(torch.ones(num_features)) if affine else None
         self.bias = nn.Parameter(torch.zeros(num_features)) if affine and bias else None
         self.keep_moments(num_features, track_running_stats)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``; in training move the running moments."""
+        if self.channels_last:
+            check.features_last(self, x, self.num_features, least=2)
+            return self._normalized(x.movedim(-1, 1)).movedim(1, -1)
         check.channels_first(self, x, self.num_features)
+        return self._normalized(x)
+
+    def _normalized(self, x: Tensor) -> Tensor:
         if not self.training and self.running_mean is not None and self.running_var is not None:
             return ops.normalize_with(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
         if self.training and not self.sync and x.numel() == self.num_features:

@@ -16,22 +16,32 @@ from normkit.ops.rope import Turns
 class RowNorm(Norm):
     """Normalize each vector by a statistic of its own; the numbers are :func:`normkit.ops.row_norm`'s.
 
-    ``dim`` is the size of the last axis, or the sizes of the trailing axes that are normalized together.
+    ``dim`` is the size of the last axis, or the sizes of the trailing axes that are normalized together. With ``heads``
+    a further axis stands before them, each entry of which has a gain and a shift of its own.
     """
 
     weight: nn.Parameter | None
     bias: nn.Parameter | None
 
-    def __init__(self, dim: int | Sequence[int], rule: ops.Row, *, gain: float | None = 1.0, bias: bool = False):
+    def __init__(
+        self,
+        dim: int | Sequence[int],
+        rule: ops.Row,
+        *,
+        gain: float | None = 1.0,
+        bias: bool = False,
+        heads: int | None = None,
+    ):
         super().__init__()
         several = isinstance(dim, Sequence) and not isinstance(dim, str)
         self.shape = tuple(check.size(self, "dim", d) for d in (dim if several else [dim]))  # type: ignore[union-attr]
         if not self.shape:
             raise ValueError(f"{type(self).__name__}: dim must name at least one axis, not {dim!r}")
         self.rule = rule
-        weight = None if gain is None else nn.Parameter(torch.full(self.shape, gain))
+        sizes = self.shape if heads is None else (check.size(self, "heads", heads), *self.shape)
+        weight = None if gain is None else nn.Parameter(torch.full(sizes, gain))
         self.register_parameter("weight", weight)
-        self.register_parameter("bias", nn.Parameter(torch.zeros(self.shape)) if bias else None)
+        self.register_parameter("bias", nn.Parameter(torch.zeros(sizes)) if bias else None)
 
     @property
     def normalized_shape(self) -> tuple[int, ...]:

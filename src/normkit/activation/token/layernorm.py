@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import nn
+from torch import Tensor, nn
 
 from normkit import check, ops
 from normkit.activation.token._row import RowNorm
 from normkit.catalog import method
+from normkit.ops.rope import Turns
+from normkit.ops.row import row_values
 
 
 @method(
@@ -44,6 +46,8 @@ class LayerNorm(RowNorm):
         affine: learn a gain and a shift.
         bias: learn a shift; without effect when ``affine`` is off.
         offset: the gain is ``offset + weight``; 1 is Nemotron's dialect, whose ``weight`` starts at 0.
+        heads: learn a gain and a shift for each of so many heads, ``(heads, dim)``, for queries and keys
+            ``(..., heads, dim)``, as in Cohere's and Chameleon's attention. No kernel has it.
 
     Layer Normalization (Ba, Kiros, Hinton, 2016), arXiv 1607.06450.
     """
@@ -56,7 +60,32 @@ class LayerNorm(RowNorm):
         affine: bool = True,
         bias: bool = True,
         offset: float = 0.0,
+        heads: int | None = None,
     ):
         offset = check.number(self, "offset", offset)
         rule = ops.Row(center=True, statistic="square", eps=check.eps(self, eps), offset=offset)
-        super().__init__(dim, rule, gain=1.0 - offset if affine else None, bias=affine and bias)
+        super().__init__(dim, rule, gain=1.0 - offset if affine else None, bias=affine and bias, heads=heads)
+        self.heads = heads
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize ``x``, whose trailing axes have the sizes ``dim``, with the heads before them where there are."""
+        if self.heads is None:
+            return super().forward(x)
+        check.ends_in(self, x, (self.heads, *self.shape))
+        return row_values(x, self.weight, self.bias, self.rule, len(self.shape)).to(x.dtype)
+
+    def add_norm(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ``norm(x + residual)`` and ``x + residual``; without heads in one pass, forward and backward."""
+        if self.heads is None:
+            return super().add_norm(x, residual)
+        check.values(self, "residual", residual, x.shape, x)
+        total = (x + residual).to(x.dtype)
+        return self(total), total
+
+    def norm_rotate(self, x: Tensor, angles: Turns, pairing: str = "halves") -> Tensor:
+        """Normalize the last axis of ``x``, (..., T, dim) or (..., heads, T, dim), then turn it by ``angles``."""
+        if self.heads is None:
+            return super().norm_rotate(x, angles, pairing)
+        check.ends_in(self, x.transpose(-2, -3) if x.dim() > 2 else x, (self.heads, *self.shape))
+        weight, bias = (None if t is None else t.unsqueeze(-2) for t in (self.weight, self.bias))
+        return ops.rotate(row_values(x, weight, bias, self.rule), angles, pairing).to(x.dtype)

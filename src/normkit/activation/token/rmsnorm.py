@@ -46,7 +46,12 @@ CASTS = ("early", "late", "factor", "native")
         "transformers' LlamaRMSNorm": "hidden_size=dim eps",
         "diffusers' RMSNorm": "dim eps elementwise_affine=affine bias",
     },
-    dialects={"offset": (0.0, 1.0), "eps_inside": (True, False), "cast": ("auto", *CASTS)},
+    dialects={
+        "offset": (0.0, 1.0),
+        "eps_inside": (True, False),
+        "gain_first": (False, True),
+        "cast": ("auto", *CASTS),
+    },
     invariant=("scale",),
     peer=lambda dim: nn.RMSNorm(dim, eps=1e-6),
 )
@@ -73,6 +78,8 @@ class RMSNorm(RowNorm):
             step behind it (DeepSeek V4 without a gain); ``"native"`` every step, the mean of squares too, as a module
             that never leaves the input's type. These two are there for models that were trained so: they are the
             less accurate, and in half precision no kernel has them.
+        gain_first: multiply by the gain before the root mean square is taken, not after: y = n(x * (offset + weight)),
+            as behind the sublayers of Muse Spark.
 
     Root Mean Square Layer Normalization (Zhang and Sennrich, 2019), arXiv 1910.07467.
 
@@ -91,6 +98,7 @@ class RMSNorm(RowNorm):
         offset: float = 0.0,
         eps_inside: bool = True,
         cast: str = "auto",
+        gain_first: bool = False,
     ):
         check.number(self, "p", p, 0.0, 1.0, open_low=True)
         check.choice(self, "cast", cast, ("auto", *CASTS))
@@ -103,7 +111,7 @@ class RMSNorm(RowNorm):
             cast=("late" if offset else "early") if cast == "auto" else cast,
         )
         super().__init__(dim, rule, gain=1.0 - offset if affine else None, bias=affine and bias)
-        self.follows_type = eps is None
+        self.follows_type, self.gain_first = eps is None, bool(gain_first and affine)
 
     @property
     def eps(self) -> Any:
@@ -118,10 +126,16 @@ class RMSNorm(RowNorm):
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``, whose trailing axes have the sizes ``dim``."""
         rule = self._rule_of(x) if self.follows_type else self.rule
+        if self.gain_first:
+            return ops.row_norm(self._gained(x), None, self.bias, rule, self.shape, self)
         return ops.row_norm(x, self.weight, self.bias, rule, self.shape, self)
 
     def add_norm(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``norm(x + residual)`` and ``x + residual`` in one pass over memory, forward and backward."""
+        if self.gain_first:
+            check.values(self, "residual", residual, x.shape, x)
+            total = (x + residual).to(x.dtype)
+            return self(total), total
         rule = self._rule_of(x) if self.follows_type else self.rule
         return ops.add_row_norm(x, residual, self.weight, self.bias, rule, self.shape, self)
 
@@ -129,7 +143,14 @@ class RMSNorm(RowNorm):
         """Normalize the last axis of ``x`` (..., T, dim), then turn it by ``angles``, in one pass over memory."""
         check.ends_in(self, x, self.shape)
         rule = self._rule_of(x) if self.follows_type else self.rule
+        if self.gain_first:
+            return ops.norm_rotate(self._gained(x), None, self.bias, angles, rule=rule, pairing=pairing)
         return ops.norm_rotate(x, self.weight, self.bias, angles, rule=rule, pairing=pairing)
+
+    def _gained(self, x: Tensor) -> Tensor:
+        """An input times the gain, rounded where the model rounds that has it so: the gain, then the product."""
+        check.ends_in(self, x, self.shape)
+        return (accurate(x) * accurate(self.weight + self.rule.offset)).to(x.dtype)  # type: ignore[arg-type, operator]
 
     def _rule_of(self, x: Tensor) -> ops.Row:
         """The rule with the machine epsilon of the type that an input's statistics are taken in."""

@@ -17,6 +17,7 @@ from normkit.catalog import Card
 from normkit.kinds import NORM
 
 FIRST = ("rmsnorm", "layernorm", "batchnorm", "instancenorm", "groupnorm", "layernorm2d", "grouped-rmsnorm")
+OF_GAIN = ("gain_first", "heads")  # what is of no use without a gain
 MOST = 12  # ways of giving a module's tensors to a method's that are tried
 NAMES = (
     ("weight", "gamma", "scale", "gain", "g", "w", "a_2", "a", "weight_g"),
@@ -64,14 +65,19 @@ def _takes_activations(card: Card) -> bool:
     return channels and all(layout.optional or layout == card.shape for layout in card.inputs.values())
 
 
-def candidates(extent: tuple[int, ...], last: bool, further: int, numbers: Sequence[int]) -> Iterator[Candidate]:
-    """The methods that take such vectors, in all their dialects; ``numbers`` are those that the module itself holds."""
+def candidates(
+    extent: tuple[int, ...], last: bool, further: int, numbers: Sequence[int], matrices: bool = False
+) -> Iterator[Candidate]:
+    """The methods that take such vectors, in all their dialects; ``numbers`` are those that the module itself holds.
+
+    matrices: it takes no more axes than two, of which the last is the second: a method's own order of axes will do.
+    """
     for card in cards():
-        if _fits(card, extent, last, further):
+        if _fits(card, extent, last, further, matrices):
             yield from _dialects(card, extent, last, numbers)
 
 
-def _fits(card: Card, extent: tuple[int, ...], last: bool, further: int) -> bool:
+def _fits(card: Card, extent: tuple[int, ...], last: bool, further: int, matrices: bool) -> bool:
     needed = sum(not layout.optional for layout in card.inputs.values())
     several = sum(layout == card.shape for layout in card.inputs.values())
     if not needed <= further <= several:
@@ -79,14 +85,13 @@ def _fits(card: Card, extent: tuple[int, ...], last: bool, further: int) -> bool
     if len(extent) > 1:
         width = card.width
         return last and card.shape == "... C" and width is not None and "Sequence" in str(width.annotation)
-    return last == card.shape.features_last or "channels_last" in card.signature.parameters
+    return last == card.shape.features_last or ("channels_last" in card.signature.parameters and not matrices)
 
 
 def _dialects(card: Card, extent: tuple[int, ...], last: bool, numbers: Sequence[int]) -> Iterator[Candidate]:
-    width = card.width
-    fixed: dict[str, Any] = {} if width is None else {width.name: extent[0] if len(extent) == 1 else extent}
-    choices: dict[str, Sequence[Any]] = {}
     takes = card.signature.parameters
+    fixed: dict[str, Any] = {}
+    choices: dict[str, Sequence[Any]] = {}
     for name in ("affine", "bias", "track_running_stats", "apply_act"):
         if name in takes and isinstance(takes[name].default, bool):
             choices[name] = (True, False)
@@ -101,11 +106,23 @@ def _dialects(card: Card, extent: tuple[int, ...], last: bool, numbers: Sequence
     for name, value in card.example.items():
         if name not in choices and name not in fixed and not callable(value):
             fixed[name] = value
-    for values in itertools.product(*choices.values()):
-        arguments = {**fixed, **dict(zip(choices, values, strict=True))}
-        if arguments.get("affine") is False and arguments.pop("bias", False):
+    for widths, values in itertools.product(_widths(card, extent), itertools.product(*choices.values())):
+        arguments = {**widths, **fixed, **dict(zip(choices, values, strict=True))}
+        plain = arguments.get("affine") is False
+        if plain and (arguments.pop("bias", False) or any(arguments.get(name) for name in OF_GAIN)):
             continue  # the same as without
         yield Candidate(card, arguments)
+
+
+def _widths(card: Card, extent: tuple[int, ...]) -> list[dict[str, Any]]:
+    """The sizes that make a method one of such an extent: of all of it, or of a vector for each of some heads."""
+    if card.width is None:
+        return [{}]
+    name = card.width.name
+    found = [{name: extent[0] if len(extent) == 1 else extent}]
+    if len(extent) == 2 and "heads" in card.signature.parameters:
+        found.append({name: extent[1], "heads": extent[0]})
+    return found
 
 
 def divisors(size: int, numbers: Sequence[int] = ()) -> tuple[int, ...]:

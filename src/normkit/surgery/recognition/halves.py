@@ -75,6 +75,7 @@ def in_half(
         theirs, ours = theirs.double(), ours.double()
         row = ours.abs().nan_to_num(0, 0, 0).amax(shape.axes, keepdim=True)
         close = (theirs - ours).abs() <= max(HALF_STEPS[0], 2 * found.units) * UNIT[dtype] * row
+        close |= theirs.isnan() & ours.isnan()  # a product that both round to infinity
         held = theirs.isfinite() & (_true(pair, inputs).abs() > 1.5 * most)
         lost = torch.full_like(held, native and spread > 1 and dtype is torch.float16)
         if (held | ~(close | lost | (ours.abs() > 0.9 * most))).any():

@@ -33,6 +33,7 @@ SURE = 3e-5
 LARGE = 1e3
 SMALL_MOVE = 1e-10  # that no float32 holds
 CONSTANT = 2.0**-28  # units of what is exact but for constants that were rounded to float32
+SQUARED = 1e6  # how large a gain may be whose product with an input is squared, in float32 by some
 EXACT = (torch.float64, torch.float32)
 ANY = ((16,), (64,))  # widths to be tried where a module tells none
 BESIDES = ((5,), (12,))  # and then at which it must be the same
@@ -317,7 +318,8 @@ def _try_all(probe: _Probe, match: Match) -> tuple[float, str]:
         return nearest, "it gives what it is given"
     numbers = [v for v in vars(probe.module).values() if type(v) is int]
     shape = probe.there[0]
-    for candidate in candidates.candidates(shape.extent, shape.last, probe.further, numbers):
+    matrices = all(len(shape.sizes) == 2 for shape in probe.there)
+    for candidate in candidates.candidates(shape.extent, shape.last, probe.further, numbers, matrices):
         for far, carried in probe.screened(candidate):
             if far > (LIKELY if candidate.told else NEAR):
                 continue
@@ -461,14 +463,14 @@ def _complete(match: Match, probe: _Probe, candidate: Candidate, carried: dict[s
         unit = CONSTANT if _follows(probe, Candidate(candidate.card, arguments), carried) else UNIT[torch.float32]
     there = _of_several(candidate, probe.there)
     explained, names = probe.explanation(Candidate(candidate.card, arguments), carried)
-    verdict = verify(probe.whole, explained, names, there, probe.further, unit, far=not probe.behind)
+    verdict = verify(probe.whole, explained, names, there, probe.further, unit, spread=_spread(probe, arguments))
     if probe.behind:
         verify(probe.module, candidate.build(**arguments), carried, there, probe.further, unit)
     needed, possible = specimen.further(probe.whole)
     with final():
         for fewer in range(needed, probe.further):
             if _taken(probe.whole, there, fewer):
-                verify(probe.whole, explained, names, there, fewer, unit, far=not probe.behind)
+                verify(probe.whole, explained, names, there, fewer, unit, spread=_spread(probe, arguments))
         _other_widths(probe, candidate, arguments, carried, unit)
         arguments, halves = _rounded(probe, candidate, arguments, carried)
     if possible > probe.further:
@@ -501,6 +503,11 @@ def _follows(probe: _Probe, candidate: Candidate, carried: Mapping[str, str]) ->
     return float(apart.median()) < 0.01
 
 
+def _spread(probe: _Probe, arguments: Mapping[str, Any]) -> float | None:
+    """How large parameters are tried."""
+    return None if probe.behind else SQUARED if arguments.get("gain_first") else specimen.SPREAD
+
+
 def _other_widths(
     probe: _Probe, candidate: Candidate, arguments: Mapping[str, Any], carried: Mapping[str, str], unit: float
 ) -> None:
@@ -517,7 +524,7 @@ def _other_widths(
         except (ValueError, TypeError):  # its groups do not divide it
             continue
         if there:
-            verify(probe.whole, made, names, there[:2], probe.further, unit, far=not probe.behind)
+            verify(probe.whole, made, names, there[:2], probe.further, unit, spread=_spread(probe, arguments))
 
 
 def _of_several(candidate: Candidate, there: Sequence[Shape]) -> Sequence[Shape]:

@@ -1,0 +1,204 @@
+"""Forms of batch, layer and RMS norm that few of the world's models have: recognized, equal, swapped and saved."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import normkit as nk
+from normkit.optional import library
+from normkit.surgery import saving
+from normkit.surgery.recognition.recognize import examine
+
+BITS = {torch.float32: 3e-6, torch.bfloat16: 2**-6}
+
+
+def theirs(path, *arguments, **settings):
+    """An object of a class of transformers, with numbers of its own."""
+    library("transformers")
+    module, _, name = path.rpartition(".")
+    home = __import__(f"transformers.models.{module}", fromlist=[name])
+    made = getattr(home, name)
+    if settings:
+        config = next(v for k, v in vars(home).items() if k.endswith("Config") and k != "PreTrainedConfig")
+        arguments = (config(**settings),)
+    made = made(*arguments)
+    torch.manual_seed(0)
+    for parameter in made.parameters():
+        nn.init.normal_(parameter, 0.5)
+    return made
+
+
+FORMS = {
+    "patchtst": ("patchtst.modeling_patchtst.PatchTSTBatchNorm", {"channels_last": True}, (6, 5, 16)),
+    "patchtsmixer": ("patchtsmixer.modeling_patchtsmixer.PatchTSMixerBatchNorm", {"channels_last": True}, (6, 5, 16)),
+    "chameleon": ("chameleon.modeling_chameleon.ChameleonLayerNorm", {"heads": 3, "bias": True}, (2, 5, 3, 16)),
+    "cohere": ("cohere.modeling_cohere.CohereLayerNorm", {"heads": 3, "bias": False}, (2, 5, 3, 16)),
+    "muse": (
+        "muse_spark.modeling_muse_spark.MuseSparkTextInputScaledRMSNorm",
+        {"gain_first": True, "offset": 1.0},
+        (2, 5, 16),
+    ),
+}
+
+
+def made(form):
+    path, wanted, shape = FORMS[form]
+    if "channels_last" in wanted:
+        return theirs(path, d_model=16), wanted, shape
+    return theirs(path, (3, 16) if "heads" in wanted else 16), wanted, shape
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_is_recognized_and_equal_in_float32_and_in_half_with_gradients(form):
+    norm, wanted, shape = made(form)
+    for dtype, tolerance in BITS.items():
+        old = copy.deepcopy(norm).to(dtype).train()
+        match = nk.recognize(old)
+        assert {name: match.module.arguments[name] for name in wanted} == wanted
+        new = match.module
+        x = torch.randn(shape).to(dtype)
+        ours, their = x.clone().requires_grad_(), x.clone().requires_grad_()
+        y, want = new(ours), old(their)
+        sent = torch.randn(shape).to(dtype)
+        for got, wished in zip(
+            [y, *torch.autograd.grad(y, [ours, *new.parameters()], sent)],
+            [want, *torch.autograd.grad(want, [their, *old.parameters()], sent)],
+            strict=True,
+        ):
+            assert got.dtype == wished.dtype == dtype
+            most = float(wished.detach().abs().max())
+            torch.testing.assert_close(got, wished.view(got.shape), rtol=0, atol=4 * tolerance * most)
+        for name, buffer in new.named_buffers():
+            source = dict(old.named_buffers())[match.carried.get(name, f"batchnorm.{name}")]
+            torch.testing.assert_close(buffer, source, rtol=tolerance, atol=tolerance)
+
+
+def test_scaled_inputs_have_the_models_bits_in_half():
+    norm, _, shape = made("muse")
+    old = norm.bfloat16()
+    x = torch.randn(64, *shape[1:]).bfloat16()
+    assert torch.equal(nk.recognize(old).module(x), old(x))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_is_swapped_and_comes_back_from_a_file(form, tmp_path):
+    norm, wanted, shape = made(form)
+    wide = torch.Size(shape[2:]).numel()
+    apart, joined = nn.Unflatten(-1, shape[2:]), nn.Flatten(2)
+    model = nn.Sequential(nn.Linear(8, wide), apart, norm, joined, nn.Linear(wide, 2))
+    x = torch.randn(6, 5, 8)
+    model(x)  # moves what batch norms keep
+    model.eval()
+    match = nk.recognize(model)["2"]
+    options = ",".join(f"{name}={value}" for name, value in wanted.items() if match.module.arguments[name] == value)
+    report = nk.swap(model, {match.name: f"{match.name}:{options}"}, inplace=False)
+    swapped = report.model
+    assert type(swapped[2]) is type(match.module)
+    if form != "cohere":  # its shift, which it does not have, is 0
+        assert set(report.changes[0].carried) >= {match.carried["weight"]}
+    torch.testing.assert_close(swapped[2].weight, match.module.weight)
+    if "channels_last" not in wanted:
+        torch.testing.assert_close(swapped(x), model(x), rtol=1e-4, atol=1e-4)
+    saving.save(model, swapped, str(tmp_path / "out"))
+    again = saving.rebuilt(copy.deepcopy(model), str(tmp_path / "out"))
+    assert torch.equal(again(x), swapped(x))
+
+
+def test_a_batch_norm_of_tokens_goes_into_the_linear_before_it():
+    norm, _, _ = made("patchtst")
+    model = nn.Sequential(nn.Linear(8, 16), norm, nn.Linear(16, 2))
+    x = torch.randn(6, 5, 8)
+    for _ in range(5):
+        model(x)
+    model.eval()
+    for old in (model, nn.Sequential(model[0], nk.recognize(norm).module, model[2]).eval()):
+        folded = nk.fold(old, x, inplace=False).model
+        assert type(folded[1]) is nn.Identity
+        torch.testing.assert_close(folded(x), old(x), rtol=1e-4, atol=1e-5)
+
+
+def test_a_batch_norm_of_tokens_is_not_mixed():
+    model = nn.Sequential(nk.create("batchnorm", 16, channels_last=True), nn.BatchNorm1d(16)).eval()
+    left, done = nk.adapt(model, weight=0.1).changes
+    assert "tokens" in left.why_not
+    assert done.became
+
+
+class OfRows(nn.BatchNorm1d):
+    def _check_input_dim(self, x):
+        if x.dim() != 2:
+            raise ValueError("rows alone")
+
+
+def test_a_norm_of_matrices_alone_keeps_its_own_order_of_axes():
+    assert nk.recognize(OfRows(12)).kwargs == {"num_features": 12, "eps": 1e-5}
+
+
+class Clamped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(12))
+
+    def forward(self, x):
+        x = x * (1 + self.weight).clamp(-1e6, 1e6)
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
+
+
+class OneEpsAHead(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3, 12))
+
+    def forward(self, x):
+        eps = 1e-5 * torch.arange(1, 4, device=x.device).view(3, 1)
+        z = x - x.mean(-1, keepdim=True)
+        return self.weight * z * torch.rsqrt(z.square().mean(-1, keepdim=True) + eps)
+
+
+class MeanOverHeads(OneEpsAHead):
+    def forward(self, x):
+        z = x - x.mean((-1, -2), keepdim=True)
+        return self.weight * z * torch.rsqrt(z.square().mean(-1, keepdim=True) + 1e-5)
+
+
+class TokensApart(nn.Module):
+    """A batch norm of each token's place by itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(12)), nn.Parameter(torch.zeros(12))
+
+    def forward(self, x):
+        if x.dim() != 3:
+            raise ValueError("tokens alone")
+        z = x - x.mean(0)
+        return z * torch.rsqrt(z.square().mean(0) + 1e-5) * self.weight + self.bias
+
+
+class OfTokens(nn.BatchNorm1d):
+    def forward(self, x):
+        return super().forward(x.transpose(1, 2) * 1.0).transpose(1, 2) + self.extra(x)
+
+    def extra(self, x):
+        return 1e-3 * x
+
+
+@pytest.mark.parametrize("cls", [Clamped, OneEpsAHead, MeanOverHeads, TokensApart])
+def test_what_is_almost_such_a_form_is_none(cls):
+    assert not examine(cls()), examine(cls())
+
+
+def test_tokens_with_something_added_are_none():
+    assert not examine(OfTokens(12))
+
+
+def test_a_norm_of_heads_is_neither_converted_nor_removed():
+    norm, _, shape = made("chameleon")
+    model = nn.Sequential(nn.Linear(8, 48), nn.Unflatten(-1, shape[2:]), norm, nn.Flatten(2), nn.Linear(48, 2)).eval()
+    x = torch.randn(6, 5, 8)
+    with pytest.raises(ValueError, match="has no layer norm to convert; it has layernorm"):
+        nk.convert(model, "pre-rmsnorm", x)
+    with pytest.raises(ValueError, match="has no layer norm to remove; it has"):
+        nk.remove(model, [x], steps=1)
