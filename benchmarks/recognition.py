@@ -48,6 +48,7 @@ NUMBERS = {
     "dropout_prob": 0.1,
 }
 SIZES = ("num_features", "normalized_shape", "num_channels", "dim")
+SECOND = ("gate", "emb", "condition", "quant_states", "single_states")  # what a norm's gate or condition is called
 CALLED = ("norm", "evo", "affine", "response", "inplaceabn")
 # what has the word in its name, and is no norm of one tensor
 OTHERS = {
@@ -58,6 +59,8 @@ OTHERS = {
     "hy_v4.HYV4UnweightedRMSNorm": "returns only the factor",
     "zaya.ZayaQKNorm": "takes queries and keys, and returns both",
 }
+# what has a norm within that is not its own
+UNSEEN = {"esmfold2.EsmFold2AdaptiveLayerNorm": "its norm is a function, no module; the one within is the condition's"}
 
 
 def classes(only: str) -> Iterator[tuple[str, type[nn.Module], object]]:
@@ -127,6 +130,11 @@ def configuration(parameter: inspect.Parameter, module: object) -> object:
     return next(cls for cls in found if cls.__name__ != "PreTrainedConfig")()
 
 
+def gated(cls: type[nn.Module]) -> bool:
+    """Whether a class takes a gate or a condition beside what it normalizes."""
+    return not {*inspect.signature(cls.forward).parameters}.isdisjoint(SECOND)
+
+
 def late(*_: object) -> None:
     """Give up on a class that takes too long to be built."""
     raise TimeoutError(f"not built in {SECONDS} s")
@@ -142,14 +150,15 @@ def transformers_norms(only: str) -> dict[str, dict[str, Any]]:
         signal.alarm(SECONDS)
         try:
             made = built(cls, module)
-            if is_model(made):
+            if is_model(made) and not gated(cls):
                 continue
         except Exception as error:
             known[name] = {"built": False, "why_not": f"{type(error).__name__}: {str(error)[:80]}"}
         else:
-            known[name] = {"built": True, **verdict(made, name)}
+            known[name] = {"built": True, "matrices": is_model(made), **verdict(made, name)}
         finally:
             signal.alarm(0)
+        known[name]["gated"] = gated(cls)
         tell(start, name, known[name])
     return known
 
@@ -160,6 +169,8 @@ def verdict(made: nn.Module, name: str) -> dict[str, Any]:
     found = {key: value for key, value in match.to_dict().items() if key not in ("evidence", "sized")}
     if not match and name in OTHERS:
         return {**found, "other": True, "why_not": OTHERS[name]}
+    if not match and name in UNSEEN:
+        return {**found, "why_not": UNSEEN[name]}
     parts = {} if match or not list(made.children()) else table(made).found
     return {**found, "parts": sorted({str(part.name) for part in parts.values()})} if parts else found
 
@@ -177,7 +188,8 @@ def timm_norms(only: str) -> dict[str, dict[str, Any]]:
     for kind in sorted(kinds.values(), key=lambda kind: -kind["sites"]):
         start, module = time.perf_counter(), kind.pop("module")
         cls = f"{type(module).__module__}.{type(module).__qualname__}"
-        found = {"class": cls, "built": True, **kind, "models": len(kind["models"]), **verdict(numbered(module), cls)}
+        told = {"class": cls, "built": True, "gated": gated(type(module)), **kind, "models": len(kind["models"])}
+        found = {**told, **verdict(numbered(module), cls)}
         known[kind["where"]] = found
         tell(start, f"{type(module).__qualname__}, {kind['sites']} times, {kind['where']}", found)
     return known
@@ -251,6 +263,9 @@ def main() -> None:
             known[name] = {"version": version, "date": today, "verdicts": verdicts}
     for name, part in known.items():
         print(f"{name}: {share(part['verdicts'])}")
+        print(f"{name}, gated and conditional: {gated_share(part['verdicts'])}")
+        for missed, row in missed_gated(part["verdicts"]):
+            print(f"    {missed}: {why(row)}")
     if options.json:
         Path(options.json).write_text(json.dumps(known, indent=1) + "\n")
     if options.page:
@@ -259,12 +274,28 @@ def main() -> None:
 
 def share(verdicts: dict[str, dict[str, Any]]) -> str:
     """How many are recognized, in words."""
-    rows = [row for row in verdicts.values() if row["built"] and not row.get("other")]
+    rows = [r for r in verdicts.values() if r["built"] and not r.get("other") and not r.get("matrices")]
     whole, inner = sum(bool(row["name"]) for row in rows), sum(bool(row.get("parts")) for row in rows)
     words = [f"{whole} of {len(rows)} recognized ({whole / max(len(rows), 1):.1%})"]
     words += [f"{inner} more by the norms within ({(whole + inner) / len(rows):.1%})"] if inner else []
     left = sum(not row["built"] for row in verdicts.values())
     return "; ".join(words + ([f"{left} not built"] if left else []))
+
+
+def gated_share(verdicts: dict[str, dict[str, Any]]) -> str:
+    """How many are recognized of those that take a gate or a condition, in words; one not built is a miss."""
+    rows = [row for row in verdicts.values() if row.get("gated")]
+    if not rows:
+        return "there are none"
+    whole, inner = sum(bool(row.get("name")) for row in rows), sum(bool(row.get("parts")) for row in rows)
+    words = f"{whole} of {len(rows)} recognized as a whole ({whole / len(rows):.1%})"
+    within = f"{inner} hold matrices, and the norm within is recognized ({(whole + inner) / len(rows):.1%} with them)"
+    return f"{words}; {within}" if inner else words
+
+
+def missed_gated(verdicts: dict[str, dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+    """The norms with a gate or a condition that are not recognized as a whole."""
+    return [(name, row) for name, row in verdicts.items() if row.get("gated") and not row.get("name")]
 
 
 def dialect(row: dict[str, Any]) -> str:
@@ -299,7 +330,7 @@ def of_transformers(version: str, date: str, verdicts: dict[str, dict[str, Any]]
         by_eps[f"{row['kwargs']['eps']:g}" if "eps" in row["kwargs"] else "none"] += 1
     ranked = sorted(by_dialect.items(), key=lambda one: -len(one[1]))
     families = {name.partition(".")[0] for name in found}
-    left = [(name, row) for name, row in verdicts.items() if not row.get("name")]
+    left = [(name, row) for name, row in verdicts.items() if not row.get("name") and not row.get("gated")]
     return [
         "## transformers",
         "",
@@ -325,6 +356,13 @@ def of_transformers(version: str, date: str, verdicts: dict[str, dict[str, Any]]
         "| class | why |",
         "| --- | --- |",
         *(f"| {name} | {why(row)} |" for name, row in left),
+        "",
+        f"Of the norms that take a gate or a condition as well, {gated_share(verdicts)}.",
+        "One counts as recognized where it is found with its gate, or without a condition that may be left out.",
+        "",
+        "| class | why |",
+        "| --- | --- |",
+        *(f"| {name} | {why(row)} |" for name, row in missed_gated(verdicts)),
         "",
     ]
 
@@ -358,11 +396,15 @@ def of_timm(version: str, date: str, verdicts: dict[str, dict[str, Any]]) -> lis
         "| --- | ---: | --- |",
         *(f"| {row['class']} in {where} | {row['sites']} | {why(row)} |" for where, row in left),
         "",
+        f"Of the norms that take a gate or a condition as well, {gated_share(verdicts)}.",
+        "",
     ]
 
 
 def why(row: dict[str, Any]) -> str:
     """Why a module is not recognized, or what its parts are."""
+    if row.get("parts") and row.get("matrices"):
+        return f"gain and shift come from matrices of its own; the norm within is recognized: {', '.join(row['parts'])}"
     if row.get("parts"):
         return f"recognized by what is within: {', '.join(row['parts'])}"
     return f"no norm of one tensor: {row['why_not']}" if row.get("other") else str(row["why_not"]).replace("|", "or")
