@@ -4,9 +4,9 @@
     python benchmarks/recognition.py --library timm --only resnet
     python benchmarks/recognition.py --read benchmarks/results/recognition.json --page docs/world.md
 
-Classes of transformers are built from the names of what they take, or from their model's own configuration. timm's
-models are all built, without memory for their numbers; of each class of norm and what it was built with, one is given
-numbers and recognized.
+Classes of transformers are built from the names of what they take, or from their model's own configuration; those that
+are written and built alike are examined once. timm's models are all built, without memory for their numbers; of
+each class of norm and what it was built with, one is given numbers and recognized.
 """
 
 from __future__ import annotations
@@ -145,6 +145,7 @@ def transformers_norms(only: str) -> dict[str, dict[str, Any]]:
     library("transformers")
     signal.signal(signal.SIGALRM, late)
     known: dict[str, dict[str, Any]] = {}
+    seen: dict[Any, dict[str, Any]] = {}  # a model's family often copies the class of another to the letter
     for name, cls, module in classes(only):
         start = time.perf_counter()
         signal.alarm(SECONDS)
@@ -155,12 +156,27 @@ def transformers_norms(only: str) -> dict[str, dict[str, Any]]:
         except Exception as error:
             known[name] = {"built": False, "why_not": f"{type(error).__name__}: {str(error)[:80]}"}
         else:
-            known[name] = {"built": True, "matrices": is_model(made), **verdict(made, name)}
+            text = written(made)
+            row = seen[text] if text in seen else verdict(made, name)
+            if row["name"]:
+                seen[text] = row
+            known[name] = {"built": True, "matrices": is_model(made), **row, "kind": cls.__name__}
         finally:
             signal.alarm(0)
         known[name]["gated"] = gated(cls)
         tell(start, name, known[name])
     return known
+
+
+def written(made: nn.Module) -> Any:
+    """What two modules share whose classes are written alike but for their names, and that are built alike."""
+    parts, words = list(made.named_modules()), []
+    for _, part in parts:
+        own = [c for c in type(part).__mro__ if c.__module__.startswith("transformers.")]
+        words += [inspect.getsource(c).replace(c.__name__, "") for c in own] or [repr(type(part))]
+    shapes = tuple((name, tuple(t.shape), t.dtype) for name, t in specimen.tensors(made).items())
+    told = sorted((key, str(value)) for key, value in effects.plain(made).items())
+    return tuple(words), tuple(name for name, _ in parts), shapes, str(told)
 
 
 def verdict(made: nn.Module, name: str) -> dict[str, Any]:
