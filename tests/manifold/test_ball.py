@@ -44,6 +44,16 @@ def test_gyrobn_refuses_points_outside_and_other_geometries():
         nk.create("gyrobn", 2)(torch.zeros(0, 2))
 
 
+@pytest.mark.parametrize("name", ["mobius-linear", "radius-scaling", "poincare-distance-matrix"])
+def test_points_outside_of_the_ball_are_refused_and_rounded_ones_are_not(name):
+    edge = torch.nn.functional.normalize(points(40, 4), dim=1) / nk.card(name).example.get("c", 1.0) ** 0.5
+    call = nk.card(name).small(4)
+    others = [0.5 * edge] * len(nk.card(name).inputs)
+    assert call(edge.bfloat16().double(), *others).isfinite().all()
+    with pytest.raises(ValueError, match=r"x must lie in the ball of radius .* a point has 1\.5 times its radius"):
+        call(1.5 * edge, *others)
+
+
 def test_the_running_variance_is_a_plain_average():
     norm = nk.create("gyrobn", 3, momentum=0.3, dtype=F64)
     found = []

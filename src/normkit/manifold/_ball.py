@@ -11,8 +11,11 @@ import math
 import torch
 from torch import Tensor
 
+from normkit import check
+from normkit.manifold._points import readable
 from normkit.statistics import root
 
+OUTSIDE = "these are no points of the ball"
 TINY = 1e-15
 BORDER = {torch.float64: 1e-5, torch.float32: 4e-3}  # how far from the border points are kept
 
@@ -20,6 +23,15 @@ BORDER = {torch.float64: 1e-5, torch.float32: 4e-3}  # how far from the border p
 def norm(x: Tensor) -> Tensor:
     """Return lengths (..., 1), with a gradient of 0 at 0."""
     return root(x.square().sum(-1, keepdim=True))
+
+
+def require_inside(owner: object, name: str, x: Tensor, c: float) -> None:
+    """Refuse points further out than rounding to bfloat16 takes one of the ball of radius 1 / sqrt(c)."""
+    if readable(x) and x.numel():
+        furthest = math.sqrt(c) * norm(x.detach()).max().item()
+        if not furthest <= 1.01:
+            whose = f"{check.whose(owner)}: {name} must lie in the ball of radius {1 / math.sqrt(c):.6g}"
+            raise ValueError(f"{whose}, but a point has {furthest:.6g} times its radius")
 
 
 def add(x: Tensor, y: Tensor, c: float) -> Tensor:

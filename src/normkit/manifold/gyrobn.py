@@ -15,8 +15,6 @@ from normkit.norm import Norm
 from normkit.running import Running, recomputing, track
 from normkit.statistics import accurate
 
-OUTSIDE = "these are no points of the ball"
-
 
 @method(
     "gyrobn",
@@ -26,9 +24,9 @@ OUTSIDE = "these are no points of the ball"
     exempt={
         "higher-derivatives": "the derivative of the Fréchet mean is right to the first order",
         "processes": "the Fréchet mean is iterated over the points of one process; join the batch before the call",
-        "extremes ones": OUTSIDE,
-        "extremes huge": OUTSIDE,
-        "extremes offset": OUTSIDE,
+        "extremes ones": _ball.OUTSIDE,
+        "extremes huge": _ball.OUTSIDE,
+        "extremes offset": _ball.OUTSIDE,
     },
 )
 class GyroBN(Running, Norm):

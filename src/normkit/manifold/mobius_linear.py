@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Method
-from normkit.manifold._ball import Clamped, norm
+from normkit.manifold._ball import OUTSIDE, Clamped, norm, require_inside
 from normkit.statistics import accurate
 
 
@@ -20,6 +20,7 @@ from normkit.statistics import accurate
     shape="... C : ball",
     over="",
     example={"out_features": 6, "c": 0.5},
+    exempt={f"extremes {values}": OUTSIDE for values in ("ones", "huge", "offset")},
 )
 class MobiusLinear(Method):
     """Multiply points of the ball of Poincaré by a matrix, and add a bias, both in the sense of Möbius.
@@ -56,6 +57,7 @@ class MobiusLinear(Method):
         wide, weight = accurate(x), accurate(self.weight)
         with torch.autocast(x.device.type, enabled=False):
             moved = wide.to(weight.dtype) @ weight.mT
+        require_inside(self, "x", wide, self.c)
         root, length = math.sqrt(self.c), Clamped.length(wide)
         image = norm(moved)
         safe = torch.where(image > 0, image, 1)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.manifold._ball import Clamped
+from normkit.manifold._ball import Clamped, require_inside
 from normkit.manifold._points import numbers
 
 
@@ -35,4 +35,6 @@ def poincare_distance_matrix(x: Tensor, y: Tensor, *, c: float) -> Tensor:
     a = numbers("poincare-distance-matrix", "x", x, (None, None))
     b = numbers("poincare-distance-matrix", "y", y, (None, x.shape[1]), x)
     c = check.number("poincare-distance-matrix", "c", c, 0.0, open_low=True)
+    for name, points in (("x", a), ("y", b)):
+        require_inside("poincare-distance-matrix", name, points, c)
     return Clamped.distance(a.unsqueeze(1), b.unsqueeze(0), c).to(x.dtype)

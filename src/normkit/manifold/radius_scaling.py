@@ -19,6 +19,7 @@ from normkit.statistics import accurate
     paper="H4G: Unlocking Faithful Inference for Zero-Shot Graph Learning in Hyperbolic Space (2025), arXiv 2510.12094",
     shape="... C : ball",
     over="",
+    exempt={f"extremes {values}": _ball.OUTSIDE for values in ("ones", "huge", "offset")},
     provenance="No code was found: the multiplication is that of Möbius, the rest is the abstract's words.",
 )
 class RadiusScaling(Method):
@@ -54,6 +55,7 @@ class RadiusScaling(Method):
         """Return points of the ball."""
         check.features_last(self, x, self.dim)
         wide, weight = accurate(x), accurate(self.weight)
+        _ball.require_inside(self, "x", wide, self.c)
         parts = wide.to(weight.dtype).unflatten(-1, (self.blocks, -1, 1))
         with torch.autocast(x.device.type, enabled=False):
             moved = (weight @ parts).flatten(-3)
