@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -84,6 +85,8 @@ class Flow(nn.Module):
 
     def inverse(self, z: Tensor, context: Tensor | None = None, **options: Any) -> Tensor:
         """Return the samples of latents (N, ...)."""
+        if options:
+            self._known(options)
         x, given = self._samples("z", z), self._given(context, len(z))
         for part in reversed(self.parts):
             taken = options if getattr(part, "mean", False) else {}
@@ -136,6 +139,15 @@ class Flow(nn.Module):
         check.index("Flow", "context", context, (n,), self.classes, context)
         return Given(nn.functional.one_hot(context, self.classes).to(self._like().dtype), context)
 
+    def _known(self, options: Iterable[str]) -> None:
+        """Refuse options that the way back of no part takes."""
+        guided: list[Any] = [part.transform for part in self.parts if getattr(part, "mean", False)]
+        takes = [name for transform in guided[:1] for name in inspect.signature(transform.inverse).parameters][2:]
+        for name in options:
+            if not takes:
+                raise ValueError(f"Flow: {name} is an option of tarflow's way back, and no part of this flow has one")
+            check.choice("Flow", "an option of the way back", name, takes)
+
     def _base(self, z: Tensor) -> Tensor:
         if self.base is not None:
             return self.base.log_prob(z)  # type: ignore[operator]
@@ -176,6 +188,7 @@ class Law(Distribution):
                 f"Law: context must end in {flow.context} numbers, but its shape is {tuple(context.shape)}"
             )
         leading = torch.Size() if context is None else context.shape[:-1] if flow.context else context.shape
+        flow._known(self.options)
         if context is None:
             flow._given(None, 0)
         super().__init__(leading, flow.event, validate_args=False)
