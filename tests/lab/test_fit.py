@@ -113,6 +113,7 @@ def test_parquet_and_numpy_hold_the_same_table(tmp_path):
         ("a,b\n1,2,3\n", "row 1 has 3 values, and there are 2 columns"),
         ("a,b\n1,2\n", "1 rows are too few"),
         ("a,b\n" + "1,\n2,3\n" * 15, "column 'b' has 15 missing values, the first in row 1"),
+        ("a,b\n" + "2,3\n1,inf\n" + "2,4\n" * 30, "column 'b' has an infinite value, in row 2"),
         ("a,b\n" + "1,7\n2,7\n" * 15, "column 'b' has one value, 7.0"),
         ("a,b\n" + "1,1.7e9\n2,1700000300\n" * 15, "column 'b' spreads by 150 around 1.7e.09, where float32 has steps"),
         ("", "it is empty"),

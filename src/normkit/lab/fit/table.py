@@ -47,10 +47,12 @@ def checked(where: str, values: np.ndarray, names: Sequence[str] = ()) -> Data:
     named = [str(name) for name in names] or [f"x{place}" for place in range(values.shape[1])]
     if values.ndim == 2:
         for name, column in zip(named, values.T, strict=True):
-            wrong = ~np.isfinite(column.astype(np.float64))
-            if wrong.any():
-                count = "a missing value, " if wrong.sum() == 1 else f"{wrong.sum()} missing values, the first "
-                raise ValueError(f"{where}: column {name!r} has {count}in row {1 + wrong.argmax()}")
+            wide = column.astype(np.float64)
+            for what, wrong in (("a missing", np.isnan(wide)), ("an infinite", np.isinf(wide))):
+                if wrong.any():
+                    several = f"{wrong.sum()} {what.split()[1]} values, the first "
+                    count = f"{what} value, " if wrong.sum() == 1 else several
+                    raise ValueError(f"{where}: column {name!r} has {count}in row {1 + wrong.argmax()}")
             if (column == column[0]).all():
                 raise ValueError(
                     f"{where}: column {name!r} has one value, {column[0]}, and so no density; leave it out"
