@@ -78,7 +78,7 @@ def classes(only: str) -> Iterator[tuple[str, type[nn.Module], object]]:
             except Exception as error:
                 print(f"{found.name}: cannot be imported: {error!r:.100}")
                 continue
-            for name, cls in vars(module).items():
+            for name, cls in list(vars(module).items()):  # reading sources may add names
                 own = isinstance(cls, type) and issubclass(cls, nn.Module) and cls.__module__ == module.__name__
                 if own and "norm" in name.lower() and not name.endswith(("Model", "PreTrainedModel")):
                     yield f"{found.name}.{name}", cls, module
