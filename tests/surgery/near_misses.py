@@ -337,7 +337,7 @@ class GainTwice(Rms):
         return super().forward(x * self.weight)
 
 
-@near
+@true("rmsnorm", gain_first=True)
 class GainBefore(Rms):
     def forward(self, x):
         return self.unit(x * self.weight)
