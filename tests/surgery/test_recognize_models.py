@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune
 
 import normkit as nk
+from normkit.surgery.recognition import recognize
 
 
 def plain():
@@ -140,3 +141,24 @@ def test_a_model_of_any_make_is_left_as_it_was(make):
 
 def test_a_lazy_norm_alone_is_none_yet():
     assert nk.recognize(nn.LazyBatchNorm2d()) is None
+
+
+CALLS = []
+
+
+class OwnLinear(nn.Module):
+    """As GPT-2 has it: no layer of torch's."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(24, 96)), nn.Parameter(torch.randn(96))
+
+    def forward(self, x):
+        CALLS.append(x.shape)
+        return x @ self.weight + self.bias
+
+
+def test_a_linear_layer_of_somebodys_own_is_told_in_few_calls():
+    CALLS.clear()
+    assert recognize.examine(OwnLinear()).why_not == "it is a linear layer"
+    assert len(CALLS) < 20

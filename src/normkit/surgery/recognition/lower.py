@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit.surgery.recognition.inputs import Shape, larger
-from normkit.surgery.recognition.pair import UNIT, Compared, Differs, Pair, difference, fitting, given, named
+from normkit.surgery.recognition.pair import UNIT, Compared, Pair, difference, fitting, given, named
 from normkit.surgery.recognition.specimen import Specimen, carry, carry_counts
 
 # the types of its parameters and of its input -> the unit that it may be off by: half precision is coarse already
@@ -43,17 +43,20 @@ class Lower(Compared):
                 inputs = given(shape, "normal", self.further, taken)
                 pair.restore()
                 theirs = _called(pair.theirs, inputs, self._learned(pair, 0))
-            except (Differs, RuntimeError, TypeError, ValueError):  # it does not go in this type
+            except Exception:  # it does not go in this type
                 continue
             pair.restore()
             self._compare(pair, theirs, inputs, shape, unit, f"in {words}, {named(shape, mode)}")
             gone = True
             for many in larger(self.shapes)[1:2]:
                 turned = [t.mT.contiguous().mT for t in given(many, "normal", self.further, taken)]
-                with contextlib.suppress(RuntimeError, TypeError, ValueError):
-                    pair.restore()
+                pair.restore()
+                try:
                     theirs = _called(pair.theirs, turned, [])
-                    pair.restore()
+                except Exception:  # nor this shape
+                    continue
+                pair.restore()
+                with contextlib.suppress(RuntimeError, TypeError, ValueError):
                     self._compare(pair, theirs[:1], turned, many, unit, f"in {words}, {named(many, mode)}")
         return words if gone else ""
 
