@@ -269,7 +269,7 @@ def _explained(module: nn.Module, match: Match, width: int | None, behind: Seque
     nearest = (math.inf, "it takes no input of the shapes that were tried")
     needed, possible = specimen.further(module)
     own = [(width,)] if width else specimen.extents(module)
-    if not needed and any(_is_linear(bare, extent) for extent in own):
+    if not needed and _is_linear(bare):
         match.why_not = "it is a linear layer"
         return match
     for extent in [*own, *ANY]:
@@ -293,17 +293,19 @@ def _explained(module: nn.Module, match: Match, width: int | None, behind: Seque
 
 
 @torch.no_grad()
-def _is_linear(module: nn.Module, extent: tuple[int, ...]) -> bool:
+def _is_linear(module: nn.Module) -> bool:
     """Whether what holds matrices only adds and scales, in training as well, as no norm with matrices does."""
-    if not any(sum(n > 1 for n in tensor.shape) > 1 for tensor in specimen.tensors(module).values()):
-        return False
-    try:
-        theirs = Specimen(module, torch.float64).train(True)
-        x, y = (draw(Shape((3, *extent), True, extent), seed=seed) for seed in (1, 2))
-        none, one, other, both = (theirs(given) for given in (0 * x, x, y, x - 3 * y))
-    except Exception:  # it takes no such vectors, or does not go in this type
-        return False
-    return torch.allclose(both - none, one - none - 3 * (other - none), rtol=1e-9, atol=1e-9 * one.abs().max().item())
+    matrices = [t.shape for t in specimen.tensors(module).values() if sum(n > 1 for n in t.shape) > 1]
+    for width in sorted({width for shape in matrices for width in shape}):
+        try:
+            theirs = Specimen(module, torch.float64).train(True)
+            x, y = (draw(Shape((3, width), True, (width,)), seed=seed) for seed in (1, 2))
+            one, other, both = (theirs(given) - theirs(0 * x) for given in (x, y, x - 3 * y))
+        except Exception:  # it takes no such vectors, or does not go in this type
+            continue
+        if torch.allclose(both, one - 3 * other, rtol=1e-9, atol=1e-9 * one.abs().max().item()):
+            return True
+    return False
 
 
 def _whole(there: Sequence[Shape], taken: Sequence[Shape]) -> bool:
