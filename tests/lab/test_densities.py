@@ -81,6 +81,13 @@ def test_an_spdnet_learns_what_covariances_are_of(norm):
         assert task.loss(model, task.data.train(1, 31)).item() < 0.95 * first
 
 
+def test_smaller_matrices_than_six_are_learned_from_without_a_word_on_it(tmp_path):
+    task = tasks.load(settings(model="spdnet", data=stacked(tmp_path / "three.npz"), batch=8))
+    model = task.build(Variant("a", norm="original"), 1)
+    assert [part.weight.shape for part in model.maps] == [(3, 3), (3, 3)]
+    assert task.loss(model, task.data.train(1, 1)).isfinite()
+
+
 def test_the_weight_of_a_norm_of_matrices_stays_positive_definite():
     task = tasks.load(settings(model="spdnet", data="spd", batch=16))
     model = task.build(Variant("a", norm="riemannian-batchnorm"), 1)

@@ -69,8 +69,8 @@ class LayerNorm(RowNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``, whose trailing axes have the sizes ``dim``, with the heads before them where there are."""
-        if self.heads is None:
-            return super().forward(x)
+        if self.heads is None:  # said again here: a call less, which small inputs feel
+            return ops.row_norm(x, self.weight, self.bias, self.rule, self.shape, self)
         check.ends_in(self, x, (self.heads, *self.shape))
         return row_values(x, self.weight, self.bias, self.rule, len(self.shape)).to(x.dtype)
 

@@ -146,8 +146,11 @@ class SPDNet(nn.Module):
 
     LEAST = 1e-4  # eigenvalues below it are lifted to it
 
-    def __init__(self, size: int, classes: int, *, norm: Callable[[int], nn.Module] | None, dim: int, depth: int):
+    def __init__(
+        self, size: int, classes: int, *, norm: Callable[[int], nn.Module] | None, dim: int | None, depth: int
+    ):
         super().__init__()
+        dim = min(6, size) if dim is None else dim
         if not 1 <= dim <= size:
             raise ValueError(f"spdnet: dim must be from 1 to {size}, the size of the matrices, not {dim}")
         widths = [round(size + (dim - size) * stage / depth) for stage in range(depth + 1)]

@@ -32,7 +32,7 @@ BUILT_IN: dict[str, dict[str, Any]] = {
     "decoder": {"dim": 64, "depth": 4, "heads": 4},
     "vit": {"dim": 48, "depth": 4, "heads": 4, "patch": 2},
     "resnet": {"dim": 16, "depth": 1},
-    "spdnet": {"dim": 6, "depth": 2},
+    "spdnet": {"dim": None, "depth": 2},  # 6, or what the matrices have
     "flow": {"depth": None, "hidden": 64},
 }
 
