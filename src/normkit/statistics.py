@@ -7,6 +7,7 @@ precision are dealt with once. What runs from batch to batch is :mod:`normkit.ru
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -33,6 +34,11 @@ class Moments(NamedTuple):
 def accurate(x: Tensor) -> Tensor:
     """Return ``x`` in the type that statistics are taken in: float32 for half precision, else its own."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def full_precision(x: Tensor) -> AbstractContextManager[object]:
+    """Switch autocast off on the device of ``x``; that of shapes alone has none."""
+    return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
 
 
 def root(square: Tensor) -> Tensor:

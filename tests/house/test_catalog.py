@@ -208,3 +208,21 @@ def test_of_many_names_none_is_listed_where_a_way_to_all_is_told():
     assert nearest("zzz", few, "see all") == "it takes alpha, beta"
     assert nearest("zzz", many, "see all") == "see all"
     assert nearest("zzz", many) == "it takes " + ", ".join(many)
+
+
+def test_an_own_methods_inputs_may_be_left_out_where_it_says_so(monkeypatch):
+    monkeypatch.setattr(catalog, "_cards", {**catalog._cards})
+
+    class Weighed(nk.Norm):
+        """Multiply."""
+
+        def forward(self, x, gate, mask=None):
+            """Multiply."""
+            return x * gate
+
+    nk.method("weighed", paper="none", shape="N C", over="C", inputs={"gate": "N C", "mask?": "N"})(Weighed)
+    inputs = catalog._cards["weighed"].inputs
+    assert {key: (str(layout), layout.optional) for key, layout in inputs.items()} == {
+        "gate": ("N C", False),
+        "mask": ("N", True),
+    }

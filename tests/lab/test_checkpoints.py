@@ -70,3 +70,11 @@ def test_what_could_not_be_read_again_is_not_written_and_the_run_goes_on_without
         "no checkpoints are kept, a stopped run begins again: it holds more than tensors and plain values"
     )
     assert not list((tmp_path / "checkpoints").glob("*.p*"))
+
+
+def test_random_states_of_gpus_are_kept_where_there_are_gpus(monkeypatch):
+    states = [torch.arange(3, dtype=torch.uint8)]
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: states)
+    for there in (True, False):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
+        assert checkpoints.chances()["cuda"] == (states if there else [])

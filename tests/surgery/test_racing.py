@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -154,3 +155,21 @@ def test_each_kind_of_site_is_raced_once(other, monkeypatch):
     norms = nn.LayerNorm(12), nn.LayerNorm(12), other(nn.LayerNorm(12))
     nk.fuse(nn.Sequential(*norms), inplace=False)
     assert raced == [(norm.weight.dtype, norm.weight.requires_grad) for norm in norms[1:]]
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_both_ways_of_a_turn_that_race_compute_the_same(moved, monkeypatch):
+    found = []
+    monkeypatch.setattr(racing, "_call", lambda way, pair, training: found.append(way(*pair)))
+    monkeypatch.setattr(racing, "_raced", lambda ways, device: None)
+
+    def by(q, k, cos, sin):
+        def turned(x):
+            front, behind = x.chunk(2, -1)
+            return x * cos.unsqueeze(1) + torch.cat((-behind, front), -1) * sin.unsqueeze(1)
+
+        return turned(q), turned(k)
+
+    norms, shape = [nk.RMSNorm(8, eps=1e-6) for _ in range(2)], (2, 3, 5, 8) if not moved else (2, 5, 3, 8)
+    racing.race_turn(SimpleNamespace(moved=moved, by=by), norms, norms, [shape, shape], True)
+    torch.testing.assert_close(*found)

@@ -61,11 +61,6 @@ def inverse(x: Tensor) -> Tensor:
     return torch.where(there, 1 / torch.where(there, x, 1), 0)
 
 
-def full_precision(x: Tensor) -> torch.autocast:
-    """Switch autocast off on the device of ``x``."""
-    return torch.autocast(x.device.type, enabled=False)
-
-
 def accurate(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Return each tensor in the type that sums are taken in: float32 for half precision."""
     return tuple(statistics.accurate(x) for x in tensors)

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from normkit import check
-from normkit.attention._linear import LinearCore, accurate, count, full_precision, hide, inverse
+from normkit.attention._linear import LinearCore, accurate, count, hide, inverse
 from normkit.attention._scan import scan
 from normkit.attention.core import Recurrent
 from normkit.catalog import method
+from normkit.statistics import full_precision
 
 
 class Flows(NamedTuple):

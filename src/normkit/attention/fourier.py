@@ -7,8 +7,9 @@ from torch import Tensor
 from normkit import check
 from normkit.attention._coordinates import CoordinateCore
 from normkit.attention._heads import HeadNorm
-from normkit.attention._linear import accurate, count, full_precision, hide
+from normkit.attention._linear import accurate, count, hide
 from normkit.catalog import method
+from normkit.statistics import full_precision
 
 
 @method(

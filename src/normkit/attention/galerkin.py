@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from normkit import check, statistics
 from normkit.attention._coordinates import CoordinateCore
 from normkit.attention._heads import HeadNorm
-from normkit.attention._linear import accurate, count, full_precision, hide, inverse
+from normkit.attention._linear import accurate, count, hide, inverse
 from normkit.catalog import method
 
 
@@ -84,7 +84,7 @@ class Galerkin(CoordinateCore):
         elif self.norm == "instance":
             k, v = self.key_norm(k, seen), self.value_norm(v, seen)
         q, k, v = self._joined(pos, q, k, v)
-        with full_precision(q):
+        with statistics.full_precision(q):
             product = hide(k, seen).mT @ hide(v, seen) / count(seen, k)
             return (q @ product).to(dtype)
 

@@ -11,10 +11,11 @@ from torch.nn import functional as F
 
 from normkit import check
 from normkit.attention._heads import NORMS, HeadNorm
-from normkit.attention._linear import LinearCore, accurate, full_precision, hide
+from normkit.attention._linear import LinearCore, accurate, hide
 from normkit.attention._scan import gated_scan
 from normkit.attention.core import Recurrent
 from normkit.catalog import method
+from normkit.statistics import full_precision
 
 
 class Memory(NamedTuple):

@@ -9,12 +9,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from normkit import check
-from normkit.attention._linear import LinearCore, accurate, full_precision, hide
+from normkit.attention._linear import LinearCore, accurate, hide
 from normkit.attention._scan import gated_scan
 from normkit.attention._window import Past, extended, last, window_attention
 from normkit.attention.core import Recurrent, softmax_formula
 from normkit.catalog import method
 from normkit.ops.rope import rotate, turns
+from normkit.statistics import full_precision
 
 
 class Memory(NamedTuple):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check, statistics
-from normkit.attention._linear import ACTIVATIONS, LinearCore, accurate, full_precision, hide, inverse
+from normkit.attention._linear import ACTIVATIONS, LinearCore, accurate, hide, inverse
 from normkit.attention._scan import scan
 from normkit.attention.core import Recurrent
 from normkit.catalog import method
@@ -116,7 +116,7 @@ class Lightning(Recurrent, LinearCore):
         past = torch.zeros_like(q[:, :1, :1, :1]) if state is None else state.seen
         time = past + torch.arange(length, device=q.device, dtype=q.dtype).unsqueeze(-1)
         q, k = self._features(q, time), hide(self._features(k, time), seen)
-        with full_precision(q):
+        with statistics.full_precision(q):
             o, sums = scan(q, k, hide(v, seen), self._slopes(q), None if state is None else state.sums)
         return self._output(o, gate).to(dtype), Memory(sums, past + length)
 

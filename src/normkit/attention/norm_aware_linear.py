@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from normkit import check, statistics
-from normkit.attention._linear import LinearCore, accurate, count, full_precision, grid, hide, inverse
+from normkit.attention._linear import LinearCore, accurate, count, grid, hide, inverse
 from normkit.catalog import method
 from normkit.ops.rope import Turns, rotate
 
@@ -69,7 +69,7 @@ class NormAwareLinear(LinearCore):
         q, k, v = accurate(q, k, v)
         k, v, tokens = hide(k, seen), hide(v, seen), count(seen, k)
         queries, keys = [*_parts(_directions(q))], [*_parts(k.pow(3))]
-        with full_precision(q):
+        with statistics.full_precision(q):
             first, second = (a @ (b.sum(-2, keepdim=True) / tokens).mT for a, b in zip(queries, keys, strict=True))
             scale = inverse(first + second + self.eps)
             if self.size is not None:

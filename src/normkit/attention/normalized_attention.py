@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check
-from normkit.attention._linear import accurate, full_precision, hide, inverse
+from normkit.attention._linear import accurate, hide, inverse
 from normkit.attention._scores import keys_seen
 from normkit.attention.core import AttentionCore, visible
 from normkit.catalog import method
-from normkit.statistics import root
+from normkit.statistics import full_precision, root
 
 
 @method(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check, ops, statistics
-from normkit.attention._linear import full_precision, inverse
+from normkit.attention._linear import inverse
 from normkit.attention.core import Mixer
 from normkit.catalog import method
 from normkit.layers import Linear
@@ -83,7 +83,7 @@ class Polynormer(Mixer):
         check.shape(self, "x", x, (None, self.channels))
         beta = self.beta.sigmoid() if self.bounded else self.beta
         y = statistics.accurate(x)
-        with full_precision(x):
+        with statistics.full_precision(x):
             for layer, gate in zip(self.layers, beta, strict=True):
                 attended = layer.attend(y, self.heads, self._sum)  # type: ignore[operator]
                 y = self.output(attended * (layer.hidden(y) + gate.to(y.dtype))).relu()  # type: ignore

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit import check, ops, statistics
-from normkit.attention._linear import LinearCore, accurate, full_precision, grid, inverse
+from normkit.attention._linear import LinearCore, accurate, grid, inverse
 from normkit.catalog import method
 
 LAYER_NORM = ops.Row(center=True, eps=1e-5)
@@ -107,7 +107,7 @@ class SoftmaxFree(LinearCore):
             raise ValueError("SoftmaxFree: mask must be None, since the landmarks need every token of the grid")
         dtype = q.dtype
         q, v = accurate(q, v)
-        with full_precision(q):
+        with statistics.full_precision(q):
             q = q * self.head_dim**-0.25
             z = self._landmarks(q)
             a, b = _kernel(q, z), _kernel(z, z)

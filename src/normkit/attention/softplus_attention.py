@@ -9,11 +9,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from normkit import check, ops
-from normkit.attention._linear import accurate, full_precision, hide, inverse
+from normkit.attention._linear import accurate, hide, inverse
 from normkit.attention._scores import keys_seen
 from normkit.attention._window import Past, extended, within
 from normkit.attention.core import Recurrent, visible
 from normkit.catalog import method
+from normkit.statistics import full_precision
 
 UNIT = ops.Row(eps=1e-12, eps_place="floor")
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit import check, statistics
-from normkit.attention._linear import ACTIVATIONS, LinearCore, accurate, full_precision, hide, inverse
+from normkit.attention._linear import ACTIVATIONS, LinearCore, accurate, hide, inverse
 from normkit.attention._scan import scan
 from normkit.attention.core import Recurrent, softmax_formula
 from normkit.catalog import method
@@ -116,7 +116,7 @@ class TransNormer(Recurrent, LinearCore):
         seen = self._seen(mask, q, k)
         dtype = q.dtype
         q, k, v = accurate(q, k, v)
-        with full_precision(q):
+        with statistics.full_precision(q):
             o, state = (self._linear if self.block is None else self._blocks)(q, k, v, seen, state)
             return (o if self.norm is None else self.norm(o)).to(dtype), state
 

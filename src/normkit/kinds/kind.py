@@ -37,7 +37,7 @@ MODULE_LINES = {
     "copies": "used, then pickled into another process or copied without the original, it gives the same bits",
     "threads": "eight threads with changing shapes give the bits of one",
     "offsets": "values far from zero cost no more digits than rounding them does",
-    "meta": "the module can be built on the meta device",
+    "meta": "the module can be built on the meta device, and passes there, forward and backward",
 }
 POINT_LINES = {
     "on-manifold": "points of a manifold stay on it, also at a condition of 1e8 or its edge, and gradients are finite",

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit.manifold._ball import TINY, exp0, log0, norm, project
-from normkit.statistics import accurate
+from normkit.statistics import accurate, full_precision
 
 FURTHER = "float32 keeps points further from the border of the ball than float64, so that far vectors differ"
 BORDER = dict.fromkeys(("half", "offsets results", "offsets 1e2 gradients"), FURTHER)
@@ -26,7 +26,7 @@ def linear(v: Tensor, weight: Tensor, bias: Tensor | None, c: float) -> Tensor:
     x = x.to(z.dtype)
     length = norm(z.mT).squeeze(-1).clamp(min=TINY)
     factor = 2 * (1 - c * x.square().sum(-1, keepdim=True))
-    with torch.autocast(v.device.type, enabled=False):
+    with full_precision(v):
         inner = s * factor / length * (x @ z)
     if bias is not None:
         shift = 2 * s * accurate(bias)

@@ -9,7 +9,7 @@ from normkit import check, ops, statistics
 from normkit.catalog import method
 from normkit.manifold import _symmetric
 from normkit.manifold._definite import EXEMPT, DefiniteNorm, eye
-from normkit.statistics import accurate
+from normkit.statistics import accurate, full_precision
 
 
 @method(
@@ -78,7 +78,7 @@ class GBWBatchNorm(DefiniteNorm):
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``; in training by its own statistics, which move the running ones."""
         wide = self._matrices(x)
-        with torch.autocast(x.device.type, enabled=False):
+        with full_precision(x):
             metric = _symmetric.spectrum(_symmetric.symmetric(accurate(self.metric)))
             root, inverse = _symmetric.sqrt(metric), _symmetric.rsqrt(metric)
             powered = self._powered(wide)

@@ -11,7 +11,7 @@ from normkit.manifold import _subspaces
 from normkit.manifold._points import readable
 from normkit.norm import Norm
 from normkit.running import Running, recomputing, track
-from normkit.statistics import accurate
+from normkit.statistics import accurate, full_precision
 
 MODES: dict[str, _subspaces.Rotation | _subspaces.Quotient] = {
     "cayley": _subspaces.CAYLEY,
@@ -101,7 +101,7 @@ class GyroBNGrassmann(Running, Norm):
         check.values(self, "x", x, (None, self.channels, self.n, self.p), x)
         points, by = accurate(x), MODES[self.exp_mode]
         self._refuse(points)
-        with torch.autocast(x.device.type, enabled=False):
+        with full_precision(x):
             mean, var = self._statistics(points.detach())
             centered = _subspaces.rotated(-_subspaces.log0(mean), points, by)
             factor = (accurate(self.scale) / (var + self.eps).sqrt()).unsqueeze(-1).unsqueeze(-1)

@@ -9,7 +9,7 @@ from normkit import check, ops, statistics
 from normkit.catalog import method
 from normkit.manifold import _symmetric
 from normkit.manifold._definite import EXEMPT, DefiniteNorm
-from normkit.statistics import accurate
+from normkit.statistics import accurate, full_precision
 
 METRICS = ("AIM", "LEM", "LCM")
 
@@ -91,7 +91,7 @@ class LieBN(DefiniteNorm):
         wide = self._matrices(x, (3,) if self.channels is None else (4,))
         if self.channels is not None and x.shape[1] != self.channels:
             raise ValueError(f"LieBN: x must have {self.channels} channels, but its shape is {tuple(x.shape)}")
-        with torch.autocast(x.device.type, enabled=False):
+        with full_precision(x):
             if self.metric == "AIM" and x.device.type != "mps":  # what two congruences leave of 24 bits is too few
                 wide = wide.double()
             points = self._chart(wide)

@@ -9,7 +9,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Method
 from normkit.manifold._points import numbers
-from normkit.statistics import accurate
+from normkit.statistics import accurate, full_precision
 
 KINDS = ("matern", "squared-exponential")
 
@@ -70,6 +70,6 @@ class ManifoldKernel(Method):
             logarithms = -0.5 * values * kappa.square()
         share = torch.softmax(logarithms, 0) * (many * sigma)
         weighted = (rows * share).to(rows.dtype)
-        with torch.autocast(x.device.type, enabled=False):
+        with full_precision(x):
             found = weighted @ others.to(rows.dtype).mT
         return found.to(x.dtype)

@@ -12,7 +12,7 @@ from normkit.catalog import method
 from normkit.kinds import Loss
 from normkit.manifold._points import numbers
 from normkit.manifold._slopes import squared_distances
-from normkit.statistics import accurate
+from normkit.statistics import accurate, full_precision
 
 
 @method(
@@ -72,7 +72,7 @@ class ManifoldLipschitz(Loss):
         """Return the loss, a single number."""
         values, squared, loss = self._read(f, x, data_loss)
         near = squared if self.radius2 is None else torch.where(squared < self.radius2, squared, 0)
-        with torch.autocast(f.device.type, enabled=False):
+        with full_precision(f):
             slopes = _slopes(values, accurate(self.weights).to(values.dtype).unsqueeze(1), near)
         return (accurate(self.data_weight) * loss + slopes).to(f.dtype)
 

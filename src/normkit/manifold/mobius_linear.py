@@ -11,7 +11,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Method
 from normkit.manifold._ball import OUTSIDE, Clamped, norm, require_inside
-from normkit.statistics import accurate
+from normkit.statistics import accurate, full_precision
 
 
 @method(
@@ -55,7 +55,7 @@ class MobiusLinear(Method):
         """Return points of the ball."""
         check.features_last(self, x, self.in_features)
         wide, weight = accurate(x), accurate(self.weight)
-        with torch.autocast(x.device.type, enabled=False):
+        with full_precision(x):
             moved = wide.to(weight.dtype) @ weight.mT
         require_inside(self, "x", wide, self.c)
         root, length = math.sqrt(self.c), Clamped.length(wide)

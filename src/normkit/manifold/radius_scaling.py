@@ -11,7 +11,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Method
 from normkit.manifold import _ball
-from normkit.statistics import accurate
+from normkit.statistics import accurate, full_precision
 
 
 @method(
@@ -57,7 +57,7 @@ class RadiusScaling(Method):
         wide, weight = accurate(x), accurate(self.weight)
         _ball.require_inside(self, "x", wide, self.c)
         parts = wide.to(weight.dtype).unflatten(-1, (self.blocks, -1, 1))
-        with torch.autocast(x.device.type, enabled=False):
+        with full_precision(x):
             moved = (weight @ parts).flatten(-3)
         return _ball.multiplied(wide, moved, self.c).to(x.dtype)
 

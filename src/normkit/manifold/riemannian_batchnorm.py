@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from normkit.catalog import method
 from normkit.manifold import _symmetric
 from normkit.manifold._definite import EXEMPT, DefiniteNorm
-from normkit.statistics import accurate
+from normkit.statistics import accurate, full_precision
 
 SINGULAR = "a singular mean has no inverse root, and the authors' code no bound for it"
 
@@ -57,7 +57,7 @@ class RiemannianBatchNorm(DefiniteNorm):
     def forward(self, x: Tensor) -> Tensor:
         """Move ``x``; in training by its own mean, which moves the running one."""
         wide = self._matrices(x)
-        with torch.autocast(x.device.type, enabled=False):
+        with full_precision(x):
             mean = self._batch_mean(wide.detach().flatten(0, -3)) if self.training else accurate(self.running_mean)
             back = _symmetric.rsqrt(_symmetric.symmetric(mean), held=False)
             root = _symmetric.sqrt(_symmetric.symmetric(accurate(self.weight)), held=False)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from normkit.statistics import full_precision
 
 Unit = Callable[[Tensor], Tensor]
 
@@ -32,7 +33,7 @@ def iterate(weight: Tensor, right: Tensor, rounds: int = 1, unit: Unit = unit) -
     saved; the gradient for W is left right^T all the same.
     """
     still = weight.detach()
-    with torch.autocast(weight.device.type, enabled=False):  # an estimate from bfloat16 products is none
+    with full_precision(weight):  # an estimate from bfloat16 products is none
         for _ in range(rounds - 1):
             right = unit(still.mT @ unit(still @ right))
         left = unit(still @ right)
@@ -43,5 +44,5 @@ def iterate(weight: Tensor, right: Tensor, rounds: int = 1, unit: Unit = unit) -
 
 def value(weight: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """Return left^T W right."""
-    with torch.autocast(weight.device.type, enabled=False):
+    with full_precision(weight):
         return left @ (weight @ right)

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Method
-from normkit.statistics import accurate
+from normkit.statistics import accurate, full_precision
 from normkit.weight.equiangular_basis_objective import EquiangularBasisObjective
 
 CLOSE = 1e-4  # how far beyond the threshold the largest cosine may be in the end
@@ -59,7 +59,7 @@ class EquiangularBasis(Method):
         """Return the logits (..., K) of ``x`` (..., d)."""
         check.features_last(self, x, self.in_features)
         basis = F.normalize(self.weight.to(accurate(x).dtype))
-        with torch.autocast(x.device.type, enabled=False):
+        with full_precision(x):
             cosines = F.linear(F.normalize(accurate(x), dim=-1), basis)
         return (cosines / self.temperature).to(x.dtype)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Loss
-from normkit.statistics import accurate
+from normkit.statistics import accurate, full_precision
 
 
 @method(
@@ -40,7 +40,7 @@ class EquiangularBasisObjective(Loss):
         """Return the loss, a single number."""
         check.values(self, "weight", weight, (None, None), weight)
         wide = accurate(weight)
-        with torch.autocast(weight.device.type, enabled=False):
+        with full_precision(weight):
             cosines = (wide @ wide.mT).abs()
         beyond = cosines - torch.eye(len(wide), dtype=wide.dtype, device=wide.device) - self.threshold
         return torch.relu(beyond).sum().to(weight.dtype)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from normkit import check
 from normkit.catalog import method
-from normkit.statistics import accurate
+from normkit.statistics import accurate, full_precision
 
 NAME = "snnk-exponential"
 
@@ -55,7 +54,7 @@ def snnk_exponential(
         check.number(NAME, "radius", radius, 0.0, open_low=True)
     if normalize:
         wide = F.normalize(wide, dim=-1) * (1.0 if radius is None else radius)
-    with torch.autocast(x.device.type, enabled=False):
+    with full_precision(x):
         along = wide @ directions.mT.to(wide.dtype)
     exponent = s * along - s.square() * wide.square().sum(-1, keepdim=True) / 2
     return (g / math.sqrt(len(directions)) * exponent.exp()).to(x.dtype)

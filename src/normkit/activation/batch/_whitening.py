@@ -49,7 +49,7 @@ class Whitening(Channelwise):
             self._require_spread(x)
             mean = self._mean(x)
             centered = exact - along(mean, x)
-            with torch.autocast(x.device.type, enabled=False):
+            with statistics.full_precision(x):
                 matrix = self._inverse_root(self._covariance(centered))
             self.move(self._count(x), **{"running_mean": mean, self.matrix: matrix})
         else:
@@ -75,7 +75,7 @@ class Whitening(Channelwise):
         return x.movedim(1, 0).unflatten(0, (self.num_groups, -1)).flatten(2)
 
     def _mixed(self, matrix: Tensor, centered: Tensor, x: Tensor) -> Tensor:
-        with torch.autocast(x.device.type, enabled=False):
+        with statistics.full_precision(x):
             y = matrix @ self._grouped(centered)
         y = y.flatten(0, 1).reshape(x.shape[1], x.shape[0], *x.shape[2:]).movedim(0, 1)
         if self.weight is not None and self.bias is not None:

@@ -109,7 +109,7 @@ def core_loss(logits: Tensor, *, sync: bool = False, process_group=None) -> Tens
     log_p = torch.log_softmax(statistics.accurate(logits), dim=1)
     p = log_p.exp()
     certainty = 1 + (p * log_p).sum(1, keepdim=True).exp()
-    with torch.autocast(logits.device.type, enabled=False):
+    with statistics.full_precision(logits):
         correlation = (p * certainty).T @ p
     if sync:
         correlation = statistics.sum_over_processes(correlation, process_group)

@@ -107,7 +107,7 @@ class StainNorm(Norm):
     def forward(self, image: Tensor) -> Tensor:
         """Recolour ``image``."""
         pixels = self._pixels(image)
-        with torch.autocast(image.device.type, enabled=False):  # an estimate from bfloat16 products is none
+        with statistics.full_precision(image):  # an estimate from bfloat16 products is none
             y = self._macenko(pixels) if self.method == "macenko" else self._reinhard(pixels)
         return y.reshape(image.shape).to(image.dtype if image.is_floating_point() else y.dtype)
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Method
-from normkit.statistics import accurate
+from normkit.statistics import accurate, full_precision
 from normkit.text.training._layers import run
 
 SHARPNESS = 10.0
@@ -73,7 +73,7 @@ class MultiAspectFusion(Method):
         self._check_aspects(aspects)
         pairs = zip(self.project, aspects, strict=True)
         h = torch.stack([torch.tanh(accurate(run(layer, x))) for layer, x in pairs], 1)
-        with torch.autocast(h.device.type, enabled=False):
+        with full_precision(h):
             alike = torch.tanh(h @ accurate(self.affinity).to(h.dtype) @ h.mT)
         attention = torch.softmax(alike.amax(2), 1)
         fused = (attention.unsqueeze(-1) * h).sum(1)
