@@ -202,3 +202,11 @@ def test_a_norm_of_heads_is_neither_converted_nor_removed():
         nk.convert(model, "pre-rmsnorm", x)
     with pytest.raises(ValueError, match="has no layer norm to remove; it has"):
         nk.remove(model, [x], steps=1)
+
+
+def test_a_slope_with_a_step_may_lie_on_either_side_of_it_in_bfloat16():
+    """Of so many numbers one is within its rounding of where hard swish, or a learned threshold, changes its slope."""
+    layers = library("timm").layers
+    swished, learned = layers.BatchNormAct2d(96, eps=1e-3, act_layer="hard_swish"), layers.FilterResponseNormTlu2d(32)
+    assert nk.recognize(swished).kwargs == {"num_features": 96, "eps": 1e-3}
+    assert nk.recognize(learned).name == "frn"
