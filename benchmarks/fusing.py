@@ -28,6 +28,8 @@ from normkit.optional import library
 from normkit.surgery.changes import Report
 from normkit.surgery.flow import tensors_in
 from normkit.surgery.proof import called, difference
+from normkit.surgery.racing import MOST as MOST_TURNS
+from normkit.surgery.racing import SECONDS as LIMIT
 
 ROUNDS, MOST, SECONDS = 7, 49, 3.0  # turns about: at least, at most, and for how long
 WORDS, LONGEST, PIXELS = 512, 512, 224
@@ -192,8 +194,9 @@ def main() -> None:
         f"{PIXELS}), on {options.device}. {why} ms before, then how many times as fast: medians of at least {ROUNDS} "
         f"turns about and their quartiles, {clock}. "
         "Fused: norms of all, and of them with the addition before + the rotary turn behind; 0 where the whole was "
-        "not found to be faster. Norms free: the model with every norm an identity, which is what fusing norms could "
-        "gain at most; turns and additions, which go into norms, are not free there.",
+        f"not found to be faster in {MOST_TURNS} turns or {LIMIT:g} seconds, nor with norms alone. Norms free: the "
+        "model with every norm an identity, which is what fusing norms could gain at most; turns and additions, "
+        "which go into norms, are not free there.",
         "",
         "| model | widths | fused, forward | difference | before | times as fast | norms free "
         "| fused, training | difference | before | times as fast | norms free |",

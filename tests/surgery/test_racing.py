@@ -13,6 +13,8 @@ from normkit.surgery import fusing, racing
 
 RACES = 400
 DEVICE = torch.device("cpu")
+FEWEST = racing.fewest(racing.SURE)
+WON = racing.Outcome(1.0, 0.5, True)
 
 
 class Clock:
@@ -85,16 +87,20 @@ def test_odds_are_fair():
     for turns in (1, 4, 9):
         ends = [sum(way) for way in itertools.product((0, 1), repeat=turns)]
         assert sum(racing.odds(won, turns - won) for won in ends) / len(ends) == pytest.approx(1)
-    assert racing.odds(racing.FEWEST - 1, 0) < racing.SURE <= racing.odds(racing.FEWEST, 0)
+
+
+@pytest.mark.parametrize("sure", [racing.SURE, 2 * racing.SURE])
+def test_the_fewest_turns_are_those_that_decide_if_all_are_won(sure):
+    assert racing.odds(racing.fewest(sure) - 1, 0) < sure <= racing.odds(racing.fewest(sure), 0)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "turns"),
     [
-        (60.0, 30.0, racing.FEWEST),  # a pass that takes a minute
+        (60.0, 30.0, FEWEST),  # a pass that takes a minute
         (60.0, 90.0, 1),  # after one lost turn the others are too few
-        (1e-3, 0.5e-3, racing.FEWEST),
-        (1e-3, 2e-3, racing.FEWEST),
+        (1e-3, 0.5e-3, FEWEST),
+        (1e-3, 2e-3, FEWEST),
     ],
 )
 def test_a_race_ends_when_it_is_decided(old, new, turns, monkeypatch):
@@ -103,16 +109,33 @@ def test_a_race_ends_when_it_is_decided(old, new, turns, monkeypatch):
     assert clock.calls == 2 * (turns + 1)
 
 
-def test_a_race_that_stays_open_ends(monkeypatch):
+@pytest.mark.parametrize(("seconds", "most"), [(1e-3, racing.MOST), (1.5, 35)])
+def test_a_race_that_stays_open_ends(seconds, most, monkeypatch):
+    """After so many turns that the new one cannot win enough of those that are left, by time or by number."""
     clock = Clock(monkeypatch)
-    turns = itertools.cycle([0.5e-3, 0.5e-3, 2e-3])
+    turns = itertools.cycle([0.5, 2.0])
 
     def new():
         clock.calls += 1
-        clock.now += next(turns)
+        clock.now += seconds * next(turns)
 
-    racing._raced([clock.rival(1e-3), new], DEVICE, 1)
-    assert 2 * racing.FEWEST < clock.calls <= 2 * (racing.MOST + 1)
+    assert not racing._raced([clock.rival(seconds), new], DEVICE, 1).faster
+    assert most / 2 < clock.calls / 2 - 1 <= most
+
+
+@pytest.mark.parametrize(("sure", "faster"), [(racing.SURE, True), (2 * racing.SURE, False)])
+def test_what_is_nearly_sure_at_the_end_has_not_won(sure, faster, monkeypatch):
+    """All but the last of its turns are played: what it has is too little of what was asked, and enough of less."""
+    monkeypatch.setattr(racing, "MOST", 200)
+    won = next(won for won in range(200) if racing.odds(won, 199 - won) >= racing.SURE)
+    even = [(i + 1) * won // 198 > i * won // 198 for i in range(198)]
+    turns = iter([True, *even, False, True])
+    clock = Clock(monkeypatch)
+
+    def new():
+        clock.now += 0.5e-3 if next(turns) else 2e-3
+
+    assert racing._raced([clock.rival(1e-3), new], DEVICE, 1, 1.0, sure).faster is faster
 
 
 def test_one_thread_is_timed_by_the_processor(monkeypatch):
@@ -173,3 +196,101 @@ def test_both_ways_of_a_turn_that_race_compute_the_same(moved, monkeypatch):
     norms, shape = [nk.RMSNorm(8, eps=1e-6) for _ in range(2)], (2, 3, 5, 8) if not moved else (2, 5, 3, 8)
     racing.race_turn(SimpleNamespace(moved=moved, by=by), norms, norms, [shape, shape], True)
     torch.testing.assert_close(*found)
+
+
+class Block(nn.Module):
+    """Two norms, and an addition that goes into the second."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.LayerNorm(6), nn.LayerNorm(6)
+
+    def forward(self, x):
+        x = x + self.one(x)
+        return x + self.two(x)
+
+
+@pytest.fixture
+def pace(monkeypatch):
+    """Seconds that theirs, ours and an addition in ours put a clock forward; races of sites are won."""
+    now, seconds = [0.0], {"theirs": 4.0, "ours": 3.0, "added": 3.0}
+
+    def slowed(own, which):
+        def call(*given, **named):
+            now[0] += seconds[which]
+            return own(*given, **named)
+
+        return call
+
+    monkeypatch.setattr(racing, "_clock", lambda device: lambda: now[0])
+    monkeypatch.setattr(nn.LayerNorm, "forward", slowed(nn.LayerNorm.forward, "theirs"))
+    monkeypatch.setattr(nk.LayerNorm, "forward", slowed(nk.LayerNorm.forward, "ours"))
+    monkeypatch.setattr(nk.LayerNorm, "add_norm", slowed(nk.LayerNorm.add_norm, "added"))
+    for name in ("race", "race_addition"):
+        monkeypatch.setattr(fusing, name, lambda *_: WON)
+    return seconds
+
+
+@pytest.mark.parametrize(
+    ("paces", "became"),
+    [
+        ({}, ["LayerNorm", "LayerNorm with the addition before it"]),
+        ({"added": 6.0}, ["LayerNorm", "LayerNorm"]),  # with additions it would be slower
+        ({"added": 5.0}, ["LayerNorm", "LayerNorm"]),  # and just as fast
+        ({"ours": 5.0, "added": 2.0}, ["LayerNorm", "LayerNorm with the addition before it"]),
+        ({"ours": 4.0, "added": 4.0}, [None, None]),
+        ({"ours": 5.0, "added": 5.0}, [None, None]),
+    ],
+)
+def test_where_the_whole_is_no_faster_norms_are_tried_alone(paces, became, pace):
+    pace |= paces
+    model, x = nn.Sequential(nn.Linear(6, 6), Block()).eval(), torch.randn(4, 6)
+    wanted = model(x)
+    report = nk.fuse(model, x)
+    assert [change.became for change in report] == became
+    assert [type(norm) is nk.LayerNorm for norm in (model[1].one, model[1].two)] == [bool(name) for name in became]
+    assert (type(model[1]) is Block) == (became[1] != "LayerNorm with the addition before it")
+    assert {change.why_not for change in report} == {None if became[0] else "the model as a whole is no faster"}
+    assert {change.difference is None for change in report} == {not became[0]}
+    torch.testing.assert_close(model(x), wanted)
+
+
+def test_other_numbers_are_no_way_to_be_faster_but_the_norms_alone_are(pace, monkeypatch):
+    monkeypatch.setattr(fusing.adding, "add_then", lambda norm, x, y: (norm(x + y) * 1.01, x + y))
+    model = nn.Sequential(nn.Linear(6, 6), Block()).eval()
+    assert [change.became for change in nk.fuse(model, torch.randn(4, 6))] == ["LayerNorm", "LayerNorm"]
+
+
+def test_two_attempts_are_no_surer_to_be_wrong_than_one(monkeypatch):
+    """What is no faster passes once in twenty times at most, whichever way is tried."""
+    clocks = (Clock(monkeypatch, 0.05, seed) for seed in itertools.count())
+    asked, norm = [], nn.LayerNorm(6)
+
+    def race_models(before, after, example, training, sure):
+        asked.append(sure)
+        return next(clocks).race(1e-3, 1e-3, margin=1.0, sure=sure)
+
+    monkeypatch.setattr(fusing, "race_models", race_models)
+    monkeypatch.setattr(fusing.proof, "prove", lambda *_: 0.0)
+    monkeypatch.setattr(fusing._Plan, "_twins", lambda plan: (plan.model, plan.model))
+    passed = 0
+    for _ in range(RACES):
+        plan = fusing._Plan(Block(), False, {})
+        plan.alone = fusing._Way({"one": norm}, {}, {})
+        plan.made, plan.classes = {"one": norm}, {"": Block}
+        plan.hold_to(None)
+        passed += bool(plan.made)
+    assert passed <= RACES / racing.SURE
+    assert set(asked) == {2 * racing.SURE}
+    assert len(asked) > RACES  # the norms alone had their turn
+
+
+@pytest.mark.parametrize(("model", "alone"), [(nn.LayerNorm(6), True), (Block(), False)])
+def test_one_attempt_is_not_asked_for_more(model, alone, monkeypatch):
+    """Without additions, or without norms that win alone."""
+    asked = []
+    monkeypatch.setattr(fusing, "race", lambda *_: WON._replace(faster=alone))
+    monkeypatch.setattr(fusing, "race_addition", lambda *_: WON)
+    monkeypatch.setattr(fusing, "race_models", lambda *given: asked.append(given[-1]) or WON._replace(faster=False))
+    assert not nk.fuse(nn.Sequential(nn.Linear(6, 6), model), torch.randn(4, 6)).done
+    assert asked == [racing.SURE]

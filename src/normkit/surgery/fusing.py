@@ -6,14 +6,14 @@ import copy
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 
 from normkit.norm import Norm
 from normkit.surgery import adding, proof, rewriting, turning
 from normkit.surgery.changes import Change, Report, places, replaced
-from normkit.surgery.racing import Outcome, race, race_addition, race_models, race_turn
+from normkit.surgery.racing import SURE, Outcome, race, race_addition, race_models, race_turn
 from normkit.surgery.recognition.recognize import Match, sized_table
 from normkit.surgery.recognition.specimen import quiet
 from normkit.surgery.renaming import rename
@@ -37,10 +37,12 @@ def fuse(
     With an example, residual additions go into the norms behind them, and the rotary turns of queries and keys into
     their norms, where a block's own source shows them one after the other: its class becomes one derived from it, whose
     forward is the same source with these calls in it. Then outputs are compared in float64 and the whole model is
-    timed, before anything is changed: where it is no faster, it is left alone.
+    timed, before anything is changed: where it is no faster, the same is asked of the norms alone, without additions
+    and turns, and where they are no faster either, it is left alone.
 
-    What is no faster passes for faster in one race of twenty at most. A race takes some seconds, and seven passes of
-    either at least; what stays undecided for twenty seconds is left alone.
+    A model that is no faster passes for faster once in twenty times at most, both attempts taken together, and so does
+    a site. A race takes some seconds, and seven passes of either at least, eight where there are two attempts; what
+    stays undecided for two minutes, or 400 passes, is left alone.
 
     Args:
         model: any model.
@@ -71,6 +73,14 @@ def _left(change: Change, why: str) -> Change:
     return replace(change, became=None, carried=(), difference=None, why_not=why)
 
 
+class _Way(NamedTuple):
+    """One way to fuse a model: norms and classes of blocks by name, and what is said of each site."""
+
+    made: dict[str, nn.Module]
+    classes: dict[str, type[nn.Module]]
+    changes: dict[str, Change]
+
+
 class _Plan:
     """What a fusion puts where: norms that are ``made``, classes of blocks; ``able`` are norms that could be put in."""
 
@@ -80,6 +90,7 @@ class _Plan:
         self.made: dict[str, nn.Module] = {}
         self.classes: dict[str, type[nn.Module]] = {}
         self.changes: dict[str, Change] = {}
+        self.alone = _Way({}, {}, {})  # the norms, before anything was rewritten
         self._timed: dict[Any, Outcome] = {}
 
     def put(self, where: Where) -> None:
@@ -109,6 +120,7 @@ class _Plan:
 
     def rewrite(self) -> None:
         """Take additions and rotary turns into the norms beside them, where that is faster."""
+        self.alone = _Way(dict(self.made), {}, dict(self.changes))
         for name, inner in _blocks(self.model, self.changes).items():
             block: Any = self.model.get_submodule(name)
             if "forward" in vars(block):
@@ -170,18 +182,29 @@ class _Plan:
         return True
 
     def hold_to(self, example: Any) -> None:
-        """Compare and time the whole model; what gives other numbers, or is no faster as a whole, is left alone."""
-        if not self.made and not self.classes:
-            return
+        """Compare and time the whole model; where it is no faster or gives other numbers, try the norms alone."""
+        ways = [_Way(self.made, self.classes, self.changes), *([self.alone] if self.classes else [])]
+        ways = [way for way in ways if way.made or way.classes]
+        for way in ways:
+            self.made, self.classes, self.changes = way
+            why = self._refusal(example, SURE * len(ways))
+            if not why:
+                return
+        if ways:
+            self._give_up(why)
+
+    def _refusal(self, example: Any, sure: float) -> str:
+        """Why the model is not to be changed in this way; else note how far results are apart."""
         before, after = self._twins()
         try:
             far = proof.prove(before.eval(), after.eval(), example)
         except Exception as error:
-            return self._give_up(f"once changed, {error}")
-        if not race_models(before, after, example, self.training).faster:
-            return self._give_up("the model as a whole is no faster")
+            return f"once changed, {error}"
+        if not race_models(before, after, example, self.training, sure).faster:
+            return "the model as a whole is no faster"
         rows = self.changes.items()
         self.changes = {name: replace(row, difference=far) if row.became else row for name, row in rows}
+        return ""
 
     def _twins(self) -> tuple[nn.Module, nn.Module]:
         """A copy of the model, and a changed one that holds the same parameters."""

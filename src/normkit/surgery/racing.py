@@ -2,13 +2,15 @@
 
 The new wins a turn in which it takes less time than the old. Were it no faster, it would win every second turn at
 most, and who bets on it, as :func:`odds` does, would multiply what he has by ``SURE`` in one race of ``SURE`` at most,
-however long they go on. So of twenty races of what is no faster, at most one says that it is.
+however long they go on. So of twenty races of what is no faster, at most one says that it is; who races two ways to
+change one model asks for twice ``SURE`` of each.
 """
 
 from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import math
 import random
 import statistics
@@ -26,7 +28,7 @@ from normkit.surgery.flow import arguments, tensors_in
 from normkit.surgery.recognition.specimen import quiet
 
 SURE = 20.0
-FEWEST, MOST, SECONDS = 7, 200, 20.0  # turns: as many as can decide, at most, and for how long beyond the fewest
+MOST, SECONDS = 400, 120.0  # turns, and for how long beyond as many as can decide
 CALLS = 3  # of a site in a turn
 MARGIN = 0.97  # of the old one's time: what a site must take to win, as what it gains in a model is less than alone
 
@@ -80,7 +82,7 @@ def race_turn(
     return _raced([_call(way, pair, training) for way in (apart, one)], pair[0].device)
 
 
-def race_models(before: nn.Module, after: nn.Module, example: Any, training: bool) -> Outcome:
+def race_models(before: nn.Module, after: nn.Module, example: Any, training: bool, sure: float = SURE) -> Outcome:
     """Race a pass of both; the gradients that they hold go away.
 
     They should hold the same parameters, as copies of one model may differ in speed by where they lie in memory.
@@ -101,7 +103,7 @@ def race_models(before: nn.Module, after: nn.Module, example: Any, training: boo
 
     device = next(before.parameters(), torch.zeros(())).device
     with quiet():
-        return _raced([call(model) for model in (before, after)], device, calls=1, margin=1.0)
+        return _raced([call(model) for model in (before, after)], device, 1, 1.0, sure)
 
 
 def _drawn(like: nn.Module, shapes: Iterable[Iterable[int]]) -> list[Tensor]:
@@ -128,8 +130,22 @@ def odds(won: int, lost: int) -> float:
     return sum(math.comb(turns + 1, k) for k in range(won + 1)) / (turns + 1) / math.comb(turns, won)
 
 
+@functools.cache
+def fewest(sure: float) -> int:
+    """How many turns decide, if all are won.
+
+    >>> fewest(SURE), fewest(2 * SURE)
+    (7, 8)
+    """
+    return next(turns for turns in itertools.count() if odds(turns, 0) >= sure)
+
+
 def _raced(
-    rivals: Sequence[Callable[[], None]], device: torch.device, calls: int = CALLS, margin: float = MARGIN
+    rivals: Sequence[Callable[[], None]],
+    device: torch.device,
+    calls: int = CALLS,
+    margin: float = MARGIN,
+    sure: float = SURE,
 ) -> Outcome:
     """Let both run in turn until it is decided or cannot be any more.
 
@@ -146,7 +162,7 @@ def _raced(
     spent = sum(map(taken, rivals)) * calls  # a turn to warm up
     times: list[tuple[float, float]] = []
     won = lost = 0
-    while _open(won, lost, spent / (won + lost + 1)):
+    while _open(won, lost, spent / (won + lost + 1), sure):
         ahead = coin.randrange(2)
         first, second = taken(rivals[ahead]), taken(rivals[1 - ahead])
         old, new = (second, first) if ahead else (first, second)
@@ -154,13 +170,13 @@ def _raced(
         won, lost = (won + 1, lost) if new < margin * old else (won, lost + 1)
         spent += (old + new) * calls
     before = statistics.median(old for old, _ in times)
-    return Outcome(before, before * statistics.median(new / old for old, new in times), odds(won, lost) >= SURE)
+    return Outcome(before, before * statistics.median(new / old for old, new in times), odds(won, lost) >= sure)
 
 
-def _open(won: int, lost: int, turn: float) -> bool:
+def _open(won: int, lost: int, turn: float, sure: float) -> bool:
     """Whether neither side has won and the new one still can, if a turn takes so many seconds."""
-    most = min(MOST, max(FEWEST, int(SECONDS / max(turn, 1e-9))))
-    return won + lost < most and max(odds(won, lost), odds(lost, won)) < SURE <= odds(most - lost, lost)
+    most = min(MOST, max(fewest(sure), int(SECONDS / max(turn, 1e-9))))
+    return won + lost < most and max(odds(won, lost), odds(lost, won)) < sure <= odds(most - lost, lost)
 
 
 def _clock(device: torch.device) -> Callable[[], float]:
