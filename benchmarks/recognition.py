@@ -20,6 +20,7 @@ import importlib.metadata
 import inspect
 import json
 import pkgutil
+import re
 import signal
 import time
 import warnings
@@ -32,7 +33,7 @@ from torch import nn
 
 from normkit.optional import library
 from normkit.surgery.recognition import effects, specimen
-from normkit.surgery.recognition.recognize import examine, is_model, table
+from normkit.surgery.recognition.recognize import Match, examine, is_model, table
 
 WIDTHS, SECONDS = (16, 64, (2, 16)), 60
 ENOUGH = 32  # numbers of the module that stands for its kind, at least, where there is one
@@ -46,9 +47,11 @@ NUMBERS = {
     "group_size": 8,
     "momentum": 0.1,
     "dropout_prob": 0.1,
+    "padding_idx": 0,
 }
 SIZES = ("num_features", "normalized_shape", "num_channels", "dim")
 SECOND = ("gate", "emb", "condition", "quant_states", "single_states")  # what a norm's gate or condition is called
+NAMED = re.compile("norm(?!al(?!i[sz]))")  # a normal estimation is none
 CALLED = ("norm", "evo", "affine", "response", "inplaceabn")
 # what has the word in its name, and is no norm of one tensor
 OTHERS = {
@@ -80,29 +83,31 @@ def classes(only: str) -> Iterator[tuple[str, type[nn.Module], object]]:
                 continue
             for name, cls in list(vars(module).items()):  # reading sources may add names
                 own = isinstance(cls, type) and issubclass(cls, nn.Module) and cls.__module__ == module.__name__
-                if own and "norm" in name.lower() and not name.endswith(("Model", "PreTrainedModel")):
+                if own and NAMED.search(name.lower()) and not name.endswith(("Model", "PreTrainedModel")):
                     yield f"{found.name}.{name}", cls, module
 
 
 def built(cls: type[nn.Module], module: object) -> nn.Module:
-    """Build a class from the names of its arguments, in the first of some widths that it takes."""
+    """Build a class from the names of its arguments, in the first of some widths and configurations that it takes."""
     errors: list[Exception] = []
-    for width in WIDTHS:
-        try:
-            return _built(cls, module, width)
-        except Exception as error:
-            errors.append(error)
+    config = _named(cls).get("config")
+    for part in configurations(config, module) if config else [None]:
+        for width in WIDTHS if part is None else WIDTHS[:1]:
+            try:
+                return _built(cls, part, width)
+            except Exception as error:
+                errors.append(error)
     raise errors[0]
 
 
-def _built(cls: type[nn.Module], module: object, width: object) -> nn.Module:
+def _built(cls: type[nn.Module], config: object, width: object) -> nn.Module:
     arguments: dict[str, Any] = {}
     homes = [c for c in cls.__mro__ if "__init__" in vars(c)]
     home = next(c for c in homes if any(p.default is p.empty for p in _named(c).values()) or c is homes[-1])
     for parameter in {**_named(home), **_named(cls)}.values():
         name = parameter.name
         if name == "config":
-            arguments[name] = configuration(parameter, module)
+            arguments[name] = config
         elif parameter.default is parameter.empty or name in ("hidden_size", "dim"):
             if name in NUMBERS:
                 arguments[name] = NUMBERS[name]
@@ -122,12 +127,13 @@ def _named(cls: type) -> dict[str, inspect.Parameter]:
     return {p.name: p for p in found if p.kind not in several}
 
 
-def configuration(parameter: inspect.Parameter, module: object) -> object:
-    """The configuration that a class is annotated with, or the first that its module knows."""
+def configurations(parameter: inspect.Parameter, module: object) -> Iterator[object]:
+    """The configuration that a class is annotated with, or the first that its module knows, then that one's parts."""
     wanted = str(parameter.annotation)
     found = [v for v in vars(module).values() if isinstance(v, type) and v.__name__.endswith("Config")]
     found.sort(key=lambda cls: cls.__name__ not in wanted)
-    return next(cls for cls in found if cls.__name__ != "PreTrainedConfig")()
+    yield (whole := next(cls for cls in found if cls.__name__ != "PreTrainedConfig")())
+    yield from (part for name, part in vars(whole).items() if name.endswith("_config"))
 
 
 def gated(cls: type[nn.Module]) -> bool:
@@ -181,7 +187,7 @@ def written(made: nn.Module) -> Any:
 
 def verdict(made: nn.Module, name: str) -> dict[str, Any]:
     """What a module is found to be; where it is none, what its parts are, and whether it is a norm at all."""
-    match = examine(made)
+    match = Match(type(made).__name__) if is_model(made) else examine(made)
     found = {key: value for key, value in match.to_dict().items() if key not in ("evidence", "sized")}
     if not match and name in OTHERS:
         return {**found, "other": True, "why_not": OTHERS[name]}

@@ -210,3 +210,9 @@ def test_a_slope_with_a_step_may_lie_on_either_side_of_it_in_bfloat16():
     swished, learned = layers.BatchNormAct2d(96, eps=1e-3, act_layer="hard_swish"), layers.FilterResponseNormTlu2d(32)
     assert nk.recognize(swished).kwargs == {"num_features": 96, "eps": 1e-3}
     assert nk.recognize(learned).name == "frn"
+
+
+def test_a_gradient_that_cancels_is_rounding_where_a_norm_casts_to_float32():
+    """A layer norm without a gain has none for the sum of its results, in whatever precision that is found."""
+    found = nk.recognize(theirs("olmo.modeling_olmo.OlmoLayerNorm", 16))
+    assert (found.name, found.kwargs) == ("layernorm", {"dim": 16, "affine": False, "eps": 1e-5})

@@ -129,6 +129,7 @@ class Going(Compared):
             sent = draw(shape, seed=9).to(self.exact)
             ways = [(drawn, sent, True), (drawn, sent, False), (drawn, sent.new_ones(()).expand(shape.sizes), True)]
             ways += [(other, sent_too, True) for (*other, sent_too) in _kept_otherwise([*drawn, sent])]
+            usual: dict[tuple[int, bool], Tensor] = {}  # to measure one by that cancels, as a sum's does
             for inputs, down, learns in ways:
                 try:
                     made = [_slopes(pair, side, inputs, down, [p[i] for p in both], learns) for i, side in _sides(pair)]
@@ -137,7 +138,8 @@ class Going(Compared):
                 for at, (their, our) in enumerate(zip(*made, strict=True)):
                     axes = shape.axes if at == 0 and learns else tuple(range(our.ndim))
                     where = f"a gradient, {named(shape, True)}"
-                    difference(their.reshape(our.shape), our, torch.zeros_like(our), axes, 1024 * self.unit, where)
+                    slack = (usual.setdefault((at, learns), our).abs().amax() * self.unit).expand_as(our)
+                    difference(their.reshape(our.shape), our, slack, axes, 1024 * self.unit, where)
 
     @torch.no_grad()
     def _memory(self) -> None:
