@@ -1,10 +1,12 @@
 """Whether two models are the same: what rounding allows, and what it does not."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 
-from normkit.surgery.proof import Unequal, difference, prove
+from normkit.surgery.proof import Unequal, _exact, difference, prove
 
 
 class Scaled(nn.Module):
@@ -71,6 +73,55 @@ def test_a_model_that_mixes_types_is_refused_by_how_far_it_is():
     assert prove(Mixed(), Mixed(), x) == 0
     with pytest.raises(Unequal, match=r"results differ by 1\.0e-03 of the largest number"):
         prove(Mixed(), Mixed(1e-3), x)
+
+
+@torch.library.custom_op("normkit_tests::third", mutates_args=())
+def third(x: torch.Tensor) -> torch.Tensor:
+    if x.dtype is torch.float64:
+        raise RuntimeError("got Double")
+    return x / 3
+
+
+@torch.library.custom_op("normkit_tests::third_", mutates_args=("x",))
+def third_(x: torch.Tensor) -> None:
+    if x.dtype is torch.float64:
+        raise RuntimeError("got Double")
+    x.div_(3)
+
+
+class Unknowing(nn.Module):
+    """Some layers, around an operation that knows no float64."""
+
+    def __init__(self, inner, inplace=False):
+        super().__init__()
+        self.inner, self.inplace = inner, inplace
+
+    def forward(self, x):
+        x = self.inner(x)
+        if not self.inplace:
+            return self.inner(third(x))
+        third_(x)
+        return self.inner(x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_knows_no_float64_is_done_in_float32_and_the_rest_in_float64(dtype):
+    torch.manual_seed(0)
+    inner, x = nn.Sequential(nn.Linear(8, 8), nn.Tanh()).to(dtype).eval(), torch.randn(3, 8).to(dtype)
+    before = Unknowing(inner)
+    wide = copy.deepcopy(inner).double()
+    assert 0 < difference([wide(wide(x.double()) / 3).detach()], _exact(before, x)) < 1e-7
+    assert prove(before, Unknowing(inner), x) == 0
+    assert 1e-12 < prove(before, Unknowing(Scaled(inner, 1e-12)), x) < 1e-7
+    with pytest.raises(Unequal, match="results differ by"):
+        prove(before, Unknowing(Scaled(inner, 0.1)), x)
+
+
+def test_what_is_changed_in_place_in_an_unknown_type_is_no_proof():
+    """The numbers that it would change are not those that the model goes on with."""
+    inner = nn.Linear(8, 8).eval()
+    with pytest.raises(RuntimeError, match="got Double"):
+        prove(Unknowing(inner, inplace=True), Unknowing(inner, inplace=True), torch.randn(3, 8))
 
 
 def test_a_difference_is_a_share_of_the_largest_number_of_each_result():
