@@ -57,6 +57,7 @@ COSTS = ROOT / ".mutate.costs"  # what each test took the last time
 TRACES = ".mutate.ran.*"  # what each test ran, by `traced.py`
 ASKED = "NORMKIT_CHECK"  # by which the contract is told of which methods to take the cases
 EVERYWHERE = ("layernorm", "rmsnorm", "batchnorm", "groupnorm", "dyt", "softmax", "spectral-norm", "adamp", "nkd")
+DEFAULTS = "tests/house/test_stub.py::test_it_is_what_the_tool_makes_of_the_catalogue"  # it has those of all methods
 UNSEEN, ABSENT = "NOT SEEN", "cannot be made"  # ABSENT is what nothing that is loaded has, or what runs once, at import
 PYTHONS = ("python", "normkit", "torchrun")
 UNFORKED = {"ray", "wandb", "pyarrow", "datasets", "duckdb"}  # start threads, which a fork would not have
@@ -92,6 +93,7 @@ class Mutant:
         start = sum(map(len, lines[: node.lineno - 1])) + node.col_offset  # type: ignore[attr-defined]
         end = sum(map(len, lines[: node.end_lineno - 1])) + node.end_col_offset  # type: ignore[attr-defined]
         self.source = (source.encode()[:start] + text.encode() + source.encode()[end:]).decode()
+        self.of_default = hasattr(node, "is_default")
         self.name = f"{_digest(key)} in {_digest(source)}"  # by which what was said of it is found again
 
     def __str__(self) -> str:
@@ -156,6 +158,8 @@ def _changes(node: ast.AST, scope: str) -> Iterator[Change]:
                     for part in ast.walk(child):
                         part.without_gradients = True  # type: ignore[attr-defined]
                 body = child.body[1:] if ast.get_docstring(child) is not None else child.body
+                for part in defaults:
+                    part.is_default = True  # type: ignore[attr-defined]
                 for part in [*defaults, *body]:
                     yield from _inside(part, inside)
             yield from _changes(child, inside)
@@ -519,6 +523,7 @@ class Hunt:
 
         A test whose own text has a name of what is called on the way to the mistake is nearer than its file, one that
         was seen to run the function, or has its method as a case, is nearest, and one of which no case does is far.
+        Before all comes the one that knows the defaults of methods, where such a default is mistaken.
         """
         far, turns, ranked = self.reach.distances(mutant.path), Counter[str](), []
         called = callers(ast.parse(mutant.original), mutant.scope)
@@ -530,7 +535,9 @@ class Hunt:
             function = function_of(item)
             ran = self.traced.get(function)
             runs = ran is not None and here in ran
-            if away or runs:
+            if mutant.of_default and function == DEFAULTS:
+                ranked.append((0.0, item))
+            elif away or runs:
                 near = min(away, default=0) - 2 * bool(called & _words(item))
                 if runs or mutant.path in self.reach.of_case(item):
                     near -= 4

@@ -113,3 +113,39 @@ def test_equals_its_peer(name):
     module = nk.card(name).small(16).double()
     inputs = draw(name, 16, optional=False)
     subject.close(outputs(module(*inputs)), outputs(peer(*inputs)))
+
+
+def stabilizers(name):
+    """The arguments that are added to, or hold up, what is divided by."""
+    found = nk.card(name).signature.parameters.items()
+    return [key for key, given in found if key.endswith("eps") and isinstance(given.default, float)]
+
+
+@torch.no_grad()
+def in_units(module, unit):
+    """The same running estimates where the input is measured in other units."""
+    for key, buffer in module.named_buffers():
+        squares = key.rpartition(".")[2].count("var") and 2
+        if squares or key.endswith(("mean", "deviation")):
+            buffer.mul_(unit ** (squares or 1))
+    return module
+
+
+@pytest.mark.line("units")
+@pytest.mark.parametrize("name", [n for n in METHODS if "scale" in nk.card(n).invariant and stabilizers(n)])
+def test_eps_has_a_unit_wherever_it_stands(name):
+    """It is in the input's unit, or its square; one that is left out, or is the default's somewhere, is not."""
+    inputs, unit = draw(name), 4.0
+    scaled = [unit * inputs[0], *inputs[1:]]
+    apart = []
+    for power in (1, 2):
+        plain, other = (build(name, **dict.fromkeys(stabilizers(name), eps)) for eps in (3.0, 3.0 * unit**power))
+        in_units(other, unit)
+        pairs = []
+        for mode in (True, False):
+            for module, given in ((plain.train(mode), inputs), (other.train(mode), scaled)):
+                torch.manual_seed(0)
+                pairs.append(outputs(module(*given))[0])
+        apart.append(max((a - b).abs().max().item() for a, b in zip(pairs[::2], pairs[1::2], strict=True)))
+    assert min(apart) < 1e-9
+    assert max(apart) > 1e-5  # it acts

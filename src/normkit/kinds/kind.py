@@ -37,6 +37,7 @@ MODULE_LINES = {
     "copies": "used, then pickled into another process or copied without the original, it gives the same bits",
     "threads": "eight threads with changing shapes give the bits of one",
     "offsets": "values far from zero cost no more digits than rounding them does",
+    "units": "an input in other units, with eps in those, gives the same; each use of eps is seen by it",
     "meta": "the module can be built on the meta device, and passes there, forward and backward",
 }
 POINT_LINES = {

@@ -36,6 +36,7 @@ NONE = "a weight of zeros has no largest direction"
         "extremes tiny float32": NONE,
         "extremes tiny bfloat16": NONE,
         "extremes tiny float16": NONE,
+        "units": "eps is the least length of the vectors that the power iteration turns, one after the other",
     },
 )
 class SpectralNorm(Parametrization):

@@ -20,6 +20,7 @@ from normkit.norm import Norm
     replaces=("layernorm",),
     invariant=("shift", "scale"),
     exempt={
+        "units": "eps is added to a length, and then to a number without a unit",
         **dict.fromkeys(
             [f"extremes {kind} float16" for kind in ("zeros", "ones", "tiny", "offset")],
             "the gradient of a constant row, 1 / eps^1.5 times the arriving one, is beyond float16",
