@@ -1,12 +1,13 @@
 """The course of a comparison, after its runs: which steps are timed."""
 
+import argparse
 import json
 from types import SimpleNamespace
 
 import pytest
 import synthetic_logs
 
-from normkit.lab import course
+from normkit.lab import cli, course
 from normkit.lab.files import Folder
 from normkit.lab.training import speed
 
@@ -51,3 +52,14 @@ def test_a_round_whose_clock_stood_still_tells_nothing_and_the_others_do(clock, 
 def test_rounds_that_are_none_are_not_read(row, folder):
     folder.speed.write_text(json.dumps({"clock": "CPU time", "rounds": {"rmsnorm": [[1.0, 1.0, 2.0, 2.0], row]}}))
     assert speed.ratios(folder.root, "layernorm") == {}
+
+
+def test_a_comparison_is_locked_in_a_folder_of_folders_that_are_not_there_yet(tmp_path):
+    with course.locked(str(tmp_path / "runs" / "one")):
+        assert (tmp_path / "runs" / "one").is_dir()
+
+
+def test_a_report_is_made_again_where_a_comparison_is_written_when_no_folder_is_named():
+    parser = argparse.ArgumentParser()
+    cli.add_commands(parser.add_subparsers())
+    assert parser.parse_args(["report"]).folder == parser.parse_args(["compare"]).out == cli.WHERE

@@ -43,7 +43,7 @@ def per_class_gradient_normalization(class_grads: Tensor, *, reduction: str = "s
     check.choice(owner, "reduction", reduction, ("sum", "mean"))
     eps = check.eps(owner, eps)
     wide = accurate(class_grads)
-    length = torch.linalg.vector_norm(wide.detach(), dim=1, keepdim=True)
+    length = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
     there = length > eps
     length = torch.linalg.vector_norm(torch.where(there, wide, 1), dim=1, keepdim=True)
     total = torch.where(there, wide / length, 0).sum(0)
