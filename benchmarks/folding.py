@@ -23,16 +23,20 @@ from normkit.optional import library
 from normkit.surgery.batch_statistics import takes_batch_statistics
 from normkit.surgery.proof import called, difference, said
 
-TRIED = 6  # models a family, of which the one with the fewest parameters is taken
-MOST = 12e6  # parameters
+TRIED = 12  # models a family, of which the one with the fewest parameters is taken
+CLOSE = 1e-4  # how far logits may be apart, of the largest
 ROUNDS, PIXELS = 7, 128
+SMALLER: dict[str, dict[str, Any]] = {  # arguments with which the smallest model of a family has fewer parameters
+    "nasnet": {"stem_size": 32, "num_features": 1056},  # NASNet-A for mobile phones
+    "vgg": {"num_features": 512},  # of the head, 4096 otherwise
+}
 
 
 def families(only: str) -> Iterator[tuple[str, str]]:
     """The family and the name of a small model with batch norms, for each family that has some."""
     timm = library("timm")
     for family in timm.list_modules():
-        if only not in family:
+        if not any(word in family for word in only.split(",")):
             continue
         names = timm.list_models(module=family)
         names = sorted(names, key=lambda name: (not name.startswith("test_"), len(name)))[:TRIED]
@@ -74,23 +78,31 @@ def seconds(*models: nn.Module, x: torch.Tensor) -> list[float]:
     return [statistics.median(seen) for seen in times]
 
 
+def example(model: Any) -> torch.Tensor:
+    """Draw a small image, or one of the model's own size where it takes no other."""
+    config = model.pretrained_cfg
+    channels, _, own = config["input_size"]
+    if not config.get("fixed_input_size") and own > PIXELS:
+        x = torch.randn(1, channels, PIXELS, PIXELS)
+        try:
+            called(model, x)
+            return x
+        except Exception:  # windows of its own size do not fit
+            pass
+    return torch.randn(1, channels, own, own)
+
+
 def row(family: str, name: str) -> list[str]:
     """Fold one model: the cells of its line."""
-    timm = library("timm")
-    model = stirred(timm.create_model(name))
-    if sum(p.numel() for p in model.parameters()) > MOST:
-        return [family, name, "", "", "", "", "too large for this table"]
-    config = model.pretrained_cfg
-    fixed = config.get("fixed_input_size")
-    size = config["input_size"][-1] if fixed else min(PIXELS, config["input_size"][-1])
-    x = torch.randn(1, config["input_size"][0], size, size)
+    model = stirred(library("timm").create_model(name, **SMALLER.get(family, {})))
     norms = sum(takes_batch_statistics(part) for part in model.modules())
     before = copy.deepcopy(model)
     try:
+        x = example(model)
         wanted = called(model, x)
         report = nk.fold(model, x)
-    except Exception as error:  # what does not run at this size, and what is refused
-        return [family, name, f"{norms}", "0", "", "", said(error)]
+    except Exception as error:  # what does not run, and what is refused
+        return [family, name, f"{norms}", "0", "", "", "", said(error)]
     left = sum(takes_batch_statistics(part) for part in model.modules())
     apart = difference(wanted, called(model, x))
     old, new = seconds(before, model, x=x)
@@ -99,41 +111,50 @@ def row(family: str, name: str) -> list[str]:
         if change.became is None:
             reasons[change.why_not or ""] = reasons.get(change.why_not or "", 0) + 1
     why = max(reasons, key=reasons.__getitem__, default="")
-    return [family, name, f"{norms}", f"{norms - left}", f"{apart:.0e}", f"{old / new:.2f}", why]
+    return [family, name, f"{norms}", f"{norms - left}", f"{apart:.0e}", f"{old / new:.2f}", f"{x.shape[-1]}", why]
 
 
-def heading(rows: list[list[str]], where: dict[str, Any]) -> list[str]:
-    """What was measured and where, and what it comes to."""
+def ending(rows: list[list[str]], where: dict[str, Any]) -> list[str]:
+    """What stands under the table: what it comes to, on how busy a machine, and what was missed."""
     ran = [cells for cells in rows if cells[4]]
     norms, gone = (sum(int(cells[i]) for cells in ran) for i in (2, 3))
     whole = sum(cells[2] == cells[3] for cells in ran)
-    apart = max(float(cells[4]) for cells in ran)
-    timm = library("timm").__version__
+    apart = max((float(cells[4]) for cells in ran), default=0.0)
+    missed = [f"{cells[0]} was not run" for cells in rows if not cells[4]]
+    missed += [f"{cells[0]} is {cells[4]} off" for cells in ran if float(cells[4]) > CLOSE]
     return [
-        machine.headline(where),
-        "",
-        f"`python benchmarks/folding.py`, timm {timm}, one image of {PIXELS} x {PIXELS} or less, random weights with "
-        f"statistics that are not at rest, medians of {ROUNDS} turns about, processor time of one thread. Of "
-        f"{len(rows)} families {len(ran)} were run; of their {norms} batch norms {gone} are gone, all of them in "
-        f"{whole} families; logits differ by {apart:.0e} of the largest at most. The last "
-        "column has the most frequent reason of what stayed, other norms than batch norms too.",
         *[f"\n{line}" for line in machine.busy(where["machine"])],
         "",
+        f"Of {len(rows)} families {len(ran)} were run; of their {norms} batch norms {gone} are gone, all of them in "
+        f"{whole} families; logits differ by {apart:.0e} of the largest at most. Missed, every family run and logits "
+        f"within {CLOSE:.0e} of the largest: {'; '.join(missed) or 'nothing'}.",
     ]
 
 
 def main() -> None:
-    """Print a line a family."""
+    """Print a line a family, and what was missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="parts of names of families, between commas")
     parser.add_argument("--page", help="write the table here")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     where = {"machine": machine.machine()}
+    smaller = "; ".join(f"{family} with {arguments}" for family, arguments in SMALLER.items())
     lines = [
-        "| family | model | batch norms | gone | logits, relative | times as fast | most frequent reason to stay |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "# Batch norms folded, a model of each timm family",
+        "",
+        machine.headline(where),
+        "",
+        f"`python benchmarks/folding.py`, timm {library('timm').__version__}: of each family with batch norms the "
+        f"smallest of {TRIED} models ({smaller}), one image of {PIXELS} x {PIXELS} or, where a model takes no such, of "
+        f"its own size, random weights with statistics that are not at rest, medians of {ROUNDS} turns about, "
+        "processor time of one thread. The last column has the most frequent reason of what stayed, other norms than "
+        "batch norms too.",
+        "",
+        "| family | model | batch norms | gone | logits, relative | times as fast | pixels "
+        "| most frequent reason to stay |",
+        "|" + " --- |" * 8,
     ]
     print("\n".join(lines))
     rows = []
@@ -141,8 +162,9 @@ def main() -> None:
         rows.append(row(family, name))
         lines.append("| " + " | ".join(rows[-1]) + " |")
         print(lines[-1], flush=True)
-    if options.page:
-        Path(options.page).write_text("\n".join([*heading(rows, where), *lines]) + "\n")
+        if options.page:  # after each, so that a run that is broken off leaves what it measured
+            Path(options.page).write_text("\n".join([*lines, *ending(rows, where)]) + "\n")
+    print("\n".join(ending(rows, where)))
 
 
 if __name__ == "__main__":

@@ -40,6 +40,10 @@ def words():
     return stirred(nn.Sequential(nn.Embedding(9, 8), Block(), nn.LayerNorm(8), nn.Linear(8, 9)))
 
 
+def embedded():
+    return stirred(nn.Sequential(nn.Embedding(9, 8), nn.LayerNorm(8), Block(), nn.LayerNorm(8), nn.Linear(8, 9)))
+
+
 def spiking():
     return nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(8, 6)), nk.MembraneBatchNorm(6, steps=4))
 
@@ -75,6 +79,8 @@ def here(tmp_path, monkeypatch):
         (["fold", "my_models:images", "--input", "2x3x6x6"], "2 of 2 sites changed"),
         (["fold", "my_models:spiking", "--input", "4x2x8"], "in its thresholds"),
         (["convert", "my_models:words", "pre-crmsnorm", "--input", "tokens:2x5"], "crmsnorm"),
+        (["convert", "my_models:embedded", "pre-rmsnorm", "--input", "tokens:2x5"], "centred"),
+        (["convert", "my_models:embedded", "pre-crmsnorm", "--input", "tokens:2x5"], "centred"),
         (["swap", "my_models:words", "layernorm=derf", "--input", "tokens:2x5"], "Derf(8"),
         (["recalibrate", "my_models:images", "--data", "my_models:batches"], "estimated anew"),
         (

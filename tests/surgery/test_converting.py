@@ -91,14 +91,22 @@ def test_weights_in_half_precision_are_centred_as_exactly_as_they_are_held():
         assert torch.equal(model.get_parameter(name), (weight - weight.mean(0)).bfloat16())
 
 
+@pytest.mark.parametrize(("to", "kind", "wide"), [("pre-rmsnorm", nk.RMSNorm, 8), ("pre-crmsnorm", nk.CRMSNorm, 7)])
 @pytest.mark.parametrize("options", [{"embedding_norm": True}, {"peri": True}])
-def test_a_norm_that_writes_to_the_stream_is_centred(options):
-    model = stirred(Model(tied=True, **options))
-    wanted, copied = model(TOKENS), nk.convert(model, "pre-rmsnorm", TOKENS, inplace=False).model
+def test_a_norm_that_writes_to_the_stream_is_centred(options, to, kind, wide):
+    model = stirred(Model(tied=to == "pre-rmsnorm", **options))
+    wanted, copied = model(TOKENS), nk.convert(model, to, TOKENS, inplace=False).model
     torch.testing.assert_close(copied(TOKENS), wanted, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(model(TOKENS), wanted, rtol=0, atol=0)
-    assert isinstance(copied.norm, nk.RMSNorm)
+    assert isinstance(copied.norm, kind)
+    assert not any(part.training for part in copied.modules())
     if "embedding_norm" in options:
+        stream = copied.embedding_norm(copied.tokens(TOKENS))
+        assert copied.tokens.embedding_dim == 8
+    else:
+        stream = copied.tokens(TOKENS)
+    assert stream.shape[-1] == wide
+    if to == "pre-rmsnorm" and "embedding_norm" in options:
         assert copied.tokens.weight is copied.head.weight
 
 
@@ -132,6 +140,14 @@ class Leaks(Model):
         return (y, x) if self.how == "returned" else y
 
 
+class Twice(Model):
+    """Two streams; a norm reads the first and writes to the second."""
+
+    def forward(self, tokens):
+        x = self.blocks[0](self.tokens(tokens) + self.positions[:5])
+        return self.head(self.norm(self.blocks[1](self.embedding_norm(x))))
+
+
 @pytest.mark.parametrize(
     ("model", "to", "said"),
     [
@@ -140,7 +156,7 @@ class Leaks(Model):
         (Leaks("number"), "pre-rmsnorm", "a number is added to the residual stream"),
         (Leaks("activation"), "pre-rmsnorm", "gelu reads the residual stream"),
         (Model(post=True), "pre-rmsnorm", "post-norm"),
-        (Model(peri=True), "pre-crmsnorm", "that cannot be converted"),
+        (Twice(embedding_norm=True), "pre-crmsnorm", "that cannot be converted reads"),
         (Model(), "rmsnorm", "to must be one of 'pre-rmsnorm', 'pre-crmsnorm'"),
         (nn.Sequential(nn.Embedding(12, 4), nk.RMSNorm(4)), "pre-rmsnorm", "it has rmsnorm"),
     ],

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from normkit.surgery.proof import Unequal, _exact, difference, prove
+from normkit.surgery.proof import Unequal, _exact, difference, prove, said
 
 
 class Scaled(nn.Module):
@@ -132,3 +132,11 @@ def test_a_difference_is_a_share_of_the_largest_number_of_each_result():
     broken = torch.tensor([1e6, float("nan")])
     assert difference([broken], [broken]) == 0
     assert difference([large], [broken]) == float("inf")
+
+
+def test_an_error_without_words_is_told_by_its_line():
+    with pytest.raises(AssertionError) as caught:
+        torch._assert(False, "")
+    assert said(caught.value) == 'AssertionError at torch._assert(False, "")'
+    assert said(AssertionError()) == "AssertionError"
+    assert said(ValueError("\none\ntwo")) == "ValueError: one"

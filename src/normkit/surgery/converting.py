@@ -97,16 +97,17 @@ def _applied(model: nn.Module, made: _Edits, inplace: bool) -> nn.Module:
 
 
 class Centred(nn.Module):
-    """A norm that writes to the residual stream, its result centred over features."""
+    """A norm that writes to the residual stream, its result centred over features, perhaps ``shorter`` by the last."""
 
-    def __init__(self, norm: nn.Module):
+    def __init__(self, norm: nn.Module, shorter: bool = False):
         super().__init__()
-        self.norm = norm
+        self.norm, self.shorter = norm, shorter
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize, and take the mean off."""
         y = self.norm(x)
-        return y - y.mean(-1, keepdim=True)
+        centred = y - y.mean(-1, keepdim=True)
+        return centred[..., :-1] if self.shorter else centred
 
 
 class Stream:
@@ -334,10 +335,15 @@ class _Edits:
         """Centre, then drop the last feature; gains and shifts go into the layers that read the norms."""
         self.centre()
         flow, model = self.stream.flow, self.stream.flow.model
-        if any(name in self.norms for name in self.stream.writers) or set(self.stream.left) & set(self.norms):
-            raise Stays("a layer norm that cannot be converted reads or writes the residual stream")
+        reading = {call.site for call in flow.calls if any(node in self.stream.axis for node in call.inputs)}
+        if reading & set(self.norms) - set(self.stream.read_by):
+            raise Stays("a layer norm that cannot be converted reads the residual stream")
         for name in self.stream.writers:
-            self.modules[name] = _fewer_outputs(self.modules[name])
+            layer = self.modules[name]
+            if isinstance(layer, Centred):
+                layer.shorter = True
+            else:
+                self.modules[name] = _fewer_outputs(layer)
         for name in self.stream.scales:
             self.tensors[name] = nn.Parameter(self.tensors[name].detach()[:-1].contiguous())
         for name, at in self.stream.tensors.items():

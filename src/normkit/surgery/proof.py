@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +16,7 @@ from torch.utils._pytree import tree_map
 from normkit.surgery.flow import arguments, tensors_in
 from normkit.surgery.recognition.specimen import inputs_of, quiet
 
+TORCH = Path(torch.__file__).parent
 DRAWS = 2
 CLOSE = 1e-9  # of the largest number, where weights are float64
 ROUNDING = 4.0  # times what the model's own type rounds off, where its weights are rounded to that
@@ -95,8 +98,17 @@ def proven(owner: str, before: nn.Module, after: nn.Module, example: Any) -> flo
 
 
 def said(error: Exception) -> str:
-    """The kind of an error and its first line."""
-    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+    """The kind of an error and its first line, or, of one without words, the last line of code outside of torch.
+
+    >>> said(ValueError("no such norm"))
+    'ValueError: no such norm'
+    """
+    words = str(error).strip().splitlines()
+    if words:
+        return f"{type(error).__name__}: {words[0]}"
+    frames = traceback.extract_tb(error.__traceback__)
+    outside = [frame for frame in frames if not Path(frame.filename).is_relative_to(TORCH)] or frames
+    return f"{type(error).__name__} at {outside[-1].line}" if outside else type(error).__name__
 
 
 def prove(before: nn.Module, after: nn.Module, example: Any) -> float:

@@ -175,7 +175,7 @@ def _told(name: str, was: nn.Module, part: nn.Module) -> dict[str, Any] | None:
     if isinstance(part, Norm):
         return _norm(part)
     if isinstance(part, Centred):
-        return {"centred": True}
+        return {"centred": True, "shorter": part.shorter}
     if isinstance(part, nn.Identity):
         return {"behind": []}
     if isinstance(part, ThresholdNeuron):
@@ -262,7 +262,7 @@ def _made(was: nn.Module, part: Mapping[str, Any], state: Mapping[str, Tensor]) 
     if "plain" in part:
         return _plain(part["plain"], part["arguments"]).to(like.dtype)
     if "centred" in part:
-        return Centred(was)
+        return Centred(was, part["shorter"])
     if "behind" in part:
         layers = [was.get_submodule(name) for name in part["behind"]]
         return layers[0] if len(layers) == 1 else nn.Sequential(*layers) if layers else nn.Identity()
