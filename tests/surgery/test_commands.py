@@ -44,6 +44,19 @@ def embedded():
     return stirred(nn.Sequential(nn.Embedding(9, 8), nn.LayerNorm(8), Block(), nn.LayerNorm(8), nn.Linear(8, 9)))
 
 
+class Beside(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 3, 3, padding=1), nn.BatchNorm2d(3)
+
+    def forward(self, x):
+        return self.conv(x) + self.norm(x)
+
+
+def beside():
+    return stirred(Beside())
+
+
 def spiking():
     return nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(8, 6)), nk.MembraneBatchNorm(6, steps=4))
 
@@ -77,6 +90,7 @@ def here(tmp_path, monkeypatch):
     ("words", "said"),
     [
         (["fold", "my_models:images", "--input", "2x3x6x6"], "2 of 2 sites changed"),
+        (["fold", "my_models:beside", "--input", "2x3x6x6"], "to which it was added"),
         (["fold", "my_models:spiking", "--input", "4x2x8"], "in its thresholds"),
         (["convert", "my_models:words", "pre-crmsnorm", "--input", "tokens:2x5"], "crmsnorm"),
         (["convert", "my_models:embedded", "pre-rmsnorm", "--input", "tokens:2x5"], "centred"),

@@ -354,3 +354,128 @@ def test_weight_norms_before_parametrizations_become_plain_weights():
     assert sorted(name for name, _ in model.named_parameters()) == ["0.bias", "0.weight"]
     assert not model[0]._forward_pre_hooks
     torch.testing.assert_close(model(x), wanted)
+
+
+class Beside(nn.Module):
+    """A norm and a layer that read the same, whose results are summed; ``sums`` says how."""
+
+    def __init__(self, sums, layer, norm=nn.BatchNorm2d):
+        super().__init__()
+        self.layer, self.layer_norm, self.norm, self.sums = layer, norm(4), norm(4), sums
+
+    def forward(self, x):
+        x = x.relu()
+        return self.sums(self.layer_norm(self.layer(x)), self.norm(x), x)
+
+
+def plus(y, z, x):
+    return y + z
+
+
+def in_turns(y, z, x):
+    z = 0 + z
+    y = x.sin() - (y + x)
+    z += y
+    return z
+
+
+def same(**options):
+    return nn.Conv2d(4, 4, 3, **{"padding": 1, "bias": False} | options)
+
+
+@pytest.mark.parametrize("by", ["export", "fx"])
+@pytest.mark.parametrize(
+    ("sums", "layer"),
+    [
+        (plus, same()),
+        (plus, same(groups=2, bias=True)),
+        (plus, same(groups=4, dilation=2, padding="same", padding_mode="reflect")),
+        (plus, nn.Conv2d(4, 4, (1, 5), padding=(0, 2))),
+        (lambda y, z, x: y - z, same()),
+        (lambda y, z, x: z - y, same()),
+        (lambda y, z, x: x + (z - (x - y)), same()),
+        (in_turns, same()),
+    ],
+)
+def test_a_norm_goes_into_a_layer_to_which_it_is_added(by, sums, layer, monkeypatch):
+    if by == "fx":
+        monkeypatch.setattr(torch.export, "export", lambda *_, **__: 1 / 0)
+    model = settled(Beside(sums, layer))
+    told = folded(model, image(2, 4, 6, 6))
+    assert told == {"layer_norm": "into layer", "norm": "into layer, to which it was added"}
+    assert not any(isinstance(part, nn.BatchNorm2d) for part in model.modules())
+    assert model.layer.weight.requires_grad
+
+
+def test_a_norm_of_vectors_goes_into_a_linear_to_which_it_is_added():
+    model = settled(Beside(plus, nn.Linear(4, 4), nn.BatchNorm1d))
+    assert folded(model, image(5, 4))["norm"] == "into layer, to which it was added"
+
+
+def seen(y, z, x):
+    y = y + x
+    return (y + z) * y
+
+
+@pytest.mark.parametrize(
+    ("sums", "layer"),
+    [
+        (plus, same(padding=0)),
+        (plus, nn.Conv2d(4, 4, 1, stride=3)),
+        (plus, nn.Conv2d(4, 4, 2, padding="same")),
+        (plus, same(padding=(1, 0))),
+        (plus, nn.ConvTranspose2d(4, 4, 3, padding=1)),
+        (seen, same()),
+        (lambda y, z, x: (y + z) * y, same()),
+        (lambda y, z, x: y + z * x, same()),
+        (lambda y, z, x: y + (z + z), same()),
+        (lambda y, z, x: (y + z) * z, same()),
+        (lambda y, z, x: torch.add(y, z, alpha=2), same()),
+        (lambda y, z, x: x + z, same()),
+    ],
+)
+def test_a_norm_beside_a_layer_that_cannot_take_it_stays(sums, layer):
+    model = settled(Beside(sums, layer))
+    assert folded(model, image(2, 4, 3, 3))["norm"].startswith("it reads the result of relu")
+    assert isinstance(model.norm, nn.BatchNorm2d)
+
+
+def test_only_a_layer_as_wide_behind_as_before_takes_the_norm_beside_it():
+    class Narrow(Beside):
+        def forward(self, x):
+            x = x.relu()
+            return self.layer(x) + self.norm(x)
+
+    assert "relu" in folded(settled(Narrow(plus, nn.Conv2d(4, 1, 1))), image(2, 4, 6, 6))["norm"]
+
+
+class Pooled(nn.Module):
+    """A norm that is read through a pool by another one, and both then by layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.BatchNorm1d(4), nn.BatchNorm1d(4)
+        self.query, self.key, self.pool = nn.Conv1d(4, 4, 1), nn.Conv1d(4, 4, 1), nn.AvgPool1d(2)
+
+    def forward(self, x):
+        x = self.first(x.relu())
+        return self.query(x).sum(-1, True) * self.key(self.second(self.pool(x)))
+
+
+def test_a_norm_whose_reader_is_a_norm_goes_when_that_is_gone():
+    told = folded(settled(Pooled()), image(2, 4, 6))
+    assert told == {"first": "into query, key", "second": "into key"}
+
+
+class Inner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm2d(4)
+
+    def forward(self, x):
+        return 0 + self.norm(x)
+
+
+def test_a_norm_inside_of_one_that_is_gone_is_told_to_be_gone_with_it():
+    told = folded(settled(nn.Sequential(nn.Conv2d(3, 4, 3), Inner())), image())
+    assert told == {"1": "into 0", "1.norm": "with 1"}

@@ -20,12 +20,14 @@ MOVES = {  # what moves numbers, or averages over positions
     *("view", "_unsafe_view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "expand"),
     *("permute", "transpose", "swapaxes", "movedim", "t", "flip", "roll"),
     *("slice", "select", "narrow", "index_select"),
-    *("mean", "avg_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d"),
+    *("mean", "avg_pool1d", "avg_pool2d", "avg_pool3d"),
+    *("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"),
 }
 KEEPS = {  # what gives what it is given
     *("clone", "contiguous", "alias", "detach", "lift_fresh_copy", "to", "_to_copy", "dropout", "feature_dropout"),
 }
 AS_ANOTHER = {"reshape_as": "reshape", "view_as": "view", "expand_as": "expand"}
+ADDS = {**dict.fromkeys(("add", "add_", "iadd"), 1), **dict.fromkeys(("sub", "sub_", "isub"), -1)}
 LAYERS: dict[type[nn.Module], str] = {
     **dict.fromkeys((nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d), "dropout"),
     nn.Flatten: "flatten",
@@ -184,6 +186,39 @@ class Flow:
         if self._read_by_several(node):
             raise Stays(f"{self.by[node].site}, which it reads, is read elsewhere too")
         return self.by[node], node
+
+    def beside(self, call: Call) -> Iterator[tuple[Call, int]]:
+        """The calls that read what a call reads, whose results nobody reads but a sum with its result.
+
+        With each comes the sign that the result of this call has there next to the other's.
+        """
+        node, sign = call.outputs[0], 1
+        while len(node.users) == 1:
+            (user,) = node.users
+            kind = word(user, self.model)
+            if kind in ADDS and not user.kwargs and len(user.args) == 2 and user.args[0] is not user.args[1]:
+                signs = dict(zip(user.args, (1, ADDS[kind]), strict=True))
+                sign *= signs.pop(node)
+                for other, own in signs.items():
+                    for term, within in self._terms(other, own):
+                        if (found := self.by[term]).inputs == call.inputs:
+                            yield found, sign * within
+            elif kind not in KEEPS:
+                return
+            node = user
+
+    def _terms(self, node: Any, sign: int) -> Iterator[tuple[fx.Node, int]]:
+        """The results of calls that a sum, which nobody else reads, is made of, and the sign of each."""
+        if not isinstance(node, fx.Node) or self._read_by_several(node):
+            return
+        kind = word(node, self.model)
+        if node in self.by:
+            yield node, sign
+        elif kind in ADDS and not node.kwargs:
+            for part, own in zip(node.args, (1, ADDS[kind]), strict=False):
+                yield from self._terms(part, sign * own)
+        elif kind in KEEPS:
+            yield from self._terms(node.all_input_nodes[0], sign)
 
     def _read_by_several(self, node: fx.Node) -> bool:
         """Whether more than one call, or step outside of calls, reads a result."""

@@ -176,6 +176,14 @@ class ConstantPad(nn.Module):
         return functional.pad(x, self.padding) + border * along
 
 
+class Zeros(nn.Module):
+    """Give zeros, where a norm was added to a layer into which it went."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Give as many zeros as ``x`` has numbers."""
+        return torch.zeros_like(x)
+
+
 class ThresholdNeuron(nn.Module):
     """A spiking neuron that fires where its potential is beyond a threshold of its channel.
 
@@ -378,3 +386,33 @@ def fold_scale(layer: nn.Module, scale: Tensor, offset: Tensor, position: str = 
         raise ValueError("fold_scale: a gain of 0 in front of a convolution that pads with zeros cannot be padded for")
     new.padding, new._reversed_padding_repeated_twice = (0,) * (weight.dim() - 2), [0] * len(padding)
     return nn.Sequential(ConstantPad(padding, (-offset / scale).to(new.weight.dtype)), new)
+
+
+@torch.no_grad()
+def fold_beside(layer: nn.Module, scale: Tensor, offset: Tensor) -> nn.Module:
+    """Return a new layer that gives what ``layer`` gives of z, and z scale + offset, per channel, besides.
+
+    The middle of each channel's own kernel takes the scale, so there must be one, as many channels behind as before,
+    and a result at each place of z; else a ValueError says what is missing.
+    """
+    check_plain("fold_beside", layer)
+    new: Any = copy.deepcopy(as_linear(layer))
+    outputs, groups = width(new, "after"), getattr(new, "groups", 1)
+    if KINDS[type(new)] == "conv-transpose" or not outputs == width(new, "before") == len(scale):
+        raise ValueError(
+            f"fold_beside: the norm has {len(scale)} channels, the layer does not give as many as it reads"
+        )
+    taps = new.weight.shape[2:]
+    reach = [
+        size for tap, far in zip(taps, getattr(new, "dilation", ()), strict=True) for size in [far * (tap - 1) / 2] * 2
+    ]
+    padded = list(reversed(getattr(new, "_reversed_padding_repeated_twice", [])))
+    if any(step != 1 for step in getattr(new, "stride", ())) or any(tap % 2 == 0 for tap in taps) or padded != reach:
+        raise ValueError("fold_beside: the layer does not give a result at each place of what it reads")
+    weight, own = new.weight.double(), torch.arange(outputs, device=new.weight.device)
+    weight[(own, own % (outputs // groups), *[tap // 2 for tap in taps])] += scale.to(weight)
+    bias = weight.new_zeros(outputs) if new.bias is None else new.bias.double()
+    learned = new.weight.requires_grad
+    new.bias = nn.Parameter((bias + offset.to(weight)).to(new.weight.dtype), learned)
+    new.weight = nn.Parameter(weight.to(new.weight.dtype), learned)
+    return like(layer, new)

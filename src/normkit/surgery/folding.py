@@ -19,7 +19,17 @@ from normkit.surgery import proof
 from normkit.surgery.batch_statistics import takes_batch_statistics
 from normkit.surgery.changes import Change, Report, replaced, tied
 from normkit.surgery.flow import Call, Flow, Stays, channels, marked, which
-from normkit.surgery.fold import ThresholdNeuron, asked, fold_scale, is_plain, plain_layer, scale_and_shift, width
+from normkit.surgery.fold import (
+    ThresholdNeuron,
+    Zeros,
+    asked,
+    fold_beside,
+    fold_scale,
+    is_plain,
+    plain_layer,
+    scale_and_shift,
+    width,
+)
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.recognize import Followed, Match, behind, sized_table, without
 from normkit.surgery.recognition.specimen import inputs_of
@@ -53,10 +63,11 @@ def fold(model: nn.Module, example: Any, *, where: Where = None, inplace: bool =
     """Fold norms into the linear layers and convolutions beside them: the same numbers, with fewer layers.
 
     A norm that is a scale and a shift of each channel in evaluation, as batch norms of every kind are, goes into the
-    layer that it reads, or into those that read it, and is gone. Gain and shift of other norms go into the layers that
-    read them, and the norm keeps its place without (a gain of 1, a shift of 0). Reparametrized weights become plain
-    ones, and so do those of convolutions and linears that compute them from their parameters at every call (timm's
-    ``StdConv2d``). The norm of a spiking neuron's potential goes into its thresholds.
+    layer that it reads, into those that read it, or into one that reads the same and to which it is added, and is gone.
+    Gain and shift of other norms go into the layers that read them, and the norm keeps its place without (a gain of 1,
+    a shift of 0). Reparametrized weights become plain ones, and so do those of convolutions and linears that compute
+    them from their parameters at every call (timm's ``StdConv2d``). The norm of a spiking neuron's potential goes into
+    its thresholds.
 
     Who reads whom is told by the model's graph, from ``torch.export``, or ``torch.fx`` where that fails. What is read
     elsewhere too, called twice, tied or hooked is left alone, and the report says why. Before anything is changed,
@@ -89,20 +100,33 @@ def fold(model: nn.Module, example: Any, *, where: Where = None, inplace: bool =
     new: dict[str, nn.Module] = {name: work.get_submodule(name) for name in baked} | neurons
     if sites:
         flow = Flow(work, example, [*sites, *layers])
-        for site in sorted(sites.values(), key=lambda s: (s.before_only, not _reads_a_layer(flow, s))):
-            try:
-                done = _folded(flow, site, new)
-            except (Stays, ValueError) as error:
-                changes[site.name] = Change(site.name, site.was, why_not=_plainly(error))
-                continue
-            new |= done.modules
-            changes[site.name] = Change(site.name, site.was, done.became)
+        todo = sorted(sites.values(), key=lambda s: (s.before_only, not _reads_a_layer(flow, s)))
+        tried: list[Site] = []
+        while len(todo) != len(tried):  # those that stay for a norm that is gone by now are asked again
+            tried, todo = todo, []
+            for site in tried:
+                try:
+                    done = _folded(flow, site, new)
+                except (Stays, ValueError) as error:
+                    changes[site.name] = Change(site.name, site.was, why_not=_plainly(error))
+                    todo.append(site)
+                    continue
+                new |= done.modules
+                changes[site.name] = Change(site.name, site.was, done.became)
+        changes |= _inside(sites, changes)
     after = replaced("fold", copy.deepcopy(model), copy.deepcopy(new), False)
     far = proof.proven("fold", model, after, example) if new else 0.0
     order = {name: at for at, (name, _) in enumerate(model.named_modules())}
     rows = [changes[name] for name in sorted(changes, key=order.__getitem__)]
     target = model if inplace else copy.deepcopy(model)
     return Report(replaced("fold", target, new, inplace), [_measured(row, far) for row in rows])
+
+
+def _inside(sites: Mapping[str, Site], changes: Mapping[str, Change]) -> dict[str, Change]:
+    """What became of norms inside of a module that is a norm as a whole, and is gone with all that it holds."""
+    gone = [name for name, site in sites.items() if not site.before_only and changes[name].became is not None]
+    inner = {name: outer for name in sites for outer in gone if name.startswith(f"{outer}.")}
+    return {name: Change(name, sites[name].was, f"with {outer}") for name, outer in inner.items()}
 
 
 def _measured(row: Change, far: float) -> Change:
@@ -275,7 +299,10 @@ def _folded(flow: Flow, site: Site, new: Mapping[str, nn.Module]) -> Done:
             try:
                 done = _into_readers(flow, site, call, new)
             except (Stays, ValueError) as before:
-                raise Stays(f"{_plainly(after)}; {_plainly(before)}") from before
+                done = _into_neighbour(flow, site, call, new)
+                if done is None:
+                    raise Stays(f"{_plainly(after)}; {_plainly(before)}") from before
+                return done
         if isinstance(site.left, nn.Identity):
             flow.forget(call)
         return done
@@ -322,6 +349,21 @@ def _into_readers(flow: Flow, site: Site, call: Call, new: Mapping[str, nn.Modul
         made[reader.site] = fold_scale(layer, site.scale[at], site.offset[at], "before")
     verb = "into" if not site.before_only else "without gain and shift, which are in"
     return Done({site.name: site.left, **made}, f"{verb} {', '.join(made)}")
+
+
+def _into_neighbour(flow: Flow, site: Site, call: Call, new: Mapping[str, nn.Module]) -> Done | None:
+    """Into a layer that reads what the norm reads and to whose result the norm's is added; None if there is none."""
+    if not isinstance(site.left, nn.Identity):
+        return None
+    for neighbour, sign in flow.beside(call):
+        try:
+            layer = _layer(flow, neighbour.site, new)
+            if _of(call.inputs[0], site.axis) == _of(call.inputs[0], _channel_axis(layer)):
+                made = fold_beside(layer, sign * site.scale, sign * site.offset)
+                return Done({site.name: Zeros(), neighbour.site: made}, f"into {neighbour.site}, to which it was added")
+        except (Stays, ValueError):  # the next may fit
+            continue
+    return None
 
 
 def _of(node: Any, axis: int) -> int:

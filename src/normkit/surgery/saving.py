@@ -21,7 +21,7 @@ from normkit.optional import at_hand, library
 from normkit.surgery import models, rewriting
 from normkit.surgery.changes import call_norms
 from normkit.surgery.converting import Centred
-from normkit.surgery.fold import KINDS, ConstantPad, ThresholdNeuron
+from normkit.surgery.fold import KINDS, ConstantPad, ThresholdNeuron, Zeros
 from normkit.surgery.recognition.recognize import Followed
 from normkit.surgery.renaming import names_of, rename
 
@@ -178,6 +178,8 @@ def _told(name: str, was: nn.Module, part: nn.Module) -> dict[str, Any] | None:
         return {"centred": True, "shorter": part.shorter}
     if isinstance(part, nn.Identity):
         return {"behind": []}
+    if isinstance(part, Zeros):
+        return {"zeros": True}
     if isinstance(part, ThresholdNeuron):
         return {"thresholds": len(part.threshold), "decay": part.decay}
     if type(part) in KINDS:
@@ -263,6 +265,8 @@ def _made(was: nn.Module, part: Mapping[str, Any], state: Mapping[str, Tensor]) 
         return _plain(part["plain"], part["arguments"]).to(like.dtype)
     if "centred" in part:
         return Centred(was, part["shorter"])
+    if "zeros" in part:
+        return Zeros()
     if "behind" in part:
         layers = [was.get_submodule(name) for name in part["behind"]]
         return layers[0] if len(layers) == 1 else nn.Sequential(*layers) if layers else nn.Identity()
