@@ -410,7 +410,8 @@ def fold_beside(layer: nn.Module, scale: Tensor, offset: Tensor) -> nn.Module:
     if any(step != 1 for step in getattr(new, "stride", ())) or any(tap % 2 == 0 for tap in taps) or padded != reach:
         raise ValueError("fold_beside: the layer does not give a result at each place of what it reads")
     weight, own = new.weight.double(), torch.arange(outputs, device=new.weight.device)
-    weight[(own, own % (outputs // groups), *[tap // 2 for tap in taps])] += scale.to(weight)
+    middle = (own, own % (outputs // groups), *[tap // 2 for tap in taps])
+    weight[middle] += scale.to(weight)
     bias = weight.new_zeros(outputs) if new.bias is None else new.bias.double()
     learned = new.weight.requires_grad
     new.bias = nn.Parameter((bias + offset.to(weight)).to(new.weight.dtype), learned)

@@ -299,10 +299,10 @@ def _folded(flow: Flow, site: Site, new: Mapping[str, nn.Module]) -> Done:
             try:
                 done = _into_readers(flow, site, call, new)
             except (Stays, ValueError) as before:
-                done = _into_neighbour(flow, site, call, new)
-                if done is None:
+                beside = _into_neighbour(flow, site, call, new)
+                if beside is None:
                     raise Stays(f"{_plainly(after)}; {_plainly(before)}") from before
-                return done
+                return beside
         if isinstance(site.left, nn.Identity):
             flow.forget(call)
         return done
