@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
 from normkit import check, ops
 from normkit.catalog import method
 from normkit.norm import Norm
+from normkit.statistics import accurate
 
 
 def _timm(features: int) -> nn.Module:
@@ -25,6 +28,7 @@ def _timm(features: int) -> nn.Module:
     replaces=("layernorm2d", "batchnorm", "groupnorm"),
     aliases={"pixelnorm": {"affine": False, "eps": 1e-8}, "PixelNorm": {"affine": False, "eps": 1e-8}},
     called={"timm.layers.RmsNorm2d": "channels=num_features eps affine"},
+    dialects={"eps_floor": (False, True)},
     invariant=("scale",),
     peer=_timm,
 )
@@ -42,6 +46,9 @@ class RMSNorm2d(Norm):
         num_features: C, the number of channels.
         eps: added to the mean square under the root.
         affine: learn ``weight``.
+        bias: learn a shift; without effect when ``affine`` is off.
+        eps_floor: eps is the least length that is divided by: y = weight * sqrt(C) * x / max(||x||, eps), as written
+            with ``F.normalize`` in the autoencoders of video models, whose eps is 1e-12.
 
     Input ``(N, C)`` or ``(N, C, *space)``, in either memory format.
 
@@ -50,13 +57,17 @@ class RMSNorm2d(Norm):
     """
 
     weight: nn.Parameter | None
+    bias: nn.Parameter | None
 
-    def __init__(self, num_features: int, *, eps: float = 1e-6, affine: bool = True):
+    def __init__(
+        self, num_features: int, *, eps: float = 1e-6, affine: bool = True, bias: bool = False, eps_floor: bool = False
+    ):
         super().__init__()
         self.num_features = check.size(self, "num_features", num_features)
         self.eps = check.eps(self, eps)
-        self.affine = bool(affine)
+        self.affine, self.eps_floor = bool(affine), bool(eps_floor)
         self.register_parameter("weight", nn.Parameter(torch.ones(num_features)) if affine else None)
+        self.register_parameter("bias", nn.Parameter(torch.zeros(num_features)) if affine and bias else None)
 
     @property
     def normalized_shape(self) -> tuple[int, ...]:
@@ -71,5 +82,8 @@ class RMSNorm2d(Norm):
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``."""
         check.channels_first(self, x, self.num_features)
-        rule = ops.Row(eps=self.eps)
-        return ops.row_norm(x.movedim(1, -1), self.weight, None, rule, (self.num_features,), self).movedim(-1, 1)
+        rule, gain = ops.Row(eps=self.eps), self.weight
+        if self.eps_floor:
+            rule = ops.Row(eps=self.eps, eps_place="floor", scale=(root := math.sqrt(self.num_features)))
+            gain = None if gain is None else accurate(gain) * root
+        return ops.row_norm(x.movedim(1, -1), gain, self.bias, rule, (self.num_features,), self).movedim(-1, 1)

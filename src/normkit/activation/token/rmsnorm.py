@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -49,6 +50,7 @@ CASTS = ("early", "late", "factor", "native")
     dialects={
         "offset": (0.0, 1.0),
         "eps_inside": (True, False),
+        "eps_floor": (False, True),
         "gain_first": (False, True),
         "cast": ("auto", *CASTS),
     },
@@ -73,6 +75,8 @@ class RMSNorm(RowNorm):
         bias: learn a shift; without effect when ``affine`` is off.
         offset: the gain is ``offset + weight``; 1 is Gemma's dialect, whose ``weight`` starts at 0.
         eps_inside: eps under the root (torch, Llama, Gemma), or added to the root (the paper's authors, with eps=1e-8).
+        eps_floor: eps is the least length that is divided by: y = sqrt(n) x / max(||x||, eps) * (offset + weight) of n
+            entries, as written with ``F.normalize``, whose eps is 1e-12.
         cast: when half precision is rounded: ``"early"``, before the gain (Llama), ``"late"``, after it (Gemma), or
             ``"auto"``: late with an offset, else early. ``"factor"`` rounds one over the root mean square, and every
             step behind it (DeepSeek V4 without a gain); ``"native"`` every step, the mean of squares too, as a module
@@ -97,21 +101,27 @@ class RMSNorm(RowNorm):
         bias: bool = False,
         offset: float = 0.0,
         eps_inside: bool = True,
+        eps_floor: bool = False,
         cast: str = "auto",
         gain_first: bool = False,
     ):
         check.number(self, "p", p, 0.0, 1.0, open_low=True)
         check.choice(self, "cast", cast, ("auto", *CASTS))
+        if eps_floor and (p != 1 or not eps_inside or gain_first):
+            raise ValueError("RMSNorm: eps_floor=True goes with p=1, eps_inside=True and gain_first=False alone")
         rule = ops.Row(
             statistic="square",
             eps=0.0 if eps is None else check.eps(self, eps),
-            eps_place="inside" if eps_inside else "outside",
+            eps_place="floor" if eps_floor else "inside" if eps_inside else "outside",
             part=None if p == 1 else self._part(dim, p),
             offset=check.number(self, "offset", offset),
             cast=("late" if offset else "early") if cast == "auto" else cast,
         )
         super().__init__(dim, rule, gain=1.0 - offset if affine else None, bias=affine and bias)
         self.follows_type, self.gain_first = eps is None, bool(gain_first and affine)
+        self.root = math.sqrt(math.prod(self.shape)) if eps_floor else 1.0  # a length is so many root mean squares
+        if eps_floor:
+            self.rule = replace(rule, offset=offset * self.root, scale=self.root)
 
     @property
     def eps(self) -> Any:
@@ -128,7 +138,7 @@ class RMSNorm(RowNorm):
         rule = self._rule_of(x) if self.follows_type else self.rule
         if self.gain_first:
             return ops.row_norm(self._gained(x), None, self.bias, rule, self.shape, self)
-        return ops.row_norm(x, self.weight, self.bias, rule, self.shape, self)
+        return ops.row_norm(x, self._gain, self.bias, rule, self.shape, self)
 
     def add_norm(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``norm(x + residual)`` and ``x + residual`` in one pass over memory, forward and backward."""
@@ -137,7 +147,7 @@ class RMSNorm(RowNorm):
             total = (x + residual).to(x.dtype)
             return self(total), total
         rule = self._rule_of(x) if self.follows_type else self.rule
-        return ops.add_row_norm(x, residual, self.weight, self.bias, rule, self.shape, self)
+        return ops.add_row_norm(x, residual, self._gain, self.bias, rule, self.shape, self)
 
     def norm_rotate(self, x: Tensor, angles: Turns, pairing: str = "halves") -> Tensor:
         """Normalize the last axis of ``x`` (..., T, dim), then turn it by ``angles``, in one pass over memory."""
@@ -145,7 +155,12 @@ class RMSNorm(RowNorm):
         rule = self._rule_of(x) if self.follows_type else self.rule
         if self.gain_first:
             return ops.norm_rotate(self._gained(x), None, self.bias, angles, rule=rule, pairing=pairing)
-        return ops.norm_rotate(x, self.weight, self.bias, angles, rule=rule, pairing=pairing)
+        return ops.norm_rotate(x, self._gain, self.bias, angles, rule=rule, pairing=pairing)
+
+    @property
+    def _gain(self) -> Tensor | None:
+        """The gain of what the rule gives: of a vector of length 1, where that is what it makes."""
+        return self.weight if self.root == 1 or self.weight is None else accurate(self.weight) * self.root
 
     def _gained(self, x: Tensor) -> Tensor:
         """An input times the gain, rounded where the model rounds that has it so: the gain, then the product."""

@@ -66,6 +66,8 @@ class Going(Compared):
             changed = [key for key, value in effects.kept(pair.theirs.module).items() if before.get(key) != value]
             changed += sorted(_counts(pair.theirs.module) - _counts(pair.ours.module))
             changed += pair.moved()
+            ours = _integers(pair.ours.module)
+            changed += [n for n, b in _integers(pair.theirs.module).items() if b.any() and (b != ours.get(n, b)).any()]
             if changed:
                 raise Differs(f"{changed[0].lstrip('.')} changes from call to call")
         if new := specimen.tensors(pair.theirs.module).keys() - specimen.tensors(self.module).keys():

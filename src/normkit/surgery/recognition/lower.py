@@ -50,6 +50,12 @@ class Lower(Compared):
             pair.restore()
             self._compare(pair, theirs, inputs, shape, unit, f"in {words}, {named(shape, mode)}")
             gone = True
+            if not mode:
+                lost = given(shape, "with infinities", self.further, taken)
+                pair.restore()
+                theirs = _called(pair.theirs, lost, [])
+                pair.restore()
+                self._compare(pair, theirs[:1], lost, shape, unit, f"with infinities in {words}, {named(shape, mode)}")
             for many in larger(self.shapes)[1:2]:
                 turned = [t.mT.contiguous().mT for t in given(many, "normal", self.further, taken)]
                 pair.restore()
