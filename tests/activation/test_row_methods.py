@@ -193,3 +193,38 @@ def test_a_gain_first_is_nothing_without_a_gain_and_adds_like_to_like():
     )
     with pytest.raises(ValueError, match=r"RMSNorm: residual must have shape \(2, 8\)"):
         nk.create("rmsnorm", WIDTH, gain_first=True).add_norm(x, torch.ones(8))
+
+
+@pytest.mark.parametrize("more", [{}, {"offset": 1.0}, {"affine": False}, {"bias": True}, {"eps": None}])
+def test_eps_may_be_the_least_length_as_in_torchs_normalize(more):
+    norm = nk.create("rmsnorm", WIDTH, dtype=D, **{"eps": 1e-3, "eps_floor": True, **more})
+    for seed, parameter in enumerate(norm.parameters()):
+        torch.nn.init.normal_(parameter, 0.5, generator=torch.Generator().manual_seed(seed))
+    x, other = (torch.randn(2, LENGTH, WIDTH, dtype=D) for _ in range(2))
+    x[0, 0], x[0, 1], x[1, 0] = 0, 1e-6, 1e-4
+    gain = 1 if norm.weight is None else norm.weight + more.get("offset", 0)
+    eps = torch.finfo(D).eps if norm.eps is None else 1e-3
+    want = torch.nn.functional.normalize(x, dim=-1, eps=eps) * WIDTH**0.5 * gain + (norm.bias if "bias" in more else 0)
+    torch.testing.assert_close(norm(x), want)
+    torch.testing.assert_close(norm.norm_rotate(x, turns_of(x)), ops.rotate(want, turns_of(x)))
+    y, total = norm.add_norm(x, other)
+    assert torch.equal(total, x + other)
+    assert torch.equal(y, norm(total))
+
+
+@pytest.mark.parametrize("more", [{"p": 0.5}, {"eps_inside": False}, {"gain_first": True}])
+def test_a_least_length_goes_with_the_plain_form_alone(more):
+    with pytest.raises(ValueError, match="RMSNorm: eps_floor=True goes with p=1, eps_inside=True and gain_first=False"):
+        nk.create("rmsnorm", WIDTH, eps_floor=True, **more)
+
+
+@pytest.mark.parametrize("floor", [False, True])
+def test_channels_have_a_shift_and_a_least_length_as_rows_do(floor):
+    options = {"bias": True, "eps": 1e-3, "eps_floor": floor, "dtype": D}
+    norm, rows = nk.create("rmsnorm2d", WIDTH, **options), nk.create("rmsnorm", WIDTH, **options)
+    for parameter, other in zip(norm.parameters(), rows.parameters(), strict=True):
+        torch.nn.init.normal_(parameter, 0.5, generator=torch.Generator().manual_seed(3))
+        other.data.copy_(parameter.data)
+    x = torch.randn(2, WIDTH, 3, 4, dtype=D)
+    x[0, :, 0, 0] = 1e-6
+    torch.testing.assert_close(norm(x), rows(x.movedim(1, -1)).movedim(-1, 1))

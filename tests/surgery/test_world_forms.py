@@ -216,3 +216,58 @@ def test_a_gradient_that_cancels_is_rounding_where_a_norm_casts_to_float32():
     """A layer norm without a gain has none for the sum of its results, in whatever precision that is found."""
     found = nk.recognize(theirs("olmo.modeling_olmo.OlmoLayerNorm", 16))
     assert (found.name, found.kwargs) == ("layernorm", {"dim": 16, "affine": False, "eps": 1e-5})
+
+
+class Unit(nn.Module):
+    """As in the autoencoders of video models, and many a transformer."""
+
+    def __init__(self, dim, axis):
+        super().__init__()
+        self.gamma = nn.Parameter(torch.ones(dim) if axis < 0 else torch.ones(dim, 1, 1))
+        self.scale, self.axis = dim**0.5, axis
+
+    def forward(self, x):
+        return nn.functional.normalize(x, dim=self.axis) * self.scale * self.gamma
+
+
+@pytest.mark.parametrize("axis, name", [(-1, "rmsnorm"), (1, "rmsnorm2d")])
+def test_a_root_mean_square_may_be_written_with_torchs_normalize(axis, name):
+    found = nk.recognize(Unit(12, axis))
+    assert (found.name, found.kwargs["eps"], found.kwargs["eps_floor"]) == (name, 1e-12, True)
+    x = torch.randn(3, 12, 5, 12)
+    torch.testing.assert_close(found.module(x), Unit(12, axis)(x))
+
+
+class Twice(nn.BatchNorm1d):
+    """Counts every batch twice, which only a checkpoint shows."""
+
+    def forward(self, x):
+        if self.training:
+            self.num_batches_tracked += 1
+        return super().forward(x)
+
+
+class Held(nn.Module):
+    """Holds infinities back in float32, not in float64."""
+
+    def __init__(self, dim):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x):
+        x = x.clamp(-1e38, 1e38) if x.dtype is torch.float32 else x
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * self.weight
+
+
+class ByRank(Held):
+    """Rounds before the gain where there are tokens, and after it where there are none."""
+
+    def forward(self, x):
+        wide = x if x.dtype is torch.float64 else x.float()
+        y = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)
+        return (y * self.weight).to(x.dtype) if x.ndim == 2 else y.to(x.dtype) * self.weight
+
+
+@pytest.mark.parametrize("almost", [Twice, Held, ByRank])
+def test_what_differs_in_a_count_at_infinity_or_by_rank_is_none(almost):
+    assert nk.recognize(almost(16)) is None
