@@ -92,7 +92,7 @@ def built(cls: type[nn.Module], module: object) -> nn.Module:
     errors: list[Exception] = []
     config = _named(cls).get("config")
     for part in configurations(config, module) if config else [None]:
-        for width in WIDTHS if part is None else WIDTHS[:1]:
+        for width in WIDTHS:
             try:
                 return _built(cls, part, width)
             except Exception as error:

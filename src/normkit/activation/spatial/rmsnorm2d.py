@@ -84,6 +84,12 @@ class RMSNorm2d(Norm):
         check.channels_first(self, x, self.num_features)
         rule, gain = ops.Row(eps=self.eps), self.weight
         if self.eps_floor:
-            rule = ops.Row(eps=self.eps, eps_place="floor", scale=(root := math.sqrt(self.num_features)))
-            gain = None if gain is None else accurate(gain) * root
-        return ops.row_norm(x.movedim(1, -1), gain, self.bias, rule, (self.num_features,), self).movedim(-1, 1)
+            rule = ops.Row(eps=self.eps, eps_place="floor", scale=math.sqrt(self.num_features))
+        return ops.row_norm(
+            x.movedim(1, -1),
+            gain if gain is None or not self.eps_floor else accurate(gain) * rule.scale,
+            self.bias,
+            rule,
+            (self.num_features,),
+            self,
+        ).movedim(-1, 1)
