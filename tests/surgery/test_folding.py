@@ -479,3 +479,27 @@ class Inner(nn.Module):
 def test_a_norm_inside_of_one_that_is_gone_is_told_to_be_gone_with_it():
     told = folded(settled(nn.Sequential(nn.Conv2d(3, 4, 3), Inner())), image())
     assert told == {"1": "into 0", "1.norm": "with 1"}
+
+
+class AddedOnce(nn.Module):
+    """A norm that is added to a layer, once or to what is added to itself."""
+
+    def __init__(self, twice):
+        super().__init__()
+        self.layer, self.norm, self.twice = nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), twice
+
+    def forward(self, x):
+        y = self.layer(x)
+        return (y + y if self.twice else y) + self.norm(x)
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_norm_beside_a_layer_is_folded_once_and_a_second_fold_changes_nothing(twice):
+    model, x = settled(AddedOnce(twice)), torch.randn(2, 4, 5, 5, dtype=torch.float64)
+    wanted = model(x)
+    for done in (0 if twice else 1, 0):
+        report = nk.fold(model, x)
+        assert len(report.done) == done
+        model = report.model
+        assert not any(part.training for part in model.modules())
+        torch.testing.assert_close(model(x), wanted)

@@ -214,7 +214,7 @@ class Flow:
         kind = word(node, self.model)
         if node in self.by:
             yield node, sign
-        elif kind in ADDS and not node.kwargs:
+        elif kind in ADDS and not node.kwargs and len(set(node.args)) == len(node.args):  # nothing is added to itself
             for part, own in zip(node.args, (1, ADDS[kind]), strict=False):
                 yield from self._terms(part, sign * own)
         elif kind in KEEPS:

@@ -360,7 +360,9 @@ def _into_neighbour(flow: Flow, site: Site, call: Call, new: Mapping[str, nn.Mod
             layer = _layer(flow, neighbour.site, new)
             if _of(call.inputs[0], site.axis) == _of(call.inputs[0], _channel_axis(layer)):
                 made = fold_beside(layer, sign * site.scale, sign * site.offset)
-                return Done({site.name: Zeros(), neighbour.site: made}, f"into {neighbour.site}, to which it was added")
+                return Done(
+                    {site.name: Zeros().eval(), neighbour.site: made}, f"into {neighbour.site}, to which it was added"
+                )
         except (Stays, ValueError):  # the next may fit
             continue
     return None
