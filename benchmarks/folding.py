@@ -28,7 +28,6 @@ CLOSE = 1e-4  # how far logits may be apart, of the largest
 ROUNDS, PIXELS = 7, 128
 SMALLER: dict[str, dict[str, Any]] = {  # arguments with which the smallest model of a family has fewer parameters
     "nasnet": {"stem_size": 32, "num_features": 1056},  # NASNet-A for mobile phones
-    "vgg": {"num_features": 512},  # of the head, 4096 otherwise
 }
 
 
