@@ -261,7 +261,7 @@ def test_a_number_of_zero_is_refused_or_gives_numbers(name):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_nan_for_a_number_and_another_word_for_a_word_are_named(name):
+def test_what_is_no_number_and_another_word_for_a_word_are_named(name):
     card = nk.card(name)
     small = example(card, 8)
     for argument, parameter in arguments(name).items():
@@ -269,6 +269,10 @@ def test_nan_for_a_number_and_another_word_for_a_word_are_named(name):
         if isinstance(usual, float | str):
             with pytest.raises(ValueError, match=rf"^(?!{argument}:).*\b{argument}\b|no method 'nonesuch'"):
                 card.small(**{argument: "nonesuch" if isinstance(usual, str) else float("nan")})
+        if isinstance(usual, float | int) and not isinstance(usual, bool):
+            for wrong in ("nonesuch", float("nan")):
+                with pytest.raises((TypeError, ValueError), match=rf"^(?!{argument}:).*\b{argument}\b"):
+                    card.small(**{argument: wrong})
 
 
 @pytest.mark.parametrize("device", ["cdua", "xpu"])

@@ -262,6 +262,16 @@ def test_bad_settings_are_named(name, options, word):
 
 
 @pytest.mark.parametrize("name", METHODS)
+def test_what_is_no_number_is_named(name):
+    card = nk.card(name)
+    numbers = [key for key, given in card.signature.parameters.items() if type(given.default) in (int, float)]
+    for argument in numbers:
+        for wrong in ("nonesuch", float("nan")):
+            with pytest.raises((TypeError, ValueError), match=rf"^(?!{argument}:).*\b{argument}\b"):
+                card.small(**{argument: wrong})
+
+
+@pytest.mark.parametrize("name", METHODS)
 def test_a_step_calls_its_closure_and_schedulers_work(name):
     card = nk.card(name)
     subject = card.kind.subject(card)

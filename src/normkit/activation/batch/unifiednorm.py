@@ -87,7 +87,7 @@ class UnifiedNorm(Running, Norm):
     ):
         super().__init__()
         self.channels = check.size(self, "channels", channels)
-        pair = (window_size, window_size) if isinstance(window_size, int) else tuple(window_size)
+        pair = tuple(window_size) if isinstance(window_size, tuple | list) else (window_size, window_size)
         if len(pair) != 2:
             raise ValueError(f"UnifiedNorm: window_size must be an integer or a pair, not {window_size!r}")
         self.window = tuple(check.size(self, "window_size", w) for w in pair)
