@@ -279,3 +279,19 @@ def test_torchs_own_encoder_calls_the_norms_that_it_is_given(new, norm_first, tm
         with torch.no_grad():
             torch.testing.assert_close(each[0](x, src_key_padding_mask=hidden)[~hidden], want, rtol=0, atol=1e-5)
             assert each[0].layers[0].activation_relu_or_gelu == (new == "layernorm")
+
+
+class Masked(nn.GroupNorm):
+    """As in audio models: what a mask leaves out takes no part."""
+
+    def forward(self, x, padding_mask=None):
+        return super().forward(x) if padding_mask is None else super().forward(x * padding_mask) * padding_mask
+
+
+def test_a_norm_that_may_be_called_with_more_than_the_new_one_takes_is_refused():
+    model = nn.Sequential(nn.Conv1d(4, 8, 1), Masked(1, 8))
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(ValueError, match=r"swap: 1 may be called with padding_mask, which rmsnorm2d does not take"):
+        nk.swap(model, {"groupnorm": "rmsnorm2d"})
+    assert isinstance(model[1], Masked)
+    assert all(torch.equal(t, before[name]) for name, t in model.state_dict().items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Mapping
 
 import torch
@@ -99,6 +100,10 @@ def _replacement(model: nn.Module, name: str, match: Match, text: object) -> tup
     if not isinstance(width, int):
         raise ValueError(f"swap: {name} normalizes {width!r}, and only norms of one axis are replaced")
     new = fits.maker(str(text), _channels_first(card, match.kwargs))(width)
+    spare = specimen.further(old)[1] - specimen.further(new)[1]
+    if spare > 0:
+        takes = ", ".join(list(inspect.signature(old.forward).parameters)[-spare:])
+        raise ValueError(f"swap: {name} may be called with {takes}, which {text} does not take; leave it out by where")
     like = next(iter(specimen.tensors(old).values()), None)
     if like is not None:
         new = new.to(device=like.device, dtype=like.dtype)
