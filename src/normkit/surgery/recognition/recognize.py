@@ -623,7 +623,8 @@ def _rounded(
             raise Differs(f"in {str(h.dtype)[6:]} it is {h.units:.3g} units off what it is in float64")
         in_half(probe.module, Candidate(candidate.card, way).build(), carried, probe.there[0], probe.further, h)
     other = max(probe.there, key=lambda shape: len(shape.sizes))
-    for h in halves if other is not probe.there[0] else ():
+    exact = [h for h in halves if h.other <= OTHER_BITS and other is not probe.there[0]]
+    for h in exact:  # one that rounds at every step loses as much as its numbers make it lose
         explained, names = probe.explanation(Candidate(candidate.card, way), carried)
         again = half(probe.whole, explained, names, other, probe.further, h.dtype)
         if again is not None and again.other > h.other + OTHER_BITS:
