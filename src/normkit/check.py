@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 STRIDED = torch.strided
+LARGEST = sys.float_info.max  # of what must be finite
 
 
 def size(owner: object, name: str, value: Any, least: int = 1, most: int = 2**31 - 1) -> int:

@@ -268,3 +268,26 @@ def test_a_number_is_a_parameter_too():
     scale = learned()
     nk.StableSPAM([scale]).step()
     assert scale.isfinite()
+
+
+@pytest.mark.parametrize("base", ["Muon", "normuon"])
+def test_a_base_gives_groups_what_it_gives_its_own(base):
+    models = [nn.Linear(4, 4, dtype=torch.float64) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    groups = [nk.param_groups(model, "muon") for model in models]
+    around, alone = nk.AGC(groups[0], base=base, lr=RATE, clipping=1e9), nk.create(base, groups[1], lr=RATE)
+    for step in range(3):
+        for model, optimizer in zip(models, (around, alone), strict=True):
+            model(drawn(3, 4, seed=step)).square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    for p, q in zip(*(model.parameters() for model in models), strict=True):
+        assert torch.equal(p, q)
+    with pytest.raises(ValueError, match="matrices"):
+        around.add_param_group({"params": [learned(4)]})
+    assert len(around.param_groups) == len(groups[0])
+
+
+def test_a_base_that_has_no_name_is_refused_by_name():
+    with pytest.raises(ValueError, match="base"):
+        nk.AGC([learned(4)], lr=0.1, base=["sgd"])

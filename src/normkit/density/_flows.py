@@ -17,11 +17,13 @@ class Affine(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the image of ``x`` (N, D), and the log-determinant of each sample."""
+        check.features_last(self, x, len(self.shift))
         matrix = self.matrix.to(x.dtype)
         return x @ matrix.mT + self.shift.to(x.dtype), torch.linalg.slogdet(matrix)[1].expand(len(x))
 
     def inverse(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Return what ``z`` is the image of, and the log-determinant of the way back."""
+        check.features_last(self, z, len(self.shift), "z")
         matrix = self.matrix.to(z.dtype)
         x = torch.linalg.solve(matrix, (z - self.shift.to(z.dtype)).mT).mT
         return x, -torch.linalg.slogdet(matrix)[1].expand(len(z))

@@ -10,23 +10,24 @@ import torch
 from torch import Tensor
 
 from normkit import catalog, check
-from normkit.gradient._optimizer import Groups, Optimizer
+from normkit.gradient._optimizer import Groups, Optimizer, listed
 from normkit.kinds import OPTIMIZER
 
 Base = Callable[..., torch.optim.Optimizer]
 
 
 def base_named(owner: object, name: Any) -> Base:
-    """Return an optimizer of ``torch.optim`` or of the catalogue; case does not matter.
+    """Return an optimizer of the catalogue or of ``torch.optim``; case does not matter.
 
     >>> base_named("agc", "AdamW").__name__, base_named("agc", "sgdp").__name__
     ('AdamW', 'SGDP')
     """
     known: dict[str, Any] = {key.lower(): found for key, found in vars(torch.optim).items() if inspect.isclass(found)}
     known = {key: found for key, found in known.items() if found is not torch.optim.Optimizer}
-    if isinstance(name, str) and name.lower() in known:
-        return known[name.lower()]
-    return catalog.choose(owner, "base", name, OPTIMIZER).card.entry
+    lower = name.lower() if isinstance(name, str) else name
+    if isinstance(lower, str) and lower in known and lower not in catalog.methods():
+        return known[lower]
+    return catalog.choose(owner, "base", lower, OPTIMIZER).card.entry
 
 
 class Based(Optimizer):
@@ -47,6 +48,12 @@ class Based(Optimizer):
         inner = build([torch.nn.Parameter(torch.zeros(2, 2))], **options)
         super().__init__(params, **{**inner.defaults, **own})
 
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group with the settings that the base gives it."""
+        base = self._made()
+        base.add_param_group({**param_group, "params": listed(param_group["params"])})
+        super().add_param_group(base.param_groups[-1])
+
     def __getstate__(self) -> dict:
         return {**super().__getstate__(), "base": self.base}
 
@@ -54,14 +61,15 @@ class Based(Optimizer):
         """The base, on this optimizer's groups and state."""
         made = self.__dict__.get("_inner")
         if made is None:
-            build: Any = base_named(self, self.base)
-            made = self._inner = build([torch.nn.Parameter(torch.zeros(2, 2))], **self._given(build))
+            made = self._inner = self._made()
         made.param_groups, made.state = self.param_groups, self.state
         return made
 
-    def _given(self, build: Base) -> dict[str, Any]:
+    def _made(self) -> torch.optim.Optimizer:
+        build: Any = base_named(self, self.base)
         taken = inspect.signature(build).parameters
-        return {key: value for key, value in self.defaults.items() if key in taken and key != "params"}
+        given = {key: value for key, value in self.defaults.items() if key in taken and key != "params"}
+        return build([torch.nn.Parameter(torch.zeros(2, 2))], **given)
 
     @torch._disable_dynamo  # the base's own step would be compiled anew for each step's gradients
     @torch.no_grad()

@@ -85,6 +85,8 @@ class BlockwiseLR(Optimizer):
         maximize: bool = False,
         foreach: bool | None = None,
     ):
+        if not isinstance(multipliers, Mapping | None):
+            raise TypeError(f"BlockwiseLR: multipliers must map blocks to numbers, not {multipliers!r}")
         self.multipliers = {**MULTIPLIERS, **(multipliers or {})}
         for block, value in self.multipliers.items():
             check.choice(self, "multipliers", block, tuple(MULTIPLIERS))

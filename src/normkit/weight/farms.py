@@ -67,7 +67,7 @@ def farms(
         check.size(NAME, name, value)
     if sampling_ops_per_dim is not None:
         check.size(NAME, "sampling_ops_per_dim", sampling_ops_per_dim)
-    check.number(NAME, "q_ratio", q_ratio, 0.0, open_low=True)
+    check.number(NAME, "q_ratio", q_ratio, 0.0, check.LARGEST, open_low=True)
     check.number(NAME, "conv_norm", conv_norm, 0.0, open_low=True)
     check.number(NAME, "xmin_pos", xmin_pos, 1.0)
     check.choice(NAME, "fit", fit, FITS)

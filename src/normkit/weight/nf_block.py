@@ -123,7 +123,7 @@ class NFBlock(Method):
         outs = channels if out_channels is None else check.size(self, "out_channels", out_channels)
         check.size(self, "stride", stride)
         self.alpha, self.beta = check.number(self, "alpha", alpha), check.number(self, "beta", beta)
-        ratio = check.number(self, "bottleneck_ratio", bottleneck_ratio, 0.0, open_low=True)
+        ratio = check.number(self, "bottleneck_ratio", bottleneck_ratio, 0.0, check.LARGEST, open_low=True)
         width = check.size(self, "channels times bottleneck_ratio", int(outs * ratio))
         check.size(self, "kernel_size", kernel_size, most=1023)
         self.activation = check.choice(self, "activation", activation, tuple(ACTIVATIONS))
@@ -140,7 +140,8 @@ class NFBlock(Method):
         self.excite = None if se_ratio is None else Excite(outs, self._hidden(outs, se_ratio))
 
     def _hidden(self, channels: int, ratio: float) -> int:
-        return check.size(self, "se_ratio", int(channels * check.number(self, "se_ratio", ratio, 0.0, open_low=True)))
+        ratio = check.number(self, "se_ratio", ratio, 0.0, check.LARGEST, open_low=True)
+        return check.size(self, "channels times se_ratio", int(channels * ratio))
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the block to ``x`` (N, C, H, W)."""

@@ -59,7 +59,7 @@ class GCBlock(Norm):
     ):
         super().__init__()
         self.num_features = check.size(self, "num_features", num_features)
-        hidden = int(num_features * check.number(self, "ratio", ratio, 0, open_low=True))
+        hidden = int(num_features * check.number(self, "ratio", ratio, 0, check.LARGEST, open_low=True))
         if hidden < 1:
             raise ValueError(f"GCBlock: ratio={ratio} leaves no hidden channel of num_features={num_features}")
         self.pooling = check.choice(self, "pooling", pooling, ("att", "avg"))
