@@ -3442,6 +3442,7 @@ class IBPBatchNorm(_ibp_batchnorm.IBPBatchNorm):
         momentum: float = 0.1,
         statistics: str = "clean",
         sync: bool = False,
+        process_group=None,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None: ...

@@ -35,7 +35,8 @@ class IBPBatchNorm(Running, Method):
         eps: added to the variance.
         momentum: share of the new batch in the running moments.
         statistics: ``"clean"``: of x; ``"interval"``: of the midpoints.
-        sync: join the moments over all processes.
+        sync: join the moments over the processes of ``process_group``.
+        process_group: the processes to join, default all.
 
     ``norm(x, lower, upper)``, each (N, C) or (N, C, *space), returns y and both bounds. State: ``weight``, ``bias``,
     ``running_mean``, ``running_var``, all (C,).
@@ -56,12 +57,13 @@ class IBPBatchNorm(Running, Method):
         momentum: float = 0.1,
         statistics: str = "clean",
         sync: bool = False,
+        process_group=None,
     ):
         super().__init__()
         self.num_features = check.size(self, "num_features", num_features)
         self.eps, self.momentum = check.eps(self, eps), check.number(self, "momentum", momentum, 0.0, 1.0)
         self.statistics = check.choice(self, "statistics", statistics, ("clean", "interval"))
-        self.sync = bool(sync)
+        self.sync, self.process_group = bool(sync), process_group
         self.weight = nn.Parameter(torch.ones(num_features))
         self.bias = nn.Parameter(torch.zeros(num_features))
         self.keep_moments(num_features, batches=False)
@@ -81,7 +83,7 @@ class IBPBatchNorm(Running, Method):
         mean, var = self.running_mean.to(x.dtype), self.running_var.to(x.dtype)
         if self.training:
             of = x if self.statistics == "clean" else middle
-            found = moments(of, [0, *range(2, x.dim())], sync=self.sync)
+            found = moments(of, [0, *range(2, x.dim())], sync=self.sync, group=self.process_group)
             self.follow(found)
             mean, var = found.mean, found.var
         scale = self.weight.to(x.dtype) * torch.rsqrt(var + self.eps)

@@ -1,9 +1,17 @@
-"""Contract, processes: two processes with unequal batches equal one process with the joined batch."""
+"""Contract, processes: two processes with unequal batches equal one process with the joined batch.
+
+Real ones first, then two threads in their place, whose sums need no starting and no sending, and which are of a group
+that must be named wherever something is added up.
+"""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 import normkit as nk
+from normkit import statistics
 from normkit.contract import subject
 from normkit.contract.elsewhere import Elsewhere
 from normkit.contract.subject import METHODS, build, draw
@@ -11,6 +19,7 @@ from normkit.kinds.kind import layouts
 
 SHARES = (3, 1)
 STEPS = 2
+BUILDING = threading.Lock()  # threads draw from one generator
 
 
 # arguments that give sync something to join, where the defaults take no statistic over samples
@@ -32,7 +41,8 @@ def spans_samples(name):
 
 def made(name, inputs, **sync):
     """Build the method; one whose statistics are fitted is set from the first input's features."""
-    module = build(name, **JOINED.get(name, {}), **(sync if takes_sync(name) else {}))
+    with BUILDING:
+        module = build(name, **JOINED.get(name, {}), **(sync if takes_sync(name) else {}))
     fitted = takes_sync(name) and hasattr(module, "fit")
     return module.fit(inputs[0].movedim(1, -1).flatten(0, -2)) if fitted else module
 
@@ -47,10 +57,10 @@ def shard(name, inputs, rank):
     return cut
 
 
-def work(name):
+def work(name, **group):
     rank = torch.distributed.get_rank()
     parts = [shard(name, draw(name, batch=4, seed=s), rank) for s in range(STEPS)]
-    module = made(name, parts[0], sync=True)
+    module = made(name, parts[0], sync=True, **group)
     return [subject.run(module, part, seed=s) for s, part in enumerate(parts)], subject.state(module)
 
 
@@ -61,10 +71,67 @@ def processes(tmp_path_factory):
     pair.stop()
 
 
+class Threads:
+    """Ranks that are threads; outside of their group each is alone."""
+
+    def __init__(self, count):
+        self.barrier, self.given, self.own = threading.Barrier(count, timeout=60), [None] * count, threading.local()
+
+    def there(self):
+        return True
+
+    def size(self, group=None):
+        return len(self.given) if group is self else 1
+
+    def rank(self, group=None):
+        return self.own.rank
+
+    def all_reduce(self, x, group):
+        self.given[self.own.rank] = x.detach()
+        self.barrier.wait()
+        total = torch.stack(self.given).sum(0, dtype=x.dtype)
+        self.barrier.wait()
+        return total
+
+    def ask(self, name):
+        """What each gives; one that fails leaves no other waiting."""
+        with ThreadPoolExecutor(len(self.given)) as pool:
+            return list(pool.map(lambda rank: self._work(name, rank), range(len(self.given))))
+
+    def _work(self, name, rank):
+        self.own.rank = rank
+        try:
+            return work(name, process_group=self)
+        except BaseException:
+            self.barrier.abort()
+            raise
+
+
+@pytest.fixture
+def threads(monkeypatch):
+    found = Threads(len(SHARES))
+    monkeypatch.setattr(statistics, "_all_reduce", found.all_reduce)
+    for name, own in {"is_initialized": found.there, "get_world_size": found.size, "get_rank": found.rank}.items():
+        monkeypatch.setattr(torch.distributed, name, own)
+    return found
+
+
+SPANNING = [name for name in METHODS if spans_samples(name)]
+
+
 @pytest.mark.line("processes")
-@pytest.mark.parametrize("name", [n for n in METHODS if spans_samples(n)])
+@pytest.mark.parametrize("name", SPANNING)
 def test_two_processes_equal_one(name, processes):
-    shards = processes.ask(name)
+    equal_one(name, processes.ask(name))
+
+
+@pytest.mark.line("processes")
+@pytest.mark.parametrize("name", SPANNING)
+def test_two_threads_equal_one(name, threads):
+    equal_one(name, threads.ask(name))
+
+
+def equal_one(name, shards):
     module = made(name, draw(name, batch=4, seed=0))
     axis = nk.card(name).shape.samples
     for step in range(STEPS):
