@@ -55,8 +55,8 @@ ON_TORCHVISION = ("lightning", "timm", "transformers")
 
 
 def library(name: str) -> Any:
-    """Import a package, or tell how to install it."""
-    require(name)
+    """Import a package, or a module of one, or tell how to install it."""
+    require(name.partition(".")[0])
     if name in ON_TORCHVISION:
         let_torchvision_load()
     try:

@@ -6,6 +6,7 @@ written down. `python tests/house/test_answers.py`
 writes them down again, without those that rounding moves; look at what has changed.
 """
 
+import ast
 import functools
 import inspect
 import itertools
@@ -73,26 +74,29 @@ def changes(signature, usual, call):
         value = usual.get(option, parameter.default)
         if option in KEPT_AS_THEY_ARE or value is parameter.empty:
             continue
-        if isinstance(value, str):
-            yield from ((f"{option} {word}", [word]) for word in words(option, call) if word != value)
+        kinds = {type(value).__name__, *re.findall(r"\w+", str(parameter.annotation))}
+        one_of = words(option, call) if kinds & {"str", "int"} and not isinstance(value, bool) else []
+        if one_of:
+            yield from ((f"{option} {word}", [word]) for word in one_of if word != value)
         elif isinstance(value, bool):
             yield option, [not value]
         elif isinstance(value, int):
             yield option, [value + 1, value + 2, 2 * value, value - 1] if value < MANY else [3]
         elif isinstance(value, float):
             yield option, [0.1 if abs(value) < 1e-3 else 1.5 * value, 0.6 * value]
+        elif isinstance(value, tuple) and value and all(isinstance(one, float) for one in value):
+            yield from ((f"{option} {i}", [(*value[:i], 0.6 * one, *value[i + 1 :])]) for i, one in enumerate(value))
         elif value is None and "[" not in str(parameter.annotation):
-            kinds = re.findall(r"\w+", str(parameter.annotation))
             yield option, list(itertools.chain(*(given for kind, given in FOR_NONE.items() if kind in kinds)))
 
 
 def words(option, call):
-    """The words that an option takes, which the refusal of another tells."""
+    """What an option may be, where it is one of several, which the refusal of another tells."""
     try:
         call({option: "nonesuch"})
     except Exception as error:
         told = re.search(rf"\b{option} must be one of (.*), not 'nonesuch'", str(error))
-        return re.findall(r"'([^']*)'", told[1]) if told else []
+        return ast.literal_eval(f"({told[1]},)") if told else []
     return []
 
 

@@ -12,9 +12,18 @@ import pytest
 import tomllib
 
 from normkit import cli, optional
+from normkit.lab import api, rerank
+from normkit.lab.fit import table
 from normkit.lab.plan import data, tasks
 from normkit.lab.plan.plan import Settings
 from normkit.lab.training import engines
+from normkit.text.candidates._tfidf import TfIdf
+from normkit.text.candidates.aliases import Aliases
+from normkit.text.candidates.dense import Dense
+from normkit.text.decide.fusion import Fusion
+from normkit.text.rescore.spelling import Spelling
+from normkit.text.training.encoder import train_encoder
+from normkit.text.training.lexical import train_lexical
 
 TESTS = pathlib.Path(__file__).parents[1]
 PROJECT = tomllib.loads((TESTS.parent / "pyproject.toml").read_text())["project"]
@@ -69,17 +78,30 @@ def test_what_is_missing_is_named_at_once_with_the_command_that_installs_it(hidd
         ("datasets", lambda: data.hugging_face("hf:nowhere")),
         ("sklearn", lambda: data.images_of("digits", None)),
         ("ray", lambda: engines.Ray(Settings(), "nowhere")),
+        ("datasets", lambda: table.read("empty.parquet")),
+        ("datasets", lambda: rerank.table("empty.parquet")),
+        ("psutil", lambda: api.compare(norms=["layernorm"])),
+        ("sklearn", lambda: TfIdf(["ab"], 1, 1)),
+        ("sklearn", lambda: Fusion.fit([], [])),
+        ("usearch", lambda: Dense(lambda texts: [[1.0]] * len(texts), exact=0).fit({"a": ["b"]})),
+        ("rapidfuzz", lambda: Aliases().fit({"a": ["b"]})),
+        ("rapidfuzz", Spelling),
+        ("transformers", lambda: train_lexical([["a"]], [["a"]], "nowhere")),
+        ("accelerate", lambda: train_encoder({"a": ["b"]}, "nowhere")),
     ],
 )
-def test_each_use_of_a_missing_package_says_what_to_install(package, use, hidden):
+def test_each_use_of_a_missing_package_says_what_to_install(package, use, hidden, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.parquet").touch()
     hidden(package)
     with pytest.raises(ValueError, match=rf"{package} is not installed: .*'\.\[{optional.GROUPS[package]}\]'"):
         use()
 
 
-def test_compare_names_what_it_lacks_in_one_line(hidden, capsys):
+@pytest.mark.parametrize("command", [["compare"], ["report"], ["fit", "nowhere.csv"]], ids=" ".join)
+def test_a_command_names_what_it_lacks_in_one_line(command, hidden, capsys):
     hidden("accelerate", "plotly")
-    assert cli.main(["compare"]) == 2
+    assert cli.main(command) == 2
     error = capsys.readouterr().err
     assert "accelerate, plotly are not installed: pip install -c constraints.txt '.[lab]'" in error
     assert error.count("\n") == 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from normkit.optional import library, require
+from normkit.optional import library
 
 AT_ONCE = 256  # mentions that are multiplied together
 
@@ -62,7 +62,6 @@ class TfIdf:
 
 
 def _vectorizer(n: int, dtype: Any, **kwargs: Any) -> Any:
-    require("sklearn")
     found = library("sklearn.feature_extraction.text")
     return found.TfidfVectorizer(analyzer="char_wb", ngram_range=(n, n), dtype=dtype, **kwargs)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from normkit import check
-from normkit.optional import library, require
+from normkit.optional import library
 from normkit.text.candidates._names import Named, Scored, owned
 from normkit.text.candidates._tfidf import best
 from normkit.text.models import loaded, sentence_transformers
@@ -105,7 +105,6 @@ class Dense:
         self.recall = float(np.mean([len({*near} & {*true}) / len(true) for (near, _), (true, _) in pairs]))
 
     def _empty(self) -> Any:
-        require("usearch")
         return library("usearch.index").Index(ndim=self._vectors.shape[1], metric="ip", dtype="f32")
 
     def _near(self, asked: np.ndarray, k: int) -> list[tuple[np.ndarray, np.ndarray]]:
