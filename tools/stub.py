@@ -18,6 +18,8 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from ruff import find_ruff_bin
+
 import normkit as nk
 from normkit import reference
 from normkit.catalog import Card
@@ -73,11 +75,9 @@ def text() -> str:
 def formatted(code: str) -> str:
     """Let ruff sort the imports and break the lines."""
     ruff = functools.partial(subprocess.run, capture_output=True, text=True, check=True, cwd=PATH.parents[2])
-    name = ["--stdin-filename", str(PATH), "-"]
-    code = ruff(
-        [sys.executable, "-m", "ruff", "check", "--fix", "--quiet", "--select", "I,RUF022", *name], input=code
-    ).stdout
-    return ruff([sys.executable, "-m", "ruff", "format", "--quiet", *name], input=code).stdout
+    own, name = find_ruff_bin(), ["--stdin-filename", str(PATH), "-"]
+    code = ruff([own, "check", "--fix", "--quiet", "--select", "I,RUF022", *name], input=code).stdout
+    return ruff([own, "format", "--quiet", *name], input=code).stdout
 
 
 def own() -> list[str]:

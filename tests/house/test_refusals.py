@@ -33,9 +33,10 @@ def refusals(name):
     found = {}
     for option, parameter in card.signature.parameters.items():
         value, types = usual.get(option, parameter.default), str(parameter.annotation)
-        if isinstance(value, float) or (value is None and "float" in types):
+        asked = value is None or value is parameter.empty
+        if isinstance(value, float) or (asked and "float" in types):
             found[option] = "".join(letter(card, {option: tried}) for tried in FLOATS)
-        elif (isinstance(value, int) and not isinstance(value, bool)) or (value is None and "int" in types):
+        elif (isinstance(value, int) and not isinstance(value, bool)) or (asked and "int" in types):
             found[option] = "".join(letter(card, {option: tried}) for tried in INTEGERS)
     return found
 
@@ -45,7 +46,8 @@ def letter(card, option):
     try:
         made = card.kind.small(card, 8, **option)
     except (TypeError, ValueError) as error:
-        return "r" if any(re.search(rf"\b{known}\b", str(error)) for known in card.signature.parameters) else "unnamed"
+        named = any(re.match(rf"(?!{known}:).*\b{known}\b", str(error)) for known in card.signature.parameters)
+        return "r" if named else "unnamed"
     try:
         if card.kind is OPTIMIZER:
             for p in made.param_groups[0]["params"]:
