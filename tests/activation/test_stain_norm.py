@@ -163,3 +163,9 @@ def test_tissue_of_a_hundredth_of_the_image_is_enough(pixels, changes):
     amounts[:, :pixels] = np.array([[2.0, 0.8, 1.5, 1.0], [0.8, 2.0, 1.0, 1.5]])[:, :pixels]
     image = tissue(height=20, width=20, concentrations=amounts)
     assert torch.equal(nk.create("stain-norm", dtype=torch.float64)(image), image) != changes
+
+
+def test_an_image_with_a_single_pixel_of_tissue_comes_back():
+    image = torch.full((3, 4, 5), 250.0, dtype=torch.float64)
+    image[:, 1, 2] = torch.tensor([100.0, 60.0, 120.0])
+    torch.testing.assert_close(nk.create("stain-norm")(image), image)

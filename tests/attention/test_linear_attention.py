@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import normkit as nk
+from normkit.attention import softmax_free
 from normkit.attention._scan import CHUNK, gated_scan, scan
 from normkit.contract import subject
 
@@ -521,3 +522,10 @@ def test_a_gate_of_another_type_than_q_is_named(name):
 def test_a_grid_is_fitted_to_a_length(length, size, ratio):
     found = nk.card("softmax-free").entry.fitting(length)
     assert found == {"size": size, "ratio": ratio}
+
+
+def test_no_kernel_of_softmax_free_is_above_that_of_a_token_with_itself():
+    far = 1e3 * torch.randn(8, 5, generator=torch.Generator().manual_seed(0))
+    found = softmax_free._kernel(far, far)
+    assert (found <= 1).all()
+    assert (found.diagonal() > 0).all()

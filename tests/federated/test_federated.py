@@ -223,3 +223,11 @@ def test_a_client_does_not_learn_from_the_model_that_judges():
         "strong",
         "plain",
     ]
+
+
+def test_without_a_step_there_is_no_state_and_another_count_of_entries_is_named():
+    w, mask = numbers(2, 3), torch.ones(2, 3, dtype=torch.float64)
+    [found] = nk.fedselect_step(w, mask, w.new_empty(0, 2, 3), entries=("w",), own=())
+    assert found.shape == (0, 2, 3)
+    with pytest.raises(ValueError, match="entries must name w1, b1, w2, b2"):
+        nk.apfl_step(w, entries=("w1", "b1", "w2"), lr=0.1)

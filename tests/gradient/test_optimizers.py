@@ -291,3 +291,11 @@ def test_a_base_gives_groups_what_it_gives_its_own(base):
 def test_a_base_that_has_no_name_is_refused_by_name():
     with pytest.raises(ValueError, match="base"):
         nk.AGC([learned(4)], lr=0.1, base=["sgd"])
+
+
+def test_the_parameter_is_named_whose_gradient_is_not_finite():
+    a, b, c = (torch.nn.Parameter(torch.ones(size)) for size in (2, 3, 4))
+    optimizer = nk.create("adamp", [{"params": [a]}, {"params": [b, c]}])
+    a.grad, b.grad, c.grad = torch.ones(2), torch.ones(3), torch.tensor([1.0, 2.0, 3.0, torch.inf])
+    with pytest.raises(FloatingPointError, match=r"a parameter of shape \(4,\), group 1, is not finite; nothing"):
+        optimizer.step()

@@ -214,6 +214,13 @@ def test_every_class_is_held_out_where_data_are_sorted_by_class(kind, own):
     assert len(set(labels)) >= 8
 
 
+def test_classes_of_parts_are_known_where_all_of_them_are():
+    x, y = torch.zeros(4, 2), torch.tensor([3, 1, 2, 0])
+    parts = [TensorDataset(x, y), Subset(TensorDataset(x, y), [3, 1])]
+    assert samples._labels(ConcatDataset(parts)).tolist() == [3, 1, 2, 0, 0, 1]
+    assert samples._labels(ConcatDataset([*parts, TensorDataset(x, x[:, 0])])) is None
+
+
 @pytest.mark.parametrize("count, batch", [(50, 16), (400, 64), (5000, 4)])
 def test_a_split_has_as_much_of_each_class_as_all_have(count, batch):
     labels = torch.arange(count) % 7 // 3  # 3/7, 3/7 and 1/7 of them

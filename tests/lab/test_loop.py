@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch
-from helpers import losses, run, settings, trained
+from helpers import losses, numbers, run, settings, trained
 
 from normkit.lab import files
 from normkit.lab.plan import models, tasks
@@ -133,9 +133,11 @@ def test_a_full_disk_is_no_crash_of_the_variant(tmp_path, monkeypatch):
 def test_seconds_end_a_run(tmp_path):
     one = Run(Variant("a"), 0.01, 1, "final", None, 0.2)
     files.Folder(tmp_path).create()
-    end = loop.train(one, settings(steps=None, seconds=0.2), str(tmp_path))
+    end = loop.train(one, settings(steps=None, seconds=0.2, eval_every=10**6), str(tmp_path))
     assert end["status"] == "done"
     assert 0.2 <= end["seconds"] < 2
+    measured = [event for event in numbers(files.Folder(tmp_path).log(one.name)) if event["event"] == "eval"]
+    assert [event["step"] for event in measured] == [0, end["steps"]]
 
 
 @pytest.mark.parametrize("norm", ["layernorm", "dyt", "srmsnorm"])

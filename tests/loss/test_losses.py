@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import scipy.stats
 import torch
 
 import normkit as nk
@@ -138,3 +139,29 @@ def test_h_calibration_takes_a_window_of_none_and_no_odd_one():
     for window in (-2, 3):
         with pytest.raises(ValueError, match=r"^HCalibration: window must be"):
             nk.HCalibration(3, window=window)
+
+
+def test_bnpo_is_the_rewards_over_a_beta_density_of_the_means():
+    rewards, group = torch.tensor([1.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0]).double(), torch.tensor([0, 0, 0, 1, 2, 2, 3])
+    p = torch.tensor([2 / 3, 0.0, 0.5, 0.0]).double()  # of a single sample it is 0
+    mean, var = p.mean(), p.var()
+    k = mean * (1 - mean) / var - 1
+    alpha, beta = (max(float(1 + k * part / 3), 1.0) for part in (mean, 1 - mean))
+    weight = (1 / torch.from_numpy(scipy.stats.beta(alpha, beta).pdf(p.numpy()))).clamp(max=1e6)
+    torch.testing.assert_close(nk.bnpo(rewards, group), weight[group] * (rewards - p[group]))
+    torch.testing.assert_close(
+        nk.bnpo(rewards * 4 - 3, group, min_value=-3, max_value=1), weight[group] * (rewards - p[group])
+    )
+
+
+@pytest.mark.parametrize("mode, single", [("grpo", 1 / (1 + 1e-6)), ("dr-grpo", 1.0), ("rloo", 1.0)])
+def test_a_single_sample_has_a_mean_of_0_and_a_deviation_of_1(mode, single):
+    found = nk.bnpo(torch.tensor([1.0, 1.0, 0.0, 0.5]).double(), torch.tensor([0, 1, 1, 1]), mode=mode)
+    assert found[0] == pytest.approx(single, rel=1e-9)
+    assert found[1:].sum() == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("limits", [(1.0, 1.0), (2.0, 1.0)])
+def test_limits_of_rewards_with_nothing_between_are_refused(limits):
+    with pytest.raises(ValueError, match=r"^bnpo: min_value must be below max_value=1\.0"):
+        nk.bnpo(torch.ones(2), torch.zeros(2, dtype=torch.int64), min_value=limits[0], max_value=limits[1])

@@ -499,6 +499,7 @@ def test_dense_vectors_are_searched_exactly_or_by_an_index_that_tells_its_recall
 def test_names_of_several_entries_have_their_best_score():
     named = Named({"a": ["x", "y"], "b": ["y"]})
     assert owned(named, [1, 0], [0.9, 0.4]) == [("a", 0.9), ("b", 0.9)]
+    assert named.shared() == {"y": ["a", "b"]}
 
 
 def test_importing_the_package_does_not_import_the_room():

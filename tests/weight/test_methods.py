@@ -244,3 +244,29 @@ def test_relevance_decay_is_the_penalty_in_one_pass():
         nk.RelevancePenalty(gamma=0.2, alpha=0.5)(twin[0], twin[0].grad.clone()).backward()
         decay.step(), plain.step()
     torch.testing.assert_close(weights[0], twin[0])
+
+
+@pytest.mark.parametrize("scheme", [0, 1, 2, 3])
+@pytest.mark.parametrize("splits", [1, 2])
+def test_the_two_maps_of_alds_are_the_convolution_that_they_amount_to(scheme, splits):
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(5, 4, 3, 2, generator=generator, dtype=torch.float64)
+    x = torch.randn(2, 4, 7, 6, generator=generator, dtype=torch.float64)
+    made = nk.create("alds-decompose", rank=2, splits=splits, scheme=scheme)
+    together, decoder, encoder = made(weight)
+    how = {"stride": (2, 1), "padding": (1, 2)}
+    want = torch.nn.functional.conv2d(x, together, torch.arange(5).double(), **how)
+    torch.testing.assert_close(made.project(x, torch.arange(5).double(), **how), want)
+    assert (tuple(decoder), tuple(encoder)) == (made.decoder.shape, made.encoder.shape)
+    errors = nk.alds_error(weight, splits=1, scheme=scheme)
+    folded = weight.permute(*{0: (0, 1, 2, 3), 1: (0, 2, 1, 3), 2: (0, 3, 1, 2), 3: (0, 2, 3, 1)}[scheme])
+    rows = {0: 5, 1: 15, 2: 10, 3: 30}[scheme]
+    values = torch.linalg.svdvals(folded.reshape(rows, -1))
+    torch.testing.assert_close(errors[: len(values)], values / values[0])
+
+
+def test_a_scheme_that_is_none_and_a_weight_of_another_shape_are_named():
+    with pytest.raises(ValueError, match="scheme must be one of 0, 1, 2, 3, not 4"):
+        nk.alds_error(torch.ones(4, 4), scheme=4)
+    with pytest.raises(ValueError, match=r"^SpectralNorm: raw must have shape"):
+        nk.SpectralNorm((4, 3)).reset(torch.ones(3, 4))

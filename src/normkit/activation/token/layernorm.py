@@ -63,7 +63,7 @@ class LayerNorm(RowNorm):
         heads: int | None = None,
     ):
         offset = check.number(self, "offset", offset)
-        rule = ops.Row(center=True, statistic="square", eps=check.eps(self, eps), offset=offset)
+        rule = ops.Row(center=True, eps=check.eps(self, eps), offset=offset)
         super().__init__(dim, rule, gain=1.0 - offset if affine else None, bias=affine and bias, heads=heads)
         self.heads = heads
 

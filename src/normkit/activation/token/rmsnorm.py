@@ -110,7 +110,6 @@ class RMSNorm(RowNorm):
         if eps_floor and (p != 1 or not eps_inside or gain_first):
             raise ValueError("RMSNorm: eps_floor=True goes with p=1, eps_inside=True and gain_first=False alone")
         rule = ops.Row(
-            statistic="square",
             eps=0.0 if eps is None else check.eps(self, eps),
             eps_place="floor" if eps_floor else "inside" if eps_inside else "outside",
             part=None if p == 1 else self._part(dim, p),
