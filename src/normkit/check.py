@@ -6,7 +6,7 @@ import difflib
 import itertools
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -37,6 +37,15 @@ def number(
         bounds = f"{'(' if open_low else '['}{low}, {high}]"
         raise ValueError(f"{whose(owner)}: {name} must lie in {bounds}, not {value}")
     return float(value)
+
+
+def numbers(
+    owner: object, name: str, value: Any, low: float = -math.inf, high: float = math.inf, *, open_low: bool = False
+) -> list[float]:
+    """Return ``value`` as a list if it is a sequence of numbers that lie where :func:`number` wants them."""
+    if not isinstance(value, Iterable) or isinstance(value, str):
+        raise TypeError(f"{whose(owner)}: {name} must be a sequence of numbers, not {value!r}")
+    return [number(owner, name, one, low, high, open_low=open_low) for one in value]
 
 
 def eps(owner: object, value: Any, name: str = "eps") -> float:

@@ -57,8 +57,8 @@ def letter(card, option):
             getattr(made, setter)(*card.draw(8))
         else:
             made(*card.draw(8))
-    except (TypeError, ValueError, RuntimeError):  # one that must be set first is refused so
-        return "c"
+    except (TypeError, ValueError) as error:
+        return "c" if re.match(r"[\w-]+: ", str(error)) else "unnamed"
     return "."
 
 

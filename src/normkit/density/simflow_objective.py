@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.catalog import method
-from normkit.density._flows import flow_of
+from normkit.density._flows import flow_of, width
 from normkit.density._inputs import gaussian, linear, reals
 from normkit.kinds import Loss
 
@@ -71,6 +71,9 @@ class SimFlowObjective(Loss):
         check.floating(self, x)
         check.floating(self, mean, "mean")
         wide = reals(self, "x", x, (None, *[None] * (x.dim() - 1)))
+        dim = width(self.flow)
+        if dim is not None:
+            check.features_last(self, mean, dim, "mean")
         center = reals(self, "mean", mean, (len(x), *[None] * (mean.dim() - 1)), x)
         h = center + math.sqrt(self.variance) * reals(self, "noise", noise, mean.shape, x)
         made = linear(h, self.decoder) if isinstance(self.decoder, nn.Linear) else self.decoder(h)

@@ -45,9 +45,7 @@ class RewardTransform(Method):
     def __init__(self, mode: str = "log_sigmoid", weights: Sequence[float] | None = None, quantile: float = 0.85):
         super().__init__()
         self.mode = check.choice(self, "mode", mode, tuple(MODES))
-        if not isinstance(weights, Sequence | None):
-            raise TypeError(f"{type(self).__name__}: weights must be a sequence of numbers, not {weights!r}")
-        self.weights = None if weights is None else [check.number(self, "weights", w) for w in weights]
+        self.weights = None if weights is None else check.numbers(self, "weights", weights)
         self.quantile = check.number(self, "quantile", quantile, 0.0, 1.0)
 
     def forward(self, rewards: Tensor, reference: Tensor) -> Tensor:

@@ -60,11 +60,10 @@ def chart_responsibility(
 
 
 def _log_weights(weights: Sequence[float] | None, like: Tensor) -> Tensor:
-    given = [1.0] * like.shape[1] if weights is None else list(weights)
+    given = [1.0] * like.shape[1] if weights is None else weights
+    given = check.numbers("chart-responsibility", "weights", given, 0.0, open_low=True)
     if len(given) != like.shape[1]:
         raise ValueError(f"chart-responsibility: weights must be {like.shape[1]} numbers, not {len(given)}")
-    for one in given:
-        check.number("chart-responsibility", "weights", one, 0.0, open_low=True)
     found = torch.tensor(given, dtype=like.dtype, device=like.device)
     return (found / found.sum()).log()
 

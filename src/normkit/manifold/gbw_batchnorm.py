@@ -65,7 +65,7 @@ class GBWBatchNorm(DefiniteNorm):
         process_group=None,
     ):
         super().__init__(n, momentum, sync, process_group)
-        self.power = check.number(self, "power", power)
+        self.power = check.number(self, "power", power, -check.LARGEST, check.LARGEST)
         if power == 0:
             raise ValueError("GBWBatchNorm: power must not be 0")
         self.eps = check.eps(self, eps)

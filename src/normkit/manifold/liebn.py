@@ -73,7 +73,7 @@ class LieBN(DefiniteNorm):
     ):
         super().__init__(n, momentum, sync, process_group)
         self.metric = check.choice(self, "metric", metric, METRICS)
-        self.theta = check.number(self, "theta", theta)
+        self.theta = check.number(self, "theta", theta, -check.LARGEST, check.LARGEST)
         if theta == 0:
             raise ValueError("LieBN: theta must not be 0")
         self.alpha = check.number(self, "alpha", alpha, 0.0, open_low=True)

@@ -60,7 +60,7 @@ def tangent_normalization(
     picture = numbers(owner, "image", image, (n, n), attributes)
     scores = numbers(owner, "relevance", relevance, (n,), attributes)
     beta = check.number(owner, "beta", beta, 0.0, 1.0)
-    ridge = check.number(owner, "ridge", ridge, 0.0)
+    ridge = check.number(owner, "ridge", ridge, 0.0, check.LARGEST)
     check.choice(owner, "direction", direction, DIRECTIONS)
     check.choice(owner, "norm_factor", norm_factor, FACTORS)
     logs, other = _log(kernels, ridge), _log(picture, ridge)
