@@ -14,6 +14,7 @@ import json
 import math
 import pathlib
 import re
+import warnings
 
 import pytest
 import torch
@@ -27,7 +28,14 @@ from normkit.kinds.module import ModuleKind
 RECORD = pathlib.Path(__file__).with_name("answers.json")
 KNOWN = json.loads(RECORD.read_text()) if RECORD.exists() else {}
 METHODS = methods(lambda kind: isinstance(kind, ModuleKind) or kind in (FITTED, FUNCTION, OPTIMIZER))
-WAYS = ("required", "single", "zeros", "alike", "large")  # of large inputs no gradient: what saturates leaves rounding
+WAYS = (
+    "required",
+    "single",
+    "mapped",
+    "zeros",
+    "alike",
+    "large",
+)  # of large inputs no gradient: what saturates leaves rounding
 KEPT_AS_THEY_ARE = {"sync", "process_group", "device", "dtype", "norm", "foreach", "generator"}
 FOR_NONE = {"bool": [True], "int": [2, 3], "float": [0.3, 2.5]}  # what is given where None is usual
 MANY = 100  # steps
@@ -53,7 +61,9 @@ def answers(name, noise=0.0):
     tried = {"": [functools.partial(answer, name, noise=noise)]}
     for option, values in changes(nk.card(name).signature, example(nk.card(name), 8), functools.partial(answer, name)):
         tried[option] = [functools.partial(answer, name, {option.split()[0]: value}, noise=noise) for value in values]
-    tried |= {f"of {way}": [functools.partial(answer, name, way=way, noise=noise)] for way in WAYS}
+    tried |= {
+        f"of {way}": [functools.partial(answer, name, way=way, noise=noise)] for way in WAYS[3 * is_optimizer(name) :]
+    }
     found = {case: first(calls) for case, calls in tried.items()}
     return {case: values for case, values in (found | others(name, noise)).items() if values is not None}
 
@@ -76,6 +86,8 @@ def changes(signature, usual, call):
             continue
         kinds = {type(value).__name__, *re.findall(r"\w+", str(parameter.annotation))}
         one_of = words(option, call) if kinds & {"str", "int"} and not isinstance(value, bool) else []
+        if not one_of and value is not None and "None" in str(parameter.annotation):
+            yield f"{option} None", [None]
         if one_of:
             yield from ((f"{option} {word}", [word]) for word in one_of if word != value)
         elif isinstance(value, bool):
@@ -123,6 +135,8 @@ def answer(name, options=None, way="", noise=0.0):
     if is_optimizer(name):
         return stepped(made, way, noise)
     card = nk.card(name)
+    if way == "mapped":
+        return mapped(made, inputs(card, sizes, 0, way, noise))
     setter = card.kind.setter(card.entry) if card.kind is FITTED else None
     if setter:
         getattr(made, setter)(*inputs(card, sizes, 9, way, noise))
@@ -143,6 +157,14 @@ def answer(name, options=None, way="", noise=0.0):
     with torch.no_grad():
         kept += outputs(made.eval()(*(x.detach() for x in leaves)))
     return [folded(came), None if way == "large" else folded(slopes), folded(kept)]
+
+
+def mapped(function, given):
+    """What comes out of a plain function under torch's transforms, where no number can be looked at."""
+    if isinstance(function, torch.nn.Module):
+        raise TypeError("the contract asks it of modules")
+    with warnings.catch_warnings(action="ignore"):  # that something is not mapped fast
+        return [folded(outputs(torch.func.vmap(function)(*(x.unsqueeze(0) for x in given))))]
 
 
 def stepped(made, way, noise):
