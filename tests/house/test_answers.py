@@ -163,7 +163,8 @@ def mapped(function, given):
     """What comes out of a plain function under torch's transforms, where no number can be looked at."""
     if isinstance(function, torch.nn.Module):
         raise TypeError("the contract asks it of modules")
-    with warnings.catch_warnings(action="ignore"):  # that something is not mapped fast
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that something is not mapped fast
         return [folded(outputs(torch.func.vmap(function)(*(x.unsqueeze(0) for x in given))))]
 
 

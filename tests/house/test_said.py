@@ -99,6 +99,9 @@ CASES = {
     "RewardTransform: ": lambda: made("reward-transform", weights=[1.0])(X, X),
     "connection-laplacian: ": lambda: nk.connection_laplacian(torch.ones(2, 2), torch.ones(5, 5)),
     "GyroBNGrassmann: x has no points": lambda: made("gyrobn-grassmann", 4, p=2)(torch.ones(0, 1, 4, 2)),
+    "lie on the sphere": lambda: made("gyrobn", 3, geometry="sphere")(0.5 * nn.functional.normalize(CUBE[0], dim=1)),
+    "but a point is opposite": lambda: made("gyrobn", 2, geometry="sphere")(torch.tensor([[-1.0, 0.0, 0.0]] * 2)),
+    "labels must have shape": lambda: made("gradient-normalized-smoothness").logistic(X, torch.ones(3), torch.ones(3)),
     "lp-dictionary: atoms": lambda: nk.lp_dictionary(X, X),
     "hessian_criteria: eigenvalues must not": lambda: nk.hessian_criteria(X[:0], X[:0]),
     "x and orders must not be empty": lambda: nk.shuffling_distortion(

@@ -1,0 +1,88 @@
+"""What a comparison or a fit refuses, in a line, before anything is trained."""
+
+import argparse
+
+import numpy as np
+import pytest
+import torch
+
+from normkit.lab import cli, request, rerank
+from normkit.lab.fit import run, table
+from normkit.lab.plan import clients, measures, models, samples, tasks, variants
+from normkit.lab.plan.plan import Settings
+from normkit.lab.training.own import Build
+
+COMMANDS = {
+    "--variants and --norm exclude each other": "--variants x.yaml --norm dyt",
+    "--variants: there is no file 'x.yaml'": "--variants x.yaml",
+    "list.yaml: the file must hold a mapping": "--variants list.yaml",
+    "one.yaml: variants must be a list": "--variants one.yaml",
+    "there is no variant to train": "--variants none.yaml",
+    "--steps and --seconds exclude": "--steps 3 --seconds 3",
+    "--warmup is a share of the run, from 0 to below 1, not 1.0": "--warmup 1",
+    "--warmup is a share of the run, from 0 to below 1, not -0.1": "--warmup -0.1",
+    "--lr must be above 0, not 0.0": "--lr 0.1 0",
+    "--metric-direction is of a measure": "--metric-direction higher",
+    "--device cuda: torch sees no GPU": "--device cuda",
+    "--sharded": "--sharded",
+    "--federated and --precision fp16": "--federated --precision fp16",
+    "--clients must be at least 2, not 1": "--federated --clients 1",
+    "--seeds must be at least 1, not 0": "--seeds 0",
+    "no data 'nowhere'": "--data nowhere",
+}
+
+
+@pytest.mark.parametrize("told", COMMANDS)
+def test_what_a_command_cannot_do_is_said(told, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for name, text in {"list": "[1]", "one": "variants: dyt", "none": "variants: []"}.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    command = argparse.ArgumentParser()
+    cli.add_arguments(command)
+    with pytest.raises(ValueError) as refused:
+        request.planned(command.parse_args(COMMANDS[told].split()))
+    assert told in str(refused.value)
+
+
+def fitting(**given):
+    usual = {"data": "rows.npy", "seeds": 1, "steps": 1, "batch": 1, "samples": 1, "depth": None, "hidden": None}
+    return run.run(argparse.Namespace(**{**usual, "flow": None, "lr": 0.1, "out": "out", **given}))
+
+
+ROWS = np.arange(40.0).reshape(20, 2)
+CASES = {
+    "--seeds must be at least 1, not 0": lambda: fitting(seeds=0),
+    "--samples must be at least 1, not 0": lambda: fitting(samples=0),
+    "strings.npy: it must hold numbers": lambda: table.read("strings.npy"),
+    "cube.npy: it must be a table": lambda: table.read("cube.npy"),
+    "images must hold finite numbers": lambda: table.checked("it", np.full((20, 1, 2, 2), np.nan)),
+    "text.npy: it must be an array": lambda: table.read("text.npy"),
+    "two.npz: it must hold one array": lambda: table.read("two.npz"),
+    "rerank: text.csv must be .npy or .parquet": lambda: rerank.table("text.csv"),
+    "rerank: cube.npy must hold rows of numbers": lambda: rerank.table("cube.npy"),
+    "rerank: none.npy must hold rows": lambda: rerank.table("none.npy"),
+    "rerank: strings.npy must hold": lambda: rerank.table("strings.npy"),
+    "leaves one of 3 clients with fewer": lambda: clients.shares(torch.arange(4) * 0, 3, "dirichlet:1", 1),
+    "--split looks: batches must be pairs": lambda: clients.look(0.1, 1, 0)(torch.zeros(3)),
+    "--split looks: batches must be pairs of": lambda: clients.look(0.1, 1, 0)((torch.zeros(3).long(), 1)),
+    "has no sample to train on": lambda: samples.BySample(samples.recipe_of([], None), [1], 1, "it"),
+    "what a training loop returns has a name alone": lambda: measures.is_named_higher("mine:score", None),
+    "vit: patch=3 does not divide": lambda: models.ViT((1, 8, 8), 2, patch=3, dim=4),
+    "model 'vit' has no 'size'": lambda: tasks.load(Settings(model="vit:size=3", data="digits")),
+    "learns from text, which data 'digits' is not": lambda: tasks.load(Settings(data="digits")),
+    "names no norm": lambda: Build(variants.Variant("it", norm="original"))(8),
+}
+
+
+@pytest.mark.parametrize("told", CASES)
+def test_what_does_not_fit_is_said(told, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, values in {"strings": ["a"], "cube": np.zeros((2, 2, 2)), "none": np.zeros((0, 2)), "rows": ROWS}.items():
+        np.save(tmp_path / f"{name}.npy", np.array(values))
+    np.savez(tmp_path / "two.npz", a=ROWS, b=ROWS)
+    for name in ("text.npy", "text.csv"):
+        (tmp_path / name).write_text("no array")
+    with pytest.raises(ValueError) as refused:
+        CASES[told]()
+    assert told in str(refused.value)
