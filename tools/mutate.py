@@ -16,8 +16,8 @@ told. Where `traced.py` has written down what tests run, those that run the func
 Mistakes are another comparison, operator, number, truth value or default, arguments that change places, and a check, a
 call, a keyword or a ``not`` left out.
 
-What a card says of a method is data for the tests and is left alone, and so are texts, looks, types, and all that runs
-at import but numbers with a name. Tests that compile, export or start processes are left out, for their time.
+What a card says of a method is data for the tests and is left alone, and so are texts, looks, types, whether `zip` is
+strict, which only speaks where other code is wrong, and all that runs at import but numbers with a name. Tests that compile, export or start processes are left out, for their time.
 """
 
 from __future__ import annotations
@@ -170,6 +170,8 @@ def _changes(node: ast.AST, scope: str) -> Iterator[Change]:
 def _inside(node: ast.AST, scope: str) -> Iterator[Change]:
     if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Raise | ast.JoinedStr | ast.Import | ast.ImportFrom):
         return
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "zip":
+        node = _with(node, keywords=[])
     for new in _wrong(node):
         yield node, new, scope
     for name, value in ast.iter_fields(node):

@@ -177,8 +177,8 @@ def flags(owner: object, name: str, tensor: Any, wanted: Sequence[int | None], l
         raise TypeError(f"{whose(owner)}: {name} must be boolean or of real numbers, not {tensor.dtype}")
 
 
-def index(owner: object, name: str, tensor: Any, wanted: Sequence[int | None], below: int, like: Tensor) -> None:
-    """Require an int64 tensor of exactly ``wanted`` shape with entries in [0, below).
+def index(owner: object, name: str, tensor: Any, wanted: Sequence[int | None], below: int | None, like: Tensor) -> None:
+    """Require an int64 tensor of exactly ``wanted`` shape with entries in [0, below), or of any size with None.
 
     The entries are read only in eager mode: under a compiler the look-up itself reports an index out of range.
     """
@@ -188,8 +188,9 @@ def index(owner: object, name: str, tensor: Any, wanted: Sequence[int | None], b
     if torch.compiler.is_compiling() or tensor.numel() == 0 or type(tensor) is not Tensor or tensor.is_meta:
         return
     low, high = int(tensor.min()), int(tensor.max())
-    if low < 0 or high >= below:
-        raise ValueError(f"{whose(owner)}: {name} must lie in 0 .. {below - 1}, but goes from {low} to {high}")
+    if low < 0 or (below is not None and high >= below):
+        where = "not be negative" if below is None else f"lie in 0 .. {below - 1}"
+        raise ValueError(f"{whose(owner)}: {name} must {where}, but goes from {low} to {high}")
 
 
 def whose(owner: object) -> str:

@@ -111,4 +111,4 @@ class NearestMean(Fitted):
         if not len(self.mean):
             raise self._unfitted()
         wide = scores(self, "features", features, (None, self.n_features_in_), self.mean)
-        return F.normalize(wide, dim=1, eps=1e-12) if self.normalize else wide
+        return F.normalize(wide, dim=1) if self.normalize else wide

@@ -52,7 +52,7 @@ def relative_representations(
     check.choice(NAME, "similarity", similarity, SIMILARITIES)
     those = those.to(wide.dtype)
     if norm == "l2":
-        wide, those = F.normalize(wide, dim=1, eps=1e-12), F.normalize(those, dim=1, eps=1e-12)
+        wide, those = F.normalize(wide, dim=1), F.normalize(those, dim=1)
     if similarity == "basis":
         return torch.linalg.lstsq(those.mT, wide.mT).solution.mT.to(x.dtype)
     return (wide @ those.mT / (1 if norm else math.sqrt(x.shape[1]))).to(x.dtype)

@@ -77,7 +77,7 @@ class ConR(Loss):
         near = distance <= self.window
         itself = torch.eye(len(y), dtype=torch.bool, device=y.device)
         positive, negative = near & ~itself, ~near & ((p - p.T).abs() <= self.window)
-        rows = F.normalize(wide.flatten(1), dim=1, eps=1e-12)
+        rows = F.normalize(wide.flatten(1), dim=1)
         rows = self._rows(rows @ rows.T / self.temperature, positive, negative, self._push(distance, w))
         rows = torch.where(negative.any(1), rows, 0)
         weighted = rows if self.variant == "dense" else w.squeeze(1) * rows

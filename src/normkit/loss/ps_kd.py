@@ -70,7 +70,7 @@ class PSKD(Loss):
     def _epoch(self, epoch: int | Tensor, like: Tensor) -> Tensor:
         if not isinstance(epoch, Tensor):
             epoch = torch.tensor(check.size(self, "epoch", epoch, least=0), device=like.device)
-        check.index(self, "epoch", epoch, (1,) * epoch.dim(), 2**31, like)
+        check.index(self, "epoch", epoch, (1,) * epoch.dim(), None, like)
         return epoch.reshape(()).to(like.dtype)
 
     @torch.no_grad()

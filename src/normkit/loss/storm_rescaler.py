@@ -87,7 +87,7 @@ class StormRescaler(Method, Running):
             return torch.zeros(len(features), dtype=torch.int64, device=features.device)
         if target is None:
             raise ValueError(f"StormRescaler: target is wanted, as each of {self.num_classes} classes has a net")
-        check.index(self, "target", target, features.shape[:1], self.num_classes or 2**31, features)
+        check.index(self, "target", target, features.shape[:1], self.num_classes, features)
         return target if self.num_classes else torch.zeros_like(target)
 
     def _normalized(self, name: str, x: Tensor) -> Tensor:

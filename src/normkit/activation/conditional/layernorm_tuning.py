@@ -101,4 +101,4 @@ class LayerNormTuning(Norm):
 
 
 def _unit(x: Tensor) -> Tensor:
-    return F.normalize(statistics.accurate(x), dim=-1, eps=1e-12)
+    return F.normalize(statistics.accurate(x), dim=-1)

@@ -23,7 +23,7 @@ class PerGraph(Norm):
         check.shape(self, "x", x, (None, None))
         if batch is None:
             return torch.zeros(x.shape[0], dtype=torch.int64, device=x.device), 1
-        check.index(self, "batch", batch, x.shape[:1], 2**31, x)
+        check.index(self, "batch", batch, x.shape[:1], None, x)
         if torch.compiler.is_compiling() or batch.is_meta or not x.shape[0]:
             return batch, max(x.shape[0], 1)
         return batch, int(batch.max()) + 1

@@ -68,7 +68,7 @@ class GNP(Method):
     def forward(self, x: Tensor, index: Tensor) -> Tensor:
         """Pool the rows of ``x`` by ``index``."""
         check.values(self, "x", x, (None, self.dim), x)
-        check.index(self, "index", index, x.shape[:1], self.sets or 2**31, x)
+        check.index(self, "index", index, x.shape[:1], self.sets, x)
         sets = self.sets or (int(index.max()) + 1 if len(index) else 0)
         exact = accurate(x)
         p, q = (self._each(value.to(exact.dtype)) for value in (self.exponents(), accurate(self.q)))

@@ -49,4 +49,4 @@ class MsgNorm(Norm):
             raise ValueError("MsgNorm: x must end in a feature axis, but it is a single number")
         check.values(self, "message", message, x.shape, x)
         length = torch.linalg.vector_norm(accurate(x), dim=-1, keepdim=True)
-        return (self.weight * length * functional.normalize(accurate(message), dim=-1, eps=1e-12)).to(x.dtype)
+        return (self.weight * length * functional.normalize(accurate(message), dim=-1)).to(x.dtype)

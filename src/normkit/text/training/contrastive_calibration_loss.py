@@ -52,7 +52,7 @@ class ContrastiveCalibrationLoss(Loss):
         count = _padded.positives(self, self.positives, states.shape[1], 2)
         there = there.unsqueeze(-1)
         sums = torch.where(there, accurate(states), 0).sum(2)
-        z = F.normalize(sums / there.sum(2).clamp(min=1), dim=-1, eps=1e-12)
+        z = F.normalize(sums / there.sum(2).clamp(min=1), dim=-1)
         cosines = z @ z.transpose(1, 2)
         itself = torch.eye(z.shape[1], dtype=torch.bool, device=z.device)
         total = torch.logsumexp(cosines.masked_fill(itself, -torch.inf), -1, keepdim=True)

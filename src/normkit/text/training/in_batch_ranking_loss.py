@@ -68,4 +68,4 @@ class InBatchRankingLoss(Loss):
 
     def _rows(self, x: Tensor) -> Tensor:
         wide = accurate(x)
-        return F.normalize(wide, dim=1, eps=1e-12) if self.similarity == "cosine" else wide
+        return F.normalize(wide, dim=1) if self.similarity == "cosine" else wide
