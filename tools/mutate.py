@@ -17,7 +17,8 @@ Mistakes are another comparison, operator, number, truth value or default, argum
 call, a keyword or a ``not`` left out.
 
 What a card says of a method is data for the tests and is left alone, and so are texts, looks, types, whether `zip` is
-strict, which only speaks where other code is wrong, and all that runs at import but numbers with a name. Tests that compile, export or start processes are left out, for their time.
+strict, which only speaks where other code is wrong, and all that runs at import but numbers with a name. Tests that
+compile, export or start processes are left out, for their time.
 """
 
 from __future__ import annotations
