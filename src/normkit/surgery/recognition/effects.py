@@ -63,12 +63,13 @@ def told(value: Any, deep: int = DEEP) -> Any:
         return getattr(value, "__qualname__", ""), id(value)
     if deep == 0:
         return id(value)
+    deep -= 1
     if isinstance(value, dict):
-        return tuple((told(k, deep - 1), told(v, deep - 1)) for k, v in value.items())
+        return tuple((told(k, deep), told(v, deep)) for k, v in value.items())
     if isinstance(value, list | tuple):
-        return tuple(told(v, deep - 1) for v in value)
+        return tuple(told(v, deep) for v in value)
     if isinstance(value, set | frozenset):
-        return tuple(sorted(str(told(v, deep - 1)) for v in value))
+        return tuple(sorted(str(told(v, deep)) for v in value))
     if isinstance(value, torch.Generator):
         return value.get_state().numpy().tobytes()
     if isinstance(value, random.Random):
@@ -76,7 +77,7 @@ def told(value: Any, deep: int = DEEP) -> Any:
     if isinstance(value, numpy.random.Generator):
         return str(value.bit_generator.state)
     if hasattr(value, "__dict__"):
-        return type(value).__qualname__, told(vars(value), deep - 1)
+        return type(value).__qualname__, told(vars(value), deep)
     return repr(value)
 
 
@@ -133,7 +134,7 @@ def _given(value: Any) -> Any:
 
 def _called(cls: type) -> list[FunctionType]:
     """The methods of a class, and the functions that they name, in somebody's own code."""
-    todo = [value for value in vars(cls).values() if inspect.isfunction(value)]
+    todo = [f for value in vars(cls).values() if inspect.isfunction(f := getattr(value, "__func__", value))]
     found: list[FunctionType] = []
     while todo and len(found) < MOST:
         function = todo.pop()
