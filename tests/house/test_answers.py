@@ -58,14 +58,21 @@ def test_no_other_answers_are_written_down():
 
 def answers(name, noise=0.0):
     """The numbers of each case of a method."""
-    tried = {"": [functools.partial(answer, name, noise=noise)]}
-    for option, values in changes(nk.card(name).signature, example(nk.card(name), 8), functools.partial(answer, name)):
-        tried[option] = [functools.partial(answer, name, {option.split()[0]: value}, noise=noise) for value in values]
-    tried |= {
-        f"of {way}": [functools.partial(answer, name, way=way, noise=noise)] for way in WAYS[3 * is_optimizer(name) :]
-    }
+    call = functools.partial(answer, name, noise=noise)
+    tried = each(changes(nk.card(name).signature, example(nk.card(name), 8), call), call)
+    tried |= {f"of {way}": [functools.partial(call, way=way)] for way in WAYS[3 * is_optimizer(name) :]}
     found = {case: first(calls) for case, calls in tried.items()}
     return {case: values for case, values in (found | others(name, noise)).items() if values is not None}
+
+
+def each(changed, call):
+    """The calls to try of each case: nothing changed, each option, and all but words together if they are taken."""
+    changed = dict(changed)
+    tried = {o: [functools.partial(call, {o.split()[0]: value}) for value in values] for o, values in changed.items()}
+    plain = {option: values[0] for option, values in changed.items() if " " not in option and values}
+    flags = {option: value for option, value in plain.items() if type(value) is not int}
+    together = {"together": [functools.partial(call, way) for way in (plain, flags)]} if len(plain) > 1 else {}
+    return {"": [call], **tried, **together}
 
 
 def first(calls):
@@ -194,9 +201,7 @@ def others(name, noise):
     for asked in names:
         call = functools.partial(asking, name, asked, noise=noise)
         function = getattr(entry, asked) if isinstance(entry, type) else vars(entry)["beside"][asked]
-        tried = {"": [call]}
-        for option, values in changes(inspect.signature(function), {}, call):
-            tried[option] = [functools.partial(call, {option.split()[0]: value}) for value in values]
+        tried = each(changes(inspect.signature(function), {}, call), call)
         found |= {f"{asked}({option})": first(calls) for option, calls in tried.items()}
     return found
 

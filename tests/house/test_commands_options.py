@@ -19,7 +19,8 @@ def commands(parser, name=""):
     getattr(parser, "described", lambda: None)()
     inner = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     if not inner:
-        return {name: dict(map(told, parser._actions))}
+        words = [parser.usage, parser.description, parser.epilog]
+        return {name: {"": words, **dict(map(told, parser._actions))}}
     return {
         key: own
         for word, sub in inner[0].choices.items()

@@ -99,6 +99,7 @@ CASES = {
     "RewardTransform: ": lambda: made("reward-transform", weights=[1.0])(X, X),
     "connection-laplacian: ": lambda: nk.connection_laplacian(torch.ones(2, 2), torch.ones(5, 5)),
     "GyroBNGrassmann: x has no points": lambda: made("gyrobn-grassmann", 4, p=2)(torch.ones(0, 1, 4, 2)),
+    "num_classes=4 must not exceed in_features=3": lambda: made("sparse-etf-classifier", 3, num_classes=4, steps=0),
     "lie on the sphere": lambda: made("gyrobn", 3, geometry="sphere")(0.5 * nn.functional.normalize(CUBE[0], dim=1)),
     "but a point is opposite": lambda: made("gyrobn", 2, geometry="sphere")(torch.tensor([[-1.0, 0.0, 0.0]] * 2)),
     "labels must have shape": lambda: made("gradient-normalized-smoothness").logistic(X, torch.ones(3), torch.ones(3)),
@@ -137,3 +138,7 @@ CASES = {
 def test_what_does_not_fit_is_refused_in_words(told):
     with pytest.raises((ValueError, TypeError), match=told):
         CASES[told]()
+
+
+def test_as_many_classes_as_features_are_taken():
+    assert made("sparse-etf-classifier", 3, num_classes=3, steps=0).weight.shape == (3, 3)
