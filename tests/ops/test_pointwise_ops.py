@@ -248,3 +248,16 @@ def test_a_gain_and_a_shift_with_gaps_are_read_right():
     x = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
     weight, bias = torch.linspace(0.5, 2.0, 12)[::2], torch.linspace(-1.0, 1.0, 12)[1::2]
     torch.testing.assert_close(ops.dyt(x, torch.tensor([0.5]), weight, bias), torch.tanh(0.5 * x) * weight + bias)
+
+
+@live
+@pytest.mark.parametrize("weighted", [True, False])
+def test_a_beta_of_zero_leaves_small_numbers_their_signs_and_no_slope(weighted):
+    x = torch.tensor([[1e-12, -1e-13, 1e-16, -2.0], [3.0, 1e-9, -1e-15, 1.0]], requires_grad=True)
+    beta, weight = torch.zeros(1, requires_grad=True), torch.full((4,), 50.0)
+    y = ops.eln(x, beta, weight if weighted else None)
+    y.backward(torch.full_like(y, 100.0))
+    assert torch.equal(x.grad, torch.zeros_like(x))
+    torch.testing.assert_close(y, (100.0 if weighted else 2.0) * x.sign())
+    slope = -0.5 * (100.0 if weighted else 2.0) * 100.0 * x.detach().double().sign() / x.detach().double().square()
+    torch.testing.assert_close(beta.grad.double(), slope.sum().reshape(1), rtol=1e-5, atol=0)

@@ -41,7 +41,7 @@ static void T(values)(int function, const float *x, float alpha, float shift, fl
     for (int i = 0; i < n; i++) f[i] = x[i] / sqrtf(alpha + x[i] * x[i]);
 }
 
-/* f and its slope, NaN where f is. For ELN the slope is (beta + x^2)^(-3/2), which serves x (times beta) and beta (times -x/2). */
+/* f and its slope, NaN where f is. For ELN q = (beta + x^2)^(-1/2) is in its place: its cube would overflow for small x. */
 static void T(values_and_slopes)(int function, const float *x, float alpha, float shift, float *f, float *d, int n)
 {
 #define EACH(statements)                                                                                             \
@@ -65,7 +65,25 @@ static void T(values_and_slopes)(int function, const float *x, float alpha, floa
     for (int i = 0; i < n; i++) {
         float q = 1 / sqrtf(alpha + x[i] * x[i]);
         f[i] = x[i] * q;
-        d[i] = q * q * q + 0 * f[i];
+        d[i] = q + 0 * f[i];
+    }
+}
+
+/* dx of ELN, t beta q^3, and its terms of -2 dbeta, t x q^3, in this order for what beta = 0 and small x leave finite. */
+static void T(eln_block)(const float *f, const float *g, const float *gain, float factor, float beta, float *d, float *o, int n)
+{
+    if (gain) {
+#pragma omp simd
+        for (int i = 0; i < n; i++) {
+            float s = d[i] * d[i], t = g[i] * gain[i] * factor;
+            o[i] = beta * s * d[i] * t, d[i] = s * f[i] * t;
+        }
+    } else {
+#pragma omp simd
+        for (int i = 0; i < n; i++) {
+            float s = d[i] * d[i], t = g[i] * factor;
+            o[i] = beta * s * d[i] * t, d[i] = s * f[i] * t;
+        }
     }
 }
 
@@ -115,6 +133,11 @@ static void T(point_block)(const T(PointJob) *j, const float *b, const float *g,
     }
     if (j->plan->by_row && j->dgain) sums->gain += T(dot)(g, f, n);
     if (j->plan->by_row && j->dbias) sums->bias += T(total)(g, n);
+    if (j->plan->function == ELN) {
+        T(eln_block)(f, g, gain, factor, alpha, d, o, n);
+        if (j->dalpha) sums->alpha += T(total)(d, n);
+        return;
+    }
     if (gain) {
 #pragma omp simd
         for (int i = 0; i < n; i++) d[i] *= g[i] * gain[i] * factor, o[i] = d[i] * alpha;
