@@ -1,4 +1,4 @@
-"""Builds the C kernels beside the package, or leaves them out where there is no compiler."""
+"""Builds the C kernels beside the package, or leaves them out where there is no compiler, and writes the stub."""
 
 import os
 import platform
@@ -12,6 +12,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 SOURCES = {  # of each library, and the file that is compiled for every instruction set
     "normkit.kernels.cpu.libnormkit": (Path("src/normkit/kernels/cpu"), "kernels.c"),
@@ -92,6 +93,15 @@ class BuildKernels(build_ext):
         return [str(path) for path in sorted(Path("src/normkit/kernels").rglob("*.[ch]"))]
 
 
+class BuildStub(build_py):
+    """The package, and what type checkers and editors read of it: in the wheel, or beside the sources if editable."""
+
+    def run(self):
+        super().run()
+        folder = Path("src" if self.editable_mode else self.build_lib, "normkit")
+        subprocess.run([sys.executable, "tools/stub.py", folder / "__init__.pyi"], check=True)
+
+
 class TagByPlatform(bdist_wheel):
     """One wheel a platform serves every version: the library takes the stable interface of Python, or nothing of it."""
 
@@ -102,4 +112,6 @@ class TagByPlatform(bdist_wheel):
 
 if __name__ == "__main__":  # the fuzz reads the flags
     libraries = [Extension(name, [str(source / file)], optional=True) for name, (source, file) in SOURCES.items()]
-    setup(ext_modules=libraries, cmdclass={"bdist_wheel": TagByPlatform, "build_ext": BuildKernels})
+    setup(
+        ext_modules=libraries, cmdclass={"bdist_wheel": TagByPlatform, "build_ext": BuildKernels, "build_py": BuildStub}
+    )

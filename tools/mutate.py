@@ -58,7 +58,7 @@ COSTS = ROOT / ".mutate.costs"  # what each test took the last time
 TRACES = ".mutate.ran.*"  # what each test ran, by `traced.py`
 ASKED = "NORMKIT_CHECK"  # by which the contract is told of which methods to take the cases
 EVERYWHERE = ("layernorm", "rmsnorm", "batchnorm", "groupnorm", "dyt", "softmax", "spectral-norm", "adamp", "nkd")
-DEFAULTS = "tests/house/test_stub.py::test_it_is_what_the_tool_makes_of_the_catalogue"  # it has those of all methods
+DEFAULTS = "tests/house/test_answers.py::test_a_method_takes_what_is_written_down"  # it has those of all methods
 UNSEEN, ABSENT = "NOT SEEN", "cannot be made"  # ABSENT is what nothing that is loaded has, or what runs once, at import
 PYTHONS = ("python", "normkit", "torchrun")
 UNFORKED = {"ray", "wandb", "pyarrow", "datasets", "duckdb"}  # start threads, which a fork would not have
@@ -538,7 +538,7 @@ class Hunt:
             function = function_of(item)
             ran = self.traced.get(function)
             runs = ran is not None and here in ran
-            if mutant.of_default and function == DEFAULTS:
+            if mutant.of_default and function == DEFAULTS and mutant.path in self.reach.of_case(item):
                 ranked.append((0.0, item))
             elif away or runs:
                 near = min(away, default=0) - 2 * bool(called & _words(item))

@@ -1,31 +1,37 @@
 """Write the package's stub from the catalogue: what type checkers and editors read of `import normkit`.
 
     python tools/stub.py          # src/normkit/__init__.pyi
+    python tools/stub.py PATH     # another place
 
 Methods are found by name when they are first asked for, which no type checker follows. The stub has each as a class or
-a function with its arguments, those of the classes that it stands in for among them, and its first line.
+a function with its arguments, those of the classes that it stands in for among them, and its first line. `setup.py`
+makes it for every wheel and every editable install. There is no torch where packages are built, so as a program this
+file puts stand-ins in the place of torch and NumPy: cards and arguments need neither.
 """
 
 import ast
 import builtins
-import functools
 import inspect
 import os
 import pathlib
-import subprocess
 import sys
 import types
 from collections.abc import Iterator
 from typing import Any
 
-from ruff import find_ruff_bin
+SOURCES = pathlib.Path(__file__).parents[1] / "src"
+if __name__ == "__main__":
+    import standins
+
+    standins.install("torch", "numpy")
+    sys.path.insert(0, str(SOURCES))
 
 import normkit as nk
-from normkit import reference
+from normkit import catalog, reference
 from normkit.catalog import Card
 from normkit.kinds.arguments import read
 
-PATH = pathlib.Path(nk.__file__).with_suffix(".pyi")
+PATH = SOURCES / "normkit/__init__.pyi"
 HEAD = '''"""Every normalization method of deep learning in one place. Made by tools/stub.py from the catalogue."""'''
 PLACED = {"device": "torch.device | str | int | None", "dtype": "torch.dtype | None"}
 
@@ -58,7 +64,8 @@ class Names:
     def line(self, name: str, value: Any, here: str) -> str:
         """Write the import of a name from where it is made, or from ``here``."""
         if isinstance(value, types.ModuleType):
-            return f"import {value.__name__} as {name}" if value.__name__ != name else f"import {name}"
+            package, _, last = value.__name__.rpartition(".")
+            return f"from {package} import {last} as {name}" if package else f"import {value.__name__} as {name}"
         made = getattr(value, "__module__", None) or here
         known = getattr(sys.modules.get(made), getattr(value, "__name__", name), None) is value
         return f"from {made if known else here} import {name}"
@@ -69,15 +76,14 @@ def text() -> str:
     names = Names()
     body = [block for name in nk.methods() for block in blocks(nk.card(name), names)]
     whole = [HEAD, *sorted(names.lines), *own(), *exports(), "__version__: str", listed(), *body]
-    return formatted("\n".join(whole) + "\n")
+    return "\n".join(whole) + "\n"
 
 
-def formatted(code: str) -> str:
-    """Let ruff sort the imports and break the lines."""
-    ruff = functools.partial(subprocess.run, capture_output=True, text=True, check=True, cwd=PATH.parents[2])
-    own, name = find_ruff_bin(), ["--stdin-filename", str(PATH), "-"]
-    code = ruff([own, "check", "--fix", "--quiet", "--select", "I,RUF022", *name], input=code).stdout
-    return ruff([own, "format", "--quiet", *name], input=code).stdout
+def write(path: pathlib.Path = PATH) -> None:
+    """Write the stub, whole or not at all."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}")
+    beside.write_text(text(), encoding="utf-8")
+    os.replace(beside, path)
 
 
 def own() -> list[str]:
@@ -189,7 +195,5 @@ def quoted(line: str) -> str:
 
 
 if __name__ == "__main__":
-    beside = PATH.with_name(f"{PATH.name}.{os.getpid()}")
-    beside.write_text(text(), encoding="utf-8")
-    os.replace(beside, PATH)
-    print(PATH)
+    catalog.ENTRY_POINTS = "none"  # methods of other packages are not of this one
+    write(pathlib.Path(sys.argv[1]) if sys.argv[1:] else PATH)

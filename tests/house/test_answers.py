@@ -1,264 +1,66 @@
-"""What every method answers, with each of its options changed in turn: a number that is another by mistake is seen.
+"""What each method answers, begins with, refuses and takes is what is written down: a slip in one number is seen."""
 
-A method is built small in float64 and called, forward and backward, several times if it keeps anything, then once in
-evaluation; an optimizer takes three steps. Of what comes out, of the gradients and of what is kept one number each is
-written down. `python tests/house/test_answers.py`
-writes them down again, without those that rounding moves; look at what has changed.
-"""
-
-import ast
-import functools
-import inspect
-import itertools
 import json
-import math
-import pathlib
-import re
-import warnings
 
 import pytest
-import torch
 
+import answers
 import normkit as nk
-from normkit.contract.subject import methods, outputs
-from normkit.kinds import FITTED, FUNCTION, OPTIMIZER
-from normkit.kinds.kind import example
-from normkit.kinds.module import ModuleKind
 
-RECORD = pathlib.Path(__file__).with_name("answers.json")
-KNOWN = json.loads(RECORD.read_text()) if RECORD.exists() else {}
-METHODS = methods(lambda kind: isinstance(kind, ModuleKind) or kind in (FITTED, FUNCTION, OPTIMIZER))
-WAYS = ("required", "single", "mapped", "zeros", "alike", "large")
-# of large inputs no gradient is asked: what saturates leaves rounding
-KEPT_AS_THEY_ARE = {"sync", "process_group", "device", "dtype", "norm", "foreach", "generator"}
-FOR_NONE = {"bool": [True], "int": [2, 3], "float": [0.3, 2.5]}  # what is given where None is usual
-MANY = 100  # steps
-NOTHING = 1e-9  # what rounding alone may leave
-NOISE = 1e-10  # by which inputs are moved to see what rounding moves
+HOW = "look at what has changed; if it is meant, run `python tools/answers.py {}`"
 
 
-@pytest.mark.parametrize("name", METHODS)
+def parts(name):
+    assert answers.path(name).exists(), f"nothing is written down yet: run `python tools/answers.py {name}`"
+    return answers.parts(name)
+
+
+@pytest.mark.parametrize("name", answers.CALLED)
 def test_a_method_answers_what_is_written_down(name):
-    found, known = answers(name), KNOWN[name]
-    assert found.keys() == known.keys(), "run `python tests/house/test_answers.py`"
+    now, known = answers.answers(name), parts(name)["answers"]
+    assert now.keys() == known.keys(), HOW.format(name)
     for case, values in known.items():
-        for what, got, want in zip(("output", "gradient", "state"), found[case], values, strict=False):
+        for what, got, want in zip(("output", "gradient", "state"), now[case], values, strict=False):
             assert want is None or got == pytest.approx(want, rel=1e-4, abs=1e-4), f"{case}: {what}"
 
 
-def test_no_other_answers_are_written_down():
-    assert KNOWN.keys() == set(METHODS)
+@pytest.mark.parametrize("name", answers.MODULES)
+def test_a_module_begins_as_it_is_written_down(name):
+    now, known = answers.beginnings(name), parts(name)["begins"]
+    assert now.keys() == known.keys(), HOW.format(name)
+    for key, (shape, values) in now.items():
+        assert shape == known[key][0], key
+        assert values == pytest.approx(known[key][1], rel=1e-3, abs=1e-4, nan_ok=True), key
 
 
-def answers(name, noise=0.0):
-    """The numbers of each case of a method."""
-    call = functools.partial(answer, name, noise=noise)
-    tried = each(changes(nk.card(name).signature, example(nk.card(name), 8), call), call)
-    tried |= {f"of {way}": [functools.partial(call, way=way)] for way in WAYS[3 * is_optimizer(name) :]}
-    found = {case: first(calls) for case, calls in tried.items()}
-    return {case: values for case, values in (found | others(name, noise)).items() if values is not None}
+@pytest.mark.parametrize("name", answers.CALLED)
+def test_a_method_refuses_what_is_written_down_and_no_more(name):
+    assert answers.refusals(name) == parts(name)["refuses"], HOW.format(name)
 
 
-def each(changed, call):
-    """The calls to try of each case: nothing changed, each option, and all but words together if they are taken."""
-    changed = dict(changed)
-    tried = {o: [functools.partial(call, {o.split()[0]: value}) for value in values] for o, values in changed.items()}
-    plain = {option: values[0] for option, values in changed.items() if " " not in option and values}
-    flags = {option: value for option, value in plain.items() if type(value) is not int}
-    together = {"together": [functools.partial(call, way) for way in (plain, flags)]} if len(plain) > 1 else {}
-    return {"": [call], **tried, **together}
+@pytest.mark.parametrize("name", nk.methods())
+def test_a_method_takes_what_is_written_down(name):
+    assert answers.takes(name) == parts(name)["takes"], HOW.format(name)
 
 
-def first(calls):
-    """The answer of the first call that is not refused."""
-    for call in calls:
-        try:
-            return call()
-        except Exception:  # whatever it is refused by, another would change the record
-            continue
-    return None
+def test_nothing_is_written_down_of_methods_that_are_not_there():
+    assert not answers.leftovers()
 
 
-def changes(signature, usual, call):
-    """Each option that can be changed, a word as an option of its own, with values to try."""
-    for option, parameter in signature.parameters.items():
-        value = usual.get(option, parameter.default)
-        if option in KEPT_AS_THEY_ARE or value is parameter.empty:
-            continue
-        kinds = {type(value).__name__, *re.findall(r"\w+", str(parameter.annotation))}
-        one_of = words(option, call) if kinds & {"str", "int"} and not isinstance(value, bool) else []
-        if not one_of and value is not None and "None" in str(parameter.annotation):
-            yield f"{option} None", [None]
-        if one_of:
-            yield from ((f"{option} {word}", [word]) for word in one_of if word != value)
-        elif isinstance(value, bool):
-            yield option, [not value]
-        elif isinstance(value, int):
-            yield option, [value + 1, value + 2, 2 * value, value - 1] if value < MANY else [3]
-        elif isinstance(value, float):
-            yield option, [0.1 if abs(value) < 1e-3 else 1.5 * value, 0.6 * value]
-        elif isinstance(value, tuple) and value and all(isinstance(one, float) for one in value):
-            yield from ((f"{option} {i}", [(*value[:i], 0.6 * one, *value[i + 1 :])]) for i, one in enumerate(value))
-        elif value is None and "[" not in str(parameter.annotation):
-            yield option, list(itertools.chain(*(given for kind, given in FOR_NONE.items() if kind in kinds)))
+@pytest.mark.parametrize("name", answers.commands())
+def test_a_command_takes_what_is_written_down(name):
+    known = json.loads(answers.command_path(name).read_text(encoding="utf-8"))
+    assert answers.commands()[name] == known, HOW.format("--commands")
 
 
-def words(option, call):
-    """What an option may be, where it is one of several, which the refusal of another tells."""
-    try:
-        call({option: "nonesuch"})
-    except Exception as error:
-        told = re.search(rf"\b{option} must be one of (.*), not 'nonesuch'", str(error))
-        return ast.literal_eval(f"({told[1]},)") if told else []
-    return []
+def test_nothing_is_written_down_of_commands_that_are_not_there():
+    assert {*answers.COMMANDS.glob("*.json")} == set(map(answers.command_path, answers.commands()))
 
 
-def build(name, options):
-    torch.default_generator.manual_seed(0)  # that of the processor alone, which is a tenth of the time
-    card = nk.card(name)
-    args, arguments = card.kind.given(card, 8, **options, **({"dtype": torch.float64} if is_optimizer(name) else {}))
-    made = card.kind.create(card, *args, **arguments)
-    if isinstance(made, torch.nn.Module):
-        made.to(torch.float64).train()
-        with torch.no_grad():
-            for parameter in made.parameters():
-                parameter.add_(0.2 * torch.rand(parameter.shape, dtype=torch.float64).to(parameter.dtype))
-    return made, {key: value for key, value in arguments.items() if type(value) is int}
-
-
-def is_optimizer(name):
-    return nk.card(name).kind is OPTIMIZER
-
-
-def answer(name, options=None, way="", noise=0.0):
-    """What comes out, the gradients, and what is kept."""
-    made, sizes = build(name, options or {})
-    if is_optimizer(name):
-        return stepped(made, way, noise)
-    card = nk.card(name)
-    if way == "mapped":
-        return mapped(made, inputs(card, sizes, 0, way, noise))
-    setter = card.kind.setter(card.entry) if card.kind is FITTED else None
-    if setter:
-        getattr(made, setter)(*inputs(card, sizes, 9, way, noise))
-    keeps = isinstance(made, torch.nn.Module) and not setter and any(True for _ in made.buffers())
-    for seed in range((2 if way else 5) if keeps else 1):
-        given = inputs(card, sizes, seed, way, noise)[: len(card.kind.takes(card)) if setter else None]
-        leaves = [x.requires_grad_() if x.is_floating_point() else x for x in given]
-        came = outputs(made(*leaves))
-        sources = [o for o in came if o.requires_grad]
-        if sources:
-            generator = torch.Generator().manual_seed(50 + seed)
-            sent = [torch.randn(o.shape, generator=generator, dtype=torch.float64).to(o.dtype) for o in sources]
-            torch.autograd.backward(sources, sent)
-    if not isinstance(made, torch.nn.Module):
-        return [folded(came), None if way == "large" else folded([x.grad for x in leaves])]
-    slopes = [x.grad for x in leaves] + [p.grad for p in made.parameters()]
-    kept = [buffer.clone() for buffer in made.buffers()]
-    with torch.no_grad():
-        kept += outputs(made.eval()(*(x.detach() for x in leaves)))
-    return [folded(came), None if way == "large" else folded(slopes), folded(kept)]
-
-
-def mapped(function, given):
-    """What comes out of a plain function under torch's transforms, where no number can be looked at."""
-    if isinstance(function, torch.nn.Module):
-        raise TypeError("the contract asks it of modules")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that something is not mapped fast
-        return [folded(outputs(torch.func.vmap(function)(*(x.unsqueeze(0) for x in given))))]
-
-
-def stepped(made, way, noise):
-    learned = [p for group in made.param_groups for p in group["params"]]
-    generator = torch.Generator().manual_seed(1)
-    for _ in range(3):
-        for p in learned:
-            p.grad = shaped(torch.randn(p.shape, generator=generator, dtype=torch.float64), way, noise)
-        made.step()
-    state = [value for own in made.state.values() for value in own.values() if torch.is_tensor(value)]
-    return [folded([p.detach() for p in learned]), folded(state)]
-
-
-def others(name, noise):
-    """The answers of what else a method can be asked, with each option changed in turn."""
-    if is_optimizer(name):
-        return {}
-    entry = nk.card(name).entry
-    if isinstance(entry, type):
-        own = [kind for kind in entry.__mro__ if kind.__module__.split(".")[:2] == entry.__module__.split(".")[:2]]
-        names = [key for kind in own for key, value in vars(kind).items() if inspect.isfunction(value)]
-        names = [key for key in dict.fromkeys(names) if key != "forward" and not key.startswith("_")]
-    else:
-        names = list(vars(entry).get("beside", {}))
-    found = {}
-    for asked in names:
-        call = functools.partial(asking, name, asked, noise=noise)
-        function = getattr(entry, asked) if isinstance(entry, type) else vars(entry)["beside"][asked]
-        tried = each(changes(inspect.signature(function), {}, call), call)
-        found |= {f"{asked}({option})": first(calls) for option, calls in tried.items()}
-    return found
-
-
-def asking(name, asked, options=None, noise=0.0):
-    """What comes of another call: tensors are the inputs in turn, and numbers 3."""
-    made, sizes = build(name, {})
-    given = inputs(nk.card(name), sizes, 0, "", noise)
-    if isinstance(made, torch.nn.Module):
-        made(*given[: len(nk.card(name).kind.takes(nk.card(name)))])
-    function, left = getattr(made, asked), iter(given)
-    parameters = inspect.signature(function).parameters.values()
-    options = {p.name: 3 for p in parameters if type(p.default) is int and p.default > MANY} | (options or {})
-    wanted = [p for p in parameters if p.default is p.empty]
-    args = [3 if p.annotation == "int" else next(left, None) for p in wanted if p.kind is not p.VAR_KEYWORD]
-    came = function(*args, **options)
-    kept = list(made.state_dict().values()) if isinstance(made, torch.nn.Module) else []
-    return [folded([torch.tensor(came)] if isinstance(came, float) else outputs(came)), None, folded(kept)]
-
-
-def inputs(card, sizes, seed, way, noise):
-    batch, optional = (1 if way == "single" else 4), way != "required"
-    drawn = card.draw(8, batch, dtype=torch.float64, optional=optional, seed=seed, trailing=(3, 4), named=sizes)
-    return [shaped(x, way, noise) if x.is_floating_point() else x for x in drawn]
-
-
-def shaped(x, way, noise):
-    if noise:
-        x = x * (1 + noise * torch.randn(x.shape, generator=torch.Generator().manual_seed(5)))
-    if way == "alike":
-        return x[:1].expand(x.shape).clone() if x.dim() else x
-    return {"zeros": 0.0, "large": 1e3}.get(way, 1.0) * x
-
-
-def folded(tensors):
-    """One number of several tensors, which each entry of each moves."""
-    found, generator = 0.0, torch.Generator().manual_seed(3)
-    for place, tensor in enumerate(tensors):
-        if tensor is None or not tensor.numel():
-            continue
-        values = (torch.view_as_real(tensor) if tensor.is_complex() else tensor).detach().double().flatten()
-        values = torch.where(values.isfinite(), values, 0.77)  # kernel and formula may differ in which it is
-        most = values.abs().max().item()
-        if most > NOTHING:
-            weights, scaled = torch.rand(values.shape, generator=generator, dtype=torch.float64) + 0.5, values / most
-            found += (1 + place / 7) * (math.log(most) + (weights * scaled).sum().item() / scaled.norm().item())
-    return found
-
-
-def settled(name):
-    """The answers of a method, but for those that rounding moves."""
-    found, moved = answers(name), [answers(name, sign * NOISE) for sign in (1, -1)]
-    return {case: [settle(values, [m.get(case) for m in moved], i) for i in range(len(values))]
-            for case, values in found.items()}  # fmt: skip
-
-
-def settle(values, moved, place):
-    value = values[place]
-    if value is None or not all(m and abs(m[place] - value) < 1e-6 * (1 + abs(value)) for m in moved):
-        return None
-    return float(f"{value:.8g}")
-
-
-if __name__ == "__main__":
-    text = ",\n".join(f"{json.dumps(name)}: {json.dumps(settled(name))}" for name in METHODS)
-    RECORD.write_text(f"{{\n{text}\n}}\n")
+def test_one_file_is_written_of_a_new_method(tmp_path, monkeypatch):
+    monkeypatch.setattr(answers, "GOLDENS", tmp_path)
+    answers.main(["srmsnorm"])
+    [file] = tmp_path.rglob("*.*")
+    assert file == tmp_path / "srmsnorm" / answers.FILE
+    assert answers.parts("srmsnorm", tmp_path).keys() == {"answers", "begins", "refuses", "takes"}
+    assert file.read_bytes() == (answers.TESTS / "goldens/srmsnorm" / answers.FILE).read_bytes()

@@ -1,9 +1,14 @@
 """The stub: it is the catalogue's, and type checkers tell right uses from wrong ones by it."""
 
+import ast
 import json
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
+import tarfile
+import zipfile
 
 import pytest
 import torch
@@ -11,17 +16,64 @@ import torch
 import normkit as nk
 import stub
 
+ROOT = stub.SOURCES.parent
 USES = pathlib.Path(__file__).with_name("uses.py")
 WRONG = [number for number, line in enumerate(USES.read_text().splitlines(), 1) if "# wrong" in line]
+PACKED = ["src", "tools", "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"]
 
 
-def test_it_is_what_the_tool_makes_of_the_catalogue():
-    assert stub.PATH.read_text(encoding="utf-8") == stub.text(), "run `python tools/stub.py`"
+def copy(folder):
+    """Copy what a build needs, without what git ignores."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *PACKED]
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    for name in filter(lambda name: name and (ROOT / name).is_file(), names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    return folder
 
 
-def test_it_comes_with_the_package():
-    setup = (stub.PATH.parents[2] / "pyproject.toml").read_text()
-    assert '"*.pyi"' in setup
+def build(folder, what):
+    """Build as pip does, without a compiler; the name of what was built."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {"CC": "/bin/false"}
+    call = f"from setuptools import build_meta; print(build_meta.{what}('.'))"
+    done = subprocess.run([sys.executable, "-c", call], cwd=folder, env=environment, capture_output=True, text=True)
+    assert not done.returncode, done.stdout + done.stderr
+    return folder / done.stdout.split()[-1]
+
+
+@pytest.fixture(scope="module")
+def editable(tmp_path_factory):
+    """The package as an editable install leaves it."""
+    folder = copy(tmp_path_factory.mktemp("editable"))
+    build(folder, "build_editable")
+    return folder / "src/normkit"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """The package as it comes in a wheel, which was built from the archive of the sources."""
+    folder = tmp_path_factory.mktemp("wheel")
+    with tarfile.open(build(copy(folder), "build_sdist")) as archive:
+        archive.extractall(folder / "unpacked", filter="data")
+    [sources] = (folder / "unpacked").iterdir()
+    with zipfile.ZipFile(build(sources, "build_wheel")) as wheel:
+        wheel.extractall(folder / "installed")
+    return folder / "installed/normkit"
+
+
+def test_it_comes_with_a_wheel_and_with_an_editable_install(editable, installed):
+    made = [(package / "__init__.pyi").read_text(encoding="utf-8") for package in (editable, installed)]
+    assert made[0] == made[1]
+    assert (installed / "py.typed").is_file()
+
+
+def test_where_there_is_no_torch_it_is_the_same(editable):
+    """But for where a name of torch's is imported from."""
+
+    def own(text):
+        return [line for line in text.splitlines() if not line.startswith("from torch")]
+
+    assert own((editable / "__init__.pyi").read_text(encoding="utf-8")) == own(stub.text())
 
 
 def test_the_right_uses_run_and_the_wrong_ones_do_not():
@@ -33,43 +85,30 @@ def test_the_right_uses_run_and_the_wrong_ones_do_not():
             exec(line, {"nk": nk, "torch": torch, "x": torch.ones(2, 768)})
 
 
-def mypy():
+def mypy(folder, package):
+    command = [sys.executable, "-m", "mypy", "--no-error-summary", "--output", "json", "--follow-imports", "silent"]
+    command += ["--config-file", ROOT / "pyproject.toml"]
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--no-error-summary", "--show-absolute-path", "--output", "json", str(USES)],
-        capture_output=True,
-        text=True,
-        cwd=stub.PATH.parents[2],
+        [*command, USES.name], capture_output=True, text=True, cwd=folder, env=os.environ | {"MYPYPATH": package.parent}
     )
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert all(pathlib.Path(error["file"]).name == USES.name for error in found), found
     return [error["line"] for error in found if error["severity"] == "error"]
 
 
-def pyright():
+def pyright(folder, package):
     """As basedpyright has it: the same checker, whose package brings all that it needs."""
     pytest.importorskip("basedpyright")
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "basedpyright",
-            "--outputjson",
-            "--level",
-            "error",
-            "--pythonpath",
-            sys.executable,
-            str(USES),
-        ],
-        capture_output=True,
-        text=True,
-        cwd=stub.PATH.parents[2],
-    )
+    (folder / "pyrightconfig.json").write_text(json.dumps({"extraPaths": [str(package.parent)], "include": ["."]}))
+    command = [sys.executable, "-m", "basedpyright", "--outputjson", "--level", "error", "--pythonpath", sys.executable]
+    done = subprocess.run([*command, "-p", folder], capture_output=True, text=True, cwd=folder)
     return [error["range"]["start"]["line"] + 1 for error in json.loads(done.stdout)["generalDiagnostics"]]
 
 
 @pytest.mark.parametrize("checker", [mypy, pyright])
-def test_a_checker_refuses_the_wrong_uses_and_no_other(checker):
-    assert sorted(set(checker())) == WRONG
+def test_a_checker_refuses_the_wrong_uses_and_no_other(checker, editable, tmp_path):
+    shutil.copy(USES, tmp_path)
+    assert sorted(set(checker(tmp_path, editable))) == WRONG
 
 
 def test_a_star_gives_every_name_and_nothing_else():
@@ -81,7 +120,7 @@ def test_a_star_gives_every_name_and_nothing_else():
 
 
 def test_every_name_of_the_stub_is_there():
-    names = stub.ast.parse(stub.PATH.read_text(encoding="utf-8"))
-    defined = [node.name for node in names.body if isinstance(node, stub.ast.ClassDef | stub.ast.FunctionDef)]
+    names = ast.parse(stub.text())
+    defined = [node.name for node in names.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
     assert {nk.card(name).entry.__name__ for name in nk.methods()} <= set(defined)
     assert all(hasattr(nk, name) for name in defined)
