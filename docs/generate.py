@@ -12,7 +12,7 @@ import measured
 from mkdocs.structure.files import File
 
 import normkit as nk
-from normkit import reference
+from normkit import families, reference
 from normkit.catalog import Card
 
 BOX, GAP, TOP = 64, 8, 24
@@ -37,7 +37,9 @@ def on_config(config):
         {place: [{card.name: address(card)} for card in found]} for place, found in reference.rooms(cards()).items()
     ]
     if not any("Methods" in entry for entry in config.nav):
-        config.nav.insert(1, {"Methods": ["methods/index.md", {"All in one table": "methods/table.md"}, *groups]})
+        whole = {"Flows, samplers and others": [{kind: f"kinds/{kind}.md"} for kind in families.KINDS]}
+        first = ["methods/index.md", {"All in one table": "methods/table.md"}, whole]
+        config.nav.insert(1, {"Methods": [*first, *groups]})
     return config
 
 
@@ -47,6 +49,8 @@ def on_files(files, config):
     files.append(File.generated(config, "methods/table.md", content=whole_table()))
     for card in cards():
         files.append(File.generated(config, address(card), content=page(card)))
+    for kind in families.KINDS:
+        files.append(File.generated(config, f"kinds/{kind}.md", content=members(kind)))
     return files
 
 
@@ -61,6 +65,14 @@ def on_page_markdown(markdown, page, config, files):
 def address(card: Card) -> str:
     """Where the page of a method is."""
     return f"methods/{reference.folder(card)}/{card.name}.md"
+
+
+def members(kind: str) -> str:
+    """All flows, all samplers, or all of another kind."""
+    family = families.family(kind)
+    parts = [f"# Of the kind {kind}", f"{len(family)}, each a file; `normkit list --kind {kind}` prints them."]
+    parts += [f"## {name}\n\n{docstrings.fenced(family.about(name))}" for name in family]
+    return "\n\n".join(parts) + "\n"
 
 
 def index() -> str:

@@ -146,9 +146,10 @@ def complete(top: Parser) -> None:
 
 def describe_list(command: Parser) -> None:
     """Describe ``normkit list``."""
-    from normkit import catalog
+    from normkit import catalog, families
 
     command.add_argument("pattern", nargs="?", default="*", metavar="PATTERN", help="a name or part of one, * fits all")
+    command.add_argument("--kind", metavar="KIND", help=f"only this kind: norm, loss ...; {', '.join(families.KINDS)}")
     command.add_argument("--room", metavar="ROOM", help=f"only this room: {', '.join(catalog.rooms())}")
     command.add_argument("--group", metavar="GROUP", help="only this group of a room, such as token")
     command.add_argument(
@@ -184,6 +185,7 @@ def describe_show(command: Parser) -> None:
     from normkit import describe
 
     command.add_argument("name", metavar="NAME", help="a name as 'normkit list' prints it")
+    command.add_argument("--kind", metavar="KIND", help="what it is, where a name means several: flow, sampler ...")
     command.add_argument("--json", action="store_true", help="print the description as JSON")
     command.set_defaults(run=describe.run_show)
 

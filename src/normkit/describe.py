@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from normkit import catalog, reference
+from normkit import catalog, check, families, reference
 from normkit.catalog import Card
 from normkit.columns import number_of
 
@@ -19,7 +19,9 @@ WIDTH = 100
 
 def run_list(options: argparse.Namespace, standing: Callable[[list[Card]], list[Card]] | None = None) -> int:
     """Print the methods by folder; ``standing`` picks those that stand in a model."""
-    cards = chosen(options.pattern, options.room, options.group)
+    if options.kind in families.KINDS:
+        return list_family(options)
+    cards = chosen(options.pattern, options.room, options.group, options.kind)
     if standing is not None and not (cards := standing(cards)):
         raise ValueError(f"none of the methods that {options.pattern!r} names fits {options.fits!r}")
     if options.json:
@@ -35,9 +37,42 @@ def run_list(options: argparse.Namespace, standing: Callable[[list[Card]], list[
     return 0
 
 
-def chosen(pattern: str, room: str | None, group: str | None) -> list[Card]:
+def list_family(options: argparse.Namespace) -> int:
+    """Print the flows, samplers or others of a kind."""
+    family = families.family(options.kind)
+    pattern = options.pattern.lower()
+    names = [name for name in family if fnmatch.fnmatch(name, pattern)] or [name for name in family if pattern in name]
+    if not names:
+        check.choice("list", options.kind, options.pattern, tuple(family))
+    if options.json:
+        print(json.dumps([member(options.kind, name) for name in names], indent=2))
+        return 0
+    width = max(map(len, names))
+    for name in names:
+        print(f"  {name:{width}}  {family.summary(name)}")
+    print(f"\n{len(names)} of the kind {options.kind}; 'normkit show NAME --kind {options.kind}' tells more")
+    return 0
+
+
+def member(kind: str, name: str) -> dict[str, Any]:
+    """Return what is known of a flow, a sampler or another, as plain values."""
+    family = families.family(kind)
+    return {"name": name, "kind": kind, "summary": family.summary(name), "explanation": family.about(name)}
+
+
+def show_member(kind: str, name: str, as_json: bool) -> int:
+    """Print what there is to know of a flow, a sampler or another."""
+    known = member(kind, check.choice("show", kind, name, tuple(families.family(kind))))
+    print(json.dumps(known, indent=2) if as_json else f"{kind} {name}: {known['explanation']}")
+    return 0
+
+
+def chosen(pattern: str, room: str | None, group: str | None, kind: str | None = None) -> list[Card]:
     """Return the cards that fit, and name the nearest where none does."""
     there = [catalog.card(name) for name in catalog.methods(room=room, group=group)]
+    if kind is not None:
+        check.choice("list", "kind", kind, (*sorted({card.kind.name for card in there}), *families.KINDS))
+        there = [card for card in there if card.kind.name == kind]
     found = [card for card in there if fits(card, pattern)] or [card for card in there if fits(card, f"*{pattern}*")]
     if not found and not set(pattern) & set("*?["):
         found = [card for card in there if card is catalog.card(pattern)]
@@ -74,8 +109,16 @@ def described(card: Card) -> dict[str, Any]:
 
 
 def run_show(options: argparse.Namespace) -> int:
-    """Print what there is to know of a method."""
-    card, brought = catalog.find(options.name)
+    """Print what there is to know of a method, or of a flow, a sampler or another kind."""
+    if options.kind in families.KINDS:
+        return show_member(options.kind, options.name, options.json)
+    try:
+        card, brought = catalog.find(options.name)
+    except ValueError:
+        kinds = [kind for kind in families.KINDS if options.name in families.family(kind)]
+        if not kinds:
+            raise
+        return show_member(kinds[0], options.name, options.json)
     if options.json:
         state = {entry.name: {"shape": entry.shape, "kind": entry.kind} for entry in reference.state(card)}
         print(json.dumps({**described(card), "explanation": reference.explanation(card), "state": state}, indent=2))

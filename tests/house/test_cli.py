@@ -283,3 +283,19 @@ def test_the_original_norm_of_a_built_in_model_is_the_one_that_it_is_known_with(
     assert [type(m) for m in first.modules()] == [type(m) for m in second.modules()]
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
     assert type(nk.create(norm, 8)).__name__ in repr(first)
+
+
+def test_list_and_show_know_kinds_that_are_no_methods(capsys):
+    assert cli.main(["list", "--kind", "flow"]) == 0
+    assert "glow" in (listed := capsys.readouterr().out)
+    assert "rmsnorm" not in listed
+    assert cli.main(["list", "mala", "--kind", "sampler", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["kind"] == "sampler"
+    assert cli.main(["show", "glow"]) == 0  # no method has the name
+    assert "1807.03039" in capsys.readouterr().out
+    assert cli.main(["show", "cnf", "--kind", "flow"]) == 0  # a method has the name too
+    assert capsys.readouterr().out.startswith("flow cnf: ")
+    assert cli.main(["list", "--kind", "loss"]) == 0
+    assert "layernorm" not in capsys.readouterr().out
+    assert cli.main(["list", "--kind", "los"]) == 2
+    assert "did you mean 'loss'" in capsys.readouterr().err

@@ -13,8 +13,7 @@ from torch.autograd.function import once_differentiable
 from torch.distributions import Distribution, constraints
 
 from normkit import check
-from normkit.density._parts import Given, Plain
-from normkit.density._scales import Scaled
+from normkit.density._parts import Given, Part, Plain
 from normkit.kinds.module import TRANSFORM
 from normkit.statistics import accurate
 
@@ -25,8 +24,8 @@ class Flow(nn.Module):
     """A chain of transforms from data to latents of a base law, which may depend on numbers or on labels.
 
     Args:
-        parts: transforms of the catalogue or any module with ``forward(x) -> (z, log_det)`` and ``inverse(z)``; those
-            of :func:`flow` also see what is given.
+        parts: transforms of the catalogue or any module with ``forward(x) -> (z, log_det)`` and ``inverse(z)``; one
+            that has :class:`Part` as its base also sees the context.
         event: the shape of a sample, or its length.
         context: how many numbers a law depends on.
         classes: how many labels; 0: none.
@@ -62,7 +61,7 @@ class Flow(nn.Module):
         self.classes = check.size("Flow", "classes", classes, least=0)
         self.memory = check.choice("Flow", "memory", memory, MEMORY)
         self.base = base
-        self.parts = nn.ModuleList(part if _sees(part) else Plain(part) for part in parts)
+        self.parts = nn.ModuleList(part if isinstance(part, Part) else Plain(part) for part in parts)
 
     def law(self, context: Tensor | None = None, **options: Any) -> Law:
         """Return the distribution, given numbers (..., context) or labels (...), whose leading axes are its batch.
@@ -163,11 +162,6 @@ class Flow(nn.Module):
 
     def _like(self) -> Tensor:
         return next(self.parameters(), torch.zeros(()))
-
-
-def _sees(part: nn.Module) -> bool:
-    """Whether a part takes what is given."""
-    return type(part).__module__ in (Plain.__module__, Scaled.__module__)
 
 
 class Law(Distribution):

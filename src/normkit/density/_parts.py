@@ -30,6 +30,14 @@ class Given(NamedTuple):
         return x if self.numbers is None else torch.cat([x, self.numbers.to(x.dtype)], -1)
 
 
+class Part(nn.Module):
+    """A part of a flow that sees what the law depends on; the base of a part of your own.
+
+    ``forward(x, given)`` returns the image and a log-determinant for each sample, ``inverse(z, given)`` the samples;
+    ``given`` is a :class:`Given`. A transform without that argument needs no base.
+    """
+
+
 class AffineCurve(nn.Module):
     """x exp(a) + b, with a held between -log 1000 and log 1000."""
 
@@ -125,7 +133,7 @@ class MaskedNetwork(Network):
         return x
 
 
-class Coupling(nn.Module):
+class Coupling(Part):
     """Bend one half of the coordinates by what a network makes of the other half."""
 
     def __init__(
@@ -158,7 +166,7 @@ class Coupling(nn.Module):
         return self._joined(known, self.curve.inverse(other, raw))  # type: ignore[operator]
 
 
-class Autoregressive(nn.Module):
+class Autoregressive(Part):
     """Bend each coordinate by what a network makes of those before it; the way back goes one by one."""
 
     def __init__(
@@ -187,7 +195,7 @@ class Autoregressive(nn.Module):
         return x
 
 
-class Standard(nn.Module):
+class Standard(Part):
     """Shift and scale coordinates, or the channels of images; set from data once, which is saved as done."""
 
     initialized: Tensor
@@ -220,7 +228,7 @@ class Standard(nn.Module):
         return z * (-self.log_scale.to(z.dtype)).exp() - self.shift.to(z.dtype)
 
 
-class Plain(nn.Module):
+class Plain(Part):
     """A transform of the catalogue, or of the user's, that nothing is given to."""
 
     def __init__(self, transform: nn.Module):
@@ -238,7 +246,7 @@ class Plain(nn.Module):
         return found[0] if isinstance(found, tuple) else found
 
 
-class Tokens(nn.Module):
+class Tokens(Part):
     """A transform of tokens (N, T, C), of vectors with a token for each coordinate or of images cut into patches."""
 
     def __init__(self, transform: nn.Module, patch: int | None, mean: bool, labels: bool):

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from normkit.density._parts import AffineCurve, Given
+from normkit.density._parts import AffineCurve, Given, Part
 
 
-class Scaled(nn.Module):
+class Scaled(Part):
     """A part that works on the last numbers of a flattened image, as an image of another shape."""
 
     def __init__(self, part: nn.Module, shape: tuple[int, int, int]):

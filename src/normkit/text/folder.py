@@ -12,25 +12,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from normkit import catalog
+from normkit.families import Family
 from normkit.files import folder_beside
 from normkit.kinds import Text
-from normkit.text.candidates.aliases import Aliases
-from normkit.text.candidates.dense import Dense
-from normkit.text.candidates.ngrams import NGrams
 from normkit.text.decide.fusion import Fusion
-from normkit.text.decide.threshold import Threshold
-from normkit.text.rescore.cross_encoder import CrossEncoder
-from normkit.text.rescore.spelling import Spelling
 from normkit.text.rewrite.fold import fold
-from normkit.text.rewrite.rules import Rules
 
 if TYPE_CHECKING:
     from normkit.text.normalizer import Normalizer
 
 FORMAT, VERSION = "normkit.text.Normalizer", 1
 SETTINGS, VOCABULARY = "normalizer.json", "vocabulary.json"
-OWN = {made.__name__: made for made in (NGrams, Aliases, Dense, Spelling, CrossEncoder, Threshold, Rules)}
+STEPS = Family("text-step", "STEP", "text/rewrite", "text/candidates", "text/rescore", "text/decide")
 ROLES = ("rewrite", "candidates", "rescore", "decide", "fuse")
+
+
+def _steps() -> dict[str, Any]:
+    """The steps by the names of their classes, as folders have them."""
+    return {step.__name__: step for step in STEPS.values()}
 
 
 def save(norm: Normalizer, path: Path) -> None:
@@ -43,7 +42,7 @@ def save(norm: Normalizer, path: Path) -> None:
         files = {VOCABULARY: json.dumps(names).encode()}
         (there / VOCABULARY).write_bytes(files[VOCABULARY])
         for at, part in enumerate(norm.candidates):
-            if type(part).__name__ in OWN and hasattr(part, "arrays"):
+            if type(part).__name__ in _steps() and hasattr(part, "arrays"):
                 name = f"candidates-{at}.npz"
                 np.savez(there / name, **part.arrays())
                 files[name] = (there / name).read_bytes()
@@ -99,7 +98,7 @@ def _written(part: Any) -> dict[str, Any]:
     if isinstance(part, Text):
         arguments = {key: value for key, value in vars(part).items() if not key.startswith("_")}
         return {"method": part.card.name, "settings": arguments}
-    if OWN.get(type(part).__name__) is type(part):
+    if _steps().get(type(part).__name__) is type(part):
         return {"part": type(part).__name__, "settings": part.settings()}
     return {"yours": getattr(part, "__qualname__", type(part).__qualname__)}
 
@@ -109,8 +108,9 @@ def _read(one: Mapping[str, Any], role: str, path: Path) -> Any:
         return fold
     if "method" in one:
         return catalog.create(one["method"], **one["settings"])
-    if one.get("part") in OWN:
-        return OWN[one["part"]](**one["settings"])
+    step = _steps().get(one.get("part", ""))
+    if step is not None:
+        return step(**one["settings"])
     mine = one.get("yours", one.get("part"))
     raise ValueError(
         f"{path}: {role} has the part {mine!r}, which is not of normkit; hand it in: load(..., {role}=...)"

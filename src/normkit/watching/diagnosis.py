@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from normkit.columns import number_of
-from normkit.watching import rules
+from normkit.families import Family
 from normkit.watching.finding import Finding
 from normkit.watching.history import History
 
@@ -18,10 +16,12 @@ WIDTH = 110
 Rule = Callable[[History], Iterator[Finding]]
 
 
+RULES = Family("rule", "find", "watching/rules")
+
+
 def all_rules() -> dict[str, Rule]:
     """Return every rule by its name: the files of the folder are the list."""
-    names = sorted(found.name for found in pkgutil.iter_modules(rules.__path__))
-    return {name.replace("_", "-"): importlib.import_module(f"{rules.__name__}.{name}").find for name in names}
+    return dict(RULES)
 
 
 @dataclass(frozen=True)

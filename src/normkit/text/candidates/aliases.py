@@ -67,6 +67,9 @@ class Aliases:
         return {"k": self.k, "threshold": self.threshold}
 
 
+STEP = Aliases
+
+
 @functools.cache
 def _rapidfuzz() -> tuple[Any, Any]:
     return library("rapidfuzz.process").extract, library("rapidfuzz.fuzz").ratio

@@ -116,6 +116,9 @@ class Dense:
         return [best(places, self._vectors @ one, k, -np.inf) for one in asked]
 
 
+STEP = Dense
+
+
 def sentence_encoder(path: str) -> Callable[[list[str]], np.ndarray]:
     """Return the function from texts to vectors of a sentence-transformers model in a folder."""
     make = sentence_transformers().SentenceTransformer

@@ -69,3 +69,6 @@ class NGrams:
         features = [letters[at : at + self.n] for at in range(0, len(letters), self.n)]
         self._index = TfIdf.restored(features, arrays, len(self._named.names), self.n)
         return self
+
+
+STEP = NGrams

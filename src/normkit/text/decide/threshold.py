@@ -30,6 +30,9 @@ class Threshold:
         return {"least": self.least}
 
 
+STEP = Threshold
+
+
 AIMS = ("accuracy", "nil_f1")
 
 

@@ -41,3 +41,6 @@ class CrossEncoder:
     def settings(self) -> dict[str, Any]:
         """What it was built with."""
         return {"path": self.path, "logits": self.logits}
+
+
+STEP = CrossEncoder

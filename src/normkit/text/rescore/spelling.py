@@ -56,6 +56,9 @@ class Spelling:
         return {"by": self.by}
 
 
+STEP = Spelling
+
+
 @functools.cache
 def measure(by: str) -> tuple[Callable[..., Any], Callable[..., float], float]:
     """Return what compares many names, rapidfuzz's measure, and what that calls the whole."""

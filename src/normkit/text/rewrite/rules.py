@@ -106,6 +106,9 @@ class Rules:
             ) from None
 
 
+STEP = Rules
+
+
 def _function(number: int, replacement: Replacement) -> Callable[[Any], str]:
     if not isinstance(replacement, str):
         return replacement

@@ -1,0 +1,123 @@
+"""What flows, samplers, strategies, steps of text and rules keep, those of installed packages among them."""
+
+import os
+
+import pytest
+import torch
+
+import normkit as nk
+from normkit import families
+from normkit.contract.subject import ASKED
+from normkit.density import FLOWS, SAMPLERS
+from normkit.federated.plans import PLANS
+from normkit.text.folder import STEPS
+from normkit.watching.diagnosis import RULES
+
+F64 = torch.float64
+ALL = not os.environ.get(ASKED)  # else some methods were asked for
+EVENTS = {1: 3, 3: (2, 4, 4)}
+close = torch.testing.assert_close
+
+
+def cases(recipe):
+    """Each shape of an event, alone and with what a law may depend on."""
+    depends = [{}, *([{"context": 2}] if recipe.context else []), *([{"classes": 4}] if recipe.labels else [])]
+    return [(EVENTS[axes], given) for axes in recipe.axes for given in depends]
+
+
+FLOW_CASES = [(name, *case) for name in FLOWS for case in cases(FLOWS[name])] if ALL else []
+
+
+def build(name, event, given):
+    torch.manual_seed(0)
+    flow = nk.density.flow(name, event, **{"hidden": 8, "depth": 2, **FLOWS[name].small, **given}).double()
+    with torch.no_grad():
+        for value in flow.parameters():
+            value.add_(0.1 * torch.rand_like(value))
+    x = torch.randn(5, *flow.event, dtype=F64)
+    context = torch.randn(5, 2, dtype=F64) if flow.context else torch.randint(0, 4, (5,)) if flow.classes else None
+    return flow, x, context
+
+
+@pytest.mark.parametrize("kind", families.KINDS if ALL else [])
+def test_everything_of_a_kind_is_loaded_and_described(kind):
+    family = families.family(kind)
+    assert len(family) == len(set(family)) > 0
+    for name in family:
+        assert family[name] is not None
+        assert family.summary(name).endswith("."), name
+
+
+@pytest.mark.parametrize("name, event, given", FLOW_CASES)
+def test_a_flow_is_inverted_and_has_its_determinant(name, event, given):
+    flow, x, context = build(name, event, given)
+    z, log_det = flow(x, context)
+    close(flow.inverse(z, context), x, rtol=1e-6, atol=1e-6)
+    one = None if context is None else context[:1]
+    jacobian = torch.autograd.functional.jacobian(lambda x: flow(x, one)[0], x[:1]).reshape(x[0].numel(), -1)
+    close(log_det[0], torch.linalg.slogdet(jacobian)[1], rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name, event, given", FLOW_CASES)
+def test_a_flow_gives_the_same_gradient_where_inputs_are_recomputed(name, event, given):
+    flow, x, context = build(name, event, given)
+    gradients = []
+    for memory in ("kept", "recomputed"):
+        flow.memory, leaf = memory, x.clone().requires_grad_()
+        gradients.append(torch.autograd.grad(flow.log_prob(leaf, context).sum(), [leaf, *flow.parameters()]))
+    close(*gradients, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name, event, given", FLOW_CASES)
+def test_what_a_flow_depends_on_moves_it_and_a_saved_one_gives_the_same_bits(name, event, given):
+    flow, x, context = build(name, event, given)
+    z, _ = flow.initialize(x, context)(x, context)
+    other = nk.density.flow(name, event, **{"hidden": 8, "depth": 2, **FLOWS[name].small, **given}).double()
+    other.load_state_dict(flow.state_dict())
+    close(other(x, context)[0], z, rtol=0, atol=0)
+    if context is not None:
+        assert (flow(x, context + 1 if flow.context else (context + 1) % 4)[0] != z).any()
+
+
+@pytest.mark.parametrize("name", FLOWS if ALL else [])
+def test_a_flow_refuses_an_option_that_it_does_not_take(name):
+    with pytest.raises((TypeError, ValueError), match="nonesuch"):
+        nk.density.flow(name, EVENTS[FLOWS[name].axes[0]], nonesuch=1)
+
+
+@pytest.mark.parametrize("name", SAMPLERS if ALL else [])
+def test_a_sampler_says_what_it_needs_and_repeats_itself_from_a_seed(name):
+    sampler, start = SAMPLERS[name], torch.zeros(6, 2, dtype=F64)
+    law = torch.distributions.MultivariateNormal(torch.zeros(2, dtype=F64), torch.eye(2, dtype=F64))
+    proposes = {
+        "": lambda: None,
+        "Flow": lambda: nk.density.flow("affine-coupling", 2, depth=1, hidden=4).double(),
+        "Diffusion": lambda: nk.density.Diffusion(2, lambda t, x: -x * t[:, None], steps=4),
+    }
+    flow = proposes[sampler.proposes]()
+    with pytest.raises(ValueError, match="flow"):
+        nk.density.walk(name, law.log_prob, start, steps=1, flow=proposes["Flow"]() if flow is None else None)
+    runs = [nk.density.walk(name, law.log_prob, start, steps=4, warmup=4, flow=flow, seed=1) for _ in range(2)]
+    close(runs[0].draws, runs[1].draws, rtol=0, atol=0)
+    assert runs[0].draws.shape == (4, 6, 2)
+    assert (runs[0].step_size is not None) == sampler.scaled
+
+
+@pytest.mark.parametrize("name", PLANS if ALL else [])
+def test_the_parts_of_a_strategy_are_methods(name):
+    assert all(nk.card(part).room == "federated" for part in PLANS[name].parts)
+    with pytest.raises(TypeError, match="nonesuch"):
+        nk.federated.strategy(name, nonesuch=1)
+
+
+@pytest.mark.parametrize("name", STEPS if ALL else [])
+def test_a_step_of_text_says_how_it_is_built_again(name):
+    assert callable(STEPS[name].settings)
+    assert STEPS[name].__name__ not in {STEPS[other].__name__ for other in STEPS if other != name}
+
+
+@pytest.mark.parametrize("name", RULES if ALL else [])
+def test_a_rule_is_silent_where_nothing_was_seen(name):
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), nk.LayerNorm(4), torch.nn.ReLU())
+    with nk.watch(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1)) as watched:
+        assert list(RULES[name](watched.history())) == []

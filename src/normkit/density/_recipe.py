@@ -1,0 +1,74 @@
+"""What a whole flow is to be, and how it is built."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from normkit import catalog, check
+
+
+class Asked(NamedTuple):
+    """What a flow is to be: the shape of a sample, the numbers that its parts see, and labels."""
+
+    event: tuple[int, ...]
+    numbers: int
+    classes: int
+    depth: int
+    hidden: int
+
+    @property
+    def dim(self) -> int:
+        """The length of a vector."""
+        return self.event[0]
+
+
+class Recipe(NamedTuple):
+    """A whole flow: how its parts are built, how deep it is by default, and of what.
+
+    ``build`` takes what is :class:`Asked`, and the flow's own options. ``axes``: of how many axes an event may be.
+    ``context``, ``labels``: whether its parts see numbers, or labels, that are given. ``small``: options of a smallest
+    instance, on which it is tested.
+    """
+
+    build: Callable[..., list[nn.Module]]
+    depth: int
+    axes: tuple[int, ...] = (1,)
+    context: bool = False
+    labels: bool = False
+    small: Mapping[str, Any] = {}
+
+
+def refuse_others(options: Iterable[str], names: Iterable[str]) -> None:
+    """Refuse an option that a flow does not take."""
+    for name in options:
+        check.choice("flow", "an option", name, tuple(names))
+
+
+def options_of(build: Callable[..., object]) -> list[str] | None:
+    """The names of a builder's options; None where its parts look at them."""
+    parameters = list(inspect.signature(build).parameters.values())[1:]
+    return None if any(p.kind is p.VAR_KEYWORD for p in parameters) else [p.name for p in parameters]
+
+
+def patches(asked: Asked, patch: int | None) -> tuple[int, int]:
+    """How many tokens there are, and how many numbers are in one."""
+    if len(asked.event) == 1:
+        return asked.dim, 1
+    channels, height, width = asked.event
+    patch = check.size("flow", "patch", 2 if patch is None else patch)
+    for name, size in (("height", height), ("width", width)):
+        check.divides("flow", "patch", patch, name, size)
+    return height * width // patch**2, channels * patch**2
+
+
+def field(name: str) -> Callable[..., list[nn.Module]]:
+    """Build a velocity field of the catalogue."""
+
+    def build(asked: Asked, **options: object) -> list[nn.Module]:
+        return [catalog.create(name, asked.dim, hidden=asked.hidden, **options) for _ in range(asked.depth)]
+
+    return build

@@ -1,0 +1,10 @@
+"""Shift and scale each number by those before it.
+
+Masked autoregressive flows, arXiv 1705.07057; networks are ours. Option: ``activation`` as of ``affine-coupling``.
+"""
+
+from normkit.density._curved import affine, curved
+from normkit.density._parts import Autoregressive
+from normkit.density._recipe import Recipe
+
+FLOW = Recipe(curved(Autoregressive, affine), depth=4, context=True, labels=True)

@@ -1,0 +1,100 @@
+"""Whole things beside methods, found by their files: flows, samplers, strategies of servers, steps of text, rules.
+
+A family is a mapping from names to what the files of one or two folders hold under one Python name: `glow.py` with a
+``FLOW`` in it is the flow "glow". A package enters its own by an entry point, a script by an assignment.
+
+>>> from normkit import families
+>>> sorted(families.KINDS)
+['flow', 'rule', 'sampler', 'strategy', 'text-step']
+>>> families.family("flow").summary("glow")
+'Couplings of images at several scales, of which half of the numbers leave after each.'
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import re
+from collections.abc import Iterator, MutableMapping
+from pathlib import Path
+from typing import Any
+
+HOME = Path(__file__).parent
+KINDS = {
+    "flow": "density.FLOWS",
+    "sampler": "density.SAMPLERS",
+    "strategy": "federated.plans.PLANS",
+    "text-step": "text.folder.STEPS",
+    "rule": "watching.diagnosis.RULES",
+}
+
+
+class Family(MutableMapping[str, Any]):
+    """Things of one kind by their names, each imported when it is first asked for.
+
+    Args:
+        kind: what one is called; installed packages enter theirs as ``[project.entry-points."normkit.KIND"]``.
+        holds: the name that a file gives it.
+        folders: where the files are, below the package.
+    """
+
+    def __init__(self, kind: str, holds: str, *folders: str):
+        self.kind, self.holds, self.folders = kind, holds, folders
+        self._own: dict[str, Any] = {}
+
+    @functools.cached_property
+    def files(self) -> dict[str, str]:
+        """The module of each name; nothing is imported."""
+        marker = re.compile(rf"^(?:def |class )?{self.holds}\b", re.MULTILINE)
+        paths = [path for folder in self.folders for path in HOME.joinpath(folder).glob("[!_]*.py")]
+        return {
+            path.stem.replace("_", "-"): ".".join(["normkit", *path.relative_to(HOME).with_suffix("").parts])
+            for path in sorted(paths)
+            if marker.search(path.read_text(encoding="utf-8"))
+        }
+
+    @functools.cached_property
+    def points(self) -> dict[str, Any]:
+        """The entry points of installed packages by their names."""
+        from importlib.metadata import entry_points
+
+        return {point.name: point for point in entry_points(group=f"normkit.{self.kind}")}
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._own:
+            return self._own[name]
+        if name in self.files:
+            return getattr(importlib.import_module(self.files[name]), self.holds)
+        return self.points[name].load()
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._own[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self._own[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted({*self.files, *self.points, *self._own}))
+
+    def __len__(self) -> int:
+        return len({*self.files, *self.points, *self._own})
+
+    def about(self, name: str) -> str:
+        """What is written of one: the docstring of its class, or that of its file."""
+        if name in self._own:
+            return inspect.getdoc(self._own[name]) or ""
+        if name in self.files:
+            held = self[name]
+            return inspect.getdoc(held if isinstance(held, type) else importlib.import_module(self.files[name])) or ""
+        return inspect.getdoc(importlib.import_module(self.points[name].module)) or ""
+
+    def summary(self, name: str) -> str:
+        """The first line of it."""
+        return self.about(name).partition("\n")[0]
+
+
+def family(kind: str) -> Family:
+    """Return the family of a kind."""
+    module, _, holds = KINDS[kind].rpartition(".")
+    return getattr(importlib.import_module(f"normkit.{module}"), holds)

@@ -1,0 +1,8 @@
+"""Average the states of clients by their numbers of samples.
+
+FedAvg, arXiv 1602.05629.
+"""
+
+from normkit.federated.rounds import Plan, average
+
+PLAN = Plan(average)

@@ -1,0 +1,8 @@
+"""Average all but the norms, which each client keeps.
+
+The part is ``fedbn-average``, arXiv 2102.07623.
+"""
+
+from normkit.federated.rounds import Plan, average
+
+PLAN = Plan(average, ("fedbn-average",), keeps=True)

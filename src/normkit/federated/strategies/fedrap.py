@@ -1,0 +1,8 @@
+"""Average what is common, all clients alike; each keeps a personal part beside it.
+
+The parts are ``fedrap`` and ``fedrap-loss``.
+"""
+
+from normkit.federated.rounds import Plan, alike
+
+PLAN = Plan(alike, ("fedrap", "fedrap-loss"), keeps=True, own=True)

@@ -1,0 +1,17 @@
+"""Send each client what the gradients and risks of the others are for it.
+
+The parts are ``pgfed-client`` and ``pgfed-server``.
+"""
+
+from normkit.federated import servers
+from normkit.federated.rounds import Plan, Wanted
+
+PLAN = Plan(
+    servers.personal,
+    ("pgfed-client", "pgfed-server"),
+    wanted=Wanted(more=("gradient",), signed=("risk", "alpha"), sound=servers.whole_gradient),
+    needs=("parameters",),
+    takes=("mu", "momentum"),
+    remembers=True,
+    told=servers.of_the_others,
+)
