@@ -8,11 +8,8 @@ import torch
 import normkit as nk
 from normkit import families
 from normkit.contract.subject import ASKED
-from normkit.density import FLOWS, SAMPLERS
-from normkit.federated.plans import PLANS
-from normkit.text.folder import STEPS
-from normkit.watching.diagnosis import RULES
 
+FLOWS, SAMPLERS, PLANS, STEPS, RULES = map(families.family, ("flow", "sampler", "strategy", "text-step", "rule"))
 F64 = torch.float64
 ALL = not os.environ.get(ASKED)  # else some methods were asked for
 EVENTS = {1: 3, 3: (2, 4, 4)}
