@@ -15,6 +15,7 @@ parametrization    :class:`Parametrization`        ``weight = parametrization(ra
 loss               :class:`Loss`                   ``scalar = loss(x, ...)``
 transform          :class:`Transform`              ``y, log_det = transform(x)``, and ``inverse``
 optimizer          ``torch.optim.Optimizer``       ``optimizer.step()``
+adapter            :class:`Adapter`                ``logits = adapter(x)``, around a model; each call learns
 fitted             :class:`Fitted`                 ``fit(...)`` or ``update(...)``, then ``y = fitted(x, ...)``
 estimator          :class:`Estimator`              ``fit(...)``, then a call; no module
 text               :class:`Text`                   ``method("...")``, and by name; strings in, strings or records out
@@ -30,6 +31,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from normkit.kinds.adapter import ADAPTER, Adapter
 from normkit.kinds.fitted import FITTED, Fitted
 from normkit.kinds.function import FUNCTION, Estimator, beside
 from normkit.kinds.kind import CONTRACT, Kind, Subject
@@ -49,6 +51,7 @@ from normkit.kinds.optimizer import OPTIMIZER
 from normkit.kinds.strings import TEXT, Text
 
 __all__ = [
+    "ADAPTER",
     "BLOCK",
     "CONTRACT",
     "CORE",
@@ -60,6 +63,7 @@ __all__ = [
     "OPTIMIZER",
     "PARAMETRIZATION",
     "TEXT",
+    "Adapter",
     "Estimator",
     "Fitted",
     "Kind",

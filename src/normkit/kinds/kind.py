@@ -89,6 +89,16 @@ FITTED_LINES = {
     "arrays": FUNCTION_LINES["arrays"],
     "refused": "NaN is refused by name, and leaves what was found as it was",
 }
+ADAPTER_LINES = {
+    "reset": "reset gives back the numbers of the first call, and the same answers again",
+    "continued": "a stream that is saved and loaded goes on to the same bits",
+    "frozen": "what is not adapted stays as it was",
+    "learns": "a stream moves what is trained",
+    "infinite": "a batch with NaN teaches nothing, and spoils nothing",
+    "refused-batch": "a call that fails leaves the model as it was",
+    "half-stream": "a model in bfloat16 is adapted in it",
+    "copies": MODULE_LINES["copies"],
+}
 TEXT_LINES = {
     "again": "asked again, as a copy, or in a process whose hashes are others, it says the same",
     "untouched": "what it is given stays as it was",
@@ -99,7 +109,7 @@ TEXT_LINES = {
 }
 CONTRACT = {
     **(MODULE_LINES | POINT_LINES | PARAMETRIZATION_LINES | TRANSFORM_LINES | OPTIMIZER_LINES),
-    **(FUNCTION_LINES | FITTED_LINES | TEXT_LINES),
+    **(FUNCTION_LINES | FITTED_LINES | ADAPTER_LINES | TEXT_LINES),
 }
 
 

@@ -1,0 +1,113 @@
+"""The norms of a model that adapters train, and what they put in the place of its batch norms."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+from normkit import check
+from normkit.catalog import Card
+
+TORCHS = (_BatchNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+PARTS = ("weight", "bias")
+Names = Iterable[str] | None
+
+
+def is_batch_norm(module: nn.Module) -> bool:
+    """Tell whether a module normalizes over samples, and may keep running moments."""
+    card = getattr(type(module), "card", None)
+    over_samples = isinstance(card, Card) and "N" in card.over.axes and hasattr(module, "running_mean")
+    return (isinstance(module, _BatchNorm) and not isinstance(module, _InstanceNorm)) or over_samples
+
+
+def is_norm(module: nn.Module) -> bool:
+    """Tell whether a module is a norm of torch's or of the catalogue."""
+    card = getattr(type(module), "card", None)
+    return isinstance(module, TORCHS) or (isinstance(card, Card) and card.kind.name == "norm")
+
+
+def norms_of(owner: object, model: nn.Module, fits: Callable[[nn.Module], bool], names: Names) -> dict[str, nn.Module]:
+    """Return the norms of a model by name: those that ``names`` lists, or all that ``fits``."""
+    parts = dict(model.named_modules()) if isinstance(model, nn.Module) else {}
+    if not parts:
+        raise TypeError(f"{check.whose(owner)}: model must be a torch.nn.Module, not {type(model).__name__}")
+    if names is None:
+        return {name: part for name, part in parts.items() if fits(part)}
+    names = [names] if isinstance(names, str) else list(names)
+    unknown = [name for name in names if name not in parts]
+    if unknown:
+        raise ValueError(f"{check.whose(owner)}: norms names {unknown[0]!r}, which the model does not have")
+    return {name: parts[name] for name in names}
+
+
+def gains_and_shifts(norms: dict[str, nn.Module]) -> list[str]:
+    """Return the names of the parameters that norms hold themselves."""
+    return [f"{at}.{name}".removeprefix(".") for at, norm in norms.items() for name, _ in norm.named_parameters()]
+
+
+def use_batch_statistics(norms: Iterable[nn.Module]) -> None:
+    """Let batch norms use the statistics of the batch at hand, and drop the running ones."""
+    for norm in filter(is_batch_norm, norms):
+        norm.running_mean = norm.running_var = None  # type: ignore[assignment]
+        norm.num_batches_tracked = None  # type: ignore[assignment]
+        norm.track_running_stats = False  # type: ignore[assignment]
+
+
+def replace_batch_norms(
+    owner: object, model: nn.Module, norms: dict[str, nn.Module], make: Callable[[Any], nn.Module]
+) -> dict[str, nn.Module]:
+    """Put another norm in the place of each batch norm, with its gain, shift and running moments."""
+    made = {name: _made(owner, name, norm, make) for name, norm in norms.items()}
+    for name, new in made.items():
+        parent, _, last = name.rpartition(".")
+        setattr(model.get_submodule(parent), last, new)
+    return made
+
+
+@torch.no_grad()
+def _made(owner: object, name: str, old: Any, make: Callable[[Any], nn.Module]) -> nn.Module:
+    more = isinstance(old, _BatchNorm) and type(old).forward is not _BatchNorm.forward
+    if not is_batch_norm(old) or more:
+        what = "does more than normalize: nk.swap it first" if more else "is not a batch norm"
+        raise ValueError(f"{check.whose(owner)}: {name} ({type(old).__name__}) {what}")
+    if not name:
+        raise ValueError(f"{check.whose(owner)}: model is a batch norm itself; put it into a torch.nn.Sequential")
+    if old.weight is None or old.bias is None:
+        raise ValueError(f"{check.whose(owner)}: {name} has no weight or no bias to train")
+    new = make(old).to(old.weight)
+    state = old.state_dict()
+    for key, value in new.state_dict().items():
+        if key in state and value.shape == state[key].shape:
+            value.copy_(state[key])
+    return new.train(old.training)
+
+
+@contextlib.contextmanager
+def mode(model: nn.Module, training: bool) -> Iterator[None]:
+    """Put a model into training or evaluation, and every part back into its own mode."""
+    before = [(part, part.training) for part in model.modules()]
+    model.train(training)
+    try:
+        yield
+    finally:
+        for part, own in before:
+            part.training = own
+
+
+@torch.no_grad()
+def follow(teacher: nn.Module, student: nn.Module, share: float) -> None:
+    """Move the parameters of a teacher towards a student's; what both keep besides stays."""
+    for slow, fast in zip(teacher.parameters(), student.parameters(), strict=True):
+        slow.copy_((1 - share) * slow + share * fast)
+
+
+def entropies(logits: Tensor) -> Tensor:
+    """Return the entropy of each sample's softmax."""
+    logs = torch.log_softmax(logits, 1)
+    return -(logs.exp() * logs).sum(1)

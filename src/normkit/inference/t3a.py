@@ -1,0 +1,106 @@
+"""T3A: a linear classifier replaced by the centroids of sure test features."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from normkit import check
+from normkit.catalog import method
+from normkit.inference._norms import entropies
+from normkit.inference._scores import scores
+from normkit.kinds import Fitted
+from normkit.statistics import accurate
+
+
+@method(
+    "t3a",
+    paper="Test-Time Classifier Adjustment Module for Model-Agnostic Domain Generalization (Iwasawa, Matsuo, 2021), "
+    "NeurIPS",
+    shape="N C",
+    example={"num_classes": 3},
+    exempt={"arrays": "every call is remembered, so that a second one answers otherwise"},
+)
+class T3A(Fitted):
+    """Classify by the centroids of the test features that a trained classifier is sure of.
+
+    For a trained network with a linear head, without gradients: the features of the stream move the head. A feature z
+    is kept with its label, the arg max of weight z + bias, and the entropy of that. Of each class the ``supports``
+    surest stay; with c_k the sum of their features, each of length 1,
+
+        logits_k = z . c_k / ||c_k||
+
+    At first each row of the weight is kept as a feature.
+
+    Args:
+        num_features: D.
+        num_classes: K.
+        supports: how many of each class stay. -1 drops the least sure of each class at every call, as in the authors'
+            code, where it is meant to keep all.
+        bias: of the trained classifier.
+
+    ``t3a(features)`` keeps features (N, D), then predicts them; ``predict`` only predicts; ``reset`` forgets. State:
+    ``weight`` (K, D) and ``bias`` (K,) of the trained classifier, which stay, ``features``, ``labels``, ``unsure``.
+
+    Test-Time Classifier Adjustment Module for Model-Agnostic Domain Generalization (Iwasawa, Matsuo, 2021), NeurIPS.
+    """
+
+    late = ("features", "labels", "unsure")
+    weight: Tensor
+    bias: Tensor | None
+    features: Tensor
+    labels: Tensor
+    unsure: Tensor
+
+    def __init__(self, num_features: int, num_classes: int, *, supports: int = 100, bias: bool = True):
+        super().__init__()
+        self.num_features = check.size(self, "num_features", num_features)
+        self.num_classes = check.size(self, "num_classes", num_classes)
+        self.supports = check.size(self, "supports", supports, least=-1)
+        head = nn.Linear(num_features, num_classes, bias=bias)
+        self.register_buffer("weight", head.weight.detach().clone())
+        self.register_buffer("bias", head.bias.detach().clone() if bias else None)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what was kept."""
+        self.register_buffer("features", self.weight.new_empty(0, self.num_features))
+        self.register_buffer("labels", torch.empty(0, dtype=torch.long, device=self.weight.device))
+        self.register_buffer("unsure", self.weight.new_empty(0))
+
+    @torch.no_grad()
+    def forward(self, features: Tensor) -> Tensor:
+        """Keep ``features`` (N, D), and return their logits (N, K)."""
+        wide = scores(self, "features", features, (None, self.num_features), self.weight)
+        self._begin()
+        self._keep(wide)
+        return self._predicted(wide).to(features.dtype)
+
+    @torch.no_grad()
+    def predict(self, features: Tensor) -> Tensor:
+        """Return the logits (N, K) of ``features`` (N, D) without keeping them."""
+        wide = scores(self, "features", features, (None, self.num_features), self.weight)
+        self._begin()
+        return self._predicted(wide).to(features.dtype)
+
+    def _begin(self) -> None:
+        if not len(self.features):
+            self._keep(accurate(self.weight))
+
+    def _keep(self, z: Tensor) -> None:
+        logits = F.linear(z, accurate(self.weight).to(z), None if self.bias is None else accurate(self.bias).to(z))
+        self.features = torch.cat([self.features, z.to(self.features)])
+        self.labels = torch.cat([self.labels, logits.argmax(1)])
+        self.unsure = torch.cat([self.unsure, entropies(logits).to(self.unsure)])
+
+    def _predicted(self, z: Tensor) -> Tensor:
+        rows = [self._surest((self.labels == k).nonzero().flatten()) for k in range(self.num_classes)]
+        kept = torch.cat(rows)
+        self.features, self.labels, self.unsure = self.features[kept], self.labels[kept], self.unsure[kept]
+        unit = F.normalize(accurate(self.features), dim=1).to(z)
+        sums = unit.new_zeros(self.num_classes, self.num_features).index_add_(0, self.labels, unit)
+        return z @ F.normalize(sums, dim=1).mT
+
+    def _surest(self, rows: Tensor) -> Tensor:
+        return rows[self.unsure[rows].argsort(stable=True)][: self.supports]
