@@ -13,7 +13,8 @@ import torch
 
 import normkit as nk
 from normkit import cli, doctor, kernels, reference
-from normkit.kinds import FUNCTION
+from normkit.kinds import ADAPTER, FUNCTION
+from normkit.kinds.adapter import small_network
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -87,7 +88,8 @@ def test_the_lines_of_code_that_show_prints_run(name):
     card = nk.card(name)
     code = reference.usage(card).rsplit("\n", 1)[0]
     scope = {name: make(768) for name, make in card.example.items() if callable(make)}  # the user's own modules
-    scope["model"] = torch.nn.Linear(4, 3, bias=False)  # some optimizers take matrices only
+    linear = torch.nn.Linear(4, 3, bias=False)  # some optimizers take matrices only
+    scope["model"] = small_network() if card.kind is ADAPTER else linear
     exec(code, scope)
     assert card.kind is FUNCTION or type(scope[card.kind.noun]) is type(card.small())
 
