@@ -81,8 +81,7 @@ def index() -> str:
     for place, found in reference.rooms(cards()).items():
         parts.append(f"## {place}\n\n{reference.meaning_of(place, importlib.import_module)}")
         rows = [
-            (f"[{c.name}]({address(c).removeprefix('methods/')})", escaped(c.summary), reference.over(c) or "none")
-            for c in found
+            (f"[{c.name}]({address(c).removeprefix('methods/')})", escaped(c.summary), statistic_over(c)) for c in found
         ]
         parts.append(table(("method", "what it does", "statistic over"), rows))
     return "\n\n".join(parts) + "\n"
@@ -103,10 +102,15 @@ def table_row(card: Card, step: str) -> str:
     """A row: the method and its paper, its axes, the time of a step, what it keeps, what it takes the place of."""
     link = f'<a href="../{reference.folder(card)}/{card.name}/">{card.name}</a>'
     state = ", ".join(f"{entry.name} {entry.shape}" for entry in reference.state(card)) or "none"
-    cells = [svg(card), reference.over(card) or "none", year(card), step, state, ", ".join(card.replaces)]
+    cells = [svg(card), statistic_over(card), year(card), step, state, ", ".join(card.replaces)]
     texts = [cells[0], *(html.escape(text) for text in cells[1:])]
     first = f"<td>{link}<br><small>{html.escape(card.summary)} {html.escape(card.paper)}</small></td>"
     return f"<tr>{first}{''.join(f'<td>{text}</td>' for text in texts)}</tr>\n"
+
+
+def statistic_over(card: Card) -> str:
+    """What a statistic is taken over; "none" where every number is mapped by itself."""
+    return reference.over(card) or ("none" if reference.statistic(card) else "")
 
 
 def year(card: Card) -> str:
@@ -136,7 +140,7 @@ def page(card: Card) -> str:
         ("Arguments", table(("argument", "default", "meaning"), arguments)),
         ("Takes the arguments of", table(("class", "its arguments, and ours"), forms) if forms else ""),
         ("Other names", table(("name", "brings"), names) if names else ""),
-        ("State", table(("name", "shape", "kind"), state) if state else "None: nothing is learned, nothing is kept."),
+        ("State", table(("name", "shape", "kind"), state) if state else no_state(card)),
         ("Replaces", ", ".join(linked(name, card) for name in card.replaces)),
         ("Unchanged by", ", ".join(card.invariant)),
         ("Provenance", escaped(card.provenance)),
@@ -146,24 +150,32 @@ def page(card: Card) -> str:
     return "\n\n".join((f"## {title}\n\n" if title else "") + body for title, body in sections if body) + "\n"
 
 
+def no_state(card: Card) -> str:
+    """What is said of a small instance that keeps nothing; of an optimizer the docstring tells all."""
+    return "" if card.kind.name == "optimizer" else "None: nothing is learned, nothing is kept."
+
+
 def picture(card: Card) -> str:
     """The axes, what is taken over which in words, and what their names stand for."""
-    return f"{svg(card)}\n\n{escaped(sentence(reference.statistic(card)))}\n\n{legend(card)}"
+    said = reference.statistic(card)
+    return "\n\n".join(filter(None, [svg(card), said and escaped(sentence(said)), legend(card)]))
 
 
 def svg(card: Card) -> str:
     """Draw a box an axis, filled where a statistic spans it, hatched where it spans a group of it."""
     axes = reference.axes(card)
     width = len(axes) * (BOX + GAP)
-    boxes = "".join(box(axis, 1 + number * (BOX + GAP)) for number, axis in enumerate(axes))
-    label = html.escape(reference.statistic(card), quote=True)
+    said = reference.statistic(card)
+    boxes = "".join(box(axis, 1 + number * (BOX + GAP), bool(said)) for number, axis in enumerate(axes))
+    label = html.escape(said or f"axes {card.shape}", quote=True)
     return f'<svg class="axes" role="img" aria-label="{label}" width="{width}" height="{TOP + BOX // 2}">{boxes}</svg>'
 
 
-def box(axis: reference.Axis, left: int) -> str:
-    """Draw one axis."""
+def box(axis: reference.Axis, left: int, known: bool) -> str:
+    """Draw one axis; with a broken line where nothing is said of statistics."""
     name = f'<text x="{left + BOX // 2}" y="{TOP - 8}" text-anchor="middle">{html.escape(axis.name)}</text>'
-    return f'{name}<rect class="{axis.spanned}" x="{left}" y="{TOP}" width="{BOX}" height="{BOX // 2 - 2}"/>'
+    filled = axis.spanned if known else "unsaid"
+    return f'{name}<rect class="{filled}" x="{left}" y="{TOP}" width="{BOX}" height="{BOX // 2 - 2}"/>'
 
 
 def legend(card: Card) -> str:

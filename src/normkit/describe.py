@@ -139,13 +139,19 @@ def sections(card: Card) -> list[tuple[str, str]]:
         ("Takes the arguments of", indented("\n".join(table(reference.forms(card))))),
         ("Other names", indented("\n".join(table(reference.aliases(card))))),
         ("Axes", indented("\n".join(axes_lines(card)))),
-        ("State", indented("\n".join(table([(e.name, e.shape, e.kind) for e in reference.state(card)])) or "none")),
+        ("State", indented("\n".join(state_lines(card)))),
         ("Replaces", indented(", ".join(card.replaces))),
         ("Unchanged by", indented(", ".join(card.invariant))),
         ("Paper", indented(card.paper)),
         ("Provenance", indented(card.provenance)),
         ("Does not keep", indented("\n".join(f"{line}: {reason}" for line, reason in reference.exemptions(card)))),
     ]
+
+
+def state_lines(card: Card) -> list[str]:
+    """What a checkpoint holds; of an optimizer that keeps only what its base does the docstring tells."""
+    nothing = [] if card.kind.name == "optimizer" else ["none"]
+    return table([(entry.name, entry.shape, entry.kind) for entry in reference.state(card)]) or nothing
 
 
 def argument_rows(card: Card) -> list[tuple[str, str, str]]:
@@ -157,7 +163,9 @@ def axes_lines(card: Card) -> list[str]:
     """Draw the axes, and say in words what the drawing means; of text there are none."""
     if not card.shape.axes:
         return []
-    return [*reference.drawing(card).split("\n"), reference.statistic(card), *reference.legend(card)]
+    statistic = reference.statistic(card)
+    drawing = [*reference.drawing(card).split("\n"), statistic] if statistic else []
+    return [*drawing, *reference.legend(card)]
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> list[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,7 +14,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from normkit import catalog
 from normkit.catalog import CONTRACT, Card
+from normkit.kinds import Subject
 from normkit.kinds.arguments import read
 from normkit.layout import Layout
 
@@ -29,6 +33,7 @@ AXES = {
     "+": "one or more further axes",
 }
 PLACES = {"...": "leading index", "*": "position", "+": "position"}
+ALONE = ("norm", "layer", "transform", "parametrization")  # kinds that map their input to another of its shape
 WIDTH, WIDTHS = 768, {"head_dim": 64}  # in an example
 FILL = {"whole": "█", "part": "▒", "none": "░"}
 ROLE = re.compile(r":(?:class|func|meth|mod|attr):(?=`)")
@@ -161,24 +166,106 @@ def drawing(card: Card) -> str:
 
 
 def statistic(card: Card) -> str:
-    """Say in words what a statistic is taken over.
+    """Say in words what a statistic is taken over, as far as it holds when an entry of the input is changed.
 
     >>> import normkit as nk
-    >>> statistic(nk.card("powernorm"))
-    'one statistic for each C, taken over T and N'
+    >>> statistic(nk.card("batchnorm"))
+    'statistics of each C, taken over N and all positions'
     >>> statistic(nk.card("groupnorm"))
-    'one statistic for each N and group of C, taken over the C of a group and all positions'
+    'statistics of each N and group of C, taken over the C of a group and all positions'
+    >>> statistic(nk.card("switchable-norm"))
+    'statistics taken over N and all positions; an entry moves outputs along C too'
+    >>> statistic(nk.card("derf"))
+    'no statistic: every number is mapped by itself'
+    >>> statistic(nk.card("muon"))
+    ''
     """
     if not card.shape.axes:
         return ""
+    moved, spans = reach(card.name), axes(card)
     if not card.over:
-        return "no statistic: every number is mapped by itself"
-    found = axes(card)
-    if all(axis.spanned == "none" for axis in found):
-        return f"taken over {over(card)}"
-    kept = [f"group of {a.name}" if a.spanned == "part" else _one(a.name) for a in found if a.spanned != "whole"]
-    each = f"one statistic for each {_listed(kept)}, " if kept else "one statistic in all, "
-    return f"{each}taken over {over(card)}"
+        alone = moved is not None and set(moved.values()) == {"none"}
+        return "no statistic: every number is mapped by itself" if alone and card.kind.name in ALONE else ""
+    further = [_along(axis.name) for axis in spans if axis.spanned == "none" and moved and moved[axis.name] != "none"]
+    whole = [axis.name for axis in spans if axis.spanned == "whole"]
+    inside = [a for a in spans if a.spanned == "part" or (a.name in whole and moved and moved[a.name] != "none")]
+    if moved is None or further or not inside:
+        more = f"; an entry moves outputs along {_listed(further)} too" if further else ""
+        return f"statistics taken over {over(card)}{more}"
+    apart = [axis for axis in spans if axis not in inside or axis.spanned == "part"]
+    each = [f"group of {axis.name}" if axis.spanned == "part" else _one(axis.name) for axis in apart]
+    text = f"statistics of each {_listed(each)}, " if each else "statistics "
+    text += f"taken over {_listed([_spoken(axis) for axis in inside])}"
+    ordered = [axis for axis in ("N", "T") if moved.get(axis) == "later"]
+    kept = [_all(name) for name in whole if moved[name] == "none"]
+    text += f", in the order of {_listed(ordered)}" if ordered else ""
+    return text + (f"; what is kept is taken over {_listed(kept)} too" if kept else "")
+
+
+@functools.cache
+def reach(name: str) -> dict[str, str] | None:
+    """Of each axis of the first input, whether a changed entry moves outputs at other places: none, later or whole.
+
+    Found on a small instance by changing entries; None where outputs have another shape, or none of them moves.
+
+    >>> reach("rmsnorm"), reach("onlinenorm")
+    ({'...': 'none', 'C': 'whole'}, {'N': 'later', 'C': 'none', '*': 'whole'})
+    """
+    card = catalog.card(name)
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            before, inputs = _outputs(card), _drawn(card).inputs
+            if before.shape != inputs[0].shape or not inputs[0].is_floating_point():
+                return None
+            last = inputs[0].numel() - 1
+            sources = {last * part // 7 for part in range(8)}
+            changes = [(at, _outputs(card, at, by) != before) for at in sources for by in (0.37, 30.0)]
+        except (ValueError, TypeError, RuntimeError, AttributeError):
+            return None
+    shape = inputs[0].shape
+    steps = [step for at, changed in changes for step in changed.nonzero() - _place(at, shape)]
+    if not steps:  # it is hidden, or rounded away
+        return None
+    dims = _dims(card.shape.axes, len(shape))
+    return {axis: _direction([int(step[dim]) for step in steps for dim in own]) for axis, own in dims.items()}
+
+
+def _drawn(card: Card) -> Subject:
+    """A small instance whose parameters were moved off their first values, and inputs for it."""
+    torch.manual_seed(0)
+    subject = card.kind.subject(card, seed=1, trailing=(3, 4), optional=True)
+    with torch.no_grad():
+        for parameter in () if card.kind.name == "optimizer" else subject.learned.values():
+            parameter.add_(0.2 * torch.rand(parameter.shape, dtype=torch.float64).to(parameter.dtype))
+    return subject
+
+
+def _outputs(card: Card, at: int = 0, by: float = 0.0) -> torch.Tensor:
+    """The first output, with an entry of the first input changed."""
+    subject = _drawn(card)
+    x = subject.inputs[0].clone(memory_format=torch.contiguous_format)
+    x.view(-1)[at] += by
+    torch.manual_seed(1)
+    returned = subject.call(x, *subject.inputs[1:])
+    return (returned[0] if isinstance(returned, tuple | list) else returned).detach()
+
+
+def _place(at: int, shape: torch.Size) -> torch.Tensor:
+    return torch.stack(torch.unravel_index(torch.tensor(at), shape))
+
+
+def _dims(names: tuple[str, ...], count: int) -> dict[str, range]:
+    """Which dimensions each axis stands for; one of them may stand for several."""
+    run = next((i for i, name in enumerate(names) if name in PLACES), len(names))
+    more = count - len(names)
+    starts = [i + more * (i > run) for i in range(len(names))]
+    return {name: range(at, at + 1 + more * (i == run)) for i, (name, at) in enumerate(zip(names, starts, strict=True))}
+
+
+def _direction(steps: list[int]) -> str:
+    """Where outputs moved along an axis, as seen from the entry that was changed."""
+    return "whole" if min(steps, default=0) < 0 else "later" if max(steps, default=0) > 0 else "none"
 
 
 def over(card: Card) -> str:
@@ -189,12 +276,20 @@ def over(card: Card) -> str:
     'N and all positions'
     """
     spanned = [a for a in axes(card) if a.spanned != "none"]
-    words = [f"the {a.name} of a group" if a.spanned == "part" else _all(a.name) for a in spanned]
+    words = [_spoken(axis) for axis in spanned]
     return _listed(words or card.over.split()) if card.over else ""
 
 
 def _one(axis: str) -> str:
     return PLACES.get(axis, axis)
+
+
+def _spoken(axis: Axis) -> str:
+    return f"the {axis.name} of a group" if axis.spanned == "part" else _all(axis.name)
+
+
+def _along(axis: str) -> str:
+    return {"...": "the leading axes", "*": "the positions", "+": "the positions"}.get(axis, axis)
 
 
 def _all(axis: str) -> str:

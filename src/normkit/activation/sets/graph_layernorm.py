@@ -15,7 +15,7 @@ from normkit.statistics import accurate
     "graph-layernorm",
     paper="Layer Normalization (2016), arXiv 1607.06450, over whole graphs as in torch_geometric",
     shape="N C",
-    over="nodes C",
+    over="N/graph C",
     inputs={"batch?": "N : index 3"},
     replaces=("layernorm", "batchnorm"),
     invariant=("shift", "scale"),

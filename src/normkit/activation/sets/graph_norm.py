@@ -16,7 +16,7 @@ from normkit.statistics import accurate
     paper="GraphNorm: A Principled Approach to Accelerating Graph Neural Network Training (Cai et al., 2020), "
     "arXiv 2009.03294",
     shape="N C",
-    over="nodes",
+    over="N/graph",
     inputs={"batch?": "N : index 3"},
     replaces=("batchnorm",),
     aliases={"graph-instancenorm": {"affine": False, "shift": False}},

@@ -13,7 +13,7 @@ from normkit.statistics import accurate
     "mean-subtraction-norm",
     paper="Revisiting 'Over-smoothing' in Deep GCNs (Yang et al., 2020), arXiv 2003.13663",
     shape="N C",
-    over="nodes",
+    over="N/graph",
     inputs={"batch?": "N : index 3"},
     invariant=("shift",),
     provenance="torch_geometric's equations in float64 in tests/activation/test_graphs.py",

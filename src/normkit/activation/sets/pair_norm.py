@@ -16,7 +16,7 @@ MODES = ("together", "each", "each-then-center")
     "pair-norm",
     paper="PairNorm: Tackling Oversmoothing in GNNs (Zhao, Akoglu, 2019), arXiv 1909.12223",
     shape="N C",
-    over="nodes",
+    over="N/graph",
     inputs={"batch?": "N : index 3"},
     aliases={"pairnorm-si": {"mode": "each"}, "pairnorm-scs": {"mode": "each-then-center"}},
     invariant=("shift", "scale"),

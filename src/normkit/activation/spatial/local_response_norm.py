@@ -16,7 +16,7 @@ from normkit.statistics import accurate
     "local-response-norm",
     paper="ImageNet Classification with Deep Convolutional Neural Networks (Krizhevsky et al., 2012)",
     shape="N C +",
-    over="size",
+    over="C/size",
     example={"size": 5},
     aliases=("lrn",),
     called={"torch.nn.LocalResponseNorm": "size alpha beta k"},

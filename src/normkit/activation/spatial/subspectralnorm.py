@@ -14,7 +14,7 @@ from normkit.catalog import method
     "subspectralnorm",
     paper="SubSpectral Normalization for Neural Audio Data Processing (Chang et al., 2021), arXiv 2103.13620",
     shape="N C F T",
-    over="N F T",
+    over="N F/bands T",
     replaces=("batchnorm", "instancenorm"),
     invariant=("shift", "scale"),
 )
