@@ -221,7 +221,7 @@ def reach(name: str) -> dict[str, str] | None:
             last = inputs[0].numel() - 1
             sources = {last * part // 7 for part in range(8)}
             changes = [(at, _outputs(card, at, by) != before) for at in sources for by in (0.37, 30.0)]
-        except (ValueError, TypeError, RuntimeError, AttributeError):
+        except (ValueError, TypeError, RuntimeError, AttributeError, IndexError):  # no input, or not a tensor
             return None
     shape = inputs[0].shape
     steps = [step for at, changed in changes for step in changed.nonzero() - _place(at, shape)]
