@@ -206,10 +206,10 @@ def test_the_smallest_difference_grows_with_the_number_of_variants():
     assert among == pytest.approx((stats.t.ppf(1 - 0.025 / 3, 3) + stats.t.ppf(0.8, 3)) * sd / 2)
 
 
-def test_the_seeds_that_are_needed_grow_with_the_square():
-    found = findings.Finding(SAME, findings.Interval(0.0, 0.1, 5), 0.5, 0.5, margin=0.01, least=0.02)
-    assert findings.seeds_needed(found) == 20
-    assert findings.seeds_needed(found._replace(least=math.nan)) is None
+def test_of_too_few_seeds_or_of_no_end_none_are_counted():
+    assert math.isnan(findings.seeds_needed(np.array([-1.0, 1.0]), 0.01))
+    assert findings.seeds_needed(np.array([-1.0, 1.0, 1e-9]), 0.0) == math.inf
+    assert findings.seeds_needed(np.zeros(3), 0.01) == findings.ENOUGH
 
 
 def played(draw, most, **given):
@@ -323,3 +323,16 @@ def test_places_of_equals_differ_in_one_comparison_of_twenty():
 def test_what_takes_less_time_is_told_where_the_whole_interval_says_so(speed, sure, cheaper):
     row = SimpleNamespace(speed=speed and SimpleNamespace(low=speed[0], median=speed[1], high=speed[2]))
     assert (advice.is_sure(row), advice.is_cheaper(row)) == (sure, cheaper)
+
+
+@pytest.mark.parametrize(("mean", "deviation", "margin"), [(0.5, 0.4, 0.01), (0.001, 0.02, 0.01), (0.1, 0.3, 0.0)])
+def test_so_many_seeds_decide_four_times_in_five_if_the_difference_is_the_one_that_was_seen(mean, deviation, margin):
+    seen = np.array([-1.0, 0.0, 1.0]) * deviation + mean
+    needed = int(findings.seeds_needed(seen, margin))
+    random, decided = np.random.default_rng(3), 0
+    for _ in range(400):
+        base = dict(enumerate(np.full(needed, 1.0)))
+        other = dict(enumerate(1.0 + random.normal(mean, deviation, needed)))
+        equal = findings.equivalence(other, base, margin) <= LEVEL
+        decided += equal or findings.paired(other, base)[1] <= LEVEL
+    assert 0.72 <= decided / 400 <= 0.92, (needed, decided)

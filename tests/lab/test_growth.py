@@ -2,10 +2,12 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 from helpers import all_numbers, plan_of
 
+import normkit as nk
 from normkit import cli
 from normkit.lab.files import Folder
 from normkit.lab.plan import growth
@@ -209,3 +211,45 @@ def test_a_folder_of_before_grows(tmp_path):
     assert growth.barred(old, new) == []
     assert growth.additions(old, new) == ["added: b", "seeds: 7 instead of 5"]
     assert Folder(tmp_path).plan.name == "plan.json"
+
+
+EVIL = "import pathlib\npathlib.Path('{mark}').touch()\nmake = loader = score = train = None\n"
+
+
+@pytest.mark.parametrize("name", ["model", "data", "val", "metric", "train"])
+def test_code_that_a_plan_names_is_imported_only_where_the_command_names_it_or_trusts_it(
+    name, small, tmp_path, monkeypatch, capsys
+):
+    """A folder from somebody else, with a module beside the plan."""
+    shutil.copytree(small, tmp_path / "out")
+    monkeypatch.chdir(tmp_path / "out")
+    monkeypatch.syspath_prepend(str(tmp_path / "out"))
+    plan, mark, source = plan_of(Path()), tmp_path / "imported", f"evil_{name}:make"
+    Path(f"evil_{name}.py").write_text(EVIL.format(mark=mark))
+    plan["settings"][name] = source
+    Path("plan.json").write_text(json.dumps(plan))
+    assert cli.main(["compare", "--out", "."]) == 2
+    assert f"plan.json names code to import, {name} {source!r}" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=f"give {name} {source} here as well, or trust$"):
+        nk.compare(out=".", engine="here")
+    assert cli.main(["report", "."]) == 0
+    assert not mark.exists()
+    cli.main(["compare", "--out", ".", "--trust"])
+    assert "names code" not in capsys.readouterr().err
+    assert mark.exists() or name in ("val", "train")  # which do not suit the rest of this plan
+
+
+def test_a_plan_whose_code_the_command_names_goes_on(small, tmp_path, capsys):
+    shutil.copytree(small, tmp_path / "out")
+    plan = plan_of(tmp_path / "out")
+    plan["settings"]["metric"] = "test_growth:score"
+    (tmp_path / "out" / "plan.json").write_text(json.dumps(plan))
+    cli.main([*WORDS, "--out", str(tmp_path / "out"), "--metric", "test_growth:score"])
+    assert "names code" not in capsys.readouterr().err
+
+
+def score(model, batches):
+    return 1.0
+
+
+score.higher_is_better = True

@@ -5,13 +5,14 @@ import io
 import time
 from contextlib import nullcontext
 
+import pytest
 from helpers import run, settings
 from rich.console import Console
 
 from normkit.lab import notebook
-from normkit.lab.plan.plan import Plan
+from normkit.lab.plan.plan import Plan, Settings
 from normkit.lab.plan.variants import Variant
-from normkit.lab.screen import Screen, clock, searched, told
+from normkit.lab.screen import Screen, clock, searched, side_by_side, told
 from normkit.lab.training import runs
 
 
@@ -113,3 +114,11 @@ def test_the_budget_of_the_search_is_said():
 
 def test_durations():
     assert [clock(s) for s in (5, 75, 3725)] == ["0:05", "1:15", "1:02:05"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "workers", "said"),
+    [("here", 2, "one after the other"), ("local", 1, "one after the other"), ("local", 2, "2 side by side")],
+)
+def test_how_many_runs_go_on_at_once_is_what_the_engine_does(engine, workers, said):
+    assert side_by_side(Settings(engine=engine, workers=workers)) == said

@@ -179,9 +179,14 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     where.add_argument("--sharded", action="store_true", help="under torchrun: FSDP2 instead of DDP")
     where.add_argument("--workers", type=int, metavar="N", help="runs side by side (one a core or GPU)")
     where.add_argument("--threads", type=int, metavar="N", help="threads of a run (the cores shared out)")
-    where.add_argument("--out", default=WHERE, metavar="DIR", help=f"folder for logs and report ({WHERE})")
+    where.add_argument("-o", "--out", default=WHERE, metavar="DIR", help=f"folder for logs and report ({WHERE})")
     where.add_argument("--fresh", action="store_true", help="delete the comparison that is there, and begin again")
     where.add_argument("--retry", action="store_true", help="run those again that crashed")
+    where.add_argument(
+        "--trust",
+        action="store_true",
+        help="import the code that the plan in DIR names (module:name), also where this command does not name it",
+    )
 
 
 def describe_fit(command: argparse.ArgumentParser) -> None:
@@ -256,7 +261,8 @@ def tell(folder: Path) -> None:
 
     rows = report.summary(folder)
     console = Console(highlight=False)
-    console.print(report.rich_table(rows) if console.is_terminal else report.table(rows), soft_wrap=True)
+    shown = report.rich_table(rows, console.width) if console.is_terminal else report.table(rows)
+    console.print(shown, markup=False, soft_wrap=True)
     console.print(f"{report.headline(rows)}.", markup=False, style="bold")
     for sentence in report.answer(rows):
         console.print(sentence, markup=False)

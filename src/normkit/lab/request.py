@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from normkit.lab import together
 from normkit.lab.plan import measures
-from normkit.lab.plan.handed import said
-from normkit.lab.plan.plan import Settings
+from normkit.lab.plan.handed import PREFIX, said
+from normkit.lab.plan.plan import BUILT_IN, Settings
 from normkit.lab.plan.variants import FEDBN, ORIGINAL, SLOTS
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 NORMS = ["layernorm", "rmsnorm", "dyt", "derf"]
 OF_MODEL = {"spdnet": [ORIGINAL, "riemannian-batchnorm", "liebn", "gbw-batchnorm"], "flow": [ORIGINAL]}
 WAY_OUT = "name another folder with --out"
+CODE = ("model", "data", "val", "metric", "train")  # may name what is imported
 WITH_CLIENTS = "resnet:dim=32"  # the model of many owners of data, where none is named; 32 groups divide its channels
 ROUNDS = 20  # of a run with many owners of data
 MOST = 24  # seeds, where they go on until it is decided
@@ -121,7 +122,29 @@ def filled(options: Any, there: Mapping[str, Any]) -> Any:
         kept["seeds"] = max(given["seeds"], known["seeds"])
     if there and given.get("metric_direction") is None and ":" in (kept.get("metric") or ""):
         kept["metric_direction"] = measures.DIRECTIONS[known["higher"]]
+    if there and not options.trust:
+        require_no_code(kept, Path(options.out))
     return argparse.Namespace(**{**given, **kept})
+
+
+def require_no_code(kept: Mapping[str, Any], root: Path) -> None:
+    """Refuse to import what only a stored plan names: its folder may come from somebody else."""
+    for name in CODE:
+        if names_code(kept.get(name) or ""):
+            raise ValueError(
+                f"{root / 'plan.json'} names code to import, {name} {kept[name]!r}; if you know where it comes from, "
+                f"give --{name} {kept[name]} here as well, or --trust"
+            )
+
+
+def names_code(source: str) -> bool:
+    """Whether a source of a plan is imported, as ``module:name`` is.
+
+    >>> names_code("mine:Net"), names_code("decoder:depth=2"), names_code("hf:gpt2"), names_code("text.txt")
+    (True, False, False, False)
+    """
+    first, colon, _ = source.partition(":")
+    return bool(colon) and first not in (*BUILT_IN, "hf", "timm", PREFIX.rstrip(":"))
 
 
 def suited(options: Any) -> str:
@@ -154,7 +177,6 @@ def with_twin(variants: tuple[Variant, ...], baseline: str) -> tuple[Variant, ..
 def chosen(options: Any) -> tuple[Variant, ...]:
     """Return the variants that were asked for, names checked."""
     from normkit.lab.plan import variants
-    from normkit.lab.plan.plan import BUILT_IN
 
     model = (options.model or suited(options)).split(":")[0]
     own = model not in BUILT_IN

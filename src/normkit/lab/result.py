@@ -82,7 +82,9 @@ class Result:
         return _written(exports.latex_text(self.rows), path)
 
     def __str__(self) -> str:
-        return "\n".join([page.table(self.rows), f"{self.headline}.", *self.answer, f"report: {self.report}"])
+        return "\n".join(
+            [page.table(self.rows, page.terminal_width()), f"{self.headline}.", *self.answer, f"report: {self.report}"]
+        )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {number_of(len(self.rows), 'variant')} in {self.folder}: {self.headline}>"

@@ -44,7 +44,7 @@ class Screen:
         self.console.print(
             f"{number_of(len(plan.variants), 'variant')} {what}: {length}"
             f"{searched(settings)}, {number_of(settings.seeds, 'seed')}; "
-            f"{max(1, settings.workers)} side by side on {settings.device}",
+            f"{side_by_side(settings)} on {settings.device}",
             soft_wrap=True,
         )
         if self.results:
@@ -126,6 +126,12 @@ def among(settings: Settings) -> str:
     """
     clients, steps = number_of(settings.clients, "client"), number_of(settings.local_steps, "step")
     return f"{clients} ({settings.split}) of {steps} a round"
+
+
+def side_by_side(settings: Settings) -> str:
+    """Say how many runs go on at once."""
+    alone = settings.engine == "here" or settings.workers < 2
+    return "one after the other" if alone else f"{settings.workers} side by side"
 
 
 def searched(settings: Settings) -> str:

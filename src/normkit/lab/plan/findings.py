@@ -26,6 +26,7 @@ from normkit.lab.plan.plan import MARGIN
 LEVEL = 0.05
 POWER = 0.8  # how often the smallest difference that is stated would have been found
 ENOUGH = 3
+MANY = 1000  # seeds, beyond which no number of them is named
 LOOKS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96)  # seeds after which a comparison that goes on until it is decided looks
 ROUNDING = 1e-5  # differences up to this share of the loss are float32's rounding, and count as none
 
@@ -53,6 +54,8 @@ class Finding(NamedTuple):
     equal: how often a difference as large as the margin would look as small as this one; corrected too.
     margin: the difference that counts as none.
     least: the smallest difference that would have been found four times in five.
+    needed: how many seeds would decide, four times in five, if the difference is the one that was seen: find it, or
+        show that it is within the margin. Infinity beyond :data:`MANY`, NaN where there is nothing to go by.
     """
 
     word: str
@@ -61,6 +64,7 @@ class Finding(NamedTuple):
     equal: float = math.nan
     margin: float = math.nan
     least: float = math.nan
+    needed: float = math.nan
 
 
 def interval(values: Iterable[float]) -> Interval:
@@ -134,11 +138,23 @@ def _error(found: np.ndarray) -> float:
     return float(found.std(ddof=1) / math.sqrt(found.size))
 
 
-def seeds_needed(found: Finding) -> int | None:
-    """Estimate how many seeds would find a difference as large as the margin; None where there is nothing to go by."""
-    if not found.least > 0 or not found.margin > 0:
-        return None
-    return math.ceil(found.difference.count * (found.least / found.margin) ** 2)
+def seeds_needed(found: np.ndarray, margin: float, level: float = LEVEL) -> float:
+    """Estimate how many seeds would decide a difference that is as large, and varies as much, as the one that was seen.
+
+    >>> seeds_needed(np.array([-1.0, -0.7, -0.2]), 0.01), seeds_needed(np.array([-1e-3, 1e-3, 2e-4]), 0.01)
+    (6.0, 3.0)
+    """
+    from scipy.special import stdtrit
+
+    if found.size < ENOUGH:
+        return math.nan
+    seeds = np.arange(ENOUGH, MANY + 1)
+    error, size = found.std(ddof=1) / np.sqrt(seeds), abs(found.mean())
+    power = stdtrit(seeds - 1, POWER)
+    apart = (stdtrit(seeds - 1, 1 - level / 2) + power) * error <= size
+    alike = (stdtrit(seeds - 1, 1 - level) + power) * error <= margin - size
+    enough = seeds[apart | alike]
+    return float(enough[0]) if enough.size else math.inf
 
 
 def holm(ps: Iterable[float]) -> list[float]:
@@ -182,8 +198,9 @@ def _tested(
     told = {pair: Finding(FEW, interval(found[pair]), math.nan) for pair in pairs}
     for pair, p, same in zip(tested, ps, equal, strict=True):
         mean = interval(found[pair])
-        smallest = least(found[pair], level / len(tested))
-        told[pair] = Finding(_word(mean.mean, p, same, higher), mean, p, same, margin, smallest)
+        own = level / len(tested)
+        smallest, needed = least(found[pair], own), seeds_needed(found[pair], margin, own)
+        told[pair] = Finding(_word(mean.mean, p, same, higher), mean, p, same, margin, smallest, needed)
     return told
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from normkit.columns import number_of
@@ -11,6 +12,7 @@ from normkit.lab.plan.findings import BETTER, EQUAL, FEW, SAME, WORSE
 from normkit.lab.report.ranking import Row
 from normkit.lab.report.words import Scale, chance, faster, listed, scale_of
 
+LIKELY = 0.2  # up to this p, corrected, a difference that is not decided is called likely
 CHEAPER = 0.02  # a share of time that is worth a change, if the whole interval says that there is some
 
 
@@ -34,11 +36,44 @@ def headline(rows: Sequence[Row]) -> str:
         return f"{baseline.variant} has nothing to be compared with yet"
     if not tested:
         return f"Too few seeds to tell anything from {baseline.variant}"
+    likely = [row for row in tested if is_likely(row) and not _is_worse(row)]
+    if likely:
+        taken = min(likely, key=lambda row: row.finding.p if row.finding else 1.0)
+        return f"{taken.variant} is likely better than {baseline.variant}: {_likely(taken, baseline, scale)}"
     return f"Keep {baseline.variant}: {_why_keep(tested)}"
+
+
+def is_likely(row: Row) -> bool:
+    """Whether a variant is likely better or worse, and not decided to be."""
+    return row.finding is not None and row.finding.word == SAME and row.finding.p <= LIKELY
+
+
+def _is_worse(row: Row) -> bool:
+    return row.finding is not None and (row.finding.difference.mean < 0) == row.measure.higher
+
+
+def _likely(row: Row, baseline: Row, scale: Scale) -> str:
+    assert row.finding is not None
+    seeds = number_of(row.finding.difference.count, "seed")
+    return f"{_lead(row, baseline, scale)} (p = {chance(row.finding.p)}, {seeds}){_enough([row])}"
+
+
+def _enough(rows: Sequence[Row]) -> str:
+    """Say how many seeds would decide between the baseline and what is not decided."""
+    needed = [row.finding.needed for row in rows if row.finding and not math.isnan(row.finding.needed)]
+    if not needed:
+        return ""
+    seen = "the differences that were seen" if len(needed) > 1 else "the difference that was seen"
+    many = f"more than {findings.MANY}" if math.isinf(max(needed)) else f"about {max(needed):.0f}"
+    return f"; {many} seeds would decide {seen}"
 
 
 def _why_keep(tested: Sequence[Row]) -> str:
     words = {row.finding.word for row in tested if row.finding}
+    undecided = [row for row in tested if row.finding and row.finding.word == SAME]
+    if undecided and all(_word(row) == WORSE or (is_likely(row) and _is_worse(row)) for row in tested):
+        what = "the others are" if len(tested) > 1 else f"{tested[0].variant} is"
+        return f"{what} likely worse{_enough(undecided)}"
     if words == {WORSE}:
         return "the others are worse" if len(tested) > 1 else f"{tested[0].variant} is worse"
     if words == {EQUAL}:
@@ -47,7 +82,7 @@ def _why_keep(tested: Sequence[Row]) -> str:
             if len(tested) > 1
             else (f"{tested[0].variant} is as good, and not surely cheaper")
         )
-    return "nothing was found to be better"
+    return f"nothing was found to be better{_enough(undecided)}"
 
 
 def is_cheaper(row: Row) -> bool:
@@ -101,8 +136,8 @@ def _way(mean: float) -> str:
 def _compared(row: Row, baseline: Row, scale: Scale) -> str:
     """Say how much better or worse a variant is, how sure that is, and what it costs."""
     assert row.finding is not None
-    mean, half, seeds = row.finding.difference
-    size = scale.difference(findings.Interval(abs(mean), half, seeds), "")
+    mean, _, seeds = row.finding.difference
+    size = scale.change(row.finding.difference)
     unit = " points" if "points" in scale.unit else ""
     what = f"its final {scale.measure.name}" if scale.measure.name == "loss" else f"its {scale.measure.name}"
     odds = f"p = {chance(row.finding.p)}".replace("= <", "< ")
@@ -125,16 +160,20 @@ def _equals(rows: Sequence[Row], baseline: Row, scale: Scale) -> list[str]:
 
 
 def _open(rows: Sequence[Row], baseline: Row, scale: Scale) -> list[str]:
-    """Name what is neither told apart nor as good, how small a difference would have been seen, and what would do."""
-    found = [row for row in rows if row.finding and _word(row) == SAME]
-    if not found:
-        return []
-    least = max(row.finding.least for row in found if row.finding)
-    needed = [seeds for row in found if row.finding and (seeds := findings.seeds_needed(row.finding))]
-    sentence = f"No difference from {baseline.variant} was found for {listed([row.variant for row in found])}"
+    """Name what is likely; of the rest, how small a difference would have been found, and how many seeds would do."""
+    likely = [row for row in rows if is_likely(row)]
+    ways = {row.variant: "worse" if _is_worse(row) else "better" for row in likely}
+    sentences = [
+        f"{row.variant} is likely {ways[row.variant]} than {baseline.variant}: {_likely(row, baseline, scale)}."
+        for row in likely
+    ]
+    unlike = [row for row in rows if row.finding and _word(row) == SAME and not is_likely(row)]
+    if not unlike:
+        return sentences
+    least = max(row.finding.least for row in unlike if row.finding)
+    sentence = f"No difference from {baseline.variant} was found for {listed([row.variant for row in unlike])}"
     sentence += f"; one of {scale.size(least)} would have been, four times in five" if least > 0 else ""
-    more = f" About {max(needed)} seeds would tell {scale.share(rows[0].margin)}." if needed else ""
-    return [f"{sentence}.{more}"]
+    return [*sentences, f"{sentence}{_enough(unlike)}."]
 
 
 def _untold(rows: Sequence[Row], baseline: Row) -> list[str]:

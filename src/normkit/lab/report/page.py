@@ -24,11 +24,11 @@ from normkit.lab.report.advice import answer, headline
 from normkit.lab.report.health import health
 from normkit.lab.report.history import Comparison, load
 from normkit.lab.report.ranking import Row, rank
-from normkit.lab.report.tables import Column, columns_of, place, rich_table, table
+from normkit.lab.report.tables import Column, columns_of, place, rich_table, table, terminal_width
 from normkit.lab.report.words import listed
 from normkit.page import rendered
 
-__all__ = ["Row", "answer", "headline", "load", "rich_table", "summary", "table", "write"]
+__all__ = ["Row", "answer", "headline", "load", "rich_table", "summary", "table", "terminal_width", "write"]
 
 FEDERATED = (
     "A step is a round: each of {clients} clients takes {local_steps} steps from the server's state, and their states "

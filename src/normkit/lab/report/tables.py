@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 from normkit.lab.plan import measures
@@ -24,6 +23,7 @@ from normkit.lab.report.words import (
 )
 
 NAME, WORD, GAP = 20, 16, 2  # characters of a terminal's line: for a name, for a word, between columns
+ENDLESS = 10_000  # characters of a line that nothing limits
 EDGES = 2 * GAP  # beside the place and the name: a gap after each
 ENOUGH = 0.5  # the share of the rows that must have something to say, for a column to stay
 
@@ -108,19 +108,28 @@ def place(row: Row) -> str:
 
 
 def table(rows: Sequence[Row], width: int | None = None) -> str:
-    """Return the ranked table as text; ``width`` is the terminal's by default, columns that do not fit are left out."""
+    """Return the ranked table as text: all columns, as a file takes them, or those of a terminal of a width."""
     from rich.console import Console
 
-    console = Console(width=width or terminal_width(), color_system=None)
+    console = Console(width=width or ENDLESS, color_system=None)
     with console.capture() as captured:
         console.print(rich_table(rows, width))
-    return captured.get().rstrip("\n")
+    return "\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n"))
 
 
 def rich_table(rows: Sequence[Row], width: int | None = None) -> Any:
-    """Return the ranked table for a rich console: the columns that fit in ``width``, and which do not."""
-    from rich import box
+    """Return the ranked table for a rich console; columns that do not fit in ``width`` follow in tables below."""
     from rich.console import Group
+
+    columns = [column for column in columns_of(rows) if column.brief or width is None]
+    names = ("variant", *(folded(row.variant) for row in rows))
+    first = max(len(line) for name in names for line in name.split("\n"))
+    first += max(len(place(row)) for row in rows) + EDGES
+    return Group(*(_rich_part(rows, part) for part in parts(rows, columns, (width or ENDLESS) - first)))
+
+
+def _rich_part(rows: Sequence[Row], columns: Sequence[Column]) -> Any:
+    from rich import box
     from rich.table import Table
     from rich.text import Text
 
@@ -128,9 +137,6 @@ def rich_table(rows: Sequence[Row], width: int | None = None) -> Any:
     names = {row.variant: folded(row.variant) for row in rows}
     made.add_column("", no_wrap=True)
     made.add_column("variant", no_wrap=True)
-    first = max(len(line) for name in ("variant", *names.values()) for line in name.split("\n"))
-    first += max(len(place(row)) for row in rows) + EDGES
-    columns, left = fitting(rows, (width or terminal_width()) - first)
     for column in columns:
         title, least = column.title.replace(" ", "\n", 1), _longest_word(rows, column)
         if column.words:
@@ -140,16 +146,21 @@ def rich_table(rows: Sequence[Row], width: int | None = None) -> Any:
     for row in rows:
         cells = [Text(cell) for cell in (place(row), names[row.variant], *(column.text(row) for column in columns))]
         made.add_row(*cells, style="bold" if row.is_baseline else None)
-    note = f"Not shown for want of room: {', '.join(column.title for column in left)}."
-    return Group(made, Text(note, style="dim")) if left else made
+    return made
 
 
-def fitting(rows: Sequence[Row], room: int) -> tuple[list[Column], list[Column]]:
-    """Return the first of a terminal's columns, as many as there is room for, and those that are left out."""
-    columns = [column for column in columns_of(rows) if column.brief]
-    ends = accumulate(GAP + _width(rows, column) for column in columns)
-    count = sum(end <= room for end in ends)
-    return columns[:count], columns[count:]
+def parts(rows: Sequence[Row], columns: Sequence[Column], room: int) -> list[list[Column]]:
+    """Cut columns into parts, each as many as there is room for beside the names, at least one."""
+    cut: list[list[Column]] = [[]]
+    left = room
+    for column in columns:
+        width = GAP + _width(rows, column)
+        if cut[-1] and width > left:
+            cut.append([])
+            left = room
+        cut[-1].append(column)
+        left -= width
+    return cut
 
 
 def _width(rows: Sequence[Row], column: Column) -> int:

@@ -13,6 +13,7 @@ from normkit.lab.report.ranking import Row
 from normkit.lab.training.speed import Ratio
 
 HUGE = 1e5
+WIDE = 10.0  # percent; an interval that reaches so far to either side, and over 0, is written with both ends
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,40 @@ class Scale:
             return percent(found)
         return with_interval(found, self.digits)
 
-    def difference(self, found: Interval, sign: str = "+") -> str:
+    def difference(self, found: Interval) -> str:
         """Write a difference from the baseline."""
-        mean, half = (fixed(self.factor * part, self.places, s) for part, s in zip(found[:2], (sign, ""), strict=True))
+        return self._written(found.mean, self._bounds(found), "+")
+
+    def change(self, found: Interval) -> str:
+        """Write how much lower or higher than the baseline's something is, without its sign.
+
+        >>> scale = Scale(Measure(), 2.0, 3, 0)
+        >>> scale.change(Interval(-0.4, 0.1, 5)), scale.change(Interval(-1.4, 1.6, 3))
+        ('20% ± 5', '70% [-10, 100]')
+        """
+        bounds = self._bounds(found)
+        return self._written(abs(found.mean), bounds if found.mean >= 0 else (-bounds[1], -bounds[0]), "")
+
+    def _bounds(self, found: Interval) -> tuple[float, float]:
+        """Return the ends of an interval, as far as they are possible: no loss falls by more than all of it."""
+        low, high = found.mean - found.half, found.mean + found.half
+        if self.measure.is_share:
+            return max(low, -self.level), min(high, 1 - self.level)
+        possible = self.measure.key == measures.LOSS and self.level > 0
+        return (max(low, -self.level) if possible else low), high
+
+    def _written(self, mean: float, bounds: tuple[float, float], sign: str) -> str:
+        """Write a number with ± and how far its interval reaches, or with both ends where that would say too little."""
+        said = fixed(self.factor * mean, self.places, sign)
         unit = self.unit.replace(" points", "")
-        return f"{mean}{unit} ± {half}" if half else f"{mean}{unit}" if mean else ""
+        low, high = (self.factor * part for part in bounds)
+        if not said or math.isnan(low):
+            return f"{said}{unit}" if said else ""
+        half = (high - low) / 2
+        even = math.isclose(low + half, self.factor * mean, rel_tol=1e-6, abs_tol=1e-9)
+        if even and (self.factor == 1 or half < WIDE or half < abs(self.factor * mean)):
+            return f"{said}{unit} ± {fixed(half, self.places)}"
+        return f"{said}{unit} [{fixed(low, self.places, sign)}, {fixed(high, self.places, sign)}]"
 
     def size(self, value: float) -> str:
         """Write how large a difference is."""
@@ -75,13 +105,16 @@ def scale_of(rows: Sequence[Row]) -> Scale:
 
 
 def percent(found: Interval) -> str:
-    """Write a share.
+    """Write a share; its interval with both ends where it would reach below none or above all.
 
-    >>> percent(Interval(0.912, 0.0133, 3)), percent(Interval(math.nan, math.nan, 0))
-    ('91.2% ± 1.3', '')
+    >>> percent(Interval(0.912, 0.0133, 3)), percent(Interval(0.55, 0.85, 3)), percent(Interval(math.nan, math.nan, 0))
+    ('91.2% ± 1.3', '55.0% [0.0, 100.0]', '')
     """
     mean = "" if math.isnan(found.mean) else f"{found.mean:.1%}"
-    return mean if math.isnan(found.half) else f"{mean} ± {100 * found.half:.1f}"
+    low, high = found.mean - found.half, found.mean + found.half
+    if math.isnan(found.half) or (low >= 0 and high <= 1):
+        return mean if math.isnan(found.half) else f"{mean} ± {100 * found.half:.1f}"
+    return f"{mean} [{100 * max(low, 0):.1f}, {100 * min(high, 1):.1f}]"
 
 
 def faster(found: Ratio | None, brief: bool = True) -> str:
