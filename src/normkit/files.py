@@ -1,12 +1,25 @@
-"""Files and folders that are written beside their place and then moved there, so that nobody ever sees half of one."""
+"""Files and folders that are written beside their place and then moved there, so that nobody ever sees half of one.
+
+What is written has a name of its own, such as ``names.json.partial-1f0c2a9b``, and is locked while its writer lives, so
+that writers at the same time do not meet and the next one deletes what a dead one left.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
+import re
+import secrets
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+PARTIAL, OLD = "partial", "old"  # being written; moved aside for what takes its place
+AT_ONCE = 2  # renameat2 and renamex_np: swap both
+FROM_HERE = -100  # renameat2: paths as they are
 
 
 class Unwritable(OSError):
@@ -25,22 +38,21 @@ def writing(path: Path) -> Iterator[None]:
         raise Unwritable(error.errno, error.strerror or str(error), str(path)) from error
 
 
-def partial(path: Path) -> Path:
-    """Where a file is written before it takes its place."""
-    return path.with_name(path.name + ".partial")
+def leftovers(path: Path, kind: str = PARTIAL) -> list[Path]:
+    """Return what stands beside ``path`` because its writer has not ended, or has died."""
+    own = re.compile(rf"{re.escape(path.name)}\.{kind}-[0-9a-f]{{8}}")
+    try:
+        return sorted(one for one in path.parent.iterdir() if own.fullmatch(one.name))
+    except OSError:
+        return []
 
 
 @contextmanager
 def beside(path: Path) -> Iterator[Path]:
     """Give a place beside ``path`` to write to, which then takes its place; after an error, nothing has changed."""
-    there = partial(path)
-    try:
-        with writing(path):
-            yield there
-            os.replace(there, path)
-    except BaseException:
-        there.unlink(missing_ok=True)
-        raise
+    with writing(path), _side(path, folder=False) as there:
+        yield there
+        os.replace(there, path)
 
 
 def replace_file(path: Path, text: str) -> None:
@@ -51,19 +63,131 @@ def replace_file(path: Path, text: str) -> None:
 
 @contextmanager
 def folder_beside(path: Path) -> Iterator[Path]:
-    """Give an empty folder beside ``path``, which then takes its place; after an error, nothing has changed."""
-    there, old = partial(path), path.with_name(path.name + ".old")
+    """Give an empty folder beside ``path``, which then takes its place; after an error, nothing has changed.
+
+    The two are swapped in one step where the system can do that. Elsewhere a process that is killed between two renames
+    leaves the old folder under another name, and :func:`restore` puts it back.
+    """
+    path = Path(os.path.realpath(path))
     with writing(path):
-        shutil.rmtree(there, ignore_errors=True)
-        there.mkdir(parents=True)
-        try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        restore(path)
+        with _side(path, folder=True) as there:
             yield there
-            if path.exists():
-                os.replace(path, old)
-            os.replace(there, path)
+            _take_place(there, path)
+
+
+def restore(path: Path) -> None:
+    """Put back a folder whose writer died between moving it aside and putting another in its place."""
+    for old in leftovers(path, OLD):
+        with _locked(old) as owner:
+            if owner is not False:
+                _settle(old, path)
+
+
+def _settle(old: Path, path: Path) -> None:
+    """Put a folder that was moved aside back, or delete it where another one has its place."""
+    with contextlib.suppress(OSError):
+        if not path.exists():
+            os.rename(old, path)
+            return
+        gone = _name(path, PARTIAL)  # one that is half deleted must not be put back
+        os.rename(old, gone)
+        _delete(gone)
+
+
+def _take_place(there: Path, path: Path) -> None:
+    """Move a folder to its place; what was there ends under the folder's old name, or is deleted."""
+    while not _moved(there, path) and not _swap(there, path):
+        old = _name(path, OLD)
+        with _locked(path):
+            try:
+                with contextlib.suppress(FileNotFoundError):
+                    os.rename(path, old)
+                if _moved(there, path):
+                    return
+            finally:
+                _settle(old, path)
+
+
+def _moved(there: Path, path: Path) -> bool:
+    """Whether a folder could be moved; False where another writer's stands there by now."""
+    try:
+        os.rename(there, path)
+    except OSError:
+        if path.is_dir():
+            return False
+        raise
+    return True
+
+
+def _swap(one: Path, other: Path) -> bool:
+    """Let two folders take each other's place in one step; False where the system or its disk does not do that."""
+    if sys.platform not in ("linux", "darwin"):
+        return False
+    library, names = ctypes.CDLL(None), (os.fsencode(one), os.fsencode(other))
+    if hasattr(library, "renameat2"):
+        return library.renameat2(FROM_HERE, names[0], FROM_HERE, names[1], AT_ONCE) == 0
+    return hasattr(library, "renamex_np") and library.renamex_np(*names, AT_ONCE) == 0
+
+
+def _name(path: Path, kind: str) -> Path:
+    return path.with_name(f"{path.name}.{kind}-{secrets.token_hex(4)}")
+
+
+@contextmanager
+def _side(path: Path, folder: bool) -> Iterator[Path]:
+    """Make an empty file or folder of a name of its own, locked; what stands there at the end is deleted."""
+    for left in leftovers(path):
+        with _locked(left) as owner:
+            if owner:
+                _delete(left)
+    owner = False
+    while owner is False:  # another writer took it for a dead one's before it was locked
+        there = _name(path, PARTIAL)
+        try:
+            there.mkdir() if folder else there.touch()
+            with _locked(there) as owner:
+                if owner is not False:
+                    yield there
         finally:
-            shutil.rmtree(there, ignore_errors=True)
-            shutil.rmtree(old, ignore_errors=True)
+            _delete(there)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[bool | None]:
+    """Lock a file or folder until the end, or the death of the process; None where the system has no such locks.
+
+    False where another process has it, or has deleted it.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield None
+        return
+    handle = None
+    try:
+        handle = os.open(path, os.O_RDONLY)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        owner: bool | None = os.path.exists(path)
+    except (BlockingIOError, FileNotFoundError):
+        owner = False
+    except OSError:
+        owner = None
+    try:
+        yield owner
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _delete(path: Path) -> None:
+    """Delete a file or folder, if there is one."""
+    with contextlib.suppress(FileNotFoundError):
+        try:
+            os.unlink(path)
+        except (IsADirectoryError, PermissionError):  # which of them depends on the system
+            shutil.rmtree(path, ignore_errors=True)
 
 
 class Tail:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from normkit.files import Unwritable as Unwritable
 from normkit.files import beside as beside
-from normkit.files import partial, writing
+from normkit.files import leftovers, writing
 from normkit.files import replace_file as replace_file
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -44,7 +44,7 @@ class Folder:
 
     def forget(self, run: str) -> None:
         """Delete the checkpoint of a run that has ended, and one that a kill left half written."""
-        for path in (self.checkpoint(run), partial(self.checkpoint(run))):
+        for path in (self.checkpoint(run), *leftovers(self.checkpoint(run))):
             path.unlink(missing_ok=True)
 
     def lock_of(self, run: str) -> Path:
