@@ -143,7 +143,7 @@ def page(card: Card) -> str:
         ("State", table(("name", "shape", "kind"), state) if state else no_state(card)),
         ("Replaces", ", ".join(linked(name, card) for name in card.replaces)),
         ("Unchanged by", ", ".join(card.invariant)),
-        ("Provenance", escaped(card.provenance)),
+        ("Evidence", escaped(reference.evidence(card))),
         ("What it does not keep of the contract", table(("line", "reason"), exemptions(card)) if card.exempt else ""),
         ("Paper", paper(card.paper)),
     ]

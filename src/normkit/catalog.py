@@ -34,6 +34,12 @@ from normkit.layout import Layout
 HOME = Path(__file__).parent
 ENTRY_POINTS = "normkit.methods"
 DECORATOR = b"\n@method("
+EVIDENCE = {
+    "authors": "recorded from the authors' code",
+    "library": "recorded from another library's code",
+    "equations": "written a second time in float64, from the paper or the authors' code",
+    "abstract": "rebuilt, since the paper could not be read in full",
+}
 
 _cards: dict[str, Card] = {}
 _classes: dict[str, type] = {}  # of aliases that are written as one
@@ -52,7 +58,8 @@ class Card:
     by which other people's code differs, each with its values, or "any": what recognition tries. ``exempt`` holds the
     cases of the contract that the method cannot keep, each with its reason; see :meth:`exemption`. ``peer`` builds,
     from a feature count, another library's module for the same numbers: what the benchmark races and a test compares
-    with.
+    with. ``evidence`` is a key of ``EVIDENCE``: where the numbers come from that it is compared with; empty where
+    nothing is said. ``provenance`` is a sentence more.
     """
 
     name: str
@@ -68,6 +75,7 @@ class Card:
     dialects: Mapping[str, Any] = field(default_factory=dict)
     invariant: tuple[str, ...] = ()
     provenance: str = ""
+    evidence: str = ""
     exempt: Mapping[str, str] = field(default_factory=dict)
     peer: Callable[[int], nn.Module] | None = None
     room: str = ""
@@ -150,6 +158,7 @@ def method(
     dialects: Mapping[str, Any] | None = None,
     invariant: tuple[str, ...] = (),
     provenance: str = "",
+    evidence: str | None = None,
     exempt: Mapping[str, str] | None = None,
     peer: Callable[[int], nn.Module] | None = None,
     room: str | None = None,
@@ -159,7 +168,8 @@ def method(
     The name of an input that ends in ``?`` may be left out. A module also learns to take ``device`` and ``dtype``, as
     torch's modules do. Methods of other packages, scripts and notebooks are entered in the same way: those of a package
     are found without an import where it declares ``[project.entry-points."normkit.methods"]``, a name of your own =
-    the module that holds them; ``room`` says where they belong (by default where their kind does).
+    the module that holds them; ``room`` says where they belong (by default where their kind does). ``evidence`` is
+    "authors" for the package's own, and nothing for others, unless given.
     """
 
     _check_lines(name, exempt or {}, CONTRACT)
@@ -185,6 +195,9 @@ def method(
             dialects or {},
             invariant,
             provenance,
+            ("authors" if at else "")
+            if evidence is None
+            else check.choice(name, "evidence", evidence, tuple(EVIDENCE)),
             exempt or {},
             peer,
             at.room if at else room or kind.room,

@@ -31,8 +31,10 @@ def run_list(options: argparse.Namespace, standing: Callable[[list[Card]], list[
     for place, members in reference.rooms(cards).items():
         print(f"{place}: {reference.meaning_of(place, importlib.import_module)}")
         for card in members:
-            print(f"  {card.name:{width}}  {card.summary}")
+            print(f"  {card.name:{width}}  {card.evidence:9}  {card.summary}")
         print()
+    words = {card.evidence for card in cards}
+    print("\n".join(f"{word}: {meaning}" for word, meaning in catalog.EVIDENCE.items() if word in words))
     print(f"{number_of(len(cards), 'method')}; 'normkit show NAME' tells more")
     return 0
 
@@ -103,6 +105,7 @@ def described(card: Card) -> dict[str, Any]:
         "called": dict(card.called),
         "replaces": list(card.replaces),
         "invariant": list(card.invariant),
+        "evidence": card.evidence,
         "provenance": card.provenance,
         "exempt": dict(card.exempt),
     }
@@ -143,7 +146,7 @@ def sections(card: Card) -> list[tuple[str, str]]:
         ("Replaces", indented(", ".join(card.replaces))),
         ("Unchanged by", indented(", ".join(card.invariant))),
         ("Paper", indented(card.paper)),
-        ("Provenance", indented(card.provenance)),
+        ("Evidence", indented(reference.evidence(card))),
         ("Does not keep", indented("\n".join(f"{line}: {reason}" for line, reason in reference.exemptions(card)))),
     ]
 

@@ -385,6 +385,15 @@ def _tuple(layout: Layout) -> str:
     return "(" + ", ".join(layout.axes) + ")"
 
 
+def evidence(card: Card) -> str:
+    """Say where the numbers come from that the method is compared with.
+
+    >>> evidence(catalog.card("evonorm-b1"))
+    "recorded from another library's code: no authors' code; as in timm"
+    """
+    return ": ".join(filter(None, [catalog.EVIDENCE.get(card.evidence, ""), card.provenance]))
+
+
 def exemptions(card: Card) -> list[tuple[str, str]]:
     """Return what the method does not keep of the contract, and in which cases, each with its reason."""
     return [(_case(*key.split()), reason) for key, reason in card.exempt.items()]

@@ -23,6 +23,7 @@ from normkit.statistics import accurate
     "attention-entropy",
     paper="Stabilizing Transformer Training by Preventing Attention Entropy Collapse (Zhai et al., 2023), "
     "arXiv 2303.06296",
+    evidence="equations",
     shape="N K T C : simplex",
     over="C",
 )

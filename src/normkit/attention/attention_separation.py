@@ -32,6 +32,7 @@ class Separation(NamedTuple):
 @method(
     "attention-separation",
     paper="Limitations of Normalization in Attention Mechanism (Mudarisov et al., 2025), arXiv 2508.17821",
+    evidence="equations",
     shape="N C : simplex",
     over="C",
     inputs={"values": "N C F"},

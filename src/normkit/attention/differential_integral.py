@@ -13,6 +13,7 @@ from normkit.catalog import method
 @method(
     "differential-integral",
     paper="DINT Transformer (Cang et al., 2025), arXiv 2501.17486",
+    evidence="equations",
     shape="N 2heads T C",
     over="T C",
     inputs={"k": "N 2heads T C", "v": "N heads T 2C", "mask?": "N 1 1 T : bool"},

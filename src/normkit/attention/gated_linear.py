@@ -28,6 +28,7 @@ class Memory(NamedTuple):
 @method(
     "gated-linear",
     paper="ReGLA: Refining Gated Linear Attention (Lu et al., 2025), arXiv 2502.01578",
+    evidence="equations",
     shape="N heads T C",
     over="C",
     inputs={

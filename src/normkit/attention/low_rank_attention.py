@@ -25,6 +25,7 @@ HIDDEN = -1e9  # the score of a token that is not seen
 @method(
     "low-rank-attention",
     paper="Low Rank Factorization for Compact Multi-Head Self-Attention (Mehta et al., 2019), arXiv 1912.00835",
+    evidence="abstract",
     shape="N T C",
     over="T",
     inputs={"mask?": "N T : bool"},

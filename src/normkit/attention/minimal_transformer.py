@@ -16,6 +16,7 @@ SIMILARITIES = ("collapsed", "symmetric", "full")
 @method(
     "minimal-transformer",
     paper="Reducing the Transformer Architecture to a Minimum (Bermeitinger et al., 2024), arXiv 2410.13732",
+    evidence="equations",
     shape="N T C",
     over="T",
     inputs={"mask?": "N 1 1 T : bool"},

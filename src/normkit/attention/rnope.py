@@ -16,6 +16,7 @@ from normkit.statistics import accurate
 @method(
     "rnope",
     paper="Rope to Nope and Back Again: A New Hybrid Attention Strategy (Yang et al., 2025), arXiv 2501.18795",
+    evidence="equations",
     shape="N heads T C",
     over="S",
     inputs={"k": "N heads T C", "v": "N heads T C", "mask?": "N heads T T : bool"},

@@ -12,6 +12,7 @@ from normkit.catalog import method
 @method(
     "softmax",
     paper="Attention Is All You Need (Vaswani et al., 2017), arXiv 1706.03762",
+    evidence="library",
     shape="N heads T C",
     over="S",
     inputs={"k": "N heads S C", "v": "N heads S C", "mask?": "N heads T S : bool"},

@@ -22,6 +22,7 @@ UNIT = ops.Row(eps=1e-12, eps_place="floor")
 @method(
     "softplus-attention",
     paper="Softplus Attention with Re-weighting (Gao and Spratling, 2025), arXiv 2501.13428",
+    evidence="equations",
     shape="N heads T C",
     over="S C",
     inputs={"k": "N heads S C", "v": "N heads S C", "mask?": "N heads T S : bool"},

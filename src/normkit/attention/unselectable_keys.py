@@ -41,6 +41,7 @@ def projection_fraction(x: Tensor) -> Tensor:
 @method(
     "unselectable-keys",
     paper="On the Expressivity Role of LayerNorm in Transformers' Attention (Brody et al., 2023), arXiv 2305.02582",
+    evidence="equations",
     shape="N C",
     over="N C",
     exempt={"gradcheck": "a yes or no for each key has no gradient"},

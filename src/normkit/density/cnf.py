@@ -17,6 +17,7 @@ SOLVED = "a solve by a fixed grid is exact only as the grid gets finer"
 @method(
     "cnf",
     paper="Neural Ordinary Differential Equations (Chen et al., 2018), arXiv 1806.07366",
+    evidence="library",
     shape="N C",
     example={"hidden": 4, "steps": 2},
     exempt={"inverse float64": SOLVED, "log-det": SOLVED, "scales near float64": SOLVED},

@@ -16,6 +16,7 @@ from normkit.kinds import Method
 @method(
     "dependent-data-likelihood",
     paper="Training Normalizing Flows from Dependent Data (Kirchler et al., 2022), arXiv 2209.14933",
+    evidence="equations",
     shape="N C",
     over="N",
     inputs={"relatedness": "N N : correlation"},

@@ -16,6 +16,7 @@ SPHERE = "the input lies on the unit sphere"
 @method(
     "double-moebius",
     paper="Rigid Body Flows for Sampling Molecular Crystal Structures (Köhler et al., 2023), arXiv 2301.11355",
+    evidence="equations",
     shape="N C : sphere",
     inputs={"w": "N C : ball"},
     exempt={

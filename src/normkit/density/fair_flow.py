@@ -28,6 +28,7 @@ class FairParts(NamedTuple):
 @method(
     "fair-flow",
     paper="Fair Normalizing Flows (Balunović et al., 2021), arXiv 2106.05937",
+    evidence="equations",
     shape="N C",
     inputs={"log_q0_x0": "N", "x1": "N C", "log_q1_x1": "N", "prediction": ""},
     example={"flow0": lambda features: features, "flow1": lambda features: features},

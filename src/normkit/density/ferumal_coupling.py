@@ -19,6 +19,7 @@ KERNELS = ("squared-exponential", "matern32", "matern52")
 @method(
     "ferumal-coupling",
     paper="Kernelised Normalising Flows (English et al., 2023), arXiv 2307.14839",
+    evidence="equations",
     shape="N C",
     example={"num_points": 4},
     provenance="the paper's equations; no code of the authors was to be had",

@@ -24,6 +24,7 @@ class Leapt(NamedTuple):
 @method(
     "flow-hmc",
     paper="HMC with Normalizing Flows (Foreman et al., 2021), arXiv 2112.01586",
+    evidence="equations",
     shape="N C",
     inputs={"momentum": "N C", "uniform": "N : unit"},
     example={"energy": "double-well", "step_size": 0.05, "steps": 2},

@@ -15,6 +15,7 @@ from normkit.kinds import Method
     "flow-imh",
     paper="Normalizing flows as an enhanced sampling method for atomistic supercooled liquids (Jung et al., 2024), "
     "arXiv 2404.09914",
+    evidence="equations",
     shape="N C",
     inputs={"z": "N C", "uniform": "N : unit"},
     example={"energy": "double-well"},

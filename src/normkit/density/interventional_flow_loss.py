@@ -16,6 +16,7 @@ CONSTANT = "propensities are constants for the gradient"
 @method(
     "interventional-flow-loss",
     paper="Normalizing Flows for Interventional Density Estimation (Melnychuk et al., 2022), arXiv 2209.06203",
+    evidence="equations",
     shape="N",
     inputs={"cross_entropy_x": "N", "cross_entropy": "", "treated": "N : bool", "propensity": "N : unit"},
     provenance="the paper's equations, and a test where one of the nuisances is wrong",

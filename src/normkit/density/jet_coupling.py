@@ -46,6 +46,7 @@ class _Block(nn.Module):
 @method(
     "jet-coupling",
     paper="Jet: A Modern Transformer-Based Normalizing Flow (Kolesnikov et al., 2024), arXiv 2412.15129",
+    evidence="equations",
     shape="N num_tokens C",
     example={"num_tokens": 4, "emb_dim": 8, "num_heads": 2},
     exempt={"moves projection": FIXED, "gradients blocks.0.key.bias": KEY},

@@ -16,6 +16,7 @@ CONSTANT = "targets are constants for the gradient"
 @method(
     "reverse-alignment-loss",
     paper="Flowing Backwards: Improving Normalizing Flows via Reverse Representation Alignment (2025)",
+    evidence="equations",
     shape="N T C",
     inputs={"targets": "N T 3"},
     example={"target_dim": 3, "hidden": 5},

@@ -25,6 +25,7 @@ class EvidenceBound(NamedTuple):
 @method(
     "simflow-objective",
     paper="SimFlow: Simplified and End-to-End Training of Latent Normalizing Flows (2025)",
+    evidence="equations",
     shape="N C",
     inputs={"mean": "N 3", "noise": "N 3"},
     example={"flow": 3, "decoder": lambda features: features},

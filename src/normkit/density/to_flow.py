@@ -17,6 +17,7 @@ SOLVED = "a solve by a fixed grid is exact only as the grid gets finer"
     "to-flow",
     paper="TO-FLOW: Efficient Continuous Normalizing Flows with Temporal Optimization (Du et al., 2022), "
     "arXiv 2203.10335",
+    evidence="abstract",
     shape="N C",
     example={"hidden": 4, "steps": 2},
     exempt={

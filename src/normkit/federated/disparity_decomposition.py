@@ -28,6 +28,7 @@ class Disparity(NamedTuple):
 @method(
     NAME,
     paper=PAPER,
+    evidence="equations",
     shape="2 2 2 : unit",
     over="2",
     exempt={"gradcheck": "an audit carries no gradient"},

@@ -15,6 +15,7 @@ from normkit.statistics import accurate
     "gradnorm",
     paper="GradNorm: Gradient Normalization for Adaptive Loss Balancing in Deep Multitask Networks (Chen et al., "
     "2018), arXiv 1711.02257",
+    evidence="library",
     shape="T",
     example={"num_tasks": 5},
     exempt={

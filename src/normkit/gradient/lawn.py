@@ -19,6 +19,7 @@ from normkit.statistics import accurate
 @method(
     "lawn",
     paper="Logit Attenuating Weight Normalization (Gupta et al., 2021), arXiv 2108.05839",
+    evidence="abstract",
     shape="...",
     example={"lr": 0.05, "free_steps": 1},
     provenance="the paper's abstract, in float64; there is no public code, and what the abstract leaves open is told "

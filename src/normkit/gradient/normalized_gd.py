@@ -17,6 +17,7 @@ from normkit.statistics import accurate
 @method(
     "normalized-gd",
     paper="Beyond Convexity: Stochastic Quasi-Convex Optimization (Hazan et al., 2015), arXiv 1507.02030",
+    evidence="equations",
     shape="...",
     provenance="the equations, in float64; a baseline of several papers, none of which has code of its own for it",
     exempt={"groups": "the length of a step is that of all groups together"},

@@ -15,6 +15,7 @@ from normkit.statistics import accurate
     "normalized-logistic-gd",
     paper="From Logistic Regression to the Perceptron Algorithm: Exploring Gradient Descent with Large Step Sizes "
     "(Tyurin, 2024), arXiv 2412.08424",
+    evidence="abstract",
     shape="N C",
     over="N",
     inputs={"labels": "N", "theta": "C"},

@@ -14,6 +14,7 @@ from normkit.statistics import accurate
     "per-class-gradient-normalization",
     paper="A Theoretical Analysis of the Learning Dynamics under Class Imbalance (Francazi et al., 2023), "
     "arXiv 2207.00391",
+    evidence="equations",
     shape="N C",
     over="C",
     provenance="the paper's equations, in float64",

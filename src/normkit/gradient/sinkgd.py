@@ -21,6 +21,7 @@ FLOOR = 1e-8
     "sinkgd",
     paper="Gradient Multi-Normalization for Stateless and Scalable LLM Training (Scetbon et al., 2025), "
     "arXiv 2502.06742",
+    evidence="equations",
     shape="...",
     provenance="the paper's equations, in float64; no code of the authors was found",
     replaces=("adamw",),

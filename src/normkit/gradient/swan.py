@@ -22,6 +22,7 @@ RANK = 1e-7  # singular values below this share of the largest are noise
     "swan",
     paper="SWAN: SGD with Normalization and Whitening Enables Stateless LLM Training (Ma et al., 2024), "
     "arXiv 2412.13148",
+    evidence="equations",
     shape="...",
     provenance="the paper's equations, in float64; no code of the authors was found",
     replaces=("adamw",),

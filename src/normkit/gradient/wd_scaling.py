@@ -21,6 +21,7 @@ EXPONENT = 0.75  # of the width in the largest singular value; measured by the a
 @method(
     "wd-scaling",
     paper="Robust Layerwise Scaling Rules by Proper Weight Decay Tuning (Fan et al., 2025), arXiv 2510.15262",
+    evidence="abstract",
     shape="...",
     example={"base_width": 4, "lr": 0.02, "weight_decay": 0.1},
     provenance="the rule as the paper's abstract states it, in float64; no code of the authors was found",

@@ -18,6 +18,7 @@ NAME = "answer-choice-normalization"
     NAME,
     paper="Attentiveness to Answer Choices Doesn't Always Entail High QA Accuracy (Wiegreffe et al., 2023), "
     "arXiv 2305.14596",
+    evidence="equations",
     shape="N G",
     over="G",
     inputs={"against": "N G"},

@@ -14,6 +14,7 @@ from normkit.inference._scores import scores
     "calibrated-stacking",
     paper="An Empirical Study and Analysis of Generalized Zero-Shot Learning for Object Recognition in the Wild (Chao "
     "et al., 2016), arXiv 1605.04253",
+    evidence="equations",
     shape="N G",
     over="",
     inputs={"seen": "G : bool"},

@@ -14,6 +14,7 @@ from normkit.statistics import accurate
 @method(
     "lineas",
     paper="LinEAS: End-to-end Learning of Activation Steering with a Distributional Loss (2025), arXiv 2503.10679",
+    evidence="equations",
     shape="... C",
     over="",
     provenance="the paper's equations; no code of the authors was to be had",

@@ -28,6 +28,7 @@ class Distortion(NamedTuple):
     NAME,
     paper="Local Normalization Distortion and the Thermodynamic Formalism of Decoding Strategies for Large Language "
     "Models (2025), arXiv 2503.21929",
+    evidence="equations",
     shape="N T C",
     over="C",
     inputs={"tokens": "N T : index C"},

@@ -25,6 +25,7 @@ class Bounds(NamedTuple):
 @method(
     NAME,
     paper="Residual Energy-Based Models for Text Generation (Deng et al., 2020), arXiv 2004.11714",
+    evidence="abstract",
     shape="... C",
     over="C",
     provenance="the paper's theorem as recalled; no code of the authors for it",

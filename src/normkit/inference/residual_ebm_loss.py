@@ -13,6 +13,7 @@ from normkit.inference._scores import scores
 @method(
     "residual-ebm-loss",
     paper="Residual Energy-Based Models for Text Generation (Deng et al., 2020), arXiv 2004.11714",
+    evidence="abstract",
     shape="N",
     over="N",
     inputs={"fake_energy": "B"},

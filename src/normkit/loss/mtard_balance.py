@@ -19,6 +19,7 @@ CONSTANT = "teachers are constants"
     "mtard-balance",
     paper="Mitigating the Accuracy-Robustness Trade-off via Multi-Teacher Adversarial Distillation (Zhao et al., "
     "2023), arXiv 2306.16170",
+    evidence="equations",
     shape="N C",
     over="C",
     inputs={"student_nat": "N C", "teacher_adv": "N C", "teacher_nat": "N C"},

@@ -19,6 +19,7 @@ MODES = {"log_sigmoid": F.logsigmoid, "identity": lambda r: r, "sigmoid": torch.
 @method(
     "reward-transform",
     paper="Transforming and Combining Rewards for Aligning Large Language Models (Wang et al., 2024), arXiv 2402.00742",
+    evidence="equations",
     shape="N K",
     over="",
     inputs={"reference": "N K"},

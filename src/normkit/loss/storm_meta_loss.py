@@ -16,6 +16,7 @@ from normkit.statistics import accurate
     "storm-meta-loss",
     paper="Learning from Noisy Labels via Self-Taught On-the-Fly Meta Loss Rescaling (Heck et al., 2025), "
     "arXiv 2412.12955",
+    evidence="equations",
     shape="K C",
     over="N",
     inputs={

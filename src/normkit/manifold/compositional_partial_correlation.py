@@ -13,6 +13,7 @@ from normkit.manifold._points import numbers, readable
 @method(
     "compositional-partial-correlation",
     paper="Partial Correlations in Compositional Data Analysis (2019)",
+    evidence="equations",
     shape="12N 5 : unit",
     over="12N",
     invariant=("scale of a row",),

@@ -16,6 +16,7 @@ from normkit.manifold._points import numbers
 @method(
     "lp-dictionary",
     paper="Complete Dictionary Learning via lp-norm Maximization (Shen et al., 2020), UAI, arXiv 2002.10043",
+    evidence="equations",
     shape="C 3 : frame",
     over="",
     inputs={"data": "C 12"},

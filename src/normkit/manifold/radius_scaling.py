@@ -17,6 +17,7 @@ from normkit.statistics import accurate, full_precision
 @method(
     "radius-scaling",
     paper="H4G: Unlocking Faithful Inference for Zero-Shot Graph Learning in Hyperbolic Space (2025), arXiv 2510.12094",
+    evidence="abstract",
     shape="... C : ball",
     over="",
     exempt={f"extremes {values}": _ball.OUTSIDE for values in ("ones", "huge", "offset")},

@@ -15,6 +15,7 @@ SCALE = 1e8  # keeps covariances of directions near 1
 @method(
     "rotation-residual",
     paper="Revisiting Rotation Averaging: Uncertainties and Robust Losses (Zhang et al., 2023), CVPR, arXiv 2303.05195",
+    evidence="equations",
     shape="N 3",
     over="3",
     inputs={"rotation2": "N 3", "relative": "N 3", "covariance?": "N 3 3 : definite"},

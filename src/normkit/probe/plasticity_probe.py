@@ -36,6 +36,7 @@ class Spread(NamedTuple):
 @method(
     "plasticity-probe",
     paper="Understanding Plasticity in Neural Networks (Lyle et al., 2023), arXiv 2303.01486",
+    evidence="equations",
     shape="H C",
     inputs={"second": "K H", "probe_first": "H C", "probe_second": "K H", "inputs": "N C"},
     example={"steps": 5, "frequency": 3.0},

@@ -19,6 +19,7 @@ LEAST = 1e-8  # of a scale
 @method(
     "learned-rounding",
     paper=PAPER,
+    evidence="library",
     shape="C I",
     over="I",
     example={"shape": lambda rows: (rows, 5)},

@@ -19,6 +19,7 @@ LEAST = 1e-37  # a square that a root is taken of; below, float32 has no normal 
     "nsnquant",
     paper="NSNQuant: A Double Normalization Approach for Calibration-Free Low-Bit Vector Quantization of KV Cache "
     "(2025), arXiv 2505.18231",
+    evidence="equations",
     shape="... T C",
     over="T C",
     provenance="the equations of the paper, without its codebooks; the authors' code is not public",

@@ -16,6 +16,7 @@ MODES = ("mse", "fisher-diag", "fisher-full")
 @method(
     "reconstruction-loss",
     paper=PAPER,
+    evidence="library",
     shape="N C *",
     over="C",
     inputs={"target": "N C *"},

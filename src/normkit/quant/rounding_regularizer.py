@@ -11,7 +11,7 @@ from normkit.quant._rounding import PAPER, PROVENANCE, share
 from normkit.statistics import accurate
 
 
-@method("rounding-regularizer", paper=PAPER, shape="... C", over="... C", provenance=PROVENANCE)
+@method("rounding-regularizer", paper=PAPER, evidence="library", shape="... C", over="... C", provenance=PROVENANCE)
 class RoundingRegularizer(Loss):
     """Penalize weights that are neither rounded down nor up.
 

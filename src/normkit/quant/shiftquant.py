@@ -24,6 +24,7 @@ class Codes(NamedTuple):
 @method(
     "shiftquant",
     paper="Towards Accurate and Efficient Sub-8-Bit Integer Training (2024), arXiv 2411.10948",
+    evidence="abstract",
     shape="... C",
     over="...",
     provenance="the construction as far as abstract and outline of the paper tell it; no code is public",

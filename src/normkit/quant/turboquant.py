@@ -36,6 +36,7 @@ class InnerCodes(NamedTuple):
 @method(
     "turboquant",
     paper=PAPER,
+    evidence="equations",
     shape="... C",
     over="C",
     example={"bits": 2},

@@ -23,6 +23,7 @@ NODES = 400  # of the integral over one cell
 @method(
     NAME,
     paper=PAPER,
+    evidence="equations",
     shape="C",
     provenance=PROVENANCE,
     example={"dim": 8, "bits": 2},

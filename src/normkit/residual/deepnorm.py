@@ -56,6 +56,7 @@ def _init(matrices: Matrices, at: At) -> None:
 @method(
     "deepnorm",
     paper="DeepNet: Scaling Transformers to 1,000 Layers (Wang et al., 2022), arXiv 2203.00555",
+    evidence="equations",
     shape="... C",
     over="C",
     example={**SUBLAYERS, "depth": 4},

@@ -28,6 +28,7 @@ def _init(matrices: Matrices, at: At) -> None:
 @method(
     "depth-scaled-sandwich",
     paper="Pangu Ultra: Pushing the Limits of Dense Large Language Models on Ascend NPUs (2025), arXiv 2504.07866",
+    evidence="abstract",
     shape="... C",
     over="C",
     example={**SUBLAYERS, "depth": 4},

@@ -11,6 +11,7 @@ from normkit.residual.wiring import Branch, Wiring
     "peri-norm",
     paper="Peri-LN: Revisiting Layer Normalization in the Transformer Architecture "
     "(Kim et al., 2025), arXiv 2502.02732",
+    evidence="library",
     shape="... C",
     over="C",
     aliases=("peri-ln", "sandwich-norm", "sandwich-ln"),

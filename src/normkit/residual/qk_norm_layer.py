@@ -10,6 +10,7 @@ from normkit.residual.wiring import Branch, Wiring
 @method(
     "qk-norm-layer",
     paper="Scaling Vision Transformers to 22 Billion Parameters (Dehghani et al., 2023), arXiv 2302.05442",
+    evidence="library",
     shape="B T C",
     over="C",
     inputs={"mask?": "B T : bool"},

@@ -10,6 +10,7 @@ from normkit.residual.wiring import Branch, Wiring
 @method(
     "res-post-norm",
     paper="Swin Transformer V2: Scaling Up Capacity and Resolution (Liu et al., 2021), arXiv 2111.09883",
+    evidence="library",
     shape="... C",
     over="C",
     example=SUBLAYERS,

@@ -20,6 +20,7 @@ def _scaling(at: At) -> float:
 @method(
     "residual-scaling",
     paper="On residual network depth (Dherin and Munn, 2025), arXiv 2510.03470",
+    evidence="equations",
     shape="... C",
     over="",
     example={**SUBLAYERS, "depth": 4},

@@ -11,6 +11,7 @@ from normkit.residual.wiring import Branch, Wiring
     "skipinit",
     paper="Batch Normalization Biases Residual Blocks Towards the Identity Function in Deep Networks "
     "(De and Smith, 2020), arXiv 2002.10444",
+    evidence="equations",
     shape="... C",
     over="",
     aliases=("rezero",),

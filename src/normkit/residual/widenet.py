@@ -14,6 +14,7 @@ from normkit.residual.stream import SUBLAYERS, Sublayer, sublayer_of
 @method(
     "widenet",
     paper="Go Wider Instead of Deeper (Xue et al., 2021), arXiv 2107.11817",
+    evidence="equations",
     shape="... C",
     over="C",
     example={**SUBLAYERS, "depth": 3},

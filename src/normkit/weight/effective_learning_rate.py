@@ -17,6 +17,7 @@ NAME = "effective-learning-rate"
 @method(
     NAME,
     paper="L2 Regularization versus Batch and Weight Normalization (van Laarhoven, 2017), arXiv 1706.05350",
+    evidence="equations",
     shape="C I",
     over="C I",
     inputs={"grad": "C I"},

@@ -21,6 +21,7 @@ RANGE = (0.15, 20.0)  # of the exponents that a fit looks at
     "generalized-gaussian-init",
     paper="It Takes a Good Model to Train a Good Model: Generalized Gaussian Priors for Optimized LLMs (Wu et al., "
     "2025), arXiv 2506.00486",
+    evidence="equations",
     shape="C I : unit",
     over="",
     inputs={"sign": "C I"},

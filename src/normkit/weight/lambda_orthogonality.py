@@ -19,6 +19,7 @@ from normkit.weight._penalty import Penalty
     "lambda-orthogonality",
     paper="lambda-Orthogonality Regularization for Compatible Representation Learning (Ricci et al., 2025), "
     "arXiv 2509.16664",
+    evidence="abstract",
     shape="C I",
     over="C I",
     example={"threshold": 0.5},

@@ -20,6 +20,7 @@ NONE = "a weight of zeros has no direction"
 @method(
     "normalize-and-project",
     paper="Normalization and Effective Learning Rates in Reinforcement Learning (Lyle et al., 2024), arXiv 2407.01800",
+    evidence="equations",
     shape="C I",
     over="C I",
     example={"shape": lambda rows: (rows, 5)},

@@ -39,6 +39,7 @@ nf_gamma = {
     "scaled-weight-standardization",
     paper="Characterizing signal propagation to close the performance gap in unnormalized ResNets (Brock et al., "
     "2021), arXiv 2101.08692",
+    evidence="library",
     shape="C I",
     over="I",
     example={"shape": lambda filters: (filters, 5)},

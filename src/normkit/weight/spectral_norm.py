@@ -25,6 +25,7 @@ NONE = "a weight of zeros has no largest direction"
 @method(
     "spectral-norm",
     paper="Spectral Normalization for Generative Adversarial Networks (Miyato et al., 2018), arXiv 1802.05957",
+    evidence="library",
     shape="C I",
     over="C I",
     example={"shape": lambda rows: (rows, 5)},

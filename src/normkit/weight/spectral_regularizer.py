@@ -23,6 +23,7 @@ CONSTANT = "the singular vectors, which depend on the weight too, carry no gradi
 @method(
     "spectral-regularizer",
     paper="Learning Continually by Spectral Regularization (Lewandowski et al., 2025), arXiv 2406.06811",
+    evidence="equations",
     shape="C I",
     over="C I",
     inputs={"bias?": "C"},

@@ -17,6 +17,7 @@ from normkit.weight._shapes import shape_of
 @method(
     "wasserstein-init-regularizer",
     paper="Learning Continually by Spectral Regularization, version 1 (Lewandowski et al., 2024), arXiv 2406.06811v1",
+    evidence="equations",
     shape="C I",
     over="C I",
     example={"shape": lambda rows: (rows, 5)},

@@ -19,6 +19,7 @@ from normkit.weight._shapes import shape_of
     "weight-compander",
     paper="Weight Compander: A Simple Weight Reparameterization for Regularization (Cakaj et al., 2023), "
     "arXiv 2306.16993",
+    evidence="equations",
     shape="C I",
     over="",
     example={"shape": lambda rows: (rows, 5)},

@@ -20,6 +20,7 @@ AXES = {"row": (1,), "column": (0,), "row_column": (1, 0)}
     "weight-conditioning",
     paper="Weight Conditioning for Smooth Optimization of Neural Networks (Saratchandran et al., 2024), "
     "arXiv 2409.03424",
+    evidence="equations",
     shape="C I",
     over="I",
     example={"shape": lambda rows: (rows, 5)},

@@ -17,6 +17,7 @@ from normkit.statistics import accurate
     "weight-norm",
     paper="Weight Normalization: A Simple Reparameterization to Accelerate Training of Deep Neural Networks (Salimans "
     "and Kingma, 2016), arXiv 1602.07868",
+    evidence="library",
     shape="C I",
     over="I",
     example={"shape": lambda slices: (slices, 5)},

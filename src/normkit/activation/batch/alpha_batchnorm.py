@@ -14,6 +14,7 @@ from normkit.ops import channel
 @method(
     "alpha-batchnorm",
     paper="Test-time Batch Statistics Calibration for Covariate Shift (You, Li, Zhao, 2021), arXiv 2110.04065",
+    evidence="abstract",
     shape="N C *",
     over="N *",
     replaces=("batchnorm",),

@@ -15,6 +15,7 @@ from normkit.catalog import method
     "attentive-batchnorm",
     paper="Attentive batch normalization for LSTM-based acoustic modeling of speech recognition (Ding et al., 2020), "
     "arXiv 2001.00129",
+    evidence="abstract",
     shape="N T C",
     over="N T",
     inputs={"mask?": "N T : bool"},

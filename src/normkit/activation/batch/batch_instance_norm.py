@@ -14,6 +14,7 @@ from normkit.catalog import method
     "batch-instance-norm",
     paper="Batch-Instance Normalization for Adaptively Style-Invariant Neural Networks (Nam, Kim, 2018), "
     "arXiv 1805.07925",
+    evidence="equations",
     shape="N C +",
     over="N *",
     replaces=("batchnorm", "instancenorm"),

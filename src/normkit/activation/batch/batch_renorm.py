@@ -17,6 +17,7 @@ NOT_THE_DERIVATIVE = "the corrections r and d are constants for the gradient, by
 @method(
     "batch-renorm",
     paper="Batch Renormalization: Towards Reducing Minibatch Dependence (Ioffe, 2017), arXiv 1702.03275",
+    evidence="abstract",
     shape="N C *",
     over="N *",
     replaces=("batchnorm",),

@@ -12,6 +12,7 @@ from normkit.catalog import method
 @method(
     "decorrelated-batchnorm",
     paper="Decorrelated Batch Normalization (Huang et al., 2018), arXiv 1804.08450",
+    evidence="equations",
     shape="N C *",
     over="N *",
     replaces=("batchnorm",),

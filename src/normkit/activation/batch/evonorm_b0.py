@@ -18,6 +18,7 @@ def _timm(features: int) -> nn.Module:
 @method(
     "evonorm-b0",
     paper="Evolving Normalization-Activation Layers (Liu et al., 2020), arXiv 2004.02967",
+    evidence="equations",
     shape="N C +",
     over="N *",
     aliases=("EvoNorm2dB0",),

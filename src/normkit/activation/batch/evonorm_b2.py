@@ -17,6 +17,7 @@ def _timm(features: int) -> nn.Module:
 @method(
     "evonorm-b2",
     paper="Evolving Normalization-Activation Layers (Liu et al., 2020), arXiv 2004.02967",
+    evidence="library",
     shape="N C *",
     over="N *",
     aliases=("EvoNorm2dB2",),

@@ -28,6 +28,7 @@ class _Cut(NamedTuple):
 @method(
     "ghost-batchnorm",
     paper="Train longer, generalize better (Hoffer, Hubara, Soudry, 2017), arXiv 1705.08741",
+    evidence="equations",
     shape="N C *",
     over="N *",
     aliases=("ghost-bn",),

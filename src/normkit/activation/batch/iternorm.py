@@ -14,6 +14,7 @@ from normkit.catalog import method
     "iternorm",
     paper="Iterative Normalization: Beyond Standardization towards Efficient Whitening (Huang et al., 2019), "
     "arXiv 1904.03441",
+    evidence="equations",
     shape="N C *",
     over="N *",
     replaces=("batchnorm", "decorrelated-batchnorm"),

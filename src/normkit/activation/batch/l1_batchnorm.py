@@ -14,6 +14,7 @@ from normkit.ops import channel
 @method(
     "l1-batchnorm",
     paper="Towards Accurate and Efficient Sub-8-Bit Integer Training (Guo et al., 2024), arXiv 2411.10948",
+    evidence="abstract",
     shape="N C *",
     over="N *",
     replaces=("batchnorm",),

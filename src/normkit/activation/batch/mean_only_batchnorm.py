@@ -15,6 +15,7 @@ from normkit.running import Running
 @method(
     "mean-only-batchnorm",
     paper="Weight Normalization (Salimans, Kingma, 2016), arXiv 1602.07868",
+    evidence="equations",
     shape="N C *",
     over="N *",
     replaces=("batchnorm",),

@@ -14,6 +14,7 @@ from normkit.statistics import Moments, moments
 @method(
     "switchable-norm",
     paper="Differentiable Learning-to-Normalize via Switchable Normalization (Luo et al., 2018), arXiv 1806.10779",
+    evidence="equations",
     shape="N C +",
     over="N *",
     replaces=("batchnorm", "groupnorm", "instancenorm"),

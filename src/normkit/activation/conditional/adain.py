@@ -13,6 +13,7 @@ from normkit.norm import Norm
     "adain",
     paper="Arbitrary Style Transfer in Real-time with Adaptive Instance Normalization (Huang, Belongie, 2017), "
     "arXiv 1703.06868",
+    evidence="library",
     shape="N C +",
     over="+",
     aliases=("adaptive-instance-norm",),

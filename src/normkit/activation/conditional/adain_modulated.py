@@ -12,6 +12,7 @@ from normkit.norm import Norm
 @method(
     "adain-modulated",
     paper="Multimodal Unsupervised Image-to-Image Translation (Huang et al., 2018), arXiv 1804.04732",
+    evidence="library",
     shape="N C +",
     over="+",
     inputs={"weight": "N C", "bias": "N C"},

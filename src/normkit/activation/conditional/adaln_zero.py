@@ -15,6 +15,7 @@ from normkit.norm import Norm
 @method(
     "adaln-zero",
     paper="Scalable Diffusion Models with Transformers (Peebles, Xie, 2022), arXiv 2212.09748",
+    evidence="equations",
     shape="N L C",
     over="C",
     inputs={"condition": "N condition_features"},

@@ -15,6 +15,7 @@ from normkit.norm import Norm
 @method(
     "adaptive-groupnorm",
     paper="Diffusion Models Beat GANs on Image Synthesis (Dhariwal, Nichol, 2021), arXiv 2105.05233",
+    evidence="equations",
     shape="N C *",
     over="C/G *",
     inputs={"condition": "N condition_features"},

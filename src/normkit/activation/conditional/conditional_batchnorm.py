@@ -14,6 +14,7 @@ from normkit.catalog import method
     "conditional-batchnorm",
     paper="Modulating early visual processing by language (de Vries et al., 2017), arXiv 1707.00683; A Learned "
     "Representation for Artistic Style (Dumoulin et al., 2016), arXiv 1610.07629",
+    evidence="equations",
     shape="N C *",
     over="N *",
     inputs={"labels": "N : index 3"},

@@ -13,6 +13,7 @@ from normkit.norm import Norm
 @method(
     "film",
     paper="FiLM: Visual Reasoning with a General Conditioning Layer (Perez et al., 2017), arXiv 1709.07871",
+    evidence="equations",
     shape="N C *",
     inputs={"condition": "N condition_features"},
     example={"condition_features": 6},

@@ -17,6 +17,7 @@ from normkit.statistics import accurate
     "diff-groupnorm",
     paper="Towards Deeper Graph Neural Networks with Differentiable Group Normalization (Zhou et al., 2020), "
     "arXiv 2006.06972",
+    evidence="equations",
     shape="N C",
     over="N",
     example={"num_groups": 3},

@@ -18,6 +18,7 @@ from normkit.statistics import accurate
 @method(
     "gnp",
     paper="Learning to Pool in Graph Neural Networks for Extrapolation (Ko et al., 2021), arXiv 2106.06210",
+    evidence="abstract",
     shape="N C",
     over="rows",
     inputs={"index": "N : index K"},

@@ -15,6 +15,7 @@ from normkit.statistics import accurate
     "graph-norm",
     paper="GraphNorm: A Principled Approach to Accelerating Graph Neural Network Training (Cai et al., 2020), "
     "arXiv 2009.03294",
+    evidence="equations",
     shape="N C",
     over="N/graph",
     inputs={"batch?": "N : index 3"},

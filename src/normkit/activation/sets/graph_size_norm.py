@@ -13,6 +13,7 @@ from normkit.statistics import accurate
 @method(
     "graph-size-norm",
     paper="Benchmarking Graph Neural Networks (Dwivedi et al., 2020), arXiv 2003.00982",
+    evidence="equations",
     shape="N C",
     inputs={"batch?": "N : index 3"},
     provenance="torch_geometric's equations in float64 in tests/activation/test_graphs.py",

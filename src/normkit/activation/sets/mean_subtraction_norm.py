@@ -12,6 +12,7 @@ from normkit.statistics import accurate
 @method(
     "mean-subtraction-norm",
     paper="Revisiting 'Over-smoothing' in Deep GCNs (Yang et al., 2020), arXiv 2003.13663",
+    evidence="equations",
     shape="N C",
     over="N/graph",
     inputs={"batch?": "N : index 3"},

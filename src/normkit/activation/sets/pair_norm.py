@@ -15,6 +15,7 @@ MODES = ("together", "each", "each-then-center")
 @method(
     "pair-norm",
     paper="PairNorm: Tackling Oversmoothing in GNNs (Zhao, Akoglu, 2019), arXiv 1909.12223",
+    evidence="equations",
     shape="N C",
     over="N/graph",
     inputs={"batch?": "N : index 3"},

@@ -17,6 +17,7 @@ from normkit.statistics import accurate
     "divisive-norm",
     paper="Normalizing the Normalizers: Comparing and Extending Network Normalization Schemes (Ren et al., 2016), "
     "arXiv 1611.04520",
+    evidence="equations",
     shape="N C H W",
     over="C H W",
     replaces=("batchnorm", "local-response-norm"),

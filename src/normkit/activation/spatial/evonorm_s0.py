@@ -19,6 +19,7 @@ def _timm(features: int) -> nn.Module:
 @method(
     "evonorm-s0",
     paper="Evolving Normalization-Activation Layers (Liu et al., 2020), arXiv 2004.02967",
+    evidence="equations",
     shape="N C *",
     over="C/G *",
     aliases=("evonorm", "EvoNorm2dS0"),

@@ -18,6 +18,7 @@ def _timm(features: int) -> nn.Module:
 @method(
     "evonorm-s2",
     paper="Evolving Normalization-Activation Layers (Liu et al., 2020), arXiv 2004.02967",
+    evidence="library",
     shape="N C *",
     over="C/G *",
     aliases=("EvoNorm2dS2",),

@@ -21,6 +21,7 @@ def _timm(features: int) -> nn.Module:
 @method(
     "frn",
     paper="Filter Response Normalization Layer (Singh, Krishnan, 2019), arXiv 1911.09737",
+    evidence="abstract",
     shape="N C *",
     over="*",
     aliases={

@@ -17,6 +17,7 @@ PEDESTAL = 2.0**-36  # keeps the gradient of a squared parameter alive at 0
     "gdn",
     paper="Density Modeling of Images using a Generalized Normalization Transformation (Ballé et al., 2015), "
     "arXiv 1511.06281",
+    evidence="library",
     shape="N C *",
     over="C",
     aliases=("generalized-divisive-norm",),

@@ -15,6 +15,7 @@ from normkit.norm import Norm
     "gdn-parametric",
     paper="Density Modeling of Images using a Generalized Normalization Transformation (Ballé et al., 2015), "
     "arXiv 1511.06281",
+    evidence="equations",
     shape="N C *",
     over="C",
     provenance="worked out from the paper's equation; the initial values are normkit's choice",

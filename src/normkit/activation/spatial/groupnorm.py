@@ -13,6 +13,7 @@ from normkit.norm import Norm
 @method(
     "groupnorm",
     paper="Group Normalization (Wu, He, 2018), arXiv 1803.08494",
+    evidence="library",
     shape="N C *",
     over="C/G *",
     aliases={"gn": {}, "GroupNorm1": {"num_groups": 1}},

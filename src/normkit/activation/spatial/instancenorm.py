@@ -14,6 +14,7 @@ from normkit.running import Running, track
 @method(
     "instancenorm",
     paper="Instance Normalization: The Missing Ingredient for Fast Stylization (2016), arXiv 1607.08022",
+    evidence="library",
     shape="N C +",
     over="*",
     replaces=("batchnorm", "groupnorm"),

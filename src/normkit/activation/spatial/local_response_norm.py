@@ -15,6 +15,7 @@ from normkit.statistics import accurate
 @method(
     "local-response-norm",
     paper="ImageNet Classification with Deep Convolutional Neural Networks (Krizhevsky et al., 2012)",
+    evidence="library",
     shape="N C +",
     over="C/size",
     example={"size": 5},

@@ -23,6 +23,7 @@ def _timm(features: int) -> nn.Module:
     "rmsnorm2d",
     paper="Root Mean Square Layer Normalization (2019), arXiv 1910.07467, over channels as in Progressive Growing of "
     "GANs (2017), arXiv 1710.10196",
+    evidence="library",
     shape="N C *",
     over="C",
     replaces=("layernorm2d", "batchnorm", "groupnorm"),

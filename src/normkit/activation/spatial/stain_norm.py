@@ -29,6 +29,7 @@ class _Stains(NamedTuple):
     "stain-norm",
     paper="A Method for Normalizing Histology Slides for Quantitative Analysis (Macenko et al., ISBI 2009); Color "
     "Transfer between Images (Reinhard et al., 2001)",
+    evidence="equations",
     shape="... 3 H W : unit",
     over="H W",
     provenance="worked out from the equations; no recording of the authors' code",

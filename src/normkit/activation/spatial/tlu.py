@@ -13,6 +13,7 @@ from normkit.norm import Norm
 @method(
     "tlu",
     paper="Filter Response Normalization Layer (Singh, Krishnan, 2019), arXiv 1911.09737",
+    evidence="abstract",
     shape="N C *",
     over="",
     provenance="recalled from the paper, no authors' code",

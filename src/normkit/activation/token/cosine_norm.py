@@ -18,6 +18,7 @@ from normkit.statistics import accurate
     "cosine-norm",
     paper="Cosine Normalization: Using Cosine Similarity Instead of Dot Product in Neural Networks (Luo et al., 2017), "
     "arXiv 1702.05870",
+    evidence="equations",
     shape="... C",
     over="C",
     example={"out_features": 5},

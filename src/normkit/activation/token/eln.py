@@ -12,6 +12,7 @@ from normkit.catalog import method
 @method(
     "eln",
     paper="Elementwise Layer Normalization (Stollenwerk, 2025), arXiv 2503.21708",
+    evidence="equations",
     shape="... C",
     over="",
     replaces=("layernorm", "rmsnorm", "dyt"),

@@ -22,6 +22,7 @@ BEFORE = {"norm_before_gate": True}
 @method(
     "gated-rmsnorm",
     paper="Transformers are SSMs (Dao, Gu, 2024), arXiv 2405.21060, there the norm of Mamba 2",
+    evidence="library",
     shape="... C",
     over="C",
     inputs={"gate?": "... C"},

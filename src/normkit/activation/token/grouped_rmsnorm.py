@@ -15,6 +15,7 @@ from normkit.norm import Norm
     "grouped-rmsnorm",
     paper="Root Mean Square Layer Normalization (2019), arXiv 1910.07467, in groups as in Retentive Network (2023), "
     "arXiv 2307.08621",
+    evidence="equations",
     shape="... C",
     over="C/G",
     example={"group_size": 4},

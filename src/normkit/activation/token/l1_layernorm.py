@@ -10,6 +10,7 @@ from normkit.catalog import method
 @method(
     "l1-layernorm",
     paper="Towards Accurate and Efficient Sub-8-Bit Integer Training (Guo et al., 2024), arXiv 2411.10948",
+    evidence="equations",
     shape="... C",
     over="C",
     replaces=("layernorm",),

@@ -16,6 +16,7 @@ from normkit.ops.row import row_values
 @method(
     "layernorm",
     paper="Layer Normalization (Ba, Kiros, Hinton, 2016), arXiv 1607.06450",
+    evidence="library",
     shape="... C",
     over="C",
     replaces=("rmsnorm",),

@@ -15,6 +15,7 @@ from normkit.norm import Norm
 @method(
     "prenormalized-layernorm",
     paper="Conformer-Based Speech Recognition on Extreme Edge-Computing Devices (Xu et al., 2023), arXiv 2312.10359",
+    evidence="abstract",
     shape="... C",
     over="C",
     replaces=("layernorm",),

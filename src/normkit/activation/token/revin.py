@@ -26,6 +26,7 @@ class Scale(NamedTuple):
     "revin",
     paper="Reversible Instance Normalization for Accurate Time-Series Forecasting against Distribution Shift "
     "(Kim et al., ICLR 2022)",
+    evidence="equations",
     shape="N T C",
     over="T",
     aliases=("reversible-instance-norm",),

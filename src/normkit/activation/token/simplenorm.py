@@ -20,6 +20,7 @@ def _timm(features: int) -> nn.Module:
 @method(
     "simplenorm",
     paper="SimpleNorm of timm (Wightman, 2024), without a paper",
+    evidence="library",
     shape="... C",
     over="C",
     replaces=("layernorm", "rmsnorm"),

@@ -16,6 +16,7 @@ Found = tuple[str | None, float, str]
     "alias-normalization",
     paper="D2S-FLOW: Automated Parameter Extraction from Datasheets for SPICE Model Generation Using Large Language "
     "Models (2025)",
+    evidence="abstract",
     shape="",
     example={"vocabulary": {"Rds(on)": ["drain-source résistance"], "Ciss": ["input capacitance", "C iss"]}},
     provenance="the paper prompts a language model and publishes neither code nor prompts; this is what needs none",

@@ -16,6 +16,7 @@ from normkit.text.candidates._tfidf import TfIdf
     "ngram-candidates",
     paper="xMEN: A Modular Toolkit for Cross-Lingual Medical Entity Normalization (Borchert et al., 2023), "
     "arXiv 2310.11275",
+    evidence="library",
     shape="",
     example={"min_df": 1},
     provenance="the equations of scispaCy's generator, which the authors wrap, with exact search",

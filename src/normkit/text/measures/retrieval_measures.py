@@ -18,6 +18,7 @@ Gold = Id | Sequence[Id] | None
     "retrieval-measures",
     paper="xMEN: A Modular Toolkit for Cross-Lingual Medical Entity Normalization (Borchert et al., 2023), "
     "arXiv 2310.11275, and others: the usual definitions",
+    evidence="equations",
     shape="",
     provenance="worked out from the definitions",
 )

@@ -29,6 +29,7 @@ class Mention(NamedTuple):
     "coreference-normalization",
     paper="Supervised Topical Key Phrase Extraction of News Stories using Crowdsourcing, Light Filtering and "
     "Co-reference Normalization (Marujo et al., 2012), arXiv 1306.4886",
+    evidence="abstract",
     shape="",
     provenance="there is no code, and only the abstract could be read: the rule is this library's",
 )

@@ -13,6 +13,7 @@ from normkit.kinds import Text
 @method(
     "column-text",
     paper="DeepJoin: Joinable Table Discovery with Pre-trained Language Models (Dong et al., 2023), arXiv 2212.07588",
+    evidence="library",
     shape="",
     provenance="the authors published no code; the text is that of a third party's",
 )

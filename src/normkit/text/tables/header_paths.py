@@ -15,6 +15,7 @@ Table = Sequence[Sequence[str]]
     "header-paths",
     paper="HD-RAG: Retrieval-Augmented Generation for Hybrid Documents Containing Text and Hierarchical Tables (2025), "
     "arXiv 2504.09554",
+    evidence="abstract",
     shape="",
     provenance="there is no code, and the paper was read through a review",
 )

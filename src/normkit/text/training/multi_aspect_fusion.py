@@ -22,6 +22,7 @@ LOGIC = "trained by score, not by the forward pass"
     "multi-aspect-fusion",
     paper="JAMES: Normalizing Job Titles with Multi-Aspect Graph Embeddings and Reasoning (Yamashita et al., 2022), "
     "arXiv 2202.10739",
+    evidence="abstract",
     shape="N C",
     inputs={"aspects[1]": "N 5", "aspects[2]": "N 3"},
     example={"dims": lambda features: [features, 5, 3], "dim": 6},

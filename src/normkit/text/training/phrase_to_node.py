@@ -20,6 +20,7 @@ WIDTHS = (1, 2, 3)
     "phrase-to-node",
     paper="Text2Node: a Cross-Domain System for Mapping Arbitrary Phrases to a Taxonomy (Soltani and Tomberg, 2019), "
     "arXiv 1905.01958",
+    evidence="abstract",
     shape="N T C",
     over="T",
     inputs={"lengths": "N : index 1 6"},
