@@ -189,3 +189,13 @@ def test_tokens_that_a_batch_norm_cannot_take_are_told():
         norm(torch.ones(4))
     with pytest.raises(ValueError, match=r"end in 4 features, but its shape is \(2, 4, 5\)"):
         norm(torch.ones(2, 4, 5))
+
+
+def test_evonorm_by_timms_name_has_timms_defaults():
+    let_torchvision_load()
+    layers = pytest.importorskip("timm.layers")
+    norm, peer = nk.EvoNorm2dB0(3, dtype=D), layers.EvoNorm2dB0(3).double()
+    x = 0.05 * torch.randn(4, 3, 5, 6, dtype=D, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(norm(x), peer(x.clone()), rtol=1e-5, atol=1e-7)  # timm's statistics are in float32
+    torch.testing.assert_close(norm.running_var, peer.running_var, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(norm.eval()(x), peer.eval()(x.clone()), rtol=1e-5, atol=1e-7)

@@ -21,7 +21,7 @@ def _timm(features: int) -> nn.Module:
     evidence="equations",
     shape="N C +",
     over="N *",
-    aliases=("EvoNorm2dB0",),
+    aliases={"EvoNorm2dB0": {"eps": 1e-3, "unbiased": True}},
     replaces=("batchnorm",),
     dialects={"unbiased": (False, True)},
     provenance="the authors' TensorFlow code, restated",

@@ -46,8 +46,10 @@ class CCNorm(BatchMoments):
     2023), arXiv 2303.02328: content controlling normalization.
 
     Differs from the paper, as the authors' code does, in: nothing is learned of the content. Subtracting a mean
-    touches frequency 0 alone, so mean and gate decide the sign of that one bin, and the gate's gradient is zero. A
-    batch with NaN or infinity enters the running averages, as in torch's BatchNorm.
+    touches frequency 0 alone, so mean and gate decide the sign of that one bin, and the gate's gradient is zero in
+    exact arithmetic. Rounding leaves about 0.2 of it in float32, which Adam takes for a full step:
+    ``norm.gate.requires_grad_(False)`` keeps the gate where it is. A batch with NaN or infinity enters the running
+    averages, as in torch's BatchNorm.
     """
 
     def __init__(
