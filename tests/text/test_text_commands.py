@@ -2,6 +2,7 @@
 
 import csv
 import json
+import random
 import subprocess
 import sys
 
@@ -60,6 +61,120 @@ def test_a_column_is_mapped_reviewed_and_mapped_again(desk, capsys):
     run(capsys, "map swiss visits.csv --column city -o again.csv --review rest.csv")
     assert [row["city_id"] for row in rows(desk / "again.csv")] == ["CH-GE", "CH-ZH", "CH-BE", "CH-VD", "", "", ""]
     assert [row["text"] for row in rows(desk / "rest.csv")] == ["Total"], "what was said to be none is not asked again"
+
+
+def write(path, table):
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, table[0])
+        writer.writeheader()
+        writer.writerows(table)
+
+
+def test_what_a_person_filled_in_stays_when_a_column_is_mapped_again(desk, capsys):
+    run(capsys, "fit names.csv -o swiss")
+    run(capsys, "map swiss visits.csv --column city")
+    review = rows(desk / "visits-review.csv")
+    review[0] |= {"right_id": "CH-VD", "who": "Ann"}
+    review[1] |= {"right_id": "-", "who": ""}
+    review[2] |= {"right_id": "", "who": ""}
+    write(desk / "visits-review.csv", review)
+    told = run(capsys, "map swiss visits.csv --column city")
+    assert "2 rows that somebody filled in before are kept" in told
+    assert rows(desk / "visits-review.csv") == review
+    (desk / "other.csv").write_text("city\nOslo\n")
+    run(capsys, "map swiss other.csv --column city --review visits-review.csv")
+    after = rows(desk / "visits-review.csv")
+    assert [(row["text"], row["right_id"], row["who"]) for row in after] == [
+        ("Oslo", "", ""),
+        ("Lauzanne, VD", "CH-VD", "Ann"),
+        ("Atlantis", "-", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    "places, said",
+    [
+        ("-o x.csv --review x.csv", "--review must be another file than --output, x.csv"),
+        ("-o visits.csv", "--output must be another file than FILE"),
+        ("--review ./visits.csv", "--review must be another file than FILE"),
+        ("--review names.csv", "--review: names.csv is there already and has no column 'text'; it stays"),
+    ],
+)
+def test_no_file_is_written_over_another(desk, capsys, places, said):
+    run(capsys, "fit names.csv -o swiss")
+    before = {path.name: path.read_bytes() for path in desk.iterdir() if path.is_file()}
+    assert said in run(capsys, f"map swiss visits.csv --column city {places}", 2)
+    assert {path.name: path.read_bytes() for path in desk.iterdir() if path.is_file()} == before
+
+
+SIGNS = ["a", "Z", " ", ";", '"', ",", "\n", "é", "0", ".", "'", "=", "\t", "\u00a0", "7", "-", "\u200b"]
+
+
+def test_mapping_a_column_changes_no_other_cell(desk, capsys):
+    draw = random.Random(0)
+    run(capsys, "fit names.csv -o swiss")
+    for _ in range(25):
+        table = [
+            {"city": "Bern", **{name: "".join(draw.choices(SIGNS, k=draw.randrange(9))) for name in ("a", "b")}}
+            for _ in range(draw.randrange(1, 8))
+        ]
+        table[0]["b"] = repr(draw.random() * 10.0 ** draw.randrange(-9, 9))
+        write(desk / "mine.csv", table)
+        run(capsys, "map swiss mine.csv --column city")
+        assert [{name: row[name] for name in table[0]} for row in rows(desk / "mine-mapped.csv")] == table
+
+
+def test_a_table_keeps_the_digits_of_its_numbers(desk, capsys):
+    draw = random.Random(0)
+    for _ in range(25):
+        scale = draw.randrange(-12, 18)
+        table = [
+            {
+                "float": repr(draw.uniform(-1, 1) * 10.0**scale),
+                "fixed": f"{draw.uniform(-5, 5):.{draw.randrange(1, 25)}f}",
+                "whole": str(draw.randrange(10**18, 9 * 10**18)),
+                "code": f"{draw.randrange(10**25, 10**26)}",
+            }
+            for _ in range(6)
+        ]
+        write(desk / "mine.csv", table)
+        run(capsys, "table mine.csv --decimal .")
+        assert rows(desk / "mine-clean.csv") == table
+    write(desk / "mine.csv", [{"x": "0.123456789"}, {"x": "$ 1,200.50"}])
+    run(capsys, "table mine.csv")
+    assert rows(desk / "mine-clean.csv") == [{"x": "0.123456789"}, {"x": "1200.50"}]
+
+
+def test_a_normalizer_that_is_damaged_names_its_file(desk):
+    text.Normalizer().fit(desk / "names.csv").save(desk / "swiss")
+    mentions = ["Geneve", "zurich", "Lauzanne", "x"]
+    draw, found = random.Random(0), text.Normalizer.load(desk / "swiss").normalize(mentions)
+    for path in sorted((desk / "swiss").iterdir()):
+        whole = path.read_bytes()
+        for turn in range(300):
+            at = draw.randrange(len(whole))
+            flip = whole[:at] + bytes([whole[at] ^ (1 << draw.randrange(8))]) + whole[at + 1 :]
+            path.write_bytes(flip if turn % 2 else whole[:at])
+            try:
+                other = text.Normalizer.load(desk / "swiss")
+            except ValueError as error:
+                assert "swiss" in str(error)
+            else:
+                assert other.normalize(mentions) == found
+                assert json.loads(path.read_bytes()) == json.loads(whole), "blanks alone may differ"
+        path.write_bytes(whole)
+
+
+def test_a_normalizer_of_before_there_were_seals_loads(desk):
+    text.Normalizer().fit(desk / "names.csv").save(desk / "swiss")
+    path = desk / "swiss" / "normalizer.json"
+    settings = json.loads(path.read_text())
+    path.write_text(json.dumps({**settings, "tuned": {}}))
+    with pytest.raises(ValueError, match=r"normalizer\.json is damaged"):
+        text.Normalizer.load(desk / "swiss")
+    del settings["files"]["normalizer.json"]
+    path.write_text(json.dumps(settings))
+    assert text.Normalizer.load(desk / "swiss")("Geneve").id == "CH-GE"
 
 
 def test_known_mentions_tune_and_measure(desk, capsys):

@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import csv
 import datetime
+import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from normkit.text.normalizer import Normalizer
 
 RIGHT = "right_id"
+PROPOSED = ("text", "count", "why", *(f"{name}{end}" for name in ("id", "name", "score") for end in ("", "_2")))
 NONE = "-"  # in a review, of what has no entry
 SHOWN = 5
 SQL = {str: "varchar", int: "bigint", float: "double", datetime.date: "date"}
@@ -172,25 +174,63 @@ def run_map(options: argparse.Namespace) -> int:
     from normkit.text.normalizer import Normalizer
     from normkit.text.vocabulary import read_table
 
+    output = options.output or _beside(options.file, "mapped")
+    path = options.review or _beside(options.file, "review")
+    _check_apart({"FILE": options.file, "--output": output, "--review": path})
     norm, table = Normalizer.load(options.normalizer), read_table(options.file)
     cells = _column(table, options.column, options.file)
+    before = reviewed_before(path)
     with progress("mapping") as told:
         matches = norm.normalize(cells, told)
     added = {f"{options.column}_{key}": own for key, own in norm.columns(matches).items()}
     clash = sorted(set(added) & set(table))
     if clash:
         raise ValueError(f"{options.file} has a column {clash[0]!r} already; rename it")
-    output = options.output or _beside(options.file, "mapped")
     write_table(output, {**table, **added})
     print(f"written to {output}")
     rows = review(norm, matches)
     print(summary(matches, rows))
+    rows = merged(rows, before)
     if rows:
-        path = options.review or _beside(options.file, "review")
-        write_table(path, {key: [row[key] for row in rows] for key in rows[0]})
+        write_table(path, {key: [row.get(key, "") for row in rows] for key in dict.fromkeys(itertools.chain(*rows))})
         print(f"to review: {path}; fill in {RIGHT} ({NONE} for none), then")
         print(f"  normkit text fit {options.normalizer} --reviewed {path} -o {options.normalizer}")
+    if before:
+        print(
+            f"{number_of(len(before), 'row')} that somebody filled in before {'is' if len(before) == 1 else 'are'} kept"
+        )
     return 0
+
+
+def _check_apart(places: Mapping[str, Path]) -> None:
+    """Require that no file is written over another one."""
+    seen: dict[Path, str] = {}
+    for name, path in places.items():
+        other = seen.setdefault(path.resolve(), name)
+        if other != name:
+            raise ValueError(f"{name} must be another file than {other}, {path}")
+
+
+def reviewed_before(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a review that somebody has worked on: with a right id, or a column of their own."""
+    from normkit.text.vocabulary import read_table
+
+    if not path.exists():
+        return []
+    table = read_table(path)
+    missing = [name for name in ("text", RIGHT) if name not in table]
+    if missing:
+        raise ValueError(f"--review: {path} is there already and has no column {missing[0]!r}; it stays as it is")
+    rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+    return [row for row in rows if any(cell.strip() for name, cell in row.items() if name not in PROPOSED)]
+
+
+def merged(rows: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
+    """Return what is to be looked at now, with what somebody has filled in before, and their other rows behind."""
+    filled = {row["text"]: row for row in before}
+    own = [{**row, **{k: v for k, v in filled.get(row["text"], {}).items() if k not in PROPOSED}} for row in rows]
+    texts = {row["text"] for row in rows}
+    return own + [dict(row) for row in before if row["text"] not in texts]
 
 
 def run_evaluate(options: argparse.Namespace) -> int:
@@ -223,11 +263,11 @@ def run_table(options: argparse.Namespace) -> int:
     from normkit.text.vocabulary import read_rows
 
     done = normalize_table(read_rows(options.file), decimal=options.decimal)
-    header, *rows = done.table
     output = options.output or _beside(options.file, "clean")
-    write_table(output, {name: [row[at] for row in rows] for at, name in enumerate(header)})
+    write_table(output, done.written)
     print(*done.notes, f"written to {output}", sep="\n")
     if options.sql:
+        header, *rows = done.table
         print(_asked(options.sql, header, rows))
     return 0
 

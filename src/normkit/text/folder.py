@@ -13,7 +13,7 @@ import numpy as np
 
 from normkit import catalog
 from normkit.families import Family
-from normkit.files import folder_beside
+from normkit.files import folder_beside, restore
 from normkit.kinds import Text
 from normkit.text.decide.fusion import Fusion
 from normkit.text.rewrite.fold import fold
@@ -46,7 +46,7 @@ def save(norm: Normalizer, path: Path) -> None:
                 name = f"candidates-{at}.npz"
                 np.savez(there / name, **part.arrays())
                 files[name] = (there / name).read_bytes()
-        settings = {
+        settings: dict[str, Any] = {
             "format": FORMAT,
             "version": VERSION,
             "parts": parts,
@@ -55,7 +55,14 @@ def save(norm: Normalizer, path: Path) -> None:
             "nothing": sorted(norm.nothing),
             "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
         }
+        settings["files"][SETTINGS] = _seal(settings)
         (there / SETTINGS).write_text(json.dumps(settings, indent=1), encoding="utf-8")
+
+
+def _seal(settings: Mapping[str, Any]) -> str:
+    """A checksum of all settings, which stands among those of the other files."""
+    others = {name: seal for name, seal in settings["files"].items() if name != SETTINGS}
+    return hashlib.sha256(json.dumps({**settings, "files": others}, sort_keys=True).encode()).hexdigest()
 
 
 def load(kind: type[Normalizer], path: Path, given: Mapping[str, Any]) -> Normalizer:
@@ -63,7 +70,28 @@ def load(kind: type[Normalizer], path: Path, given: Mapping[str, Any]) -> Normal
     unknown = sorted(set(given) - set(ROLES))
     if unknown:
         raise TypeError(f"load takes {', '.join(ROLES)}, not {', '.join(unknown)}")
+    restore(path)
     settings = _settings(path)
+    try:
+        _check_whole(path, settings)
+        return _read_folder(kind, path, given, settings)
+    except (KeyError, AttributeError, IndexError) as error:
+        raise ValueError(f"{path / SETTINGS} is damaged: {type(error).__name__}: {error}") from error
+
+
+def _check_whole(path: Path, settings: Mapping[str, Any]) -> None:
+    """Require that settings are what was written; those of before they had a checksum name files alone."""
+    seal = settings["files"].get(SETTINGS)
+    missing = [name for name in settings["files"] if not (path / name).is_file()]
+    if missing:
+        raise ValueError(f"{path} is damaged: {missing[0]} is missing")
+    if seal is not None and seal != _seal(settings):
+        raise ValueError(f"{path / SETTINGS} is damaged: it is not what was written")
+
+
+def _read_folder(
+    kind: type[Normalizer], path: Path, given: Mapping[str, Any], settings: Mapping[str, Any]
+) -> Normalizer:
     names = json.loads(_content(path, VOCABULARY, settings))
     made: dict[str, Any] = {
         role: given.get(role) or [_read(one, role, path) for one in settings["parts"][role]] for role in ROLES

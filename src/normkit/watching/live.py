@@ -14,10 +14,10 @@ from normkit.columns import aligned
 from normkit.files import Tail
 from normkit.watching import health
 from normkit.watching.diagnosis import WIDTH, Diagnosis, diagnose
-from normkit.watching.history import WATCH, Array, History
-from normkit.watching.seen import Loaded, Reading
+from normkit.watching.history import Array, History
+from normkit.watching.lines import FIRST, Reading
+from normkit.watching.seen import Loaded, loaded
 
-FIRST = f'{{"event": "{WATCH}"'.encode()
 PERIOD = 0.5  # seconds between two looks
 BARS = "▁▂▃▄▅▆▇█"
 COURSE = 24  # characters of the course of a number
@@ -63,7 +63,7 @@ class Live:
             for line in lines:
                 self.reading.take(line)
             if lines:
-                self.history = self.reading.loaded()
+                self.history = loaded(self.reading)
                 self.diagnosis = None if self.history is None else diagnose(self.history)
         return self.reading.ended
 
@@ -84,6 +84,7 @@ class Live:
         said = f"{self.path}: step {steps[-1]:,}" if steps else f"{self.path}: no sample yet"
         said += ", ended" if self.reading.ended else f", written {_told(ago)} ago"
         said += ", silent: has it been broken off?" if ago > QUIET and not self.reading.ended else ""
+        said += f"; line {self.reading.damaged} is damaged" if self.reading.damaged else ""
         return f"{said}; {self.others} older beside it" if self.others else said
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
 from normkit.watching.diagnosis import Diagnosis, diagnose
 from normkit.watching.drawn import Drawn
 from normkit.watching.finding import Finding
-from normkit.watching.history import COLUMNS, END, NOTE, SAMPLE, WATCH, History, numbers, plain
+from normkit.watching.history import History, plain
+from normkit.watching.lines import Reading, whole_lines
 from normkit.watching.page import pictures
-from normkit.watching.store import Column, Store
 from normkit.watching.writers import write_whole
 
 
@@ -71,6 +69,8 @@ class Loaded(History, Seen):
 def load(path: str | Path) -> Loaded:
     """Read what a watch wrote, also while it is still writing: half a line at the end is left out.
 
+    Of a file that several runs wrote to, the last one is read. A line that is not what was written is an error.
+
     >>> load("nowhere")
     Traceback (most recent call last):
     ValueError: there is no file nowhere
@@ -79,43 +79,16 @@ def load(path: str | Path) -> Loaded:
     if not path.is_file():
         raise ValueError(f"there is no file {path}")
     reading = Reading()
-    for line in path.read_bytes().split(b"\n"):
+    for line in whole_lines(path.read_bytes()):
         reading.take(line)
-    found = reading.loaded()
+    found = loaded(reading)
     if found is None:
         raise ValueError(f"{path} was not written by a watch: it has no line of facts")
+    if reading.damaged:
+        raise ValueError(f"{path} is damaged: line {reading.damaged} is not what was written")
     return found
 
 
-class Reading:
-    """Takes the lines that a watch wrote, one after another; what is no line of a watch is left out."""
-
-    def __init__(self) -> None:
-        self.store = Store(keep=sys.maxsize)
-        self.facts: dict[str, Any] | None = None
-        self.notes: list[str] = []
-        self.columns: list[Column] = []
-        self.words: list[str] = []
-        self.ended = False
-
-    def take(self, line: str | bytes) -> None:
-        """Take a line."""
-        try:
-            event = json.loads(line)
-            kind = event["event"]
-        except (ValueError, KeyError, TypeError):
-            return
-        if kind == WATCH:
-            self.facts = event["facts"]
-        elif kind == COLUMNS:
-            self.columns = [(where, what) for where, what, _ in event["columns"]]
-            self.words = [word for *_, word in event["columns"]]
-        elif kind == SAMPLE and len(event["values"]) == len(self.columns):
-            self.store.add(event["step"], self.columns, self.words, numbers(event["values"]))
-        elif kind == NOTE:
-            self.notes.append(event["text"])
-        self.ended = kind == END
-
-    def loaded(self) -> Loaded | None:
-        """Return what was taken so far, or None where there are no facts in it."""
-        return None if self.facts is None else Loaded(self.store, self.facts, self.notes)
+def loaded(reading: Reading) -> Loaded | None:
+    """Return what was read so far of the last run, or None where there are no facts in it."""
+    return None if reading.facts is None else Loaded(reading.store, reading.facts, reading.notes)

@@ -79,6 +79,13 @@ class Store:
         if len(self.rows) > self.keep:
             self._thin()
 
+    def before_last(self) -> Store:
+        """Return what there was before the last row was added."""
+        found = Store(self.keep)
+        found.columns, found.words = dict(self.columns), list(self.words)
+        found.steps, found.rows = self.steps[:-1], self.rows[:-1]
+        return found
+
     def _thin(self) -> None:
         ways = Ways.of(self.words)
         older = len(self.rows) // 2

@@ -47,7 +47,7 @@ class Watch(Seen):
         self.families = [check.choice("watch", "signals", name, FAMILIES) for name in signals]
         self.store = Store(MOST if keep is None else check.size("watch", "keep", keep, 8))
         self.room = None if keep is not None else SHARE * sum(p.numel() * p.element_size() for p in model.parameters())
-        self.step = check.size("watch", "start", start, 0)
+        self.step = self.before = check.size("watch", "start", start, 0)
         self.facts = facts.of(model, self.optimizers, every)
         self.notes: list[str] = []
         self.writers = writers.writers_of(to)
@@ -141,6 +141,7 @@ class Watch(Seen):
         self.store.columns = {(where, what): place for place, (where, what) in enumerate(state["columns"])}
         self.store.words, self.store.steps = list(state["words"]), list(state["steps"])
         self.store.rows = list(state["table"])
+        self.before = state["step"]
         self.step, self.notes, self.facts["dtypes"] = state["step"], list(state["notes"]), dict(state["dtypes"])
         self.spectra.vectors = dict(state["vectors"])
 

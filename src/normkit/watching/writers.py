@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,8 +10,10 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from normkit.files import Unwritable, beside
 from normkit.optional import require
 from normkit.watching.history import COLUMNS, END, NOTE, SAMPLE, WATCH, History, plain
+from normkit.watching.lines import FIRST, Reading, Sealed, lines_of
 from normkit.watching.sample import Row
 from normkit.watching.store import BESIDE, MISSING, Column
 
@@ -32,8 +34,9 @@ class Writer(Protocol):
 class Lines:
     """Appends a line of JSON a sample to a file, which :func:`normkit.watching.load` reads.
 
-    A folder gets the file ``watch.jsonl``. A file that has grown to twice what is kept in memory is written anew from
-    there, so that it stays bounded too.
+    A folder gets the file ``watch.jsonl``. What stands in the file stays: a training that goes on appends its rows, and
+    another run begins behind it. A run that has grown to twice what is kept in memory is thinned, as it is there, so
+    that it stays bounded too. A file that no watch has written is refused.
     """
 
     def __init__(self, path: str | Path):
@@ -42,25 +45,28 @@ class Lines:
         self.columns: list[Column] = []
         self.samples = 0
         self.told = 0
+        self.sealed: Sealed | None = None
+        self.begin = self.size = 0  # of this run, and of the file, in bytes
+        with contextlib.suppress(OSError):
+            if self._content()[: len(FIRST)] not in (b"", FIRST):
+                raise ValueError(
+                    f"watch: {self.path} is there already and was not written by a watch; it stays as it is"
+                )
 
     def __str__(self) -> str:
         return str(self.path)
 
     def write(self, seen: Any, step: int, row: Row, values: Tensor) -> None:
         """Append a sample, and before it what has changed."""
-        if self.samples == 0:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.unlink(missing_ok=True)
-            self._append(_line(WATCH, facts=seen.facts))
+        if self.sealed is None:
+            self._open(seen)
         if self.samples >= TWICE * seen.store.keep:
-            write_whole(seen.history(), self.path, ended=False)
-            self.columns, self.samples = list(seen.store.columns), len(seen.store.steps)
-            return
+            self._thin(seen)
         if row.columns != self.columns:
             self.columns = row.columns
             told = [[*column, word] for column, word in zip(row.columns, row.words, strict=True)]
-            self._append(_line(COLUMNS, columns=told))
-        self._append(_line(SAMPLE, step=step, values=plain(values)))
+            self._append(COLUMNS, columns=told)
+        self._append(SAMPLE, step=step, values=plain(values))
         self._notes(seen)
         self.samples += 1
 
@@ -68,45 +74,73 @@ class Lines:
         """Append the last line."""
         if self.samples:
             self._notes(seen)
-            self._append(_line(END, step=seen.step))
+            self._append(END, step=seen.step)
+
+    def _open(self, seen: Any) -> None:
+        """Begin a run behind those before, or go on with the last one."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        content = self._content()
+        whole = content[: content.rfind(b"\n") + 1]  # a kill may have left half a line
+        reading, place = Reading(), 0
+        for line in whole.splitlines(keepends=True):
+            runs = reading.runs
+            reading.take(line[:-1])
+            self.begin = place if reading.runs > runs else self.begin
+            place += len(line)
+        if reading.damaged:
+            raise ValueError(f"it is damaged: line {reading.damaged} is not what was written")
+        if len(whole) < len(content):
+            os.truncate(self.path, len(whole))
+        if not seen.before or not reading.runs:
+            self.begin, reading = len(whole), Reading()
+            reading.store = seen.store.before_last()
+        self.sealed, self.size, self.samples = Sealed(reading.seal), len(whole), len(reading.store.steps)
+        if self.samples and not reading.sealed:
+            self._replace(whole[: self.begin], reading, seen)
+        self._append(WATCH, facts=seen.facts, **({"after": seen.before} if self.samples else {}))
+
+    def _content(self) -> bytes:
+        return self.path.read_bytes() if self.path.is_file() else b""
+
+    def _thin(self, seen: Any) -> None:
+        """Write this run anew, of as many rows as are kept in memory."""
+        content, reading = self._content(), Reading(seen.store.keep)
+        for line in content[self.begin :].splitlines():
+            reading.take(line)
+        self._replace(content[: self.begin], reading, seen)
+        self.columns, self.samples = list(reading.store.columns), len(reading.store.steps)
+
+    def _replace(self, before: bytes, reading: Reading, seen: Any) -> None:
+        self.sealed = Sealed()
+        history = History(reading.store, seen.facts, reading.notes)
+        content = before + "".join(lines_of(history, ended=False, sealed=self.sealed)).encode()
+        with beside(self.path) as there:
+            there.write_bytes(content)
+        self.size = len(content)
 
     def _notes(self, seen: Any) -> None:
         for note in seen.notes[self.told :]:
-            self._append(_line(NOTE, text=note))
+            self._append(NOTE, text=note)
         self.told = len(seen.notes)
 
-    def _append(self, line: str) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
+    def _append(self, event: str, **values: Any) -> None:
+        assert self.sealed is not None
+        line = self.sealed.line(event, **values).encode()
+        with self.path.open("ab") as file:
+            if file.tell() != self.size:
+                raise ValueError("another process writes to it as well")
             file.write(line)
+        self.size += len(line)
 
 
 def write_whole(history: History, path: Path, ended: bool = True) -> Path:
     """Write a history beside its place, then move it there."""
-    beside = path.with_name(path.name + ".partial")
     try:
-        with beside.open("w", encoding="utf-8") as file:
-            file.writelines(_lines(history, ended))
-        os.replace(beside, path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise ValueError(f"{path} cannot be written: {error.strerror or error}") from error
+        with beside(path) as there, there.open("w", encoding="utf-8") as file:
+            file.writelines(lines_of(history, ended))
+    except Unwritable as error:
+        raise ValueError(str(error)) from error
     return path
-
-
-def _lines(history: History, ended: bool) -> Iterator[str]:
-    yield _line(WATCH, facts=history.facts)
-    told = [[*column, word] for column, word in zip(history.columns, history.words, strict=True)]
-    yield _line(COLUMNS, columns=told)
-    for step, row in zip(history.steps, history.table, strict=True):
-        yield _line(SAMPLE, step=step, values=plain(row))
-    for note in history.notes:
-        yield _line(NOTE, text=note)
-    if ended:
-        yield _line(END, step=history.steps[-1] if history.steps else 0)
-
-
-def _line(event: str, **values: Any) -> str:
-    return json.dumps({"event": event, **values}) + "\n"
 
 
 def writers_of(to: Any) -> list[Writer]:

@@ -34,10 +34,14 @@ TOTALS = ("total", "totals", "sum", "all")
 
 @dataclass(frozen=True)
 class CleanTable:
-    """A table in the form in which it came, and what was done to it, a line each."""
+    """A table in the form in which it came, and what was done to it, a line each.
+
+    ``written`` has the cells of each column as a file has them, numbers with the digits that they came with.
+    """
 
     table: Any
     notes: tuple[str, ...]
+    written: Mapping[str, list[str]]
 
 
 def normalize_table(table: Any, model: Model | None = None, decimal: str | None = None) -> CleanTable:
@@ -73,14 +77,19 @@ def normalize_table(table: Any, model: Model | None = None, decimal: str | None 
     readings = {name: typed.read(own, decimal) for name, own in zip(renamed, cells, strict=True)}
     notes += [f"{name}: {reading.note}" for name, reading in readings.items() if reading.note]
     made = {f"{name}{ending}": own for name, found in readings.items() for ending, own in found.columns}
-    full = [any(cell is not None for cell in row) for row in zip(*made.values(), strict=True)]
-    if not all(full):
-        made = {name: [cell for cell, kept in zip(own, full, strict=True) if kept] for name, own in made.items()}
-        notes.append(f"{full.count(False)} empty rows are gone")
-    if _ends_in_total(made):
-        made = {name: own[:-1] for name, own in made.items()}
+    texts = [own for found in readings.values() for own in found.written]
+    kept = [any(cell is not None for cell in row) for row in zip(*made.values(), strict=True)]
+    if not all(kept):
+        notes.append(f"{kept.count(False)} empty rows are gone")
+    if _ends_in_total(_rows(made, kept)):
+        kept[len(kept) - 1 - kept[::-1].index(True)] = False
         notes.append("the last row, which sums up the others, is gone")
-    return CleanTable(_given_back(made, table), tuple(notes))
+    written = _rows(dict(zip(made, texts, strict=True)), kept)
+    return CleanTable(_given_back(_rows(made, kept), table), tuple(notes), written)
+
+
+def _rows(columns: Mapping[str, Sequence[Any]], kept: Sequence[bool]) -> dict[str, list[Any]]:
+    return {name: list(itertools.compress(own, kept)) for name, own in columns.items()}
 
 
 def apart(names: Sequence[str]) -> list[str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+LARGEST = 2**63  # of whole numbers in SQL
 NOTHING = {"", "-", "--", "n/a", "na", "nan", "nil", "none", "null", "unknown", "?", "tbd"}
 SIGNS = re.compile(r"[$€£¥%\s\u00a0\u202f']")
 ENGLISH = re.compile(r"[-+]?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE)
@@ -17,10 +19,14 @@ FORMATS += ["%d %B %Y", "%d %b %Y", "%B %d, %Y", "%b %d, %Y", "%B %d %Y", "%b %d
 
 
 class Reading(NamedTuple):
-    """Columns that one became, each a name's ending and cells, and what was done in words, or nothing."""
+    """Columns that one became, each a name's ending and cells, and what was done in words, or nothing.
+
+    ``written`` has the cells of each column as a file has them: numbers with the digits that they came with.
+    """
 
     columns: list[tuple[str, list[Any]]]
     note: str = ""
+    written: tuple[list[str], ...] = ()
 
 
 def read(cells: Sequence[str], decimal: str | None = None) -> Reading:
@@ -38,35 +44,62 @@ def read(cells: Sequence[str], decimal: str | None = None) -> Reading:
     """
     there = [one for one in cells if one.lower() not in NOTHING]
     ends = [RANGE.fullmatch(one) for one in there]
-    for what, readings in (("numbers", numbers(there, decimal)), ("dates", dates(there))):
+    found = numerals(there, decimal)
+    days = dates(there)
+    for what, readings in (("numbers", [_values(own) for own in found]), ("dates", days)):
         if len(readings) > 1:
-            said = f"{what} may be read in {len(readings)} ways, and stay text"
-            return Reading(
-                [("", _filled(cells, there))], said + ("; say which by decimal" if what == "numbers" else "")
-            )
+            note = f"{what} may be read in {len(readings)} ways, and stay text"
+            return _reading(cells, "", there, there, note + ("; say which by decimal" if what == "numbers" else ""))
         if readings:
-            return Reading([("", _filled(cells, readings[0]))], what)
+            texts = found[0] if what == "numbers" else [day.isoformat() for day in days[0]]
+            return _reading(cells, "", readings[0], texts, what)
     if there and all(ends):
-        sides = [numbers([one[side] for one in ends if one], decimal) for side in (1, 2)]
+        sides = [numerals([one[side] for one in ends if one], decimal) for side in (1, 2)]
         if all(len(side) == 1 for side in sides):
-            pairs = zip(("_from", "_to"), sides, strict=True)
-            return Reading([(ending, _filled(cells, side[0])) for ending, side in pairs], "ranges, in two columns")
-    return Reading([("", _filled(cells, there))])
+            low, high = (
+                _reading(cells, ending, _values(side[0]), side[0])
+                for ending, side in zip(("_from", "_to"), sides, strict=True)
+            )
+            return Reading(low.columns + high.columns, "ranges, in two columns", low.written + high.written)
+    return _reading(cells, "", there, there)
 
 
-def numbers(cells: Sequence[str], decimal: str | None = None) -> list[list[int | float]]:
-    """Return the ways to read cells as numbers; whole ones as integers. One with a leading zero is a code."""
+def _reading(cells: Sequence[str], ending: str, values: Sequence[Any], texts: Sequence[str], note: str = "") -> Reading:
+    written = ["" if one is None else one for one in _filled(cells, texts)]
+    return Reading([(ending, _filled(cells, values))], note, (written,))
+
+
+def numerals(cells: Sequence[str], decimal: str | None = None) -> list[list[str]]:
+    """Return the ways to read cells as numbers that differ, each as digits with a decimal point, none of them lost.
+
+    One with a leading zero is a code, and so is a whole number that SQL has no room for.
+
+    >>> numerals(["1,200", "$ 7.50"])
+    [['1200', '7.50']]
+    """
     plain = [SIGNS.sub("", one) for one in cells]
     if not plain or not all(any(map(str.isdigit, one)) for one in plain) or any(map(_is_code, plain)):
         return []
-    found: list[list[float]] = []
+    found: list[list[str]] = []
     for style, drop, point in ((ENGLISH, ",", "."), (CONTINENTAL, ".", ",")):
         if found and any("," in one for one in plain):
             break  # 1,200 is rarely meant to have three decimals; 1.200 may be
         if decimal in (None, point) and all(style.fullmatch(one) for one in plain):
-            found.append([float(one.replace(drop, "").replace(point, ".")) for one in plain])
-    whole: list[list[int | float]] = [[*map(int, own)] if all(map(float.is_integer, own)) else [*own] for own in found]
-    return [own for at, own in enumerate(whole) if own not in whole[:at]]
+            found.append([one.replace(drop, "").replace(point, ".") for one in plain])
+    values = [_values(own) for own in found]
+    return [own for at, own in enumerate(found) if values[at] not in values[:at] and all(map(_fits, values[at]))]
+
+
+def _fits(value: int | float) -> bool:
+    return abs(value) < (LARGEST if isinstance(value, int) else math.inf)
+
+
+def _values(texts: Sequence[str]) -> list[int | float]:
+    """Read numbers, as integers where all are whole."""
+    found = list(map(float, texts))
+    if not all(map(float.is_integer, found)):
+        return [*found]
+    return [int(text) if text.lstrip("+-").isdigit() else int(one) for text, one in zip(texts, found, strict=True)]
 
 
 def dates(cells: Sequence[str]) -> list[list[datetime.date]]:
