@@ -186,7 +186,7 @@ class Layout(str):
         kind, *below = self.kind.split() or [""]
         if kind == "index":
             low, high = ["0", *below][-2:]
-            return torch.randint(int(low), int(sizes.get(high, high)), shape, generator=generator)
+            return torch.randint(int(low), max(int(sizes.get(high, high)), 1), shape, generator=generator)
         drawn = DRAWN[kind](shape, generator)
         return drawn.to(dtype) if drawn.is_floating_point() else drawn
 

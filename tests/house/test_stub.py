@@ -20,15 +20,16 @@ ROOT = stub.SOURCES.parent
 USES = pathlib.Path(__file__).with_name("uses.py")
 WRONG = [number for number, line in enumerate(USES.read_text().splitlines(), 1) if "# wrong" in line]
 PACKED = ["src", "tools", "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"]
+MADE = ["__pycache__", "*.so", "*.egg-info", "__init__.pyi"]  # by an install
 
 
 def copy(folder):
-    """Copy what a build needs, without what git ignores."""
-    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *PACKED]
-    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
-    for name in filter(lambda name: name and (ROOT / name).is_file(), names):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, folder / name)
+    """Copy what a build needs, without what a build made."""
+    for name in PACKED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns(*MADE))
+        else:
+            shutil.copy(ROOT / name, folder / name)
     return folder
 
 

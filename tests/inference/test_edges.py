@@ -10,7 +10,12 @@ NAMES = sorted(name for room in ("inference", "quant", "federated") for name in 
 NAN_IS_TAKEN = {"residual-ebm-resample": "a NaN energy counts as 0"}
 AT_LEAST = {"gaussian-normality": "two samples make a spread", "score-normalization": "the rank is drawn as 2 or 3"}
 A_MEAN = {"fedlog-branches"}  # beside losses, of no samples
-ONE_IS_REFUSED = {"ausuc": "seen must be true of one class", "residual-ebm-bounds": "at least 2 samples"}
+ONE_IS_REFUSED = {
+    "ausuc": "seen must be true of one class",
+    "residual-ebm-bounds": "at least 2 samples",
+    "kivi": "does not divide D=1",  # a group of the example has two features
+    "turboquant": "dim must be at least 2",  # a number alone has no direction
+}
 WITHOUT_ANY = {"disparity-decomposition": "counts of nobody", "fairness-frontier": "counts of nobody"}
 
 

@@ -24,6 +24,7 @@ METHODS = methods(lambda kind: "copies" in kind.lines)
 
 def used(name):
     """A method in float32 after a training step and two calls in evaluation, of other shapes."""
+    torch.manual_seed(0)  # for what it draws
     if not isinstance(nk.card(name).kind, ModuleKind):
         made = nk.card(name).kind.subject(nk.card(name), dtype=torch.float32)
         made.call(*made.inputs)
@@ -46,6 +47,7 @@ def given(name, batch):
 
 def called(made, inputs):
     """Results, and the gradients of the inputs; those of the parameters are left alone, which threads would share."""
+    torch.manual_seed(0)  # for what it draws
     if isinstance(made, torch.optim.Optimizer):
         return stepped(made, inputs), []
     inputs = [i.clone().requires_grad_(i.is_floating_point()) for i in inputs]

@@ -105,7 +105,7 @@ class DELTA(Adapter):
         weights = weights * self._of_classes(p)
         if used.any():
             self.step(self.gradients((losses * weights)[used].mean()))
-        if self.dot is not None and bool(p.isfinite().all()):
+        if self.dot is not None and len(p) and bool(p.isfinite().all()):
             self.class_frequency = self.dot * self.class_frequency + (1 - self.dot) * p.mean(0)
         return logits
 
@@ -125,7 +125,7 @@ class DELTA(Adapter):
         if self.dot is None:
             return 1.0
         if not self.class_frequency.numel():
-            self.class_frequency = torch.full_like(p[0], 1 / p.shape[1])
+            self.class_frequency = p.new_full((p.shape[1],), 1 / p.shape[1])
         rare = 1 / self.class_frequency.to(p)[p.argmax(1)]
         return rare / rare.sum() * len(rare)
 

@@ -45,7 +45,7 @@ class Tuned(NamedTuple):
         "input_zero_point": "1",
         "x": "N I",
         "y": "N K",
-        "order": "3 2 : index 2",
+        "order": "3 2 : index N",
         "test_x": "N I",
         "test_y": "N K",
     },
@@ -102,6 +102,8 @@ def adaquant(
     rows = _checked(weight, bias, weight_range, weight_zero_point, input_range, input_zero_point)
     for name, value in {"x": x, "y": y, "test_x": test_x, "test_y": test_y}.items():
         check.floating(NAME, value, name)
+        if not value.numel():
+            raise ValueError(f"{NAME}: {name} must not be empty, but its shape is {tuple(value.shape)}")
     check.values(NAME, "y", y, (len(x), *y.shape[1:]), x)
     check.index(NAME, "order", order, (None, None), len(x), x)
     layer = _Layer(rows, bits, relu, stride, padding)

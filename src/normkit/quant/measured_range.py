@@ -55,8 +55,8 @@ class MeasuredRange(Fitted):
         """Take in a batch, and return what was measured so far."""
         check.floating(self, x)
         if x.dim() < 1 or not x.numel() or bool(x.isnan().any()):
-            what = "NaN" if x.numel() and x.dim() else f"the shape {tuple(x.shape)}"
-            raise ValueError(f"{type(self).__name__}: x must hold numbers along axis 0, but it has {what}")
+            what = "holds NaN" if x.numel() and x.dim() else f"is empty or a scalar, of shape {tuple(x.shape)}"
+            raise ValueError(f"{type(self).__name__}: x must hold numbers along axis 0, but it {what}")
         flat = accurate(x).reshape(len(x), -1)
         low, high = flat.amin(1), flat.amax(1)
         if not self.per_channel:

@@ -188,11 +188,12 @@ def run_map(options: argparse.Namespace) -> int:
         raise ValueError(f"{options.file} has a column {clash[0]!r} already; rename it")
     write_table(output, {**table, **added})
     print(f"written to {output}")
-    rows = review(norm, matches)
-    print(summary(matches, rows))
-    rows = merged(rows, before)
+    asked = review(norm, matches)
+    print(summary(matches, asked))
+    rows = merged(asked, before)
     if rows:
         write_table(path, {key: [row.get(key, "") for row in rows] for key in dict.fromkeys(itertools.chain(*rows))})
+    if asked:
         print(f"to review: {path}; fill in {RIGHT} ({NONE} for none), then")
         print(f"  normkit text fit {options.normalizer} --reviewed {path} -o {options.normalizer}")
     if before:
