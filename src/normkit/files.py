@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import re
 import secrets
@@ -114,9 +115,9 @@ def _moved(there: Path, path: Path) -> bool:
     """Whether a folder could be moved; False where another writer's stands there by now."""
     try:
         os.rename(there, path)
-    except OSError:
-        if path.is_dir():
-            return False
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST) or path.is_dir():
+            return False  # which a third writer may have moved aside since
         raise
     return True
 

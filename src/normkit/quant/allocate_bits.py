@@ -76,9 +76,8 @@ def allocate_bits(
     check.floating(NAME, table, "table")
     check.shape(NAME, "table", table, (None, len(lower)))
     if not bool(table.isfinite().all()):
-        raise ValueError(
-            f"{NAME}: table must hold finite numbers, but it holds {'NaN' if bool(table.isnan().any()) else 'infinities'}"
-        )
+        what = "NaN" if bool(table.isnan().any()) else "infinities"
+        raise ValueError(f"{NAME}: table must hold finite numbers, but it holds {what}")
     check.shape(NAME, "sizes", sizes, (len(table),), table)
     check.flags(NAME, "base_value", base_value, base_value.shape if isinstance(base_value, Tensor) else (), table)
     if base_value.numel() != 1:
