@@ -1,7 +1,7 @@
 """The lines of JSON that a watch writes, and how they are read.
 
-Each run begins with a line of facts. Each line ends with a seal, a checksum of all lines of its run up to it, which shows
-whether it is still what was written. A kill may leave half a line at the end.
+Each run begins with a line of facts. Each line ends with a seal, a checksum of all lines of its run up to it: it shows
+whether the line is still what was written. A kill may leave half a line at the end.
 """
 
 from __future__ import annotations
