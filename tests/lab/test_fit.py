@@ -70,6 +70,25 @@ def test_the_normal_law_and_the_parts_are_as_they_say():
     assert training.normal_bits(parts, data).mean().item() == pytest.approx(ENTROPY, abs=0.1)
 
 
+@pytest.mark.parametrize("scales", [(1e-8, 1.0, 1e10), (1.0, 1.0, 1e8), (1e10, 1e10, 1e10), (1e-8, 1e-8, 1e-8)])
+def test_the_normal_law_of_columns_of_any_scale_is_that_of_scipy(scales):
+    stats = pytest.importorskip("scipy.stats")
+    drawn = np.random.default_rng(1).normal(size=(500, 3)) @ np.array([[1, 0.5, -0.2], [0, 1, 0.3], [0, 0, 1]])
+    data = table.checked("rows", drawn * scales)
+    parts = training.split(data)
+    train, test = (part.double().numpy() / scales for part in (parts.train, parts.test))
+    law = stats.multivariate_normal(train.mean(0), np.cov(train.T))
+    wanted = (np.log(scales).sum() - law.logpdf(test)) / (3 * math.log(2))
+    np.testing.assert_allclose(training.normal_bits(parts, data).numpy(), wanted, rtol=0, atol=1e-5)
+
+
+def test_the_normal_law_takes_a_pixel_that_never_changes():
+    values = np.random.default_rng(0).normal(size=(60, 1, 2, 2))
+    values[:, 0, 0, 0] = 3.0
+    data = table.checked("images", values)
+    assert training.normal_bits(training.split(data), data).isfinite().all()
+
+
 def test_even_bytes_cost_eight_bits_and_come_back_as_bytes(tmp_path):
     values = np.random.default_rng(0).integers(0, 256, (200, 1, 2, 2), dtype=np.uint8)
     data = table.checked("images", values)
