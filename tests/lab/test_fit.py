@@ -176,3 +176,83 @@ def test_a_sample_beyond_the_range_of_bytes_is_written_as_the_nearest_byte(tmp_p
     best = SimpleNamespace(flow=SimpleNamespace(sample=lambda count: drawn))
     run._write_samples(tmp_path, data, best, 1)
     assert np.load(tmp_path / "samples.npy").flatten().tolist() == [0, 128, 255, 255]
+
+
+def numbered(count=200, sep=";", point=","):
+    """A table with a number, a word, and two columns that a density can be fitted to."""
+    lines = [
+        [str(at), "ab"[at % 2], *(f"{x:.6f}".replace(".", point) for x in row)] for at, row in enumerate(rows(count))
+    ]
+    return "\n".join(sep.join(line) for line in [["id", "site", "a", "b"], *lines]) + "\n"
+
+
+def test_columns_are_chosen_and_their_separator_is_recognized(tmp_path):
+    path = tmp_path / "t.csv"
+    wanted = np.array([[round(x, 6) for x in row] for row in rows(200)])
+    for sep, point in ((";", ","), (";", "."), ("\t", "."), (",", "."), ("|", ".")):
+        path.write_text(numbered(sep=sep, point=point))
+        own = "|" if sep == "|" else None
+        for choice in (table.Choice(["b", "a"], sep=own), table.Choice(drop=["id", "site"], sep=own)):
+            found = table.read(path, choice)
+            assert found.names == ["a", "b"]
+            np.testing.assert_array_equal(found.values, wanted)
+    for choice, words in (
+        (table.Choice(["aa"]), "--columns must be one of"),
+        (table.Choice(drop=["c"]), "--drop must be one of"),
+        (table.Choice(["a"], ["a"]), "leave no column"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            table.read(path, choice._replace(sep="|"))
+    with pytest.raises(ValueError, match=r"column 'site' holds text, 'a' in row 1; leave it out .*--drop site"):
+        table.read(path, table.Choice(sep="|"))
+    np.save(tmp_path / "t.npy", np.zeros((30, 1, 2, 2)))
+    with pytest.raises(ValueError, match="columns are asked for, and it holds no table"):
+        table.read(tmp_path / "t.npy", table.Choice(["x0"]))
+
+
+def test_a_column_that_numbers_the_rows_is_warned_of(tmp_path, capsys):
+    path, out = tmp_path / "t.csv", tmp_path / "out"
+    path.write_text(numbered())
+    words = ["fit", str(path), "--steps", "2", "--hidden", "4", "--flow", "affine-coupling", "-o", str(out), "--drop"]
+    assert cli.main([*words, "site"]) == 0
+    assert "column 'id' numbers the rows, and says nothing of them; leave it out: --drop id" in capsys.readouterr().out
+    assert cli.main([*words, "site", "id"]) == 0
+    assert "numbers the rows" not in capsys.readouterr().out
+
+
+def test_a_run_ends_where_it_has_long_been_best():
+    data = table.checked("rows", rows(60))
+    how = {"steps": 400, "lr": 0.05, "hidden": 16, "depth": 2}
+    whole = training.fit(data, "spline-coupling", **how)
+    ended = training.fit(data, "spline-coupling", patience=50, **how)
+    assert whole.steps[1] == 400
+    best, last = ended.steps
+    assert last - best == 50
+    assert last < 400
+    assert ended.curve == whole.curve[: len(ended.curve)]
+
+
+def test_new_rows_are_scored_by_the_columns_of_the_table(tmp_path, capsys):
+    path, new, out = tmp_path / "t.csv", tmp_path / "new.csv", tmp_path / "out"
+    path.write_text(numbered())
+    new.write_text("b;other;a\n5,0;x;0,0\n500,0;y;-90,0\n")
+    words = ["fit", str(path), "--columns", "a", "b", "--steps", "40", "--hidden", "8", "-o", str(out)]
+    words += ["--flow", "affine-coupling", "--score"]
+    assert cli.main([*words, str(new)]) == 0
+    assert "2 new samples, 1 of them less likely than all of the 20 held-out ones" in capsys.readouterr().out
+    head, *scored = csv.reader((out / "scores.csv").open())
+    assert head == ["row", "bits_per_dimension", "share_less_likely"]
+    saved = torch.load(out / "affine-coupling.pt", weights_only=True)
+    flow = nk.density.flow(**saved["flow"])
+    flow.load_state_dict(saved["state"])
+    with torch.no_grad():
+        bits = -flow.log_prob(torch.tensor([[0.0, 5.0], [-90.0, 500.0]])) / (2 * math.log(2))
+    assert [float(line[1]) for line in scored] == pytest.approx(bits.tolist(), rel=1e-5)
+    assert float(scored[0][2]) > 0.5
+    assert float(scored[1][2]) == 0
+    new.write_text("a;b\n1;\n")
+    assert cli.main([*words, str(new)]) == 2
+    assert "a value is missing or infinite in row 1" in capsys.readouterr().err
+    new.write_text("a;c\n1;2\n")
+    assert cli.main([*words, str(new)]) == 2
+    assert "'b'" in capsys.readouterr().err

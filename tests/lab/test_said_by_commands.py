@@ -47,6 +47,7 @@ def test_what_a_command_cannot_do_is_said(told, tmp_path, monkeypatch):
 
 def fitting(**given):
     usual = {"data": "rows.npy", "seeds": 1, "steps": 1, "batch": 1, "samples": 1, "depth": None, "hidden": None}
+    usual |= {"columns": [], "drop": [], "sep": None, "score": None, "patience": None}
     return run.run(argparse.Namespace(**{**usual, "flow": None, "lr": 0.1, "out": "out", **given}))
 
 
@@ -54,6 +55,9 @@ ROWS = np.arange(40.0).reshape(20, 2)
 CASES = {
     "--seeds must be at least 1, not 0": lambda: fitting(seeds=0),
     "--samples must be at least 1, not 0": lambda: fitting(samples=0),
+    "--patience must be at least 0, not -1": lambda: fitting(patience=-1),
+    "--sep must be one sign, or tab, not '::'": lambda: fitting(sep="::"),
+    "cube.npy: columns are asked for, and it holds no table": lambda: fitting(score="cube.npy"),
     "strings.npy: it must hold numbers": lambda: table.read("strings.npy"),
     "cube.npy: it must be a table": lambda: table.read("cube.npy"),
     "images must hold finite numbers": lambda: table.checked("it", np.full((20, 1, 2, 2), np.nan)),

@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import math
+import shlex
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,15 +21,16 @@ import torch
 
 from normkit import density
 from normkit.choice import parsed
-from normkit.columns import aligned
+from normkit.columns import aligned, number_of
 from normkit.files import beside, replace_file
-from normkit.lab.fit.table import Data, few, read
-from normkit.lab.fit.training import Fitted, fit, normal_bits, split
+from normkit.lab.fit.table import Choice, Data, few, numbering, read, read_more
+from normkit.lab.fit.training import Fitted, fit, measured, normal_bits, numbers_of, split
 from normkit.optional import require_group
 
 OUT = "normkit-fit"
 EXAMPLES = """examples:
   normkit fit measurements.csv
+  normkit fit measurements.csv --drop id site --score new.csv
   normkit fit measurements.csv --flow spline-coupling affine-autoregressive --seeds 3
   normkit fit measurements.csv --flow spline-coupling spline-coupling:bins=16,activation=tanh
   normkit fit digits.npy --flow tarflow jet --steps 3000
@@ -47,13 +49,25 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"{names} (spline-autoregressive; tarflow of images); arguments follow a colon: spline-coupling:bins=16",
     )
+    command.add_argument("--columns", nargs="+", default=[], metavar="NAME", help="columns of a table to take (all)")
+    command.add_argument("--drop", nargs="+", default=[], metavar="NAME", help="columns of a table to leave out")
+    command.add_argument("--sep", metavar="SIGN", help="what separates the columns of a CSV (recognized)")
     command.add_argument("--seeds", type=int, default=1, metavar="N", help="runs of each flow (1)")
     command.add_argument("--steps", type=int, default=1000, metavar="N", help="steps of a run (1000)")
+    command.add_argument(
+        "--patience",
+        type=int,
+        metavar="N",
+        help="steps without fewer bits after which a run ends, 0 for never (a quarter of --steps)",
+    )
     command.add_argument("--batch", type=int, default=256, metavar="N", help="samples of a step (256)")
     command.add_argument("--lr", type=float, default=2e-3, metavar="X", help="learning rate at the start (0.002)")
     command.add_argument("--depth", type=int, metavar="N", help="parts of a flow (its own)")
     command.add_argument("--hidden", type=int, metavar="N", help="width of the networks (64)")
     command.add_argument("--samples", type=int, default=1000, metavar="N", help="samples of the best flow (1000)")
+    command.add_argument(
+        "--score", metavar="FILE", help="new samples, whose densities under the best flow go to scores.csv"
+    )
     command.add_argument("-o", "--out", default=OUT, metavar="DIR", help=f"folder for what is found ({OUT})")
     command.set_defaults(run=run)
 
@@ -61,29 +75,72 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Train, tell and write."""
     require_group("lab")
-    data = read(options.data)
+    data, new = _read(options)
     for name in ("seeds", "steps", "batch", "samples"):
         if getattr(options, name) < 1:
             raise ValueError(f"--{name} must be at least 1, not {getattr(options, name)}")
+    patience = options.steps // 4 if options.patience is None else options.patience
+    if patience < 0:
+        raise ValueError(f"--patience must be at least 0, not {patience}")
     asked = {key: getattr(options, key) for key in ("depth", "hidden") if getattr(options, key) is not None}
     named = options.flow or ["tarflow" if data.values.ndim == 4 else "spline-autoregressive"]
     event = data.values.shape[1:]
     for text in named:  # a flow that does not fit is named before hours of others
         name, own = parsed(text)
         density.flow(name, event, **{**asked, **own})
-    for name in few(data):
-        print(f"column {name!r} has few values: its density has no bound, and bits tell little; leave it out")
+    warn(data)
     found = []
     for name in dict.fromkeys(named):
         for seed in range(options.seeds):
-            how = {"steps": options.steps, "batch": options.batch, "lr": options.lr}
+            how = {"steps": options.steps, "batch": options.batch, "lr": options.lr, "patience": patience}
             found.append(fit(data, name, seed=seed, **how, **asked))
-            print(f"{name}, seed {seed}: {found[-1].bits.mean():.4f} held-out bits per dimension", flush=True)
+            best, last = found[-1].steps
+            print(
+                f"{name}, seed {seed}: {found[-1].bits.mean():.4f} held-out bits per dimension, "
+                f"best at step {best} of {last}",
+                flush=True,
+            )
     folder = write(Path(options.out), Path(options.data).name, data, found, options.samples)
     print()
     print("\n".join(aligned(rows(data, found))))
     print(f"\n{folder / 'index.html'}")
+    if new is not None:
+        print(score(folder, new, min(found, key=lambda one: one.bits.mean().item())))
     return 0
+
+
+def _read(options: argparse.Namespace) -> tuple[Data, Data | None]:
+    """Read what a density is fitted to, and new samples if there are any."""
+    sep = {"\\t": "\t", "tab": "\t"}.get(options.sep, options.sep)
+    if sep is not None and len(sep) != 1:
+        raise ValueError(f"--sep must be one sign, or tab, not {options.sep!r}")
+    data = read(options.data, Choice(options.columns, options.drop, sep))
+    return data, None if options.score is None else read_more(options.score, data, sep)
+
+
+def warn(data: Data) -> None:
+    """Print what of a table's columns makes bits tell little."""
+    for name in numbering(data):
+        print(f"column {name!r} numbers the rows, and says nothing of them; leave it out: --drop {shlex.quote(name)}")
+    for name in few(data):
+        print(f"column {name!r} has few values: its density has no bound, and bits tell little; leave it out")
+
+
+def score(folder: Path, new: Data, best: Fitted) -> str:
+    """Write for each new sample its bits, and how many of the held-out samples are less likely than it."""
+    held = best.bits.sort().values
+    bits = measured(best.flow, numbers_of(new, torch.Generator().manual_seed(0)), new)
+    share = 1 - torch.searchsorted(held, bits, right=True) / len(held)
+    text = io.StringIO()
+    head = ("row", "bits_per_dimension", "share_less_likely")
+    lines = zip(range(1, len(bits) + 1), bits.tolist(), share.tolist(), strict=True)
+    csv.writer(text, lineterminator="\n").writerows([head, *lines])
+    replace_file(folder / "scores.csv", text.getvalue())
+    beyond = int((bits > held[-1]).sum())
+    return (
+        f"{folder / 'scores.csv'}: {number_of(len(bits), 'new sample')}, {beyond} of them less likely than all of the "
+        f"{len(held)} held-out ones"
+    )
 
 
 def rows(data: Data, found: Sequence[Fitted]) -> list[list[str]]:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import csv
 import importlib
-from collections.abc import Sequence
+import io
+import itertools
+import shlex
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from normkit import check
 from normkit.optional import require
 
 LEAST = 20  # rows, of which a tenth is held out twice
 GONE = ("", "na", "nan", "null", "none")
+SEPARATORS = (";", "\t", ",")  # that are recognized, those first that stand in no number
+LOOKED_AT = 20  # rows, to recognize one
 
 
 class Data(NamedTuple):
@@ -24,16 +30,61 @@ class Data(NamedTuple):
     bytes: bool
 
 
-def read(path: str | Path) -> Data:
+class Choice(NamedTuple):
+    """Which columns of a table are read, all if none is named, which are not, and what separates them in a CSV."""
+
+    columns: Sequence[str] = ()
+    drop: Sequence[str] = ()
+    sep: str | None = None
+
+    def places(self, names: Sequence[str]) -> list[int]:
+        """Return where the columns that are read stand, in the order of the table."""
+        for option, asked in (("--columns", self.columns), ("--drop", self.drop)):
+            for name in asked:
+                check.choice("fit", option, name, names)
+        places = [at for at, name in enumerate(names) if name in (self.columns or names) and name not in self.drop]
+        if not places:
+            raise ValueError("fit: --columns and --drop leave no column")
+        return places
+
+
+WHOLE = Choice()
+
+
+def read(path: str | Path, choice: Choice = WHOLE) -> Data:
     """Read a CSV or parquet table, or an array of NumPy; what cannot be fitted is named."""
-    path = Path(path)
-    readers = {".csv": _csv, ".parquet": _parquet, ".npy": _array, ".npz": _array}
+    return checked(str(path), *_content(Path(path), choice))
+
+
+def read_more(path: str | Path, data: Data, sep: str | None = None) -> Data:
+    """Read further samples of what a density was fitted to: as many as there are, of the same columns or shape."""
+    values, names = _content(Path(path), Choice(data.names if data.values.ndim == 2 else (), sep=sep))
+    if values.shape[1:] != data.values.shape[1:] or values.ndim != data.values.ndim:
+        raise ValueError(f"{path}: samples must be of the shape {data.values.shape[1:]}, not {values.shape[1:]}")
+    if not len(values):
+        raise ValueError(f"{path}: it holds no samples")
+    if (values.dtype == np.uint8) != data.bytes:
+        raise ValueError(f"{path}: it holds {values.dtype}, and the density is of {data.values.dtype}")
+    if names and names != data.names:
+        values = values[:, [names.index(name) for name in data.names]]
+    if not np.isfinite(values.astype(np.float64)).all():
+        row = 1 + int((~np.isfinite(values.astype(np.float64))).reshape(len(values), -1).any(1).argmax())
+        raise ValueError(f"{path}: a value is missing or infinite in row {row}")
+    return data._replace(values=values)
+
+
+def _content(path: Path, choice: Choice) -> tuple[np.ndarray, list[str]]:
+    readers: dict[str, Callable[[Path, Choice], tuple[np.ndarray, list[str]]]] = {
+        ".csv": _csv,
+        ".parquet": _parquet,
+        ".npy": _array,
+        ".npz": _array,
+    }
     if path.suffix.lower() not in readers:
         raise ValueError(f"{path}: a table is a file that ends in {', '.join(readers)}")
     if not path.is_file():
         raise ValueError(f"{path}: there is no such file")
-    values, names = readers[path.suffix.lower()](path)
-    return checked(str(path), values, names)
+    return readers[path.suffix.lower()](path, choice)
 
 
 def checked(where: str, values: np.ndarray, names: Sequence[str] = ()) -> Data:
@@ -55,7 +106,7 @@ def checked(where: str, values: np.ndarray, names: Sequence[str] = ()) -> Data:
                     raise ValueError(f"{where}: column {name!r} has {count}in row {1 + wrong.argmax()}")
             if (column == column[0]).all():
                 raise ValueError(
-                    f"{where}: column {name!r} has one value, {column[0]}, and so no density; leave it out"
+                    f"{where}: column {name!r} has one value, {column[0]}, and so no density; {_leave_out(name)}"
                 )
             _tell_apart(where, name, column)
     elif not np.isfinite(values.astype(np.float64)).all():
@@ -75,58 +126,102 @@ def _tell_apart(where: str, name: str, column: np.ndarray) -> None:
 
 def few(data: Data) -> list[str]:
     """Return the names of the columns of a table that hold few values, many times each."""
-    if data.values.ndim != 2:
-        return []
-    found = zip(data.names, data.values.T, strict=True)
-    return [name for name, column in found if len(np.unique(column)) <= min(LEAST, len(column) // 2)]
+    return [name for name, column in _columns(data) if len(np.unique(column)) <= min(LEAST, len(column) // 2)]
 
 
-def _csv(path: Path) -> tuple[np.ndarray, list[str]]:
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = [row for row in csv.reader(file) if row]
+def numbering(data: Data) -> list[str]:
+    """Return the names of the columns of a table that number its rows, in any order."""
+    return [name for name, column in _columns(data) if (np.diff(np.sort(column)) == 1).all()]
+
+
+def _columns(data: Data) -> list[tuple[str, np.ndarray]]:
+    wide = data.values.astype(np.float64)
+    return list(zip(data.names, wide.T, strict=True)) if wide.ndim == 2 else []
+
+
+def _csv(path: Path, choice: Choice) -> tuple[np.ndarray, list[str]]:
+    text = path.read_text(encoding="utf-8-sig")
+    sep = choice.sep or separator(text)
+    rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=sep) if row]
     if not rows:
         raise ValueError(f"{path}: it is empty")
-    head = any(_number(word) is None and word.strip().lower() not in GONE for word in rows[0])
+    comma = sep == ";"  # where columns are separated so, a comma stands before decimals
+    head = any(_number(word, comma) is None and word.strip().lower() not in GONE for word in rows[0])
     names = rows.pop(0) if head else [f"x{place}" for place in range(len(rows[0]))]
-    return np.array([_row(path, names, place, row) for place, row in enumerate(rows, 1)]).reshape(-1, len(names)), names
+    places = choice.places(names)
+    values = [_row(path, names, place, row, places, comma) for place, row in enumerate(rows, 1)]
+    return np.array(values).reshape(-1, len(places)), [names[at] for at in places]
 
 
-def _row(path: Path, names: Sequence[str], place: int, row: Sequence[str]) -> list[float]:
+def separator(text: str) -> str:
+    r"""Return what separates the columns of a CSV: what divides each of its first rows into as many columns.
+
+    >>> separator("0,5;1,5"), separator("a,b;c\n1,2"), separator("a\tb\n1\t2"), separator("a\n1")
+    (';', ',', '\t', ',')
+    """
+
+    def divides(sep: str) -> bool:
+        rows = csv.reader(io.StringIO(text, newline=""), delimiter=sep)
+        widths = {len(row) for row in itertools.islice(filter(None, rows), LOOKED_AT)}
+        return len(widths) == 1 and widths != {1}
+
+    return next(filter(divides, SEPARATORS), ",")
+
+
+def _row(
+    path: Path, names: Sequence[str], place: int, row: Sequence[str], places: Sequence[int], comma: bool
+) -> list[float]:
     if len(row) != len(names):
         raise ValueError(f"{path}: row {place} has {len(row)} values, and there are {len(names)} columns")
     found = []
-    for name, word in zip(names, row, strict=True):
-        value = np.nan if word.strip().lower() in GONE else _number(word)
+    for name, word in ((names[at], row[at]) for at in places):
+        value = np.nan if word.strip().lower() in GONE else _number(word, comma)
         if value is None:
-            raise ValueError(f"{path}: column {name!r} holds text, {word!r} in row {place}; leave it out")
+            raise ValueError(f"{path}: column {name!r} holds text, {word!r} in row {place}; {_leave_out(name)}")
         found.append(value)
     return found
 
 
-def _number(word: str) -> float | None:
+def _leave_out(name: str) -> str:
+    return f"leave it out ('normkit fit' has --drop {shlex.quote(name)})"
+
+
+def _number(word: str, comma: bool = False) -> float | None:
     try:
-        return float(word)
+        return float(word.replace(",", ".") if comma else word)
     except ValueError:
         return None
 
 
-def _parquet(path: Path) -> tuple[np.ndarray, list[str]]:
+def _parquet(path: Path, choice: Choice) -> tuple[np.ndarray, list[str]]:
     require("datasets")  # which brings pyarrow
     found = importlib.import_module("pyarrow.parquet").read_table(path)
-    columns = {name: found.column(name).to_numpy() for name in found.column_names}
+    names = [found.column_names[at] for at in choice.places(found.column_names)]
+    columns = {name: found.column(name).to_numpy() for name in names}
     for name, column in columns.items():
         if column.dtype.kind not in "biuf" or column.ndim != 1:
-            raise ValueError(f"{path}: column {name!r} holds {column.dtype}, not numbers; leave it out")
-    return np.stack([column.astype(np.float64) for column in columns.values()], 1), list(columns)
+            raise ValueError(f"{path}: column {name!r} holds {column.dtype}, not numbers; {_leave_out(name)}")
+    return np.stack([column.astype(np.float64) for column in columns.values()], 1), names
 
 
-def _array(path: Path) -> tuple[np.ndarray, list[str]]:
+def _array(path: Path, choice: Choice) -> tuple[np.ndarray, list[str]]:
+    found = _loaded(path)
+    if found.ndim != 2:
+        if choice.columns or choice.drop:
+            raise ValueError(f"{path}: columns are asked for, and it holds no table but an array of {found.shape}")
+        return found, []
+    names = [f"x{place}" for place in range(found.shape[1])]
+    places = choice.places(names)
+    return found[:, places], [names[at] for at in places]
+
+
+def _loaded(path: Path) -> np.ndarray:
     try:
         found = np.load(path, allow_pickle=False)
     except ValueError as error:
         raise ValueError(f"{path}: it must be an array of numbers as numpy.save writes it: {error}") from error
     if isinstance(found, np.ndarray):
-        return found, []
+        return found
     if len(found.files) != 1:
         raise ValueError(f"{path}: it must hold one array, and holds {', '.join(found.files) or 'none'}")
-    return found[found.files[0]], []
+    return found[found.files[0]]

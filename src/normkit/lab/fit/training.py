@@ -38,6 +38,11 @@ class Fitted(NamedTuple):
     bits: Tensor
     seconds: float
 
+    @property
+    def steps(self) -> tuple[int, int]:
+        """At which step it was best, which is how it was kept, and at which the run ended."""
+        return min(self.curve, key=lambda point: point[2])[0], self.curve[-1][0]
+
 
 def split(data: Data, seed: int = 0) -> Parts:
     """Split samples by chance in 80, 10 and 10 %; bytes become numbers of [0, 1) by even noise."""
@@ -76,11 +81,20 @@ def normal_bits(parts: Parts, data: Data) -> Tensor:
 
 
 def fit(
-    data: Data, name: str, *, seed: int = 0, steps: int = 1000, batch: int = 256, lr: float = 2e-3, **options: Any
+    data: Data,
+    name: str,
+    *,
+    seed: int = 0,
+    steps: int = 1000,
+    batch: int = 256,
+    lr: float = 2e-3,
+    patience: int = 0,
+    **options: Any,
 ) -> Fitted:
     """Train a flow, and keep it as it was where the validation part had the fewest bits.
 
     name: of the flow, with its own arguments after a colon.
+    patience: steps without fewer bits of that part after which a run ends; 0 for never.
     """
     parts, began = split(data), time.perf_counter()
     event = parts.train.shape[1:]
@@ -91,7 +105,7 @@ def fit(
     optimizer = torch.optim.Adam(made.parameters(), lr)
     rate = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     curve: list[tuple[int, float, float]] = []
-    least, best, seen = math.inf, copy.deepcopy(made.state_dict()), []
+    least, best, best_step, seen = math.inf, copy.deepcopy(made.state_dict()), 0, []
     for step in range(1, steps + 1):
         rows = parts.train[torch.randint(len(parts.train), (min(batch, len(parts.train)),))]
         loss = bits(made.log_prob(rows), event, data.bytes).mean()
@@ -106,7 +120,9 @@ def fit(
             curve.append((step, sum(seen) / len(seen), held))
             seen = []
             if held < least:
-                least, best = held, copy.deepcopy(made.state_dict())
+                least, best, best_step = held, copy.deepcopy(made.state_dict()), step
+            elif patience and step - best_step >= patience:
+                break
     if not math.isfinite(least):
         raise ValueError(
             f"flow {name!r}, seed {seed}: its bits are {held} from step {curve[0][0]} on; try a lower --lr"
