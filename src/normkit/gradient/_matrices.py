@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from normkit import ops
 from normkit.gradient._optimizer import Groups, Optimizer, adam
 from normkit.gradient._sharded import shared_out
+from normkit.ops.polar import Triple
 
 BATCH = 1 << 23  # entries that are worked on together at most: more of them only need more memory
 LARGE = 1 << 16  # entries of a matrix whose own products are faster than those of a stack, on one thread of a CPU
@@ -106,17 +108,32 @@ def _faster_alone(matrix: Tensor) -> bool:
     return matrix.is_cpu and matrix.numel() >= LARGE and torch.get_num_threads() == 1  # several take a matrix each
 
 
-def newton_schulz(x: Tensor, steps: int, coefficients: tuple[float, float, float]) -> Tensor:
-    """Bring the singular values of matrices (..., rows, columns) near 1, by a polynomial of odd powers, repeated."""
-    (a, b, c), shape, tall = coefficients, x.shape, x.shape[-2] > x.shape[-1]
-    x = x.reshape(-1, *shape[-2:])
-    if len(x) > 1 and _faster_alone(x[0]):
-        return torch.stack([newton_schulz(y, steps, coefficients) for y in x]).reshape(shape)
-    x = x.mT if tall else x
-    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
-    alone = len(x) == 1  # a plain product is the faster one on CPU
-    x, product = (x[0], torch.addmm) if alone else (x, torch.baddbmm)
-    for _ in range(steps):
-        gram = x @ x.mT
-        x = product(x, product(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return (x.mT if tall else x).reshape(shape)
+def newton_schulz(x: Tensor, coefficients: Sequence[Triple], **options: Any) -> Tensor:
+    """Bring the singular values of matrices (..., rows, columns) near 1; options are those of :func:`ops.polar`."""
+    stack = x.reshape(-1, *x.shape[-2:])
+    if len(stack) > 1 and _faster_alone(stack[0]):
+        return torch.stack([ops.polar(y, coefficients, **options) for y in stack]).reshape(x.shape)
+    return ops.polar(x, coefficients, **options)
+
+
+def in_blocks(x: Tensor, heights: Sequence[int], apart: bool, work: Work) -> Tensor:
+    """Do some work on blocks of rows, which repeat; those of one kind are one matrix, or with ``apart`` each is one.
+
+    >>> in_blocks(torch.arange(6.0)[:, None], [1, 2], False, lambda x: x.flip(-2)).flatten().tolist()
+    [3.0, 5.0, 4.0, 0.0, 2.0, 1.0]
+    """
+    blocks = x.unflatten(-2, (-1, sum(heights))).split(list(heights), -2)
+    if apart:
+        done = [work(block) for block in blocks]
+    else:
+        done = [work(block.flatten(-3, -2)).unflatten(-2, block.shape[-3:-1]) for block in blocks]
+    return torch.cat(done, -2).flatten(-3, -2)
+
+
+def matrix_shape(p: Tensor) -> tuple[int, int]:
+    """Rows and columns of a parameter as a matrix, or as a stack of them.
+
+    >>> matrix_shape(torch.ones(4, 3, 2, 2)), matrix_shape(torch.ones(8, 3, 5))
+    ((4, 12), (3, 5))
+    """
+    return (p.shape[0], p.shape[1:].numel()) if p.dim() > 3 else (p.shape[-2], p.shape[-1])

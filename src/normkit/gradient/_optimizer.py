@@ -133,6 +133,15 @@ class Optimizer(torch.optim.Optimizer):
         return "a gradient on another process is not finite"
 
 
+def settings(scope: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a constructor, given its ``locals()``.
+
+    >>> settings({"self": None, "params": [], "lr": 0.1, "__class__": Optimizer})
+    {'params': [], 'lr': 0.1}
+    """
+    return {name: value for name, value in scope.items() if name not in ("self", "__class__")}
+
+
 def _plain(lr: Any) -> Any:
     """The number of a learning rate, which may be a tensor."""
     return lr.item() if isinstance(lr, Tensor) else lr

@@ -11,6 +11,7 @@ from torch import nn
 
 from normkit import catalog, check
 from normkit.columns import number_of
+from normkit.gradient._muon import Momentum
 from normkit.gradient.blockwise_lr import blockwise_groups
 from normkit.kinds import OPTIMIZER
 from normkit.parameters import MATRICES, ROLES, Roles, Row, roles
@@ -49,8 +50,8 @@ def param_groups(
 ) -> ParamGroups:
     """Divide a model's parameters into groups for an optimizer, by what they are; see :func:`normkit.parameters.roles`.
 
-    Gains, biases and other vectors do not decay. Beyond that it depends on the optimizer: ``muon`` and ``normuon`` get
-    the matrices inside the model, and their Adam the rest; ``sinkgd``, ``swan`` and ``conda`` likewise; ``adamp`` and
+    Gains, biases and other vectors do not decay. Beyond that it depends on the optimizer: ``muon`` and its kin get the
+    matrices inside the model, and their Adam the rest; ``sinkgd``, ``swan`` and ``conda`` likewise; ``adamp`` and
     ``sgdp`` project no embedding, no head, and nothing that ``inputs`` show to depend on its length; ``blockwise-lr``
     gets blocks, where queries, keys, values and feedforwards can only be told by their names; ``agc`` leaves the head.
 
@@ -71,7 +72,7 @@ def param_groups(
     """
     found = roles(model, *inputs, override=override)
     name = _named(optimizer)
-    rule = RULES.get(name, lambda row, model: {})
+    rule = _rule(name)
     for role in settings or {}:
         check.choice("param_groups", "settings", role, tuple(ROLES))
     blocks = _blocks(model) if name == "blockwise-lr" else {}
@@ -129,10 +130,15 @@ def _without_adam(row: Row, blocks: Mapping[int, str]) -> dict[str, Any]:
     return {"use_adam": row.role not in MATRICES}
 
 
+def _rule(name: str) -> Rule:
+    """What a group of an optimizer says of a role; those of Muon's family learn of their matrices alike."""
+    entry = catalog.card(name).entry if name in catalog.methods() else None
+    plain: Rule = _by_muon if inspect.isclass(entry) and issubclass(entry, Momentum) else lambda row, blocks: {}
+    return RULES.get(name, plain)
+
+
 Rule = Callable[[Row, Mapping[int, str]], dict[str, Any]]
 RULES: dict[str, Rule] = {
-    "muon": _by_muon,
-    "normuon": _by_muon,
     "sinkgd": _without_adam,
     "swan": _without_adam,
     "conda": lambda row, blocks: {} if row.role in MATRICES else {"update_proj_gap": None},

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
+from normkit import check
 from normkit.catalog import method
-from normkit.gradient._muon import Momentum, step, wideness
-from normkit.gradient._optimizer import Groups
+from normkit.gradient._dialects import arguments
+from normkit.gradient._matrices import in_blocks, matrix_shape
+from normkit.gradient._muon import FACTORS, Coefficients, Momentum, factor, step, unit
+from normkit.gradient._optimizer import Groups, settings
 
 
 @method(
@@ -33,6 +37,17 @@ class Muon(Momentum):
     A kernel (out, in, h, w) is the matrix (out, in h w), but r and c are its last two axes, as in the authors' code; a
     tensor of three axes is a stack of matrices. A parameter without a gradient is moved as by one of zero.
 
+    Projects that train with Muon each write it a little differently, and the arguments say how. In place of
+    sqrt(max(1, r / c)), ``adjust_lr`` takes
+
+        "original"         sqrt(max(1, r / c))
+        "match_rms_adamw"  0.2 sqrt(max(r, c)): entries of 0.2 in the root mean square, nearly, where NS gives 1
+        "match_rms"        0.2 sqrt(entries) / |NS(u)|: of 0.2 exactly
+        "rms_to_rms"       sqrt(r / c), of the spectral condition and muP
+        None               1
+
+    :meth:`like` has the arguments of projects by their names.
+
     Embeddings, heads, gains and biases are not for it: groups of them say ``use_muon=False`` and get Adam, there with
     lr 3e-4 and no decay by default. :func:`normkit.param_groups` makes such groups.
 
@@ -43,10 +58,20 @@ class Muon(Momentum):
         weight_decay: the share of a weight that is taken off a step, times the learning rate.
         nesterov: look ahead along the momentum.
         ns_steps: rounds of the polynomial.
-        ns_coefficients: of its odd powers 1, 3 and 5.
+        ns_coefficients: of its odd powers 1, 3 and 5; or a list of such, one a round, of which the last goes on.
         ns_dtype: the type that it is worked out in, as a word; None: that of the parameter.
         betas: of Adam's groups.
         eps: of Adam's groups.
+        adjust_lr: the factor for the shape, as above.
+        flatten_shape: take r and c of a kernel as those of its matrix (out, in h w).
+        ns_safety: what the length of a matrix is multiplied by before it divides.
+        ns_eps: what is added to that.
+        gram: work the polynomial out on u u^T where a matrix is not square: the same numbers up to rounding.
+        cautious_decay: decay only entries that the step makes smaller, or does not move.
+        skip_missing: leave a parameter without a gradient alone, and its momentum.
+        blocks: heights of the blocks of rows of a fused matrix, each of which is orthogonalized and scaled by itself;
+            they may repeat down the rows.
+        block_repeats: ``"join"``: blocks of one kind are one matrix over all repeats; ``"split"``: each is one.
         sync: share the matrices out over processes that hold the same gradients.
         process_group: the processes, default all.
         maximize: go up instead of down.
@@ -67,34 +92,84 @@ class Muon(Momentum):
         weight_decay: float = 0.0,
         nesterov: bool = True,
         ns_steps: int = 5,
-        ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315),
+        ns_coefficients: Coefficients = (3.4445, -4.775, 2.0315),
         ns_dtype: str | None = "bfloat16",
         betas: tuple[float, float] = (0.9, 0.95),
         eps: float = 1e-10,
         *,
+        adjust_lr: str | None = "original",
+        flatten_shape: bool = False,
+        ns_safety: float = 1.0,
+        ns_eps: float = 1e-7,
+        gram: bool = False,
+        cautious_decay: bool = False,
+        skip_missing: bool = False,
+        blocks: Sequence[int] | None = None,
+        block_repeats: str = "join",
         sync: bool = False,
         process_group: Any = None,
         maximize: bool = False,
         foreach: bool | None = None,
     ):
-        super().__init__(
-            params,
-            lr=lr,
-            momentum=momentum,
-            weight_decay=weight_decay,
-            nesterov=nesterov,
-            ns_steps=ns_steps,
-            ns_coefficients=ns_coefficients,
-            ns_dtype=ns_dtype,
-            betas=betas,
-            eps=eps,
-            sync=sync,
-            process_group=process_group,
-            maximize=maximize,
-            foreach=foreach,
-        )
+        super().__init__(**settings(locals()))
+
+    @classmethod
+    def like(cls, project: str, params: Groups, **changes: Any) -> Muon:
+        """Build the Muon of a project, which is another set of arguments; ``changes`` go before them.
+
+        Args:
+            project: ``"keller-jordan"``, ``"torch"``, ``"torchtitan"``, ``"moonlight"``, ``"modded-nanogpt"``,
+                ``"megatron"``, ``"dion"``, ``"timm"`` or ``"pytorch-optimizer"``.
+            params: matrices, or groups of parameters.
+            changes: arguments that differ from the project's own.
+
+        >>> import torch
+        >>> group = Muon.like("moonlight", [torch.ones(2, 3)], lr=1e-3).param_groups[0]
+        >>> group["adjust_lr"], group["weight_decay"], group["lr"]
+        ('match_rms_adamw', 0.1, 0.001)
+        """
+        return cls(params, **arguments(project, changes))
+
+    def check(self, group: dict) -> None:
+        """Require sound settings of a group."""
+        super().check(group)
+        check.choice(self, "adjust_lr", group["adjust_lr"], FACTORS)
+        check.choice(self, "block_repeats", group["block_repeats"], ("join", "split"))
+        check.number(self, "ns_safety", group["ns_safety"], 0.0, open_low=True)
+
+    def check_shape(self, p: Tensor, group: dict) -> None:
+        """Require a matrix, a stack of them or a kernel; with ``blocks``, rows that they divide."""
+        super().check_shape(p, group)
+        if group["blocks"] is None:
+            return
+        heights = [check.size(self, "blocks", height) for height in group["blocks"]]
+        if not heights or p.dim() > 3 or p.shape[-2] % sum(heights):
+            raise ValueError(
+                f"{type(self).__name__}: blocks of {heights} rows do not divide a parameter of shape {tuple(p.shape)}; "
+                "matrices are wanted, or stacks of them, whose rows are a multiple of the sum"
+            )
+
+    def skips(self, group: dict) -> bool:
+        """Whether a matrix without a gradient is left alone."""
+        return group["skip_missing"]
 
     def move(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> None:
         """Move matrices."""
         found = self.orthogonal(params, grads, states, group)
-        step(params, found, [group["lr"] * wideness(p) for p in params], group)
+        step(params, found, [group["lr"] * self.factor(p, group) for p in params], group)
+
+    def factor(self, p: Tensor, group: dict) -> float:
+        """The factor for the shape of a parameter; blocks have had theirs."""
+        if group["blocks"] is not None:
+            return 1.0
+        flat = group["flatten_shape"] or group["adjust_lr"] == "match_rms"
+        return factor(group["adjust_lr"], *(matrix_shape(p) if flat else p.shape[-2:]))
+
+    def direction(self, x: Tensor, group: dict) -> Tensor:
+        """What is made of the momentum of whole matrices, or of each of their blocks."""
+        rule = group["adjust_lr"]
+        if group["blocks"] is None:
+            return unit(self.polar(x, group), rule)
+        apart = group["block_repeats"] == "split"
+        scaled = lambda y: unit(self.polar(y, group), rule) * factor(rule, *y.shape[-2:])  # noqa: E731
+        return in_blocks(x, group["blocks"], apart, scaled)

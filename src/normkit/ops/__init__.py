@@ -18,6 +18,7 @@ from normkit.ops.channel import (
 from normkit.ops.eager import refusal
 from normkit.ops.online import Control, online_norm
 from normkit.ops.pointwise import derf, dyt, eln
+from normkit.ops.polar import polar
 from normkit.ops.rope import norm_rotate, rotate
 from normkit.ops.row import Row, add_layer_norm, add_rms_norm, add_row_norm, layer_norm, rms_norm, row_norm
 from normkit.ops.spectral import cholesky, eigh, eigvalsh, from_log_cholesky, log_cholesky, soundness, symmetric
@@ -51,6 +52,7 @@ __all__ = [
     "normalize_with",
     "online_norm",
     "paths",
+    "polar",
     "refusal",
     "rms_norm",
     "rotate",
