@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -11,6 +12,7 @@ from normkit.columns import number_of
 from normkit.families import Family
 from normkit.watching.finding import Finding
 from normkit.watching.history import History
+from normkit.watching.store import Sign
 
 WIDTH = 110
 Rule = Callable[[History], Iterator[Finding]]
@@ -22,6 +24,12 @@ RULES = Family("rule", "find", "watching/rules")
 def all_rules() -> dict[str, Rule]:
     """Return every rule by its name: the files of the folder are the list."""
     return dict(RULES)
+
+
+def all_signs() -> tuple[Sign, ...]:
+    """Return the signs that the files of the rules name."""
+    files = [vars(sys.modules[rule.__module__]) for rule in all_rules().values()]
+    return tuple(dict.fromkeys(value for file in files for value in file.values() if isinstance(value, Sign)))
 
 
 @dataclass(frozen=True)

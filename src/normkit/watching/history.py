@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from normkit.watching.store import MISSING, Store
+from normkit.watching.store import MISSING, Sign, Store
 
 Array = Any  # of numpy
 
-WATCH, COLUMNS, SAMPLE, NOTE, END = "watch", "columns", "sample", "note", "end"
-"""The lines of a file: facts once, columns where they change, a row each sample, notes, and a last line."""
+WATCH, COLUMNS, SAMPLE, SIGNS, NOTE, END = "watch", "columns", "sample", "signs", "note", "end"
+"""The lines of a file: facts once, columns where they change, a row each sample, what is known of signs where rows were
+joined, notes, and a last line."""
 
 WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
@@ -60,8 +61,14 @@ class History:
         """Return what a number has come to: the median of the last quarter of its samples."""
         return {where: settled(series) for where, series in self.of(what).items()}
 
-    def since(self, where: str, what: str, ill: Any) -> int | None:
-        """Return the first step from which on a number was always so."""
+    def since(self, where: str, sign: Sign) -> int | None:
+        """Return the first step from which on a sign was always seen, by all samples where the store looked for it."""
+        if sign in self.store.signs:
+            return self.store.since(where, sign)
+        return self.since_when(where, sign.what, sign.seen)
+
+    def since_when(self, where: str, what: str, ill: Any) -> int | None:
+        """Return the first step from which on a number was always so, by the samples that are kept."""
         series = self.series(where, what)
         first = None
         for step, value in zip(self.steps, series, strict=True):

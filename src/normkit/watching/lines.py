@@ -14,7 +14,8 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from normkit.watching.history import COLUMNS, END, NOTE, SAMPLE, WATCH, History, numbers, plain
+from normkit.watching.diagnosis import all_signs
+from normkit.watching.history import COLUMNS, END, NOTE, SAMPLE, SIGNS, WATCH, History, numbers, plain
 from normkit.watching.store import Column, Store
 
 SEAL = re.compile(rb', "seal": "([0-9a-f]{8})"}$')
@@ -45,6 +46,8 @@ def lines_of(history: History, ended: bool, sealed: Sealed | None = None) -> Ite
     yield line(COLUMNS, columns=[[*one, word] for one, word in zip(history.columns, history.words, strict=True)])
     for step, row in zip(history.steps, history.table, strict=True):
         yield line(SAMPLE, step=step, values=plain(row))
+    if history.store.signs:
+        yield line(SIGNS, **history.store.known_signs())
     for note in history.notes:
         yield line(NOTE, text=note)
     if ended:
@@ -74,7 +77,7 @@ class Reading:
         self._begin()
 
     def _begin(self) -> None:
-        self.store, self.notes, self.ended, self.sealed = Store(self.keep), list[str](), False, False
+        self.store, self.notes, self.ended, self.sealed = Store(self.keep, all_signs()), list[str](), False, False
         self.columns, self.words = list[Column](), list[str]()
 
     def take(self, line: str | bytes) -> None:
@@ -111,6 +114,8 @@ class Reading:
             if len(event["values"]) != len(self.columns):
                 raise ValueError("columns and values differ")
             self.store.add(event["step"], self.columns, self.words, numbers(event["values"]))
+        elif kind == SIGNS:
+            self.store.remember_signs(event)
         elif kind == NOTE and event["text"] not in self.notes:
             self.notes.append(event["text"])
         self.ended = kind == END

@@ -1,9 +1,9 @@
-"""Samples, a row each: older ones are joined two by two, so that a run of any length takes no more room."""
+"""Samples, a row each: neighbours are joined as they grow old, so that a run of any length takes no more room."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,6 +12,30 @@ Column = tuple[str, str]  # where, what
 
 MEAN, LARGEST, LEAST, BESIDE = "mean", "largest", "least", "beside"
 """How two readings of a number become one: ``beside`` goes with the number before it, as a channel with its value."""
+
+
+EARLY = 50  # steps at the beginning that are told no more finely than the fiftieth itself
+LATE = 4  # the last of so many parts of the rows stand as they were; a run's last three quarters are told evenly
+
+
+class Sign(NamedTuple):
+    """A number that lies beyond a bound: what is read, the bound, and whether being above it or below it is meant."""
+
+    what: str
+    bound: float
+    above: bool = True
+
+    def seen(self, value: float) -> bool:
+        """Whether a number shows it.
+
+        >>> Sign("dead", 0.3).seen(0.5), Sign("update", 1e-7, above=False).seen(0.5)
+        (True, False)
+        """
+        return value > self.bound if self.above else value < self.bound
+
+
+NOT_FINITE = Sign("not finite", 0.0)
+"""Of a whole row: its first one is kept as it was, for a rule that names the place."""
 
 
 class Ways(NamedTuple):
@@ -50,8 +74,11 @@ def joined(old: Tensor, new: Tensor, ways: Ways, count: int = 2) -> Tensor:
 class Store:
     """Rows of numbers by step, at most ``keep``.
 
-    The first row and the newer half stand as they were; of the older ones neighbours are joined when there is no more
-    room, again and again, so that what lies far back is told in coarser steps and is not lost.
+    The first row, the newest quarter and each row in which one of the ``signs`` was first seen stand as they were. When
+    there is no more room, those neighbours are joined that lie closest together for their place in the run: distances
+    grow with the step over its first quarter, and are even from there on.
+
+    Since which step a sign has been seen without a break is known from all samples, also from those that were joined.
 
     >>> store = Store(keep=8)
     >>> for step in range(1, 101): store.add(step, [("a", "rms")], [MEAN], torch.tensor([float(step)]))
@@ -59,8 +86,10 @@ class Store:
     (True, 1, [99, 100])
     """
 
-    def __init__(self, keep: int = 256):
-        self.keep = keep
+    def __init__(self, keep: int = 256, signs: Iterable[Sign] = ()):
+        self.keep, self.signs = keep, tuple(signs)
+        self.onsets = torch.zeros(len(self.signs), 0, dtype=torch.long)  # a step a sign and column; 0: not seen now
+        self.first_seen: dict[Sign, int] = {}
         self.columns: dict[Column, int] = {}
         self.words: list[str] = []
         self.steps: list[int] = []
@@ -76,26 +105,72 @@ class Store:
         row[[self.columns[column] for column in columns]] = values
         self.steps.append(step)
         self.rows.append(row)
-        if len(self.rows) > self.keep:
-            self._thin()
+        self._look_for_signs(step, row)
+        while len(self.rows) > self.keep:
+            self._join_two()
 
     def before_last(self) -> Store:
         """Return what there was before the last row was added."""
-        found = Store(self.keep)
+        found = Store(self.keep, self.signs)
         found.columns, found.words = dict(self.columns), list(self.words)
+        found.onsets, found.first_seen = self.onsets.clone(), dict(self.first_seen)
         found.steps, found.rows = self.steps[:-1], self.rows[:-1]
         return found
 
-    def _thin(self) -> None:
-        ways = Ways.of(self.words)
-        older = len(self.rows) // 2
-        steps, rows = [self.steps[0]], [self.rows[0]]
-        for place in range(1, older, 2):
-            last = min(place + 1, older - 1)
-            steps.append(self.steps[last])
-            rows.append(_together(self._whole(place), self._whole(last), ways))
-        self.steps = steps + self.steps[older:]
-        self.rows = rows + self.rows[older:]
+    def since(self, where: str, sign: Sign) -> int | None:
+        """Return the step from which on a sign was seen at every sample, or None; only of the store's own signs."""
+        place = self.columns.get((where, sign.what))
+        return None if place is None else int(self.onsets[self.signs.index(sign), place]) or None
+
+    def known_signs(self) -> dict[str, list[Any]]:
+        """Return what is known of signs beyond the rows, as plain values."""
+        pairs = [(number, place) for number, place in self.onsets.nonzero().tolist()]
+        names = list(self.columns)
+        since = [[*self.signs[number], names[place][0], int(self.onsets[number, place])] for number, place in pairs]
+        return {"since": since, "first": [[*sign, step] for sign, step in self.first_seen.items()]}
+
+    def remember_signs(self, known: dict[str, list[Any]]) -> None:
+        """Take what :meth:`known_signs` returned; a sign that no rule has any more is forgotten."""
+        for *sign, step in known["first"]:
+            self.first_seen[Sign(*sign)] = step
+        for *sign, where, step in known["since"]:
+            place = self.columns.get((where, sign[0]))
+            if place is not None and Sign(*sign) in self.signs:
+                self.onsets[self.signs.index(Sign(*sign)), place] = step
+
+    def _look_for_signs(self, step: int, row: Tensor) -> None:
+        """Note where a sign begins or ends; a number that is NaN or was not read changes nothing."""
+        new = len(row) - self.onsets.shape[1]
+        if new:
+            self.onsets = torch.nn.functional.pad(self.onsets, (0, new))
+            names = [what for _, what in self.columns]
+            self.meant = torch.tensor([[sign.what == what for what in names] for sign in self.signs], dtype=torch.bool)
+        if not row.isfinite().all():
+            self.first_seen.setdefault(NOT_FINITE, step)
+        if not self.signs:
+            return
+        bounds = torch.tensor([sign.bound for sign in self.signs])[:, None]
+        above = torch.tensor([sign.above for sign in self.signs])[:, None]
+        seen = self.meant & torch.where(above, row > bounds, row < bounds) & (row != MISSING)
+        ended = (row != MISSING) & ~row.isnan() & ~seen
+        self.onsets = torch.where(seen & (self.onsets == 0), step, self.onsets.masked_fill(ended, 0))
+        for number in seen.any(1).nonzero().flatten().tolist():
+            self.first_seen.setdefault(self.signs[number], step)
+
+    def _join_two(self) -> None:
+        """Join the two neighbours that lie closest together for their place."""
+        kept = {1, *self.first_seen.values(), self.steps[0]}
+        places = range(1, len(self.rows) - max(self.keep // LATE, 1) - 1)
+        free = [at for at in places if self.steps[at] not in kept and self.steps[at + 1] not in kept]
+        at = min(free or places, key=self._distance)
+        joint = _together(self._whole(at), self._whole(at + 1), Ways.of(self.words))
+        self.steps[at : at + 2] = [self.steps[at + 1]]
+        self.rows[at : at + 2] = [joint]
+
+    def _distance(self, at: int) -> float:
+        """How far the row behind the next one would lie from the one before, for its place in the run."""
+        here = self.steps[at + 1]
+        return (here - self.steps[at - 1]) / min(max(here, EARLY), max(self.steps[-1] / LATE, 1))
 
     def _whole(self, place: int) -> Tensor:
         row = self.rows[place]

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from normkit import check
 from normkit.watching import facts, writers
+from normkit.watching.diagnosis import all_signs
 from normkit.watching.history import History
 from normkit.watching.sample import FAMILIES, Row, Sample, skipped
 from normkit.watching.seen import Seen
@@ -20,6 +21,7 @@ from normkit.watching.sites import compiled
 from normkit.watching.store import Store
 
 NOTES = 50  # told at most
+SOON = 5  # steps between two samples at the beginning
 SHARE = 0.006  # of the parameters' memory that samples may take; with what else is kept it stays below 1 %
 FEWEST, MOST = 64, 256  # samples that are held, however small or large the model is
 COMPILED = (
@@ -45,7 +47,7 @@ class Watch(Seen):
         self.model, self.every = model, check.size("watch", "every", every)
         self.optimizers = facts.optimizers("watch", model, optimizer)
         self.families = [check.choice("watch", "signals", name, FAMILIES) for name in signals]
-        self.store = Store(MOST if keep is None else check.size("watch", "keep", keep, 8))
+        self.store = Store(MOST if keep is None else check.size("watch", "keep", keep, 8), all_signs())
         self.room = None if keep is not None else SHARE * sum(p.numel() * p.element_size() for p in model.parameters())
         self.step = self.before = check.size("watch", "start", start, 0)
         self.facts = facts.of(model, self.optimizers, every)
@@ -132,15 +134,17 @@ class Watch(Seen):
         self.flush()
         kept = {"columns": [list(column) for column in self.store.columns], "words": self.store.words}
         kept |= {"steps": self.store.steps, "table": self.store.table(), "keep": self.store.keep}
+        kept["signs"] = self.store.known_signs()
         told = {"step": self.step, "notes": self.notes, "dtypes": self.facts.get("dtypes", {})}
         return {**kept, **told, "vectors": self.spectra.vectors}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from what was seen before; to be called before the watch starts."""
-        self.store = Store(state["keep"])
-        self.store.columns = {(where, what): place for place, (where, what) in enumerate(state["columns"])}
-        self.store.words, self.store.steps = list(state["words"]), list(state["steps"])
-        self.store.rows = list(state["table"])
+        self.store = Store(state["keep"], all_signs())
+        columns = [(where, what) for where, what in state["columns"]]
+        for step, row in zip(state["steps"], state["table"], strict=True):
+            self.store.add(step, columns, state["words"], row)
+        self.store.remember_signs(state["signs"])
         self.before = state["step"]
         self.step, self.notes, self.facts["dtypes"] = state["step"], list(state["notes"]), dict(state["dtypes"])
         self.spectra.vectors = dict(state["vectors"])
@@ -180,8 +184,8 @@ class Watch(Seen):
             self.sample.catch_gradients()
 
     def _arm(self, step: int) -> None:
-        """Put hooks on where a step is due: the first one, and every n-th."""
-        if step == 1 or step % self.every == 0:
+        """Put hooks on where a step is due."""
+        if is_due(step, self.every):
             self._look()
 
     def _look(self) -> None:
@@ -214,6 +218,16 @@ class Watch(Seen):
                 self.note(f"from step {step} on nothing is written by {writer}: {error}")
 
 
+def is_due(step: int, every: int) -> bool:
+    """Whether a step is looked at: the first, every n-th, and at the beginning more, at most a tenth of the step apart.
+
+    >>> [step for step in range(1, 500) if is_due(step, 100)][:9], [s for s in range(100, 300) if is_due(s, 100)]
+    ([1, 5, 10, 15, 20, 25, 30, 35, 40], [100, 110, 120, 130, 140, 150, 160, 170, 180, 190, 200, 220, 240, 260, 280])
+    """
+    gap = SOON * 2 ** max(0, (step // (10 * SOON)).bit_length() - 1)
+    return step == 1 or step % every == 0 or (gap < every and step % gap == 0)
+
+
 def watch(
     model: nn.Module,
     optimizer: Optimizer | Sequence[Optimizer] | None = None,
@@ -243,12 +257,13 @@ def watch(
         model: as it is trained; within DDP or Accelerate the model itself or what wraps it.
         optimizer: whose steps are counted, or several, of which the last ends a step. Without one each call of the
             model in training counts as a step, and updates are not seen.
-        every: how often a step is looked at; the first one is as well.
+        every: how often a step is looked at; the first one is as well, and until then every fifth, and from the
+            hundredth on every tenth, and so on, so that a beginning is known to a tenth of its step.
         signals: of ``activations``, ``attention``, ``gradients``, ``updates``, ``spectra``.
         to: where samples also go while it runs: a folder or a file, which gets a line of JSON each and which
             ``normkit watch`` shows, or a writer of :mod:`normkit.watching.writers`, or several.
-        keep: how many samples are held; older ones are joined two by two. As many as take 0.6 % of the parameters'
-            memory, but 64 to 256, where it is not said.
+        keep: how many samples are held, spread over the whole run; neighbours are joined as they grow old. As many as
+            take 0.6 % of the parameters' memory, but 64 to 256, where it is not said.
         start: how many steps were done before, where a training goes on.
 
     Returns an object to enter, ``seen``: ``seen.diagnosis()``, ``seen.plot()``, ``seen.history()``, ``seen.save()``.

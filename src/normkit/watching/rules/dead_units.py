@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 from normkit.watching.finding import Finding, Remedy
 from normkit.watching.history import History
+from normkit.watching.store import Sign
 
 SHARE = 0.3
 """Of a layer's channels, as functions and blocks give them; a norm's gain may start at zero. A channel counts only if
 it was zero for all samples of a batch: of fresh ones none is, and what is lost does not come back, since a dead channel
 has no gradient."""
+GIVEN, FED = Sign("dead", SHARE), Sign("dead_inputs", SHARE)
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -34,7 +36,7 @@ def find(history: History) -> Iterator[Finding]:
         3.0 + share,
         tuple(order),
         f"{share:.0%} {said} {order[0]} is zero for every sample of a batch{more}.",
-        since=history.since(order[0], what, lambda value: value > SHARE),
+        since=history.since(order[0], FED if what == "dead_inputs" else GIVEN),
         leads="a narrower network than was paid for; dead units get no gradient and stay so",
         remedies=(
             Remedy("batchnorm", "before the function: nk.BatchNorm(width)"),

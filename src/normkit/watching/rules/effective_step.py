@@ -39,7 +39,7 @@ def find(history: History) -> Iterator[Finding]:
         tuple(order),
         f"the effective step of {len(order)} weights that norms follow fell, by up to {number(falls[order[0]])}x: "
         f"{order[0]} grew from {number(start)} to {number(float(n[~np.isnan(n)][-1]))}.",
-        since=history.since(order[0], "weight", lambda value: (value / start) ** power > FALL),
+        since=history.since_when(order[0], "weight", lambda value: (value / start) ** power > FALL),
         leads="layers that stop to learn long before the schedule ends",
         remedies=(
             PROJECTING[power],

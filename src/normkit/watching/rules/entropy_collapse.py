@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import History
+from normkit.watching.store import Sign
 
 ENTROPY = 0.05  # of the largest possible: about one key in effect, whatever the length
 LOGIT = 50.0
 """A head may well look at one key; at scores beyond 50 no other can be seen again: e^-50 is below float32's resolution
 of 1, and gradients are exactly zero. Entropy collapse goes with diverging training (arXiv 2303.06296)."""
+SIGN = Sign("logit", LOGIT)
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -28,7 +30,7 @@ def find(history: History) -> Iterator[Finding]:
         tuple(order),
         f"head {head} of {name}: entropy {number(entropy[name])} of the largest possible, and scores up to "
         f"{number(logit[name])}; {len(order)} of {len(entropy)} layers are so.",
-        since=history.since(name, "logit", lambda value: value > LOGIT),
+        since=history.since(name, SIGN),
         leads="no gradient through the scores, and spikes of the loss",
         remedies=(
             Remedy("qk-norm", 'nk.Decoder(..., query_key_norm="head")'),

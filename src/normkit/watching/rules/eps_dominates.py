@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 from normkit.watching.finding import Finding, Remedy
 from normkit.watching.history import History
+from normkit.watching.store import Sign
 
 SHARE = 0.5
 """Of eps in the variance plus eps: from there on the norm's output is smaller than 0.7 of what it promises, and falls
 with its input. An eps is to guard zeros: healthy layers have below 0.05."""
+SIGN = Sign("eps_share", SHARE)
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -24,7 +26,7 @@ def find(history: History) -> Iterator[Finding]:
             tuple(order),
             f"{late[name]:.0%} of what {name} divides by is its eps of {eps.get(name, 0.0):g}: its input is too small "
             "for it.",
-            since=history.since(name, "eps_share", lambda value: value > SHARE),
+            since=history.since(name, SIGN),
             leads="a norm that does not normalize, and a scale that it was to take away",
             remedies=(Remedy("a smaller eps", 'nk.create("layernorm", width, eps=1e-12), and so for others'),),
         )

@@ -11,8 +11,8 @@ from normkit.watching.history import History
 
 BEFORE = 5  # samples that a sample is compared with
 RATIO = 10.0
-"""Over their median. Noise of batches gives at most two or three; one step at ten times the usual length undoes what
-ten steps did, and fills the second moments of Adam for hundreds."""
+"""Over the second largest of them, which one spike before does not move. Noise of batches gives at most two or three;
+one step at ten times the usual length undoes what ten steps did, and fills the second moments of Adam for hundreds."""
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -21,7 +21,7 @@ def find(history: History) -> Iterator[Finding]:
     if not series or len(history.steps) <= BEFORE:
         return
     whole = np.sqrt(np.nansum(np.square(series), axis=0))
-    usual = np.array([np.median(whole[i - BEFORE : i]) for i in range(BEFORE, len(whole))])
+    usual = np.array([np.sort(whole[i - BEFORE : i])[-2] for i in range(BEFORE, len(whole))])
     with np.errstate(invalid="ignore"):  # infinite over infinite, of a run that has diverged, is told by another rule
         ratio = whole[BEFORE:] / np.maximum(usual, 1e-30)
     high = [i for i in range(len(ratio)) if np.isfinite(ratio[i]) and ratio[i] > RATIO]

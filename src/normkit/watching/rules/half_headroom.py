@@ -25,7 +25,7 @@ def find(history: History) -> Iterator[Finding]:
             tuple(order),
             f"{order[0]} gives {number(worst)}, in channel {int(history.series(order[0], 'channel')[-1])}: float16 "
             f"ends at {LARGEST:g}.",
-            since=history.since(order[0], "largest", lambda value: value > LARGEST / BITS),
+            since=history.since_when(order[0], "largest", lambda value: value > LARGEST / BITS),
             leads="infinity in one layer, NaN in all",
             remedies=(Remedy("bfloat16", "torch.autocast(device, dtype=torch.bfloat16)"),),
         )

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import History
+from normkit.watching.store import Sign
 
 COSINE = 0.9995
 """Between a block's input and output: what it adds across the stream is 3 % of the stream's length. Layers that were
 cut from trained models without loss lie here (arXiv 2403.17887)."""
 
 AS_BUILT = 1 - 1e-4  # without a training a block may well be the identity: many start so
+SIGN = Sign("cosine", COSINE)
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -28,7 +30,7 @@ def find(history: History) -> Iterator[Finding]:
         tuple(order),
         f"{len(order)} of {len(late)} blocks change the stream by less than 3 %: the cosine of input and output of "
         f"{order[0]} is {late[order[0]]:.5f}, at a stream of size {number(size)}.",
-        since=history.since(order[0], "cosine", lambda value: value > COSINE),
+        since=history.since(order[0], SIGN),
         leads="depth that is paid for and not used",
         remedies=(Remedy("a norm after the embedding", "nk.Decoder(..., embedding_norm=True), or nk.RMSNorm(width)"),),
     )

@@ -9,6 +9,7 @@ import numpy as np
 
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import Array, History
+from normkit.watching.store import Sign
 
 RATIO = 0.1
 """Of a step's length to the weight's. A common aim is a thousandth; at a tenth a weight is another one after ten steps,
@@ -18,6 +19,7 @@ TIMES = 2
 so that the last samples do not tell."""
 FROM_ZERO = 0.99  # at the first sample: the weight is its first step, and what starts at zero has to grow
 AIM = 0.01  # where the remedy wants to come to
+SIGN = Sign("update", RATIO)
 
 
 def find(history: History) -> Iterator[Finding]:

@@ -36,7 +36,7 @@ def find(history: History) -> Iterator[Finding]:
             tuple(order),
             f"the gain of {order[0].rpartition('.')[0]} fell from {number(first)} to {number(now)}; {len(order)} norms "
             "are so.",
-            since=history.since(order[0], "weight", lambda value: value < LEFT * start),
+            since=history.since_when(order[0], "weight", lambda value: value < LEFT * start),
             leads="layers that are fed nothing",
             remedies=(
                 Remedy("no decay of gains", 'a group of their own: {"params": gains, "weight_decay": 0.0}'),

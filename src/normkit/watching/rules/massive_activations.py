@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 from normkit.watching.finding import Finding, number
 from normkit.watching.history import History
+from normkit.watching.store import Sign
 
 KURTOSIS = 200.0
 """If a share p of the entries holds all the power, the kurtosis is 1 / p: one in two hundred. That of a normal variable
 is 3, of one behind a ReLU about 10; massive activations of language models have thousands (arXiv 2402.17762)."""
+SIGN = Sign("kurtosis", KURTOSIS)
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -27,6 +29,6 @@ def find(history: History) -> Iterator[Finding]:
             tuple(order),
             f"{name} gives {number(largest)} in channel {channel} at token {token}, {number(largest / rms[name])} "
             f"times the root mean square of all; about one entry in {number(late[name])} holds all the power.",
-            since=history.since(name, "kurtosis", lambda value: value > KURTOSIS),
+            since=history.since(name, SIGN),
             leads="steps of quantization as coarse as the rest is large, and norms that this channel decides",
         )

@@ -33,7 +33,7 @@ def find(history: History) -> Iterator[Finding]:
         tuple(order),
         f"the running variance of {order[0]} is {said}"
         f"{f'; {len(order) - 1} other layers are off as well' if len(order) > 1 else ''}.",
-        since=history.since(order[0], "variance_ratio", lambda value: not 1 / RATIO < value < RATIO),
+        since=history.since_when(order[0], "variance_ratio", lambda value: not 1 / RATIO < value < RATIO),
         leads="a model that is right in training and wrong in evaluation",
         remedies=(
             Remedy("recalibrate", "nk.recalibrate(model, batches)"),

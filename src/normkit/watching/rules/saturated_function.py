@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 from normkit.watching.finding import Finding, Remedy
 from normkit.watching.history import History
+from normkit.watching.store import Sign
 
 SHARE = 0.5
 """Of the entries beyond 0.99 of the bound: the slope there is 2 % of the largest, so half of the gradient is lost at
 each such layer. The last function of a model is left out: a sure classifier's output is meant to be there."""
 NAMES = ("Tanh", "Sigmoid", "Softsign", "Hardtanh")
+SIGN = Sign("saturated", SHARE)
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -25,7 +27,7 @@ def find(history: History) -> Iterator[Finding]:
             3.0 + late[order[0]],
             tuple(order),
             f"{late[order[0]]:.0%} of {order[0]} ({classes[order[0]]}) lies where the function is flat.",
-            since=history.since(order[0], "saturated", lambda value: value > SHARE),
+            since=history.since(order[0], SIGN),
             leads="layers that pass on signs, and hardly any gradient to those before them",
             remedies=(Remedy("layernorm", "before the function: nk.LayerNorm(width)"),),
         )

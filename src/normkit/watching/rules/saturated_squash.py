@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 from normkit.watching.finding import Finding, Remedy
 from normkit.watching.history import History
+from normkit.watching.store import Sign
 
 SHARE = 0.75
 """Of the entries beyond 0.99 of the bound. DyT's paper finds trained layers mostly on the straight part, with a few
 outliers squashed; here three quarters of the gradient are gone. The last one, whose signs the head reads, may have
 up to 0.8 in trainings that go well, and is left out."""
 NAMES = {"DyT": "dyt", "DynamicTanh": "dyt", "Derf": "derf", "DynamicErf": "derf"}
+SIGN = Sign("saturated", SHARE)
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -28,7 +30,7 @@ def find(history: History) -> Iterator[Finding]:
         tuple(order),
         f"{late[order[0]]:.0%} of {order[0]} lies where the function is flat"
         f"{f', and most of {len(order) - 1} other layers as well' if len(order) > 1 else ''}.",
-        since=history.since(order[0], "saturated", lambda value: value > SHARE),
+        since=history.since(order[0], SIGN),
         leads="vectors of signs, and no gradient through them",
         remedies=(Remedy("a lower alpha", f'nk.create("{name}", width, alpha=0.2)'),),
     )

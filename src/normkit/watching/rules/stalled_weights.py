@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import History
+from normkit.watching.store import Sign
 
 RATIO = 1e-7
 """Of a step's length to the weight's: about the resolution of float32. Below it an addition is lost in rounding, and a
 million steps would not change a tenth. Weights kept in bfloat16 come here at steps below a thousandth."""
+SIGN = Sign("update", RATIO, above=False)
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -34,7 +36,7 @@ def find(history: History) -> Iterator[Finding]:
         tuple(order),
         f"a step changes {order[0]} by {number(late[order[0]])} of its length at a learning rate of {number(rate)}, "
         f"though it has a gradient; {len(order)} of {len(late)} matrices are so.",
-        since=history.since(order[0], "update", lambda value: value < RATIO),
+        since=history.since(order[0], SIGN),
         leads="a training that costs time and changes nothing",
         remedies=(
             *higher,

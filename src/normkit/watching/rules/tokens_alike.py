@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import History
+from normkit.watching.store import Sign
 
 ALIKE = 0.99
 """Of all power in the mean token: what tells tokens apart is then a tenth of their length. Attention without a residual
 path comes here doubly exponentially with depth (arXiv 2103.03404)."""
+SIGN = Sign("alike", ALIKE)
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -24,7 +26,7 @@ def find(history: History) -> Iterator[Finding]:
             tuple(order),
             f"{late[order[-1]]:.2%} of what {order[-1]} gives is the same for all tokens (effective rank "
             f"{number(rank)}); {len(order)} of {len(late)} blocks are so.",
-            since=history.since(order[0], "alike", lambda value: value > ALIKE),
+            since=history.since(order[0], SIGN),
             leads="predictions that do not depend on the place, and vanishing gradients of queries and keys",
             remedies=(Remedy("a residual path", 'x + attention(norm(x)): nk.Decoder(..., placement="pre-norm")'),),
         )
