@@ -6,9 +6,11 @@ Each command is described, and what it needs imported, when it is the one that w
 from __future__ import annotations
 
 import argparse
+import difflib
 import functools
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -63,6 +65,12 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str):
         """Say what is wrong, and leave with status 2."""
+        wrong = re.match(r"argument COMMAND: invalid choice: '([^']*)'", message)
+        if wrong:
+            near = difflib.get_close_matches(wrong[1], self.commands)
+            message = f"no command {wrong[1]!r}; " + (
+                f"did you mean {near[0]!r}?" if near else "'normkit -h' shows all"
+            )
         self.exit(2, f"{self.prog}: {message}\n")
 
 

@@ -6,6 +6,7 @@ import argparse
 import fnmatch
 import importlib
 import json
+import re
 import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -85,8 +86,21 @@ def chosen(pattern: str, room: str | None, group: str | None, kind: str | None =
 
 def fits(card: Card, pattern: str) -> bool:
     """Whether a method's name, or another name that it has, is of the pattern."""
-    alike = str.lower if "[" in pattern else catalog.plain  # a dash in brackets is a range
-    return any(fnmatch.fnmatch(alike(name), alike(pattern)) for name in (card.name, *card.aliases))
+    return any(_is_of(name.lower(), pattern.lower()) for name in (card.name, *card.aliases))
+
+
+def _is_of(name: str, pattern: str) -> bool:
+    """Whether a name fits as it is written, or without dashes from the start of one of its words.
+
+    >>> _is_of("qk-norm", "*qknorm*"), _is_of("crmsnorm", "*rms*"), _is_of("pair-norm-si", "*rms*")
+    (True, True, False)
+    """
+    if fnmatch.fnmatch(name, pattern) or "[" in pattern:  # a dash in brackets is a range
+        return fnmatch.fnmatch(name, pattern)
+    words = re.split("[-_ ]", name)
+    starts = range(len(words)) if pattern.startswith("*") else [0]
+    wanted = catalog.plain(pattern.lstrip("*"))
+    return any(fnmatch.fnmatch(catalog.plain("".join(words[at:])), wanted) for at in starts)
 
 
 def described(card: Card) -> dict[str, Any]:

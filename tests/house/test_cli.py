@@ -159,11 +159,42 @@ def test_the_record_of_the_fuzz_is_in_the_package():
 
 
 @pytest.mark.parametrize(
+    "word, message",
+    [("shwo", "no command 'shwo'; did you mean 'show'?"), ("zzz", "no command 'zzz'; 'normkit -h' shows all")],
+)
+def test_a_wrong_command_names_the_nearest(word, message, capsys):
+    with pytest.raises(SystemExit) as left:
+        cli.main([word])
+    assert left.value.code == 2
+    assert capsys.readouterr().err == f"normkit: {message}\n"
+
+
+def test_a_pattern_is_looked_for_in_words_and_not_across_them(capsys):
+    assert cli.main(["list", "*rms*"]) == 0
+    names = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")}
+    assert {"rmsnorm", "crmsnorm", "gated-rmsnorm"} <= names
+    assert not {"pair-norm", "layernorm-scaling", "evonorm-s0"} & names
+    assert cli.main(["list", "*qknorm*"]) == 0
+    assert "qk-norm" in capsys.readouterr().out
+
+
+def test_every_command_that_writes_takes_the_same_words_for_where():
+    top = cli.parser()
+    names = {
+        name: top.commands[name].described()._option_string_actions for name in ("fit", "compare", "fold", "rerank")
+    }
+    assert {name: {"-o", "--out", "--output"} <= set(words) for name, words in names.items()} == dict.fromkeys(
+        names, True
+    )
+
+
+@pytest.mark.parametrize(
     "words, message",
     [
         (["show", "rmsnrm"], "did you mean 'rmsnorm'"),
         (["list", "layernom"], "did you mean 'layernorm'"),
         (["list", "zzz*"], "no method fits 'zzz*'"),
+        (["list", "zzz"], "no method 'zzz'; normkit.methods() and 'normkit list' show them all"),
         (["list", "--room", "attic"], "no room 'attic'"),
         (["list", "--group", "tokens"], "no group 'tokens'"),
     ],

@@ -241,6 +241,23 @@ def test_a_pattern_that_fits_no_norm_is_told(here, capsys):
     assert "no norm of it has a name like 'blocks.*'" in capsys.readouterr().err
 
 
+def test_a_fold_that_finds_nothing_says_why(here, capsys):
+    (here / "fresh.py").write_text(
+        "from torch import nn\ndef normed(): return nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 2))\n"
+        "def plain(): return nn.Linear(4, 8)\n"
+    )
+    assert cli.main(["fold", "fresh:normed", "--input", "2x4"]) == 1
+    assert "nothing to fold in its norms (layernorm): they have no gain but 1" in capsys.readouterr().err
+    assert cli.main(["fold", "fresh:plain", "--input", "2x4"]) == 1
+    assert "it has no norm to change" in capsys.readouterr().err
+
+
+def test_a_class_that_wants_arguments_is_no_model(here, capsys):
+    assert cli.main(["fold", "torch.nn:Linear", "--input", "2x4"]) == 2
+    error = capsys.readouterr().err
+    assert "torch.nn:Linear wants in_features and out_features; write a function without arguments" in error
+
+
 def test_what_is_recognized_is_put_in_its_place_and_compared(here, capsys):
     (here / "named.py").write_text(NAMED)
     assert cli.main(["recognize", "named:build", "--check", "--input", "4x8"]) == 0

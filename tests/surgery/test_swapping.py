@@ -91,6 +91,12 @@ def test_a_swap_that_cannot_be_done_leaves_the_model_as_it_was(net):
         assert dict(net.named_modules()) == modules
 
 
+def test_a_norm_that_is_turned_is_called_by_its_own_name():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8))
+    report = nk.swap(model, "layernorm", example=torch.randn(1, 3, 8, 8))
+    assert report[0].became == str(nk.LayerNorm(8))
+
+
 def test_a_copy_is_changed_where_that_is_asked_for(net):
     report = nk.swap(net, "derf", inplace=False)
     assert isinstance(net.two, Layer)

@@ -45,6 +45,14 @@ def test_a_model_in_evaluation_is_looked_at_as_in_training():
     assert not model[1].training
 
 
+def test_samples_of_one_token_are_not_called_alike():
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    rows, tokens = (inspect(model, [torch.randn(shape)]).table()[0] for shape in ((6, 4), (2, 6, 4)))
+    assert "cosine" in rows
+    assert "alike" not in rows
+    assert {"cosine", "alike"} <= set(tokens)
+
+
 def test_a_table_of_blocks_and_what_is_wrong_with_them():
     model = decoder()
     model.layers[1].attention.query.weight.data *= 1000

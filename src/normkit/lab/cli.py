@@ -179,7 +179,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     where.add_argument("--sharded", action="store_true", help="under torchrun: FSDP2 instead of DDP")
     where.add_argument("--workers", type=int, metavar="N", help="runs side by side (one a core or GPU)")
     where.add_argument("--threads", type=int, metavar="N", help="threads of a run (the cores shared out)")
-    where.add_argument("-o", "--out", default=WHERE, metavar="DIR", help=f"folder for logs and report ({WHERE})")
+    where.add_argument(
+        "-o", "--out", "--output", default=WHERE, metavar="DIR", help=f"folder for logs and report ({WHERE})"
+    )
     where.add_argument("--fresh", action="store_true", help="delete the comparison that is there, and begin again")
     where.add_argument("--retry", action="store_true", help="run those again that crashed")
     where.add_argument(

@@ -54,7 +54,14 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--count", type=int, default=10, metavar="N", help="items of each query (10)")
     command.add_argument("--cosine", action="store_true", help="divide every vector by its length first")
     command.add_argument("--column", metavar="NAME", help="the column of a .parquet file (the only one of lists)")
-    command.add_argument("-o", "--output", metavar="FILE", help="write scores and index, (queries, N) each, to an .npz")
+    command.add_argument(
+        "-o",
+        "--out",
+        "--output",
+        dest="output",
+        metavar="FILE",
+        help="write scores and index, (queries, N) each, to an .npz",
+    )
     command.add_argument("--json", action="store_true", help="print the measures as JSON")
     command.set_defaults(run=run_rerank)
 

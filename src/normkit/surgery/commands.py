@@ -57,7 +57,7 @@ def add_arguments(command: argparse.ArgumentParser, name: str) -> None:
     if name not in ("remove", "recalibrate"):
         command.add_argument("--input", metavar="SHAPE", help="an example: 1x3x224x224 of numbers, or tokens:1x16")
     command.add_argument("--json", action="store_true", help="print the report as JSON")
-    command.add_argument("-o", dest="out", metavar="OUT", help="write the changed model into this new folder")
+    command.add_argument("-o", "--out", "--output", metavar="OUT", help="write the changed model into this new folder")
     command.add_argument("--check", action="store_true", help="read what was written, and compare its outputs")
     command.set_defaults(run=run)
 
@@ -86,13 +86,23 @@ def run(options: argparse.Namespace) -> int:
     print(json.dumps(report.to_dict(), indent=2) if options.json else report)
     if not report.done:
         if not report.changes:
-            where = getattr(options, "where", None)
-            print(f"no norm of it has a name like {where!r}" if where else "it has no norm to change", file=sys.stderr)
+            print(_nothing(options, before, given), file=sys.stderr)
         return 1
     if options.out:
         place = saving.save(before, report.model, options.out, same=options.command == "fuse")
         print(f"written to {place}", file=sys.stderr)
     return _checked(options, report.model, given) if options.check else 0
+
+
+def _nothing(options: argparse.Namespace, model: nn.Module, given: Any) -> str:
+    """Say why no norm was changed."""
+    where = getattr(options, "where", None)
+    if where:
+        return f"no norm of it has a name like {where!r}"
+    names = sorted({str(match.name) for match in table(model, given).found.values()})
+    if options.command != "fold" or not names:
+        return "it has no norm to change"
+    return f"there is nothing to fold in its norms ({', '.join(names)}): they have no gain but 1 and no shift but 0"
 
 
 def recognized(options: argparse.Namespace) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 import os
 import sys
 from pathlib import Path
@@ -63,7 +64,22 @@ def found_at(source: str, role: str, hint: str = "") -> Any:
 
 def _made(source: str) -> nn.Module:
     found = found_at(source, "model", f"; a model is {FORMS}")
-    made = found() if callable(found) and not isinstance(found, nn.Module) else found
+    made = _called(found, source) if callable(found) and not isinstance(found, nn.Module) else found
     if not isinstance(made, nn.Module):
         raise ValueError(f"{source} gives {type(made).__name__}, not a torch.nn.Module")
     return made
+
+
+def _called(function: Any, source: str) -> Any:
+    """Call a function that makes a model; one that wants arguments is named."""
+    try:
+        given = inspect.signature(function).parameters.values()
+        wanted = [p.name for p in given if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    except ValueError:  # of some built-in functions nothing is known
+        wanted = []
+    if wanted:
+        raise ValueError(
+            f"{source} wants {' and '.join(wanted)}; write a function without arguments that makes the model, "
+            "and name that: package.module:function"
+        )
+    return function()

@@ -87,7 +87,7 @@ def _there(model: nn.Module, found: Recognized) -> str:
 
 
 def _called(module: nn.Module) -> str:
-    return str(module.norm if isinstance(module, Followed) else module).split("\n")[0]
+    return str(module.norm if isinstance(module, Followed | fits.Laid) else module).split("\n")[0]
 
 
 def _replacement(model: nn.Module, name: str, match: Match, text: object) -> tuple[nn.Module, tuple[str, ...]]:

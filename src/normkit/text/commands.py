@@ -49,7 +49,9 @@ def add_commands(command: argparse.ArgumentParser) -> None:
 
 def _describe_fit(command: argparse.ArgumentParser) -> None:
     command.add_argument("vocabulary", metavar="NAMES", type=Path, help="a .csv, .tsv or .json, or a fitted normalizer")
-    command.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="the folder to write")
+    command.add_argument(
+        "-o", "--out", "--output", dest="output", metavar="DIR", type=Path, required=True, help="the folder to write"
+    )
     _describe_names(command)
     command.add_argument("--encoder", metavar="DIR", help="also propose by an encoder, such as 'text train' writes")
     command.add_argument("--cross-encoder", metavar="DIR", help="also score by a model that reads text and name")
@@ -84,7 +86,9 @@ def _describe_map(command: argparse.ArgumentParser) -> None:
     command.add_argument("normalizer", metavar="DIR", type=Path, help="what 'normkit text fit' wrote")
     command.add_argument("file", metavar="FILE", type=Path, help="a table with a header")
     command.add_argument("--column", required=True, metavar="COLUMN", help="the column to map")
-    command.add_argument("-o", "--output", metavar="FILE", type=Path, help="where to (FILE-mapped.csv)")
+    command.add_argument(
+        "-o", "--out", "--output", dest="output", metavar="FILE", type=Path, help="where to (FILE-mapped.csv)"
+    )
     command.add_argument("--review", metavar="FILE", type=Path, help="where what is unsure goes (FILE-review.csv)")
     command.set_defaults(run=run_map)
 
@@ -100,7 +104,9 @@ def _describe_evaluate(command: argparse.ArgumentParser) -> None:
 
 def _describe_table(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", metavar="FILE", type=Path, help="a table with a header")
-    command.add_argument("-o", "--output", metavar="FILE", type=Path, help="where to (FILE-clean.csv)")
+    command.add_argument(
+        "-o", "--out", "--output", dest="output", metavar="FILE", type=Path, help="where to (FILE-clean.csv)"
+    )
     command.add_argument("--decimal", choices=(".", ","), help="the sign before decimals, where it is not clear")
     command.add_argument("--sql", metavar="QUERY", help="also ask the table, called t, by duckdb")
     command.set_defaults(run=run_table)
@@ -110,7 +116,9 @@ def _describe_train(command: argparse.ArgumentParser) -> None:
     command.add_argument("kind", choices=("encoder", "lexical"), help="what is trained")
     _describe_names(command)
     command.add_argument("file", metavar="FILE", type=Path, help="names, or for lexical a file of MultiLexNorm")
-    command.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="the folder to write")
+    command.add_argument(
+        "-o", "--out", "--output", dest="output", metavar="DIR", type=Path, required=True, help="the folder to write"
+    )
     command.add_argument("--model", metavar="DIR", help="the model to begin with; without it, a small one from nothing")
     command.add_argument("--mentions", metavar="FILE", type=Path, help="for an encoder: mentions that are known")
     command.add_argument("--steps", type=int, default=500, metavar="N", help="batches (500)")

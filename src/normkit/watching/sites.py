@@ -16,7 +16,7 @@ from normkit.watching.signals.activation import ACTIVATION, INPUTS
 from normkit.watching.signals.norm import NORM, RUNNING
 from normkit.watching.signals.signal import Signal
 from normkit.watching.signals.squash import SQUASH, function_of
-from normkit.watching.signals.stream import STREAM
+from normkit.watching.signals.stream import STREAM, TOKENS
 
 LISTS = (nn.ModuleList, nn.Sequential)
 NORM_NAME = re.compile(r"norm(?!al_)|^(DyT|Derf|DynamicTanh|DynamicErf)$", re.IGNORECASE)
@@ -102,7 +102,7 @@ def sites(model: nn.Module) -> list[Site]:
 
 def _signals(module: nn.Module, block: bool, what: str) -> tuple[Signal, ...]:
     found = [ACTIVATION]
-    found += [STREAM] * block
+    found += [STREAM, TOKENS] * block
     found += [INPUTS] * (what == LAYER and not isinstance(module, nn.Embedding))
     found += [NORM] * (what == NORMED)
     found += [RUNNING] * (what == NORMED and hasattr(module, "running_var"))

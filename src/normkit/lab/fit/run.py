@@ -68,7 +68,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--score", metavar="FILE", help="new samples, whose densities under the best flow go to scores.csv"
     )
-    command.add_argument("-o", "--out", default=OUT, metavar="DIR", help=f"folder for what is found ({OUT})")
+    command.add_argument(
+        "-o", "--out", "--output", default=OUT, metavar="DIR", help=f"folder for what is found ({OUT})"
+    )
     command.set_defaults(run=run)
 
 
