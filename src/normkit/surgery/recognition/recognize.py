@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from normkit import catalog
 from normkit.columns import aligned
-from normkit.surgery.recognition import candidates, effects, solve, specimen
+from normkit.surgery.recognition import candidates, effects, memory, solve, specimen
 from normkit.surgery.recognition.candidates import Candidate
 from normkit.surgery.recognition.halves import HALVES, OTHER_BITS, Half, half, in_half
 from normkit.surgery.recognition.inputs import Shape, draw, shapes
@@ -50,7 +50,8 @@ class Match:
     ``error`` is the largest difference in each type, relative to the largest number of its row; ``evidence`` says what
     was tried. ``carried`` names each of its tensors and the module's that it took; ``behind`` the module's own layers
     that act on what was normalized, such as timm's activations, which ``module`` has as well, behind the norm. Where
-    there is no match, ``name`` is None and ``why_not`` speaks of the nearest candidate.
+    there is no match, ``name`` is None and ``why_not`` speaks of the nearest candidate. ``how`` says where the verdict
+    is from: ``probed``, or ``remembered`` of a module of the same source and configuration.
     """
 
     kind: str
@@ -63,13 +64,14 @@ class Match:
     carried: dict[str, str] = field(default_factory=dict)
     behind: list[str] = field(default_factory=list)
     sized: bool = True
+    how: str = "probed"
 
     def __bool__(self) -> bool:
         return self.name is not None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, without the module."""
-        names = ("kind", "name", "kwargs", "error", "evidence", "why_not", "carried", "behind", "sized")
+        names = ("kind", "name", "kwargs", "error", "evidence", "why_not", "carried", "behind", "sized", "how")
         return {name: getattr(self, name) for name in names}
 
     def __str__(self) -> str:
@@ -120,16 +122,18 @@ class Recognized(Mapping[str, Match]):
     __repr__ = __str__
 
 
-def recognize(module: nn.Module, example: Any = None) -> Match | Recognized | None:
+def recognize(module: nn.Module, example: Any = None, *, prove: bool = False) -> Match | Recognized | None:
     """Find norms by what they compute.
 
     A module of the size of a norm, which holds vectors and no matrices, gives a :class:`Match`, or None if it is no
-    norm of the catalogue. A model gives the table of all its sites. Nothing is done to either: copies are probed.
+    norm of the catalogue. A model gives the table of all its sites. Nothing is done to either: copies are probed. What
+    was probed before, of the same source and configuration, is not probed again; each match says so.
 
     Args:
         module: a module, or a model.
         example: an input of the whole model: a tensor, a tuple of arguments or a dictionary of named ones; it tells the
             widths of norms that have no parameters.
+        prove: probe all, whatever was probed before.
 
     >>> print(recognize(nn.LayerNorm(8, eps=1e-6)))
     LayerNorm: layernorm(dim=8, eps=1e-06)
@@ -138,15 +142,17 @@ def recognize(module: nn.Module, example: Any = None) -> Match | Recognized | No
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"recognize: module must be a torch.nn.Module, not {type(module).__name__}")
-    return table(module, example) if is_model(module) else examine(module) or None
+    return table(module, example, prove) if is_model(module) else examine(module, prove=prove) or None
 
 
-def table(model: nn.Module, example: Any = None) -> Recognized:
+def table(model: nn.Module, example: Any = None, prove: bool = False) -> Recognized:
     """Return the sites of a model, of whatever size it is."""
-    return sized_table(model, {} if example is None else inputs_of(model, example))
+    return sized_table(model, {} if example is None else inputs_of(model, example), prove=prove)
 
 
-def sized_table(model: nn.Module, inputs: Mapping[str, tuple[int, ...]], where: Where = None) -> Recognized:
+def sized_table(
+    model: nn.Module, inputs: Mapping[str, tuple[int, ...]], where: Where = None, prove: bool = False
+) -> Recognized:
     """Return the sites of a model, where the shapes of its modules' inputs are known; only ``where`` asked for.
 
     The last axis is the width of norms without vectors alone: an image's is none.
@@ -154,7 +160,7 @@ def sized_table(model: nn.Module, inputs: Mapping[str, tuple[int, ...]], where: 
     open_ = [
         name for name, part in model.named_modules() if all(t.numel() < 2 for t in specimen.tensors(part).values())
     ]
-    return Recognized(_sites(model, {name: inputs[name][-1] for name in open_ if inputs.get(name)}, where))
+    return Recognized(_sites(model, {name: inputs[name][-1] for name in open_ if inputs.get(name)}, where, prove))
 
 
 def is_model(module: nn.Module) -> bool:
@@ -171,7 +177,7 @@ def _is_layer(part: nn.Module) -> bool:
     return isinstance(part, LAYERS) or hasattr(part, "_packed_params")
 
 
-def _sites(model: nn.Module, told: Mapping[str, int], where: Where) -> dict[str, Match]:
+def _sites(model: nn.Module, told: Mapping[str, int], where: Where, prove: bool) -> dict[str, Match]:
     verdicts: dict[Any, Match] = {}
     found: dict[str, Match] = {}
 
@@ -179,7 +185,7 @@ def _sites(model: nn.Module, told: Mapping[str, int], where: Where) -> dict[str,
         if chosen(where, name, module) and _may_be(module):
             key = (specimen.same_kind(module), told.get(name), specimen.refusal(module))
             match = verdicts[key] = (
-                _again(verdicts[key], module) if key in verdicts else examine(module, told.get(name))
+                _again(verdicts[key], module) if key in verdicts else examine(module, told.get(name), prove)
             )
             if match:
                 found[name] = match
@@ -195,7 +201,7 @@ def _sites(model: nn.Module, told: Mapping[str, int], where: Where) -> dict[str,
 
 def _again(match: Match, module: nn.Module) -> Match:
     """The same verdict for another module of the same kind, with its own numbers."""
-    if match.name is None or match.module is None:
+    if match.name is None:
         return match
     return dataclasses.replace(match, module=_carried(match, module))
 
@@ -218,21 +224,28 @@ def _looks_so(module: nn.Module) -> bool:
     )
 
 
-def examine(module: nn.Module, width: int | None = None) -> Match:
-    """Return what a module is, or why it is nothing that the catalogue has."""
+def examine(module: nn.Module, width: int | None = None, prove: bool = False) -> Match:
+    """Return what a module is, or why it is nothing that the catalogue has; ``prove`` probes what was probed before."""
+    why_not = specimen.refusal(module)
+    if why_not is not None:
+        return Match(type(module).__name__, why_not=why_not)
+    key = memory.key(module, width)
+    match = None if prove or key is None else memory.recall(key)
+    if match is not None:
+        return _again(match, module)
     match = Match(type(module).__name__)
-    match.why_not = specimen.refusal(module)
-    if match.why_not is not None:
-        return match
     try:
         with quiet(), effects.undone(module):
             if other := effects.differs_as_copy(module, Specimen(module, torch.float64, drawn=False).module):
                 raise Differs(f"a copy is not the same: {other}")
-            return _explained_with(module, match, width)
+            match = _explained_with(module, match, width)
     except Differs as difference:
         match.why_not = str(difference)
-    except Exception as error:  # what somebody's module raises while it is probed
+    except Exception as error:  # what somebody's module raises while it is probed, and may not raise again
         match.why_not = f"it raises {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        return match
+    if key is not None:
+        memory.remember(key, match)
     return match
 
 
