@@ -11,6 +11,8 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrize
 from torch.overrides import TorchFunctionMode
 
+import normkit as nk
+from normkit.surgery.recognition import memory
 from normkit.surgery.recognition.recognize import examine
 
 FACTOR = 1.0
@@ -226,3 +228,23 @@ def test_one_change_to_what_was_recognized_is_seen(name):
             (undo or (lambda: None))()
     assert not match, match
     assert examine(make())
+
+
+def test_what_was_probed_is_remembered_with_the_numbers_of_each_until_a_proof_is_asked_for():
+    memory._verdicts.clear()
+    first, other = examine(ReadsAGlobal()), ReadsAGlobal()
+    nn.init.normal_(other.weight)
+    again, proven = examine(other), nk.recognize(other, prove=True)
+    assert [match.how for match in (first, again, proven)] == ["probed", "remembered", "probed"]
+    assert first.to_dict() | {"how": "remembered"} == again.to_dict()
+    assert torch.equal(again.module.weight, other.weight)
+    assert not torch.equal(first.module.weight, other.weight)
+    again.kwargs["eps"] = 9.0
+    assert examine(ReadsAGlobal()).kwargs == first.kwargs
+
+
+def test_what_is_no_norm_is_remembered_as_such():
+    memory._verdicts.clear()
+    first, again = examine(Clamped(8)), examine(Clamped(8))
+    assert (first.how, again.how) == ("probed", "remembered")
+    assert first.why_not == again.why_not

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 from typing import TYPE_CHECKING
@@ -45,5 +46,4 @@ def remember(name: str, match: Match) -> None:
 
 def _copied(match: Match, how: str) -> Match:
     """The verdict alone: nothing that its reader changes comes back."""
-    kept = {name: type(value)(value) for name, value in vars(match).items() if isinstance(value, dict | list)}
-    return dataclasses.replace(match, **kept, module=None, how=how)
+    return copy.deepcopy(dataclasses.replace(match, module=None, how=how))
