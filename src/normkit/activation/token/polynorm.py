@@ -1,0 +1,53 @@
+"""PolyNorm: an activation made of normalized powers."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from normkit import check, ops
+from normkit.catalog import method
+from normkit.norm import Norm
+from normkit.statistics import accurate
+
+
+@method(
+    "polynorm",
+    paper="Polynomial Composition Activations: Unleashing the Dynamics of Large Language Models (2024), arXiv 2411.03884",
+    shape="... C",
+    over="C",
+    aliases=("PolyCom", "LigerPolyNorm", "polynomial-composition"),
+)
+class PolyNorm(Norm):
+    """Divide a vector, its squares and its cubes each by their root mean square, and add them up with learned weights.
+
+    An activation, in the place of GELU or of an MLP's gate. With n(u) = u / sqrt(mean(u²) + eps) over the last axis,
+
+        y = weight[0] * n(x³) + weight[1] * n(x²) + weight[2] * n(x) + bias
+
+    Four numbers for the layer, not for each channel: the cube's weight comes first, and all three start at 1/3.
+
+    Args:
+        eps: added to the mean square of each power, so that small inputs are damped more in the cube.
+
+    Polynomial Composition Activations: Unleashing the Dynamics of Large Language Models (Zhuo et al., ICLR 2025), arXiv
+    2411.03884.
+
+    Differs from Liger's LigerPolyNorm in: ``bias`` starts at 0, as in the authors' code, not at 1. From the authors'
+    code in: powers of half precision are taken in float32, where they do not overflow.
+    """
+
+    def __init__(self, *, eps: float = 1e-6):
+        super().__init__()
+        self.rule = ops.Row(eps=check.eps(self, eps))
+        self.weight = nn.Parameter(torch.full((3,), 1 / 3))
+        self.bias = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Mix the normalized powers of ``x`` over its last axis."""
+        check.features_last(self, x, x.shape[-1] if isinstance(x, Tensor) and x.dim() else 1)
+        z = accurate(x)
+        square = z.square()
+        powers = (square * z, square, z)
+        cubed, squared, linear = (ops.row_norm(u, w, rule=self.rule) for u, w in zip(powers, self.weight.split(1)))
+        return (cubed + squared + linear + self.bias).to(x.dtype)
