@@ -16,7 +16,7 @@ from normkit.statistics import accurate
 
 @method(
     "adaln-single",
-    paper="PixArt-α: Fast Training of Diffusion Transformer (Chen et al., 2023), arXiv 2310.00426",
+    paper="PixArt-alpha: Fast Training of Diffusion Transformer (Chen et al., 2023), arXiv 2310.00426",
     evidence="equations",
     shape="N L C",
     over="C",
@@ -28,7 +28,7 @@ from normkit.statistics import accurate
 class AdaLNSingle(Norm):
     """Give each token zero mean and unit variance, then a gain, a shift and a gate that all blocks share but a table.
 
-    A quarter fewer parameters than adaLN-Zero (PixArt-α): one linear layer for the model, and a table for the block.
+    A quarter fewer parameters than adaLN-Zero (PixArt-alpha): one linear layer for the model, a table for each block.
     With h the layer norm of x without gain and shift,
 
         [shift, scale, gate, shift2, scale2, gate2] = table + shared
@@ -44,7 +44,7 @@ class AdaLNSingle(Norm):
     ``norm(x, shared)``: x (N, L, C), shared (N, 6 C) -> (y, gate, shift2, scale2, gate2); all but y are (N, C). The
     table starts as normal numbers over sqrt(C), not at zero: no block is the identity at the start.
 
-    PixArt-α: Fast Training of Diffusion Transformer for Photorealistic Text-to-Image Synthesis (Chen et al., ICLR
+    PixArt-alpha: Fast Training of Diffusion Transformer for Photorealistic Text-to-Image Synthesis (Chen et al., ICLR
     2024), arXiv 2310.00426.
     """
 

@@ -58,4 +58,4 @@ class AdaLNZeroTwoStream(ModulatedNorm):
         shift, scale, gate, context_shift, context_scale, context_gate = self._made(condition, x)
         y = modulate(h, scale, shift).to(x.dtype)
         context_y = modulate(other, context_scale, context_shift).to(context.dtype)
-        return y, context_y, gate.to(x.dtype), context_gate.to(context.dtype)
+        return y, context_y, gate.to(x.dtype), context_gate.to(x.dtype)

@@ -79,7 +79,6 @@ class ModulatedRMSNorm(Norm):
             if x.dim() == 2 and given.shape[0] > 0 and x.shape[0] % given.shape[0] == 0:
                 return values.repeat_interleave(x.shape[0] // given.shape[0], 0)
         raise ValueError(
-            f"ModulatedRMSNorm: {name} must have shape ({self.dim},), that of x, or a row of {self.dim} for each sample "
-            f"(for a matrix x: for each run of rows, all of one length); x is {tuple(x.shape)}, {name} "
-            f"{tuple(given.shape)}"
+            f"ModulatedRMSNorm: {name} must be ({self.dim},), that of x, or a row of {self.dim} for each sample, "
+            f"for a matrix x for each of equal runs of rows; x is {tuple(x.shape)}, {name} {tuple(given.shape)}"
         )

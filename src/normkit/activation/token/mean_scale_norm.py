@@ -34,7 +34,7 @@ class MeanScaleNorm(SeriesScaler):
         minimum_scale: the least scale, a positive number.
 
     ``norm(x, observed)``: both (N, T, C), observed 0 or 1 -> (y, location, scale); location, which is 0, and scale are
-    (N, 1, C), in float32 or better. Entries that were not observed are scaled too. :meth:`denormalize` brings a
+    (N, 1, C). Entries that were not observed are scaled too. :meth:`denormalize` brings a
     forecast back.
 
     GluonTS: Probabilistic Time Series Models in Python (Alexandrov et al., 2019), arXiv 1906.05264, as in transformers.
@@ -56,4 +56,5 @@ class MeanScaleNorm(SeriesScaler):
         else:
             spare = torch.full_like(total, self.default_scale)
         scale = torch.where(count > 0, total / count.clamp(min=1), spare).clamp(min=self.minimum_scale)
-        return (z / scale).to(x.dtype), torch.zeros_like(scale), scale
+        location = scale.masked_fill(count >= 0, 0)  # zeros, on the graph as the other results are
+        return (z / scale).to(x.dtype), location.to(x.dtype), scale.to(x.dtype)

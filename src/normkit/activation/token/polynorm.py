@@ -13,7 +13,8 @@ from normkit.statistics import accurate
 
 @method(
     "polynorm",
-    paper="Polynomial Composition Activations: Unleashing the Dynamics of Large Language Models (2024), arXiv 2411.03884",
+    paper="Polynomial Composition Activations: Unleashing the Dynamics of Large Language Models (2024), "
+    "arXiv 2411.03884",
     shape="... C",
     over="C",
     aliases=("PolyCom", "LigerPolyNorm", "polynomial-composition"),
@@ -49,5 +50,5 @@ class PolyNorm(Norm):
         z = accurate(x)
         square = z.square()
         powers = (square * z, square, z)
-        cubed, squared, linear = (ops.row_norm(u, w, rule=self.rule) for u, w in zip(powers, self.weight.split(1)))
-        return (cubed + squared + linear + self.bias).to(x.dtype)
+        terms = (ops.row_norm(u, w, rule=self.rule) for u, w in zip(powers, self.weight.split(1), strict=True))
+        return sum(terms, start=self.bias).to(x.dtype)

@@ -19,8 +19,8 @@ from normkit.statistics import accurate
     over="C",
     replaces=("rmsnorm", "layernorm"),
     aliases=("self-rescaled-dynamic-norm",),
-    provenance="the paper's equation as public readers quote it, the same as in a public class; no code of the authors, "
-    "and eps is this library's choice",
+    provenance="the paper's equation as public readers quote it, the same as in a public class; no code of the "
+    "authors, and eps is this library's choice",
 )
 class SeeDNorm(Norm):
     """Divide each vector by its root mean square, and multiply it by a gain that depends on the vector itself.

@@ -29,21 +29,21 @@ class StdScaleNorm(SeriesScaler):
         location = sum(x) / n,    scale = sqrt(sum((x - location)²) / n + minimum_scale),    y = (x - location) / scale
 
     Args:
-        minimum_scale: added under the root.
+        minimum_scale: added under the root, a positive number.
 
-    ``norm(x, observed)``: both (N, T, C), observed 0 or 1 -> (y, location, scale); location and scale are (N, 1, C), in
-    float32 or better. Entries that were not observed are scaled too. :meth:`denormalize` brings a forecast back.
+    ``norm(x, observed)``: both (N, T, C), observed 0 or 1 -> (y, location, scale); location and scale are (N, 1, C).
+    Entries that were not observed are scaled too. :meth:`denormalize` brings a forecast back.
 
     GluonTS: Probabilistic Time Series Models in Python (Alexandrov et al., 2019), arXiv 1906.05264, as in transformers.
     """
 
     def __init__(self, *, minimum_scale: float = 1e-5):
         super().__init__()
-        self.minimum_scale = check.eps(self, minimum_scale, "minimum_scale")
+        self.minimum_scale = check.number(self, "minimum_scale", minimum_scale, 0.0, check.LARGEST, open_low=True)
 
     def forward(self, x: Tensor, observed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Scale ``x``, and return y, location and scale."""
         z, seen, _ = self._observed(x, observed)
         found = moments(z, (1,), mask=seen)
         location, scale = found.mean.unsqueeze(1), (found.var + self.minimum_scale).sqrt().unsqueeze(1)
-        return ((z - location) / scale).to(x.dtype), location, scale
+        return ((z - location) / scale).to(x.dtype), location.to(x.dtype), scale.to(x.dtype)
