@@ -30,12 +30,14 @@ OUTSIDE = "observe and calibrate move it"
         "moves gate": "the training loop sets it",
         "moves running_product": OUTSIDE,
         "moves running_square": OUTSIDE,
+        "compile batches train": "torch compiles a graph twice that takes a single float64 number, not one of float32",
     },
 )
 class TaperNorm(Norm):
     """Mix an RMSNorm with a fixed scaling by a gate that closes during training, until no norm is left.
 
-    What is left folds into the linear layers behind it, ``nk.fold``. With r = sqrt(mean(x²) + eps) over the last axis,
+    What is left folds into a linear layer beside it, by ``nk.fold`` once the buffer ``gate`` is 0. Over the last axis, with
+    r = sqrt(mean(x²) + eps),
 
         y = gate * x / r * weight + (1 - gate) * scale * x * taper_weight
 
