@@ -36,8 +36,8 @@ OUTSIDE = "observe and calibrate move it"
 class TaperNorm(Norm):
     """Mix an RMSNorm with a fixed scaling by a gate that closes during training, until no norm is left.
 
-    What is left folds into a linear layer beside it, by ``nk.fold`` once the buffer ``gate`` is 0. Over the last axis, with
-    r = sqrt(mean(x²) + eps),
+    What is left folds into a linear layer beside it, by ``nk.fold`` once the buffer ``gate`` is 0. Over the last axis,
+    with r = sqrt(mean(x²) + eps),
 
         y = gate * x / r * weight + (1 - gate) * scale * x * taper_weight
 
