@@ -121,6 +121,8 @@ class Stream(Method):
             self.add_module(_joined(name, "norm"), make_norm(self, norm, self.dim))
         if branch.output_norm:
             self.add_module(_joined(name, "output_norm"), self._started(norm, branch.output_start))
+        if branch.sum_norm:
+            self.add_module(_joined(name, "sum_norm"), make_norm(self, norm, self.dim))
         for number in ("shift", "scale"):
             start = getattr(branch, number)
             if start is not None:
@@ -180,7 +182,8 @@ class Stream(Method):
         y = y * branch.branch if branch.branch != 1 else y
         x = x * branch.residual if branch.residual != 1 else x
         x = x * self.residual_scale.to(x.dtype) if branch.residual_scale else x
-        return (add_then(self.own(name, "norm"), x, y)[0], None) if branch.norm == "sum" else (x, y)
+        after = "norm" if branch.norm == "sum" else "sum_norm"
+        return (x, y) if self.own(name, after) is None else (add_then(self.own(name, after), x, y)[0], None)
 
 
 def on_the_sphere(rate: Tensor, x: Tensor, y: Tensor) -> Tensor:

@@ -61,6 +61,7 @@ class Branch:
     norm: where the sublayer's norm stands: ``"input"``, before the sublayer; ``"stream"``, likewise, and the stream
         goes on normalized; ``"sum"``, after the sum; None, nowhere.
     output_norm: a norm on the sublayer's output, before the sum; its gain starts at ``output_start``.
+    sum_norm: a second norm, after the sum, beside one on the input.
     gain, residual, branch: constants on the norm's output, on the stream, and on the sublayer's output.
     shift, scale: where learned numbers, subtracted from the input and multiplied to the output, start; None: there
         are none.
@@ -72,6 +73,7 @@ class Branch:
     norm: str | None = None
     output_norm: bool = False
     output_start: Number = 1.0
+    sum_norm: bool = False
     gain: Number = 1.0
     residual: Number = 1.0
     branch: Number = 1.0
@@ -140,5 +142,5 @@ class Wiring:
     def normalizes(self) -> bool:
         """Whether there is a norm anywhere."""
         branches = (branch for branch in (self.attention, self.feedforward) if branch is not None)
-        around = any(branch.norm or branch.output_norm for branch in branches)
+        around = any(branch.norm or branch.output_norm or branch.sum_norm for branch in branches)
         return bool(around or self.head_norms or self.hidden == "norm")
