@@ -17,7 +17,8 @@ def test_closed_gates_give_zeros_and_finite_gradients():
     y = core(q, q, q, gate)
     y.sum().backward()
     assert torch.equal(y, torch.zeros_like(y))
-    assert torch.equal(q.grad, torch.zeros_like(q)) and torch.equal(gate.grad, torch.zeros_like(gate))
+    assert torch.equal(q.grad, torch.zeros_like(q))
+    assert torch.equal(gate.grad, torch.zeros_like(gate))
 
 
 @pytest.mark.parametrize("shape", [(1, 2, 3, 2), (1, 1, 3, 4), (1, 2, 3)])
@@ -46,4 +47,5 @@ def test_a_large_sink_takes_all_weight_without_overflow():
         core.sink.copy_(torch.tensor([2000.0, 0.0]))
     q = drawn(1, 2, 3, 4)
     y = core(q, q, q)
-    assert torch.equal(y[:, 0], torch.zeros_like(y[:, 0])) and y[:, 1].abs().min() > 0
+    assert torch.equal(y[:, 0], torch.zeros_like(y[:, 0]))
+    assert y[:, 1].abs().min() > 0

@@ -19,7 +19,7 @@ def test_the_constant_counts_sublayers_or_is_the_given_one():
 
 
 def test_a_decoder_of_it_has_both_norms_and_no_final_one():
-    model = nk.Decoder(11, dim=8, depth=2, heads=2, hidden=12, placement="keel")
+    model = nk.Decoder(vocab=11, dim=8, depth=2, heads=2, hidden=12, placement="keel")
     names = {name for name, _ in model.named_parameters()}
     for part in ("attention_norm", "attention_sum_norm", "feedforward_norm", "feedforward_sum_norm"):
         assert any(f".{part}.weight" in name for name in names)
