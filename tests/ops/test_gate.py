@@ -103,6 +103,9 @@ REFUSED = {
     "fewer than no rows": (row(rows=-3), "a size"),
     "a part beyond the row": (row(part=9), "a size"),
     "rows that overflow": (row(rows=2**62), "a size"),
+    "no rows of a length that overflows": (row(rows=0, x=0, weight=0, y=0, stats=0, dim=2**62, part=8), "a size"),
+    "no samples of channels that overflow": (channel(samples=0, x=0, y=0, channels=2**62, groups=4), "a size"),
+    "no rows of features that overflow": (point(rows=0, x=0, y=0, dim=2**62, width=8, by_row=1), "a size"),
     "rows beyond memory": (row(rows=2**50), "a size"),
     "fewer entries than rows": (row(x=23), "x of 92 bytes"),
     "a short weight": (row(weight=7), "weight of 28 bytes"),
@@ -181,6 +184,34 @@ def test_c_refuses_what_does_not_fit(what):
     (name, *record), words = REFUSED[what]
     with pytest.raises(ValueError, match=f"{name}: the kernel refuses {words}"):
         getattr(kernels.cpu(), name)(*record)
+
+
+def released(*shape, rows=4):
+    x = torch.randn(2 * rows, *shape)[rows:]
+    x.untyped_storage().resize_(0)
+    return x
+
+
+@live
+def test_a_storage_that_was_released_or_made_smaller_is_named():
+    layer, flat = nk.LayerNorm(32), torch.ones(64)
+    layer.weight.data = flat[32:]
+    short = torch.randn(8, 32)
+    short.untyped_storage().resize_(4 * 8 * 31)
+    for grad in (torch.enable_grad(), torch.no_grad()):
+        with grad:
+            for x in (released(32), short):
+                with pytest.raises(ValueError, match="row_forward: x .* released or made smaller"):
+                    layer(x)
+                with pytest.raises(ValueError, match="residual .* released or made smaller"):
+                    ops.add_rms_norm(torch.ones_like(x), x)
+            with pytest.raises(ValueError, match="the kernel refuses x"):
+                ops.rotate(released(2, 6, 8), turns_of(numbers(6, 4)))
+    flat.untyped_storage().resize_(0)
+    for grad in (torch.enable_grad(), torch.no_grad()):
+        with grad, pytest.raises(ValueError, match="weight has 128 bytes at 128 of a storage that holds 0"):
+            layer(torch.ones(4, 32))
+    flat.untyped_storage().resize_(256)
 
 
 @live

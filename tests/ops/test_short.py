@@ -130,6 +130,10 @@ NOT_ITS_OWN = {
     "a lazily negated input": lambda: short(LAZY[:1, :1]),
     "a lazily negated gain": lambda: short(X[:, :1], LAZY[0, :1]),
     "a storage that was given back": lambda: short(emptied()),
+    "a part of a storage that was given back": lambda: short(emptied(8)[4:]),
+    "a gain in a storage that was given back": lambda: short(X, emptied(8)[4]),
+    "a storage that was made smaller": lambda: short(emptied(4, left=127)),
+    "a size that overflows": lambda: short(X, shape=(2**64,)),
     "a long gain": lambda: short(X, numbers(9)),
     "a gain of two axes": lambda: short(X, numbers(1, 8)),
     "a gain of two axes, of one entry": lambda: short(X, numbers(1, 1)),
@@ -161,10 +165,25 @@ NOT_ITS_OWN = {
 }
 
 
-def emptied():
-    x = numbers(4, 8)
-    x.untyped_storage().resize_(0)
+def emptied(rows=4, left=0):
+    x = numbers(rows, 8)
+    x.untyped_storage().resize_(left)
     return x
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError])
+def test_what_a_signal_raises_in_a_call_is_raised(error):
+    def struck():
+        raise error("struck")
+
+    prepare = kernels.cpu().python.prepare
+    prepare(torch.Tensor, torch.nn.Parameter, torch.empty_like, (struck,))
+    try:
+        with pytest.raises(error, match="struck"):
+            short(X)
+    finally:
+        prepare(torch.Tensor, torch.nn.Parameter, torch.empty_like, eager._UNUSUAL)
+    assert short(X) is not None
 
 
 def planned(plan):

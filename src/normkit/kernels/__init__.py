@@ -81,21 +81,24 @@ class Gate:
 
         def call(plan: bytes, rows: int, *tensors):
             record: list = [plan, rows]
-            for tensor in tensors:
+            for array, tensor in zip(names, tensors, strict=True):
                 if tensor is None:
                     record.append(0)
                     record.append(0)
                 else:
                     record.append(tensor.data_ptr())
-                    record.append(tensor.nbytes)
+                    record.append(held(name, array, tensor))
             answer = function(pack(*record))
             if answer:
                 raise _error(name, answer, names, record)
 
         def walk(plan: bytes, turning: bytes, *tensors):
             record: list = [plan, turning]
-            for tensor, far in zip(tensors, walked, strict=True):
-                record += (0, 0) if tensor is None else (tensor.data_ptr(), _reach(tensor) if far else tensor.nbytes)
+            for array, tensor, far in zip(names, tensors, walked, strict=True):
+                if tensor is None:
+                    record += (0, 0)
+                else:
+                    record += (tensor.data_ptr(), _reach(tensor) if far else held(name, array, tensor))
             answer = function(pack(*record))
             if answer:
                 raise _error(name, answer, names, record)
@@ -140,6 +143,17 @@ def _extension(path: Path) -> ModuleType | None:
         return None
     loader.exec_module(module)
     return module
+
+
+def held(name: str, array: str, tensor) -> int:
+    """The bytes of a contiguous tensor; an error where its storage, which may have been released, ends before them."""
+    size = tensor.nbytes
+    if size > _reach(tensor) and size:
+        raise ValueError(
+            f"{name}: {array} has {size} bytes at {tensor.storage_offset() * tensor.itemsize} of a storage that holds "
+            f"{tensor.untyped_storage().nbytes()}; it was released or made smaller"
+        )
+    return size
 
 
 def _reach(tensor) -> int:

@@ -2,7 +2,7 @@
  *
  * The one file of the kernels that knows of Python and of torch; it may be left out, and then every call goes through ctypes.
  * `row` takes what the kernel would take in any case, and says None to all else: the ordinary way then decides, or finds the words
- * for what is wrong. What a tensor is, torch tells anew in every call, by the table of functions that DLPack gives a library; no
+ * for what is wrong. Only the error of a tensor that DLPack does not lend is passed over: what a signal raises is raised. What a tensor is, torch tells anew in every call, by the table of functions that DLPack gives a library; no
  * address outlives the call. The record goes through the same gate as every other.
  *
  * Only Python's stable interface is used, so that one build serves every version.
@@ -35,7 +35,7 @@ typedef struct {
 enum { FEW = 16, MANY = 1 << 15 };                                           /* as ops/row.py has them */
 enum { CPU = 1, FLOAT = 2, BFLOAT = 4 };                                     /* as DLPack numbers them */
 
-static struct { PyObject *tensor, *parameter, *empty_like, *unusual, *is_neg; const Table *table; } torch;
+static struct { PyObject *tensor, *parameter, *empty_like, *unusual, *is_neg, *storage, *nbytes, *offset; const Table *table; } torch;
 
 static int false_of(PyObject *answer)
 {
@@ -44,7 +44,7 @@ static int false_of(PyObject *answer)
     return no;
 }
 
-/* Whether nothing is around the call that must see torch's own operations. */
+/* Whether nothing is around the call that must see torch's own operations; an error of those that are asked stays set. */
 static int usual(void)
 {
     for (Py_ssize_t i = 0; i < PyTuple_Size(torch.unusual); i++)
@@ -59,6 +59,15 @@ static int plain(PyObject *x)
     return (type == torch.tensor || type == torch.parameter) && false_of(PyObject_CallMethodObjArgs(x, torch.is_neg, NULL));
 }
 
+/* What a method without arguments counts; -1, with an error set, where it does not. */
+static int64_t counted(PyObject *of, PyObject *method)
+{
+    PyObject *answer = of ? PyObject_CallMethodObjArgs(of, method, NULL) : NULL;
+    int64_t count = answer ? PyLong_AsLongLong(answer) : -1;
+    Py_XDECREF(answer);
+    return count;
+}
+
 static int type_of(const Tensor *x)
 {
     if (x->type.lanes != 1) return NONE;
@@ -69,12 +78,34 @@ static int type_of(const Tensor *x)
 /* Reads a plain tensor on the CPU that fills its memory in order, and counts its entries. */
 static int in_order(PyObject *from, Tensor *x, Array *array, int64_t *count)
 {
-    if (torch.table->look(from, x) || x->device.type != CPU || !x->data || x->offset || !type_of(x)) return 0;
+    if (torch.table->look(from, x)) return PyErr_Clear(), 0;
+    if (x->device.type != CPU || !x->data || x->offset || !type_of(x)) return 0;
     *count = 1;
     for (int i = x->axes; i--; *count *= x->shape[i])
         if (x->shape[i] != 1 && x->strides[i] != *count) return 0;
     *array = (Array){x->data, *count * (x->type.bits / 8)};
     return *count > 0;
+}
+
+/* Whether the storage of a tensor in order still holds all of it: one that was given back leaves an address behind. */
+static int held(PyObject *x)
+{
+    Tensor like;
+    Array array;
+    int64_t count;
+    if (!in_order(x, &like, &array, &count)) return 0;
+    PyObject *storage = PyObject_CallMethodObjArgs(x, torch.storage, NULL);
+    int64_t bytes = counted(storage, torch.nbytes), offset = bytes < 0 ? -1 : counted(x, torch.offset);
+    Py_XDECREF(storage);
+    return offset >= 0 && offset <= bytes / (like.type.bits / 8) - count;
+}
+
+static int usable(PyObject *x) { return plain(x) && held(x); }
+
+static int is(PyObject *number, int64_t wanted)
+{
+    int over;
+    return PyLong_Check(number) && PyLong_AsLongLongAndOverflow(number, &over) == wanted && !over;
 }
 
 /* x, normalized over its last axis; NULL where that is not for here, with or without an error set. */
@@ -84,8 +115,7 @@ static PyObject *normalized(PyObject *x, PyObject *weight, PyObject *bias, const
     Tensor like, gain, shift, result;
     int64_t all, gains, shifts, made;
     int gained = weight != Py_None, shifted = bias != Py_None;
-    if (!usual() || !plain(x) || (gained && !plain(weight)) || (shifted && !plain(bias))) return NULL;
-    if (!in_order(x, &like, &call.x, &all) || like.axes < 1) return NULL;
+    if (!usual() || !usable(x) || (gained && !usable(weight)) || (shifted && !usable(bias))) return NULL;
 
     PyObject *y = PyObject_CallFunctionObjArgs(torch.empty_like, x, NULL);
     if (!y) return NULL;
@@ -99,8 +129,7 @@ static PyObject *normalized(PyObject *x, PyObject *weight, PyObject *bias, const
         call.rows = all / plan->dim;
         fit = type_of(&result) == plan->x_type && (plan->dim >= FEW || all < MANY || plan->center);
     }
-    if (fit && shape != Py_None)
-        fit = PyTuple_Size(shape) == 1 && PyLong_AsLongLong(PyTuple_GetItem(shape, 0)) == plan->dim;
+    if (fit && shape != Py_None) fit = PyTuple_Check(shape) && PyTuple_Size(shape) == 1 && is(PyTuple_GetItem(shape, 0), plan->dim);
     if (fit && gained) {
         fit = in_order(weight, &gain, &call.weight, &gains) && gain.axes <= 1 && (gains == plan->dim || gains == 1);
         plan->weight_type = fit ? type_of(&gain) : NONE;
@@ -124,15 +153,12 @@ static PyObject *normalized(PyObject *x, PyObject *weight, PyObject *bias, const
 static PyObject *row(PyObject *self, PyObject *const *given, Py_ssize_t count)
 {
     RowPlan constants;
-    char *bytes;
-    Py_ssize_t size;
     PyObject *y = NULL;
-    if (torch.table && count == 5 && !PyBytes_AsStringAndSize(given[3], &bytes, &size) && size == sizeof constants) {
-        memcpy(&constants, bytes, sizeof constants);
+    if (torch.table && count == 5 && PyBytes_Check(given[3]) && PyBytes_Size(given[3]) == sizeof constants) {
+        memcpy(&constants, PyBytes_AsString(given[3]), sizeof constants);
         y = normalized(given[0], given[1], given[2], &constants, given[4]);
     }
-    if (y) return y;
-    PyErr_Clear();
+    if (y || PyErr_Occurred()) return y;
     Py_RETURN_NONE;
 }
 
@@ -150,8 +176,9 @@ static PyObject *prepare(PyObject *self, PyObject *given)
         PyErr_SetString(PyExc_ImportError, "torch's table of DLPack is of another version");
         return NULL;
     }
-    torch.is_neg = PyUnicode_InternFromString("is_neg");
-    if (!torch.is_neg) return NULL;
+    torch.is_neg = PyUnicode_InternFromString("is_neg"), torch.storage = PyUnicode_InternFromString("untyped_storage");
+    torch.nbytes = PyUnicode_InternFromString("nbytes"), torch.offset = PyUnicode_InternFromString("storage_offset");
+    if (!torch.is_neg || !torch.storage || !torch.nbytes || !torch.offset) return NULL;
     torch.tensor = tensor, torch.parameter = parameter, torch.empty_like = empty_like, torch.unusual = unusual;
     Py_INCREF(tensor), Py_INCREF(parameter), Py_INCREF(empty_like), Py_INCREF(unusual);
     torch.table = table;                                                     /* torch's own, for as long as the process lives */

@@ -80,6 +80,12 @@ static int64_t times(int64_t a, int64_t b)
     return a < 0 || b < 0 || __builtin_mul_overflow(a, b, &product) || product > MOST ? -1 : product;
 }
 
+/* Whether there can be so many rows of so many entries; each size alone too, where there are no rows. */
+static int possible(int64_t rows, int64_t a, int64_t b)
+{
+    return rows >= 0 && a > 0 && b > 0 && times(times(rows ? rows : 1, a), b) > 0;
+}
+
 static int fits(Array array, int64_t wanted)
 {
     if (wanted >= LEAST(0)) return array.at && array.bytes >= wanted - LEAST(0);
@@ -101,7 +107,7 @@ static int wrong_row(const RowPlan *p, int64_t rows)
 {
     if (!is_type(p->x_type) || !within(p->weight_type, F64) || !within(p->bias_type, F64)) return WRONG_TYPE;
     if (!within(p->statistic, ZERO_SUM) || !within(p->place, FLOOR) || !within(p->early, 1)) return WRONG_RULE;
-    if (p->dim < 1 || p->part < 1 || p->part > p->dim || times(rows, p->dim) < 0) return WRONG_SIZE;
+    if (!possible(rows, p->dim, 1) || p->part < 1 || p->part > p->dim) return WRONG_SIZE;
     return p->part < p->dim && (p->statistic != SQUARE || p->center) ? WRONG_RULE : DONE;
 }
 
@@ -195,7 +201,7 @@ static int wrong_point(const PointPlan *p, int64_t rows)
     if (!is_type(p->x_type) || p->x_type == F64 || !is_type(p->alpha_type)) return WRONG_TYPE;
     if (!within(p->shift_type, F64) || !within(p->weight_type, F64) || !within(p->bias_type, F64)) return WRONG_TYPE;
     if (!within(p->function, ELN)) return WRONG_RULE;
-    if (p->dim < 1 || p->width < 1 || times(rows, p->width) < 0) return WRONG_SIZE;
+    if (!possible(rows, p->width, 1) || !possible(0, p->dim, 1)) return WRONG_SIZE;
     return p->by_row ? rows % p->dim ? WRONG_GROUPS : DONE : p->width == p->dim ? DONE : WRONG_SIZE;
 }
 
@@ -234,7 +240,7 @@ static int wrong_channel(const ChannelPlan *p, int64_t samples)
     if ((p->activation == THRESHOLD || p->activation == CLAMP) && !p->extra_type) return WRONG_RULE;
     if (p->over_samples && (p->last || p->statistic > RESPONSE)) return WRONG_RULE;
     if (p->statistic == POSITION && (p->last || p->activation != AFFINE)) return WRONG_RULE;
-    if (p->channels < 1 || p->space < 1 || times(times(samples, p->channels), p->space) < 0) return WRONG_SIZE;
+    if (!possible(samples, p->channels, p->space)) return WRONG_SIZE;
     if (p->groups < 1 || p->channels % p->groups || (of_channels && p->groups != p->channels)) return WRONG_GROUPS;
     return DONE;
 }
