@@ -31,6 +31,7 @@ WHOLE_MODELS = [
     "surgery.adapting",
     "surgery.quantizing",
     "surgery.caching",
+    "surgery.keeping",
     "watching",
     "lab.api",
 ]  # what is done to models: each module's __all__

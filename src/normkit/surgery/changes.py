@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import types
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -11,6 +13,8 @@ from torch import nn
 
 from normkit.columns import aligned
 from normkit.norm import Norm
+
+SAME = ("fuse", "recognize")  # what leaves a model one that its library may open as what it was
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,19 @@ def replaced(
         path, _, last = name.rpartition(".")
         setattr(model.get_submodule(path), last, parameter)
     call_norms(model)
+    if owner not in SAME:
+        guard(model)
     return model
+
+
+def guard(model: Any) -> None:
+    """Let ``save_pretrained`` of a changed model write a folder that nobody opens as the old model."""
+    if hasattr(model, "save_pretrained") and hasattr(getattr(model, "config", None), "save_pretrained"):
+        model.save_pretrained = types.MethodType(_save_pretrained, model)
+
+
+def _save_pretrained(self: Any, *args: Any, **kwargs: Any) -> Any:
+    return importlib.import_module("normkit.surgery.keeping").save_pretrained(self, *args, **kwargs)
 
 
 def call_norms(model: nn.Module) -> None:

@@ -19,7 +19,7 @@ from normkit.files import writing
 from normkit.norm import Norm
 from normkit.optional import at_hand, library
 from normkit.surgery import models, rewriting
-from normkit.surgery.changes import call_norms
+from normkit.surgery.changes import call_norms, guard
 from normkit.surgery.converting import Centred
 from normkit.surgery.fold import KINDS, ConstantPad, ThresholdNeuron, Zeros
 from normkit.surgery.recognition.recognize import Followed
@@ -114,19 +114,21 @@ def load(word: str) -> nn.Module:
     made, at, folder = word.rpartition("@")
     if at and ":" in made:
         return rebuilt(models.load(made), folder)
-    if _weights(word).is_file() and (Path(word, PARTS).is_file() or _of_timm(word)):
+    if _weights(word)[0].is_file() and (Path(word, PARTS).is_file() or _of_timm(word)):
         return rebuilt(_made_by_config(word), word)
     return models.load(word)
 
 
-def _weights(folder: str) -> Path:
-    own = Path(folder, OWN_WEIGHTS)
-    return own if own.is_file() else Path(folder, WEIGHTS)
+def _weights(folder: str) -> list[Path]:
+    own, index = Path(folder, OWN_WEIGHTS), Path(folder, f"{WEIGHTS}.index.json")
+    if index.is_file() and not own.is_file():
+        return [Path(folder, name) for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
+    return [own if own.is_file() else Path(folder, WEIGHTS)]
 
 
 def _configured(folder: str) -> Path:
     """Where the configuration lies as the library has it."""
-    return Path(folder, ORIGINAL) if _weights(folder).name == OWN_WEIGHTS else Path(folder)
+    return Path(folder, ORIGINAL) if Path(folder, ORIGINAL, "config.json").is_file() else Path(folder)
 
 
 def _of_timm(folder: str) -> bool:
@@ -214,14 +216,22 @@ def _plain(kind: str, arguments: Mapping[str, Any]) -> nn.Module:
 
 
 def _name(was: nn.Module, layer: nn.Module) -> str:
-    return next(name for name, child in was.named_children() if type(child) is type(layer))
+    for name, child in was.named_children():
+        if type(child) is type(layer):
+            return name
+    raise ValueError(f"a {type(layer).__name__} is new in a {type(was).__name__}, which cannot be written in words")
 
 
 def rebuilt(model: nn.Module, folder: str) -> nn.Module:
     """Put into a model what a folder says, and its weights."""
     told = Path(folder, PARTS)
-    parts: Mapping[str, Any] = json.loads(told.read_text())["parts"] if told.is_file() else {}
-    state = _safetensors().load_file(_weights(folder))
+    words: Mapping[str, Any] = json.loads(told.read_text()) if told.is_file() else {"parts": {}}
+    if "unknown" in words:
+        raise ValueError(f"{folder}: build the model yourself and load its weights; {words['unknown']}")
+    parts: Mapping[str, Any] = words["parts"]
+    state: dict[str, Tensor] = {}
+    for file in _weights(folder):
+        state |= _safetensors().load_file(file)
     _typed(model, state)
     for name, part in parts.items():
         if "calls" in part:
@@ -236,13 +246,27 @@ def rebuilt(model: nn.Module, folder: str) -> nn.Module:
         else:
             model.set_submodule(name, made)
     call_norms(model)
+    shared = _shared(model, state)
     for name, module in model.named_modules():  # what was tied and now differs is not tied
         for key, parameter in list(module._parameters.items()):
             full = f"{name}.{key}" if name else key
-            if parameter is not None and full in state:
+            if parameter is not None and full in state and full not in shared:
                 setattr(module, key, nn.Parameter(parameter.detach().clone(), parameter.requires_grad))
     model.load_state_dict(state)
+    if _configured(folder) != Path(folder):
+        guard(model)
     return model.eval()
+
+
+def _shared(model: nn.Module, state: dict[str, Tensor]) -> set[str]:
+    """Complete a state that names tied tensors once, as transformers writes them; return those that stay tied."""
+    places: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        places.setdefault(id(parameter), []).append(name)
+    partly = [names for names in places.values() if {name in state for name in names} == {True, False}]
+    for names in partly:
+        state |= dict.fromkeys(names, next(state[name] for name in names if name in state))
+    return {name for names in partly for name in names}
 
 
 def _typed(model: nn.Module, state: Mapping[str, Tensor]) -> None:

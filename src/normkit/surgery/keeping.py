@@ -1,0 +1,82 @@
+"""A changed model in a folder by one call, and back; and ``save_pretrained`` of changed models."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from normkit.files import replace_file
+from normkit.optional import library
+from normkit.surgery import rewriting, saving
+
+__all__ = ["load", "save"]
+
+
+def save(model: nn.Module, folder: str | Path, *, original: nn.Module | None = None) -> Path:
+    """Write a model whose norms were changed into a new folder, which :func:`load` opens; nothing is pickled.
+
+    What was changed is written in words, and weights as safetensors. transformers and timm, which would build the old
+    model, refuse the folder.
+
+    Args:
+        model: a changed model.
+        folder: where to; it must be new or empty.
+        original: the model as it was before. One of transformers or timm is built from its own configuration.
+    """
+    return saving.save(built_before(model) if original is None else original, model, str(folder))
+
+
+def load(folder: str | Path) -> nn.Module:
+    """Build the model that :func:`save`, a command's ``-o``, or ``save_pretrained`` of a changed model has written.
+
+    It is in evaluation. Of a model that a function of yours builds, ``"package.module:function@FOLDER"``.
+    """
+    return saving.load(str(folder))
+
+
+def built_before(model: Any) -> nn.Module:
+    """Build what a model of transformers or timm was by its own configuration, without memory for its weights."""
+    with torch.device("meta"):
+        if hasattr(model, "pretrained_cfg"):
+            named = model.pretrained_cfg["architecture"]
+            return library("timm").create_model(named, num_classes=model.num_classes)
+        if not hasattr(getattr(model, "config", None), "save_pretrained"):
+            raise ValueError(f"save: original must be the model before its change; {type(model).__name__} names none")
+        kind = type(model)
+        while rewriting.words_of(kind):
+            kind = kind.__bases__[0]
+        return kind(copy.deepcopy(model.config))
+
+
+def save_pretrained(self: Any, save_directory: str, *args: Any, **kwargs: Any) -> Any:
+    """Save as transformers does; the folder is opened by ``normkit.load``, and refused by transformers."""
+    answer = type(self).save_pretrained(self, save_directory, *args, **kwargs)
+    if not kwargs.get("is_main_process", args[0] if args else True):
+        return answer
+    place = Path(save_directory)
+    config = json.loads((place / "config.json").read_text())
+    (place / saving.ORIGINAL).mkdir(exist_ok=True)
+    replace_file(place / saving.ORIGINAL / "config.json", json.dumps(config, indent=1))
+    replace_file(place / "config.json", json.dumps(_refused(config), indent=1))
+    replace_file(place / saving.PARTS, json.dumps(_told(self), indent=1))
+    return answer
+
+
+def _told(model: nn.Module) -> dict[str, Any]:
+    """What is where in a model, or why that cannot be written: its weights are kept all the same."""
+    try:
+        return {"parts": saving.differences(built_before(model), model)}
+    except ValueError as error:
+        return {"unknown": str(error)}
+
+
+def _refused(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration that no class of transformers takes for its own: the sizes, which each checks, are words."""
+    common = library("transformers").PretrainedConfig()
+    sizes = [name for name, value in config.items() if type(value) is int and not hasattr(common, name)]
+    return {"model_type": saving.CHANGED, "architectures": [saving.CHANGED], **dict.fromkeys(sizes, saving.CHANGED)}

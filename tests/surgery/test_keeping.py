@@ -1,0 +1,99 @@
+"""A changed model in a folder by one call, and back; nobody opens it as what it was."""
+
+import copy
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import normkit as nk
+from normkit.optional import library
+
+TOKENS = torch.arange(10)[None]
+
+
+def gpt2(**given):
+    transformers = library("transformers")
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=32, **given)
+    return transformers.GPT2LMHeadModel(config).eval()
+
+
+def logits(model):
+    with torch.no_grad():
+        return model(TOKENS).logits
+
+
+def refused(folder):
+    transformers = library("transformers")
+    for kind in (transformers.AutoModelForCausalLM, transformers.AutoModel, transformers.GPT2LMHeadModel):
+        with pytest.raises(Exception, match=r"changed by normkit|no file named model.safetensors"):
+            kind.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("how", ["save_pretrained", "shards", "save", "copy"])
+def test_a_changed_model_of_transformers_is_opened_as_what_it_is_or_not_at_all(tmp_path, how, tied):
+    model, folder = gpt2(tie_word_embeddings=tied), tmp_path / "swapped"
+    nk.swap(model, "dyt")
+    if how == "copy":
+        model = copy.deepcopy(model)
+        model.transformer.h[0].ln_1.weight.data.mul_(2)
+    wanted = logits(model)
+    if how == "save":
+        nk.save(model, folder)
+    else:
+        model.save_pretrained(folder, **({"max_shard_size": "20KB"} if how == "shards" else {}))
+    assert (folder / "model.safetensors.index.json").is_file() == (how == "shards")
+    refused(folder)
+    again = nk.load(folder)
+    torch.testing.assert_close(logits(again), wanted, rtol=0, atol=0)
+    assert isinstance(again.transformer.h[0].ln_1, nk.DyT)
+    if how != "save":
+        assert (again.lm_head.weight is again.transformer.wte.weight) == tied
+    again.save_pretrained(tmp_path / "again")
+    refused(tmp_path / "again")
+
+
+def test_what_fuse_makes_is_saved_as_before_and_what_was_not_changed_too(tmp_path):
+    model = gpt2()
+    wanted = logits(model)
+    nk.surgery.changes.replaced("fuse", model, {"transformer.ln_f": nk.LayerNorm(32)}, True)
+    model.save_pretrained(tmp_path / "fused")
+    again = library("transformers").AutoModelForCausalLM.from_pretrained(tmp_path / "fused")
+    torch.testing.assert_close(logits(again.eval()), wanted)
+
+
+def test_weights_are_kept_where_a_change_has_no_words(tmp_path):
+    model = gpt2()
+    nk.swap(model, "dyt")
+    model.lm_head = nn.Sequential(nn.Linear(32, 16), nn.Tanh(), nn.Linear(16, 64))
+    model.save_pretrained(tmp_path / "odd")
+    refused(tmp_path / "odd")
+    with pytest.raises(ValueError, match="build the model yourself and load its weights; a Linear is new in a Linear"):
+        nk.load(tmp_path / "odd")
+    assert (tmp_path / "odd/model.safetensors").is_file()
+
+
+def test_other_processes_write_nothing(tmp_path):
+    model = gpt2()
+    nk.swap(model, "dyt")
+    model.save_pretrained(tmp_path / "rank1", is_main_process=False)
+    assert not (tmp_path / "rank1/normkit.json").exists()
+
+
+def test_models_of_timm_and_of_ones_own(tmp_path):
+    timm = library("timm")
+    model = timm.create_model("resnet10t", num_classes=7).eval()
+    nk.swap(model, "frn", example=torch.randn(2, 3, 32, 32))
+    nk.save(model, tmp_path / "timm")
+    x = torch.randn(1, 3, 32, 32)
+    torch.testing.assert_close(nk.load(tmp_path / "timm")(x), model.eval()(x))
+    own = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))
+    before = copy.deepcopy(own)
+    nk.swap(own, "rmsnorm")
+    with pytest.raises(ValueError, match="original must be the model before its change; Sequential names none"):
+        nk.save(own, tmp_path / "own")
+    nk.save(own, tmp_path / "own", original=before)
+    assert json.loads((tmp_path / "own/normkit.json").read_text())["parts"]["1"]["norm"] == "rmsnorm"
