@@ -5,6 +5,7 @@ import os
 import pytest
 import torch
 
+from changed import pytest_addoption, pytest_sessionstart  # noqa: F401  which tests a change reaches
 from normkit.contract.conftest import *  # noqa: F403  exempt cases, and what may not skip
 
 if "PYTEST_XDIST_WORKER" in os.environ:

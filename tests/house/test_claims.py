@@ -9,9 +9,10 @@ import normkit as nk
 from normkit import reference
 from normkit.contract.subject import outputs
 
-SAID = [name for name in nk.methods() if nk.card(name).shape.axes and reference.statistic(nk.card(name))]
-ALONE = [name for name in SAID if reference.statistic(nk.card(name)).startswith("no statistic")]
-EACH = [name for name in SAID if reference.statistic(nk.card(name)).startswith("statistics of each")]
+STATISTICS = {name: reference.statistic(nk.card(name)) for name in nk.methods() if nk.card(name).shape.axes}
+SAID = [name for name, words in STATISTICS.items() if words]
+ALONE = [name for name in SAID if STATISTICS[name].startswith("no statistic")]
+EACH = [name for name in SAID if STATISTICS[name].startswith("statistics of each")]
 
 
 def moves(name, count=24):
@@ -55,7 +56,7 @@ def test_statistics_of_each_channel_leave_the_others_where_they_are(name):
         assert not (apart and steps[:, list(dims[axis.name])].any()), f"an entry moves outputs along {axis.name}"
 
 
-@pytest.mark.parametrize("name", [name for name in EACH if "what is kept" not in reference.statistic(nk.card(name))])
+@pytest.mark.parametrize("name", [name for name in EACH if "what is kept" not in STATISTICS[name]])
 def test_statistics_span_what_they_are_said_to_be_taken_over(name):
     steps, dims = moves(name)
     whole = [axis.name for axis in reference.axes(nk.card(name)) if axis.spanned == "whole"]
