@@ -20,13 +20,15 @@ OTHERS = {
     "lawn": {"free_steps": 1},
     "blockwise-lr": {},
 }
+KIN = ("muon-plus", "muoneq", "muon2", "dynmuon", "aurora", "muonclip", "dion2")
+MATRICES |= {name: {"ns_dtype": None} for name in KIN} | {"scion": {"ns_dtype": None, "norm": "sign"}}
 EXAMPLES = {**MATRICES, **OTHERS}
 EACH = ("momentum_buffer", "exp_avg")
 
 
 def parameters(name):
     generator = torch.Generator().manual_seed(0)
-    wanted = [key for key in SHAPES if name not in ("muon", "normuon") or key != "bias"]
+    wanted = [key for key in SHAPES if name not in ("muon", "normuon", *KIN) or key != "bias"]
     return {key: torch.randn(SHAPES[key], generator=generator, dtype=torch.float64) for key in wanted}
 
 

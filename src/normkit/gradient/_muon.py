@@ -37,6 +37,7 @@ class Momentum(MatrixOptimizer):
         check.size(self, "ns_steps", group["ns_steps"], least=0)
         check.choice(self, "ns_dtype", _word(group["ns_dtype"]), (None, *DTYPES))
         check.eps(self, group.get("ns_eps", 0.0), "ns_eps")
+        check.number(self, "ns_safety", group.get("ns_safety", 1.0), 0.0, open_low=True)
         triples(self, group["ns_coefficients"], 1)
         for p in tensors(group["params"]) if group.get("use_muon", True) else ():
             self.check_shape(p, group)
@@ -69,7 +70,7 @@ class Momentum(MatrixOptimizer):
 
         def work(found, grads, buffers):
             torch._foreach_lerp_(buffers, grads, 1 - group["momentum"])
-            ahead = torch._foreach_lerp(grads, buffers, group["momentum"]) if group["nesterov"] else buffers
+            ahead = torch._foreach_lerp(grads, buffers, group["momentum"]) if group.get("nesterov", True) else buffers
             torch._foreach_copy_(found, ahead)
 
         entrywise(work, found, grads, buffers)
@@ -114,7 +115,9 @@ class Kin(Momentum):
         def work(found, grads, buffers):
             torch._foreach_mul_(buffers, group["momentum"])
             torch._foreach_add_(buffers, grads)
-            ahead = torch._foreach_add(grads, buffers, alpha=group["momentum"]) if group["nesterov"] else buffers
+            ahead = (
+                torch._foreach_add(grads, buffers, alpha=group["momentum"]) if group.get("nesterov", True) else buffers
+            )
             torch._foreach_copy_(found, ahead)
 
         entrywise(work, found, grads, buffers)
@@ -148,6 +151,12 @@ def triples(owner: object, coefficients: Coefficients, steps: int) -> list[Tripl
         )
     rows = [tuple(check.number(owner, "ns_coefficients", value) for value in row) for row in listed]
     return [rows[min(i, len(rows) - 1)] for i in range(steps)]  # type: ignore[misc]
+
+
+def below_one(owner: object, name: str, value: Any) -> None:
+    """Require a share of an old value: a number in [0, 1)."""
+    if not 0.0 <= check.number(owner, name, value) < 1.0:
+        raise ValueError(f"{type(owner).__name__}: {name} must lie in [0, 1), not {value}")
 
 
 def step(params: Sequence[Tensor], directions: Sequence[Tensor], rates: Sequence[float], group: dict) -> None:

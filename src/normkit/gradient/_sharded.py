@@ -288,6 +288,11 @@ def _own_part(tensor: Tensor, x: Any) -> Tensor:
     return tensor[tuple(slice(at, at + length) for at, length in zip(start, shape, strict=True))].contiguous()
 
 
+def part_of(tensor: Tensor, like: Tensor) -> Tensor:
+    """The part of a whole tensor that this process holds of another of its shape."""
+    return _own_part(tensor, like) if is_sharded([like]) else tensor
+
+
 def _told(xs: list[Tensor], shapes: list[torch.Size], work: Work, group: Any) -> list[Tensor]:
     """Work on this process' share, and tell the results."""
     owners = shares([x.shape for x in xs], processes(group))

@@ -135,7 +135,6 @@ class Muon(Momentum):
         super().check(group)
         check.choice(self, "adjust_lr", group["adjust_lr"], FACTORS)
         check.choice(self, "block_repeats", group["block_repeats"], ("join", "split"))
-        check.number(self, "ns_safety", group["ns_safety"], 0.0, open_low=True)
 
     def check_shape(self, p: Tensor, group: dict) -> None:
         """Require a matrix, a stack of them or a kernel; with ``blocks``, rows that they divide."""

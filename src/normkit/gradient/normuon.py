@@ -10,7 +10,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._muon import Momentum, wideness
+from normkit.gradient._muon import Momentum, below_one, wideness
 from normkit.gradient._optimizer import Groups, by_rows
 from normkit.gradient._sharded import is_sharded, local, settled
 from normkit.statistics import accurate
@@ -109,8 +109,7 @@ class NorMuon(Momentum):
         """Require sound settings of a group."""
         super().check(group)
         check.choice(self, "adjust_lr", group["adjust_lr"], ("spectral", "match_rms"))
-        if not 0.0 <= check.number(self, "beta2", group["beta2"]) < 1.0:
-            raise ValueError(f"{type(self).__name__}: beta2 must lie in [0, 1), not {group['beta2']}")
+        below_one(self, "beta2", group["beta2"])
 
     def check_shape(self, p: Tensor, group: dict) -> None:
         """Require a matrix, a stack of them or a kernel; with ``match_rms``, a matrix."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -67,3 +70,78 @@ def _by_gram(x: Tensor, coefficients: Sequence[Triple], product: Any) -> Tensor:
             gram = factor @ gram @ factor
         x = x if total is None else total @ x
     return x
+
+
+CANS: tuple[Triple, ...] = (
+    (8.4703, -25.1081, 18.6293),
+    (4.1828, -3.1087, 0.5806),
+    (3.9619, -2.9541, 0.5630),
+    (3.2866, -2.4647, 0.5074),
+    (2.2737, -1.6447, 0.4162),
+)
+CLOSE = 1 - 5e-6  # of the ends of an interval that is a point
+
+
+@functools.lru_cache
+def polar_express(steps: int, lower: float = 1e-3, safety: float = 1.01, cushion: float = 0.02) -> tuple[Triple, ...]:
+    """The Polar Express: for each step the polynomial nearest to 1 on what the steps before have left of [lower, 1].
+
+    All but the last have ``safety`` in them; an interval is taken no wider than from ``cushion`` times its end.
+
+    >>> [round(a, 4) for a, _, _ in polar_express(5, 1e-3, 1.02)]
+    [8.1566, 4.0429, 3.8917, 3.2858, 2.3465]
+    """
+    low, high, found = lower, 1.0, []
+    for step in range(steps):
+        a, b, c = _nearest(max(low, cushion * high), high)
+        if cushion * high > low:
+            scale = 2 / (_at(low, a, b, c) + _at(high, a, b, c))
+            a, b, c = a * scale, b * scale, c * scale
+        if step < steps - 1:
+            a, b, c = a / safety, b / safety**3, c / safety**5
+        found.append((a, b, c))
+        low = _at(low, a, b, c)
+        high = 2 - low
+    return tuple(found)
+
+
+def _at(s: float, a: float, b: float, c: float) -> float:
+    return a * s + b * s**3 + c * s**5
+
+
+def _nearest(low: float, high: float) -> Triple:
+    """The odd polynomial of degree 5 whose largest distance to 1 on an interval is least, by Remez' exchange."""
+    if low / high > CLOSE:
+        return 15 / 8 / high, -10 / 8 / high**3, 3 / 8 / high**5
+    inner, error = ((3 * low + high) / 4, (low + 3 * high) / 4), math.inf
+    for _ in range(100):
+        points = np.array([low, *inner, high])
+        rows = np.stack([points, points**3, points**5, [1, -1, 1, -1]], 1)
+        a, b, c, now = np.linalg.solve(rows, np.ones(4))
+        if abs(now - error) <= 1e-15:
+            break
+        root = math.sqrt(9 * b * b - 20 * a * c)
+        inner, error = (math.sqrt((-3 * b - root) / (10 * c)), math.sqrt((-3 * b + root) / (10 * c))), now
+    return float(a), float(b), float(c)
+
+
+def halley(x: Tensor, steps: int, lower: float = 1e-3) -> Tensor:
+    """Bring the singular values of matrices (..., rows, columns) to 1 by Halley's iteration, weighed for each step.
+
+    >>> halley(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), 4).round(decimals=4)
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
+    tall = x.shape[-2] > x.shape[-1]
+    x = x.mT if tall else x
+    x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
+    one = torch.eye(x.shape[-2], dtype=x.dtype, device=x.device)
+    low = lower
+    for _ in range(steps):
+        d = (4 * (1 - low**2) / low**4) ** (1 / 3)
+        a = math.sqrt(1 + d) + math.sqrt(8 - 4 * d + 8 * (2 - low**2) / (low**2 * math.sqrt(1 + d))) / 2
+        b = (a - 1) ** 2 / 4
+        c, gram = a + b - 1, x @ x.mT
+        x = torch.linalg.solve(one + c * gram, (a * one + b * gram) @ x)
+        low = min(1.0, low * (a + b * low**2) / (1 + c * low**2))
+    return x.mT if tall else x

@@ -1,0 +1,120 @@
+"""Scion: steps of one length in a norm that fits the layer, and weights that stay in its ball."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from normkit import check
+from normkit.catalog import method
+from normkit.gradient._optimizer import Groups, Optimizer, entrywise, kept, settings, tensors
+from normkit.gradient._sharded import shared_out
+from normkit.gradient.lmo import AXES, NORMS, lmo
+
+
+@method(
+    "scion",
+    paper="Training Deep Learning Models with Norm-Constrained LMOs (Pethick et al., 2025), arXiv 2502.07529",
+    shape="...",
+    example={"ns_dtype": None},
+    replaces=("muon", "adamw"),
+    exempt={"still": "weights shrink by the learning rate itself"},
+)
+class Scion(Optimizer):
+    """Step along the steepest direction in a norm of the layer's own, and shrink the weight into that norm's ball.
+
+    One learning rate for all layers and widths. With g the gradient and lmo that of :func:`normkit.lmo`,
+
+        m <- momentum m + (1 - momentum) g
+        w <- w (1 - lr), unless unconstrained,    w <- w - lr scale lmo(m)
+
+    Weights that start in the ball of radius ``scale`` stay in it: decay and radius are one argument. The authors take
+    ``norm="spectral"`` with a scale of 50 inside, ``"sign"`` with 3000 for heads and embeddings that are heads as well,
+    and ``"column"`` for the first layer of images; each is a group.
+
+    Args:
+        params: parameters, or groups of them.
+        lr: the learning rate.
+        momentum: the share of the old direction that is kept; the authors' is one minus this.
+        norm: ``"auto"``, ``"spectral"``, ``"spectral-conv"``, ``"column"``, ``"row"``, ``"sign"`` or ``"rms"``.
+        scale: the radius of the ball.
+        unconstrained: let weights leave it: they do not shrink.
+        normalized: whether directions are scaled by widths; None: all but those of ``"column"``.
+        transpose: take matrices as (in, out), as embeddings are stored.
+        at_least_one: let the factor of ``"spectral"`` be no less than 1.
+        ns_dtype: the type that singular values are brought to 1 in, as a word; None: that of the parameter.
+        sync: share the parameters out over processes that hold the same gradients.
+        process_group: the processes, default all.
+        maximize: go up instead of down.
+        foreach: work on the momenta of a group together; None: not on CPU.
+
+    State of a parameter: ``momentum_buffer``, if momentum is not 0.
+
+    Distributed tensors need no argument: they are shared out over their mesh.
+
+    Norm-Constrained LMOs (Pethick et al., 2025), arXiv 2502.07529.
+    """
+
+    sync = False
+    process_group = None
+
+    def __init__(
+        self,
+        params: Groups,
+        lr: float = 1e-3,
+        momentum: float = 0.9,
+        norm: str = "auto",
+        scale: float = 1.0,
+        unconstrained: bool = False,
+        normalized: bool | None = None,
+        transpose: bool = False,
+        at_least_one: bool = False,
+        ns_dtype: str | None = "bfloat16",
+        *,
+        sync: bool = False,
+        process_group: Any = None,
+        maximize: bool = False,
+        foreach: bool | None = None,
+    ):
+        given = settings(locals())
+        self.sync, self.process_group = given.pop("sync"), given.pop("process_group")
+        super().__init__(**given)
+
+    def __getstate__(self) -> dict:
+        return {**super().__getstate__(), "sync": self.sync, "process_group": self.process_group}
+
+    def check(self, group: dict) -> None:
+        """Require sound settings of a group, and a norm that takes its parameters."""
+        super().check(group)
+        check.number(self, "scale", group["scale"], 0.0)
+        norm = check.choice(self, "norm", group["norm"], NORMS)
+        for p in tensors(group["params"]):
+            most = range(1, 5) if norm == "auto" else AXES.get(norm, range(1, 1 << 10))
+            if p.dim() not in most:
+                raise ValueError(f"{type(self).__name__}: norm={norm!r} takes no parameter of shape {tuple(p.shape)}")
+
+    def update(self, params: Sequence[Tensor], grads: Sequence[Tensor], states: Sequence[dict], group: dict) -> None:
+        """Move the parameters of a group."""
+        momenta: Sequence[Tensor] = grads
+        if group["momentum"]:
+            (momenta,) = kept(params, states, "momentum_buffer")
+            share = 1 - group["momentum"]
+            entrywise(lambda ms, gs: torch._foreach_lerp_(ms, gs, share), momenta, grads)
+        names = ("norm", "normalized", "transpose", "at_least_one", "ns_dtype")
+        options = {name: group[name] for name in names}
+        found = shared_out(
+            momenta,
+            lambda xs: [lmo(x, **options) for x in xs],
+            sync=self.sync,
+            process_group=self.process_group,
+        )
+
+        def work(params, found):
+            if not group["unconstrained"]:
+                torch._foreach_mul_(params, 1 - group["lr"])
+            torch._foreach_add_(params, found, alpha=-group["lr"] * group["scale"])
+
+        entrywise(work, params, found)
