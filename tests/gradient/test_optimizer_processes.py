@@ -21,7 +21,9 @@ OTHERS = {
     "blockwise-lr": {},
 }
 KIN = ("muon-plus", "muoneq", "muon2", "dynmuon", "aurora", "muonclip", "dion2")
-MATRICES |= {name: {"ns_dtype": None} for name in KIN} | {"scion": {"ns_dtype": None, "norm": "sign"}}
+MATRICES |= {name: {"ns_dtype": None} for name in KIN} | {"scion": {"ns_dtype": None}}
+OTHERS |= {name: {} for name in ("signum", "lion", "nsgd", "lamb", "stable-adamw", "adafactor", "rmnp")}
+OTHERS |= {"lars": {"weight_decay": 0.1}}
 EXAMPLES = {**MATRICES, **OTHERS}
 EACH = ("momentum_buffer", "exp_avg")
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, distributed
 
-from normkit.statistics import processes
+from normkit.statistics import accurate, processes
 
 Work = Callable[[list[Tensor]], list[Tensor]]
 
@@ -57,6 +57,16 @@ def local(tensor: Tensor) -> Tensor:
 def whole(tensor: Tensor) -> Tensor:
     """A tensor with all of its parts."""
     return tensor.full_tensor() if is_sharded([tensor]) else tensor  # type: ignore[attr-defined]
+
+
+def together(tensors: Sequence[Tensor]) -> Tensor:
+    """The length of all tensors as one, with all of their parts.
+
+    >>> float(together([torch.tensor([3.0]), torch.tensor([0.0, 4.0])])), float(together([]))
+    (5.0, 0.0)
+    """
+    lengths = [whole(torch.linalg.vector_norm(accurate(x))) for x in tensors]
+    return torch.linalg.vector_norm(torch.stack([x.to(lengths[0]) for x in lengths])) if lengths else torch.zeros(())
 
 
 def settled(tensor: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.gradient._optimizer import Groups, Optimizer, entrywise, kept, settings, tensors
-from normkit.gradient._sharded import shared_out
+from normkit.gradient._sharded import is_sharded, like, part_of, shared_out, whole
 from normkit.gradient.lmo import AXES, NORMS, lmo
 
 
@@ -105,12 +105,7 @@ class Scion(Optimizer):
             entrywise(lambda ms, gs: torch._foreach_lerp_(ms, gs, share), momenta, grads)
         names = ("norm", "normalized", "transpose", "at_least_one", "ns_dtype")
         options = {name: group[name] for name in names}
-        found = shared_out(
-            momenta,
-            lambda xs: [lmo(x, **options) for x in xs],
-            sync=self.sync,
-            process_group=self.process_group,
-        )
+        found = self.directions(momenta, lambda xs: [lmo(x, **options) for x in xs])
 
         def work(params, found):
             if not group["unconstrained"]:
@@ -118,3 +113,14 @@ class Scion(Optimizer):
             torch._foreach_add_(params, found, alpha=-group["lr"] * group["scale"])
 
         entrywise(work, params, found)
+
+    def directions(self, momenta: Sequence[Tensor], work: Callable[[list[Tensor]], list[Tensor]]) -> list[Tensor]:
+        """Do some work on whole tensors, wherever they lie."""
+        stacked = [i for i, m in enumerate(momenta) if m.dim() == 3 and is_sharded([m])]  # no stacks: kernels
+        rest = [i for i in range(len(momenta)) if i not in stacked]
+        options: dict[str, Any] = {"sync": self.sync, "process_group": self.process_group}
+        found = dict(zip(rest, shared_out([momenta[i] for i in rest], work, **options), strict=True))
+        for i in stacked:
+            (direction,) = work([whole(momenta[i])])
+            found[i] = like(part_of(direction, momenta[i]), momenta[i])
+        return [found[i] for i in range(len(momenta))]
