@@ -68,6 +68,7 @@ class NSGD(Optimizer):
         super().check(group)
         check.choice(self, "scope", group["scope"], ("global", "tensor"))
 
+    @torch._disable_dynamo  # what it leaves on the optimizer is seen by no graph
     def prepare(self, work: Sequence[tuple[list[Tensor], dict]]) -> None:
         """Move the momenta of all groups, and measure them together."""
         momenta: list[Tensor] = []
@@ -81,7 +82,7 @@ class NSGD(Optimizer):
             momenta += own
         self.length = together(momenta)
 
-    @torch._disable_dynamo  # the length of all is worked out before
+    @torch._disable_dynamo
     def update(self, params: Sequence[Tensor], grads: Sequence[Tensor], states: Sequence[dict], group: dict) -> None:
         """Move the parameters of a group."""
         (momenta,) = kept(params, states, "momentum_buffer")
