@@ -201,12 +201,12 @@ def test_a_storage_that_was_released_or_made_smaller_is_named():
     for grad in (torch.enable_grad(), torch.no_grad()):
         with grad:
             for x in (released(32), short):
-                with pytest.raises(ValueError, match="row_forward: x .* released or made smaller"):
+                with pytest.raises(ValueError, match=r"row_forward: x .* released or made smaller"):
                     layer(x)
-                with pytest.raises(ValueError, match="residual .* released or made smaller"):
+                with pytest.raises(ValueError, match=r"residual .* released or made smaller"):
                     ops.add_rms_norm(torch.ones_like(x), x)
             with pytest.raises(ValueError, match="the kernel refuses x"):
-                ops.rotate(released(2, 6, 8), turns_of(numbers(6, 4)))
+                ops.rotate(released(2, 6, 8), turns_of(numbers(6, 8)))
     flat.untyped_storage().resize_(0)
     for grad in (torch.enable_grad(), torch.no_grad()):
         with grad, pytest.raises(ValueError, match="weight has 128 bytes at 128 of a storage that holds 0"):

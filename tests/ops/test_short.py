@@ -130,8 +130,8 @@ NOT_ITS_OWN = {
     "a lazily negated input": lambda: short(LAZY[:1, :1]),
     "a lazily negated gain": lambda: short(X[:, :1], LAZY[0, :1]),
     "a storage that was given back": lambda: short(emptied()),
-    "a part of a storage that was given back": lambda: short(emptied(8)[4:]),
-    "a gain in a storage that was given back": lambda: short(X, emptied(8)[4]),
+    "a part of a storage that was given back": lambda: short(emptied(8, start=4)),
+    "a gain in a storage that was given back": lambda: short(X, emptied(2, start=1).view(8)),
     "a storage that was made smaller": lambda: short(emptied(4, left=127)),
     "a size that overflows": lambda: short(X, shape=(2**64,)),
     "a long gain": lambda: short(X, numbers(9)),
@@ -165,8 +165,8 @@ NOT_ITS_OWN = {
 }
 
 
-def emptied(rows=4, left=0):
-    x = numbers(rows, 8)
+def emptied(rows=4, left=0, start=0):
+    x = numbers(rows, 8)[start:]
     x.untyped_storage().resize_(left)
     return x
 
