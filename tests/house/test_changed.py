@@ -1,0 +1,63 @@
+"""After a change `pytest --changed` runs the tests that were seen to fail with a mistake in that file."""
+
+import pathlib
+
+import pytest
+
+from changed import Selection, differing
+
+ROOT = pathlib.Path(__file__).parents[2]
+GOLDEN = "tests/test_goldens.py::test_agrees_with_its_golden"
+SEEN_BY = {  # in each file a mistake was made, and this test failed
+    "src/normkit/activation/token/scalenorm.py": f"{GOLDEN}[scalenorm/clamped-row]",
+    "src/normkit/text/rewrite/homophone_normalization.py": f"{GOLDEN}[homophone-normalization/amharic_labialized]",
+    "src/normkit/weight/_gram.py": f"{GOLDEN}[group-orthogonality/inter_conv]",
+    "src/normkit/lab/tiny.py": "tests/house/test_docs.py::test_the_examples_of_the_docstrings[normkit.lab.tiny]",
+    "src/normkit/watching/rules/running_statistics.py": "tests/watching/test_watch_rules.py::test_running_statistics",
+    "src/normkit/density/samplers/mala.py": (
+        "tests/density/test_walks.py::test_every_sampler_samples_a_users_density[mala]"
+    ),
+    "docs/surgery.md": "tests/house/test_docs.py::test_the_python_of_a_page_runs[surgery.md]",
+}
+
+
+class Collected:
+    """The tests of some files, after a selection."""
+
+    def pytest_collection_finish(self, session):
+        self.names = {item.nodeid for item in session.items}
+
+
+def selected(changed, *tests):
+    """The tests that are left of some files, and what no test reaches."""
+    collected, selection = Collected(), Selection([ROOT / changed])
+    words = ["--collect-only", "-qq", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml")]
+    pytest.main([*words, *(str(ROOT / test) for test in tests)], plugins=[selection, collected])
+    return collected.names, selection.unreached
+
+
+@pytest.mark.parametrize("changed", SEEN_BY)
+def test_what_saw_a_mistake_is_selected(changed):
+    names, unreached = selected(changed, SEEN_BY[changed].partition("::")[0])
+    assert SEEN_BY[changed] in names
+    assert not unreached
+
+
+def test_other_methods_keep_one_case_a_kind():
+    names, _ = selected("src/normkit/activation/token/scalenorm.py", "tests/test_goldens.py")
+    others = [name for name in names if "scalenorm/" not in name]
+    assert 2 <= len(others) <= 12
+
+
+def test_a_change_of_what_all_share_selects_everything():
+    names, _ = selected("src/normkit/ops/rope.py", "tests/density/test_walks.py")
+    assert any("mala" in name for name in names)
+
+
+def test_a_file_that_no_test_reaches_is_named():
+    assert selected("src/normkit/lab/tiny.py", "tests/density/test_walks.py") == (set(), ["src/normkit/lab/tiny.py"])
+
+
+def test_a_base_that_is_no_commit_is_refused():
+    with pytest.raises(pytest.UsageError, match="'tests/house' is no commit; before a path, name one"):
+        differing(ROOT, "tests/house")
