@@ -8,6 +8,7 @@ import torch
 from changed import pytest_addoption, pytest_sessionstart  # noqa: F401  which tests a change reaches
 from normkit.contract.conftest import *  # noqa: F403  exempt cases, and what may not skip
 
+os.environ["NORMKIT_CACHE"] = "off"  # no test depends on what an earlier one recognized, but those that ask for it
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # workers that share the cores would wait for one another
 

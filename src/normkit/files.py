@@ -39,6 +39,11 @@ def writing(path: Path) -> Iterator[None]:
         raise Unwritable(error.errno, error.strerror or str(error), str(path)) from error
 
 
+def cache_folder() -> Path:
+    """Return the folder for what may be deleted at any time, of this user."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "normkit"
+
+
 def leftovers(path: Path, kind: str = PARTIAL) -> list[Path]:
     """Return what stands beside ``path`` because its writer has not ended, or has died."""
     own = re.compile(rf"{re.escape(path.name)}\.{kind}-[0-9a-f]{{8}}")

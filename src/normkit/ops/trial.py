@@ -24,7 +24,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from normkit import kernels
+from normkit import files, kernels
 from normkit.kernels import cuda
 from normkit.ops import paths
 
@@ -213,8 +213,7 @@ def _trying() -> Iterator[None]:
 
 
 def _file(device: torch.device) -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "normkit" / f"trials-{hashlib.sha256(_mark(device).encode()).hexdigest()[:12]}.json"
+    return files.cache_folder() / f"trials-{hashlib.sha256(_mark(device).encode()).hexdigest()[:12]}.json"
 
 
 @cache

@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import dataclasses
 import hashlib
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import nn
 
+from normkit.surgery.recognition import stored
 from normkit.surgery.recognition.fingerprint import Unknown, configuration, fingerprint
 
 if TYPE_CHECKING:
@@ -21,27 +23,40 @@ MOST = 4096  # verdicts that are kept
 _verdicts: dict[str, Match] = {}
 
 
-def key(module: nn.Module, width: int | None) -> str | None:
-    """Return what two modules share if one verdict is good for both; None where something it reads is not known."""
+class Key(NamedTuple):
+    """What two modules share if one verdict is good for both; ``usual`` where nothing but the module counts."""
+
+    name: str
+    source: str
+    config: Mapping[str, str]
+    usual: bool
+
+
+def key(module: nn.Module, width: int | None) -> Key | None:
+    """Return a module's key; None where something that it reads is not known."""
     try:
         source, config = fingerprint(module), configuration(module)
     except Unknown:
         return None
     about = source, sorted(config.items()), width, str(torch.get_default_dtype())
-    return hashlib.sha256(repr(about).encode()).hexdigest()
+    usual = width is None and torch.get_default_dtype() is torch.float32
+    return Key(hashlib.sha256(repr(about).encode()).hexdigest(), source, config, usual)
 
 
-def recall(name: str) -> Match | None:
-    """Return the verdict of a key, without a module, or None."""
-    match = _verdicts.get(name)
+def recall(key: Key, of: type[Match]) -> Match | None:
+    """Return the verdict of a key, without a module, of this process or of an earlier one, or None."""
+    match = _verdicts.get(key.name)
+    if match is None and (verdict := stored.read(key.name)) is not None:
+        match = _verdicts[key.name] = of(**verdict)
     return None if match is None else _copied(match, REMEMBERED)
 
 
-def remember(name: str, match: Match) -> None:
+def remember(key: Key, match: Match) -> None:
     """Keep the verdict of a key."""
     if len(_verdicts) >= MOST:
         _verdicts.clear()
-    _verdicts[name] = _copied(match, match.how)
+    _verdicts[key.name] = _copied(match, match.how)
+    stored.write(key.name, match.to_dict())
 
 
 def _copied(match: Match, how: str) -> Match:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from normkit import catalog
 from normkit.columns import aligned
-from normkit.surgery.recognition import candidates, effects, memory, solve, specimen
+from normkit.surgery.recognition import candidates, effects, known, memory, solve, specimen
 from normkit.surgery.recognition.candidates import Candidate
 from normkit.surgery.recognition.halves import HALVES, OTHER_BITS, Half, half, in_half
 from normkit.surgery.recognition.inputs import Shape, draw, shapes
@@ -51,7 +51,8 @@ class Match:
     was tried. ``carried`` names each of its tensors and the module's that it took; ``behind`` the module's own layers
     that act on what was normalized, such as timm's activations, which ``module`` has as well, behind the norm. Where
     there is no match, ``name`` is None and ``why_not`` speaks of the nearest candidate. ``how`` says where the verdict
-    is from: ``probed``, or ``remembered`` of a module of the same source and configuration.
+    is from: ``probed``, ``remembered`` of a module of the same source and configuration, or ``known``, of a class of
+    the same source that was probed at several sizes before this release.
     """
 
     kind: str
@@ -127,7 +128,8 @@ def recognize(module: nn.Module, example: Any = None, *, prove: bool = False) ->
 
     A module of the size of a norm, which holds vectors and no matrices, gives a :class:`Match`, or None if it is no
     norm of the catalogue. A model gives the table of all its sites. Nothing is done to either: copies are probed. What
-    was probed before, of the same source and configuration, is not probed again; each match says so.
+    was probed before, of the same source and configuration, is not probed again, nor are classes that are known; each
+    match says how it was recognized.
 
     Args:
         module: a module, or a model.
@@ -230,7 +232,7 @@ def examine(module: nn.Module, width: int | None = None, prove: bool = False) ->
     if why_not is not None:
         return Match(type(module).__name__, why_not=why_not)
     key = memory.key(module, width)
-    match = None if prove or key is None else memory.recall(key)
+    match = None if prove or key is None else _recalled(type(module).__name__, key)
     if match is not None:
         return _again(match, module)
     match = Match(type(module).__name__)
@@ -247,6 +249,12 @@ def examine(module: nn.Module, width: int | None = None, prove: bool = False) ->
     if key is not None:
         memory.remember(key, match)
     return match
+
+
+def _recalled(kind: str, key: memory.Key) -> Match | None:
+    """The verdict on a class that was proven before, or on a module like this; None where there is neither."""
+    proven = known.claim(key.source, key.config) if key.usual else None
+    return memory.recall(key, Match) if proven is None else Match(kind, **proven, how="known")
 
 
 def behind(module: nn.Module) -> list[str]:

@@ -1,0 +1,67 @@
+"""Verdicts of earlier processes, one file each in the user's cache folder; ``NORMKIT_CACHE=off`` leaves them out.
+
+A file is named by all that its verdict depends on: the module's source and configuration, versions, and the library's
+own files. One that is damaged, or of another owner, counts as absent; one that cannot be written is not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from normkit import files
+
+OFF = ("off", "0", "no")
+
+
+def read(name: str) -> dict[str, Any] | None:
+    """Return what was written under a name, or None."""
+    if os.environ.get("NORMKIT_CACHE", "").lower() in OFF:
+        return None
+    try:
+        with open(_file(name), encoding="utf-8") as file:
+            if hasattr(os, "getuid") and os.fstat(file.fileno()).st_uid != os.getuid():
+                return None
+            held = json.load(file)
+        return held["verdict"] if held["seal"] == _seal(name, held["verdict"]) else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def write(name: str, verdict: dict[str, Any]) -> None:
+    """Write a verdict that JSON holds as it is, for its owner alone."""
+    if os.environ.get("NORMKIT_CACHE", "").lower() in OFF or json.loads(json.dumps(verdict)) != verdict:
+        return
+    text = json.dumps({"seal": _seal(name, verdict), "verdict": verdict})
+    with contextlib.suppress(OSError):
+        file = _file(name)
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with files.beside(file) as there:
+            there.chmod(0o600)
+            there.write_text(text, encoding="utf-8")
+
+
+def _seal(name: str, verdict: dict[str, Any]) -> str:
+    """A checksum of a verdict and its name."""
+    return hashlib.sha256(f"{name} {json.dumps(verdict, sort_keys=True)}".encode()).hexdigest()
+
+
+def _file(name: str) -> Path:
+    return files.cache_folder() / "recognized" / f"{hashlib.sha256(f'{name} {_versions()}'.encode()).hexdigest()}.json"
+
+
+@functools.cache
+def _versions() -> str:
+    """The versions of what a verdict was made with, and when the library's own files were written."""
+    home = Path(files.__file__).parent
+    own = sorted((str(p.relative_to(home)), p.stat().st_size, p.stat().st_mtime_ns) for p in home.rglob("*.py"))
+    return repr((sys.version, platform.machine(), torch.__version__, own))

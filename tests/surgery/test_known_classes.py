@@ -1,0 +1,88 @@
+"""Classes that were proven before are what probing finds them to be, whatever their sizes and numbers."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from normkit.surgery.recognition import known, memory
+from normkit.surgery.recognition.recognize import examine
+
+KNOWN = {
+    "batchnorm": lambda: nn.BatchNorm2d(20, eps=1e-3, momentum=0.02),
+    "averaging": lambda: nn.BatchNorm1d(9, momentum=None).eval(),
+    "no statistics": lambda: nn.BatchNorm2d(12, track_running_stats=False),
+    "layernorm": lambda: nn.LayerNorm(33, eps=1e-8, bias=False),
+    "half": lambda: nn.LayerNorm(16).bfloat16(),
+    "rmsnorm": lambda: nn.RMSNorm(10, eps=1e-3),
+    "groupnorm": lambda: nn.GroupNorm(3, 24),
+}
+OTHERWISE = {  # configurations that no row speaks of
+    "few channels": lambda: nn.BatchNorm2d(5),
+    "more channels than were probed": lambda: nn.LayerNorm(5000),
+    "a momentum of two digits": lambda: nn.BatchNorm2d(8, momentum=0.12),
+    "a large eps": lambda: nn.LayerNorm(12, eps=0.5),
+    "an eps of none": lambda: nn.RMSNorm(12, eps=0.0),
+    "two axes": lambda: nn.LayerNorm([8, 12]),
+    "one group": lambda: nn.GroupNorm(1, 16),
+    "a group for each": lambda: nn.GroupNorm(16, 16),
+    "groups of two": lambda: nn.GroupNorm(8, 16),
+    "float64": lambda: nn.LayerNorm(12).double(),
+    "two types": lambda: mixed(),
+    "an attribute more": lambda: marked(),
+}
+
+
+def mixed():
+    module = nn.BatchNorm2d(8)
+    module.running_var = module.running_var.double()
+    return module
+
+
+def marked():
+    module = nn.LayerNorm(12)
+    module.scale = 2.0
+    return module
+
+
+def claimed(module):
+    key = memory.key(module, None)
+    return known.claim(key.source, key.config)
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_what_is_known_is_what_probing_finds(name):
+    module = KNOWN[name]()
+    match, proven = examine(module), examine(module, prove=True)
+    assert (match.how, proven.how) == ("known", "probed")
+    for what in ("kind", "name", "kwargs", "carried", "behind", "sized", "why_not"):
+        assert getattr(match, what) == getattr(proven, what), what
+    assert repr(match.module) == repr(proven.module)
+    assert match.error.keys() == proven.error.keys()
+    assert match.evidence
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_nothing_is_known_of_what_was_not_probed(name):
+    assert claimed(OTHERWISE[name]()) is None
+
+
+def test_a_width_that_is_handed_in_and_another_default_type_are_probed():
+    assert memory.key(nn.LayerNorm(12), None).usual
+    assert not memory.key(nn.LayerNorm(12), 12).usual
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert not memory.key(nn.LayerNorm(12).float(), None).usual
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_each_row_has_its_proof():
+    table = json.loads(known.FILE.read_text(encoding="utf-8"))
+    assert len(table) == len(known.rows())
+    for row in table:
+        assert row["widths"][0] < row["widths"][1]
+        assert len(row["source"]) == 64
+        assert {"float64", "float32"} <= row["error"].keys()
+        assert "gradients" in " ".join(row["evidence"])

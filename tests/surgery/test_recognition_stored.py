@@ -1,0 +1,94 @@
+"""What was recognized is remembered for the next process, and is never believed where anything is otherwise."""
+
+import json
+import os
+import stat
+
+import pytest
+import torch
+from near_misses import Rms
+from test_recognition_near_misses_memory import Clamped, ReadsItsClass
+
+from normkit.surgery.recognition import memory, stored
+from normkit.surgery.recognition.recognize import examine
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty cache folder, and a process that remembers nothing."""
+    monkeypatch.delenv("NORMKIT_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(memory, "_verdicts", {})
+    return tmp_path / "normkit" / "recognized"
+
+
+def forget():
+    memory._verdicts.clear()
+
+
+def test_the_next_process_reads_what_its_owner_alone_can_read(folder):
+    first = examine(Rms())
+    forget()
+    again = examine(Rms())
+    assert (first.how, again.how) == ("probed", "remembered")
+    assert first.to_dict() | {"how": "remembered"} == again.to_dict()
+    assert torch.equal(first.module(torch.ones(2, 12)), again.module(torch.ones(2, 12)))
+    (file,) = folder.iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_what_is_no_norm_is_read_as_such(folder):
+    first = examine(Clamped(8))
+    forget()
+    assert examine(Clamped(8)).why_not == first.why_not
+
+
+@pytest.mark.parametrize("damage", ["half", "empty", "words", "list", "another"])
+def test_a_damaged_file_is_probed_anew_and_written_anew(folder, damage):
+    first = examine(Rms())
+    (file,) = folder.iterdir()
+    text = file.read_text()
+    held = json.loads(text)
+    held["verdict"]["kwargs"]["eps"] = 0.5
+    texts = {"half": text[: len(text) // 2], "empty": "", "words": "no", "list": "[]", "another": json.dumps(held)}
+    file.write_text(texts[damage])
+    forget()
+    again = examine(Rms())
+    assert again.how == "probed"
+    assert again.kwargs == first.kwargs
+    assert json.loads(file.read_text()) == json.loads(text)
+
+
+def test_a_file_of_another_module_is_not_believed(folder):
+    examine(Rms())
+    (mine,) = folder.iterdir()
+    examine(ReadsItsClass())
+    (other,) = set(folder.iterdir()) - {mine}
+    other.write_bytes(mine.read_bytes())
+    forget()
+    assert examine(ReadsItsClass()).how == "probed"
+
+
+def test_other_versions_and_off_are_not_read(folder, monkeypatch):
+    examine(Rms())
+    forget()
+    monkeypatch.setenv("NORMKIT_CACHE", "off")
+    assert examine(Rms()).how == "probed"
+    monkeypatch.delenv("NORMKIT_CACHE")
+    forget()
+    monkeypatch.setattr(stored, "_versions", lambda: "others")
+    assert examine(Rms()).how == "probed"
+    assert len(list(folder.iterdir())) == 2
+
+
+def test_off_writes_nothing(folder, monkeypatch):
+    monkeypatch.setenv("NORMKIT_CACHE", "off")
+    assert examine(Rms())
+    assert not folder.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_left_out(folder):
+    folder.parent.write_text("a file where the folder would be")
+    assert examine(Rms())
+    assert os.path.isfile(folder.parent)
