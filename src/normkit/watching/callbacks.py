@@ -55,6 +55,11 @@ def lightning_callback(**options: Any) -> Any:
             """Begin."""
             self.seen = Watch(pl_module, list(trainer.optimizers), start=trainer.global_step, **options).start()
 
+        def on_before_backward(self, trainer, pl_module, loss):
+            """Take the loss."""
+            if self.seen is not None:
+                self.seen.loss(loss)
+
         def on_train_end(self, trainer, pl_module):
             """End."""
             if self.seen is not None:

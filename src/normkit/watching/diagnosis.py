@@ -10,6 +10,7 @@ from typing import Any
 
 from normkit.columns import number_of
 from normkit.families import Family
+from normkit.watching.causes import ordered
 from normkit.watching.finding import Finding
 from normkit.watching.history import History
 from normkit.watching.store import Sign
@@ -63,14 +64,17 @@ class Diagnosis(Sequence[Finding]):
         width = min(width, WIDTH)
         count = len(self.findings)
         head = f"{count} finding{'s' * (count != 1)} in {self.seen}" if count else f"Nothing found in {self.seen}"
-        parts = [head, *(told(number, finding, width) for number, finding in enumerate(self.findings, 1))]
+        titles = {finding.rule: finding.title for finding in self.findings}
+        pairs = enumerate(self.findings, 1)
+        parts = [head, *(told(number, finding, width, titles.get(finding.cause, "")) for number, finding in pairs)]
         return "\n\n".join([*parts, *(f"Not seen: {note}" for note in self.notes)])
 
 
-def told(number: int, finding: Finding, width: int = WIDTH) -> str:
-    """Tell a finding in some lines."""
+def told(number: int, finding: Finding, width: int = WIDTH, cause: str = "") -> str:
+    """Tell a finding in some lines, and the title of its cause."""
     since = f"  (since step {finding.since})" if finding.since is not None else ""
     lines = [f"{number}. {finding.title}{since}", *_wrapped(finding.evidence, width)]
+    lines += _wrapped(f"follows from: {cause}", width) if cause else []
     lines += _wrapped(f"leads to: {finding.leads}", width) if finding.leads else []
     longest = max((len(remedy.name) for remedy in finding.remedies), default=0)
     lines += [f"   try: {remedy.name:{longest}}   {remedy.line}" for remedy in finding.remedies]
@@ -90,8 +94,7 @@ def diagnose(history: History, asked: Mapping[str, Rule] | None = None) -> Diagn
             found += [finding.named(name) for finding in rule(history)]
         except Exception as error:
             notes.append(f"rule {name} could not judge: {type(error).__name__}: {error}")
-    found.sort(key=lambda finding: -finding.weight)
-    return Diagnosis(tuple(found), span(history), tuple(notes))
+    return Diagnosis(tuple(ordered(found)), span(history), tuple(notes))
 
 
 def span(history: History) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from normkit.watching.signals.norm import eps_of
-from normkit.watching.sites import BLOCK, blocks, sites
+from normkit.watching.sites import BLOCK, blocks, has_matrix, sites
 
 WRAPPERS = ("_orig_mod.", "module.")
 
@@ -65,6 +65,7 @@ def of(model: nn.Module, optimizers: Sequence[Optimizer], every: int) -> dict[st
         "every": every,
         "parameters": sum(p.numel() for p in model.parameters()),
         "blocks": [plain(name) for name, _ in blocks(model)],
+        "single": [plain(name) for name, m in blocks(model) if sum(map(has_matrix, m.modules())) < 2],
         "kinds": {plain(site.name): site.what for site in there},
         "classes": {plain(site.name): type(site.module).__name__ for site in there},
         "eps": {plain(s.name): eps for s in there if (eps := eps_of(s.module)) is not None and s.what != BLOCK},

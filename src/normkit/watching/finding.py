@@ -22,7 +22,8 @@ class Finding:
     """What a rule has found.
 
     title: in a few words. weight: how grave; the gravest comes first. where: the layers, the worst first.
-    evidence: numbers. since: the first step from which on it was always so. leads: what it leads to.
+    evidence: numbers. since: the first step from which on it was always so. leads: what it leads to. rule: which rule
+    has found it. cause: the rule of the finding that it follows from.
     """
 
     title: str
@@ -33,6 +34,7 @@ class Finding:
     leads: str = ""
     remedies: tuple[Remedy, ...] = ()
     rule: str = ""
+    cause: str = ""
 
     def named(self, rule: str) -> Finding:
         """Return it with the name of the rule that found it."""

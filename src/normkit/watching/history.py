@@ -18,6 +18,9 @@ WATCH, COLUMNS, SAMPLE, SIGNS, NOTE, END = "watch", "columns", "sample", "signs"
 """The lines of a file: facts once, columns where they change, a row each sample, what is known of signs where rows were
 joined, notes, and a last line."""
 
+LOSS, PEAK = "loss", "loss_peak"
+"""The mean of the losses since the last sample, and the largest of them."""
+
 WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from normkit.watching.facts import named, plain
 from normkit.watching.signals import attention, parameters
 from normkit.watching.signals.signal import Call, first_tensor
-from normkit.watching.sites import Site, attentions, sites
+from normkit.watching.sites import Site, attentions, compiled, sites
 from normkit.watching.store import Column, Ways, joined
 
 FAMILIES = ("activations", "attention", "gradients", "updates", "spectra")
@@ -48,6 +48,7 @@ class Sample:
         self.dtypes: dict[str, str] = {}
         self.listeners: list[attention.Listener] = []
         self.updates = parameters.Updates()
+        self.loss: Tensor | None = None
         self.attach()
 
     def attach(self) -> None:
@@ -56,6 +57,8 @@ class Sample:
             self.handles += [
                 s.module.register_forward_hook(self._reads(s), with_kwargs=True) for s in sites(self.model)
             ]
+        if not any(True for _ in compiled(self.model)):
+            self.handles.append(self.model.register_forward_hook(self._hears_loss()))
         if "attention" in self.families:
             for name, module in attentions(self.model):
                 self.handles += self._overhears(plain(name), module)
@@ -101,6 +104,14 @@ class Sample:
                         self.failed(f"{signal.name} of {name or 'the model'} could not be read: {error}")
 
         hook.looks_on = True  # type: ignore[attr-defined]  # so that fused paths stay as they are
+        return hook
+
+    def _hears_loss(self) -> Callable[..., None]:
+        def hook(module: nn.Module, _: Any, output: Any) -> None:
+            found = None if skipped(module) else loss_in(output)
+            self.loss = self.loss if found is None else found.detach().float()
+
+        hook.looks_on = True  # type: ignore[attr-defined]
         return hook
 
     def _overhears(self, name: str, module: nn.Module) -> list[Any]:
@@ -166,6 +177,17 @@ class Sample:
     def empty(self) -> bool:
         """Whether nothing was read so far."""
         return not (self.calls or self.tensors or self.caught)
+
+
+def loss_in(output: Any) -> Tensor | None:
+    """Return the loss in what a model gives: a lone number, the first of several, or what is called so.
+
+    >>> loss_in({"loss": torch.ones(())}), loss_in(torch.ones(2)), loss_in((torch.zeros(()), torch.ones(2)))
+    (tensor(1.), None, tensor(0.))
+    """
+    value = output[0] if isinstance(output, tuple) and output else output
+    value = value.get("loss") if isinstance(value, Mapping) else getattr(value, "loss", value)
+    return value if isinstance(value, Tensor) and value.dim() == 0 and value.is_floating_point() else None
 
 
 def skipped(module: nn.Module) -> bool:

@@ -7,18 +7,18 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from normkit import check
 from normkit.watching import facts, writers
 from normkit.watching.diagnosis import all_signs
-from normkit.watching.history import History
+from normkit.watching.history import LOSS, PEAK, History
 from normkit.watching.sample import FAMILIES, Row, Sample, skipped
 from normkit.watching.seen import Seen
 from normkit.watching.signals.parameters import Spectra
 from normkit.watching.sites import compiled
-from normkit.watching.store import Store
+from normkit.watching.store import LARGEST, MEAN, Column, Store
 
 NOTES = 50  # told at most
 SOON = 5  # steps between two samples at the beginning
@@ -56,6 +56,7 @@ class Watch(Seen):
         self.spectra = Spectra()
         self.sample: Sample | None = None
         self.pending: tuple[int, Row] | None = None
+        self.losses: tuple[Tensor, int, Tensor] | None = None  # sum, count and largest since the last sample
         self.handles: list[Any] = []
 
     def __enter__(self) -> Watch:
@@ -99,6 +100,19 @@ class Watch(Seen):
         """Read the gradients now, as before they are clipped; else they are read at the optimizer's step."""
         if self.sample is not None:
             self._safely(self.sample.gradients)
+
+    def loss(self, value: float | Tensor) -> None:
+        """Take the loss of a step, before the optimizer's step; a tensor is not waited for.
+
+        A model that gives its loss itself, as a lone number or under the name ``loss``, need not be helped.
+        """
+        if not isinstance(value, int | float | Tensor) or isinstance(value, bool):
+            raise TypeError(f"watch: loss must be a number or a tensor of one, not {type(value).__name__}")
+        if isinstance(value, Tensor) and value.numel() != 1:
+            raise ValueError(f"watch: loss must be a number or a tensor of one, not one of shape {tuple(value.shape)}")
+        given = value.detach().float().reshape(()) if isinstance(value, Tensor) else torch.tensor(float(value))
+        total, count, peak = self.losses or (torch.zeros_like(given), 0, given)
+        self.losses = total + given, count + 1, torch.maximum(peak, given)
 
     def note(self, text: str) -> None:
         """Remember what could not be seen, once."""
@@ -198,7 +212,20 @@ class Watch(Seen):
             sample.detach()
             self._flush()
             self.facts["dtypes"] = {**self.facts.get("dtypes", {}), **sample.dtypes}
-            self.pending = self.step, sample.row(self.spectra, facts.rates(self.optimizers))
+            row = sample.row(self.spectra, facts.rates(self.optimizers))
+            row.add(*self._taken_loss(sample))
+            self.pending = self.step, row
+
+    def _taken_loss(self, sample: Sample) -> tuple[list[Column], list[str], Tensor]:
+        """Return the mean and the largest loss since the last sample, else the one that the model gave."""
+        losses, self.losses = self.losses, None
+        if losses is not None:
+            values = torch.stack([losses[0] / losses[1], losses[2]])
+        elif sample.loss is not None:
+            values = torch.stack([sample.loss, sample.loss])
+        else:
+            return [], [], torch.zeros(0)
+        return [(LOSS, LOSS), (LOSS, PEAK)], [MEAN, LARGEST], values
 
     def _flush(self) -> None:
         pending, self.pending = self.pending, None

@@ -38,8 +38,16 @@ def find(history: History) -> Iterator[Finding]:
         f"{share:.0%} {said} {order[0]} is zero for every sample of a batch{more}.",
         since=history.since(order[0], FED if what == "dead_inputs" else GIVEN),
         leads="a narrower network than was paid for; dead units get no gradient and stay so",
-        remedies=(
-            Remedy("batchnorm", "before the function: nk.BatchNorm(width)"),
-            Remedy("layernorm", "before the function: nk.LayerNorm(width)"),
-        ),
+        remedies=_remedies(history, order[0]),
+    )
+
+
+def _remedies(history: History, name: str) -> tuple[Remedy, ...]:
+    """Propose a norm before the function, where the model has none."""
+    if "norm" in history.facts["kinds"].values():
+        return (Remedy("a function that does not die", "nn.LeakyReLU(0.1) in the place of nn.ReLU()"),)
+    before = f"before {name}" if history.facts["kinds"].get(name) == "function" else "before the function"
+    return (
+        Remedy("batchnorm", f"{before}: nk.BatchNorm(width)"),
+        Remedy("layernorm", f"{before}: nk.LayerNorm(width)"),
     )

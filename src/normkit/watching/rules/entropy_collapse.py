@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import History
@@ -13,6 +13,8 @@ LOGIT = 50.0
 """A head may well look at one key; at scores beyond 50 no other can be seen again: e^-50 is below float32's resolution
 of 1, and gradients are exactly zero. Entropy collapse goes with diverging training (arXiv 2303.06296)."""
 SIGN = Sign("logit", LOGIT)
+
+PAIRS = (("query", "key"), ("q_proj", "k_proj"), ("qkv",), ("c_attn",), ("to_q", "to_k"), ("wq", "wk"))
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -36,7 +38,27 @@ def find(history: History) -> Iterator[Finding]:
             Remedy("qk-norm", 'nk.Decoder(..., query_key_norm="head")'),
             Remedy(
                 "sigma-reparam",
-                'nk.weight.apply(model, "sigma-reparam", where="*query*", gamma_init=1.0), and so for keys',
+                "; ".join(
+                    f'nk.weight.apply(model, "sigma-reparam", where="{pattern}", gamma_init=1.0)'
+                    for pattern in patterns(history.facts["shapes"])
+                ),
             ),
         ),
+    )
+
+
+def patterns(names: Iterable[str]) -> list[str]:
+    """Return patterns that match what makes queries and keys in a model, as it calls them.
+
+    >>> patterns(["0.q_proj.weight", "0.k_proj.weight", "0.v_proj.weight"]), patterns(["h.0.attn.qkv.weight"])
+    (['*q_proj*', '*k_proj*'], ['*qkv*'])
+    """
+    layers = {name.rpartition(".")[0].rpartition(".")[2] for name in names}
+    return next(
+        (
+            [f"*{part}*" for part in parts]
+            for parts in PAIRS
+            if all(any(part in one for one in layers) for part in parts)
+        ),
+        ["*query*", "*key*"],
     )

@@ -18,14 +18,14 @@ TIMES = 2
 """Samples: the first step of Adam alone may be large, and a weight that has grown by large steps is moved less by them,
 so that the last samples do not tell."""
 FROM_ZERO = 0.99  # at the first sample: the weight is its first step, and what starts at zero has to grow
+DRAWN = 1e-4  # the size of an entry from which on it did not start at zero
 AIM = 0.01  # where the remedy wants to come to
 SIGN = Sign("update", RATIO)
 
 
 def find(history: History) -> Iterator[Finding]:
     """Look at matrices; biases and gains start at zero, and vectors move quickly by nature."""
-    shapes = history.facts["shapes"]
-    often = {n: _often(series) for n, series in history.of("update").items() if len(shapes.get(n, [])) > 1}
+    often = ratios(history)
     order = sorted((name for name, ratio in often.items() if ratio > RATIO), key=lambda name: -often[name])
     if order:
         worst = order[0]
@@ -37,16 +37,31 @@ def find(history: History) -> Iterator[Finding]:
             tuple(order),
             f"{high.sum()} of {len(high)} sampled steps change {worst} by {often[worst]:.0%} of its length and more; "
             f"{len(order)} of {len(often)} matrices have steps of more than {RATIO:.0%}.",
-            since=history.steps[int(np.argmax(high))],
+            since=first_step(history, worst),
             leads="a loss that jumps or stands still, and dead units",
             remedies=(Remedy("a lower rate", f'for group in optimizer.param_groups: group["lr"] /= {number(factor)}'),),
         )
 
 
-def _often(series: Array) -> float:
-    """What the ratio reaches at several samples, of a weight that did not start at zero."""
-    there = series[~np.isnan(series)]
-    if len(there) and there[0] > FROM_ZERO:
-        return 0.0
-    there = np.sort(there)
-    return float(there[-TIMES]) if len(there) >= TIMES else 0.0
+def ratios(history: History, times: int = TIMES) -> dict[str, float]:
+    """Return what the ratio of each matrix reaches at so many samples; one that started at zero has 0."""
+    shapes = history.facts["shapes"]
+    drawn = {n: series for n, series in history.of("update").items() if len(shapes.get(n, [])) > 1}
+    return {n: 0.0 if _from_zero(history, n) else _often(series, times) for n, series in drawn.items()}
+
+
+def first_step(history: History, name: str) -> int:
+    """Return the first step that was too large for a matrix which has had some."""
+    return history.steps[int(np.argmax(history.series(name, "update") > RATIO))]
+
+
+def _from_zero(history: History, name: str) -> bool:
+    """Whether a weight is its own first step; by entries of what was read before that step, where it was."""
+    first, size = (history.series(name, what)[:1] for what in ("update", "weight"))
+    small = not (size / math.sqrt(math.prod(history.facts["shapes"][name])) > DRAWN).any()
+    return bool((first > FROM_ZERO).any() and small)
+
+
+def _often(series: Array, times: int) -> float:
+    there = np.sort(series[np.isfinite(series)])
+    return float(there[-times]) if len(there) >= times else 0.0

@@ -20,9 +20,13 @@ reach two or three, and a training that goes well was seen at 3.4."""
 
 
 def find(history: History) -> Iterator[Finding]:
-    """Fit a line through the logarithms of the blocks' sizes."""
-    late = history.late("rms")
-    sizes = [late[name] for name in history.facts["blocks"] if late.get(name, 0.0) > 0 and math.isfinite(late[name])]
+    """Fit a line through the logarithms of the sizes of blocks that give as many channels as they are fed.
+
+    A lone layer is no block with a path around it: plain perceptrons and convolutional networks have no stream.
+    """
+    late, passed, single = history.late("rms"), history.late("cosine"), history.facts.get("single", ())
+    stream = [name for name in history.facts["blocks"] if name in passed and name not in single]
+    sizes = [late[name] for name in stream if late.get(name, 0.0) > 0 and math.isfinite(late[name])]
     if len(sizes) < FEWEST:
         return
     factor = math.exp(np.polyfit(range(len(sizes)), np.log(sizes), 1)[0])
@@ -30,7 +34,7 @@ def find(history: History) -> Iterator[Finding]:
         yield Finding(
             "the residual stream grows with depth",
             5.0 + math.log10(factor),
-            (history.facts["blocks"][-1],),
+            (stream[-1],),
             f"what blocks give grows {number(factor)}x a block, from {number(sizes[0])} to {number(sizes[-1])} over "
             f"{len(sizes)} blocks.",
             leads="later blocks change little, half precision overflows, and gradients grow alike",

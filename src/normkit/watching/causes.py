@@ -1,0 +1,70 @@
+"""What follows from what: findings in the order of cause and effect."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+
+from normkit.watching.finding import Finding
+
+LOSS = ("loss-diverges", "loss-spikes", "loss-stands")
+STOPPED = ("no-gradient", "stalled-weights", "vanishing-gradient", "loss-stands")
+BLOWN = (
+    *("not-a-number", "half-headroom", "gradient-spikes", "residual-growth", "massive-activations", "effective-step"),
+    *("entropy-collapse", "saturated-function", "saturated-squash", "dead-units", "tokens-alike", "idle-blocks"),
+    *("running-statistics", "lost-gains", "eps-dominates"),
+)
+FOLLOWS: Mapping[str, tuple[str, ...]] = {
+    "rate-too-high": ("large-updates", *BLOWN, *STOPPED, *LOSS),
+    "large-updates": (*BLOWN, *STOPPED, *LOSS),
+    "not-a-number": (*STOPPED, *LOSS, "dead-units"),
+    "dead-units": STOPPED,
+    "saturated-function": STOPPED,
+    "entropy-collapse": (*STOPPED, *LOSS),
+    "residual-growth": ("half-headroom", "massive-activations", "gradient-spikes", "not-a-number", *LOSS),
+    "half-headroom": ("not-a-number",),
+    "gradient-spikes": ("loss-spikes", "loss-diverges"),
+    "vanishing-gradient": ("stalled-weights", "loss-stands"),
+    "eps-dominates": ("vanishing-gradient", "loss-stands"),
+    "lost-gains": STOPPED,
+    "left-out": ("stalled-weights", "loss-stands"),
+    "no-gradient": ("loss-stands",),
+    "stalled-weights": ("loss-stands",),
+}
+"""What each finding may lead to, near or far, if it came first. What a rule says of it is in its ``leads``."""
+STEPS = ("rate-too-high", "large-updates")  # a step ends with these: what is seen in its forward pass came before
+
+
+def ordered(findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings, the gravest first, each with its effects right behind it.
+
+    The weight of a cause is that of the gravest of its effects, where that is more.
+    """
+    heavy = sorted(findings, key=lambda finding: -finding.weight)
+    first = [dataclasses.replace(finding, cause=_root(finding, heavy)) for finding in heavy]
+    roots = [finding for finding in first if not finding.cause]
+    below = {root.rule: [finding for finding in first if finding.cause == root.rule] for root in roots}
+    roots.sort(key=lambda root: -max(finding.weight for finding in (root, *below[root.rule])))
+    return [finding for root in roots for finding in (root, *below.pop(root.rule, []))]
+
+
+def _root(finding: Finding, findings: list[Finding]) -> str:
+    """Return the rule at the beginning of the chain that leads to a finding, or nothing: at each link the earliest."""
+    causes = [*_behind(finding, findings)]
+    if not causes:
+        return ""
+    cause = min(causes, key=lambda cause: (cause.since is None, cause.since or 0, -cause.weight))
+    return _root(cause, findings) or cause.rule
+
+
+def _behind(effect: Finding, findings: list[Finding]) -> Iterator[Finding]:
+    for cause in findings:
+        if effect.rule in FOLLOWS.get(cause.rule, ()) and _came_first(cause, effect):
+            yield cause
+
+
+def _came_first(cause: Finding, effect: Finding) -> bool:
+    if cause.since is None or effect.since is None:
+        return True
+    late = cause.rule in STEPS and effect.rule not in STEPS
+    return cause.since < effect.since if late else cause.since <= effect.since

@@ -1,0 +1,48 @@
+"""A loss that ends above where it began, or loses what it had gained."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from normkit.watching.finding import Finding, number
+from normkit.watching.history import LOSS, History, settled
+
+FEWEST = 5  # samples
+ABOVE = 0.5
+"""Of its size, over the first sample: batches differ by less, and no training is meant to end there."""
+GAINED, LOST = 0.2, 0.8
+"""Once a fifth of the first loss was gained, losing four fifths of that again is no noise of batches."""
+
+
+def bound(series: np.ndarray) -> float:
+    """Return the loss from which on a training has diverged."""
+    first, best = series[0], np.nanmin(series)
+    if first - best > GAINED * abs(first):
+        return float(best + LOST * (first - best))
+    return float(first + ABOVE * abs(first))
+
+
+def find(history: History) -> Iterator[Finding]:
+    """Compare the last quarter with the first sample and the best."""
+    series = history.series(LOSS, LOSS)[history.was_read(LOSS, LOSS)]
+    if len(series) < FEWEST or not math.isfinite(series[0]):
+        return
+    limit, late = bound(series), settled(series)
+    lost = not np.isfinite(series).all()
+    if not lost and not late > limit:
+        return
+    steps = np.array(history.steps)[history.was_read(LOSS, LOSS)]
+    since = int(steps[~np.isfinite(series)][0]) if lost else history.since_when(LOSS, LOSS, lambda v: v > limit)
+    best = np.nanmin(series)
+    yield Finding(
+        "the loss diverges",
+        4.6,
+        (LOSS,),
+        f"it began at {number(series[0])}, its best was {number(best)} at step {steps[np.nanargmin(series)]}, and it "
+        f"{'is no longer a number' if lost else f'has come to {number(late)}'}.",
+        since=since,
+        leads="a model that is worse than an untrained one; go back to a checkpoint of before",
+    )

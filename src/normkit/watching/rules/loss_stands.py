@@ -1,0 +1,50 @@
+"""A loss that does not fall, or has stopped where guessing stands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from normkit.watching.finding import Finding, number
+from normkit.watching.history import LOSS, Array, History, settled
+from normkit.watching.rules import loss_diverges
+
+FEWEST, STEPS = 8, 40  # samples and steps: sooner nobody expects it to have fallen
+FALLEN = 0.05
+"""Of the first loss: healthy trainings of 40 steps were at more than twice as much."""
+NEAR, FLAT = 0.04, 0.03
+"""Of the logarithm of the number of classes, and of the loss between the last quarter and the one before."""
+
+
+def find(history: History) -> Iterator[Finding]:
+    """Compare the last quarter with the first sample, and with what equal probabilities give."""
+    series = history.series(LOSS, LOSS)[history.was_read(LOSS, LOSS)]
+    if len(series) < FEWEST or history.steps[-1] < STEPS or not np.isfinite(series).all():
+        return
+    first, late, chance = series[0], settled(series), guessing(history)
+    if late > loss_diverges.bound(series):
+        return
+    stuck = np.min(series) > first - FALLEN * abs(first)
+    guesses = chance is not None and abs(late - chance) < NEAR * chance and _is_flat(series)
+    if stuck or guesses:
+        said = f"; equal probabilities of its {round(math.exp(chance))} outputs give {number(chance)}" if chance else ""
+        yield Finding(
+            "the loss does not fall",
+            2.7,
+            (LOSS,),
+            f"it began at {number(first)} and stands at {number(late)} after {history.steps[-1]} steps{said}.",
+            leads="a training that costs time and learns nothing",
+        )
+
+
+def guessing(history: History) -> float | None:
+    """Return the cross entropy of equal probabilities over the outputs of the last matrix, if they are several."""
+    matrices = [shape for shape in history.facts["shapes"].values() if len(shape) > 1]
+    return math.log(matrices[-1][0]) if matrices and matrices[-1][0] > 1 else None
+
+
+def _is_flat(series: Array) -> bool:
+    late, before = settled(series), settled(series[: -(len(series) // 4)])
+    return bool(abs(late - before) < FLAT * abs(before))

@@ -1,0 +1,73 @@
+"""A learning rate whose steps are too large for the weights, and did harm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from normkit.watching.finding import Finding, Remedy, number
+from normkit.watching.history import LOSS, History, settled
+from normkit.watching.rules import dead_units, large_updates, loss_diverges, loss_stands, not_a_number
+
+SHARE = 0.25
+"""Of the matrices: a single one with long steps has a rate, or a start, of its own, and that is another finding."""
+GROWN = 10.0  # times what blocks gave at the first sample; healthy trainings stay below five
+
+
+def find(history: History) -> Iterator[Finding]:
+    """Ask for both: long steps of many matrices, and harm that came after the first of them.
+
+    Long steps alone may be meant, and a loss that stands still alone has other causes as well.
+    """
+    lost = [finding.since for finding in not_a_number.find(history)]
+    ratios = large_updates.ratios(history, 1 if lost else large_updates.TIMES)
+    long = sorted((n for n, ratio in ratios.items() if ratio > large_updates.RATIO), key=lambda n: -ratios[n])
+    if not long or len(long) < SHARE * len(ratios):
+        return
+    since = min(large_updates.first_step(history, name) for name in long)
+    harm = [*_harm(history, since), *("numbers overflowed" for step in lost if (step or 0) > since)]
+    if not harm:
+        return
+    rates = [float(value) for name in long for value in history.rates(name)[-1:]]
+    rate, kind = max(rates, default=math.nan), _optimizer(history, long[0])
+    lower = 10 ** math.ceil(math.log10(max(ratios[long[0]] / large_updates.AIM, 10)))
+    yield Finding(
+        "the learning rate is too high",
+        6.0,
+        tuple(long),
+        f"steps of {kind} at a rate of {number(rate)} changed {len(long)} of {len(ratios)} matrices by more than "
+        f"{large_updates.RATIO:.0%} of their length, {long[0]} by {ratios[long[0]]:.0%}; {' and '.join(harm)}.",
+        since=since,
+        leads="all that is named below it",
+        remedies=(Remedy("a lower rate", f'for group in optimizer.param_groups: group["lr"] /= {number(lower)}'),),
+    )
+
+
+def _harm(history: History, since: int) -> Iterator[str]:
+    """Name what went wrong after a step."""
+    if [*loss_diverges.find(history)]:
+        yield "the loss diverged"
+    elif [*loss_stands.find(history)]:
+        yield f"the loss stands at {number(settled(history.series(LOSS, LOSS)))}"
+    if any((dead.since or 0) > since for dead in dead_units.find(history)):
+        yield "units died after the first of them"
+    grown = [name for name in history.facts["blocks"] if _growth(history, name) > GROWN]
+    if grown:
+        yield f"what {grown[-1]} gives grew {number(_growth(history, grown[-1]))}x"
+
+
+def _growth(history: History, name: str) -> float:
+    sizes = history.series(name, "rms")
+    there = sizes[~np.isnan(sizes)]
+    return settled(sizes) / max(float(there[0]), 1e-30) if len(there) else 0.0
+
+
+def _optimizer(history: History, name: str) -> str:
+    group = history.facts["groups"][history.facts["group_of"].get(name, 0)]
+    return (
+        f"{group['optimizer']} with a momentum of {number(group['momentum'])}"
+        if group["momentum"]
+        else group["optimizer"]
+    )
