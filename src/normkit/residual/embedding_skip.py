@@ -14,6 +14,7 @@ from normkit.kinds import Method
 @method(
     "embedding-skip",
     paper="nanochat (Karpathy, 2025), from modded-nanogpt (Jordan et al., 2024); no paper",
+    evidence="library",
     shape="... C",
     over="",
     inputs={"embedding": "... C"},
