@@ -61,3 +61,11 @@ def test_a_file_that_no_test_reaches_is_named():
 def test_a_base_that_is_no_commit_is_refused():
     with pytest.raises(pytest.UsageError, match="'tests/house' is no commit; before a path, name one"):
         differing(ROOT, "tests/house")
+
+
+def test_of_the_whole_house_what_is_quick_is_kept():
+    names, _ = selected(
+        "src/normkit/activation/token/scalenorm.py", "tests/house/test_names.py", "tests/house/test_mutate.py"
+    )
+    assert names
+    assert not any("test_mutate" in name for name in names)
