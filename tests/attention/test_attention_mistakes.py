@@ -40,12 +40,16 @@ def test_a_form_that_is_not_there_is_refused_with_the_cores_that_have_it(name):
         build(name, causal=missing)
 
 
+OF_ANY_WIDTH = {"v", "gate"}  # values have a width of their own; one gate may stand for a whole head
+
+
 @pytest.mark.parametrize("name", CORES)
 def test_each_input_of_a_wrong_shape_is_named(name):
     core, right = build(name), draw(name)
     for key in right:
-        if key != "v":
+        if key not in OF_ANY_WIDTH:
             refused(core, {**right, key: right[key][..., :1]}, key, ValueError)
+        if key != "v":
             refused(core, {**right, key: right[key][:1]}, "k" if key == "q" else key, ValueError)
         refused(core, {**right, key: right[key][0]}, key, ValueError)
         refused(core, {**right, key: right[key].long()}, key, TypeError)

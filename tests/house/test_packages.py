@@ -115,6 +115,8 @@ def test_a_skip_for_a_missing_package_fails_in_continuous_integration(at, ci, tm
     test = "import pytest\n" + (skip * (at == "in a file")) + "def test(): " + (skip if at == "in a test" else "pass\n")
     (tmp_path / "test_it.py").write_text(test)
     environment = {k: v for k, v in os.environ.items() if k != "CI"} | ({"CI": "true"} if ci else {})
+    places = [str(TESTS.parent / "tools"), *filter(None, [environment.get("PYTHONPATH")])]  # as pyproject.toml has it
+    environment["PYTHONPATH"] = os.pathsep.join(places)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rs", str(tmp_path)]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
     assert ("skipped, though CI is set: of its own" in done.stdout) == ci, done.stdout + done.stderr

@@ -40,8 +40,8 @@ class AdaLNZeroTwoStream(ModulatedNorm):
         eps: added to the biased variance under the root.
 
     ``norm(x, context, condition)``: x (N, L, C), context (N, T, C), condition (N, condition_features) -> (y, context,
-    gate, context gate); the gates are (N, C). A block has two of these, for attention and MLP. ``modulation`` starts as
-    linear layers of torch do.
+    gate, context gate); the gates are (N, C), and all are of the type of x. A block has two of these, for attention and
+    MLP. ``modulation`` starts as linear layers of torch do.
 
     CogVideoX: Text-to-Video Diffusion Models with An Expert Transformer (Yang et al., 2024), arXiv 2408.06072.
 
@@ -57,5 +57,5 @@ class AdaLNZeroTwoStream(ModulatedNorm):
         h, other = self._normalized(x), self._normalized(context, "context", x.shape[0])
         shift, scale, gate, context_shift, context_scale, context_gate = self._made(condition, x)
         y = modulate(h, scale, shift).to(x.dtype)
-        context_y = modulate(other, context_scale, context_shift).to(context.dtype)
+        context_y = modulate(other, context_scale, context_shift).to(x.dtype)
         return y, context_y, gate.to(x.dtype), context_gate.to(x.dtype)
