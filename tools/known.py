@@ -4,9 +4,10 @@
     python tools/known.py BatchNorm2d  # those with such a name
     python tools/known.py --check      # prove again what is written, and change nothing; 1 where anything is otherwise
 
-Each class is built at several widths, in both modes and in half precision, with several stabilizers and momentums, and
-each of these is probed as a module that nobody has seen. A row is written where all are found to be the same method,
-with arguments that can be read off the module; the sizes are the bounds within which the row holds.
+Each class is built at several widths, in both modes, in half precision, with and without the mark of transformers, with
+several stabilizers and momentums, and each of these is probed as a module that nobody has seen. A row is written where
+all are found to be the same method, with arguments that can be read off the module; the sizes are the bounds within
+which the row holds.
 """
 
 import argparse
@@ -53,6 +54,8 @@ class Case(NamedTuple):
             for key in known.NUMBERS:
                 if type(vars(part).get(key)) is float:
                     setattr(part, key, momentum if key == "momentum" else eps)
+        if not mode:
+            vars(module)[known.MARK] = True
         return module.to(dtype).train(mode)
 
     def all(self) -> list[nn.Module]:

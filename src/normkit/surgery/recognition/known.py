@@ -20,6 +20,7 @@ FILE = Path(__file__).with_name("known.json")
 SIZE = re.compile(r"(?<![\w.+-])([2-9]|[1-9]\d+)(?![\w.])")
 REAL = re.compile(r"\d+\.\d+|\d+(\.\d+)?e-\d+")
 HALF = re.compile(r"torch\.(bfloat16|float16)")
+MARK = "_is_hf_initialized"  # what transformers puts on every module of its models
 NUMBERS = ("eps", "epsilon", "variance_epsilon", "norm_eps", "momentum")
 EPS = (1e-12, 1e-2)
 LETTERS = "abcdefgh"
@@ -47,9 +48,10 @@ def form(config: Mapping[str, str]) -> Form:
         return letters.setdefault(match[0], LETTERS[min(len(letters), len(LETTERS) - 1)])
 
     for key, value in sorted(config.items()):
-        if key.startswith(("class ", "mode ")):
-            if key.startswith("class "):
-                words[key] = value
+        if key.startswith("mode ") or key.rpartition(".")[2] == MARK:
+            continue
+        if key.startswith("class "):
+            words[key] = value
         elif key.rpartition(".")[2] in NUMBERS and REAL.fullmatch(value):
             words[key], numbers[key] = "a number", float(value)
         else:
