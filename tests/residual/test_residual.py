@@ -47,6 +47,7 @@ def equations(name, p, x, f, layer, depth):
         "residual-scaling": lambda: x + f(x) / (2 * depth),
         "skipinit": lambda: x + p.scale * f(x),
         "fixup-residual": lambda: x + p.scale * f(x - p.shift),
+        "keel": lambda: p.sum_norm(2 * depth * x + f(norm(x))),
     }[name]()
 
 
