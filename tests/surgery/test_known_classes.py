@@ -86,3 +86,19 @@ def test_each_row_has_its_proof():
         assert len(row["source"]) == 64
         assert {"float64", "float32"} <= row["error"].keys()
         assert "gradients" in " ".join(row["evidence"])
+
+
+def test_classes_are_known_after_torch_has_compiled():
+    before = claimed(nn.LayerNorm(12))
+    torch.compile(nn.LayerNorm(12), backend="eager")(torch.randn(2, 12))
+    assert before is not None
+    assert claimed(nn.LayerNorm(12)) == before
+
+
+def test_nothing_is_known_where_all_modules_are_built_otherwise(monkeypatch):
+    def otherwise(self, *given, **named):
+        build(self, *given, **named)
+
+    build = nn.Module.__init__
+    monkeypatch.setattr(nn.Module, "__init__", otherwise)
+    assert memory.key(nn.LayerNorm(12), None) is None

@@ -115,8 +115,18 @@ def _unwatched() -> None:
         raise Unknown("hooks on all modules")
     if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
         raise Unknown("a mode of torch")
-    if any(vars(nn.Module).get(name) is not value for name, value in LOADED.items()):
+    now = vars(nn.Module)
+    if any(now.get(name) is not value and not _counts_modules(now.get(name)) for name, value in LOADED.items()):
         raise Unknown("another torch.nn.Module")
+
+
+def _counts_modules(value: Any) -> bool:
+    """Whether a function is what torch.compile puts around the constructor of all modules, which changes no call."""
+    guard = sys.modules.get("torch._dynamo.mutation_guard")
+    return (
+        guard is not None
+        and getattr(value, "__code__", None) in guard.install_generation_tagging_init.__code__.co_consts
+    )
 
 
 class _Walk:
