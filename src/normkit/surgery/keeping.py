@@ -63,11 +63,11 @@ def save_pretrained(self: Any, save_directory: str, *args: Any, **kwargs: Any) -
     (place / saving.ORIGINAL).mkdir(exist_ok=True)
     replace_file(place / saving.ORIGINAL / "config.json", json.dumps(config, indent=1))
     replace_file(place / "config.json", json.dumps(_refused(config), indent=1))
-    replace_file(place / saving.PARTS, json.dumps(_told(self), indent=1))
+    replace_file(place / saving.PARTS, json.dumps(_description(self), indent=1))
     return answer
 
 
-def _told(model: nn.Module) -> dict[str, Any]:
+def _description(model: nn.Module) -> dict[str, Any]:
     """What is where in a model, or why that cannot be written: its weights are kept all the same."""
     try:
         return {"parts": saving.differences(built_before(model), model)}

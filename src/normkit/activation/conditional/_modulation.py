@@ -49,7 +49,7 @@ class ModulatedNorm(Norm):
         check.values(self, name, x, (samples, None, self.dim), x)
         return ops.row_norm(accurate(x), self.weight, self.bias, self.rule)
 
-    def _made(self, condition: Tensor, x: Tensor) -> tuple[Tensor, ...]:
+    def _vectors(self, condition: Tensor, x: Tensor) -> tuple[Tensor, ...]:
         """The vectors that the linear layer makes for the samples of ``x``, each (N, dim)."""
         check.values(self, "condition", condition, (x.shape[0], self.condition_features), x)
         return run(self.modulation, F.silu(condition)).to(accurate(x[:0]).dtype).chunk(self.pieces, dim=-1)

@@ -63,5 +63,5 @@ class AdaLNContinuous(ModulatedNorm):
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         """Normalize ``x`` and modulate it with ``condition``."""
         h = self._normalized(x)
-        scale, shift = self._made(condition, x)
+        scale, shift = self._vectors(condition, x)
         return modulate(h, scale, shift).to(x.dtype)
