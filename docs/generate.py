@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import importlib
+import json
+import math
 import re
+from collections import Counter
 from pathlib import Path
 
 import docstrings
@@ -24,6 +28,11 @@ COMPARED = re.compile(r"<!-- compared: (.*?) -->")
 BENCH = re.compile(r"<!-- bench -->.*<!-- /bench -->", re.DOTALL)
 TABLE = Path(__file__).with_name("table.html")
 README = Path(__file__).parents[1] / "README.md"
+SEARCH = Path(__file__).with_name("search.js")
+SEARCHED = {
+    name: words.split("; ")
+    for name, words in (line.split("\t") for line in Path(__file__).with_name("searched.tsv").read_text().splitlines())
+}  # what people look for: the page or method that answers, and their words
 
 
 def cards() -> list[Card]:
@@ -56,10 +65,23 @@ def on_files(files, config):
 
 def on_page_markdown(markdown, page, config, files):
     """Fill in a page's marks: the measurements of the README, comparisons, links to methods, and their axes."""
+    page.meta.setdefault("tags", SEARCHED.get(page.file.src_uri, []))
     markdown = BENCH.sub(lambda mark: BENCH.search(README.read_text())[0], markdown)
     markdown = COMPARED.sub(lambda mark: measured.compared(mark[1]), markdown)
     markdown = BESIDE.sub(lambda mark: side_by_side(mark[1].split()), markdown)
     return LINK.sub(lambda mark: f"[{mark[1]}]({address(nk.card(mark[1]))})", markdown)
+
+
+def on_post_page(output, page, config):
+    """Leave out the blank lines that the theme writes."""
+    parts = re.split(r"(<pre.*?</pre>)", output, flags=re.DOTALL)
+    return "".join(re.sub(r"\s*\n\s*", "\n", part) if at % 2 == 0 else part for at, part in enumerate(parts))
+
+
+def on_post_build(config):
+    """Let the search put first what is titled as the query."""
+    for worker in Path(config.site_dir, "assets/javascripts/workers").glob("search.*.js"):
+        worker.write_text(SEARCH.read_text(encoding="utf-8") + worker.read_text(encoding="utf-8"), encoding="utf-8")
 
 
 def address(card: Card) -> str:
@@ -132,7 +154,7 @@ def page(card: Card) -> str:
     names = [(f"`{name}`", f"`{brought}`" if brought else "") for name, brought in reference.aliases(card)]
     state = [(f"`{e.name}`", f"`{e.shape}`", e.kind) for e in reference.state(card)]
     sections = [
-        ("", f"# {card.name}\n\n**{escaped(card.summary)}**"),
+        ("", f"{searched(card)}# {card.name}\n\n**{escaped(card.summary)}**"),
         ("", f"`normkit.{card.entry.__name__}`, in `{reference.folder(card)}`"),
         ("", f"```python\n{reference.usage(card)}\n```"),
         ("", docstrings.fenced(reference.explanation(card))),
@@ -148,6 +170,20 @@ def page(card: Card) -> str:
         ("Paper", paper(card.paper)),
     ]
     return "\n\n".join((f"## {title}\n\n" if title else "") + body for title, body in sections if body) + "\n"
+
+
+def searched(card: Card) -> str:
+    """Write what the search reads of a method besides its page: its synonyms, and that the much replaced come first."""
+    title = card.paper.partition(" (")[0]
+    words = dict.fromkeys([*reference.synonyms(card), *SEARCHED.get(card.name, []), title])
+    names = "".join(f"\n  - {json.dumps(name)}" for name in words)
+    return f"---\ntags:{names}\nsearch:\n  boost: {1 + math.log2(1 + replaced()[card.name]):.2f}\n---\n"
+
+
+@functools.cache
+def replaced() -> Counter[str]:
+    """How many methods take the place of each."""
+    return Counter(name for card in cards() for name in card.replaces)
 
 
 def no_state(card: Card) -> str:

@@ -36,6 +36,7 @@ PLACES = {"...": "leading index", "*": "position", "+": "position"}
 ALONE = ("norm", "layer", "transform", "parametrization")  # kinds that map their input to another of its shape
 WIDTH, WIDTHS = 768, {"head_dim": 64}  # in an example
 FILL = {"whole": "█", "part": "▒", "none": "░"}
+CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")  # between the words of a class's name
 ROLE = re.compile(r":(?:class|func|meth|mod|attr):(?=`)")
 ARGUMENT = re.compile(r"^    ([\w*`, ]+?): (.*(?:\n {5,}.*)*)", re.MULTILINE)  # of one parameter or several
 SECTION = re.compile(r"^(\w[\w ]*):$")
@@ -104,6 +105,19 @@ def arguments(card: Card) -> list[Argument]:
 def aliases(card: Card) -> list[tuple[str, str]]:
     """Return the other names of a method, each with what it brings."""
     return [(name, written(brought)) for name, brought in card.aliases.items()]
+
+
+def synonyms(card: Card) -> list[str]:
+    """Return what people call a method: its names, and those of other libraries, as words and written out.
+
+    >>> import normkit as nk
+    >>> synonyms(nk.card("qk-norm"))
+    ['qk norm', 'qk normalization', 'query key norm', 'query key normalization']
+    """
+    ours = (card.name, getattr(card.entry, "__name__", ""), *card.aliases)
+    theirs = (re.split(r"[. ]", form)[-1] for form in card.called)
+    words = [re.sub(r"[-_]", " ", CAMEL.sub(" ", name)).lower() for name in (*ours, *theirs)]
+    return list(dict.fromkeys(form for name in words for form in (name, re.sub(r" ?norm\b", " normalization", name))))
 
 
 def written(arguments: Mapping[str, Any]) -> str:
