@@ -16,6 +16,7 @@ PLACE = re.compile(r"(?<=<!-- bench -->\n).*?(?=<!-- /bench -->)", re.DOTALL)
 SHOWN = {
     "method": ("layernorm", "rmsnorm", "dyt"),
     "size": ("8x768", "4096x768"),
+    "dtype": ("float32",),
     "pass": ("training",),
 }
 COLUMNS = ("method", "size", "type", "time", "torch", "eager", "compiled", "fused add")
@@ -30,7 +31,8 @@ def shown(record: dict, wanted: dict) -> dict:
 def written(readme: str, record: dict, wanted: dict = SHOWN) -> str:
     """The README with the table of that measurement in its place."""
     table = report.markdown(shown(record, wanted), {name: report.COLUMNS[name] for name in COLUMNS})
-    return PLACE.sub(lambda found: f"{table}\n", readme)
+    rows, *notes = table.split("\n- ")
+    return PLACE.sub(lambda found: f"{rows}\n{'; '.join(notes)}\n", readme)
 
 
 if __name__ == "__main__":

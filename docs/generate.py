@@ -65,11 +65,15 @@ def on_files(files, config):
 
 def on_page_markdown(markdown, page, config, files):
     """Fill in a page's marks: the measurements of the README, comparisons, links to methods, and their axes."""
-    page.meta.setdefault("tags", SEARCHED.get(page.file.src_uri, []))
     markdown = BENCH.sub(lambda mark: BENCH.search(README.read_text())[0], markdown)
     markdown = COMPARED.sub(lambda mark: measured.compared(mark[1]), markdown)
     markdown = BESIDE.sub(lambda mark: side_by_side(mark[1].split()), markdown)
     return LINK.sub(lambda mark: f"[{mark[1]}]({address(nk.card(mark[1]))})", markdown)
+
+
+def on_page_content(html, page, config, files):
+    """Let the search know what people call a page."""
+    page.meta.setdefault("tags", SEARCHED.get(page.file.src_uri, []))
 
 
 def on_post_page(output, page, config):
