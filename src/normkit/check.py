@@ -193,6 +193,11 @@ def index(owner: object, name: str, tensor: Any, wanted: Sequence[int | None], b
         raise ValueError(f"{whose(owner)}: {name} must {where}, but goes from {low} to {high}")
 
 
+def readable(x: Tensor) -> bool:
+    """Tell whether the values of a tensor can be looked at: not under a compiler or a transform."""
+    return not (torch.compiler.is_compiling() or x.is_meta or torch._C._are_functorch_transforms_active())
+
+
 def whose(owner: object) -> str:
     """Return the name that an error begins with."""
     return owner if isinstance(owner, str) else type(owner).__name__

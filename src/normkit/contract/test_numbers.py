@@ -81,6 +81,9 @@ def test_half_precision_stays_close_to_double(name, dtype, parameters):
     got, gradients, _ = subject.run(module.float() if parameters == "mixed" else module, inputs)
     want, wanted, _ = subject.run(exact, [i.double() if i.is_floating_point() else i for i in inputs])
     for a, b in zip(got, want, strict=True):
+        if not b.is_floating_point():  # which of several were chosen
+            assert torch.equal(a, b)
+            continue
         assert a.dtype == dtype
         # the result is rounded once or twice, and the parameters' own rounding is shared: four units in the last place
         # of the largest value leave room for one more rounding inside.

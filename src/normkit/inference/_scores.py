@@ -13,16 +13,11 @@ from normkit.statistics import accurate
 BLOCK = 2**18  # numbers of a bank that are summed at once, where a processor's cache holds them
 
 
-def read(x: Tensor) -> bool:
-    """Tell whether the values of a tensor can be looked at: not under a compiler or a transform."""
-    return not (torch.compiler.is_compiling() or x.is_meta or torch._C._are_functorch_transforms_active())
-
-
 def scores(owner: object, name: str, x: Tensor, wanted: Sequence[int | None], like: Tensor | None = None) -> Tensor:
     """Require real scores of ``wanted`` shape without NaN, and return them in the accurate type."""
     check.floating(owner, x, name)
     check.values(owner, name, x, wanted, x if like is None else like)
-    if read(x) and x.isnan().any():
+    if check.readable(x) and x.isnan().any():
         raise ValueError(f"{check.whose(owner)}: {name} has NaN")
     return accurate(x)
 
@@ -43,14 +38,14 @@ def inverted(similarity: Tensor, bank: Tensor, beta: float) -> Tensor:
 def raised(similarity: Tensor, beta: float, less: Tensor) -> Tensor:
     """Return exp(beta similarity - less), with one number of ``less`` a column."""
     found = beta * similarity
-    if not read(found):
+    if not check.readable(found):
         return (found - less).exp()
     return found.sub_(less).exp_()  # what was multiplied is no one else's, nor wanted by a gradient
 
 
 def log_sums(bank: Tensor, beta: float) -> Tensor:
     """Return the logarithm of the sum of exp(beta bank), column by column."""
-    if not read(bank):
+    if not check.readable(bank):
         return torch.logsumexp(beta * bank, 0)
     width = max(1, BLOCK // len(bank))
     return torch.cat([torch.logsumexp(beta * part, 0) for part in bank.split(width, 1)])
@@ -61,7 +56,7 @@ def dynamic(similarity: Tensor, bank: Tensor, beta: float, top: int) -> Tensor:
     if not similarity.numel():
         return similarity.clone()
     near = near_hubs(similarity.argmax(1), bank, top)
-    if not read(similarity):
+    if not check.readable(similarity):
         return torch.where(near.unsqueeze(1), inverted(similarity, bank, beta), similarity)
     if near.all():
         return inverted(similarity, bank, beta)

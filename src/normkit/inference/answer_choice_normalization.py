@@ -7,7 +7,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.inference._scores import read, scores
+from normkit.inference._scores import scores
 from normkit.kinds import beside
 
 MODES = ("none", "pmi", "length", "softmax")
@@ -61,7 +61,7 @@ def answer_choice_normalization(log_probs: Tensor, against: Tensor | None = None
 
 def _lengths(lengths: Tensor, like: Tensor) -> Tensor:
     check.shape(NAME, "against", lengths, like.shape, like)
-    if read(lengths) and not (lengths > 0).all():
+    if check.readable(lengths) and not (lengths > 0).all():
         raise ValueError(f"{NAME}: against must hold lengths above 0")
     return lengths
 

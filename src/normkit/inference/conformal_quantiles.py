@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from normkit import check
 from normkit.catalog import method
 from normkit.inference._pit import filled
-from normkit.inference._scores import read, scores
+from normkit.inference._scores import scores
 
 NAME = "conformal-quantiles"
 
@@ -44,7 +45,7 @@ def conformal_quantiles(target: Tensor, quantiles: Tensor, levels: Tensor, new_q
     kinds = quantiles.shape[1]
     at = scores(NAME, "levels", levels, (kinds,), target)
     new = scores(NAME, "new_quantiles", new_quantiles, (None, kinds), target)
-    if read(at) and not ((at > 0) & (at < 1)).all():
+    if check.readable(at) and not ((at > 0) & (at < 1)).all():
         raise ValueError(f"{NAME}: levels must lie between 0 and 1, but go from {at.min():.4g} to {at.max():.4g}")
     place = ((len(y) + 1) * at.detach().double()).ceil().long() - 1
     errors = (y.unsqueeze(1) - predicted).sort(0).values

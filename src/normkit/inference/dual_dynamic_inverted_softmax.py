@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.inference._scores import bank, dynamic, log_sums, near_hubs, raised, read, scores
+from normkit.inference._scores import bank, dynamic, log_sums, near_hubs, raised, scores
 
 
 @method(
@@ -53,7 +53,7 @@ def dual_dynamic_inverted_softmax(
     beta_query = check.number(owner, "beta_query", beta_query, 0.0)
     beta_gallery = check.number(owner, "beta_gallery", beta_gallery, 0.0)
     top = check.size(owner, "top", top)
-    if not (wide.numel() and read(wide)):
+    if not (wide.numel() and check.readable(wide)):
         both = dynamic(wide, of_queries, beta_query, top) * dynamic(wide, of_gallery, beta_gallery, top)
         return both.to(similarity.dtype)
     return _by_rows(wide, ((of_queries, beta_query), (of_gallery, beta_gallery)), top).to(similarity.dtype)

@@ -1,0 +1,1 @@
+"""Routers: which experts of a mixture a token goes to, and with what weights."""

@@ -1,0 +1,184 @@
+"""The router of a mixture of experts, in the dialects of the open models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from normkit import check
+from normkit.catalog import method
+from normkit.kinds import Method
+from normkit.layers import Linear
+from normkit.statistics import accurate, full_precision
+
+LOW = -40.0  # below it softplus is exp to the last digit of float64, and later it underflows under the root
+
+
+def _sqrt_softplus(z: Tensor) -> Tensor:
+    """The root of softplus, with a finite slope where softplus underflows."""
+    root = F.softplus(z.clamp(min=LOW)).sqrt()
+    return torch.where(z > LOW, root, torch.exp(z.clamp(max=LOW) / 2))
+
+
+SCORES: dict[str, Callable[[Tensor], Tensor]] = {
+    "softmax": lambda z: torch.softmax(z, -1),
+    "sigmoid": torch.sigmoid,
+    "sqrt-softplus": _sqrt_softplus,
+}
+MARKS: dict[str, Callable[[Tensor], Tensor]] = {
+    "max": lambda choice: choice.amax(-1),
+    "top2": lambda choice: choice.topk(2, -1).values.sum(-1),
+}
+
+_SIGMOID = {"score": "sigmoid", "selection_bias": True}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "mixtral-router": {},
+    "qwen3-moe-router": {},
+    "minimax-router": {},
+    "qwen2-moe-router": {"renormalize": False},
+    "olmoe-router": {"renormalize": False},
+    "gpt-oss-router": {"bias": True},
+    "ernie-4.5-router": {"selection_bias": True},
+    "longcat-router": {"renormalize": False, "selection_bias": True},
+    "deepseek-v2-router": {"renormalize": False, "group_score": "max"},
+    "deepseek-v3-router": _SIGMOID,
+    "glm-4-router": _SIGMOID,
+    "kimi-router": _SIGMOID,
+    "minimax-m2-router": _SIGMOID,
+    "step-router": _SIGMOID,
+    "llama-4-router": {"score": "sigmoid", "renormalize": False, "top_k": 1},
+    "deepseek-v4-router": {"score": "sqrt-softplus", "selection_bias": True},
+}
+
+
+@method(
+    "router",
+    paper="Outrageously Large Neural Networks (Shazeer et al., 2017), arXiv 1701.06538",
+    evidence="library",
+    provenance="transformers' routers of Mixtral, Qwen2-MoE, gpt-oss and DeepSeek V2, V3 and V4",
+    shape="... C",
+    over="experts",
+    example={"experts": 6, "top_k": 2},
+    aliases=FAMILIES,
+)
+class Router(Method):
+    """Score all experts for each token, choose the best few, and say with what weights their results are added.
+
+    The head of every mixture of experts. With z = weight x [+ bias] and p = softmax(z), sigmoid(z) or
+    sqrt(log(1 + exp(z))),
+
+        choice = p [+ selection_bias]
+        experts = the top_k largest of choice, in the kept groups
+        w = p[experts] [/ (sum p[experts] + 1e-20)] * scale
+
+    With groups, experts are cut into groups of neighbours, and only those of the best groups can be chosen. A softmax
+    over the chosen logits alone is ``score="softmax"`` with ``renormalize=True``.
+
+    Args:
+        dim: features of a token.
+        experts, top_k: how many experts there are, and how many a token goes to.
+        score: ``"softmax"``, ``"sigmoid"`` or ``"sqrt-softplus"``.
+        renormalize: divide the weights of the chosen by their sum.
+        scale: multiplies the weights.
+        bias: learn a shift of z.
+        selection_bias: keep a shift that decides which experts are chosen, never with what weight, and that no
+            gradient reaches: :meth:`balance` moves it.
+        groups, kept_groups: into how many groups the experts are cut, and how many of them are kept.
+        group_score: a group's mark is its largest choice, ``"max"``, or the sum of its two largest, ``"top2"``.
+
+    ``weights, experts = router(x)`` for x (..., dim): (..., top_k) each, the best first, equal ones by their number;
+    ``experts`` is int64. Scores are worked out in float32 at least, weights have the type of ``x``. State: ``weight``
+    (experts, dim), ``bias`` (experts,), ``selection_bias`` (experts,), zeros.
+
+    Of families, by names such as ``nk.create("deepseek-v3-router", ...)``; ``scale`` and ``groups`` are still to be
+    given where a config has them. Not here: routers of Gemma 4, ZAYA, and DeepSeek-V4's first layers.
+
+    Outrageously Large Neural Networks (Shazeer et al., 2017), arXiv 1701.06538; groups: DeepSeek-V2, arXiv 2405.04434;
+    sigmoid and selection bias: DeepSeek-V3, arXiv 2412.19437.
+
+    Differs from DeepSeek-V2's code in: experts of the other groups are left out, not set to 0.
+    """
+
+    selection_bias: Tensor | None
+
+    def __init__(
+        self,
+        dim: int,
+        experts: int,
+        *,
+        top_k: int,
+        score: str = "softmax",
+        renormalize: bool = True,
+        scale: float = 1.0,
+        bias: bool = False,
+        selection_bias: bool = False,
+        groups: int = 1,
+        kept_groups: int = 1,
+        group_score: str = "top2",
+    ):
+        super().__init__()
+        self.dim = check.size(self, "dim", dim)
+        self.experts = check.size(self, "experts", experts)
+        self.score = check.choice(self, "score", score, tuple(SCORES))
+        self.renormalize = bool(renormalize)
+        self.scale = check.number(self, "scale", scale, 0.0, open_low=True)
+        self.groups = check.size(self, "groups", groups, most=experts)
+        check.divides(self, "groups", groups, "experts", experts)
+        self.kept_groups = check.size(self, "kept_groups", kept_groups, most=groups)
+        self.group_score = check.choice(self, "group_score", group_score, tuple(MARKS))
+        each = experts // groups
+        if groups > 1 and group_score == "top2" and each < 2:
+            raise ValueError("Router: group_score='top2' needs two experts a group; use 'max', or fewer groups")
+        self.top_k = check.size(self, "top_k", top_k, most=each * kept_groups if groups > 1 else experts)
+        plain = Linear(dim, experts, bias=bias)
+        self.weight, self.bias = plain.weight, plain.bias
+        self.register_buffer("selection_bias", torch.zeros(experts) if selection_bias else None)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return weights and numbers of the experts that each token of ``x`` (..., dim) goes to."""
+        check.features_last(self, x, self.dim)
+        z = accurate(x)
+        with full_precision(z):
+            z = F.linear(z, self.weight.to(z.dtype), None if self.bias is None else self.bias.to(z.dtype))
+            p = SCORES[self.score](z)
+            if check.readable(p) and p.isnan().any():
+                raise ValueError("Router: scores of experts are NaN; x and weight must be finite")
+            experts = self._chosen(p.detach())
+            w = p.gather(-1, experts)
+            w = w / (w.sum(-1, keepdim=True) + 1e-20) if self.renormalize else w
+            return (w * self.scale).to(x.dtype), experts
+
+    def _chosen(self, choice: Tensor) -> Tensor:
+        """The numbers of the chosen experts, the best first; of equal ones the first."""
+        if self.selection_bias is not None:
+            choice = choice + self.selection_bias.to(choice.dtype)
+        if self.groups > 1:
+            grouped = choice.unflatten(-1, (self.groups, -1))
+            kept = _best(MARKS[self.group_score](grouped), self.kept_groups)
+            hidden = torch.ones_like(grouped[..., 0], dtype=torch.bool).scatter(-1, kept, False)
+            choice = grouped.masked_fill(hidden.unsqueeze(-1), -torch.inf).flatten(-2)
+        return _best(choice, self.top_k)
+
+    @torch.no_grad()
+    def balance(self, experts: Tensor, rate: float = 0.001) -> Tensor:
+        """Move ``selection_bias`` by ``rate``, up for experts with less than the mean load, down for those with more.
+
+        To be called after each training step with the ``experts`` that its calls returned. Returns the load: the share
+        of all choices that each expert got. Over several processes, hand in the experts of all.
+        """
+        check.index(self, "experts", experts, (None,) * experts.dim(), self.experts, self.weight)
+        check.number(self, "rate", rate, 0.0)
+        if self.selection_bias is None:
+            raise ValueError("Router: balance moves a selection_bias; build it with selection_bias=True")
+        load = torch.bincount(experts.flatten(), minlength=self.experts) / max(experts.numel(), 1)
+        self.selection_bias.add_(rate * torch.sign(load.mean() - load).to(self.selection_bias.dtype))
+        return load
+
+
+def _best(values: Tensor, count: int) -> Tensor:
+    """Where the largest are, in order, the first of equal ones first, which ``topk`` does not promise."""
+    return values.sort(dim=-1, descending=True, stable=True).indices[..., :count]

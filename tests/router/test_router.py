@@ -1,0 +1,173 @@
+"""The router beside transformers' modules of each family, at the ends of its range, and what it refuses."""
+
+import importlib
+import itertools
+
+import pytest
+import torch
+
+import normkit as nk
+from normkit.optional import let_torchvision_load
+from normkit.router.router import SCORES
+
+SIZES = {
+    "hidden_size": 6,
+    "num_attention_heads": 2,
+    "num_experts": 8,
+    "num_local_experts": 8,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 3,
+}
+GROUPS = {"n_group": 4, "topk_group": 2}
+PLAIN = {"n_group": 1, "topk_group": 1}
+
+# our name and arguments, their module and class, and what their configuration says
+THEIRS = {
+    "mixtral": ("mixtral-router", {}, "mixtral", "Mixtral", {}),
+    "qwen3-moe": ("qwen3-moe-router", {}, "qwen3_moe", "Qwen3Moe", {"norm_topk_prob": True}),
+    "minimax": ("minimax-router", {}, "minimax", "MiniMax", {}),
+    "qwen2-moe": ("qwen2-moe-router", {}, "qwen2_moe", "Qwen2Moe", {}),
+    "olmoe": ("olmoe-router", {}, "olmoe", "Olmoe", {}),
+    "gpt-oss": ("gpt-oss-router", {}, "gpt_oss", "GptOss", {}),
+    "ernie-4.5": ("ernie-4.5-router", {}, "ernie4_5_moe", "Ernie4_5_Moe", {"moe_num_experts": 8, "moe_k": 3}),
+    "deepseek-v2": (
+        *("deepseek-v2-router", {"scale": 16.0, "groups": 4, "kept_groups": 2}, "deepseek_v2", "DeepseekV2"),
+        {**GROUPS, "topk_method": "group_limited_greedy", "routed_scaling_factor": 16.0},
+    ),
+    "deepseek-v3": (
+        *("deepseek-v3-router", {"scale": 2.5, "groups": 4, "kept_groups": 2}, "deepseek_v3", "DeepseekV3"),
+        {**GROUPS, "routed_scaling_factor": 2.5},
+    ),
+    "glm-4": ("glm-4-router", {}, "glm4_moe", "Glm4Moe", {**PLAIN, "routed_scaling_factor": 1.0}),
+    "minimax-m2": ("minimax-m2-router", {}, "minimax_m2", "MiniMaxM2", {}),
+    "deepseek-v4": ("deepseek-v4-router", {"scale": 1.5}, "deepseek_v4", "DeepseekV4", {"routed_scaling_factor": 1.5}),
+}
+
+
+def theirs(module, name, settings):
+    place = importlib.import_module(f"transformers.models.{module}.modeling_{module}")
+    config = importlib.import_module(f"transformers.models.{module}.configuration_{module}")
+    cls = next(getattr(place, name + end) for end in ("TopKRouter", "TopkRouter") if hasattr(place, name + end))
+    return cls(getattr(config, f"{name}Config")(**{**SIZES, **settings}))
+
+
+@pytest.mark.parametrize("family", THEIRS)
+def test_equals_the_module_of_its_family(family):
+    let_torchvision_load()
+    pytest.importorskip("transformers")
+    name, arguments, module, cls, settings = THEIRS[family]
+    torch.manual_seed(0)
+    their = theirs(module, cls, settings)
+    our = nk.create(name, 6, 8, top_k=3, **arguments)
+    with torch.no_grad():
+        state = {key.rpartition(".")[2]: value.normal_() for key, value in their.state_dict().items()}
+    further = []
+    if our.selection_bias is not None:  # MiniMax-M2 hands it in with each call
+        bias = state.pop("e_score_correction_bias", None)
+        further = [torch.randn(8)] if bias is None else []
+        state["selection_bias"] = further[0] if bias is None else bias.reshape(-1)
+    our.load_state_dict(state)
+    x = torch.randn(20, 6)
+    outputs = their(x, *further)
+    want, experts = next((w, e) for w, e in itertools.pairwise(outputs) if e.dtype is torch.int64)
+    order = experts.argsort(-1)
+    weights, chosen = our(x)
+    ours = chosen.argsort(-1)
+    torch.testing.assert_close(chosen.gather(-1, ours), experts.gather(-1, order))
+    torch.testing.assert_close(weights.gather(-1, ours), want.gather(-1, order))
+
+
+def test_llama_4_scales_one_expert_by_a_sigmoid():
+    router = nk.create("llama-4-router", 2, 3)
+    with torch.no_grad():
+        router.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]))
+    weights, experts = router(torch.tensor([0.5, 2.0]))
+    assert experts.tolist() == [1]
+    torch.testing.assert_close(weights, torch.sigmoid(torch.tensor([2.0])))
+
+
+def test_the_selection_bias_says_who_and_never_how_much():
+    router = nk.create("router", 4, 6, top_k=2, score="sigmoid", renormalize=False, selection_bias=True)
+    x = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
+    router.selection_bias.copy_(torch.tensor([0.0, 0, 0, 0, 5, 5]))
+    weights, experts = router(x)
+    assert set(experts.flatten().tolist()) == {4, 5}
+    torch.testing.assert_close(weights, torch.sigmoid(x @ router.weight.T).gather(-1, experts))
+
+
+def test_a_hidden_group_does_not_win_by_a_negative_bias():
+    router = nk.create("router", 2, 4, top_k=2, selection_bias=True, groups=2, group_score="max")
+    with torch.no_grad():
+        router.weight.zero_()
+    router.selection_bias.copy_(torch.tensor([-3.0, -4.0, -5.0, -6.0]))
+    assert router(torch.zeros(1, 2))[1].tolist() == [[0, 1]]
+
+
+def test_equal_scores_go_to_the_first():
+    router = nk.create("router", 3, 64, top_k=5)
+    assert router(torch.zeros(4, 3))[1].tolist() == [[0, 1, 2, 3, 4]] * 4
+
+
+@pytest.mark.parametrize("score", ["softmax", "sigmoid", "sqrt-softplus"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_far_scores_give_finite_weights_and_gradients(score, dtype):
+    router = nk.create("router", 1, 3, top_k=2, score=score, dtype=dtype)
+    with torch.no_grad():
+        router.weight.copy_(torch.tensor([[1.0], [2.0], [3.0]]))
+    for size in (-1000.0, -90.0, -40.0, 0.0, 1000.0):
+        x = torch.full((1, 1), size, dtype=dtype, requires_grad=True)
+        weights, _ = router(x)
+        weights[0, 0].backward()
+        assert all(t.isfinite().all() for t in (weights, x.grad, router.weight.grad))
+
+
+def test_sqrt_softplus_is_smooth_where_its_forms_meet():
+    z = torch.linspace(-45, -35, 1001, dtype=torch.float64)
+    want = torch.log1p(torch.exp(z)).sqrt()
+    torch.testing.assert_close(SCORES["sqrt-softplus"](z), want, rtol=1e-13, atol=0)
+
+
+def test_balance_evens_the_load():
+    torch.manual_seed(0)
+    router = nk.create("deepseek-v3-router", 8, 6, top_k=2)
+    x = torch.randn(2000, 8) + 1
+    first = router.balance(router(x)[1], rate=0.0)
+    assert torch.equal(router.selection_bias, torch.zeros(6))
+    for _ in range(300):
+        last = router.balance(router(x)[1], rate=0.005)
+    torch.testing.assert_close(last.sum(), torch.tensor(1.0))
+    assert first.max() > 0.3
+    assert last.max() < 0.2  # an even load is 1/6
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"top_k": 0}, "top_k must be at least 1, not 0"),
+        ({"top_k": 7}, "top_k must be at most 6, not 7"),
+        ({"top_k": 4, "groups": 2}, "top_k must be at most 3, not 4"),
+        ({"groups": 4}, "groups=4 does not divide experts=6"),
+        ({"groups": 2, "kept_groups": 3}, "kept_groups must be at most 2, not 3"),
+        ({"groups": 6, "kept_groups": 2}, "group_score='top2' needs two experts a group"),
+        ({"score": "softplus"}, "score must be one of 'softmax', 'sigmoid', 'sqrt-softplus', not 'softplus'"),
+        ({"scale": 0.0}, "scale must lie in"),
+    ],
+)
+def test_what_cannot_be_chosen_is_named(arguments, message):
+    with pytest.raises(ValueError, match="Router: ") as error:
+        nk.create("router", 4, 6, **{"top_k": 2, **arguments})
+    assert message in str(error.value)
+
+
+def test_scores_that_are_nan_are_refused():
+    router = nk.create("router", 4, 6, top_k=2)
+    x = torch.zeros(2, 4)
+    x[1, 2] = torch.nan
+    with pytest.raises(ValueError, match="scores of experts are NaN; x and weight must be finite"):
+        router(x)
+
+
+def test_balance_without_a_selection_bias_is_refused():
+    router = nk.create("router", 4, 6, top_k=2)
+    with pytest.raises(ValueError, match="build it with selection_bias=True"):
+        router.balance(router(torch.zeros(2, 4))[1])
