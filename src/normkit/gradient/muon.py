@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -72,6 +72,9 @@ class Muon(Momentum):
         blocks: heights of the blocks of rows of a fused matrix, each of which is orthogonalized and scaled by itself;
             they may repeat down the rows.
         block_repeats: ``"join"``: blocks of one kind are one matrix over all repeats; ``"split"``: each is one.
+        qk_clip: is called after each step; ``nk.ScoreClip(model)`` shrinks heads whose attention scores are too large,
+            which with ``nesterov=False`` and ``adjust_lr="match_rms_adamw"`` is MuonClip. A copy of the optimizer has
+            none.
         sync: share the matrices out over processes that hold the same gradients.
         process_group: the processes, default all.
         maximize: go up instead of down.
@@ -106,12 +109,17 @@ class Muon(Momentum):
         skip_missing: bool = False,
         blocks: Sequence[int] | None = None,
         block_repeats: str = "join",
+        qk_clip: Callable[[], Any] | None = None,
         sync: bool = False,
         process_group: Any = None,
         maximize: bool = False,
         foreach: bool | None = None,
     ):
-        super().__init__(**settings(locals()))
+        if qk_clip is not None and not callable(qk_clip):
+            raise TypeError(f"Muon: qk_clip must be called after a step, as nk.ScoreClip(model) is, not {qk_clip!r}")
+        super().__init__(**{name: value for name, value in settings(locals()).items() if name != "qk_clip"})
+        if qk_clip is not None:
+            self.register_step_post_hook(lambda *_: qk_clip())
 
     @classmethod
     def like(cls, project: str, params: Groups, **changes: Any) -> Muon:

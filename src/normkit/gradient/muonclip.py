@@ -40,6 +40,8 @@ class MuonClip(Kin):
     be set before each step; None: no clip. Heads are equal blocks of rows. Heads that share a key get the largest of
     them.
 
+    ``nk.Muon(..., qk_clip=nk.ScoreClip(model))`` sees the scores of a ``Decoder`` by itself.
+
     A kernel (out, in, ...) is the matrix (out, rest); a tensor of three axes is a stack of matrices.
 
     Args:

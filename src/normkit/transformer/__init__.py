@@ -2,5 +2,6 @@
 
 from normkit.transformer.model import Decoder, Encoder, EncoderDecoder
 from normkit.transformer.presets import preset
+from normkit.transformer.score_clip import ScoreClip
 
-__all__ = ["Decoder", "Encoder", "EncoderDecoder", "preset"]
+__all__ = ["Decoder", "Encoder", "EncoderDecoder", "ScoreClip", "preset"]
