@@ -20,17 +20,20 @@ OTHERS = {
     "lawn": {"free_steps": 1},
     "blockwise-lr": {},
 }
-KIN = ("muon-plus", "muoneq", "muon2", "dynmuon", "aurora", "muonclip", "dion2")
+KIN = ("muon-plus", "muoneq", "muon2", "dynmuon", "aurora", "muonclip", "dion2", "hyperball", "muown")
+ALONE = ("kl-soap", "dion", "pmuon")  # their statistics are on every process
 MATRICES |= {name: {"ns_dtype": None} for name in KIN} | {"scion": {"ns_dtype": None}}
 OTHERS |= {name: {} for name in ("signum", "lion", "nsgd", "lamb", "stable-adamw", "adafactor", "rmnp")}
-OTHERS |= {"lars": {"weight_decay": 0.1}}
+OTHERS |= {"lars": {"weight_decay": 0.1}, "soap": {"precondition_frequency": 2}}
+OTHERS |= {"cautious": {"weight_decay": 0.1}, "cautious-weight-decay": {"weight_decay": 0.1}}
+OTHERS |= {"kl-soap": {}, "dion": {"rank": 2}, "pmuon": {"ns_dtype": None}}
 EXAMPLES = {**MATRICES, **OTHERS}
 EACH = ("momentum_buffer", "exp_avg")
 
 
 def parameters(name):
     generator = torch.Generator().manual_seed(0)
-    wanted = [key for key in SHAPES if name not in ("muon", "normuon", *KIN) or key != "bias"]
+    wanted = [key for key in SHAPES if name not in ("muon", "normuon", *KIN, *ALONE) or key != "bias"]
     return {key: torch.randn(SHAPES[key], generator=generator, dtype=torch.float64) for key in wanted}
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from normkit import ops
-from normkit.gradient._optimizer import Groups, Optimizer, adam
-from normkit.gradient._sharded import shared_out
+from normkit.gradient._optimizer import Groups, Optimizer, adam, tensors
+from normkit.gradient._sharded import like, part_of, shared_out, whole
 from normkit.ops.polar import Triple
+from normkit.statistics import accurate
 
 BATCH = 1 << 23  # entries that are worked on together at most: more of them only need more memory
 LARGE = 1 << 16  # entries of a matrix whose own products are faster than those of a stack, on one thread of a CPU
@@ -67,6 +68,47 @@ class MatrixOptimizer(Optimizer):
             return [y.reshape(x.shape) for x, y in zip(matrices, found, strict=True)]
 
         return shared_out(matrices, on_some, sync=self.sync, process_group=self.process_group)
+
+
+class Hidden(MatrixOptimizer):
+    """An optimizer of the matrices inside a model, stacks of them and kernels; groups with ``use_muon=False`` get Adam.
+
+    A matrix without a gradient is left alone.
+    """
+
+    # of groups with use_muon=False, where they do not say otherwise
+    adam: ClassVar[dict[str, Any]] = {"lr": 3e-4, "weight_decay": 0.0, "betas": (0.9, 0.95), "eps": 1e-10}
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group; one with ``use_muon=False`` has Adam's usual learning rate and no decay by default."""
+        group = {"use_muon": True, **param_group}
+        super().add_param_group(group if group["use_muon"] else {**self.adam, **group})
+
+    def check(self, group: dict) -> None:
+        """Require sound settings of a group, and matrices."""
+        super().check(group)
+        for p in tensors(group["params"]) if group.get("use_muon", True) else ():
+            self.check_shape(p, group)
+
+    def check_shape(self, p: Tensor, group: dict) -> None:
+        """Require a matrix, a stack of them or a kernel."""
+        if p.dim() < 2:
+            raise ValueError(
+                f"{type(self).__name__}: params has one of shape {tuple(p.shape)}, and matrices, stacks of them and "
+                "kernels are wanted; a group with use_muon=False takes the others"
+            )
+
+    def is_matrix(self, p: Tensor, group: dict) -> bool:
+        """Whether the group is one of matrices."""
+        return group["use_muon"]
+
+    def skips(self, group: dict) -> bool:
+        """Whether a matrix without a gradient is left alone."""
+        return True
+
+    def moved(self, group: dict) -> list[Tensor]:
+        """The parameters that a step moves: all matrices, unless those without a gradient are left alone."""
+        return list(group["params"]) if group["use_muon"] and not self.skips(group) else super().moved(group)
 
 
 def as_matrix(x: Tensor) -> Tensor:
@@ -128,6 +170,16 @@ def in_blocks(x: Tensor, heights: Sequence[int], apart: bool, work: Work) -> Ten
     else:
         done = [work(block.flatten(-3, -2)).unflatten(-2, block.shape[-3:-1]) for block in blocks]
     return torch.cat(done, -2).flatten(-3, -2)
+
+
+def full_matrix(x: Tensor) -> Tensor:
+    """A parameter as a matrix or a stack of them, with the parts that other processes hold, in no half precision."""
+    return accurate(as_matrix(whole(x)))
+
+
+def cut_as(x: Tensor, p: Tensor) -> Tensor:
+    """A whole matrix in the shape and type of a parameter, of which each process keeps its part."""
+    return like(part_of(x.reshape(p.shape).to(p.dtype), p), p)
 
 
 def matrix_shape(p: Tensor) -> tuple[int, int]:

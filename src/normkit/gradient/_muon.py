@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from normkit import check
-from normkit.gradient._matrices import MatrixOptimizer, matrix_shape, newton_schulz
-from normkit.gradient._optimizer import entrywise, kept, tensors
+from normkit.gradient._matrices import Hidden, matrix_shape, newton_schulz
+from normkit.gradient._optimizer import entrywise, kept
 from normkit.gradient._sharded import like, local
 from normkit.ops.polar import Triple
 
@@ -20,16 +20,10 @@ CONVERGING: Triple = (2.0, -1.5, 0.5)  # brings singular values to 1 in the end;
 Coefficients = Triple | Sequence[Triple]
 
 
-class Momentum(MatrixOptimizer):
-    """An optimizer whose steps are orthogonalized momentum; groups with ``use_muon=False`` get Adam."""
+class Momentum(Hidden):
+    """An optimizer whose steps are orthogonalized momentum; in Muon's own code it goes on without a gradient."""
 
-    # of groups with use_muon=False, where they do not say otherwise
     adam: ClassVar[dict[str, Any]] = {"lr": 3e-4, "weight_decay": 0.0}
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group; one with ``use_muon=False`` has Adam's usual learning rate and no decay by default."""
-        given = {"use_muon": True, **param_group}
-        super().add_param_group(given if given["use_muon"] else {**self.adam, **given})
 
     def check(self, group: dict) -> None:
         """Require sound settings of a group, and matrices."""
@@ -39,28 +33,10 @@ class Momentum(MatrixOptimizer):
         check.eps(self, group.get("ns_eps", 0.0), "ns_eps")
         check.number(self, "ns_safety", group.get("ns_safety", 1.0), 0.0, open_low=True)
         triples(self, group["ns_coefficients"], 1)
-        for p in tensors(group["params"]) if group.get("use_muon", True) else ():
-            self.check_shape(p, group)
-
-    def check_shape(self, p: Tensor, group: dict) -> None:
-        """Require a matrix, a stack of them or a kernel."""
-        if p.dim() < 2:
-            raise ValueError(
-                f"{type(self).__name__}: params has one of shape {tuple(p.shape)}, and matrices, stacks of them and "
-                "kernels are wanted; a group with use_muon=False takes the others"
-            )
-
-    def is_matrix(self, p: Tensor, group: dict) -> bool:
-        """Whether the group is one of matrices."""
-        return group["use_muon"]
 
     def skips(self, group: dict) -> bool:
-        """Whether a matrix without a gradient is left alone; in Muon's own code momentum goes on."""
+        """Whether a matrix without a gradient is left alone."""
         return False
-
-    def moved(self, group: dict) -> list[Tensor]:
-        """The parameters that a step moves: all matrices, unless those without a gradient are left alone."""
-        return list(group["params"]) if group["use_muon"] and not self.skips(group) else super().moved(group)
 
     def averaged(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> list[Tensor]:
         """Move the momentum, an average, and return what is orthogonalized, in the type for that."""
@@ -96,7 +72,7 @@ class Momentum(MatrixOptimizer):
 class Kin(Momentum):
     """A sister of Muon, for matrices, stacks of them and kernels; what has no gradient is left alone."""
 
-    adam: ClassVar[dict[str, Any]] = {**Momentum.adam, "betas": (0.9, 0.95), "eps": 1e-10}
+    adam: ClassVar[dict[str, Any]] = Hidden.adam
 
     def check(self, group: dict) -> None:
         """Require sound settings of a group."""

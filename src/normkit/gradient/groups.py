@@ -11,7 +11,7 @@ from torch import nn
 
 from normkit import catalog, check
 from normkit.columns import number_of
-from normkit.gradient._muon import Momentum
+from normkit.gradient._matrices import Hidden
 from normkit.gradient.blockwise_lr import blockwise_groups
 from normkit.kinds import OPTIMIZER
 from normkit.parameters import MATRICES, ROLES, Roles, Row, roles
@@ -133,7 +133,7 @@ def _without_adam(row: Row, blocks: Mapping[int, str]) -> dict[str, Any]:
 def _rule(name: str) -> Rule:
     """What a group of an optimizer says of a role; those of Muon's family learn of their matrices alike."""
     entry = catalog.card(name).entry if name in catalog.methods() else None
-    plain: Rule = _by_muon if inspect.isclass(entry) and issubclass(entry, Momentum) else lambda row, blocks: {}
+    plain: Rule = _by_muon if inspect.isclass(entry) and issubclass(entry, Hidden) else lambda row, blocks: {}
     return RULES.get(name, plain)
 
 

@@ -1,0 +1,165 @@
+"""SOAP and its kin, Dion, Hyperball and the cautious wrappers, beyond their goldens and the contract."""
+
+import pytest
+import torch
+from torch import nn
+
+import normkit as nk
+
+STEPS = 4
+MATRICES = {
+    "kl-soap": {},
+    "dion": {"rank": 2, "weight_decay": 0.1},
+    "pmuon": {"ns_dtype": None, "start": "identity"},
+    "muown": {"ns_dtype": None, "row_norm_schedule": (10, 2.0, 1.0)},
+    "hyperball": {"ns_dtype": None},
+}
+
+
+def drawn(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def trained(optimizer, params, steps=STEPS):
+    for step in range(steps):
+        for place, p in enumerate(params):
+            p.grad = drawn(*p.shape, seed=100 * step + place + 1).to(p.dtype)
+        optimizer.step()
+    return [p.detach() for p in params]
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_a_stack_moves_as_its_matrices(name):
+    stack = nn.Parameter(drawn(2, 5, 5))
+    apart = [nn.Parameter(x.clone()) for x in stack.detach()]
+    one, each = nk.create(name, [stack], **MATRICES[name]), nk.create(name, apart, **MATRICES[name])
+    for step in range(STEPS):
+        stack.grad = drawn(2, 5, 5, seed=step)
+        for p, g in zip(apart, stack.grad, strict=True):
+            p.grad = g.clone()
+        one.step(), each.step()
+    torch.testing.assert_close(stack.detach(), torch.stack(apart).detach())
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_a_kernel_moves_as_its_matrix(name):
+    kernel = nn.Parameter(drawn(4, 2, 2, 2))
+    matrix = nn.Parameter(kernel.detach().flatten(1).clone())
+    options = MATRICES[name] if name != "kl-soap" else {"shampoo_beta": 0.5}
+    one, other = nk.create(name, [kernel], **options), nk.create(name, [matrix], **options)
+    for step in range(STEPS):
+        kernel.grad = drawn(4, 2, 2, 2, seed=step)
+        matrix.grad = kernel.grad.flatten(1).clone()
+        one.step(), other.step()
+    torch.testing.assert_close(kernel.detach().flatten(1), matrix.detach())
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_vectors_are_named_and_get_adam_in_a_group_of_their_own(name):
+    with pytest.raises(ValueError, match="use_muon=False"):
+        nk.create(name, [nn.Parameter(drawn(4))], **MATRICES[name])
+    p, q = nn.Parameter(drawn(4)), nn.Parameter(drawn(4))
+    mine = nk.create(name, [{"params": [p], "use_muon": False}], **MATRICES[name])
+    theirs = torch.optim.AdamW([q], lr=3e-4, betas=(0.9, 0.95), eps=1e-10, weight_decay=0.0)
+    torch.testing.assert_close(trained(mine, [p]), trained(theirs, [q]))
+
+
+@pytest.mark.parametrize("base", ["muon", "adam", "normuon", "soap"])
+def test_lengths_stay_on_the_ball_and_weights_of_zeros_stay_zeros(base):
+    params = [nn.Parameter(drawn(5, 5)), nn.Parameter(torch.zeros(5, 5, dtype=torch.float64))]
+    before = params[0].detach().norm()
+    options = {} if base in ("adam", "soap") else {"ns_dtype": None}
+    moved, still = trained(nk.Hyperball(params, lr=0.1, base=base, **options), params, 10)
+    torch.testing.assert_close(moved.norm(), before, rtol=1e-12, atol=0)
+    assert not still.any()
+
+
+def test_a_step_of_hyperball_turns_by_its_rate():
+    p = nn.Parameter(drawn(30, 40))
+    before = p.detach().clone()
+    (after,) = trained(nk.Hyperball([p], lr=0.01, ns_dtype=None), [p], 1)
+    angle = torch.acos((before * after).sum() / before.norm() ** 2)
+    assert 0.0095 < float(angle) < 0.0105
+
+
+def test_the_first_call_of_soap_begins_its_statistics():
+    p = nn.Parameter(drawn(4, 6))
+    optimizer = nk.SOAP([p])
+    (after,) = trained(optimizer, [p], 1)
+    assert torch.equal(after, drawn(4, 6))
+    state = optimizer.state[p]
+    assert [tuple(state[name].shape) for name in ("GG0", "Q0", "GG1", "Q1")] == [(4, 4), (4, 4), (6, 6), (6, 6)]
+    torch.testing.assert_close(state["Q1"].T @ state["Q1"], torch.eye(6, dtype=torch.float64))
+
+
+def test_soap_of_vectors_and_long_axes_is_adam():
+    p, q = nn.Parameter(drawn(6)), nn.Parameter(drawn(6))
+    mine = nk.SOAP([p], lr=0.1, weight_decay=0.0, eps=0.0)
+    p.grad = drawn(6, seed=9)
+    mine.step()
+    torch.testing.assert_close(
+        trained(mine, [p]), trained(torch.optim.Adam([q], lr=0.1, betas=(0.95, 0.95), eps=0.0), [q])
+    )
+    matrix = nn.Parameter(drawn(3, 4))
+    optimizer = nk.SOAP([matrix], max_precond_dim=3)
+    trained(optimizer, [matrix], 1)
+    assert {"Q0", "Q1"} & optimizer.state[matrix].keys() == {"Q0"}
+
+
+def test_a_zero_momentum_leaves_dion_without_a_direction():
+    p = nn.Parameter(drawn(3, 4))
+    optimizer = nk.Dion([p], weight_decay=0.5, lr=0.1)
+    p.grad = torch.zeros_like(p)
+    optimizer.step()
+    torch.testing.assert_close(p.detach(), drawn(3, 4) * 0.95)
+    assert "Q" not in optimizer.state[p]
+
+
+def test_scheduled_lengths_of_directions_and_rows_of_zeros():
+    p = nn.Parameter(drawn(3, 4))
+    p.data[1] = 0
+    optimizer = nk.Muown([p], lr=0.1, ns_dtype=None, row_norm_schedule=(3, 5.0, 1.0))
+    trained(optimizer, [p], 3)
+    torch.testing.assert_close(optimizer.state[p]["v_norm"], torch.full((3, 1), 5.0, dtype=torch.float64))
+    assert p.isfinite().all()
+    with pytest.raises(ValueError, match="row_norm_schedule"):
+        nk.Muown([p], row_norm_schedule=(3, 5.0))
+
+
+@pytest.mark.parametrize("base", ["adamw", "lion", "muon", "sgd", "adamp"])
+def test_cautious_steps_keep_the_state_of_the_base_and_mask_what_goes_against_the_gradient(base):
+    p, q = nn.Parameter(drawn(5, 4)), nn.Parameter(drawn(5, 4))
+    options = {"ns_dtype": None} if base == "muon" else {"momentum": 0.9} if base == "sgd" else {}
+    build = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}.get(base) or nk.card(base).entry
+    mine, plain = nk.Cautious([p], base=base, lr=0.1, **options), build([q], lr=0.1, **options)
+    for step in range(3):
+        with torch.no_grad():
+            q.copy_(p)
+        before = p.detach().clone()
+        p.grad = drawn(5, 4, seed=step)
+        q.grad = p.grad.clone()
+        mine.step(), plain.step()
+        decay = 1 - 0.1 * plain.param_groups[0].get("weight_decay", 0.0)
+        step, theirs = p.detach() - before * decay, q.detach() - before * decay
+        agrees = theirs * p.grad < 0
+        torch.testing.assert_close(step, theirs * agrees / agrees.double().mean().clamp(min=1e-3))
+    for name, value in plain.state[q].items():
+        torch.testing.assert_close(mine.state[p][name], value)
+
+
+def test_a_base_whose_decay_is_in_its_gradient_is_named():
+    p = nn.Parameter(drawn(3))
+    with pytest.raises(ValueError, match=r"apart from the gradient.*'adam'"):
+        nk.CautiousWeightDecay([p], base="adam", lr=0.1)
+    nk.CautiousWeightDecay([p], base="sgd", lr=0.1)
+    with pytest.raises(ValueError, match="momentum"):
+        nk.CautiousWeightDecay([p], base="sgd", lr=0.1, momentum=0.9)
+    with pytest.raises(ValueError, match="rescale"):
+        nk.Cautious([p], lr=0.1, rescale="sum")
+
+
+def test_cautious_decay_around_muon_is_that_of_muon():
+    p, q = nn.Parameter(drawn(5, 4)), nn.Parameter(drawn(5, 4))
+    options = {"lr": 0.1, "weight_decay": 0.5, "ns_dtype": None}
+    mine = nk.CautiousWeightDecay([p], base="muon", **options)
+    torch.testing.assert_close(trained(mine, [p]), trained(nk.Muon([q], cautious_decay=True, **options), [q]))
