@@ -6,6 +6,7 @@ import io
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 import normkit as nk
 from normkit.contract.subject import methods
@@ -27,27 +28,154 @@ def run(subject, steps):
 
 
 def same(got, want):
-    for a, b in zip(got, want, strict=True):
-        assert torch.equal(a, b)
+    for a, b in zip(got, want, strict=True):  # a step that is NaN in half precision is so again
+        torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
+
+
+def through_a_file(state):
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+def resumed(card, broken, state, dtype):
+    """An optimizer over the values that another one has reached, with a state that was saved."""
+    subject = card.kind.subject(card, dtype=dtype)
+    with torch.no_grad():
+        for p, value in zip(subject.learned.values(), broken.learned.values(), strict=True):
+            p.copy_(value)
+    subject.made.load_state_dict(state)
+    return subject
 
 
 @pytest.mark.line("resume")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", METHODS)
-def test_a_resumed_run_equals_an_unbroken_one_to_the_last_bit(name):
+def test_a_resumed_run_equals_an_unbroken_one_to_the_last_bit(name, dtype):
+    card = nk.card(name)
+    unbroken, broken = (card.kind.subject(card, dtype=dtype) for _ in range(2))
+    steps = gradients(unbroken, 5, dtype)
+    want = run(unbroken, steps)
+    for done in range(len(steps)):
+        other = resumed(card, broken, through_a_file(broken.made.state_dict()), dtype)
+        same(run(other, steps[done:]), want)
+        run(broken, steps[done : done + 1])
+
+
+@pytest.mark.line("older")
+@pytest.mark.parametrize("name", METHODS)
+def test_an_older_state_goes_on_to_the_same_bits(name):
     card = nk.card(name)
     unbroken, broken = card.kind.subject(card), card.kind.subject(card)
-    steps = gradients(unbroken, 6)
+    steps = gradients(unbroken, 4)
     want = run(unbroken, steps)
-    run(broken, steps[:3])
-    file = io.BytesIO()
-    torch.save(broken.made.state_dict(), file)
-    file.seek(0)
-    resumed = card.kind.subject(card)
-    with torch.no_grad():
-        for p, value in zip(resumed.learned.values(), broken.learned.values(), strict=True):
-            p.copy_(value)
-    resumed.made.load_state_dict(torch.load(file, weights_only=True))
-    same(run(resumed, steps[3:]), want)
+    run(broken, steps[:2])
+    state = through_a_file(broken.made.state_dict())
+    for group in state["param_groups"]:
+        group.pop("maximize"), group.pop("foreach", None)
+    for own in state["state"].values():
+        if "step" in own:
+            own["step"] = float(own["step"])
+    other = resumed(card, broken, state, torch.float64)
+    same(run(other, steps[2:]), want)
+    assert all(torch.is_tensor(own["step"]) for own in other.made.state.values() if "step" in own)
+
+
+@pytest.mark.line("foreign")
+@pytest.mark.parametrize("other", ["AdamW", "SGD", "RMSprop", "Adagrad"])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_state_of_another_optimizer_is_refused(name, other):
+    card = nk.card(name)
+    subject, donor = card.kind.subject(card), card.kind.subject(card)
+    steps = gradients(subject, 3)
+    options = {"momentum": 0.9} if other == "SGD" else {}
+    optimizer = getattr(torch.optim, other)(list(donor.learned.values()), **options)
+    for p, grad in zip(donor.learned.values(), steps[0], strict=True):
+        p.grad = grad
+    optimizer.step()
+    with pytest.raises(ValueError, match=rf"^{card.entry.__name__}: the state that is loaded"):
+        subject.made.load_state_dict(optimizer.state_dict())
+    same(run(subject, steps), run(card.kind.subject(card), steps))
+
+
+@pytest.mark.line("numbers")
+@pytest.mark.parametrize("foreach", [False, True])
+@pytest.mark.parametrize("name", METHODS)
+def test_parameters_of_one_number_or_none(name, foreach):
+    card = nk.card(name)
+    _, options = card.kind.given(card)
+    if "foreach" in card.signature.parameters:
+        options["foreach"] = foreach
+    shapes = [(0, 3), (3, 0), (4, 3), *([(), (0,), (1,)] if "..." in card.shape.axes else [])]
+    parameters = [torch.nn.Parameter(torch.full(shape, 2.0)) for shape in shapes]
+    made = card.entry(parameters, **options)
+    for step in range(3):
+        for p in parameters:
+            p.grad = torch.full_like(p, 1.0 + step)
+        made.step()
+    for p, shape in zip(parameters, shapes, strict=True):
+        assert p.shape == shape
+        assert p.isfinite().all()
+    assert not any((p == 2.0).any() for p in parameters if p.dim() == 0)
+    made.load_state_dict(through_a_file(made.state_dict()))
+
+
+@pytest.mark.line("named")
+@pytest.mark.parametrize("shape", [(), (1,)], ids=str)
+@pytest.mark.parametrize("name", METHODS)
+def test_names_and_a_learning_rate_as_a_tensor_change_nothing(name, shape):
+    card = nk.card(name)
+    plain = card.kind.subject(card)
+    parameters = [torch.nn.Parameter(p.detach().clone()) for p in plain.learned.values()]
+    _, options = card.kind.given(card, dtype=torch.float64)
+    rate = torch.full(shape, plain.made.param_groups[0]["lr"], dtype=torch.float64)
+    named = [(f"layer.{i}", p) for i, p in enumerate(parameters)]
+    made = card.entry(iter(named), **{**options, "lr": rate})
+    for step, grads in enumerate(gradients(plain, 4)):
+        want = plain.call(*grads)
+        for p, grad in zip(parameters, grads, strict=True):
+            p.grad = grad.clone()
+        made.step()
+        if step == 1:
+            made.load_state_dict(through_a_file(made.state_dict()))
+            rate = made.param_groups[0]["lr"]
+        rate.mul_(0.5)
+        plain.made.param_groups[0]["lr"] *= 0.5
+    assert made.param_groups[0]["param_names"] == [key for key, _ in named]
+    for p, value in zip(parameters, want, strict=True):
+        torch.testing.assert_close(p.detach(), value, rtol=1e-10, atol=1e-12)
+    with pytest.raises(ValueError, match=r"\blr\b"):
+        card.entry(parameters, **{**options, "lr": torch.tensor([0.1, 0.2])})
+
+
+@pytest.mark.line("hooks")
+@pytest.mark.parametrize("name", METHODS)
+def test_hooks_are_called_once(name):
+    card = nk.card(name)
+    subject, calls = card.kind.subject(card), []
+    hooks = [
+        register_optimizer_step_pre_hook(lambda *_: calls.append("before")),
+        register_optimizer_step_post_hook(lambda *_: calls.append("after")),
+    ]
+    try:
+        run(subject, gradients(subject, 2))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    assert calls == ["before", "after"] * 2
+
+
+@pytest.mark.parametrize("argument", ["capturable", "differentiable", "fused"])
+@pytest.mark.parametrize("name", METHODS)
+def test_what_only_torchs_optimizers_take_is_named(name, argument):
+    card = nk.card(name)
+    _, options = card.kind.given(card)
+    taken = any(kind.kind is kind.VAR_KEYWORD for kind in card.signature.parameters.values())
+    if taken and argument != "differentiable":
+        pytest.skip("goes to the base, which takes it or names it")
+    with pytest.raises((TypeError, ValueError), match=argument):
+        card.entry([torch.nn.Parameter(torch.ones(4, 3))], **options, **{argument: True})
 
 
 @pytest.mark.line("groups")

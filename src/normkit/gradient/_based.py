@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from normkit import catalog, check
-from normkit.gradient._optimizer import Groups, Optimizer, listed
+from normkit.gradient._optimizer import Groups, Optimizer, listed, plain_rate, tensors
 from normkit.kinds import OPTIMIZER
 
 Base = Callable[..., torch.optim.Optimizer]
@@ -37,9 +37,13 @@ class Based(Optimizer):
     parameters stay as they are.
     """
 
+    later = frozenset({"amsgrad", "capturable", "decoupled_weight_decay", "fused"})  # which torch's bases fill in, too
+
     def __init__(self, params: Groups, base: str, own: dict[str, Any], options: dict[str, Any]):
         self.base = base
-        check.number(self, "lr", options["lr"], 0.0)
+        check.number(self, "lr", plain_rate(self, options["lr"]), 0.0)
+        if options.get("differentiable"):
+            raise ValueError(f"{type(self).__name__}: differentiable=True is not for it: its steps are not recorded")
         build = base_named(self, base)
         taken = inspect.signature(build).parameters
         for key in options:
@@ -51,11 +55,22 @@ class Based(Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group with the settings that the base gives it."""
         base = self._made()
-        base.add_param_group({**param_group, "params": listed(param_group["params"])})
-        super().add_param_group(base.param_groups[-1])
+        params = listed(param_group["params"])
+        base.add_param_group({**param_group, "params": tensors(params)})
+        super().add_param_group({**base.param_groups[-1], "params": params})
 
     def __getstate__(self) -> dict:
         return {**super().__getstate__(), "base": self.base}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "defaults" not in state:  # the base reads a file its own way, as of older states
+            self.inner().__setstate__({"state": self.state, "param_groups": self.param_groups})
+
+    @property
+    def exact(self) -> frozenset[str]:  # type: ignore[override]
+        """What stays in float32: the base's, and the method's own ``norm``."""
+        return frozenset({"norm"}) | getattr(self.inner(), "exact", frozenset())
 
     def inner(self) -> torch.optim.Optimizer:
         """The base, on this optimizer's groups and state."""
@@ -79,8 +94,7 @@ class Based(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        work = [(self.moved(group), group) for group in self.param_groups]
-        self._refuse(work)
+        work = self.work()
         self.prepare(work)
         before = [(p, p.grad) for params, _ in work for p in params]
         try:
@@ -97,8 +111,9 @@ class Based(Optimizer):
         return loss
 
     def base_step(self, work: Sequence[tuple[list[Tensor], dict]]) -> None:
-        """Take the base's step."""
-        self.inner().step()
+        """Take the base's step, without the hooks that torch calls around this optimizer's."""
+        inner: Any = self.inner()
+        type(inner).step.__wrapped__(inner)
 
     def changed(self, p: Tensor, group: dict) -> Tensor:
         """The gradient that the base gets."""

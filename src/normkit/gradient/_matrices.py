@@ -127,7 +127,7 @@ def batched(matrices: Sequence[Tensor], work: Work, together: bool = True) -> li
     [torch.Size([2, 3]), torch.Size([3, 2])]
     """
     found = list(matrices)  # those without entries stay
-    for places in _of_one_shape(matrices) if together else ([i] for i in range(len(matrices))):
+    for places in _of_one_shape(matrices) if together else ([i] for i, x in enumerate(matrices) if x.numel()):
         stacked = torch.stack([matrices[i] for i in places]) if len(places) > 1 else matrices[places[0]][None]
         for i, result in zip(places, work(stacked), strict=True):
             found[i] = result

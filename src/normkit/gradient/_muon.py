@@ -10,7 +10,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.gradient._matrices import Hidden, matrix_shape, newton_schulz
-from normkit.gradient._optimizer import entrywise, kept
+from normkit.gradient._optimizer import MOMENTS, entrywise, kept
 from normkit.gradient._sharded import like, local
 from normkit.ops.polar import Triple
 
@@ -23,6 +23,7 @@ Coefficients = Triple | Sequence[Triple]
 class Momentum(Hidden):
     """An optimizer whose steps are orthogonalized momentum; in Muon's own code it goes on without a gradient."""
 
+    state_names = MOMENTS | {"momentum_buffer"}
     adam: ClassVar[dict[str, Any]] = {"lr": 3e-4, "weight_decay": 0.0}
 
     def check(self, group: dict) -> None:
@@ -37,6 +38,12 @@ class Momentum(Hidden):
     def skips(self, group: dict) -> bool:
         """Whether a matrix without a gradient is left alone."""
         return False
+
+    def moved(self, group: dict) -> list[Tensor]:
+        """The parameters that a step moves: all matrices but frozen ones, unless those without a gradient stay."""
+        if not group["use_muon"] or self.skips(group):
+            return super().moved(group)
+        return [p for p in group["params"] if p.requires_grad or p.grad is not None]
 
     def averaged(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> list[Tensor]:
         """Move the momentum, an average, and return what is orthogonalized, in the type for that."""

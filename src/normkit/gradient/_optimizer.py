@@ -12,7 +12,10 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import Card
 from normkit.gradient._sharded import agreed, is_sharded, local
+from normkit.statistics import accurate
 
+MOMENTS = frozenset({"step", "exp_avg", "exp_avg_sq"})  # what Adam keeps of a parameter
+LATER = frozenset({"maximize", "foreach", "differentiable"})  # settings that torch's older groups lack as well
 # what a state holds in the shape of its parameter: torch's step in one pass would write past the end of a smaller one
 LIKE_PARAMETERS = frozenset({"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "momentum"})
 Groups = Iterable[Any]  # parameters, or groups of them as torch's optimizers take them
@@ -25,12 +28,18 @@ class Optimizer(torch.optim.Optimizer):
     gradients that hold a NaN or an infinity are refused before anything moves; a loss scaler, which leaves such steps
     out, comes before. A gradient of another type than its parameter's is cast to that.
 
+    A state that is loaded must be of the same optimizer, and one of another is refused before anything changes. One
+    that lacks ``maximize`` or ``foreach`` keeps those that this optimizer was built with.
+
     Every optimizer takes ``maximize``, and ``foreach``: whether the parameters of a group are worked on together; None
     lets the device decide. The numbers are the same to the last rounding.
     """
 
     card: ClassVar[Card]
     finite = True  # whether each step looks for NaN and infinities first, which waits for an accelerator
+    state_names: ClassVar[frozenset[str] | None] = None  # what a parameter's state may hold; None: not checked
+    exact: frozenset[str] = frozenset()  # of those, what stays in float32 where the parameter is of half precision
+    later: ClassVar[frozenset[str]] = frozenset()  # settings that groups saved by earlier versions do not have
 
     def __init__(self, params: Groups, **defaults: Any):
         super().__init__(params, {"maximize": False, "foreach": None, **defaults})
@@ -48,7 +57,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def check(self, group: dict[str, Any]) -> None:
         """Require sound settings of a group; a method adds its own."""
-        check.number(self, "lr", _plain(group["lr"]), 0.0)
+        check.number(self, "lr", plain_rate(self, group["lr"]), 0.0)
         for name in ("weight_decay", "eps"):
             if name in group:
                 check.eps(self, group[name], name)
@@ -63,13 +72,51 @@ class Optimizer(torch.optim.Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "defaults" not in state:  # of a file; a copy of an optimizer brings its defaults
-            for group in state["param_groups"]:
+            groups = [self.completed(group, own) for group, own in self._paired(state["param_groups"])]
+            for group in groups:
                 self.check({**self.defaults, **group})
             for p, own in state["state"].items():
                 self._fit(p, own)
+            state = {"state": state["state"], "param_groups": groups}
         super().__setstate__(state)
 
+    def _paired(self, groups: Sequence[dict]) -> list[tuple[dict, dict]]:
+        return list(zip(groups, self.param_groups, strict=True))
+
+    def completed(self, group: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+        """Return a group that is loaded, with settings that may be missing as this optimizer's ``own`` group has them.
+
+        Groups of another optimizer lack settings that this one needs, and are refused.
+        """
+        group = {**{name: own[name] for name in (LATER | self.later) & own.keys()}, **group}
+        missing = ({"use_muon", *self.defaults} & own.keys()) - group.keys()
+        if missing:
+            raise ValueError(
+                f"{type(self).__name__}: the state that is loaded is of another optimizer: "
+                f"its groups have no {', '.join(sorted(missing))}"
+            )
+        return group
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a state as torch's optimizers do; what is kept in float32 stays so, for the same bits as before."""
+        super().load_state_dict(state_dict)
+        places = (place for group in state_dict["param_groups"] for place in group["params"])
+        own = (p for group in self.param_groups for p in group["params"])
+        for place, p in zip(places, own, strict=True):
+            saved = state_dict["state"].get(place, {})
+            for name in self.exact & saved.keys():
+                self.state[p][name] = saved[name].to(p.device, accurate(p.new_empty(0)).dtype, copy=True)
+
     def _fit(self, p: Any, state: dict) -> None:
+        if self.state_names is not None and (strange := state.keys() - self.state_names):
+            raise ValueError(
+                f"{type(self).__name__}: the state that is loaded is of another optimizer: it has "
+                f"{', '.join(sorted(map(str, strange)))}; this one keeps {', '.join(sorted(self.state_names))}"
+            )
+        if "step" in (self.state_names or ()) and "exp_avg" in state and "step" not in state:
+            raise ValueError(f"{type(self).__name__}: the state that is loaded has exp_avg, but no step")
+        if isinstance(state.get("step"), int | float):
+            state["step"] = torch.tensor(float(state["step"]))
         for name in LIKE_PARAMETERS & set(state):
             if isinstance(p, Tensor) and state[name].shape != p.shape:
                 raise ValueError(
@@ -100,13 +147,21 @@ class Optimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        work = [(self.moved(group), group) for group in self.param_groups]
-        self._refuse(work)
+        work = self.work()
         self.prepare(work)
         for params, group in work:
             for part in self.parts(params, group) if params else ():
                 self._update(part, group)
         return loss
+
+    def work(self) -> list[tuple[list[Tensor], dict]]:
+        """The parameters of each group that a step moves; what cannot be moved is refused."""
+        for group in self.param_groups:
+            if isinstance(group["lr"], Tensor) and group["lr"].dim():
+                group["lr"] = group["lr"].view(())  # the same memory, so that who holds the tensor still sets the rate
+        work = [(self.moved(group), group) for group in self.param_groups]
+        self._refuse(work)
+        return work
 
     def _update(self, params: list[Tensor], group: dict) -> None:
         grads, states = gradients(params, group), [self.state[p] for p in params]
@@ -142,8 +197,10 @@ def settings(scope: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in scope.items() if name not in ("self", "__class__")}
 
 
-def _plain(lr: Any) -> Any:
-    """The number of a learning rate, which may be a tensor."""
+def plain_rate(owner: object, lr: Any) -> Any:
+    """The number of a learning rate, which may be a tensor of one entry."""
+    if isinstance(lr, Tensor) and lr.numel() != 1:
+        raise ValueError(f"{type(owner).__name__}: lr must be one number, not a tensor of shape {tuple(lr.shape)}")
     return lr.item() if isinstance(lr, Tensor) else lr
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -47,10 +48,13 @@ class Adafactor(Optimizer):
         maximize: go up instead of down.
         foreach: taken for the sake of others: a parameter at a time is as fast.
 
-    State of a parameter: ``step``; of matrices ``row_var`` and ``col_var``, of vectors ``variance``.
+    State of a parameter: ``step``; of matrices ``row_var`` and ``col_var``, of vectors ``variance``. A
+    state of ``torch.optim.Adafactor`` loads, and its steps go on.
 
     Adafactor (Shazeer & Stern, 2018), arXiv 1804.04235; the arithmetic is that of ``torch.optim.Adafactor``.
     """
+
+    state_names = frozenset({"step", "row_var", "col_var", "variance"})
 
     def __init__(
         self,
@@ -66,6 +70,14 @@ class Adafactor(Optimizer):
         foreach: bool | None = None,
     ):
         super().__init__(**settings(locals()))
+
+    def completed(self, group: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+        """Return a group that is loaded; one of ``torch.optim.Adafactor`` in this class's words."""
+        if "d" in group and len(group["eps"]) == 2:
+            eps1, eps2 = group["eps"]
+            group = {**group, "eps1": eps1, "eps2": eps2, "clip": group["d"]}
+            del group["eps"], group["d"]
+        return super().completed(group, own)
 
     def check(self, group: dict) -> None:
         """Require sound settings of a group."""

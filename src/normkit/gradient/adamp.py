@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._optimizer import Groups, Optimizer, adam, counted, entrywise, kept, move_moments
+from normkit.gradient._optimizer import MOMENTS, Groups, Optimizer, adam, counted, entrywise, kept, move_moments
 from normkit.gradient._projection import projection
 
 
@@ -52,6 +52,8 @@ class AdamP(Optimizer):
 
     AdamP (Heo et al., 2021), arXiv 2006.08217.
     """
+
+    state_names = MOMENTS
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._optimizer import Groups, Optimizer, adam
+from normkit.gradient._optimizer import MOMENTS, Groups, Optimizer, adam
 
 MULTIPLIERS = MappingProxyType({"norm": 1.0, "vo": 4.0, "ffn": 6.0, "qk": 8.0, "embed": 10.0, "other": 1.0})
 # what the names of a family's parameters hold, and the block that it is a sign of; the first that fits counts
@@ -72,6 +72,8 @@ class BlockwiseLR(Optimizer):
 
     The Sharpness Disparity Principle (Wang et al., 2025), arXiv 2502.19002.
     """
+
+    state_names = MOMENTS
 
     def __init__(
         self,

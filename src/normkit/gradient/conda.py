@@ -10,7 +10,7 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.gradient._matrices import MatrixOptimizer
-from normkit.gradient._optimizer import Groups, add_quotients, counted, entrywise, kept, move_moments
+from normkit.gradient._optimizer import MOMENTS, Groups, add_quotients, counted, entrywise, kept, move_moments
 from normkit.gradient._sharded import placed, shared_bases
 from normkit.gradient.grams import corrected
 from normkit.statistics import accurate
@@ -58,6 +58,8 @@ class Conda(MatrixOptimizer):
     Conda (Wang et al., 2025), arXiv 2509.24218. Differs from the authors' code in: singular vectors have the type of
     the parameter where it is float32 or float64; there always float32.
     """
+
+    state_names = MOMENTS | {"projector"}
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.gradient._dialects import POLAR_EXPRESS
 from normkit.gradient._muon import Coefficients, Kin, unit
-from normkit.gradient._optimizer import Groups, entrywise, kept, settings
+from normkit.gradient._optimizer import MOMENTS, Groups, entrywise, kept, settings
 
 
 @method(
@@ -57,6 +57,8 @@ class Dion2(Kin):
 
     Dion2 (2025), arXiv 2512.16928.
     """
+
+    state_names = MOMENTS | {"momentum"}
 
     def __init__(
         self,

@@ -8,7 +8,16 @@ import torch
 from torch import Tensor
 
 from normkit.catalog import method
-from normkit.gradient._optimizer import Groups, Optimizer, add_quotients, counted, entrywise, kept, move_moments
+from normkit.gradient._optimizer import (
+    MOMENTS,
+    Groups,
+    Optimizer,
+    add_quotients,
+    counted,
+    entrywise,
+    kept,
+    move_moments,
+)
 
 
 @method(
@@ -41,6 +50,8 @@ class Grams(Optimizer):
 
     Grams (Cao et al., 2024), arXiv 2412.17107.
     """
+
+    state_names = MOMENTS
 
     def __init__(
         self,

@@ -56,6 +56,8 @@ class LAMB(Optimizer):
     ``max_grad_norm`` is None by default, theirs 1.
     """
 
+    state_names = frozenset({"exp_avg", "exp_avg_sq"})
+
     def __init__(
         self,
         params: Groups,

@@ -56,6 +56,8 @@ class LARS(Optimizer):
     Large Batch Training of Convolutional Networks (You et al., 2017), arXiv 1708.03888; ``clip`` is NVIDIA's LARC.
     """
 
+    state_names = frozenset({"momentum_buffer"})
+
     def __init__(
         self,
         params: Groups,

@@ -42,6 +42,8 @@ class Lion(Optimizer):
     Symbolic Discovery of Optimization Algorithms (Chen et al., 2023), arXiv 2302.06675.
     """
 
+    state_names = frozenset({"exp_avg"})
+
     def __init__(
         self,
         params: Groups,

@@ -14,7 +14,7 @@ from normkit.gradient._muon import DTYPES
 from normkit.ops.polar import MUON
 
 NORMS = ("auto", "spectral", "spectral-conv", "column", "row", "sign", "rms")
-AXES = {"spectral": (2,), "spectral-conv": (3, 4), "column": (2,), "row": (2,), "rms": range(1, 1 << 10)}
+AXES = {"spectral": (2,), "spectral-conv": (3, 4), "column": (2,), "row": (2,), "rms": range(1 << 10)}
 TINY = 1e-8
 
 
@@ -78,7 +78,7 @@ def norm_of(x: Tensor, norm: str) -> str:
     """The norm that is meant for a tensor, which must have its number of axes."""
     kind = norm
     if norm == "auto":
-        kind = {1: "rms", 2: "spectral", 3: "spectral-conv", 4: "spectral-conv"}.get(x.dim(), "spectral")
+        kind = {0: "rms", 1: "rms", 2: "spectral", 3: "spectral-conv", 4: "spectral-conv"}.get(x.dim(), "spectral")
     if x.dim() not in AXES.get(kind, range(1, 1 << 10)):
         raise ValueError(f"lmo: norm={norm!r} takes no tensor of shape {tuple(x.shape)}")
     return kind

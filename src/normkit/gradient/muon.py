@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from normkit import check
@@ -80,7 +81,8 @@ class Muon(Momentum):
         maximize: go up instead of down.
         foreach: work on matrices of one shape in one product; None: yes.
 
-    State of a parameter: ``momentum_buffer``; of Adam's: ``step``, ``exp_avg``, ``exp_avg_sq``.
+    State of a parameter: ``momentum_buffer``; of Adam's: ``step``, ``exp_avg``, ``exp_avg_sq``. A state of
+    ``torch.optim.Muon`` loads, and its steps go on.
 
     Distributed tensors need no argument: their matrices are shared out over their mesh.
 
@@ -137,6 +139,19 @@ class Muon(Momentum):
         ('match_rms_adamw', 0.1, 0.001)
         """
         return cls(params, **arguments(project, changes))
+
+    later = frozenset(
+        {"adjust_lr", "flatten_shape", "ns_safety", "ns_eps", "gram", "cautious_decay", "skip_missing"}
+        | {"blocks", "block_repeats"}
+    )
+
+    def completed(self, group: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+        """Return a group that is loaded; one of ``torch.optim.Muon`` in this class's words, for the same steps."""
+        if "adjust_lr_fn" in group and "algo" not in group:  # timm's has both
+            torchs = Muon.like("torch", [torch.empty(1, 1)], adjust_lr=group["adjust_lr_fn"] or "original")
+            named = {name: value for name, value in group.items() if name not in ("eps", "adjust_lr_fn")}
+            group = {**torchs.param_groups[0], **named}
+        return super().completed(group, own)
 
     def check(self, group: dict) -> None:
         """Require sound settings of a group."""

@@ -53,6 +53,8 @@ class Muon2(Kin):
     Muon² (2026), arXiv 2604.09967.
     """
 
+    state_names = Kin.state_names | {"second_moment"}
+
     def __init__(
         self,
         params: Groups,

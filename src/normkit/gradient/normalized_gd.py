@@ -49,6 +49,8 @@ class NormalizedGD(Optimizer):
     Normalized gradient descent, as in Beyond Convexity (Hazan et al., 2015), arXiv 1507.02030.
     """
 
+    state_names = frozenset({"momentum_buffer"})
+
     def __init__(
         self,
         params: Groups,
@@ -107,5 +109,5 @@ def length(grads: Sequence[Tensor]) -> Tensor:
     """The length of several gradients together."""
     if not grads:
         return torch.zeros(())
-    lengths = [whole(torch.linalg.vector_norm(g, dtype=accurate(g[:0]).dtype)) for g in grads]
+    lengths = [whole(torch.linalg.vector_norm(g, dtype=accurate(g.new_empty(0)).dtype)) for g in grads]
     return torch.linalg.vector_norm(torch.stack([x.to(lengths[0].device) for x in lengths]))

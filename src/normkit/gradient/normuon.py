@@ -66,6 +66,8 @@ class NorMuon(Momentum):
     type before its squares are averaged, which torch needs now.
     """
 
+    state_names = Momentum.state_names | {"second_momentum_buffer"}
+
     def __init__(
         self,
         params: Groups,

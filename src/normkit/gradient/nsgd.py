@@ -49,6 +49,8 @@ class NSGD(Optimizer):
     Momentum Improves Normalized SGD (Cutkosky & Mehta, 2020), arXiv 2002.03305.
     """
 
+    state_names = frozenset({"momentum_buffer"})
+
     def __init__(
         self,
         params: Groups,

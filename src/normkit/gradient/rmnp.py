@@ -10,7 +10,7 @@ from torch import Tensor
 from normkit.catalog import method
 from normkit.gradient._matrices import MatrixOptimizer
 from normkit.gradient._muon import factor, step
-from normkit.gradient._optimizer import Groups, entrywise, kept, settings
+from normkit.gradient._optimizer import MOMENTS, Groups, entrywise, kept, settings
 from normkit.gradient._sharded import settled
 
 FLOOR = 1e-12
@@ -49,6 +49,8 @@ class RMNP(MatrixOptimizer):
 
     RMNP (2026), arXiv 2603.20527.
     """
+
+    state_names = MOMENTS | {"momentum_buffer"}
 
     def __init__(
         self,

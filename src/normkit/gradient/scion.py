@@ -58,6 +58,8 @@ class Scion(Optimizer):
     Norm-Constrained LMOs (Pethick et al., 2025), arXiv 2502.07529.
     """
 
+    state_names = frozenset({"momentum_buffer"})
+
     sync = False
     process_group = None
 
@@ -92,7 +94,7 @@ class Scion(Optimizer):
         check.number(self, "scale", group["scale"], 0.0)
         norm = check.choice(self, "norm", group["norm"], NORMS)
         for p in tensors(group["params"]):
-            most = range(1, 5) if norm == "auto" else AXES.get(norm, range(1, 1 << 10))
+            most = range(5) if norm == "auto" else AXES.get(norm, range(1, 1 << 10))
             if p.dim() not in most:
                 raise ValueError(f"{type(self).__name__}: norm={norm!r} takes no parameter of shape {tuple(p.shape)}")
 

@@ -50,6 +50,8 @@ class SGDP(Optimizer):
     AdamP (Heo et al., 2021), arXiv 2006.08217.
     """
 
+    state_names = frozenset({"momentum"})
+
     def __init__(
         self,
         params: Groups,

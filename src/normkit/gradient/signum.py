@@ -46,6 +46,8 @@ class Signum(Optimizer):
     signSGD (Bernstein et al., 2018), arXiv 1802.04434; the scale by shape: arXiv 2506.07254.
     """
 
+    state_names = frozenset({"exp_avg"})
+
     def __init__(
         self,
         params: Groups,

@@ -11,7 +11,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.gradient._matrices import MatrixOptimizer
 from normkit.gradient._muon import step
-from normkit.gradient._optimizer import Groups
+from normkit.gradient._optimizer import MOMENTS, Groups
 from normkit.gradient._sharded import is_sharded, settled
 
 FLOOR = 1e-8
@@ -57,6 +57,8 @@ class SinkGD(MatrixOptimizer):
 
     Gradient Multi-Normalization (Scetbon et al., 2025), arXiv 2502.06742.
     """
+
+    state_names = MOMENTS
 
     def __init__(
         self,

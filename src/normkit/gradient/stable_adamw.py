@@ -49,6 +49,8 @@ class StableAdamW(Optimizer):
     1804.04235.
     """
 
+    state_names = frozenset({"exp_avg", "exp_avg_sq"})
+
     def __init__(
         self,
         params: Groups,

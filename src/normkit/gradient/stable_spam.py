@@ -10,12 +10,13 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._optimizer import Groups, Optimizer, adam, entrywise, kept
+from normkit.gradient._optimizer import MOMENTS, Groups, Optimizer, adam, entrywise, kept
 from normkit.gradient._sharded import is_sharded, largest_size, whole
 from normkit.statistics import accurate
 
 Clip = tuple[Tensor, Tensor] | None  # the ceiling of a gradient's entries, and its share of the largest one
 Mark = tuple[Clip, Tensor]  # and the factor that gives the gradient the length of its past
+MEANS = frozenset({"m_norm_t", "v_norm_t", "m_max_t"})  # of lengths and of largest entries
 
 
 @method(
@@ -59,6 +60,9 @@ class StableSPAM(Optimizer):
 
     Stable-SPAM (Huang et al., 2025), arXiv 2502.17055.
     """
+
+    state_names = MOMENTS | {"max_exp_avg_sq", *MEANS}
+    exact = MEANS
 
     def __init__(
         self,

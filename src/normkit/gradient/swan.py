@@ -11,7 +11,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.gradient._matrices import MatrixOptimizer
 from normkit.gradient._muon import step
-from normkit.gradient._optimizer import Groups
+from normkit.gradient._optimizer import MOMENTS, Groups
 from normkit.statistics import accurate
 
 FLOOR = 1e-8
@@ -59,6 +59,8 @@ class SWAN(MatrixOptimizer):
     SWAN (Ma et al., 2024), arXiv 2412.13148. Differs from the paper in: singular values in the place of the iteration
     that comes near them.
     """
+
+    state_names = MOMENTS
 
     def __init__(
         self,

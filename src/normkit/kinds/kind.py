@@ -60,7 +60,12 @@ TRANSFORM_LINES = {
     "scales": "numbers of 1e-6 and of 1e6 come back from the inverse, up to the rounding of numbers of 1 or of theirs",
 }
 OPTIMIZER_LINES = {
-    "resume": "a run that is saved and loaded goes on to the same bits",
+    "resume": "a run that is saved and loaded at any step, in any type, goes on to the same bits",
+    "older": "a state without maximize and foreach, its steps plain numbers, goes on to the same bits",
+    "foreign": "a state of another optimizer is refused when it is loaded",
+    "numbers": "parameters that are one number or have no entry step, together and apart",
+    "named": "parameters with their names, and a learning rate that is a tensor of one number, change nothing",
+    "hooks": "hooks of all optimizers are called once a step",
     "groups": "two groups equal two optimizers",
     "maximize": "maximize mirrors minimize",
     "no-gradient": "a parameter without a gradient stays where it is",
