@@ -107,8 +107,10 @@ class Hidden(MatrixOptimizer):
         return True
 
     def moved(self, group: dict) -> list[Tensor]:
-        """The parameters that a step moves: all matrices, unless those without a gradient are left alone."""
-        return list(group["params"]) if group["use_muon"] and not self.skips(group) else super().moved(group)
+        """The parameters that a step moves: all matrices but frozen ones, unless those without a gradient stay."""
+        if not group["use_muon"] or self.skips(group):
+            return super().moved(group)
+        return [p for p in group["params"] if p.requires_grad or p.grad is not None]
 
 
 def as_matrix(x: Tensor) -> Tensor:

@@ -39,12 +39,6 @@ class Momentum(Hidden):
         """Whether a matrix without a gradient is left alone."""
         return False
 
-    def moved(self, group: dict) -> list[Tensor]:
-        """The parameters that a step moves: all matrices but frozen ones, unless those without a gradient stay."""
-        if not group["use_muon"] or self.skips(group):
-            return super().moved(group)
-        return [p for p in group["params"] if p.requires_grad or p.grad is not None]
-
     def averaged(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> list[Tensor]:
         """Move the momentum, an average, and return what is orthogonalized, in the type for that."""
         (buffers,) = kept(params, states, "momentum_buffer")

@@ -76,6 +76,8 @@ class Hyperball(Kin):
     Hyperball Optimization (Wen et al., 2025), https://whenwen.github.io/wd_blog/public/hyperball-part-1.html.
     """
 
+    state_names = Kin.state_names | {"second_momentum_buffer", "GG0", "GG1", "Q0", "Q1"}
+
     exact = KEPT
 
     def __init__(

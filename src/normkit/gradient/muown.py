@@ -70,6 +70,8 @@ class Muown(Kin):
     Muown (2026), arXiv 2605.10797. Rows of zeros begin with a length of 1e-12.
     """
 
+    state_names = Kin.state_names | {"g", "v_norm", "v_norm_start", "g_exp_avg", "g_exp_avg_sq"}
+
     exact = frozenset({"g", "v_norm", "v_norm_start", "g_exp_avg", "g_exp_avg_sq"})
 
     def __init__(

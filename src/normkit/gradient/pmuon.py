@@ -64,6 +64,8 @@ class PMuon(Kin):
     PMuon (2026), https://github.com/KellerJordan/modded-nanogpt.
     """
 
+    state_names = Kin.state_names | {"left", "right", "left_basis", "right_basis"}
+
     exact = frozenset({"left", "right", "left_basis", "right_basis"})
 
     def __init__(
