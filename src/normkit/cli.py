@@ -20,6 +20,7 @@ import normkit
 from normkit.files import Unwritable
 from normkit.lab import cli as lab
 from normkit.optional import library
+from normkit.safe import say
 
 if TYPE_CHECKING:
     from normkit.catalog import Card
@@ -100,7 +101,7 @@ def answer(words: Sequence[str] | None) -> int:
     try:
         return options.run(options)
     except (ValueError, TypeError, Unwritable) as error:
-        print(f"normkit {options.command}: {str(error).removeprefix(f'{options.command}: ')}", file=sys.stderr)
+        say(f"normkit {options.command}: {str(error).removeprefix(f'{options.command}: ')}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
@@ -268,7 +269,7 @@ def run_inspect(options: argparse.Namespace) -> int:
     batches = inspecting.batches_of(options.data) if options.data else None
     found = inspecting.inspect(models.load(options.model), batches, passes=options.passes)
     diagnosis = found.diagnosis()
-    print(json.dumps(diagnosis.to_dict(), indent=2) if options.json else found)
+    say(json.dumps(diagnosis.to_dict(), indent=2) if options.json else found)
     return 1 if diagnosis else 0
 
 
@@ -298,7 +299,7 @@ def run_check(options: argparse.Namespace) -> int:
     words = [str(folder), f"--rootdir={folder}", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--tb=short"]
     failed = pytest.main([*words, "-k", options.only] if options.only else words)
     kept = "; ".join(f"{card.name} {'breaks' if failed else 'keeps'} the contract" for card in cards)
-    print(f"{kept} of a {' and a '.join(sorted({card.kind.name for card in cards}))}")
+    say(f"{kept} of a {' and a '.join(sorted({card.kind.name for card in cards}))}")
     return 1 if failed else 0
 
 
@@ -308,7 +309,7 @@ def run_doctor(options: argparse.Namespace) -> int:
 
     found = doctor.examine()
     rows = [(label, str(value)) for label, value in found.items()]
-    print(json.dumps(found, indent=2) if options.json else "\n".join(describe.table(rows)))
+    say(json.dumps(found, indent=2) if options.json else "\n".join(describe.table(rows)))
     return 0
 
 

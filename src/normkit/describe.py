@@ -14,6 +14,7 @@ from typing import Any
 from normkit import catalog, check, families, reference
 from normkit.catalog import Card
 from normkit.columns import number_of
+from normkit.safe import say
 
 WIDTH = 100
 
@@ -26,17 +27,17 @@ def run_list(options: argparse.Namespace, standing: Callable[[list[Card]], list[
     if standing is not None and not (cards := standing(cards)):
         raise ValueError(f"none of the methods that {options.pattern!r} names fits {options.fits!r}")
     if options.json:
-        print(json.dumps([described(card) for card in cards], indent=2))
+        say(json.dumps([described(card) for card in cards], indent=2))
         return 0
     width = max(len(card.name) for card in cards)
     for place, members in reference.rooms(cards).items():
-        print(f"{place}: {reference.meaning_of(place, importlib.import_module)}")
+        say(f"{place}: {reference.meaning_of(place, importlib.import_module)}")
         for card in members:
-            print(f"  {card.name:{width}}  {card.evidence:9}  {card.summary}")
-        print()
+            say(f"  {card.name:{width}}  {card.evidence:9}  {card.summary}")
+        say()
     words = {card.evidence for card in cards}
-    print("\n".join(f"{word}: {meaning}" for word, meaning in catalog.EVIDENCE.items() if word in words))
-    print(f"{number_of(len(cards), 'method')}; 'normkit show NAME' tells more")
+    say("\n".join(f"{word}: {meaning}" for word, meaning in catalog.EVIDENCE.items() if word in words))
+    say(f"{number_of(len(cards), 'method')}; 'normkit show NAME' tells more")
     return 0
 
 
@@ -48,12 +49,12 @@ def list_family(options: argparse.Namespace) -> int:
     if not names:
         check.choice("list", options.kind, options.pattern, tuple(family))
     if options.json:
-        print(json.dumps([member(options.kind, name) for name in names], indent=2))
+        say(json.dumps([member(options.kind, name) for name in names], indent=2))
         return 0
     width = max(map(len, names))
     for name in names:
-        print(f"  {name:{width}}  {family.summary(name)}")
-    print(f"\n{len(names)} of the kind {options.kind}; 'normkit show NAME --kind {options.kind}' tells more")
+        say(f"  {name:{width}}  {family.summary(name)}")
+    say(f"\n{len(names)} of the kind {options.kind}; 'normkit show NAME --kind {options.kind}' tells more")
     return 0
 
 
@@ -66,7 +67,7 @@ def member(kind: str, name: str) -> dict[str, Any]:
 def show_member(kind: str, name: str, as_json: bool) -> int:
     """Print what there is to know of a flow, a sampler or another."""
     known = member(kind, check.choice("show", kind, name, tuple(families.family(kind))))
-    print(json.dumps(known, indent=2) if as_json else f"{kind} {name}: {known['explanation']}")
+    say(json.dumps(known, indent=2) if as_json else f"{kind} {name}: {known['explanation']}")
     return 0
 
 
@@ -138,11 +139,11 @@ def run_show(options: argparse.Namespace) -> int:
         return show_member(kinds[0], options.name, options.json)
     if options.json:
         state = {entry.name: {"shape": entry.shape, "kind": entry.kind} for entry in reference.state(card)}
-        print(json.dumps({**described(card), "explanation": reference.explanation(card), "state": state}, indent=2))
+        say(json.dumps({**described(card), "explanation": reference.explanation(card), "state": state}, indent=2))
     else:
         if brought:
-            print(f"{options.name} is {card.name} with {reference.written(brought)}\n")
-        print("\n\n".join(f"{title}\n{body}" if title else body for title, body in sections(card) if body))
+            say(f"{options.name} is {card.name} with {reference.written(brought)}\n")
+        say("\n\n".join(f"{title}\n{body}" if title else body for title, body in sections(card) if body))
     return 0
 
 

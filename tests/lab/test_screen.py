@@ -96,11 +96,11 @@ def test_a_terminal_shows_no_more_of_a_picture_that_has_ended(tmp_path, monkeypa
 
 
 def test_a_failure_is_told_as_it_is():
-    assert "RuntimeError: a \\[b]" in told(run(), {"status": "crashed", "error": "RuntimeError: a [b]"})
+    assert "RuntimeError: a [b]" in told(run(), {"status": "crashed", "error": "RuntimeError: a [b]"}).plain
 
 
 def test_a_run_that_was_lost_is_said_to_go_on():
-    assert told(run(), {"status": "interrupted", "error": "killed"}).endswith(
+    assert told(run(), {"status": "interrupted", "error": "killed"}).plain.endswith(
         "killed; the run goes on from its checkpoint"
     )
 

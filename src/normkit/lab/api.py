@@ -25,6 +25,7 @@ from normkit.lab.plan import data as data_of
 from normkit.lab.plan import handed, samples, tasks
 from normkit.lab.result import Result
 from normkit.optional import require_group
+from normkit.safe import say
 
 __all__ = ["compare"]
 
@@ -106,12 +107,12 @@ def _carried_out(given: Mapping[str, Any]) -> Result:
             options = options_of(given)
             results = course.compare(options, [_called(given)])
     except KeyboardInterrupt:
-        print(f"\nstopped; the same call goes on from {given['out']}", file=sys.stderr)
+        say(f"\nstopped; the same call goes on from {given['out']}", file=sys.stderr)
         raise
     finally:
         tasks.loaded.cache_clear()
     if crashes := course.crashes(results):
-        print(f"{crashes}; the same call with retry=True runs them again", file=sys.stderr)
+        say(f"{crashes}; the same call with retry=True runs them again", file=sys.stderr)
     return Result(options.out)
 
 
@@ -189,7 +190,7 @@ def _require_a_way_to_workers(options: argparse.Namespace) -> None:
             if options.engine != "local":
                 raise ValueError(f"{name} cannot be sent to other processes: {error}; take engine='here'") from error
             options.engine = "here"
-            print(f"{name} cannot be sent to other processes, so runs go on in this one: {error}", file=sys.stderr)
+            say(f"{name} cannot be sent to other processes, so runs go on in this one: {error}", file=sys.stderr)
             return
 
 

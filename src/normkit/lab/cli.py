@@ -19,6 +19,7 @@ from normkit.lab.plan.plan import SPLITS, Settings
 from normkit.lab.plan.variants import SLOTS
 from normkit.lab.request import MOST, ROUNDS
 from normkit.optional import require_group
+from normkit.safe import safe, say
 
 WHERE = "normkit-report"
 EXPORTS = ("csv", "latex", "svg", "png")
@@ -206,16 +207,16 @@ def run_compare(options: argparse.Namespace) -> int:
     try:
         results = course.compare(options, ["normkit", *sys.argv[1:]])
     except KeyboardInterrupt as stop:
-        print(f"\nstopped; the same command goes on from {options.out}", file=sys.stderr)
+        say(f"\nstopped; the same command goes on from {options.out}", file=sys.stderr)
         return 128 + (signal.SIGTERM if isinstance(stop, course.Stopped) else signal.SIGINT)
     except OSError as error:
-        print(f"\nstopped: {error}; the same command goes on once this is mended", file=sys.stderr)
+        say(f"\nstopped: {error}; the same command goes on once this is mended", file=sys.stderr)
         return UNWRITABLE
     if not together.is_first():
         return 0
     tell(Path(options.out))
     if crashes := course.crashes(results):
-        print(f"{crashes}; the same command with --retry runs them again", file=sys.stderr)
+        say(f"{crashes}; the same command with --retry runs them again", file=sys.stderr)
     return CRASHED if crashes else 0
 
 
@@ -246,12 +247,12 @@ def export(folder: Path, form: str) -> None:
 
     if form in drawing.FORMS:
         written = drawing.save(page.load(folder), folder / "pictures", form)
-        print(f"pictures: {len(written)} in {folder / 'pictures'}")
+        say(f"pictures: {len(written)} in {folder / 'pictures'}")
         return
     ending, write = {"csv": ("csv", exports.csv_text), "latex": ("tex", exports.latex_text)}[form]
     path = folder / f"table.{ending}"
     replace_file(path, write(page.summary(folder)))
-    print(f"table: {path}")
+    say(f"table: {path}")
 
 
 def tell(folder: Path) -> None:
@@ -262,10 +263,10 @@ def tell(folder: Path) -> None:
     from normkit.lab.report import page as report
 
     rows = report.summary(folder)
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     shown = report.rich_table(rows, console.width) if console.is_terminal else report.table(rows)
-    console.print(shown, markup=False, soft_wrap=True)
-    console.print(f"{report.headline(rows)}.", markup=False, style="bold")
+    console.print(shown, soft_wrap=True)
+    console.print(safe(f"{report.headline(rows)}.", "terminal"), style="bold")
     for sentence in report.answer(rows):
-        console.print(sentence, markup=False)
-    console.print(f"report: {Folder(folder).report}", markup=False, soft_wrap=True)
+        console.print(safe(sentence, "terminal"))
+    console.print(safe(f"report: {Folder(folder).report}", "terminal"), soft_wrap=True)

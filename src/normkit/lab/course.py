@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from normkit.columns import number_of
 from normkit.lab import logs, request, together
 from normkit.lab.together import is_first
+from normkit.safe import say
 
 if TYPE_CHECKING:
     from normkit.lab.plan.plan import Plan
@@ -58,7 +59,7 @@ def tell_additions(plan: Plan, options: Any) -> None:
         return
     runs.require_comparable(there, plan, Folder(options.out))
     for line in growth.additions(there, plan.described()):
-        print(line, file=sys.stderr)
+        say(line, file=sys.stderr)
 
 
 def crashes(results: Mapping[str, Mapping[str, Any]]) -> str:
@@ -117,7 +118,7 @@ def time_steps(plan: Plan, folder: Any) -> None:
     try:
         speed.measure(plan, folder, [row.variant for row in report.summary(folder.root) if row.seeds])
     except RuntimeError as error:  # such as a GPU that is elsewhere, or has no room for two models
-        print(f"steps could not be timed: {error}", file=sys.stderr)
+        say(f"steps could not be timed: {error}", file=sys.stderr)
 
 
 def locked(root: str) -> Any:

@@ -23,6 +23,7 @@ from normkit.columns import aligned
 from normkit.inference.hubness import Hubness, counted
 from normkit.inference.retrieval import BANKS, retrieve
 from normkit.optional import require
+from normkit.safe import say
 
 METHODS = [name for name in BANKS if name]
 TABLES = ("a table of other queries", "one of other items")  # that a softmax takes beside, in its order
@@ -87,7 +88,7 @@ def run_rerank(options: argparse.Namespace) -> int:
         write(options.output, after.scores, after.index)
     moved = float((before.index[:, 0] != after.index[:, 0]).double().mean())
     measures = [counted(found.index, len(tables[1])) for found in (before, after)]
-    print(told(measures[0], measures[1], moved, options.json))
+    say(told(measures[0], measures[1], moved, options.json))
     return 0
 
 

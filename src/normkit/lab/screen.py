@@ -15,6 +15,7 @@ from normkit.lab.files import Folder
 from normkit.lab.plan.handed import said
 from normkit.lab.plan.plan import SEARCH_SEED, Plan, Run, Settings
 from normkit.lab.training import runs
+from normkit.safe import safe
 
 PAINTS = {logs.DONE: "green", logs.DIVERGED: "red", logs.CRASHED: "red", logs.INTERRUPTED: "yellow"}
 
@@ -26,7 +27,7 @@ class Screen:
         from rich.console import Console
 
         self.plan, self.folder = plan, folder
-        self.console = Console(file=sys.stderr, highlight=False)
+        self.console = Console(file=sys.stderr, highlight=False, markup=False)
         self.active: dict[str, tuple[Run, logs.Tail, dict[str, Any]]] = {}
         self.results = results
         self.began, self.before = time.monotonic(), self._done()
@@ -41,12 +42,12 @@ class Screen:
         what = f"of {said(settings.model)} on {said(settings.data)}"
         if settings.train:
             what = f"trained by {said(settings.train)}"
-        self.console.print(
+        sentence = (
             f"{number_of(len(plan.variants), 'variant')} {what}: {length}"
             f"{searched(settings)}, {number_of(settings.seeds, 'seed')}; "
-            f"{side_by_side(settings)} on {settings.device}",
-            soft_wrap=True,
+            f"{side_by_side(settings)} on {settings.device}"
         )
+        self.console.print(safe(sentence, "terminal"), soft_wrap=True)
         if self.results:
             self.console.print(f"{number_of(len(self.results), 'run')} had ended before; going on with the others")
 
@@ -75,7 +76,7 @@ class Screen:
         if result["status"] != logs.INTERRUPTED:
             self.results[run.name] = result
         for note in logs.read(self.folder.log(run.name)).of(logs.NOTE):
-            self.console.print(note["text"], markup=False, soft_wrap=True)
+            self.console.print(safe(note["text"], "terminal"), soft_wrap=True)
         self.console.print(told(run, result), soft_wrap=True)
 
     def drawn(self) -> Any:
@@ -91,7 +92,8 @@ class Screen:
             loss = f"loss {event['loss']:.4f}" if event.get("loss") is not None else "starting"
             speed = event["tokens"] / event["seconds"] if event.get("seconds") else 0
             bar = ProgressBar(total=1.0, completed=share, width=28)
-            table.add_row(*titled(run), bar, f"{share:4.0%}", loss, f"{speed:,.0f} {event['unit']}/s" if speed else "")
+            rate = f"{speed:,.0f} {event['unit']}/s" if speed else ""
+            table.add_row(*map(Text, titled(run)), bar, f"{share:4.0%}", loss, rate)
         return Group(table, Text(self._summary(), style="dim"))
 
     def _read(self, name: str) -> tuple[Run, dict[str, Any]]:
@@ -155,12 +157,12 @@ def share_of(run: Run, event: dict[str, Any]) -> float:
 def titled(run: Run) -> tuple[str, str]:
     """Name a run in words."""
     rate = f"lr {run.lr:g}, " if run.lr else ""
-    return run.variant.name, rate + ("search" if run.phase == "search" else f"seed {run.seed}")
+    return safe(run.variant.name, "terminal"), rate + ("search" if run.phase == "search" else f"seed {run.seed}")
 
 
-def told(run: Run, result: dict[str, Any]) -> str:
-    """Tell in a line how a run ended."""
-    from rich.markup import escape
+def told(run: Run, result: dict[str, Any]) -> Any:
+    """Tell in a line how a run ended, as a text of rich."""
+    from rich.text import Text
 
     name, which = titled(run)
     status = result["status"]
@@ -170,7 +172,7 @@ def told(run: Run, result: dict[str, Any]) -> str:
         more = loss + "{tokens_per_second:,.0f} {unit}/s  {seconds:.1f} s".format(**result)
     if status == logs.INTERRUPTED:
         more += "; the run goes on from its checkpoint"
-    return f"{escape(name):24} {which:20} [{PAINTS[status]}]{status}[/] {escape(more)}"
+    return Text.assemble(f"{name:24} {which:20} ", (status, PAINTS[status]), f" {safe(more, 'terminal')}")
 
 
 def clock(seconds: float) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from normkit.safe import say
 from normkit.surgery import models, proof, saving
 from normkit.surgery.adapting import adapt
 from normkit.surgery.batch_statistics import recalibrate
@@ -83,14 +84,14 @@ def run(options: argparse.Namespace) -> int:
         given = example(model, options.input)
     before = copy.deepcopy(model)
     report = changed(model, given, options)
-    print(json.dumps(report.to_dict(), indent=2) if options.json else report)
+    say(json.dumps(report.to_dict(), indent=2) if options.json else report)
     if not report.done:
         if not report.changes:
-            print(_nothing(options, before, given), file=sys.stderr)
+            say(_nothing(options, before, given), file=sys.stderr)
         return 1
     if options.out:
         place = saving.save(before, report.model, options.out, same=options.command == "fuse")
-        print(f"written to {place}", file=sys.stderr)
+        say(f"written to {place}", file=sys.stderr)
     return _checked(options, report.model, given) if options.check else 0
 
 
@@ -113,9 +114,9 @@ def recognized(options: argparse.Namespace) -> int:
     if given is not None:
         proof.sizes_of("recognize", model, given)
     found = table(model, given)
-    print(json.dumps(found.to_dict(), indent=2) if options.json else found)
+    say(json.dumps(found.to_dict(), indent=2) if options.json else found)
     for name, match in {} if options.json else found.rest.items():
-        print(f"{name or 'the model'}: {match.why_not}")
+        say(f"{name or 'the model'}: {match.why_not}")
     return max(int(bool(found.rest)), _stands(model, found, given) if options.check else 0)
 
 
@@ -127,10 +128,10 @@ def _stands(model: nn.Module, found: Recognized, given: Any) -> int:
     try:
         apart = proof.prove(model.eval(), made.eval(), given)
     except Exception as error:
-        print(f"with the {len(known)} that were recognized in their places: {error}", file=sys.stderr)
+        say(f"with the {len(known)} that were recognized in their places: {error}", file=sys.stderr)
         return 1
     told = f"with the {len(known)} that were recognized in their places, outputs differ by {apart:.0e} of the largest"
-    print(told, file=sys.stderr)
+    say(told, file=sys.stderr)
     return 0
 
 
@@ -182,7 +183,7 @@ def _checked(options: argparse.Namespace, model: nn.Module, given: Any) -> int:
     apart = max(
         proof.difference(proof.called(model, one), proof.called(again, one)) for one in (given, proof.fresh(given, 1))
     )
-    print(f"read again, its outputs differ by {apart:.0e} of the largest number", file=sys.stderr)
+    say(f"read again, its outputs differ by {apart:.0e} of the largest number", file=sys.stderr)
     return int(not apart <= CLOSE)
 
 

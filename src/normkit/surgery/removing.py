@@ -14,6 +14,7 @@ from typing import Any
 from torch import nn
 
 from normkit.columns import number_of
+from normkit.safe import say
 from normkit.surgery import proof
 from normkit.surgery.changes import Change, Report, replaced, take_over, tied, unrecognized, untie
 from normkit.surgery.fading import Fading, Tokens
@@ -224,4 +225,4 @@ def _put(model: nn.Module, changed: Mapping[str, nn.Module]) -> nn.Module:
 
 def _tell(progress: Progress) -> None:
     if progress.step % TOLD_EVERY == 0 or progress.step == progress.steps:
-        print(progress, file=sys.stderr)
+        say(progress, file=sys.stderr)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from normkit.columns import number_of
+from normkit.safe import say
 
 if TYPE_CHECKING:
     from normkit.text.match import Match
@@ -148,14 +149,14 @@ def run_fit(options: argparse.Namespace) -> int:
         none = [text for id, text in rows if id == NONE]
         norm.aliases([row for row in rows if row[0] != NONE], none)
         names, others = number_of(len(rows) - len(none), "further name"), number_of(len(none), "text")
-        print(f"from reviews: {names}, and {others} that {'means' if len(none) == 1 else 'mean'} no entry")
+        say(f"from reviews: {names}, and {others} that {'means' if len(none) == 1 else 'mean'} no entry")
     if options.tune:
-        print(norm.tune(*known(options.tune, options.text, options.gold), aim=options.aim))
+        say(norm.tune(*known(options.tune, options.text, options.gold), aim=options.aim))
     norm.save(options.output)
-    print(norm.report())
+    say(norm.report())
     if not options.tune and norm.fusion is None:
-        print(f"how sure is it? --tune FILE, with columns {options.text} and {options.gold}, fits and measures it")
-    print(f"written to {options.output}")
+        say(f"how sure is it? --tune FILE, with columns {options.text} and {options.gold}, fits and measures it")
+    say(f"written to {options.output}")
     return 0
 
 
@@ -195,17 +196,17 @@ def run_map(options: argparse.Namespace) -> int:
     if clash:
         raise ValueError(f"{options.file} has a column {clash[0]!r} already; rename it")
     write_table(output, {**table, **added})
-    print(f"written to {output}")
+    say(f"written to {output}")
     asked = review(norm, matches)
-    print(summary(matches, asked))
+    say(summary(matches, asked))
     rows = merged(asked, before)
     if rows:
         write_table(path, {key: [row.get(key, "") for row in rows] for key in dict.fromkeys(itertools.chain(*rows))})
     if asked:
-        print(f"to review: {path}; fill in {RIGHT} ({NONE} for none), then")
-        print(f"  normkit text fit {options.normalizer} --reviewed {path} -o {options.normalizer}")
+        say(f"to review: {path}; fill in {RIGHT} ({NONE} for none), then")
+        say(f"  normkit text fit {options.normalizer} --reviewed {path} -o {options.normalizer}")
     if before:
-        print(
+        say(
             f"{number_of(len(before), 'row')} that somebody filled in before {'is' if len(before) == 1 else 'are'} kept"
         )
     return 0
@@ -254,15 +255,15 @@ def run_evaluate(options: argparse.Namespace) -> int:
     texts, gold = known(options.file, options.text, options.gold)
     found = norm.evaluate(texts, gold)
     if options.json:
-        print(json.dumps({name: [value, *found.intervals[name]] for name, value in found.items()}, indent=2))
+        say(json.dumps({name: [value, *found.intervals[name]] for name, value in found.items()}, indent=2))
     else:
-        print(found)
-        print(*_told(norm, found), sep="\n")
+        say(found)
+        say(*_told(norm, found))
     if options.picture:
         from normkit.files import replace_file
 
         replace_file(options.picture, picture(found, {id: names[0] for id, names in (norm.names or {}).items()}))
-        print(f"drawn to {options.picture}", file=sys.stderr)
+        say(f"drawn to {options.picture}", file=sys.stderr)
     return 0
 
 
@@ -274,10 +275,10 @@ def run_table(options: argparse.Namespace) -> int:
     done = normalize_table(read_rows(options.file), decimal=options.decimal)
     output = options.output or _beside(options.file, "clean")
     write_table(output, done.written)
-    print(*done.notes, f"written to {output}", sep="\n")
+    say(*done.notes, f"written to {output}")
     if options.sql:
         header, *rows = done.table
-        print(_asked(options.sql, header, rows))
+        say(_asked(options.sql, header, rows))
     return 0
 
 
@@ -290,7 +291,7 @@ def run_train(options: argparse.Namespace) -> int:
     with progress(f"training {options.kind}") as told:
         how = {name: getattr(options, name) for name in ("model", "steps", "batch", "lr", "seed")}
         found = (_train_encoder if options.kind == "encoder" else _train_lexical)(options, {**how, "told": told})
-    print(*found, f"written to {options.output}", sep="\n")
+    say(*found, f"written to {options.output}")
     return 0
 
 

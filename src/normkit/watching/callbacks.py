@@ -15,7 +15,7 @@ def trainer_callback(**options: Any) -> Any:
 
         watching = trainer_callback(every=50)
         Trainer(model, arguments, train_dataset=data, callbacks=[watching]).train()
-        print(watching.seen.diagnosis())
+        say(watching.seen.diagnosis())
     """
     transformers = library("transformers")
 

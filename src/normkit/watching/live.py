@@ -12,6 +12,7 @@ import numpy as np
 
 from normkit.columns import aligned
 from normkit.files import Tail
+from normkit.safe import safe, say
 from normkit.watching import health
 from normkit.watching.diagnosis import WIDTH, Diagnosis, diagnose
 from normkit.watching.history import Array, History
@@ -141,7 +142,7 @@ def follow(place: str | Path, once: bool = False) -> Diagnosis | None:
     if once or not console.is_terminal:
         if live.history is None:
             raise ValueError(f"{place} holds no file that a watch has written: nk.watch(..., to={str(place)!r})")
-        print(live.drawn())
+        say(live.drawn())
         return live.diagnosis
     with contextlib.suppress(KeyboardInterrupt):  # the way to leave
         _draw(live, console, ended)
@@ -153,7 +154,7 @@ def _draw(live: Live, console: Any, ended: bool) -> None:
     from rich.text import Text
 
     def picture() -> Any:
-        return Text(live.drawn(console.height, console.width), no_wrap=True, overflow="ellipsis")
+        return Text(safe(live.drawn(console.height, console.width), "terminal"), no_wrap=True, overflow="ellipsis")
 
     with Screen(picture(), console=console, auto_refresh=False) as screen:
         while not ended:

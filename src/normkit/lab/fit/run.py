@@ -26,6 +26,7 @@ from normkit.files import beside, replace_file
 from normkit.lab.fit.table import Choice, Data, few, numbering, read, read_more
 from normkit.lab.fit.training import Fitted, fit, measured, normal_bits, numbers_of, split
 from normkit.optional import require_group
+from normkit.safe import say
 
 OUT = "normkit-fit"
 EXAMPLES = """examples:
@@ -97,17 +98,17 @@ def run(options: argparse.Namespace) -> int:
             how = {"steps": options.steps, "batch": options.batch, "lr": options.lr, "patience": patience}
             found.append(fit(data, name, seed=seed, **how, **asked))
             best, last = found[-1].steps
-            print(
+            say(
                 f"{name}, seed {seed}: {found[-1].bits.mean():.4f} held-out bits per dimension, "
                 f"best at step {best} of {last}",
                 flush=True,
             )
     folder = write(Path(options.out), Path(options.data).name, data, found, options.samples)
-    print()
-    print("\n".join(aligned(rows(data, found))))
-    print(f"\n{folder / 'index.html'}")
+    say()
+    say("\n".join(aligned(rows(data, found))))
+    say(f"\n{folder / 'index.html'}")
     if new is not None:
-        print(score(folder, new, min(found, key=lambda one: one.bits.mean().item())))
+        say(score(folder, new, min(found, key=lambda one: one.bits.mean().item())))
     return 0
 
 
@@ -123,9 +124,9 @@ def _read(options: argparse.Namespace) -> tuple[Data, Data | None]:
 def warn(data: Data) -> None:
     """Print what of a table's columns makes bits tell little."""
     for name in numbering(data):
-        print(f"column {name!r} numbers the rows, and says nothing of them; leave it out: --drop {shlex.quote(name)}")
+        say(f"column {name!r} numbers the rows, and says nothing of them; leave it out: --drop {shlex.quote(name)}")
     for name in few(data):
-        print(f"column {name!r} has few values: its density has no bound, and bits tell little; leave it out")
+        say(f"column {name!r} has few values: its density has no bound, and bits tell little; leave it out")
 
 
 def score(folder: Path, new: Data, best: Fitted) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -103,6 +104,7 @@ def _set_axis(axes: Any, side: str, axis: Mapping[str, Any]) -> None:
 def _legend(axes: Any) -> tuple[list[Any], list[str]]:
     """Name every variant once."""
     handles, names = axes.get_legend_handles_labels()
+    names = [html.unescape(name).replace("$", r"\$") for name in names]  # between two $ would stand mathematics
     once = dict(zip(reversed(names), reversed(handles), strict=True))
     ordered = list(dict.fromkeys(names))
     return [once[name] for name in ordered], ordered

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import functools
-import html
 import io
 import math
 import re
@@ -18,12 +17,10 @@ from normkit.lab.report.advice import answer, headline
 from normkit.lab.report.history import Comparison
 from normkit.lab.report.ranking import Row, rank
 from normkit.lab.report.tables import Column, columns_of, place
+from normkit.safe import safe
 
 VARIABLE = re.compile(r"^var\(--(\w+)\)(?: ([\d.]+))?$")
 COLOUR = re.compile(r"--(\w+): (#[0-9a-f]{6})")
-IN_LATEX = {"\\": r"\textbackslash{}", "±": r"$\pm$", "<": "$<$", ">": "$>$", "~": r"\textasciitilde{}"}
-IN_LATEX |= {"^": r"\textasciicircum{}", **{sign: f"\\{sign}" for sign in "%&#_${}"}}
-NEGATIVE = re.compile(r"(?<![\w.])-(?=\d)")
 
 
 def records(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -86,17 +83,19 @@ def csv_text(rows: Sequence[Row]) -> str:
     found, text = records(rows), io.StringIO()
     writer = csv.DictWriter(text, list(found[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(found)
+    writer.writerows(
+        {key: safe(value, "csv") if isinstance(value, str) else value for key, value in row.items()} for row in found
+    )
     return text.getvalue()
 
 
 def latex_text(rows: Sequence[Row]) -> str:
     """Write the table that a terminal shows as LaTeX, with the rules of booktabs."""
     columns = _columns(rows)
-    lines = [[in_latex(column.text(row)) for column in columns] for row in rows]
+    lines = [[safe(column.text(row), "latex") for column in columns] for row in rows]
     kinds = "".join("l" if column.words else "r" for column in columns)
     body = [" & ".join(line) + r" \\" for line in lines]
-    head = " & ".join(in_latex(column.title) for column in columns) + r" \\"
+    head = " & ".join(safe(column.title, "latex") for column in columns) + r" \\"
     parts = [rf"\begin{{tabular}}{{{kinds}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
     return "\n".join([r"% \usepackage{booktabs}", *parts]) + "\n"
 
@@ -106,31 +105,21 @@ def _columns(rows: Sequence[Row]) -> list[Column]:
     return [*named, *(column for column in columns_of(rows) if column.brief)]
 
 
-def in_latex(text: str) -> str:
-    r"""Write text so that LaTeX takes it as it is.
-
-    >>> in_latex("-1.2% ± 0.3"), in_latex("dyt:alpha_0")
-    ('$-$1.2\\% $\\pm$ 0.3', 'dyt:alpha\\_0')
-    """
-    written = "".join(IN_LATEX.get(sign, sign) for sign in text)
-    return NEGATIVE.sub("$-$", written)
-
-
 def html_text(comparison: Comparison) -> str:
     """Write the table and what it comes to as HTML, for a notebook."""
     rows = rank(comparison)
     columns = _columns(rows)
-    head = "".join(f"<th>{html.escape(column.title)}</th>" for column in columns)
+    head = "".join(f"<th>{safe(column.title, 'html')}</th>" for column in columns)
     lines = [
         "".join(
-            f'<td style="text-align: {"left" if column.words else "right"}">{html.escape(column.text(row))}</td>'
+            f'<td style="text-align: {"left" if column.words else "right"}">{safe(column.text(row), "html")}</td>'
             for column in columns
         )
         for row in rows
     ]
     body = "".join(f"<tr>{line}</tr>" for line in lines)
-    said = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in answer(rows))
-    title = f"<p><b>{html.escape(headline(rows))}.</b></p>"
+    said = "".join(f"<p>{safe(sentence, 'html')}</p>" for sentence in answer(rows))
+    title = f"<p><b>{safe(headline(rows), 'html')}.</b></p>"
     return f"{title}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{said}"
 
 

@@ -16,6 +16,7 @@ from normkit.lab.plan.measures import EACH
 from normkit.lab.report.history import UNFINISHED, Comparison, Record, number, points
 from normkit.lab.report.ranking import DIVERGED, DONE, time_at
 from normkit.page import Figure, figure
+from normkit.safe import safe
 
 Curve = list[tuple[float, float]]
 Curves = Sequence[tuple[Record, Sequence[tuple[float, float]]]]
@@ -307,7 +308,7 @@ def _ended(comparison: Comparison, variant: str, curve: Sequence[tuple[float, fl
 
 
 def _common_to(variant: str, look: dict[str, Any]) -> Figure:
-    return {"type": "scatter", "name": variant, "meta": look["place"], "showlegend": False}
+    return {"type": "scatter", "name": safe(variant, "html"), "meta": look["place"], "showlegend": False}
 
 
 def _cross(look: dict[str, Any], size: Any = 11) -> dict[str, Any]:

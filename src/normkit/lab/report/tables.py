@@ -21,6 +21,7 @@ from normkit.lab.report.words import (
     seconds,
     with_interval,
 )
+from normkit.safe import safe
 
 NAME, WORD, GAP = 20, 16, 2  # characters of a terminal's line: for a name, for a word, between columns
 ENDLESS = 10_000  # characters of a line that nothing limits
@@ -111,7 +112,7 @@ def table(rows: Sequence[Row], width: int | None = None) -> str:
     """Return the ranked table as text: all columns, as a file takes them, or those of a terminal of a width."""
     from rich.console import Console
 
-    console = Console(width=width or ENDLESS, color_system=None)
+    console = Console(width=width or ENDLESS, color_system=None, markup=False)
     with console.capture() as captured:
         console.print(rich_table(rows, width))
     return "\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n"))
@@ -122,7 +123,7 @@ def rich_table(rows: Sequence[Row], width: int | None = None) -> Any:
     from rich.console import Group
 
     columns = [column for column in columns_of(rows) if column.brief or width is None]
-    names = ("variant", *(folded(row.variant) for row in rows))
+    names = ("variant", *(folded(safe(row.variant, "terminal")) for row in rows))
     first = max(len(line) for name in names for line in name.split("\n"))
     first += max(len(place(row)) for row in rows) + EDGES
     return Group(*(_rich_part(rows, part) for part in parts(rows, columns, (width or ENDLESS) - first)))
@@ -134,17 +135,19 @@ def _rich_part(rows: Sequence[Row], columns: Sequence[Column]) -> Any:
     from rich.text import Text
 
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    names = {row.variant: folded(row.variant) for row in rows}
+    names = {row.variant: folded(safe(row.variant, "terminal")) for row in rows}
     made.add_column("", no_wrap=True)
     made.add_column("variant", no_wrap=True)
     for column in columns:
-        title, least = column.title.replace(" ", "\n", 1), _longest_word(rows, column)
+        title = Text(safe(column.title, "terminal").replace(" ", "\n", 1))
+        least = _longest_word(rows, column)
         if column.words:
             made.add_column(title, min_width=least)
         else:
             made.add_column(title, justify="right", no_wrap=True)
     for row in rows:
-        cells = [Text(cell) for cell in (place(row), names[row.variant], *(column.text(row) for column in columns))]
+        cells = [Text(cell) for cell in (place(row), names[row.variant])]
+        cells += [Text(safe(column.text(row), "terminal")) for column in columns]
         made.add_row(*cells, style="bold" if row.is_baseline else None)
     return made
 

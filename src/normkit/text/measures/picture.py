@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping
 
+from normkit.safe import safe
 from normkit.text.measures.evaluation import Evaluation
 
 CELL, SIDE, TOP, LETTERS = 26, 190, 170, 24
@@ -45,4 +45,4 @@ def picture(found: Evaluation, names: Mapping[str, str] | None = None, most: int
 
 def _label(id: str | None, names: Mapping[str, str], letters: int = LETTERS) -> str:
     text = NO_ENTRY if id is None else names.get(id, id)
-    return html.escape(text if len(text) <= letters else f"{text[: letters - 1]}…")
+    return safe(text if len(text) <= letters else f"{text[: letters - 1]}…", "html")
