@@ -14,6 +14,7 @@ import re
 import secrets
 import shutil
 import sys
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -194,6 +195,14 @@ def _delete(path: Path) -> None:
             os.unlink(path)
         except (IsADirectoryError, PermissionError):  # which of them depends on the system
             shutil.rmtree(path, ignore_errors=True)
+
+
+def check_archive(path: Path) -> None:
+    """Require that each part of an archive, such as torch and NumPy write, is what its checksum says."""
+    with zipfile.ZipFile(path) as archive:
+        torn = archive.testzip()
+    if torn is not None:
+        raise ValueError(f"its part {torn} is not what was written")
 
 
 class Tail:

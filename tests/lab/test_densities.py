@@ -127,7 +127,7 @@ REFUSED = [
 @pytest.mark.parametrize("words, said", REFUSED)
 def test_what_is_no_task_is_named(words, said, table, tmp_path, capsys):
     text = tmp_path / "text.csv"
-    text.write_text("a,b\n" + "x,1\n" * 30)
+    text.write_text("a,b\n" + "x,1\n2,1\n" * 15)
     places = {
         "table": table,
         "text": text,

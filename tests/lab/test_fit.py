@@ -3,7 +3,11 @@
 import csv
 import json
 import math
+import os
+import pickle
+import random
 import re
+from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +16,7 @@ import torch
 
 import normkit as nk
 from normkit import cli
+from normkit.density._saved import save
 from normkit.lab.fit import run, table, training
 
 SHARED = 0.8
@@ -203,6 +208,7 @@ def test_columns_are_chosen_and_their_separator_is_recognized(tmp_path):
     ):
         with pytest.raises(ValueError, match=words):
             table.read(path, choice._replace(sep="|"))
+    path.write_text(numbered(sep="|").replace("|b|", "|7|"))
     with pytest.raises(ValueError, match=r"column 'site' holds text, 'a' in row 1; leave it out .*--drop site"):
         table.read(path, table.Choice(sep="|"))
     np.save(tmp_path / "t.npy", np.zeros((30, 1, 2, 2)))
@@ -256,3 +262,130 @@ def test_new_rows_are_scored_by_the_columns_of_the_table(tmp_path, capsys):
     new.write_text("a;c\n1;2\n")
     assert cli.main([*words, str(new)]) == 2
     assert "'b'" in capsys.readouterr().err
+
+
+def colours(count=400):
+    """Text of three values of known shares, and a number that depends on it; a rank from 1 to 3."""
+    draw = random.Random(0)
+    words = draw.choices(["blue", "green", "red"], [0.5, 0.25, 0.25], k=count)
+    lines = [f"{word},{draw.gauss(len(word), 0.1):.5f},{draw.randint(1, 3)}" for word in words]
+    return "\n".join(["colour,size,rank", *lines]) + "\n"
+
+
+def test_categories_are_numbers_with_even_noise_and_come_back_as_words(tmp_path, capsys):
+    path, out = tmp_path / "t.csv", tmp_path / "out"
+    path.write_text(colours())
+    words = f"fit {path} --flow spline-coupling --steps 300 --hidden 16 -o {out} --samples 500".split()
+    assert cli.main([*words, "--categories", "rank"]) == 0
+    told = capsys.readouterr().out
+    assert "column 'colour' has 3 categories, blue, green, red: they are 0 to 2 and even noise" in told
+    assert "column 'rank' has 3 categories, 1, 2, 3" in told
+    assert "few values" not in told
+    found = table.read(path, table.Choice(categories=["rank"]))
+    assert found.categories == {"colour": ["blue", "green", "red"], "rank": ["1", "2", "3"]}
+    assert [found.categories["colour"][int(k)] for k in found.values[:, 0]] == [
+        line.split(",")[0] for line in colours().split()[1:]
+    ]
+    parts = training.split(found)
+    assert {*parts.train[:, 0].floor().tolist()} == {0, 1, 2}
+    assert 0.4 < parts.train[:, 0].frac().mean() < 0.6
+    _, *drawn = csv.reader((out / "samples.csv").open())
+    shares = Counter(row[0] for row in drawn)
+    assert {*shares} <= {"blue", "green", "red"}
+    assert 0.35 < shares["blue"] / 500 < 0.65
+    assert {row[2] for row in drawn} == {"1", "2", "3"}
+
+
+def test_a_column_of_few_numbers_is_said_to_be_categories_perhaps(tmp_path, capsys):
+    path = tmp_path / "t.csv"
+    path.write_text(colours(60))
+    words = f"fit {path} --flow affine-coupling --steps 2 --hidden 4 -o {tmp_path / 'out'}".split()
+    assert cli.main(words) == 0
+    assert "or read it as categories: --categories rank" in capsys.readouterr().out
+
+
+def test_text_that_is_no_category_is_named(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("name,a\n" + "".join(f"n{at},{at / 7}\n" for at in range(60)))
+    with pytest.raises(ValueError, match="'name' holds text of 60 values, too many for categories of 60 rows"):
+        table.read(path)
+    path.write_text("name,a\n" + "".join(f"{'xy'[at % 2]},{at / 7}\n" for at in range(60)) + ",1\n")
+    with pytest.raises(ValueError, match="'name' has a missing value, in row 61"):
+        table.read(path)
+    path.write_text("name,a\n" + "".join(f"x,{at / 7}\n" for at in range(60)))
+    with pytest.raises(ValueError, match="'name' has one value, x,"):
+        table.read(path)
+
+
+def test_parquet_has_the_categories_of_its_csv(tmp_path):
+    pytest.importorskip("datasets")
+    pandas = pytest.importorskip("pandas")
+    path = tmp_path / "t.csv"
+    path.write_text(colours(60))
+    frame = pandas.read_csv(path)
+    for kind in ("string", "category"):
+        frame.astype({"colour": kind}).to_parquet(tmp_path / "t.parquet")
+        for choice in (table.WHOLE, table.Choice(categories=["rank"])):
+            one, other = table.read(path, choice), table.read(tmp_path / "t.parquet", choice)
+            np.testing.assert_array_equal(one.values, other.values)
+            assert one.categories == other.categories
+
+
+def test_a_saved_flow_scores_new_rows_as_it_did_when_it_was_fitted(tmp_path, capsys):
+    path, new, out = tmp_path / "t.csv", tmp_path / "new.csv", tmp_path / "out"
+    path.write_text(colours())
+    new.write_text("rank,size,colour\n2,4.0,blue\n3,3.0,red\n1,3.0,blue\n")
+    words = f"fit {path} --flow affine-coupling --steps 60 --hidden 8 --categories rank -o {out}".split()
+    assert cli.main([*words, "--score", str(new)]) == 0
+    saved, other = out / "affine-coupling.pt", tmp_path / "other"
+    assert cli.main(["fit", str(saved), "--score", str(new), "-o", str(other)]) == 0
+    assert (other / "scores.csv").read_bytes() == (out / "scores.csv").read_bytes()
+    assert nk.density.load(saved).sample(2).shape == (2, 3)
+    capsys.readouterr()
+    new.write_text("rank,size,colour\n2,4.0,pink\n")
+    for more, said in (
+        (["--score", str(new)], "column 'colour' holds 'pink' in row 1, and its categories are blue, green, red"),
+        ([], "--score FILE names what it is to score"),
+        (["--score", str(new), "--drop", "size"], "--drop is for data"),
+    ):
+        assert cli.main(["fit", str(saved), "-o", str(other), *more]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_a_flow_of_before_it_knew_its_columns_loads_and_does_not_score(tmp_path, capsys):
+    made = nk.density.flow("affine-coupling", 2)
+    recipe = {"name": "affine-coupling", "event": (2,)}
+    torch.save({"flow": recipe, "state": made.state_dict()}, tmp_path / "old.pt")
+    x = torch.randn(3, 2)
+    assert nk.density.load(tmp_path / "old.pt").log_prob(x).equal(made.log_prob(x))
+    assert cli.main(["fit", str(tmp_path / "old.pt"), "--score", "x.csv"]) == 2
+    assert "does not say of which columns it is" in capsys.readouterr().err
+
+
+def test_a_flow_that_is_damaged_names_its_file(tmp_path):
+    path = tmp_path / "flow.pt"
+    recipe = {"name": "spline-coupling", "event": (2,), "depth": 1, "hidden": 4}
+    made = nk.density.flow(**recipe)
+    save(path, made, recipe)
+    whole, x, draw, refused = path.read_bytes(), torch.randn(5, 2), random.Random(0), 0
+    for turn in range(300):
+        at, bit = draw.randrange(len(whole)), 1 << draw.randrange(8)
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ bit]) + whole[at + 1 :] if turn % 2 else whole[:at])
+        error = ""
+        try:
+            loaded = nk.density.load(path)
+        except ValueError as refusal:
+            error, refused = str(refusal), refused + 1
+        assert str(path) in error or loaded.log_prob(x).equal(made.log_prob(x))
+    assert refused > 200
+    path.write_bytes(pickle.dumps(Malicious()))
+    with pytest.raises(ValueError, match=r"flow\.pt is no flow"):
+        nk.density.load(path)
+    assert not list(tmp_path.glob("ran"))
+
+
+class Malicious:
+    """What runs code where it is unpickled."""
+
+    def __reduce__(self):
+        return (os.mkdir, ("ran",))

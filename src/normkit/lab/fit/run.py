@@ -1,6 +1,7 @@
 """Fit densities to data: train one flow or several side by side on the same samples, and measure held-out bits.
 
 DATA is a CSV or parquet table, or an array of NumPy: (rows, columns), or images (N, C, H, W), of bytes or real numbers.
+With --score it may be a flow that was fitted before, FLOW.pt.
 """
 
 from __future__ import annotations
@@ -18,20 +19,25 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from normkit import density
 from normkit.choice import parsed
 from normkit.columns import aligned, number_of
+from normkit.density._saved import read as load_flow
+from normkit.density._saved import save as save_flow
 from normkit.files import beside, replace_file
 from normkit.lab.fit.table import Choice, Data, few, numbering, read, read_more
 from normkit.lab.fit.training import Fitted, fit, measured, normal_bits, numbers_of, split
 from normkit.optional import require_group
 from normkit.safe import say
 
-OUT = "normkit-fit"
+OUT, SAVED = "normkit-fit", ".pt"
+SHOWN = 5  # categories that are named
 EXAMPLES = """examples:
   normkit fit measurements.csv
   normkit fit measurements.csv --drop id site --score new.csv
+  normkit fit normkit-fit/spline-autoregressive.pt --score newer.csv
   normkit fit measurements.csv --flow spline-coupling affine-autoregressive --seeds 3
   normkit fit measurements.csv --flow spline-coupling spline-coupling:bins=16,activation=tanh
   normkit fit digits.npy --flow tarflow jet --steps 3000
@@ -42,7 +48,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     """Describe what ``fit`` takes."""
     command.description, command.epilog = __doc__, EXAMPLES
     command.formatter_class = argparse.RawDescriptionHelpFormatter
-    command.add_argument("data", metavar="DATA", help="FILE.csv, FILE.parquet, FILE.npy or FILE.npz")
+    command.add_argument("data", metavar="DATA", help="FILE.csv, FILE.parquet, FILE.npy or FILE.npz; FLOW.pt")
     names = ", ".join(density.FLOWS)
     command.add_argument(
         "--flow",
@@ -52,6 +58,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--columns", nargs="+", default=[], metavar="NAME", help="columns of a table to take (all)")
     command.add_argument("--drop", nargs="+", default=[], metavar="NAME", help="columns of a table to leave out")
+    command.add_argument(
+        "--categories", nargs="+", default=[], metavar="NAME", help="columns of categories that are numbers"
+    )
     command.add_argument("--sep", metavar="SIGN", help="what separates the columns of a CSV (recognized)")
     command.add_argument("--seeds", type=int, default=1, metavar="N", help="runs of each flow (1)")
     command.add_argument("--steps", type=int, default=1000, metavar="N", help="steps of a run (1000)")
@@ -78,6 +87,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Train, tell and write."""
     require_group("lab")
+    if options.data.endswith(SAVED):
+        return score_by_saved(options)
     data, new = _read(options)
     for name in ("seeds", "steps", "batch", "samples"):
         if getattr(options, name) < 1:
@@ -108,31 +119,65 @@ def run(options: argparse.Namespace) -> int:
     say("\n".join(aligned(rows(data, found))))
     say(f"\n{folder / 'index.html'}")
     if new is not None:
-        say(score(folder, new, min(found, key=lambda one: one.bits.mean().item())))
+        chosen = min(found, key=lambda one: one.bits.mean().item())
+        say(score(folder, new, chosen.flow, chosen.bits))
     return 0
 
 
 def _read(options: argparse.Namespace) -> tuple[Data, Data | None]:
     """Read what a density is fitted to, and new samples if there are any."""
-    sep = {"\\t": "\t", "tab": "\t"}.get(options.sep, options.sep)
-    if sep is not None and len(sep) != 1:
-        raise ValueError(f"--sep must be one sign, or tab, not {options.sep!r}")
-    data = read(options.data, Choice(options.columns, options.drop, sep))
+    sep = separator_of(options.sep)
+    data = read(options.data, Choice(options.columns, options.drop, sep, options.categories))
     return data, None if options.score is None else read_more(options.score, data, sep)
 
 
+def separator_of(word: str | None) -> str | None:
+    """Return the sign that --sep means."""
+    sep = {"\\t": "\t", "tab": "\t"}.get(word or "", word)
+    if sep is not None and len(sep) != 1:
+        raise ValueError(f"--sep must be one sign, or tab, not {word!r}")
+    return sep
+
+
+def score_by_saved(options: argparse.Namespace) -> int:
+    """Score new samples by a flow that was fitted before."""
+    for name in ("flow", "columns", "drop", "categories"):
+        if getattr(options, name):
+            raise ValueError(f"--{name} is for data; {options.data} has its own")
+    if options.score is None:
+        raise ValueError(f"{options.data} is a flow that was fitted before; --score FILE names what it is to score")
+    made, more = load_flow(options.data)
+    if not more.keys() >= {"data", "held"}:
+        raise ValueError(f"{options.data} does not say of which columns it is; fit it again with this normkit")
+    shape = tuple(more["data"].pop("shape"))
+    data = Data(np.empty((0, *shape), np.uint8 if more["data"]["bytes"] else np.float64), **more["data"])
+    folder = Path(options.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    say(score(folder, read_more(options.score, data, separator_of(options.sep)), made, more["held"]))
+    return 0
+
+
 def warn(data: Data) -> None:
-    """Print what of a table's columns makes bits tell little."""
+    """Print what of a table's columns makes bits tell little, and which are categories."""
+    for name, words in data.categories.items():
+        listed = ", ".join(words[:SHOWN]) + (", ..." if len(words) > SHOWN else "")
+        say(
+            f"column {name!r} has {len(words)} categories, {listed}: they are 0 to {len(words) - 1} and even "
+            "noise up to the next number, so that bits are at least those of the categories"
+        )
     for name in numbering(data):
         say(f"column {name!r} numbers the rows, and says nothing of them; leave it out: --drop {shlex.quote(name)}")
     for name in few(data):
-        say(f"column {name!r} has few values: its density has no bound, and bits tell little; leave it out")
+        say(
+            f"column {name!r} has few values: its density has no bound, and bits tell little; leave it out, or read it "
+            f"as categories: --categories {shlex.quote(name)}"
+        )
 
 
-def score(folder: Path, new: Data, best: Fitted) -> str:
+def score(folder: Path, new: Data, flow: density.Flow, held: Tensor) -> str:
     """Write for each new sample its bits, and how many of the held-out samples are less likely than it."""
-    held = best.bits.sort().values
-    bits = measured(best.flow, numbers_of(new, torch.Generator().manual_seed(0)), new)
+    held = held.sort().values
+    bits = measured(flow, numbers_of(new, torch.Generator().manual_seed(0)), new)
     share = 1 - torch.searchsorted(held, bits, right=True) / len(held)
     text = io.StringIO()
     head = ("row", "bits_per_dimension", "share_less_likely")
@@ -178,9 +223,8 @@ def write(folder: Path, title: str, data: Data, found: Sequence[Fitted], samples
     for one in ordered:
         best.setdefault(one.name, one)
     for name, one in best.items():
-        file = io.BytesIO()
-        torch.save({"flow": one.built, "state": one.flow.state_dict()}, file)
-        _write_bytes(folder / f"{name.replace(':', '_')}.pt", file.getvalue())
+        path = folder / f"{name.replace(':', '_')}{SAVED}"
+        save_flow(path, one.flow, one.built, data=_described(data), held=one.bits)
     _write_samples(folder, data, ordered[0], samples)
     results = [
         {"flow": one.name, "seed": one.seed, "bits": one.bits.mean().item(), "seconds": one.seconds, "curve": one.curve}
@@ -198,16 +242,25 @@ def _write_samples(folder: Path, data: Data, best: Fitted, count: int) -> None:
     drawn: Any = best.flow.sample(count).numpy()
     if data.bytes:
         drawn = np.clip(drawn * 256, 0, 255).astype(np.uint8)
-    file = io.BytesIO()
     if drawn.ndim == 2:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([data.names, *drawn.tolist()])
+        text, columns = io.StringIO(), drawn.T.tolist()
+        for place, name in enumerate(data.names):
+            if name in data.categories:
+                columns[place] = _words(drawn[:, place], data.categories[name])
+        csv.writer(text, lineterminator="\n").writerows([data.names, *zip(*columns, strict=True)])
         replace_file(folder / "samples.csv", text.getvalue())
     else:
-        np.save(file, drawn)
-        _write_bytes(folder / "samples.npy", file.getvalue())
+        with beside(folder / "samples.npy") as there, there.open("wb") as file:
+            np.save(file, drawn)
 
 
-def _write_bytes(path: Path, content: bytes) -> None:
-    with beside(path) as there:
-        there.write_bytes(content)
+def _words(numbers: np.ndarray, categories: Sequence[str]) -> list[str]:
+    """Return the category that each number lies in, the nearest one of those beyond all."""
+    places = np.clip(np.floor(numbers), 0, len(categories) - 1).astype(int)
+    return [categories[place] for place in places]
+
+
+def _described(data: Data) -> dict[str, Any]:
+    """What must be known of data to read more of it, as plain values."""
+    categories = {name: list(words) for name, words in data.categories.items()}
+    return {"names": data.names, "bytes": data.bytes, "categories": categories, "shape": list(data.values.shape[1:])}

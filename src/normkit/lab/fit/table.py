@@ -7,9 +7,9 @@ import importlib
 import io
 import itertools
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,26 +20,37 @@ LEAST = 20  # rows, of which a tenth is held out twice
 GONE = ("", "na", "nan", "null", "none")
 SEPARATORS = (";", "\t", ",")  # that are recognized, those first that stand in no number
 LOOKED_AT = 20  # rows, to recognize one
+MOST = 50  # categories of a column of text
 
 
 class Data(NamedTuple):
-    """Samples (N, ...), the names of columns, and whether they are bytes, as of images."""
+    """Samples (N, ...), the names of columns, and whether they are bytes, as of images.
+
+    categories: of columns that hold some, the words that stand for 0, 1, 2 and so on.
+    """
 
     values: np.ndarray
     names: list[str]
     bytes: bool
+    categories: Mapping[str, Sequence[str]] = {}
 
 
 class Choice(NamedTuple):
-    """Which columns of a table are read, all if none is named, which are not, and what separates them in a CSV."""
+    """Which columns of a table are read, all if none is named, which are not, and what separates them in a CSV.
+
+    categories: columns that are read as such though they hold numbers; known: those of a table that was read before.
+    """
 
     columns: Sequence[str] = ()
     drop: Sequence[str] = ()
     sep: str | None = None
+    categories: Sequence[str] = ()
+    known: Mapping[str, Sequence[str]] | None = None
 
     def places(self, names: Sequence[str]) -> list[int]:
         """Return where the columns that are read stand, in the order of the table."""
-        for option, asked in (("--columns", self.columns), ("--drop", self.drop)):
+        named = (("--columns", self.columns), ("--drop", self.drop), ("--categories", self.categories))
+        for option, asked in named:
             for name in asked:
                 check.choice("fit", option, name, names)
         places = [at for at, name in enumerate(names) if name in (self.columns or names) and name not in self.drop]
@@ -49,6 +60,8 @@ class Choice(NamedTuple):
 
 
 WHOLE = Choice()
+Column = list[str] | np.ndarray  # words, or numbers
+Read = tuple[np.ndarray, list[str], Mapping[str, Sequence[str]]]
 
 
 def read(path: str | Path, choice: Choice = WHOLE) -> Data:
@@ -58,7 +71,8 @@ def read(path: str | Path, choice: Choice = WHOLE) -> Data:
 
 def read_more(path: str | Path, data: Data, sep: str | None = None) -> Data:
     """Read further samples of what a density was fitted to: as many as there are, of the same columns or shape."""
-    values, names = _content(Path(path), Choice(data.names if data.values.ndim == 2 else (), sep=sep))
+    columns = data.names if data.values.ndim == 2 else ()
+    values, names, _ = _content(Path(path), Choice(columns, sep=sep, known=data.categories))
     if values.shape[1:] != data.values.shape[1:] or values.ndim != data.values.ndim:
         raise ValueError(f"{path}: samples must be of the shape {data.values.shape[1:]}, not {values.shape[1:]}")
     if not len(values):
@@ -73,8 +87,8 @@ def read_more(path: str | Path, data: Data, sep: str | None = None) -> Data:
     return data._replace(values=values)
 
 
-def _content(path: Path, choice: Choice) -> tuple[np.ndarray, list[str]]:
-    readers: dict[str, Callable[[Path, Choice], tuple[np.ndarray, list[str]]]] = {
+def _content(path: Path, choice: Choice) -> Read:
+    readers: dict[str, Callable[[Path, Choice], Read]] = {
         ".csv": _csv,
         ".parquet": _parquet,
         ".npy": _array,
@@ -87,7 +101,9 @@ def _content(path: Path, choice: Choice) -> tuple[np.ndarray, list[str]]:
     return readers[path.suffix.lower()](path, choice)
 
 
-def checked(where: str, values: np.ndarray, names: Sequence[str] = ()) -> Data:
+def checked(
+    where: str, values: np.ndarray, names: Sequence[str] = (), categories: Mapping[str, Sequence[str]] | None = None
+) -> Data:
     """Require numbers, none missing, enough rows, and columns that vary."""
     if values.dtype.kind not in "biuf":
         raise ValueError(f"{where}: it must hold numbers, not {values.dtype}")
@@ -105,13 +121,14 @@ def checked(where: str, values: np.ndarray, names: Sequence[str] = ()) -> Data:
                     count = f"{what} value, " if wrong.sum() == 1 else several
                     raise ValueError(f"{where}: column {name!r} has {count}in row {1 + wrong.argmax()}")
             if (column == column[0]).all():
+                one = (categories or {}).get(name, column)[0]
                 raise ValueError(
-                    f"{where}: column {name!r} has one value, {column[0]}, and so no density; {_leave_out(name)}"
+                    f"{where}: column {name!r} has one value, {one}, and so no density; {_leave_out(name)}"
                 )
             _tell_apart(where, name, column)
     elif not np.isfinite(values.astype(np.float64)).all():
         raise ValueError(f"{where}: images must hold finite numbers")
-    return Data(values, named, values.dtype == np.uint8)
+    return Data(values, named, values.dtype == np.uint8, categories or {})
 
 
 def _tell_apart(where: str, name: str, column: np.ndarray) -> None:
@@ -136,10 +153,50 @@ def numbering(data: Data) -> list[str]:
 
 def _columns(data: Data) -> list[tuple[str, np.ndarray]]:
     wide = data.values.astype(np.float64)
-    return list(zip(data.names, wide.T, strict=True)) if wide.ndim == 2 else []
+    named = zip(data.names, wide.T, strict=True) if wide.ndim == 2 else ()
+    return [(name, column) for name, column in named if name not in data.categories]
 
 
-def _csv(path: Path, choice: Choice) -> tuple[np.ndarray, list[str]]:
+def _table(path: Path, columns: Mapping[str, Column], choice: Choice, comma: bool = False) -> Read:
+    """Read columns as numbers or categories."""
+    found = {name: _coded(f"{path}: column {name!r}", name, own, choice, comma) for name, own in columns.items()}
+    values = np.stack([column for column, _ in found.values()], 1)
+    return values, list(columns), {name: words for name, (_, words) in found.items() if words}
+
+
+def _coded(where: str, name: str, column: Column, choice: Choice, comma: bool) -> tuple[np.ndarray, Sequence[str]]:
+    """Return a column's numbers, and its categories, if it holds some, in their order."""
+    words = [str(value.item()) for value in column] if isinstance(column, np.ndarray) else column
+    if choice.known is not None and name in choice.known:
+        return _by_known(where, words, choice.known[name]), choice.known[name]
+    asked = name in choice.categories
+    if isinstance(column, np.ndarray) and not asked:
+        return column.astype(np.float64), ()
+    numbers = [np.nan if word.strip().lower() in GONE else _number(word, comma) for word in words]
+    wrong = numbers.index(None) if None in numbers else None
+    if wrong is None and not asked:
+        return np.array(numbers, dtype=np.float64), ()
+    there = [word for word, number in zip(words, numbers, strict=True) if number is None or not np.isnan(number)]
+    if not asked and any(number is not None and not np.isnan(number) for number in numbers):
+        raise ValueError(f"{where} holds text, {words[wrong or 0]!r} in row {1 + (wrong or 0)}; {_leave_out(name)}")
+    order = sorted(set(there)) if wrong is not None else sorted(set(there), key=lambda word: _number(word, comma) or 0)
+    if len(order) > min(MOST, len(words) // 2):
+        raise ValueError(
+            f"{where} holds text of {len(order)} values, too many for categories of {len(words)} rows; "
+            f"{_leave_out(name)}"
+        )
+    return _by_known(where, words, order), order
+
+
+def _by_known(where: str, words: Sequence[str], order: Sequence[str]) -> np.ndarray:
+    places = {word: float(place) for place, word in enumerate(order)}
+    for row, word in enumerate(words, 1):
+        if word not in places and word.strip().lower() not in GONE:
+            raise ValueError(f"{where} holds {word!r} in row {row}, and its categories are {', '.join(order)}")
+    return np.array([places.get(word, np.nan) for word in words])
+
+
+def _csv(path: Path, choice: Choice) -> Read:
     text = path.read_text(encoding="utf-8-sig")
     sep = choice.sep or separator(text)
     rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=sep) if row]
@@ -148,9 +205,10 @@ def _csv(path: Path, choice: Choice) -> tuple[np.ndarray, list[str]]:
     comma = sep == ";"  # where columns are separated so, a comma stands before decimals
     head = any(_number(word, comma) is None and word.strip().lower() not in GONE for word in rows[0])
     names = rows.pop(0) if head else [f"x{place}" for place in range(len(rows[0]))]
-    places = choice.places(names)
-    values = [_row(path, names, place, row, places, comma) for place, row in enumerate(rows, 1)]
-    return np.array(values).reshape(-1, len(places)), [names[at] for at in places]
+    for place, row in enumerate(rows, 1):
+        if len(row) != len(names):
+            raise ValueError(f"{path}: row {place} has {len(row)} values, and there are {len(names)} columns")
+    return _table(path, {names[at]: [row[at] for row in rows] for at in choice.places(names)}, choice, comma)
 
 
 def separator(text: str) -> str:
@@ -168,20 +226,6 @@ def separator(text: str) -> str:
     return next(filter(divides, SEPARATORS), ",")
 
 
-def _row(
-    path: Path, names: Sequence[str], place: int, row: Sequence[str], places: Sequence[int], comma: bool
-) -> list[float]:
-    if len(row) != len(names):
-        raise ValueError(f"{path}: row {place} has {len(row)} values, and there are {len(names)} columns")
-    found = []
-    for name, word in ((names[at], row[at]) for at in places):
-        value = np.nan if word.strip().lower() in GONE else _number(word, comma)
-        if value is None:
-            raise ValueError(f"{path}: column {name!r} holds text, {word!r} in row {place}; {_leave_out(name)}")
-        found.append(value)
-    return found
-
-
 def _leave_out(name: str) -> str:
     return f"leave it out ('normkit fit' has --drop {shlex.quote(name)})"
 
@@ -193,26 +237,33 @@ def _number(word: str, comma: bool = False) -> float | None:
         return None
 
 
-def _parquet(path: Path, choice: Choice) -> tuple[np.ndarray, list[str]]:
+def _parquet(path: Path, choice: Choice) -> Read:
     require("datasets")  # which brings pyarrow
     found = importlib.import_module("pyarrow.parquet").read_table(path)
     names = [found.column_names[at] for at in choice.places(found.column_names)]
-    columns = {name: found.column(name).to_numpy() for name in names}
-    for name, column in columns.items():
-        if column.dtype.kind not in "biuf" or column.ndim != 1:
-            raise ValueError(f"{path}: column {name!r} holds {column.dtype}, not numbers; {_leave_out(name)}")
-    return np.stack([column.astype(np.float64) for column in columns.values()], 1), names
+    return _table(path, {name: _of_arrow(path, name, found.column(name)) for name in names}, choice)
 
 
-def _array(path: Path, choice: Choice) -> tuple[np.ndarray, list[str]]:
+def _of_arrow(path: Path, name: str, column: Any) -> Column:
+    if "string" in str(column.type).partition(",")[0] and "list" not in str(column.type):  # also of a dictionary
+        return ["" if word is None else word for word in column.to_pylist()]
+    values = column.to_numpy()
+    if values.dtype.kind not in "biuf" or values.ndim != 1:
+        raise ValueError(f"{path}: column {name!r} holds {values.dtype}, not numbers; {_leave_out(name)}")
+    return values
+
+
+def _array(path: Path, choice: Choice) -> Read:
     found = _loaded(path)
     if found.ndim != 2:
-        if choice.columns or choice.drop:
+        if choice.columns or choice.drop or choice.categories:
             raise ValueError(f"{path}: columns are asked for, and it holds no table but an array of {found.shape}")
-        return found, []
+        return found, [], {}
     names = [f"x{place}" for place in range(found.shape[1])]
     places = choice.places(names)
-    return found[:, places], [names[at] for at in places]
+    if not choice.categories and not choice.known:
+        return found[:, places], [names[at] for at in places], {}
+    return _table(path, {names[at]: found[:, at] for at in places}, choice)
 
 
 def _loaded(path: Path) -> np.ndarray:

@@ -54,8 +54,11 @@ def split(data: Data, seed: int = 0) -> Parts:
 
 
 def numbers_of(data: Data, generator: torch.Generator) -> Tensor:
-    """Return the samples in float32; bytes become numbers of [0, 1) by even noise."""
+    """Return the samples in float32; bytes become numbers of [0, 1) by even noise, categories of [k, k + 1)."""
     values = torch.as_tensor(np.ascontiguousarray(data.values)).to(torch.float32)
+    if data.categories:
+        places = [data.names.index(name) for name in data.categories]
+        values[:, places] += torch.rand((len(values), len(places)), generator=generator)
     return (values + torch.rand(values.shape, generator=generator)) / 256 if data.bytes else values
 
 

@@ -321,8 +321,8 @@ def _rows(settings: Settings) -> data.Rows:
     """The samples that a density is of, as ``normkit fit`` reads them."""
     apart = _apart(settings)
     found = [table.read(source) for source in filter(None, (settings.data, apart))]
-    if found[0].values.shape[1:] != found[-1].values.shape[1:] or found[0].names != found[-1].names:
-        raise ValueError(f"held-out data {apart!r} have other columns than {settings.data!r}")
+    if found[0].values.shape[1:] != found[-1].values.shape[1:] or found[0][1:] != found[-1][1:]:
+        raise ValueError(f"held-out data {apart!r} have other columns or categories than {settings.data!r}")
     values = [numbers_of(one, data.generator(place)) for place, one in enumerate(found)]
     held = None if apart is None else values[1]
     return data.Rows(values[0], settings.batch or SAMPLES, settings.data, held, found[0].bytes)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import pickle
 import random
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from normkit.files import check_archive
 from normkit.lab.files import Damaged, beside
 
 PARTS = {"recipe", "log", "training", "chances", "progress"}
@@ -71,10 +71,7 @@ class Sink:
 def load(path: Path) -> dict[str, Any]:
     """Read a checkpoint; what is none is :class:`Damaged`, with the reason."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            torn = archive.testzip()
-        if torn is not None:
-            raise ValueError(f"its part {torn} is not what was written")
+        check_archive(path)
         return unchecked(path)
     except Exception as error:  # a damaged archive can raise nearly anything
         raise Damaged(f"{path} is no checkpoint to go on from: {reason(error)}") from None
