@@ -9,6 +9,7 @@ import torch
 
 import normkit as nk
 from normkit.contract.subject import close, methods
+from normkit.contract.values import over
 from normkit.kinds import ADAPTER
 
 METHODS = methods(lambda kind: kind is ADAPTER)
@@ -111,8 +112,8 @@ def test_a_call_that_fails_changes_nothing(name):
 
 
 @pytest.mark.line("half-stream")
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", METHODS)
+@over(dtype=[torch.bfloat16, torch.float16])
 def test_a_model_in_half_precision_is_adapted(name, dtype):
     adapter = subject(name, dtype)
     logits = stream(adapter, batches(name, dtype=dtype))

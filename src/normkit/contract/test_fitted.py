@@ -9,6 +9,7 @@ import torch
 
 import normkit as nk
 from normkit.contract.subject import close, methods, outputs
+from normkit.contract.values import over
 from normkit.kinds import FITTED
 
 METHODS = methods(lambda kind: kind is FITTED)
@@ -21,7 +22,7 @@ def prepared(name, dtype=torch.float64):
 
 @pytest.mark.line("half")
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@over(dtype=[torch.bfloat16, torch.float16])
 def test_half_precision_stays_close_to_double(name, dtype):
     card, subject = prepared(name, dtype)
     exact = card.small().double()

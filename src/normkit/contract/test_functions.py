@@ -9,6 +9,7 @@ import torch
 
 import normkit as nk
 from normkit.contract.subject import close, methods, outputs
+from normkit.contract.values import over
 from normkit.kinds import FUNCTION
 from normkit.kinds.kind import layouts, sizes
 
@@ -28,7 +29,7 @@ def test_the_gradient_is_the_derivative(name):
 
 @pytest.mark.line("half")
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@over(dtype=[torch.bfloat16, torch.float16])
 def test_half_precision_stays_close_to_double(name, dtype):
     card = nk.card(name)
     subject = card.kind.subject(card, dtype=dtype)

@@ -6,6 +6,7 @@ import torch
 import normkit as nk
 from normkit.contract import subject
 from normkit.contract.subject import FLOATING, METHODS, build, draw, outputs
+from normkit.contract.values import over
 
 LEADING = [(), (3,), (2, 3), (2, 1, 3), (1, 1, 1, 2)]
 TRAILING = [(), (5,), (3, 5), (1, 3, 2)]
@@ -64,9 +65,8 @@ VALUES = {
 
 
 @pytest.mark.line("extremes")
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("kind", VALUES)
 @pytest.mark.parametrize("name", FLOATING)
+@over(kind=VALUES, dtype=[torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_extreme_values_give_no_nan(name, kind, dtype):
     module = build(name, dtype=dtype)
     inputs = draw(name, dtype=dtype)

@@ -9,6 +9,7 @@ import torch
 import normkit as nk
 from normkit.contract import subject
 from normkit.contract.subject import METHODS, build, draw
+from normkit.contract.values import over
 from normkit.kinds.kind import example
 
 
@@ -99,8 +100,8 @@ STABILIZERS = [
 ]
 
 
-@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
 @pytest.mark.parametrize("name, key", STABILIZERS)
+@over(value=[-1.0, float("nan"), float("inf")])
 def test_a_bad_eps_is_refused(name, key, value):
     refuses(lambda: nk.card(name).small(**{key: value}), rf"\b{key}\b", ValueError)
 
@@ -108,14 +109,14 @@ def test_a_bad_eps_is_refused(name, key, value):
 TOLERANCES = [(name, key) for name in METHODS for key in arguments(name) if key == "epsilon"]
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 @pytest.mark.parametrize("name, key", TOLERANCES)
+@over(value=["nan", "inf", "-inf"])
 def test_a_tolerance_that_is_not_finite_is_refused(name, key, value):
     refuses(lambda: nk.card(name).small(**{key: float(value)}), rf"\b{key}\b", ValueError)
 
 
-@pytest.mark.parametrize("value", [True, "1e-5", None])
 @pytest.mark.parametrize("name, key", STABILIZERS)
+@over(value=[True, "1e-5", None])
 def test_an_eps_that_is_no_number_is_refused(name, key, value):
     if value is None and "None" in str(arguments(name)[key].annotation):
         pytest.skip("None is one of its values")
@@ -130,8 +131,8 @@ def test_eps_of_zero_is_honoured(name, key):
         assert not torch.isnan(output).any()
 
 
-@pytest.mark.parametrize("value", [0, -3, 2.5, "8", None])
 @pytest.mark.parametrize("name", METHODS)
+@over(value=[0, -3, 2.5, "8", None])
 def test_a_bad_feature_count_is_refused(name, value):
     card = nk.card(name)
     width = card.width
@@ -216,8 +217,8 @@ def test_a_mask_of_numbers_means_the_same_or_is_named(name):
             subject.close(got, subject.outputs(subject.fresh(module)(*inputs)), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("value", [2**62, 2**63, 10**30])
 @pytest.mark.parametrize("name", METHODS)
+@over(value=[2**62, 2**63, 10**30])
 def test_absurd_sizes_are_named(name, value):
     """Above what any memory holds; where the argument may be any number, the method runs."""
     card = nk.card(name)
@@ -275,8 +276,8 @@ def test_what_is_no_number_and_another_word_for_a_word_are_named(name):
                     card.small(**{argument: wrong})
 
 
-@pytest.mark.parametrize("device", ["cdua", "xpu"])
 @pytest.mark.parametrize("name", METHODS)
+@over(device=["cdua", "xpu"])
 def test_a_device_that_does_not_exist_is_named(name, device):
     args, kwargs = nk.card(name).given()
     with pytest.raises(ValueError, match=f"device='{device}' cannot be used"):

@@ -9,6 +9,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import normkit as nk
 from normkit.contract import subject
 from normkit.contract.subject import METHODS, build, draw, outputs
+from normkit.contract.values import over
 from normkit.optional import let_torchvision_load
 
 EPSILON = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
@@ -71,9 +72,8 @@ def test_second_and_third_derivatives(name):
 
 
 @pytest.mark.line("half")
-@pytest.mark.parametrize("parameters", ["pure", "mixed"])
-@pytest.mark.parametrize("dtype", EPSILON, ids=str)
 @pytest.mark.parametrize("name", METHODS)
+@over(dtype=EPSILON, parameters=["pure", "mixed"])
 def test_half_precision_stays_close_to_double(name, dtype, parameters):
     module = build(name, 16, dtype=dtype)
     exact = subject.fresh(module).double()

@@ -13,6 +13,7 @@ import torch
 import normkit as nk
 from normkit.contract import subject
 from normkit.contract.subject import build, draw
+from normkit.contract.values import over
 from normkit.kinds.kind import layouts
 from normkit.kinds.module import ModuleKind
 
@@ -99,10 +100,8 @@ def most(value):
 
 
 @pytest.mark.line("offsets")
-@pytest.mark.parametrize("what", ["results", "state", "gradients"])
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("offset", ["1e2", "1e4", "1e6"])
 @pytest.mark.parametrize("name", METHODS)
+@over(offset=["1e2", "1e4", "1e6"], size=SIZES, what=["results", "state", "gradients"])
 def test_far_from_zero_float32_is_as_good_as_its_numbers(name, offset, size, what):
     # a gradient sums products of values as large as the offset with gradients of size 1, which may cancel
     share, least = (EPSILON * float(offset), 1.0) if what == "gradients" else (EPSILON, TINY)

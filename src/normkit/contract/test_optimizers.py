@@ -10,6 +10,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 import normkit as nk
 from normkit.contract.subject import methods
+from normkit.contract.values import over
 from normkit.kinds import OPTIMIZER
 
 METHODS = methods(lambda kind: kind is OPTIMIZER)
@@ -229,7 +230,7 @@ def test_a_parameter_without_a_gradient_stays(name):
 
 @pytest.mark.line("kept-type")
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@over(dtype=[torch.float32, torch.bfloat16])
 def test_parameters_keep_their_type(name, dtype):
     card = nk.card(name)
     subject = card.kind.subject(card, dtype=dtype)
@@ -263,8 +264,8 @@ def test_a_sparse_gradient_is_refused_and_nothing_moves(name):
 
 
 @pytest.mark.line("finite")
-@pytest.mark.parametrize("value", ["nan", "inf"])
 @pytest.mark.parametrize("name", METHODS)
+@over(value=["nan", "inf"])
 def test_a_gradient_that_is_not_finite_is_refused_and_nothing_moves(name, value):
     card = nk.card(name)
     subject, other = card.kind.subject(card), card.kind.subject(card)

@@ -8,6 +8,7 @@ import torch
 
 import normkit as nk
 from normkit.contract.subject import close, methods
+from normkit.contract.values import over
 from normkit.kinds.module import LAYER, NORM
 
 F64 = torch.float64
@@ -135,8 +136,7 @@ def near(name, spread, seed=0):
 
 @pytest.mark.line("on-manifold")
 @pytest.mark.parametrize("name", OF_POINTS)
-@pytest.mark.parametrize("dtype", [F64, torch.float32], ids=str)
-@pytest.mark.parametrize("place", ["inside", "edge"])
+@over(dtype=[F64, torch.float32], place=["inside", "edge"])
 def test_points_stay_on_their_manifold_with_finite_gradients(name, dtype, place):
     module, drawn = small(name, dtype), tangents(name)
     x = (space(name).at(drawn) if place == "inside" else space(name).far(drawn)).to(dtype).requires_grad_()

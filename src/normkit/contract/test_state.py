@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 import normkit as nk
 from normkit.contract import subject
 from normkit.contract.subject import METHODS, build, draw, outputs
+from normkit.contract.values import over
 from normkit.kinds.kind import example
 
 
@@ -98,8 +99,8 @@ def test_buffers_rest_in_evaluation(name):
 
 
 @pytest.mark.line("checkpoint")
-@pytest.mark.parametrize("kind", ["saved", "reentrant"])
 @pytest.mark.parametrize("name", METHODS)
+@over(kind=["saved", "reentrant"])
 def test_checkpointing_changes_nothing(name, kind):
     plain = build(name)
     checked = subject.fresh(plain)

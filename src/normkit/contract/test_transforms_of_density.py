@@ -5,6 +5,7 @@ import torch
 
 import normkit as nk
 from normkit.contract.subject import build, close, methods
+from normkit.contract.values import over
 from normkit.kinds.module import TRANSFORM
 
 METHODS = methods(lambda kind: kind is TRANSFORM)
@@ -16,7 +17,7 @@ def inputs(card, batch):
 
 @pytest.mark.line("inverse")
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@over(dtype=[torch.float64, torch.float32])
 def test_the_inverse_gives_the_input_back(name, dtype):
     module, (x, *others) = build(name, 4, dtype), inputs(nk.card(name), 5)
     x, *others = (value.to(dtype) for value in (x, *others))
@@ -34,8 +35,7 @@ SCALES = {"near": 1e-6, "far": 1e6}
 
 @pytest.mark.line("scales")
 @pytest.mark.parametrize("name", [name for name in METHODS if not nk.card(name).shape.kind])  # of any numbers
-@pytest.mark.parametrize("place", SCALES)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@over(place=SCALES, dtype=[torch.float64, torch.float32])
 def test_small_and_large_numbers_come_back(name, place, dtype):
     module, (x, *others) = build(name, 4, dtype), inputs(nk.card(name), 5)
     x, *others = (value.to(dtype) for value in (SCALES[place] * x, *others))
