@@ -93,7 +93,18 @@ def own() -> list[str]:
 
 def exports() -> list[str]:
     """What the rooms have beside methods."""
-    return [f"from {room} import {name} as {name}" for name, room in nk._exports().items()]
+    rooms = nk._exports().items()
+    return [compared(), *(f"from {room} import {name} as {name}" for name, room in rooms if name != "compare")]
+
+
+def compared() -> str:
+    """`compare`, whose arguments are those of the settings."""
+    signature = inspect.signature(nk.compare)
+    given = ", ".join(f"{p.name}: {p.annotation} = None" for p in signature.parameters.values())
+    imports = ["collections.abc import Callable, Mapping, Sequence", "pathlib import Path", "typing import Any"]
+    lines = [f"from {line}" for line in (*imports, "normkit.lab.result import Result")]
+    line = (nk.compare.__doc__ or "").partition("\n")[0]
+    return "\n".join([*lines, f"def compare(*, {given}) -> Result:", f"    {quoted(line)}"])
 
 
 def listed() -> str:

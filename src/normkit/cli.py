@@ -177,15 +177,10 @@ def run_list(options: argparse.Namespace) -> int:
 
 def fitting(model: str) -> Callable[[list[Card]], list[Card]]:
     """Return a function that picks the norms which stand in a model."""
+    from normkit.lab.plan import tasks
     from normkit.surgery import fits
 
-    place = fits.MODELS.get(model)
-    if place is None:
-        from normkit.lab.plan import tasks
-
-        places = tasks.places(model)
-    else:
-        places = {place}
+    places = tasks.places(model)
     return lambda cards: fits.fitting(cards, places)
 
 

@@ -15,7 +15,7 @@ from normkit import cli, optional
 from normkit.lab import api, rerank
 from normkit.lab.fit import table
 from normkit.lab.plan import data, tasks
-from normkit.lab.plan.plan import Settings
+from normkit.lab.plan.settings import Settings
 from normkit.lab.training import engines
 from normkit.text.candidates._tfidf import TfIdf
 from normkit.text.candidates.aliases import Aliases

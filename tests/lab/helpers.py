@@ -4,7 +4,8 @@ import json
 
 from normkit.lab import logs
 from normkit.lab.files import Folder
-from normkit.lab.plan.plan import Run, Settings
+from normkit.lab.plan.plan import Run
+from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.variants import Variant
 from normkit.lab.training.loop import train
 

@@ -17,7 +17,7 @@ import normkit
 from normkit import cli
 from normkit.lab import request
 from normkit.lab.files import Folder
-from normkit.lab.plan.plan import Settings
+from normkit.lab.plan.settings import Settings
 
 SMALL = ["--model", TINY, "--length", "16", "--batch", "4", "--steps", "8", "--seeds", "2", "--trials", "2"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -6,7 +6,8 @@ import torch
 from torch.utils.data import TensorDataset
 
 from normkit.lab.plan import data, samples
-from normkit.lab.plan.plan import Plan, Settings
+from normkit.lab.plan.plan import Plan
+from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.variants import Variant, unique
 from normkit.lab.report import page as report
 from normkit.lab.training import runs

@@ -11,7 +11,8 @@ import normkit as nk
 from normkit import cli
 from normkit.lab.files import Folder
 from normkit.lab.plan import growth
-from normkit.lab.plan.plan import Plan, Settings
+from normkit.lab.plan.plan import Plan
+from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.variants import Variant, cross
 from normkit.lab.report import page as report
 from normkit.lab.training import engines, loop, runs, speed

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from normkit.lab.plan.findings import SAME
-from normkit.lab.plan.plan import Plan, Settings
+from normkit.lab.plan.plan import Plan
+from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.variants import Variant
 from normkit.lab.report import page as report
 from normkit.lab.training import runs

@@ -9,7 +9,8 @@ import normkit as nk
 from normkit.federated import plans, rounds
 from normkit.lab.files import Folder
 from normkit.lab.plan import clients, data, samples, tasks
-from normkit.lab.plan.plan import Run, Settings
+from normkit.lab.plan.plan import Run
+from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.variants import Variant
 from normkit.lab.training import loop
 from normkit.lab.training.federated import Federated

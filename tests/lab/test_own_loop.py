@@ -12,7 +12,8 @@ from torch import nn
 import normkit as nk
 from normkit import cli
 from normkit.lab import logs
-from normkit.lab.plan.plan import Run, Settings
+from normkit.lab.plan.plan import Run
+from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.variants import Variant
 from normkit.lab.training import loop, own
 

@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from normkit.lab.plan.plan import Plan, Settings
+from normkit.lab.plan.plan import Plan
+from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.variants import Variant, cross, read_variants
 from normkit.lab.training import runs
 

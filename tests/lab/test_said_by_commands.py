@@ -9,7 +9,7 @@ import torch
 from normkit.lab import cli, request, rerank
 from normkit.lab.fit import run, table
 from normkit.lab.plan import clients, measures, models, samples, tasks, variants
-from normkit.lab.plan.plan import Settings
+from normkit.lab.plan.settings import Settings
 from normkit.lab.training.own import Build
 
 COMMANDS = {
@@ -19,8 +19,8 @@ COMMANDS = {
     "one.yaml: variants must be a list": "--variants one.yaml",
     "there is no variant to train": "--variants none.yaml",
     "--steps and --seconds exclude": "--steps 3 --seconds 3",
-    "--warmup is a share of the run, from 0 to below 1, not 1.0": "--warmup 1",
-    "--warmup is a share of the run, from 0 to below 1, not -0.1": "--warmup -0.1",
+    "--warmup must be a share of the run, from 0 to below 1, not 1.0": "--warmup 1",
+    "--warmup must be a share of the run, from 0 to below 1, not -0.1": "--warmup -0.1",
     "--lr must be above 0, not 0.0": "--lr 0.1 0",
     "--metric-direction is of a measure": "--metric-direction higher",
     "--device cuda: torch sees no GPU": "--device cuda",

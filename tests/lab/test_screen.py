@@ -10,7 +10,8 @@ from helpers import run, settings
 from rich.console import Console
 
 from normkit.lab import notebook
-from normkit.lab.plan.plan import Plan, Settings
+from normkit.lab.plan.plan import Plan
+from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.variants import Variant
 from normkit.lab.screen import Screen, clock, searched, side_by_side, told
 from normkit.lab.training import runs

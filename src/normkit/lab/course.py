@@ -136,7 +136,7 @@ def locked(root: str) -> Any:
         folder.root.mkdir(parents=True, exist_ok=True)
         return FileLock(folder.lock, timeout=0).acquire()
     except Timeout:
-        raise ValueError(f"another normkit compare is at work in {root}; name another folder with --out") from None
+        raise ValueError(f"another normkit compare is at work in {root}; {request.way_out()}") from None
     except OSError as error:
         where = error.filename or root
-        raise ValueError(f"{where} cannot be written: {error.strerror}; name another folder with --out") from error
+        raise ValueError(f"{where} cannot be written: {error.strerror}; {request.way_out()}") from error

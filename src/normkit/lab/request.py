@@ -1,6 +1,6 @@
 """What is asked for, on the command line or from Python, made into a plan: every choice checked, what is open decided.
 
-``options`` has an attribute for each option of the command, and None or the default where nothing was given.
+``options`` has an attribute for each option of the command, and None or the default where nothing was typed.
 """
 
 from __future__ import annotations
@@ -8,132 +8,116 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from normkit.lab import together
-from normkit.lab.plan import measures
+from normkit.lab.plan import builtin, measures
 from normkit.lab.plan.handed import PREFIX, said
-from normkit.lab.plan.plan import BUILT_IN, Settings
-from normkit.lab.plan.variants import FEDBN, ORIGINAL, SLOTS
+from normkit.lab.plan.settings import DIRECTIONS, FIELDS, HANDED, MANY, MOST, OWN, ROUNDS, Settings, typed
+from normkit.lab.plan.variants import FEDBN, ORIGINAL, SLOTS, TWIN, Variant, lets_leak, unique
 
 if TYPE_CHECKING:
     from normkit.lab.plan.plan import Plan
-    from normkit.lab.plan.variants import Variant
 
-NORMS = ["layernorm", "rmsnorm", "dyt", "derf"]
-OF_MODEL = {"spdnet": [ORIGINAL, "riemannian-batchnorm", "liebn", "gbw-batchnorm"], "flow": [ORIGINAL]}
-WAY_OUT = "name another folder with --out"
-CODE = ("model", "data", "val", "metric", "train")  # may name what is imported
 WITH_CLIENTS = "resnet:dim=32"  # the model of many owners of data, where none is named; 32 groups divide its channels
-ROUNDS = 20  # of a run with many owners of data
-MOST = 24  # seeds, where they go on until it is decided
-DEFAULTED = (
-    "model",
-    "length",
-    "trials",
-    "margin",
-    "until_decided",
-    "allow_leak",
-    "federated",
-    "clients",
-    "split",
-    "local_steps",
-    "warmup",
-    "clip",
-    "weight_decay",
-    "precision",
-)
-OF_CLIENTS = ("clients", "split", "local_steps", "aggregation")
-INHERITED = (*DEFAULTED, "train", "data", "val", "steps", "seconds", "batch", "seeds", "lr", "metric", "threads")
+TYPED = {field: one.name for field, one in FIELDS.items() if one.group}  # the settings that can be typed
 
 
 def planned(options: Any) -> Plan:
-    """Turn the arguments into a plan; what is not given is as in the comparison that is there, to which it adds."""
+    """Turn the arguments into a plan; what is not typed is as in the folder's comparison, to which it adds."""
     from normkit.lab.files import Folder
     from normkit.lab.plan import growth
     from normkit.lab.plan.plan import Plan, there_in
 
-    there = None if options.fresh else there_in(Folder(options.out))
-    require_federated(options, bool(there and there["settings"].get("federated")))
-    options = filled(options, there["settings"] if there else {})
-    before = variants_of(there, options.out) if there else []
+    saved = None if options.fresh else there_in(Folder(options.out))
+    require_federated(options, bool(saved and saved["settings"].get("federated")))
+    options = filled(options, saved["settings"] if saved else {})
+    before = variants_of(saved, options.out) if saved else []
     variants = tuple(before) if before and not named(options) else chosen(options)
     variants = growth.joined(before, variants, crossed=not options.variants)
     names = [v.name for v in variants]
-    before_it = there["baseline"] if there else names[0]
-    baseline = options.baseline or before_it
-    if baseline != before_it and any(variant.start != "own" for variant in before):
-        raise ValueError(f"--baseline: the control that is there is of {before_it}; {WAY_OUT}")
+    saved_baseline = saved["baseline"] if saved else names[0]
+    baseline = options.baseline or saved_baseline
+    if baseline != saved_baseline and any(variant.start != "own" for variant in before):
+        raise ValueError(f"{typed('baseline')}: the control that is there is of {saved_baseline}; {way_out()}")
     if baseline not in names:
-        raise ValueError(f"--baseline {baseline!r} is none of the variants: {', '.join(names)}")
+        raise ValueError(f"{typed('baseline')} {baseline!r} is none of the variants: {', '.join(names)}")
     variants = with_twin(variants, baseline) if options.twin else variants
     return Plan(settled(options, len(variants)), variants, baseline)
 
 
-def require_federated(options: Any, there: bool) -> None:
+def way_out() -> str:
+    """Say what helps where a folder holds something else."""
+    return f"name another folder with {typed('out')}"
+
+
+def require_federated(options: Any, is_federated: bool) -> None:
     """Refuse what is of many owners of data alone, where there is one, and what they cannot have."""
-    if not (options.federated or there):
-        given = [name for name in OF_CLIENTS if getattr(options, name) is not None]
+    federated = typed("federated")
+    if not (options.federated or is_federated):
+        of_many = [name for name, one in OWN.items() if one.group == MANY] + ["aggregation"]
+        given = [name for name in of_many if getattr(options, name) not in (None, False)]
         if options.metric in (measures.CLIENTS, measures.WORST):
             given.append("metric")
         if given:
-            raise ValueError(f"--{given[0].replace('_', '-')} is of many owners of data: give --federated")
+            raise ValueError(f"{typed(given[0])} is of many owners of data: give {federated}")
         return
     for name in ("train", "sharded"):
         if getattr(options, name):
-            raise ValueError(f"--federated and --{name} exclude each other")
+            raise ValueError(f"{federated} and {typed(name)} exclude each other")
     if options.precision == "fp16":
-        raise ValueError("--federated and --precision fp16 exclude each other: clients share no loss scale")
+        raise ValueError(f"{federated} and {typed('precision')} fp16 exclude each other: clients share no loss scale")
     if together.is_spread():
-        raise ValueError("--federated trains each run in one process: start it without torchrun")
+        raise ValueError(f"{federated} trains each run in one process: start it without torchrun")
 
 
-def variants_of(there: Mapping[str, Any], root: str) -> list[Variant]:
-    """Return the variants of a plan that is there."""
+def variants_of(plan: Mapping[str, Any], root: str) -> list[Variant]:
+    """Return the variants of a saved plan."""
     from normkit.lab.files import Folder
-    from normkit.lab.plan.variants import Variant
 
     try:
-        return [Variant(**variant) for variant in there["variants"]]
+        return [Variant(**variant) for variant in plan["variants"]]
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{Folder(root).plan} has a variant that cannot be read: {error}; {WAY_OUT}") from None
+        raise ValueError(f"{Folder(root).plan} has a variant that cannot be read: {error}; {way_out()}") from None
 
 
-def filled(options: Any, there: Mapping[str, Any]) -> Any:
-    """Return the options, with what was not given as it is in the settings that are there, or else the default.
+def filled(options: Any, saved: Mapping[str, Any]) -> Any:
+    """Return the options, with what was not typed as it is in the saved settings, or else the default.
 
     There are never fewer seeds than there are.
     """
-    known = {**vars(Settings()), **there}
-    known["lr"] = None if any(rate == 0 for rate in known["lrs"] or ()) else known["lrs"]
-    if options.model is None and not there and not options.train:
+    known = {**vars(Settings()), **saved}
+    known["lrs"] = None if any(rate == 0 for rate in known["lrs"] or ()) else known["lrs"]
+    if options.model is None and not saved and not options.train:
         known["model"] = suited(options)
     if known["train"]:  # it has its own
         known |= {"model": Settings.model, "data": None}
     given = dict(vars(options))
     other = {"steps": "seconds", "seconds": "steps"}
     kept = {
-        name: known[name]
-        for name in INHERITED
-        if given.get(name) is None and given.get(other.get(name, "")) is None and (there or name in DEFAULTED)
+        name: known[field]
+        for field, name in TYPED.items()
+        if given.get(name) is None and given.get(other.get(name, "")) is None
+        if (saved and FIELDS[field].inherited) or not FIELDS[field].depends
     }
-    if there and given.get("seeds") is not None:
+    if saved and given.get("seeds") is not None:
         kept["seeds"] = max(given["seeds"], known["seeds"])
-    if there and given.get("metric_direction") is None and ":" in (kept.get("metric") or ""):
-        kept["metric_direction"] = measures.DIRECTIONS[known["higher"]]
-    if there and not options.trust:
+    if saved and given.get("metric_direction") is None and ":" in (kept.get("metric") or ""):
+        kept["metric_direction"] = DIRECTIONS[known["higher"]]
+    if saved and not options.trust:
         require_no_code(kept, Path(options.out))
     return argparse.Namespace(**{**given, **kept})
 
 
 def require_no_code(kept: Mapping[str, Any], root: Path) -> None:
     """Refuse to import what only a stored plan names: its folder may come from somebody else."""
-    for name in CODE:
+    for name in HANDED:
         if names_code(kept.get(name) or ""):
             raise ValueError(
                 f"{root / 'plan.json'} names code to import, {name} {kept[name]!r}; if you know where it comes from, "
-                f"give --{name} {kept[name]} here as well, or --trust"
+                f"give {typed(name)} {kept[name]} here as well, or {typed('trust')}"
             )
 
 
@@ -143,8 +127,7 @@ def names_code(source: str) -> bool:
     >>> names_code("mine:Net"), names_code("decoder:depth=2"), names_code("hf:gpt2"), names_code("text.txt")
     (True, False, False, False)
     """
-    first, colon, _ = source.partition(":")
-    return bool(colon) and first not in (*BUILT_IN, "hf", "timm", PREFIX.rstrip(":"))
+    return ":" in source and builtin.is_own(source) and not source.startswith(PREFIX)
 
 
 def suited(options: Any) -> str:
@@ -165,10 +148,6 @@ def named(options: Any) -> bool:
 
 def with_twin(variants: tuple[Variant, ...], baseline: str) -> tuple[Variant, ...]:
     """Add the baseline from a permuted start."""
-    from dataclasses import replace
-
-    from normkit.lab.plan.variants import TWIN, unique
-
     one = next(variant for variant in variants if variant.name == baseline)
     twin = replace(one, name=TWIN, start="permuted")
     return variants if twin in variants else unique([*variants, twin])
@@ -178,23 +157,23 @@ def chosen(options: Any) -> tuple[Variant, ...]:
     """Return the variants that were asked for, names checked."""
     from normkit.lab.plan import variants
 
-    model = (options.model or suited(options)).split(":")[0]
-    own = model not in BUILT_IN
+    model = builtin.row(options.model or suited(options))
     given = {key: getattr(options, key) for key in SLOTS if getattr(options, key)}
     if options.variants and given:
-        raise ValueError(f"--variants and --{next(iter(given))} exclude each other")
+        raise ValueError(f"{typed('variants')} and {typed(next(iter(given)))} exclude each other")
+    own = (ORIGINAL, *builtin.Model.norms[:3])
     if not given:
-        given = {"norm": [ORIGINAL, *NORMS[:3]] if own else OF_MODEL.get(model, NORMS)}
-    elif own or model in OF_MODEL:
+        given = {"norm": list(model.norms if model else own)}
+    elif model is None or ORIGINAL in model.norms:
         given.setdefault("norm", [ORIGINAL])
-    found = written(options.variants) if options.variants else variants.cross(**given)
-    for variant in found:  # all names before anything is imported to look at what they fit
+    asked = written(options.variants) if options.variants else variants.cross(**given)
+    for variant in asked:  # all names before anything is imported to look at what they fit
         variant.check()
         if variant.norm == FEDBN and not options.federated:
-            raise ValueError(f"--norm {FEDBN} is of many owners of data: give --federated")
-    for variant in found:
+            raise ValueError(f"{typed('norm')} {FEDBN} is of many owners of data: give {typed('federated')}")
+    for variant in asked:
         require_place(variant, options)
-    return found
+    return asked
 
 
 def written(source: Any) -> tuple[Variant, ...]:
@@ -204,7 +183,7 @@ def written(source: Any) -> tuple[Variant, ...]:
     if not isinstance(source, str):
         return variants.listed(source)
     if not Path(source).is_file():
-        raise ValueError(f"--variants: there is no file {source!r}")
+        raise ValueError(f"{typed('variants')}: there is no file {source!r}")
     return variants.read_variants(Path(source))
 
 
@@ -213,12 +192,12 @@ def require_place(variant: Variant, options: Any) -> None:
     from normkit import catalog
     from normkit.surgery import fits
 
-    model = (options.model or suited(options)).split(":")[0]
-    place = fits.MODELS.get(model)
-    if place is not None and variant.norm not in (ORIGINAL, FEDBN) and not options.train:
-        fits.require(catalog.find(variant.norm), place, options.allow_leak)
-    if variant.flow != type(variant).flow and (options.train or model != "flow"):
-        raise ValueError(f"--flow {variant.flow}: {options.train or options.model!r} is no density; leave it out")
+    model = builtin.row(options.model or suited(options))
+    if model and model.place and variant.norm not in (ORIGINAL, FEDBN) and not options.train:
+        fits.require(catalog.find(variant.norm), model.place, bool(options.allow_leak), lets_leak())
+    if variant.flow != Variant.flow and (options.train or not model or model.takes != builtin.SAMPLES):
+        what = options.train or options.model
+        raise ValueError(f"{typed('flow')} {variant.flow}: {what!r} is no density; leave it out")
 
 
 def settled(options: Any, variants: int) -> Settings:
@@ -226,29 +205,10 @@ def settled(options: Any, variants: int) -> Settings:
     from normkit.lab.plan import clients, tasks
 
     if options.steps and options.seconds:
-        raise ValueError("--steps and --seconds exclude each other")
-    for name, least in (
-        ("steps", 1),
-        ("seconds", 0),
-        ("batch", 1),
-        ("length", 1),
-        ("seeds", 1),
-        ("margin", 0),
-        ("trials", 1),
-        ("clip", 0),
-        ("weight_decay", 0),
-        ("clients", 2),
-        ("local_steps", 1),
-        ("workers", 1),
-        ("threads", 1),
-    ):
-        given = getattr(options, name)
-        if given is not None and not given >= least:
-            raise ValueError(f"--{name.replace('_', '-')} must be at least {least}, not {given}")
-    if not 0 <= options.warmup < 1:
-        raise ValueError(f"--warmup is a share of the run, from 0 to below 1, not {options.warmup}")
-    if options.lr and not all(lr > 0 for lr in options.lr):
-        raise ValueError(f"--lr must be above 0, not {min(options.lr)}")
+        raise ValueError(f"{typed('steps')} and {typed('seconds')} exclude each other")
+    for name, one in OWN.items():
+        if getattr(options, name) is not None:
+            one.require(getattr(options, name))
     if options.train:
         require_fit(options)
     model = "" if options.train else options.model or Settings.model
@@ -258,38 +218,21 @@ def settled(options: Any, variants: int) -> Settings:
     usual = ROUNDS if options.federated else Settings.steps
     steps = options.steps or (None if options.seconds or options.train else usual)
     every = max(1, (steps or 100) // 40)
-    device = device_for(options.device)
+    device = device_for(options.device or "auto")
     workers, threads = places(options, device, variants)
-    return Settings(
+    settings = Settings(**{field: getattr(options, name) for field, name in TYPED.items()})
+    return replace(
+        settings,
         model=model,
         data=source,
-        train=options.train,
-        val=options.val,
         steps=steps,
-        seconds=options.seconds,
         batch=options.batch or (None if options.train else usual_batch(model, source, options.federated)),
-        length=options.length,
         seeds=seeds_of(options),
         lrs=rates(options),
-        trials=options.trials,
-        metric=options.metric,
         higher=direction(options),
-        margin=options.margin,
-        until_decided=options.until_decided,
-        allow_leak=options.allow_leak,
-        federated=options.federated,
-        clients=options.clients,
-        split=options.split,
-        local_steps=options.local_steps,
-        warmup=options.warmup,
-        clip=options.clip,
-        weight_decay=options.weight_decay,
         device=device,
-        precision=options.precision,
-        engine=options.engine,
         workers=workers,
         threads=threads,
-        sharded=options.sharded,
         log_every=every,
         eval_every=5 * every,
         probe_every=5 * every,
@@ -300,25 +243,28 @@ def usual_batch(model: str, source: str, federated: bool = False) -> int | None:
     """Return the samples of a batch where it is left open, less where each client has but few; None for a loader's."""
     from normkit.lab.plan import data, tasks
 
-    if model.split(":")[0] == "flow":
-        return tasks.SAMPLES
-    images = tasks.IMAGES // 2 if federated else tasks.IMAGES
-    return {"images": images, "matrices": images, "batches": None}.get(data.kind_of(source), tasks.TEXT)
+    row = builtin.row(model)
+    kind = builtin.SAMPLES if row and row.takes == builtin.SAMPLES else data.kind_of(source)
+    if kind == "batches":
+        return None
+    batch = tasks.BATCHES.get(kind, tasks.BATCHES[builtin.TEXT])
+    return batch // 2 if federated and kind in (builtin.IMAGES, builtin.MATRICES) else batch
 
 
 def require_fit(options: Any) -> None:
     """Refuse what a training loop of the user's own has itself, or does not take."""
     from normkit.lab.training import own
 
+    train = typed("train")
     for name in ("data", "val", "batch"):
         if getattr(options, name) is not None:
-            raise ValueError(f"--{name} and --train exclude each other: the training loop has its own {name}")
+            raise ValueError(f"{typed(name)} and {train} exclude each other: the training loop has its own {name}")
     if options.model != Settings.model:
-        raise ValueError("--model and --train exclude each other: the training loop makes its own model")
+        raise ValueError(f"{typed('model')} and {train} exclude each other: the training loop makes its own model")
     taken = own.takes(own.found_at(options.train))
     for name in ("steps", "seconds", "lr"):
         if getattr(options, name) is not None and name not in taken:
-            raise ValueError(f"--{name}: {said(options.train)!r} has no argument {name!r} to be given it by")
+            raise ValueError(f"{typed(name)}: {said(options.train)!r} has no argument {name!r} to be given it by")
 
 
 def rates(options: Any) -> tuple[float, ...] | None:
@@ -338,7 +284,9 @@ def seeds_of(options: Any) -> int:
 def direction(options: Any) -> bool:
     """Return whether more of the measure is better."""
     if options.metric is None and options.metric_direction is not None:
-        raise ValueError("--metric-direction is of a measure of your own; name it with --metric module:function")
+        raise ValueError(
+            f"{typed('metric_direction')} is of a measure of your own; name it with {typed('metric')} module:function"
+        )
     if options.train and options.metric not in (None, measures.LOSS, measures.ACCURACY):
         return measures.is_named_higher(options.metric, options.metric_direction)
     return measures.is_higher_better(options.metric or measures.LOSS, options.metric_direction)
@@ -349,7 +297,8 @@ def device_for(wanted: str) -> str:
     import torch
 
     if wanted == "cuda" and not torch.cuda.is_available():
-        raise ValueError("--device cuda: torch sees no GPU here; leave it out, or give --device cpu")
+        device = typed("device")
+        raise ValueError(f"{device} cuda: torch sees no GPU here; leave it out, or give {device} cpu")
     return wanted if wanted != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -365,7 +314,8 @@ def places(options: Any, device: str, variants: int) -> tuple[int, int]:
     spread = together.is_spread()
     if options.sharded and not spread:
         raise ValueError(
-            "--sharded spreads a model over processes; start them with: torchrun --nproc-per-node 2 -m normkit.cli ..."
+            f"{typed('sharded')} spreads a model over processes; start them with: torchrun --nproc-per-node 2 -m "
+            "normkit.cli ..."
         )
     room = torch.cuda.device_count() if device == "cuda" else cores
     workers = options.workers or max(1, min(room, variants * seeds_of(options)))

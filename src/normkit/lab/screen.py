@@ -13,7 +13,8 @@ from normkit.columns import number_of
 from normkit.lab import logs, notebook
 from normkit.lab.files import Folder
 from normkit.lab.plan.handed import said
-from normkit.lab.plan.plan import SEARCH_SEED, Plan, Run, Settings
+from normkit.lab.plan.plan import SEARCH_SEED, Plan, Run
+from normkit.lab.plan.settings import Settings
 from normkit.lab.training import runs
 from normkit.safe import safe
 

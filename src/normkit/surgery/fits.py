@@ -30,14 +30,6 @@ class Place(NamedTuple):
     causal: bool = False
 
 
-MODELS = {
-    "decoder": Place(STREAM, causal=True),
-    "vit": Place(STREAM),
-    "resnet": Place(IMAGES),
-    "spdnet": Place(MATRICES),
-}
-
-
 class Laid(nn.Module):
     """A norm whose input is laid out as its card wants it, and back."""
 
@@ -112,8 +104,11 @@ def stands(card: Card, place: Place, allow_leak: bool = False) -> bool:
     return way_of(card, place.inputs) is not None and (allow_leak or not place.causal or not leaks(card))
 
 
-def require(chosen: catalog.Choice, place: Place, allow_leak: bool = True) -> str:
-    """Return how a norm stands in a place; refuse one that does not, or that sees a future it must not see."""
+def require(chosen: catalog.Choice, place: Place, allow_leak: bool = True, remedy: str = "") -> str:
+    """Return how a norm stands in a place; refuse one that does not, or that sees a future it must not see.
+
+    remedy: ends the refusal of the latter.
+    """
     card, given = chosen.card, tuple(chosen.arguments)
     way = way_of(card, place.inputs, given)
     if way is None:
@@ -123,17 +118,17 @@ def require(chosen: catalog.Choice, place: Place, allow_leak: bool = True) -> st
         usable = ", ".join(other.name for other in fitting(norms(place.inputs), [place], allow_leak))
         raise ValueError(f"norm {card.name!r} does not fit {place.inputs}: {reason}; those that do: {usable}")
     if place.causal and not allow_leak:
-        require_causal(card)
+        require_causal(card, remedy)
     over_tokens = "N" in card.over.axes and chosen.arguments.get("channels_last", False)  # takes them as they are
     return PLAIN if way == TOKENS and over_tokens else way
 
 
-def require_causal(card: Card) -> None:
+def require_causal(card: Card, remedy: str = "") -> None:
     """Refuse a norm by which tokens that are to be predicted would be seen."""
     if leaks(card):
         raise ValueError(
-            f"norm {card.name!r} leaks: its statistic over {card.over} takes in tokens that are still to be predicted; "
-            "--allow-leak lets it, for a model that may see them, as an encoder may"
+            f"norm {card.name!r} leaks: its statistic over {card.over} takes in tokens that are still to be predicted"
+            f"{remedy}"
         )
 
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from normkit.lab.plan.data import Data, Images, Tokens, generator
-from normkit.lab.plan.plan import SPLITS, Settings
 from normkit.lab.plan.samples import BySample
+from normkit.lab.plan.settings import SPLITS, Settings, typed
 from normkit.lab.plan.variants import Variant
 from normkit.surgery.federated import local_entries
 
@@ -57,7 +57,7 @@ def read(split: str) -> tuple[str, float]:
     """
     kind, _, number = split.partition(":")
     if kind not in SPLITS:
-        raise ValueError(f"--split must be one of {', '.join(SPLITS)}, not {split!r}")
+        raise ValueError(f"{typed('split')} must be one of {', '.join(SPLITS)}, not {split!r}")
     try:
         value = 0.0 if kind == "even" else float(number)
     except ValueError:
@@ -66,7 +66,7 @@ def read(split: str) -> tuple[str, float]:
     if not fits:
         wanted = {"even": "'even', without a number", "classes": "'classes:2', with a whole number above 0"}
         like = wanted.get(kind, f"'{kind}:0.3', with a number above 0")
-        raise ValueError(f"--split must be like {like}, not {split!r}")
+        raise ValueError(f"{typed('split')} must be like {like}, not {split!r}")
     return kind, value
 
 
@@ -79,11 +79,14 @@ def divided(data: Any, clients: int, split: str, seed: int) -> tuple[list[Client
     own = max(1, round(count * SERVER))
     kind, value = read(split)
     if LEAST * clients > count - own:
-        raise ValueError(f"--clients {clients}: {count} samples are too few for so many")
+        raise ValueError(f"{typed('clients')} {clients}: {count} samples are too few for so many")
     if kind in ("even", "looks"):
         rows = list(order[:-own].tensor_split(clients))
     elif labels is None:
-        raise ValueError(f"--split {split!r} needs samples with a class each, and there are none; take --split even")
+        raise ValueError(
+            f"{typed('split')} {split!r} needs samples with a class each, and there are none; take "
+            f"{typed('split')} even"
+        )
     else:
         rest = order[:-own].sort().values
         rows = [rest[part] for part in shares(labels[rest], clients, split, seed)]
@@ -125,7 +128,9 @@ def size_of(data: Any) -> int:
         return len(data.order.rows)
     if isinstance(data, Tokens):
         return len(data.tokens)
-    raise ValueError("--federated divides data by sample: hand in a data set, or a loader whose samples have numbers")
+    raise ValueError(
+        f"{typed('federated')} divides data by sample: hand in a data set, or a loader whose samples have numbers"
+    )
 
 
 def shares(labels: Tensor, clients: int, split: str, seed: int) -> list[Tensor]:
@@ -137,7 +142,9 @@ def shares(labels: Tensor, clients: int, split: str, seed: int) -> list[Tensor]:
         found = draw(labels, clients, value, chance)
         if min(map(len, found)) >= LEAST:
             return found
-    raise ValueError(f"--split {split!r} leaves one of {clients} clients with fewer than {LEAST} samples each time")
+    raise ValueError(
+        f"{typed('split')} {split!r} leaves one of {clients} clients with fewer than {LEAST} samples each time"
+    )
 
 
 def _by_class(labels: Tensor, clients: int, value: float, chance: numpy.random.Generator) -> list[Tensor]:
@@ -166,7 +173,9 @@ def look(deviation: float, seed: int, client: int) -> Callable[[Any], Any]:
 
     def seen(batch: Any) -> Any:
         if not (isinstance(batch, tuple | list) and len(batch) == 2 and batch[0].is_floating_point()):
-            raise ValueError("--split looks: batches must be pairs of inputs, which are real numbers, and labels")
+            raise ValueError(
+                f"{typed('split')} looks: batches must be pairs of inputs, which are real numbers, and labels"
+            )
         return gain * batch[0] + offset, batch[1]
 
     return seen

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from normkit import manifold
 from normkit.lab.plan import handed
+from normkit.lab.plan.settings import typed
 from normkit.optional import library, require
 from normkit.surgery.models import found_at
 
@@ -324,7 +325,9 @@ def require_apart(source: str, apart: str) -> None:
     if source.startswith("hf:") and apart.startswith("hf:"):
         same = hugging_face(source)._fingerprint == hugging_face(apart)._fingerprint
     if same:
-        raise ValueError(f"held-out data {apart!r} are among those that are trained on, {source!r}; --val needs others")
+        raise ValueError(
+            f"held-out data {apart!r} are among those that are trained on, {source!r}; {typed('val')} needs others"
+        )
 
 
 def _image_folder(source: str) -> Any:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from normkit.lab.plan.plan import MARGIN
+from normkit.lab.plan.settings import Settings
 
 LEVEL = 0.05
 POWER = 0.8  # how often the smallest difference that is stated would have been found
@@ -171,7 +171,7 @@ def holm(ps: Iterable[float]) -> list[float]:
 
 
 def findings(
-    values: Values, baseline: str, share: float = MARGIN, higher: bool = False, level: float = LEVEL
+    values: Values, baseline: str, share: float = Settings.margin, higher: bool = False, level: float = LEVEL
 ) -> dict[str, Finding]:
     """Compare every variant with the baseline; ``values`` holds a variant's numbers by seed.
 
@@ -227,7 +227,7 @@ def judged(
     twins: Collection[str],
     most: int,
     until: bool = False,
-    share: float = MARGIN,
+    share: float = Settings.margin,
     higher: bool = False,
 ) -> tuple[dict[str, Finding], dict[str, int]]:
     """Return what may be said of every variant, and how many seeds each needs as far as can be told now.
@@ -258,7 +258,7 @@ def spent(most: int) -> dict[int, float]:
 
 
 def until_decided(
-    values: Values, baseline: str, most: int, share: float = MARGIN, higher: bool = False
+    values: Values, baseline: str, most: int, share: float = Settings.margin, higher: bool = False
 ) -> tuple[dict[str, Finding], dict[str, int]]:
     """At every look, compare the variants that no earlier look has decided; also return the seeds that each needs now.
 
@@ -285,7 +285,7 @@ def places(
     values: Values,
     told: Mapping[str, Finding],
     baseline: str,
-    share: float = MARGIN,
+    share: float = Settings.margin,
     higher: bool = False,
     level: float = LEVEL,
 ) -> dict[str, tuple[int, int]]:

@@ -11,13 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from normkit.lab.plan.plan import FREE, Settings, full
+from normkit.lab.plan.settings import ANY, FOLLOWS, JUDGEMENT, MORE, Settings, fields, full
 from normkit.lab.plan.variants import SLOTS, Variant, unique
 
 LENGTHS = ("steps", "seconds")
-MORE = (*LENGTHS, "seeds")  # may become more
-LOGGED = ("log_every", "eval_every", "probe_every")  # follow from the length of a run
-FREELY = ("margin", "until_decided")  # are of what is said alone
 
 
 def joined(there: Sequence[Variant], here: Sequence[Variant], crossed: bool) -> tuple[Variant, ...]:
@@ -46,11 +43,13 @@ def _told_apart(variant: Variant, other: Variant) -> Variant:
 def barred(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Say in words what keeps the numbers of a plan from being set beside those of the one that is there."""
     there, here = (full(Settings, side["settings"]) for side in (old, new))
-    free = (*FREE, *FREELY, *(LOGGED if any(there[key] != here[key] for key in LENGTHS) else ()))
+    free = fields(resuming=ANY)
+    free += fields(resuming=FOLLOWS) if any(there[key] != here[key] for key in LENGTHS) else []
+    growing = fields(resuming=MORE)
     changed = [
         f"{key}: {there.get(key)!r} there, {here.get(key)!r} here"
         for key in {**there, **here}
-        if key not in free and there.get(key) != here.get(key) and not (key in MORE and _more(there[key], here[key]))
+        if key not in free and there.get(key) != here.get(key) and not (key in growing and _more(there[key], here[key]))
     ]
     ours = {variant["name"]: full(Variant, variant) for variant in new["variants"]}
     for variant in (full(Variant, variant) for variant in old["variants"]):
@@ -84,4 +83,5 @@ def additions(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         for key in LENGTHS
         if there[key] != here[key]
     ]
-    return said + [f"{key}: {here[key]} instead of {there[key]}" for key in FREELY if there[key] != here[key]]
+    judged = fields(role=JUDGEMENT, resuming=ANY)
+    return said + [f"{key}: {here[key]} instead of {there[key]}" for key in judged if there[key] != here[key]]

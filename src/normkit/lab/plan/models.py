@@ -17,7 +17,9 @@ from torch.nn.utils import parametrize
 
 from normkit import catalog, density, manifold
 from normkit.choice import parsed
+from normkit.lab.plan.builtin import MODELS
 from normkit.lab.plan.data import Images
+from normkit.lab.plan.settings import typed
 from normkit.lab.plan.variants import ORIGINAL, Variant
 from normkit.residual.stream import wiring_of
 from normkit.surgery import fits
@@ -180,7 +182,7 @@ class SPDNet(nn.Module):
 
 def spdnet(variant: Variant, seed: int, matrices: Images, sizes: Mapping[str, int]) -> nn.Module:
     """Build an SPDNet, without a norm for "original"."""
-    place = fits.MODELS["spdnet"]
+    place = MODELS["spdnet"].place
     norm = None
     if variant.norm != ORIGINAL:
         chosen = catalog.find(variant.norm)
@@ -203,7 +205,7 @@ class Likelihood(nn.Module):
 def flow(variant: Variant, seed: int, rows: Images, sizes: Mapping[str, int]) -> nn.Module:
     """Build the density that a variant names, its norms set from what is learned from."""
     if variant.norm != ORIGINAL:
-        raise ValueError(f"norm {variant.norm!r}: a flow has no norms to exchange; --flow names densities")
+        raise ValueError(f"norm {variant.norm!r}: a flow has no norms to exchange; {typed('flow')} names densities")
     name, own = parsed(variant.flow)
     return Likelihood(density.flow(name, rows.shape, **{**sizes, **own}).initialize(rows.images[:4096]))
 

@@ -35,18 +35,23 @@ from torch.utils.data import (
 )
 
 from normkit.lab.plan.data import Data, all_but, chances, generator, held_out, resolve
+from normkit.lab.plan.settings import typed
 
 BATCH = 16  # samples of a batch where neither the loader nor the user says
 LOOKED_AT = 100  # batches of a stream that are read twice to see whether their order stays
 LABELLED = 2_000  # samples that are read for their labels, where a data set has no list of them
 LABELS = ("targets", "labels", "label", "y")
 WORKERS = ("num_workers", "timeout", "worker_init_fn", "multiprocessing_context", "prefetch_factor")
-HAND_IN = (
-    "hand in held-out data with --val module:loader, or a data set or loader whose samples have numbers, which is "
-    "split by sample"
-)
 
 Draw = Callable[[Tensor, torch.Generator], Tensor]
+
+
+def hand_in() -> str:
+    """Say what helps where nothing can be held out."""
+    return (
+        f"hand in held-out data with {typed('val')} module:loader, or a data set or loader whose samples have numbers, "
+        "which is split by sample"
+    )
 
 
 class Given(NamedTuple):
@@ -97,7 +102,7 @@ def own_data(source: str, apart: str | None, batch: int | None, batches: int) ->
     batch: samples of a batch, None for the loader's own; batches: how many of bare ones are held out at most.
     """
     if apart == source:
-        raise ValueError(f"held-out data {apart!r} are those that are trained on; --val needs others")
+        raise ValueError(f"held-out data {apart!r} are those that are trained on; {typed('val')} needs others")
     found = given(source)
     recipe = recipe_of(found.made, batch)
     validation = None if apart is None else _read(given(apart), apart, batch, recipe)
@@ -106,7 +111,7 @@ def own_data(source: str, apart: str | None, batch: int | None, batches: int) ->
     if validation is not None:
         return Stream(found, validation, source)
     if recipe:
-        raise ValueError(f"data {source!r}: {recipe}, and so cannot keep the held-out samples apart; {HAND_IN}")
+        raise ValueError(f"data {source!r}: {recipe}, and so cannot keep the held-out samples apart; {hand_in()}")
     return ByPlace(found, batches, source)
 
 
@@ -413,7 +418,7 @@ class ByPlace(Stream):
         if found.seeded:
             raise ValueError(
                 f"data {source!r} takes a seed, by which its order changes, so that a held-out batch would be "
-                f"trained on with another seed; {HAND_IN}"
+                f"trained on with another seed; {hand_in()}"
             )
         first, again = ([[*_prints(batch)] for batch in _looked_at(found, time)] for time in (1, 2))
         if first and not again:
@@ -421,7 +426,7 @@ class ByPlace(Stream):
         if first != again:
             raise ValueError(
                 f"data {source!r} gives its batches in another order each time, so that a held-out batch would be "
-                f"trained on later; {HAND_IN}"
+                f"trained on later; {hand_in()}"
             )
         if len(first) < 2:
             raise ValueError(f"data {source!r} gives {len(first)} batches; at least 2 are needed, one to hold out")
@@ -444,7 +449,7 @@ class ByPlace(Stream):
     def _require_new(self, prints: Iterable[bytes], at: int) -> None:
         if not self.prints.isdisjoint(prints):
             raise ValueError(
-                f"data {self.source!r} gives a sample that is held out once more, in batch {at + 1}; {HAND_IN}"
+                f"data {self.source!r} gives a sample that is held out once more, in batch {at + 1}; {hand_in()}"
             )
 
 

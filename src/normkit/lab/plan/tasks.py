@@ -1,6 +1,6 @@
 """Tasks: data, a model to build for a variant, and the loss.
 
->>> from normkit.lab.plan.plan import BUILT_IN, Settings
+>>> from normkit.lab.plan.settings import Settings
 >>> from normkit.lab.plan.variants import Variant
 >>> task = load(Settings(length=8, batch=2))
 >>> model = task.build(Variant("rmsnorm", norm="rmsnorm"), seed=1)
@@ -28,18 +28,15 @@ from normkit.choice import parsed
 from normkit.lab.fit import table
 from normkit.lab.fit.training import bits, numbers_of
 from normkit.lab.plan import clients, data, handed, losses, measures, models, optimizers, samples
+from normkit.lab.plan.builtin import IMAGES, MATRICES, MODELS, SAMPLES, TEXT, Model, is_own, row
 from normkit.lab.plan.data import Data
-from normkit.lab.plan.plan import BUILT_IN, Settings
-from normkit.lab.plan.variants import ORIGINAL, Variant
+from normkit.lab.plan.settings import Settings, fields, typed
+from normkit.lab.plan.variants import ORIGINAL, Variant, lets_leak
 from normkit.optional import library
 from normkit.surgery import fits, swapping
 from normkit.surgery.models import timm_with
 
-TEXT, IMAGES, SAMPLES = 8, 64, 256  # rows of text, images, and samples of a batch, where it is left open
-TEXT_MODELS = {"decoder": models.decoder}
-IMAGE_MODELS = {"vit": models.vit, "resnet": models.resnet}
-WITHOUT_PARTS: dict[Any, str] = {models.resnet: "resnet", models.spdnet: "spdnet", models.flow: "flow"}
-DEFAULT_DATA = {"decoder": "python-docs", "vit": "digits", "resnet": "digits", "spdnet": "spd"}
+BATCHES = {TEXT: 8, IMAGES: 64, MATRICES: 64, SAMPLES: 256}  # samples of a batch, where it is left open
 
 
 @dataclass
@@ -69,12 +66,9 @@ class Task:
         return losses.objective(variant.loss, self.scored)
 
 
-LOADED = ("model", "data", "val", "batch", "length", "eval_batches", "metric", "allow_leak")
-
-
 def load(settings: Settings) -> Task:
     """Read the data and prepare to build the model that ``settings`` name; what was loaded last is kept."""
-    return loaded(Settings(**{name: getattr(settings, name) for name in LOADED}))
+    return loaded(Settings(**{name: getattr(settings, name) for name in fields(task=True)}))
 
 
 @functools.lru_cache(maxsize=1)
@@ -95,7 +89,7 @@ def _started(build: Callable[[Variant, int], nn.Module], causal: bool) -> Callab
     def built(variant: Variant, seed: int) -> nn.Module:
         variant = variant.as_built()
         if causal and variant.norm != ORIGINAL:
-            fits.require_causal(catalog.find(variant.norm).card)
+            fits.require_causal(catalog.find(variant.norm).card, lets_leak())
         model = build(variant, seed)
         model = models.permuted(model, seed) if variant.start == "permuted" else model
         with torch.random.fork_rng(devices=[]):
@@ -106,9 +100,9 @@ def _started(build: Callable[[Variant, int], nn.Module], causal: bool) -> Callab
 
 
 def _task(settings: Settings) -> Task:
-    name, arguments = parsed(settings.model) if settings.model.split(":")[0] in BUILT_IN else (settings.model, {})
-    if name in BUILT_IN:
-        return _built_in(name, arguments, settings)
+    name = settings.model
+    if (model := row(name)) is not None:
+        return _built_in(model, *parsed(name), settings)
     source, _, rest = name.partition(":")
     if source == "timm" and rest:
         return _timm(rest, settings)
@@ -117,40 +111,33 @@ def _task(settings: Settings) -> Task:
     if rest:
         return _own(name, settings)
     raise ValueError(
-        f"no model {name!r}; models are {', '.join(map(repr, BUILT_IN))}, "
+        f"no model {name!r}; models are {', '.join(map(repr, MODELS))}, "
         "'hf:PATH_OR_NAME', 'timm:NAME' and 'module:factory'"
     )
 
 
-def _built_in(name: str, arguments: dict[str, Any], settings: Settings) -> Task:
+def _built_in(model: Model, name: str, arguments: dict[str, Any], settings: Settings) -> Task:
     for argument in arguments:
-        if argument not in BUILT_IN[name]:
-            raise ValueError(f"model {name!r} has no {argument!r}; it has {', '.join(BUILT_IN[name])}")
-    sizes: dict[str, Any] = {**BUILT_IN[name], **arguments}
-    if name in TEXT_MODELS:
-        build_text = TEXT_MODELS[name]
+        if argument not in model.sizes:
+            raise ValueError(f"model {name!r} has no {argument!r}; it has {', '.join(model.sizes)}")
+    sizes = {**model.sizes, **arguments}
+    given: list[Any] = [settings.length]
 
-        def built(variant: Variant, seed: int) -> nn.Module:
-            return _from_seed(build_text, variant, seed, settings.length, sizes)
+    def build(variant: Variant, seed: int) -> nn.Module:
+        if not model.parts:
+            variant.require_parts_of(name)
+        if variant.norm == ORIGINAL:
+            variant = dataclasses.replace(variant, norm=model.original)
+        torch.manual_seed(seed)
+        return getattr(models, name)(variant, seed, *given, sizes)
 
-        return _own_data(settings, built) or next_token(_bytes(settings), built)
-    if name == "flow":
-        rows = _rows(settings)
-        return likelihood(rows, lambda v, seed: _from_seed(models.flow, v, seed, rows, sizes))
-    if name == "spdnet":
-        points = _matrices(settings)
-        return image_class(points, lambda v, seed: _from_seed(models.spdnet, v, seed, points, sizes))
-    pictures, build = _images(settings, None), IMAGE_MODELS[name]
-    return image_class(pictures, lambda v, seed: _from_seed(build, v, seed, pictures, sizes))
-
-
-def _from_seed(build: Callable[..., nn.Module], variant: Variant, seed: int, *given: Any) -> nn.Module:
-    if build in WITHOUT_PARTS:
-        variant.require_parts_of(WITHOUT_PARTS[build])
-    if variant.norm == ORIGINAL and build not in (models.spdnet, models.flow):
-        variant = dataclasses.replace(variant, norm="batchnorm" if build is models.resnet else "layernorm")
-    torch.manual_seed(seed)
-    return build(variant, seed, *given)
+    if model.takes == TEXT:
+        return _own_data(settings, build) or next_token(_bytes(settings), build)
+    if model.takes == SAMPLES:
+        given = [rows := _rows(settings)]
+        return likelihood(rows, build)
+    given = [pictures := _matrices(settings) if model.takes == MATRICES else _images(settings)]
+    return image_class(pictures, build)
 
 
 def _timm(name: str, settings: Settings) -> Task:
@@ -258,7 +245,7 @@ def _own(name: str, settings: Settings) -> Task:
     if own is not None:
         return own
     images = data.kind_of(settings.data) == "images"
-    return image_class(_images(settings, None), build) if images else next_token(_bytes(settings), build)
+    return image_class(_images(settings), build) if images else next_token(_bytes(settings), build)
 
 
 def _takes_norm(factory: Callable[..., Any]) -> bool:
@@ -294,17 +281,17 @@ def _tokens(encode: Callable[[str], Tensor], settings: Settings) -> data.Tokens:
             raise ValueError(f"model {settings.model!r} learns from text, which data {source!r} is not")
     tokens, held_out = (None if source is None else encode(data.text_of(source)) for source in (settings.data, apart))
     assert tokens is not None
-    batch = settings.batch or TEXT
+    batch = settings.batch or BATCHES[TEXT]
     return data.Tokens(tokens, batch, settings.length, settings.eval_batches, settings.data, held_out)
 
 
-def _images(settings: Settings, size: int | None, channels: int | None = None) -> data.Images:
+def _images(settings: Settings, size: int | None = None, channels: int | None = None) -> data.Images:
     apart = _apart(settings)
     found = [_pictures(source, settings, size, channels) for source in filter(None, (settings.data, apart))]
     if found[0].names != found[-1].names:
         raise ValueError(f"held-out data {apart!r} has classes {found[-1].names}, and the data {found[0].names}")
     held_out = None if apart is None else (found[1].images, found[1].labels)
-    return data.Images(found[0].images, found[0].labels, settings.batch or IMAGES, settings.data, held_out)
+    return data.Images(found[0].images, found[0].labels, settings.batch or BATCHES[IMAGES], settings.data, held_out)
 
 
 def _matrices(settings: Settings) -> data.Matrices:
@@ -314,7 +301,7 @@ def _matrices(settings: Settings) -> data.Matrices:
             raise ValueError(f"model {settings.model!r} learns from 'spd' or a FILE.npz, which data {source!r} is not")
     found = data.matrices_of(settings.data)
     held = None if apart is None else data.matrices_of(apart)[:2]
-    return data.Matrices(found.images, found.labels, settings.batch or IMAGES, settings.data, held)
+    return data.Matrices(found.images, found.labels, settings.batch or BATCHES[IMAGES], settings.data, held)
 
 
 def _rows(settings: Settings) -> data.Rows:
@@ -325,7 +312,7 @@ def _rows(settings: Settings) -> data.Rows:
         raise ValueError(f"held-out data {apart!r} have other columns or categories than {settings.data!r}")
     values = [numbers_of(one, data.generator(place)) for place, one in enumerate(found)]
     held = None if apart is None else values[1]
-    return data.Rows(values[0], settings.batch or SAMPLES, settings.data, held, found[0].bytes)
+    return data.Rows(values[0], settings.batch or BATCHES[SAMPLES], settings.data, held, found[0].bytes)
 
 
 def _pictures(source: str, settings: Settings, size: int | None, channels: int | None) -> data.Pictures:
@@ -458,8 +445,7 @@ def check_variant(variant: Variant, settings: Settings) -> int:
         if settings.federated:
             clients.check(variant, model, task.data, settings)
     except Exception as error:
-        own = settings.model.split(":")[0] not in (*BUILT_IN, "hf", "timm")
-        given = _given(batch, settings) if own and batch is not None else ""
+        given = _given(batch, settings) if is_own(settings.model) and batch is not None else ""
         raise ValueError(f"variant {variant.name!r} does not fit{given}: {error}") from error
     _check_metric(task, model, settings)
     return sum(p.numel() for p in model.parameters())
@@ -469,7 +455,7 @@ def _given(batch: Any, settings: Settings) -> str:
     """Say what came to a model of the user's own, and where it was taken from."""
     model, source = handed.said(settings.model), handed.said(settings.data)
     default = settings.data == default_data(settings.model)
-    way = ", taken where none are named; name your own with --data" if default else ""
+    way = f", taken where none are named; name your own with {typed('data')}" if default else ""
     return f", or model {model!r} does not take data {source!r} ({_shapes(batch)}{way})"
 
 
@@ -503,8 +489,9 @@ def _check_metric(task: Task, model: nn.Module, settings: Settings) -> None:
 
 def places(model: str) -> set[fits.Place]:
     """Return where the norms of a model stand, as it is built."""
-    source = model.partition(":")[0]
-    if source not in (*BUILT_IN, "hf", "timm") and ":" in model and _takes_norm(data.resolve(model, "model")):
+    if (known := row(model)) and known.place and ":" not in model:
+        return {known.place}
+    if is_own(model) and ":" in model and _takes_norm(data.resolve(model, "model")):
         return {fits.Place(fits.STREAM, causal=True)}
     task = load(Settings(model=model, data=default_data(model)))
     found = swapping.places(task.build(Variant("as it is", norm=ORIGINAL), 1))
@@ -514,10 +501,10 @@ def places(model: str) -> set[fits.Place]:
 def default_data(model: str) -> str:
     """Return the data that a model is trained on where none is named."""
     name, _, rest = model.partition(":")
-    if name in DEFAULT_DATA:
-        return DEFAULT_DATA[name]
-    if name == "flow":
-        raise ValueError("a density is of a table or of images: name it with --data FILE")
+    if (known := row(model)) is not None:
+        if not known.data:
+            raise ValueError(f"a density is of a table or of images: name it with {typed('data')} FILE")
+        return known.data
     if name == "timm":
         return "digits"
     local = Path(rest) / "config.json"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from normkit.choice import parsed
 from normkit.columns import number_of
+from normkit.lab.plan.settings import ABOVE, COUNT, SHARE, Bound, typed
 
 if TYPE_CHECKING:
     from torch import nn
@@ -73,7 +74,7 @@ def _count_norms(model: nn.Module, text: str) -> str:
 def _placement(text: str) -> None:
     from normkit.residual.stream import wiring_of
 
-    wiring_of("--placement", text)
+    wiring_of(typed("placement"), text)
 
 
 def _attention(text: str) -> None:
@@ -81,7 +82,7 @@ def _attention(text: str) -> None:
     from normkit.kinds import CORE
 
     catalog.find(text)  # names the nearest of all where there is no such method
-    catalog.choose("--attention", "attention", text, CORE)
+    catalog.choose(typed("attention"), "attention", text, CORE)
 
 
 def _linear(text: str) -> None:
@@ -97,7 +98,7 @@ def _weight(text: str) -> None:
 
     if text != Variant.weight:
         catalog.find(text)  # names the nearest of all where there is no such method
-        catalog.choose("--weight", "weight", text, PARAMETRIZATION)
+        catalog.choose(typed("weight"), "weight", text, PARAMETRIZATION)
 
 
 def _put_weights(model: nn.Module, text: str) -> None:
@@ -121,7 +122,7 @@ def _flow(text: str) -> None:
     from normkit import check, density  # which import torch, and help must not
     from normkit.choice import parsed
 
-    check.choice("--flow", "name", parsed(text)[0], tuple(density.FLOWS))
+    check.choice(typed("flow"), "name", parsed(text)[0], tuple(density.FLOWS))
 
 
 def _optimizer(text: str) -> None:
@@ -142,17 +143,18 @@ def _aggregation(text: str) -> None:
 
     name, options = parsed(text)
     if not any(name in (method, *plan.parts) for method, plan in plans.PLANS.items()):
-        check.choice("compare", "--aggregation", name, [one for one in plans.PLANS if _trained_here(plans.PLANS[one])])
+        here = [one for one in plans.PLANS if _trained_here(plans.PLANS[one])]
+        check.choice("compare", typed("aggregation"), name, here)
     try:
-        found = plans.declared("--aggregation", "method", name, options)
+        found = plans.declared(typed("aggregation"), "method", name, options)
     except TypeError as error:
         raise ValueError(str(error)) from None
     if not _trained_here(found):
         raise ValueError(
-            f"--aggregation {name}: its clients train in a way of their own, which is the strategy's alone"
+            f"{typed('aggregation')} {name}: its clients train in a way of their own, which is the strategy's alone"
         )
     if set(options) & set(found.needs):
-        raise ValueError(f"--aggregation {text!r}: {', '.join(found.needs)} are the lab's to give")
+        raise ValueError(f"{typed('aggregation')} {text!r}: {', '.join(found.needs)} are the lab's to give")
 
 
 def _trained_here(plan: Any) -> bool:
@@ -207,7 +209,7 @@ class Variant:
     )
     aggregation: str = slot(
         "average",
-        "with --federated, what the server makes of the clients' states: average; fedbn, where batch norms stay with "
+        "with {federated}, what the server makes of the clients' states: average; fedbn, where batch norms stay with "
         "each; fedlaw, where it learns whom to trust; fedld, where it takes what most want; as a norm, fedbn is a "
         "batchnorm that stays",
         _aggregation,
@@ -219,9 +221,9 @@ class Variant:
     start: str = "own"
 
     def __post_init__(self) -> None:
-        for name, (_, fits, wanted) in NUMBERS.items():
-            if (value := getattr(self, name)) is not None and not fits(value):
-                raise ValueError(f"variant {self.name!r}: {name} must be {wanted}, not {value!r}")
+        for name, (_, bound) in NUMBERS.items():
+            if (value := getattr(self, name)) is not None and not bound.fits(value):
+                raise ValueError(f"variant {self.name!r}: {name} must be {bound.wanted}, not {value!r}")
         if self.start not in STARTS:
             raise ValueError(f"variant {self.name!r}: start must be one of {', '.join(STARTS)}, not {self.start!r}")
 
@@ -267,11 +269,11 @@ class Variant:
 SLOTS: dict[str, Slot] = {f.name: f.metadata["slot"] for f in dataclasses.fields(Variant) if "slot" in f.metadata}
 STARTS = ("own", "permuted")
 TWIN = "twin"  # what the command calls the baseline from a permuted start
-NUMBERS: dict[str, tuple[type, Callable[[Any], bool], str]] = {
-    "steps": (int, lambda value: value >= 1, "at least 1"),
-    "lr": (float, lambda value: value > 0, "above 0"),
-    "warmup": (float, lambda value: 0 <= value < 1, "a share of the run, from 0 to below 1"),
-    "batch": (int, lambda value: value >= 1, "at least 1"),
+NUMBERS: dict[str, tuple[type, Bound]] = {
+    "steps": (int, COUNT),
+    "lr": (float, ABOVE),
+    "warmup": (float, SHARE),
+    "batch": (int, COUNT),
 }
 OF_A_VARIANT = (*SLOTS, *NUMBERS, "start")
 
@@ -285,33 +287,38 @@ def cross(**choices: Sequence[Any]) -> tuple[Variant, ...]:
     varying = varying or ["flow" if "flow" in choices else "norm"]
     made = []
     for values in itertools.product(*choices.values()):
-        parts = {key: typed(key, value) for key, value in zip(choices, values, strict=True)}
+        parts = {key: converted(key, value) for key, value in zip(choices, values, strict=True)}
         named = [called(key, parts.get(key) or getattr(Variant, key)) for key in varying]
         made.append(Variant("+".join(named), **parts))
     return unique(made)
 
 
-def typed(field: str, value: Any) -> Any:
+def converted(field: str, value: Any) -> Any:
     """Return a variant's field as the type it has.
 
-    >>> typed("steps", "100"), typed("norm", "dyt"), typed("lr", 1)
+    >>> converted("steps", "100"), converted("norm", "dyt"), converted("lr", 1)
     (100, 'dyt', 1.0)
     """
     if field not in NUMBERS:
         return str(value)
-    kind, _, wanted = NUMBERS[field]
+    kind, bound = NUMBERS[field]
     try:
         found = kind(value)
         if found != float(value):
             raise ValueError
     except (TypeError, ValueError):
-        raise ValueError(f"a variant's {field} must be {wanted}, not {value!r}") from None
+        raise ValueError(f"a variant's {field} must be {bound.wanted}, not {value!r}") from None
     return found
 
 
 def called(field: str, value: Any) -> str:
     """Return what a name says of a field: a number needs its name."""
     return f"{field}={value:g}" if field in NUMBERS else str(value)
+
+
+def lets_leak() -> str:
+    """Say how a norm that sees tokens to come may stand in a model all the same."""
+    return f"; {typed('allow_leak')} lets it, for a model that may see them, as an encoder may"
 
 
 def unique(variants: Sequence[Variant]) -> tuple[Variant, ...]:
@@ -355,7 +362,7 @@ def _variant(where: str, entry: Any) -> Variant:
         return Variant(entry, norm=entry)
     if not isinstance(entry, Mapping) or set(entry) - {"name", *OF_A_VARIANT} or not entry:
         raise ValueError(f"{where}a variant is a mapping of {', '.join(('name', *OF_A_VARIANT))}, not {entry!r}")
-    parts = {key: typed(key, value) for key, value in entry.items()}
+    parts = {key: converted(key, value) for key, value in entry.items()}
     named = "+".join(called(key, value) for key, value in parts.items() if key != "name")
     return Variant(**{"name": named, **parts})
 

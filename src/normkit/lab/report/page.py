@@ -18,7 +18,7 @@ from normkit.lab.files import Folder, replace_file
 from normkit.lab.logs import DONE
 from normkit.lab.plan import findings, measures
 from normkit.lab.plan.handed import said
-from normkit.lab.plan.plan import MARGIN
+from normkit.lab.plan.settings import FIELDS, JUDGEMENT, Settings
 from normkit.lab.report import figures
 from normkit.lab.report.advice import answer, headline
 from normkit.lab.report.health import health
@@ -119,7 +119,7 @@ def reading(comparison: Comparison) -> list[str]:
     given, measure, baseline = comparison.settings, measures.of(comparison.settings), comparison.baseline
     on = "on held-out data" if comparison.held_out else "on the training data"
     on = f"as {said(given['train'])} returned it" if given.get("train") else on
-    level, margin = f"{findings.LEVEL:.0%}", given.get("margin", MARGIN)
+    level, margin = f"{findings.LEVEL:.0%}", given.get("margin", Settings.margin)
     way = "more" if measure.higher else "less"
     told = [
         f"Variants are compared by their {measure.name} {on} ({way} is better), the mean over seeds ± a "
@@ -189,9 +189,18 @@ def settings(comparison: Comparison) -> list[tuple[str, list[tuple[str, str]]]]:
     layers = {run.variant: run.layers for run in comparison.runs}
     variants = [(v["name"], chosen(v, layers.get(v["name"], {}))) for v in plan["variants"]]
     return [
-        ("Settings", _lines({**comparison.settings, "baseline": comparison.baseline})),
+        *by_role({**comparison.settings, "baseline": comparison.baseline}),
         ("Variants", variants),
         ("Environment", _lines(plan.get("environment", {}))),
+    ]
+
+
+def by_role(values: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return settings by what they decide; what is no field is of the judgement, as the baseline is."""
+    roles = {name: FIELDS[name].role if name in FIELDS else JUDGEMENT for name in values}
+    return [
+        (f"Settings {role}", _lines({name: value for name, value in values.items() if roles[name] == role}))
+        for role in dict.fromkeys(one.role for one in FIELDS.values())
     ]
 
 

@@ -14,7 +14,7 @@ from normkit.lab.logs import CRASHED, DIVERGED, DONE
 from normkit.lab.plan import findings, measures
 from normkit.lab.plan.findings import Finding, Interval
 from normkit.lab.plan.measures import Measure
-from normkit.lab.plan.plan import MARGIN
+from normkit.lab.plan.settings import Settings
 from normkit.lab.report.history import UNFINISHED, Comparison, Record, points
 from normkit.lab.training.speed import Ratio, ratios
 
@@ -102,7 +102,7 @@ def rank(comparison: Comparison) -> list[Row]:
 def judge(comparison: Comparison, values: Mapping[str, Mapping[int, float]]) -> Judgement:
     """Compare the variants of which no seed failed with the baseline, and with each other."""
     given, measure = comparison.settings, measures.of(comparison.settings)
-    how = {"share": given.get("margin", MARGIN), "higher": measure.higher}
+    how = {"share": given.get("margin", Settings.margin), "higher": measure.higher}
     until = bool(given.get("until_decided"))
     there = values if until else {name: found for name, found in values.items() if found}
     told, planned = findings.judged(there, comparison.baseline, comparison.twins, comparison.seeds, until, **how)
@@ -172,7 +172,7 @@ def _row(comparison: Comparison, name: str, judged: Judgement, timed: Ratio | No
         unit=next((str(run.end["unit"]) for run in comparison.runs if "unit" in run.end), "tokens"),
         peak_memory=_over(max, (run.final("peak_memory") for run in runs)),
         measure=measures.of(comparison.settings),
-        margin=comparison.settings.get("margin", MARGIN),
+        margin=comparison.settings.get("margin", Settings.margin),
         clients=findings.interval(_values(runs, measures.CLIENTS).values()),
         worst=findings.interval(_values(runs, measures.WORST).values()),
         spread=findings.interval(_values(runs, measures.SPREAD).values()),

@@ -22,7 +22,8 @@ import torch
 
 from normkit.lab import files, logs, together
 from normkit.lab.plan import handed
-from normkit.lab.plan.plan import Run, Settings
+from normkit.lab.plan.plan import Run
+from normkit.lab.plan.settings import Settings
 from normkit.lab.training import loop
 from normkit.optional import library
 

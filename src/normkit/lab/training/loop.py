@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from normkit.lab import files, logs
-from normkit.lab.plan.plan import Run, Settings
+from normkit.lab.plan.plan import Run
+from normkit.lab.plan.settings import Settings
 from normkit.lab.training import own
 from normkit.lab.training.federated import Federated
 from normkit.lab.training.single import Training

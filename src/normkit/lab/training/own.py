@@ -27,7 +27,8 @@ from torch import nn
 
 from normkit.lab import files, logs
 from normkit.lab.plan import data, measures, optimizers
-from normkit.lab.plan.plan import Run, Settings, same
+from normkit.lab.plan.plan import Run, same
+from normkit.lab.plan.settings import Settings, typed
 from normkit.lab.plan.variants import ORIGINAL, SLOTS, Variant
 from normkit.lab.training.memory import peak_memory, reset_peak
 from normkit.surgery.fits import maker
@@ -212,7 +213,8 @@ def check(variant: Variant) -> None:
     """Refuse a variant that differs in what ``build`` does not give, or whose norm needs more than its width."""
     for slot in SLOTS:
         if slot not in GIVEN and getattr(variant, slot) != getattr(Variant, slot):
-            raise ValueError(f"--{slot}: a training loop of your own is given {' and '.join(GIVEN)}, and no {slot}")
+            given = " and ".join(GIVEN)
+            raise ValueError(f"{typed(slot)}: a training loop of your own is given {given}, and no {slot}")
     if variant.norm != ORIGINAL:
         _require_any_fit(variant.norm)
 

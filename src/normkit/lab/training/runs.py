@@ -21,6 +21,7 @@ from normkit.lab.files import Folder, Unwritable, replace_file, set_aside
 from normkit.lab.plan import findings, growth, measures, tasks
 from normkit.lab.plan.optimizers import usual_rate
 from normkit.lab.plan.plan import SEARCH_SEED, Plan, Run, environment, same, there_in
+from normkit.lab.plan.settings import typed
 from normkit.lab.plan.variants import Variant
 from normkit.lab.training import own
 from normkit.lab.training.engines import Engine
@@ -30,7 +31,6 @@ FACTOR = 3.0  # between neighbouring learning rates of a search
 FIRST = 2  # trials that a search begins with; the third is on the side of the better one
 SPACE = 64 * 2**20  # bytes that must be free beside the checkpoints
 RETRIES = 2  # how often a run is taken up again whose process was killed
-WAY_OUT = "name another folder with --out, or give --fresh to delete what is there"
 
 
 def ready(plan: Plan, results: Mapping[str, Mapping[str, Any]]) -> list[Run]:
@@ -249,7 +249,12 @@ def write_plan(folder: Folder, content: Mapping[str, Any]) -> None:
 def require_comparable(there: Mapping[str, Any], plan: Plan, folder: Folder) -> None:
     """Refuse to add to a comparison what could not be compared with it."""
     if changed := growth.barred(there, plan.described()):
-        raise ValueError(f"{folder.plan} is of another comparison ({'; '.join(changed)}); {WAY_OUT}")
+        raise ValueError(f"{folder.plan} is of another comparison ({'; '.join(changed)}); {way_out()}")
+
+
+def way_out() -> str:
+    """Say what helps where a folder holds something else."""
+    return f"name another folder with {typed('out')}, or give {typed('fresh')} to delete what is there"
 
 
 def set_shorter_aside(plan: Plan, folder: Folder) -> None:
@@ -269,7 +274,7 @@ def require_own(plan: Plan, folder: Folder) -> None:
     for path in folder.logs():
         if (log := logs.read(path)).whole and not belongs(plan, log, unsaid=False):
             state = "damaged" if folder.plan.exists() else "missing"
-            raise ValueError(f"{folder.plan} is {state}, and {path} is not known to be of this comparison; {WAY_OUT}")
+            raise ValueError(f"{folder.plan} is {state}, and {path} is not known to be of this comparison; {way_out()}")
 
 
 def require_space(folder: Folder, parameters: int, workers: int) -> None:

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from normkit.lab import files, logs, together
 from normkit.lab.plan import optimizers, samples, tasks
-from normkit.lab.plan.plan import Run, Settings, same
+from normkit.lab.plan.plan import Run, same
+from normkit.lab.plan.settings import Settings
 from normkit.lab.training import checkpoints
 from normkit.lab.training.memory import peak_memory, reset_peak
 from normkit.lab.training.watched import Depths, judged, watched

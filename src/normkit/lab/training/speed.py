@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import torch
 
 from normkit.lab.files import Folder, replace_file
-from normkit.lab.plan.plan import Plan, Settings
+from normkit.lab.plan.plan import Plan
+from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.variants import Variant
 
 ROUNDS, FEWEST = 40, 10  # of a race; fewer than the first if they take longer than SECONDS

@@ -1,0 +1,417 @@
+"""What a comparison can be told: each setting is a field, which carries all that is known of it.
+
+The command line, ``nk.compare``'s signature and docstring, what is inherited from a folder, what may change on
+resuming, the words of errors and the report's table are read from the fields.
+
+>>> typed("metric_direction"), typed("norm")
+('--metric-direction', '--norm')
+>>> with in_python():
+...     typed("metric_direction"), typed("norm")
+('metric_direction', 'norms')
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from normkit.lab.plan.variants import Variant
+
+WHERE = "normkit-report"
+ROUNDS = 20  # of a run with many owners of data
+MOST = 24  # seeds, where they go on until it is decided
+SPLITS = {
+    "even": "as many to each",
+    "dirichlet": "each class by shares from a Dirichlet law, the less alike the smaller: dirichlet:0.3",
+    "classes": "to each so many classes: classes:2",
+    "looks": "even, inputs with a gain and an offset of each client's own, of that deviation: looks:0.5",
+}
+DIRECTIONS = ("lower", "higher")
+WHAT, ON, MANY, BY = "what is compared", "on what", "many owners of data", "by what, and how surely"
+HOW, PLACE = "how it is trained", "where"
+
+RUN, SCHEDULE, JUDGEMENT, MACHINE = "of a run", "of the plan", "of the judgement", "of the machine"
+"""What a setting decides: a run's numbers; which runs there are, and for how long; what is concluded; no number."""
+
+SAME, MORE, FOLLOWS, ANY = "same", "more", "follows", "any"
+"""What it may be in a comparison that goes on: the same; more; what follows from a new length; anything."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What numbers a setting takes, in words and as a test."""
+
+    wanted: str
+    fits: Callable[[Any], bool]
+
+
+COUNT = Bound("at least 1", lambda value: value >= 1)
+SIZE = Bound("at least 0", lambda value: value >= 0)
+ABOVE = Bound("above 0", lambda value: value > 0)
+SHARE = Bound("a share of the run, from 0 to below 1", lambda value: 0 <= value < 1)
+SEVERAL = Bound("at least 2", lambda value: value >= 2)
+
+
+@dataclass(frozen=True)
+class Option:
+    """All that is known of a setting.
+
+    help: what it is, where ``{name}`` is another option as the user types it, and ``{default}`` the default.
+    group: the heading under which the command lists it; none for what cannot be typed.
+    role, resuming: what it decides, and what it may become.
+    depends: whether the default depends on the rest; inherited: whether a folder's own stands where none is typed.
+    task: whether the data, the model and the measure depend on it.
+    name: what users type for it, where that is not the field's name; flags: all of its names on the command line.
+    handed: from Python, also the thing itself instead of its name: "function" or "thing"; python: its help there.
+    """
+
+    help: str = ""
+    group: str = ""
+    role: str = RUN
+    resuming: str = SAME
+    bound: Bound | None = None
+    choices: tuple[str, ...] | None = None
+    metavar: str = ""
+    depends: bool = False
+    inherited: bool = True
+    task: bool = False
+    name: str = ""
+    flags: tuple[str, ...] = ()
+    handed: str = ""
+    python: str = ""
+    kind: type = str
+    many: bool = False
+    default: Any = None
+
+    @property
+    def called(self) -> str:
+        """The name from Python: that of what varies is in the plural."""
+        return self.name if self.name in OWN else plural(self.name)
+
+    @property
+    def unsaid(self) -> Any:
+        """What stands where nothing is typed: nothing, if the folder or the rest decides."""
+        return None if self.inherited or self.depends else self.default
+
+    def described(self, python: bool = False) -> str:
+        """Return the help in the words of the command line or of Python."""
+        words = {name: name if python else flag(name) for name in OWN}
+        shown = "" if self.default is None else f"{self.default}"
+        return ((python and self.python) or self.help).format(default=shown, **words)
+
+    def add_to(self, group: Any) -> None:
+        """Add it to the command line; what is not typed stays open."""
+        words: dict[str, Any] = {"help": self.described(), "default": self.unsaid}
+        if self.kind is bool:
+            words["action"] = "store_true"
+        elif self.choices:
+            words["choices"] = self.choices
+        else:
+            words |= {
+                "metavar": self.metavar or METAVARS[self.kind],
+                "type": self.kind,
+                "nargs": "+" if self.many else None,
+            }
+        group.add_argument(*(self.flags or (flag(self.name),)), **words)
+
+    def require(self, value: Any) -> None:
+        """Refuse a value out of bounds."""
+        for one in value if self.many else (value,):
+            if self.bound is not None and one is not None and not self.bound.fits(one):
+                raise ValueError(f"{typed(self.name)} must be {self.bound.wanted}, not {one}")
+
+
+def setting(default: Any, help: str = "", group: str = "", **more: Any) -> Any:
+    """Return a field that is a setting."""
+    return field(default=default, metadata={"option": Option(help, group, default=default, **more)})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all variants have in common, as a plan keeps it.
+
+    steps, seconds: how long a run trains; with ``seconds``, the clock decides and ``steps`` is None.
+    search: the share of a run's length that a trial of the search gets; a short trial favours a rate too high for the
+        whole run, most of all for a variant that is easily shaken.
+    higher: whether more of the measure is better.
+    """
+
+    allow_leak: bool = setting(
+        False, "let norms that take in later tokens stand where these are predicted", WHAT, task=True
+    )
+    model: str = setting(
+        "decoder:depth=2",
+        "decoder, vit, resnet, each with sizes: decoder:dim=128,depth=6; hf:PATH_OR_NAME, timm:NAME, module:factory "
+        "({default})",
+        ON,
+        metavar="MODEL",
+        task=True,
+        handed="function",
+        python="a function that makes the model, whose norms are exchanged, or that takes norm, a function of the "
+        'width; or a name as the command takes it: "decoder", "timm:resnet18", "hf:PATH", "module:factory"; '
+        '"{default}" by default',
+    )
+    train: str | None = setting(
+        None,
+        "module:function, a training loop of your own instead: function(build, seed, log) returns its measure",
+        ON,
+        handed="function",
+        python="a training loop of your own, instead of model and data: train(build, seed, log), where build(width) is "
+        "a norm or build(model) exchanges those of a model, log(step, loss=...) writes down how it goes, and what is "
+        "returned is the measure: a loss, unless metric names it",
+    )
+    data: str = setting(
+        "python-docs",
+        "python-docs, digits, a text file, a folder of text or of images, hf:NAME, hf:NAME@SPLIT, module:loader (what "
+        "suits the model)",
+        ON,
+        metavar="DATA",
+        depends=True,
+        task=True,
+        handed="thing",
+        python="a loader, a data set, batches, or a function that returns such; or a name as the command takes it",
+    )
+    val: str | None = setting(
+        None,
+        "held-out data, named as {data} is; of hf:NAME also the name of a split (a tenth of the data, drawn once)",
+        ON,
+        metavar="DATA",
+        task=True,
+        handed="thing",
+    )
+    batch: int | None = setting(
+        8, "samples of a batch (8; images 64; a loader's own)", ON, bound=COUNT, depends=True, task=True
+    )
+    length: int = setting(64, "tokens of a sequence ({default})", ON, bound=COUNT, task=True)
+    federated: bool = setting(
+        False,
+        "divide the data among clients; a step is then a round: each client trains, a server puts states together",
+        MANY,
+    )
+    clients: int = setting(8, "how many ({default})", MANY, bound=SEVERAL)
+    split: str = setting(
+        "dirichlet:0.3",
+        f"who has what: {'; '.join(f'{name}, {law}' for name, law in SPLITS.items())} ({{default}})",
+        MANY,
+        metavar="HOW",
+    )
+    local_steps: int = setting(5, "steps of each client in a round ({default})", MANY, bound=COUNT)
+    metric: str | None = setting(
+        None,
+        "what variants are compared by: loss, accuracy, or module:function, a function of the model and a list of "
+        "held-out batches (loss); with {federated} also client-accuracy, the clients' mean on data like their own, and "
+        "worst-client",
+        BY,
+        task=True,
+        handed="function",
+        python='"loss", "accuracy", or a function of the model and the list of held-out batches; with {federated} also '
+        '"client-accuracy", the clients\' mean on data like their own, and "worst-client"',
+    )
+    higher: bool = setting(False, role=JUDGEMENT)
+    margin: float = setting(
+        0.01,
+        "difference that counts as none, as a share of the baseline's measure ({default})",
+        BY,
+        role=JUDGEMENT,
+        resuming=ANY,
+        bound=SIZE,
+    )
+    seeds: int = setting(
+        5, "runs of each variant, from 1 ({default})", BY, role=SCHEDULE, resuming=MORE, bound=COUNT, depends=True
+    )
+    until_decided: bool = setting(
+        False,
+        f"add seeds until each variant is better, worse or as good, {{seeds}} at most ({MOST})",
+        BY,
+        role=JUDGEMENT,
+        resuming=ANY,
+    )
+    steps: int | None = setting(
+        160,
+        f"steps of a run ({{default}}; rounds, {ROUNDS})",
+        HOW,
+        role=SCHEDULE,
+        resuming=MORE,
+        bound=COUNT,
+        depends=True,
+    )
+    seconds: float | None = setting(
+        None, "instead of steps: seconds of training of a run", HOW, role=SCHEDULE, resuming=MORE, bound=SIZE
+    )
+    lrs: tuple[float, ...] | None = setting(
+        None, "learning rates to search; one: no search", HOW, role=SCHEDULE, bound=ABOVE, name="lr"
+    )
+    trials: int = setting(
+        5,
+        "the most trials of each variant's search, a run each: the optimizer's usual rate and three times that, then "
+        "further ones while the best is the lowest or highest ({default}); 1: no search",
+        HOW,
+        role=SCHEDULE,
+        bound=COUNT,
+    )
+    search: float = setting(1.0, role=SCHEDULE)
+    warmup: float = setting(0.2, "share of a run with a growing rate ({default})", HOW, bound=SHARE)
+    clip: float = setting(1.0, "greatest gradient norm; 0: any ({default})", HOW, bound=SIZE)
+    weight_decay: float = setting(0.1, "for matrices ({default})", HOW, bound=SIZE)
+    engine: str = setting(
+        "local",
+        "processes beside this one, this one alone, or Ray ({default}); under torchrun, its processes share each run",
+        PLACE,
+        role=MACHINE,
+        resuming=ANY,
+        choices=("local", "here", "ray"),
+        inherited=False,
+    )
+    device: str = setting(
+        "cpu", "where to train (auto)", PLACE, choices=("auto", "cpu", "cuda"), depends=True, inherited=False
+    )
+    precision: str = setting("no", "mixed precision ({default})", PLACE, choices=("no", "bf16", "fp16"))
+    sharded: bool = setting(False, "under torchrun: FSDP2 instead of DDP", PLACE, inherited=False)
+    workers: int = setting(
+        1,
+        "runs side by side (one a core or GPU)",
+        PLACE,
+        role=MACHINE,
+        resuming=ANY,
+        bound=COUNT,
+        depends=True,
+        inherited=False,
+    )
+    threads: int = setting(1, "threads of a run (the cores shared out)", PLACE, bound=COUNT, depends=True)
+    log_every: int = setting(5, resuming=FOLLOWS)
+    eval_every: int = setting(40, resuming=FOLLOWS)
+    eval_batches: int = setting(5, task=True)
+    probe_every: int = setting(40, resuming=FOLLOWS)
+    checkpoint_seconds: float = setting(10.0, role=MACHINE, resuming=ANY)
+
+    def sources(self) -> list[str]:
+        """Return what the runs need from elsewhere: modules, files, or what a script has handed in."""
+        return [source for name in HANDED if (source := getattr(self, name))]
+
+    def of(self, variant: Variant) -> Settings:
+        """Return the settings with what a variant has of its own."""
+        own = {name: value for name in ("batch", "warmup") if (value := getattr(variant, name)) is not None}
+        return dataclasses.replace(self, **own)
+
+
+@dataclass(frozen=True)
+class Call:
+    """What is of one call alone, and no setting of the comparison."""
+
+    variants: str | None = setting(
+        None,
+        "a YAML file instead: lists to cross, or 'variants', a list",
+        WHAT,
+        metavar="FILE",
+        python='instead, a list of mappings, each with a norm and what else the variant has of its own: [{{"norm": '
+        '"layernorm"}}, {{"name": "short", "norm": "dyt", "steps": 100, "lr": 0.003}}]; or a YAML file',
+    )
+    baseline: str | None = setting(None, "the variant that others are tested against (the first)", WHAT)
+    metric_direction: str | None = setting(
+        None,
+        "which values of a module:function are better (its attribute higher_is_better)",
+        BY,
+        choices=DIRECTIONS,
+        python="which values of a measure of your own are better (its attribute higher_is_better)",
+    )
+    twin: bool = setting(
+        False, "also train the baseline from another start, to see what chance gives", BY, inherited=False
+    )
+    out: str = setting(
+        WHERE,
+        "folder for logs and report ({default})",
+        PLACE,
+        metavar="DIR",
+        flags=("-o", "--out", "--output"),
+        inherited=False,
+    )
+    fresh: bool = setting(False, "delete the comparison that is there, and begin again", PLACE, inherited=False)
+    retry: bool = setting(False, "run those again that crashed", PLACE, inherited=False)
+    trust: bool = setting(
+        False,
+        "import the code that the plan in DIR names (module:name), also where this command does not name it",
+        PLACE,
+        inherited=False,
+    )
+
+
+METAVARS = {int: "N", float: "X", str: "NAME"}
+KINDS = {"int": int, "float": float, "bool": bool, "str": str}
+
+
+def options_of(of: type) -> dict[str, Option]:
+    """Return what is known of each field of a class, by the field's name."""
+    return {
+        f.name: dataclasses.replace(
+            f.metadata["option"],
+            name=f.metadata["option"].name or f.name,
+            many="tuple" in str(f.type),
+            kind=KINDS[str(f.type).removeprefix("tuple[").split(" |")[0].split(",")[0]],
+        )
+        for f in dataclasses.fields(of)
+    }
+
+
+FIELDS = options_of(Settings)
+OWN = {one.name: one for one in (*FIELDS.values(), *options_of(Call).values()) if one.group}
+HANDED = tuple(name for name, one in OWN.items() if one.handed)
+
+
+def fields(**wanted: Any) -> list[str]:
+    """Return the names of the settings of which all this is true.
+
+    >>> fields(resuming="more")
+    ['seeds', 'steps', 'seconds']
+    """
+    return [name for name, one in FIELDS.items() if all(getattr(one, key) == value for key, value in wanted.items())]
+
+
+def deciding(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the settings that decide a run's numbers."""
+    return {name: values[name] for name in fields(role=RUN)}
+
+
+def full(of: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a variant or of settings; what was written before there was a field has its default."""
+    defaults = {f.name: f.default for f in dataclasses.fields(of) if f.default is not dataclasses.MISSING}
+    return {**json.loads(json.dumps(defaults)), **values}
+
+
+def plural(name: str) -> str:
+    """Return the name of several.
+
+    >>> plural("norm"), plural("loss")
+    ('norms', 'losses')
+    """
+    return f"{name}es" if name.endswith("s") else f"{name}s"
+
+
+def flag(name: str) -> str:
+    """Return an option as the command line has it."""
+    return f"--{name.replace('_', '-')}"
+
+
+_python = ContextVar("python", default=False)
+
+
+def typed(name: str) -> str:
+    """Return an option as the user types it."""
+    if not _python.get():
+        return flag(name)
+    return name if name in OWN else plural(name)
+
+
+@contextmanager
+def in_python() -> Iterator[None]:
+    """Within it, the user speaks Python."""
+    token = _python.set(True)
+    try:
+        yield
+    finally:
+        _python.reset(token)
