@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+import time
 
 import pytest
 import torch
@@ -92,3 +93,22 @@ def test_a_folder_that_cannot_be_written_is_left_out(folder):
     folder.parent.write_text("a file where the folder would be")
     assert examine(Rms())
     assert os.path.isfile(folder.parent)
+
+
+def test_what_is_old_or_too_much_is_deleted_and_what_is_read_stays(folder, monkeypatch):
+    monkeypatch.setattr(stored, "MOST", 3)
+    folder.mkdir(parents=True)
+    long_ago = time.time() - 86400 * (stored.DAYS + 1)
+    for place in range(6):
+        path = folder / f"{place}.json"
+        path.write_text("{}")
+        os.utime(path, (long_ago, long_ago) if place < 2 else (time.time() - 60 * (9 - place),) * 2)
+    (folder / "mine.txt").write_text("of somebody else")
+    stored.write("new", {"name": None})
+    assert {path.name for path in folder.iterdir() if path.stem in "012345"} == {"4.json", "5.json"}
+    assert (folder / "mine.txt").exists()
+    os.utime(stored._file("new"), (long_ago, long_ago))
+    assert stored.read("new") == {"name": None}
+    stored.prune.cache_clear()
+    stored.prune(folder)
+    assert stored.read("new") == {"name": None}

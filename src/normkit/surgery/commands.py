@@ -69,6 +69,7 @@ def add_recognized(command: argparse.ArgumentParser) -> None:
     command.add_argument("--input", metavar="SHAPE", help="an example: 1x3x224x224 of numbers, or tokens:1x16")
     command.add_argument("--json", action="store_true", help="print the sites as JSON, with what was tried")
     command.add_argument("--check", action="store_true", help="put what was found in their places; compare outputs")
+    command.add_argument("--prove", action="store_true", help="probe all, whatever was probed before")
     command.set_defaults(run=recognized)
 
 
@@ -113,7 +114,7 @@ def recognized(options: argparse.Namespace) -> int:
     given = example(model, options.input) if wanted else None
     if given is not None:
         proof.sizes_of("recognize", model, given)
-    found = table(model, given)
+    found = table(model, given, options.prove)
     say(json.dumps(found.to_dict(), indent=2) if options.json else found)
     for name, match in {} if options.json else found.rest.items():
         say(f"{name or 'the model'}: {match.why_not}")

@@ -112,12 +112,12 @@ class Recognized(Mapping[str, Match]):
         return {name: match.to_dict() for name, match in self._sites.items()}
 
     def __str__(self) -> str:
-        rows = [("site", "class", "what it is", "float32", "half")]
+        rows = [("site", "class", "what it is", "float32", "half", "how")]
         for name, match in self._sites.items():
             whole = match.error.get("float32", math.nan)
             half = max((match.error[str(h)[6:]] for h in HALVES if str(h)[6:] in match.error), default=math.nan)
             apart = (f"{whole:.0e}", f"{half:.0e}") if match else ("", "")
-            rows.append((name, match.kind, str(match).partition(": ")[2], *apart))
+            rows.append((name, match.kind, str(match).partition(": ")[2], *apart, match.how))
         return "\n".join([*aligned(rows), f"{len(self.found)} recognized, {len(self.rest)} not"])
 
     __repr__ = __str__

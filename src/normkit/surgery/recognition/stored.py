@@ -1,7 +1,8 @@
 """Verdicts of earlier processes, one file each in the user's cache folder; ``NORMKIT_CACHE=off`` leaves them out.
 
 A file is named by all that its verdict depends on: the module's source and configuration, versions, and the library's
-own files. One that is damaged, or of another owner, counts as absent; one that cannot be written is not.
+own files. One that is damaged, or of another owner, counts as absent; one that cannot be written is not. The first
+that a process writes deletes those that nobody has read for :data:`DAYS`, and of more than :data:`MOST` the oldest.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import os
 import platform
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ import torch
 from normkit import files
 
 OFF = ("off", "0", "no")
+DAYS, MOST = 90, 4096
 
 
 def read(name: str) -> dict[str, Any] | None:
@@ -32,6 +35,8 @@ def read(name: str) -> dict[str, Any] | None:
             if hasattr(os, "getuid") and os.fstat(file.fileno()).st_uid != os.getuid():
                 return None
             held = json.load(file)
+            with contextlib.suppress(OSError):
+                os.utime(file.name)  # it is in use
         return held["verdict"] if held["seal"] == _seal(name, held["verdict"]) else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
@@ -48,6 +53,17 @@ def write(name: str, verdict: dict[str, Any]) -> None:
         with files.beside(file) as there:
             there.chmod(0o600)
             there.write_text(text, encoding="utf-8")
+        prune(file.parent)
+
+
+@functools.cache
+def prune(folder: Path) -> None:
+    """Delete what is old, or too much, once a process."""
+    read = {path: path.stat().st_mtime for path in folder.glob("*.json")}
+    newest = sorted(read, key=lambda path: read[path], reverse=True)
+    for place, path in enumerate(newest):
+        if place >= MOST or read[path] < time.time() - DAYS * 86400:
+            path.unlink(missing_ok=True)
 
 
 def _seal(name: str, verdict: dict[str, Any]) -> str:
