@@ -160,7 +160,7 @@ class Layout(str):
         """Where the samples are, or None; leading axes without a name begin with them."""
         if "N" in self.axes:
             return self.axes.index("N")
-        return 0 if "..." in self.axes else None
+        return self.axes.index("...") if "..." in self.axes else None
 
     def shape(
         self, sizes: Mapping[str, int], leading: tuple[int, ...] = (3,), trailing: tuple[int, ...] = (6, 7)

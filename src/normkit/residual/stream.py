@@ -8,27 +8,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
-from normkit import catalog, check, ops
+from normkit import catalog, check
 from normkit.catalog import Card, Choice
 from normkit.depth import check_layer
 from normkit.kinds import BLOCK, Kind, Method
 from normkit.kinds.arguments import near
 from normkit.kinds.module import MODULE_LINES, ModuleKind
 from normkit.layers import Linear
-from normkit.residual.norms import NormName, add_then, make_norm
-from normkit.residual.wiring import At, Branch, Wiring
+from normkit.residual.norms import NormName, make_norm
+from normkit.residual.wiring import ONE, At, Connection, Form, Wiring
 
 Sublayer = Callable[[Tensor], Tensor]
 LAYER = "transformer-layer"  # the method that builds the placements which come as a whole layer
-UNIT = ops.Row(eps=1e-12, eps_place="floor")
-
-
-def unit(x: Tensor) -> Tensor:
-    """Divide by the length over the last axis; a vector of zeros stays one."""
-    return ops.row_norm(x, rule=UNIT)
 
 
 def square(dim: int) -> nn.Module:
@@ -70,14 +63,15 @@ def wiring_of(owner: object, name: str) -> Wiring:
 
 
 class Stream(Method):
-    """A residual stream of ``dim`` features that sublayers read from and write to, each wired by a :class:`Branch`.
+    """A residual stream of ``dim`` features that sublayers read from and write to, each by its :class:`Connection`.
 
     Norms and learned numbers are registered flat, under the sublayer's name: ``attention_norm``, ``feedforward_scale``.
     """
 
     placement: str
     place: At
-    branches: dict[str, Branch]
+    form: Form = ONE
+    branches: dict[str, Connection]
 
     def __init__(
         self,
@@ -96,6 +90,7 @@ class Stream(Method):
         check.size(self, "other_depth", other_depth, least=0)
         options = self._options(chosen.card.entry.wiring.options, chosen.given(options).arguments)
         self.place = At(layer, depth, dim, options, sublayers, other_depth)
+        self.form = chosen.card.entry.wiring.of(self.place).form
         self.branches = {}
 
     def _options(self, known: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,26 +109,15 @@ class Stream(Method):
         """How this layer is wired; the early layers may be in another way than the others."""
         return wiring_of(self, self.placement).of(self.place)
 
-    def wire(self, name: str, branch: Branch, norm: NormName) -> None:
-        """Register what ``branch`` has of its own: norms and learned numbers."""
+    def wire(self, name: str, branch: Connection, norm: NormName) -> None:
+        """Register what a connection has of its own: norms and learned numbers."""
         self.branches[name] = branch
-        if branch.norm:
-            self.add_module(_joined(name, "norm"), make_norm(self, norm, self.dim))
-        if branch.output_norm:
-            self.add_module(_joined(name, "output_norm"), self._started(norm, branch.output_start))
-        if branch.sum_norm:
-            self.add_module(_joined(name, "sum_norm"), make_norm(self, norm, self.dim))
-        for number in ("shift", "scale"):
-            start = getattr(branch, number)
-            if start is not None:
-                self.register_parameter(_joined(name, number), nn.Parameter(torch.full((1,), start)))
-        if branch.residual_scale:
-            self.residual_scale = nn.Parameter(torch.ones(self.dim))
-        if branch.sphere is not None:
-            alpha = torch.full((self.dim,), branch.sphere)
-            self.register_parameter(_joined(name, "alpha"), nn.Parameter(alpha))
+        for part, made in branch.parts(self.place, functools.partial(self._started, norm)).items():
+            attribute = part if part in branch.shares else _joined(name, part)
+            if not hasattr(self, attribute):
+                setattr(self, attribute, made)
 
-    def _started(self, norm: NormName, start: float) -> nn.Module:
+    def _started(self, norm: NormName, start: float = 1.0) -> nn.Module:
         made = make_norm(self, norm, self.dim)
         weight = getattr(made, "weight", None)
         if start != 1:
@@ -147,49 +131,23 @@ class Stream(Method):
         return made
 
     def own(self, name: str, part: str) -> Any:
-        """A part of the branch ``name``: its norm, its scale; None where it has none."""
-        return getattr(self, _joined(name, part), None)
+        """A part of the connection ``name``: its norm, its scale; None where it has none."""
+        return getattr(self, part if part in self.branches[name].shares else _joined(name, part), None)
 
-    def connect(self, name: str, x: Tensor, pending: Tensor | None, sublayer: Sublayer) -> tuple[Tensor, Tensor | None]:
-        """Run a sublayer on the stream ``x + pending``; return the stream and what is still to be added to it.
-
-        The addition is left to the next norm, which does it in the same pass over memory.
-        """
-        branch = self.branches[name]
-        inner, x = self._enter(name, branch, x, pending)
+    def connect(self, name: str, held: Any, sublayer: Sublayer) -> Any:
+        """Run a sublayer on the stream, as its form holds it, and return the stream held so."""
+        branch, own = self.branches[name], functools.partial(self.own, name)
+        inner, kept = branch.read(own, held)
         y = sublayer(inner)
         check.shape(self, f"the result of {name or 'the sublayer'}", y, inner.shape)
-        return self._leave(name, branch, x, y)
+        return branch.write(own, kept, y)
 
-    def _enter(self, name: str, branch: Branch, x: Tensor, pending: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The sublayer's input, and the stream."""
-        if branch.norm in ("input", "stream"):
-            inner, x = add_then(self.own(name, "norm"), x, pending)
-            x = inner if branch.norm == "stream" else x
-        else:
-            inner = x = x if pending is None else x + pending
-        if branch.shift is not None:
-            inner = inner - self.own(name, "shift").to(x.dtype)
-        return (inner * branch.gain if branch.gain != 1 else inner), x
-
-    def _leave(self, name: str, branch: Branch, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The stream, and what the sublayer adds to it."""
-        if branch.sphere is not None:
-            rate = self.own(name, "alpha") * (0.05 / branch.sphere)
-            return on_the_sphere(rate.abs().to(x.dtype), x, y), None
-        y = self.own(name, "output_norm")(y) if branch.output_norm else y
-        y = y * self.own(name, "scale").to(y.dtype) if branch.scale is not None else y
-        y = y * branch.branch if branch.branch != 1 else y
-        x = x * branch.residual if branch.residual != 1 else x
-        x = x * self.residual_scale.to(x.dtype) if branch.residual_scale else x
-        after = "norm" if branch.norm == "sum" else "sum_norm"
-        return (x, y) if self.own(name, after) is None else (add_then(self.own(name, after), x, y)[0], None)
-
-
-def on_the_sphere(rate: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Go a share of the way from the direction of ``x`` to that of ``y``, and return to the unit sphere."""
-    x, y = unit(x), unit(y.to(x.dtype))
-    return unit(x + rate * (y - x))
+    def carry(self, stream: Any, sublayers: Mapping[str, Sublayer]) -> Any:
+        """Pass a stream through the sublayers one after the other."""
+        held = self.form.open(stream)
+        for name, sublayer in sublayers.items():
+            held = self.connect(name, held, sublayer)
+        return self.form.close(held)
 
 
 def _joined(name: str, part: str) -> str:
@@ -231,10 +189,13 @@ class Block(Stream):
 
     def forward(self, x: Tensor, **arguments: Any) -> Tensor:
         """Pass ``x`` (..., dim) through both sublayers; further keyword arguments go to ``attention``."""
-        check.features_last(self, x, self.dim)
-        x, y = self.connect("attention", x, None, lambda h: self.attention(h, **arguments))
-        x, y = self.connect("feedforward", x, y, self.feedforward)
-        return x if y is None else x + y
+        return self.through(x, arguments)
+
+    def through(self, stream: Any, arguments: Mapping[str, Any]) -> Any:
+        """Check a stream and pass it through both sublayers."""
+        self.form.check(self, stream, self.place)
+        attention = functools.partial(self.attention, **arguments)
+        return self.carry(stream, {"attention": attention, "feedforward": self.feedforward})
 
 
 class WholeLayer:
@@ -366,6 +327,8 @@ class Placement(Stream):
 
     def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:
         """Pass the stream ``x`` by and through ``sublayer``, a map of its shape to itself."""
-        check.floating(self, x)
-        x, y = self.connect("", x, None, sublayer_of(self, "sublayer", sublayer))
-        return x if y is None else x + y
+        if self.form == ONE:
+            check.floating(self, x)  # a norm may be of channels on another axis
+        else:
+            self.form.check(self, x, self.place)
+        return self.carry(x, {"": sublayer_of(self, "sublayer", sublayer)})

@@ -1,6 +1,7 @@
-"""How a placement is written down: where norms and scales stand between a sublayer F and the residual stream x.
+"""How a placement is written down: what the residual stream is, how a sublayer F reads it and how it writes.
 
-Every wiring is this formula with parts left out, x being the stream before the sublayer:
+A :class:`Form` says what the stream is, a :class:`Connection` how a sublayer reads and writes. By default the stream is
+one vector x, and the connection a :class:`Branch`, this formula with parts left out:
 
     out = sum_norm( residual * x + branch * scale * output_norm( F( gain * norm(x - shift) ) ) )
 
@@ -13,9 +14,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+
+from normkit import check, ops
+from normkit.residual.norms import add_then
 
 QKV = ("query", "key", "value")
 
@@ -24,7 +29,7 @@ class At(NamedTuple):
     """Where in a model a layer stands (``layer`` counts from 0), and the placement's options.
 
     sublayers: how many a layer has; three where it reads an encoder. other_depth: how many layers the other stack of an
-    encoder-decoder has.
+    encoder-decoder has. index: which of the layer's sublayers it is, from 0.
     """
 
     layer: int
@@ -33,6 +38,12 @@ class At(NamedTuple):
     options: Mapping[str, Any]
     sublayers: int = 2
     other_depth: int = 0
+    index: int = 0
+
+    @property
+    def number(self) -> int:
+        """Which of its stack's sublayers it is, from 0."""
+        return self.sublayers * self.layer + self.index
 
     @property
     def stack(self) -> int:
@@ -52,11 +63,92 @@ class At(NamedTuple):
 
 Number = Any  # a float, or a function of At that gives one
 Matrices = Mapping[str, nn.Parameter]
+Part = nn.Module | nn.Parameter
+Own = Callable[[str], Any]  # a part of the connection by its name; None where it has none
+NormMaker = Callable[..., nn.Module]  # builds a norm of the stream's width whose gain starts at ``start``
+UNIT = ops.Row(eps=1e-12, eps_place="floor")
+
+
+@dataclass(frozen=True)
+class Form:
+    """What the residual stream is: one vector, (..., dim). Other forms are subclasses; instances are plain values.
+
+    Between sublayers a stream may be held in another way, as here, where the last addition is left to the next norm,
+    which does it in the same pass over memory: ``open`` begins and ``close`` ends that.
+    """
+
+    def check(self, owner: object, stream: Any, place: At, leading: tuple[None, ...] | None = None) -> None:
+        """Require a stream of this form; ``leading`` are the axes before its own, None where they do not matter."""
+        self.check_part(owner, "x", stream, (place.dim,), leading)
+
+    @staticmethod
+    def check_part(
+        owner: object, name: str, x: Any, own: tuple[int | None, ...], leading: tuple[None, ...] | None
+    ) -> None:
+        """Require a tensor whose last axes have the sizes ``own``, and as many axes before them as ``leading``."""
+        check.ends_in(owner, x, own, name)
+        if leading is not None:
+            check.shape(owner, name, x, (*leading, *own))
+
+    def expand(self, x: Tensor, place: At) -> Any:
+        """Return the stream that a model begins with, of the embedding ``x`` (..., dim)."""
+        return x
+
+    def open(self, stream: Any) -> Any:
+        """Return the stream as the connections hold it."""
+        return stream, None
+
+    def close(self, held: Any) -> Any:
+        """Return the stream that was held."""
+        x, pending = held
+        return x if pending is None else x + pending
+
+    def collapse(self, place: At, make: NormMaker) -> nn.Module | None:
+        """Build what a model learns to make one vector of the stream after its last layer; None: nothing."""
+        return None
+
+    def end(self, stream: Any, collapse: nn.Module | None, norm: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return one vector, normalized by the model's last norm."""
+        return norm(stream)
+
+
+ONE = Form()
+
+
+class Connection:
+    """How a sublayer reads the stream and writes to it: a frozen dataclass of plain values.
+
+    shares: parts that all sublayers of a layer have in common. sphere: see :class:`Branch`.
+    """
+
+    shares: ClassVar[tuple[str, ...]] = ()
+    sphere: Any = None
+
+    @property
+    def normalizes(self) -> bool:
+        """Whether there is a norm."""
+        return True
+
+    def at(self, place: At) -> Any:
+        """Return the connection of one sublayer."""
+        return self
+
+    def parts(self, place: At, make: NormMaker) -> dict[str, Part]:
+        """Build the norms and learned numbers that belong to it, by name."""
+        raise NotImplementedError
+
+    def read(self, own: Own, held: Any) -> tuple[Tensor, Any]:
+        """Return the sublayer's input, and what :meth:`write` needs of the stream."""
+        raise NotImplementedError
+
+    def write(self, own: Own, kept: Any, y: Tensor) -> Any:
+        """Return the stream with the sublayer's output ``y`` written to it."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, repr=False)
-class Branch:
-    """How one sublayer is wired to the stream. Numbers may be functions of the layer's place, :class:`At`.
+class Branch(Connection):
+    """How one sublayer is wired to a stream of one vector. Numbers may be functions of the layer's place, :class:`At`.
 
     norm: where the sublayer's norm stands: ``"input"``, before the sublayer; ``"stream"``, likewise, and the stream
         goes on normalized; ``"sum"``, after the sum; None, nowhere.
@@ -82,24 +174,89 @@ class Branch:
     residual_scale: bool | Callable[[At], bool] = False
     sphere: Number | None = None
 
-    def at(self, place: At) -> Branch:
-        """Return the branch of one layer, its numbers worked out."""
+    shares = ("residual_scale",)
+
+    @property
+    def normalizes(self) -> bool:
+        """Whether there is a norm."""
+        return bool(self.norm or self.output_norm or self.sum_norm)
+
+    def at(self, place: At) -> Any:
+        """Return the branch of one sublayer, its numbers worked out."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return Branch(**{name: value(place) if callable(value) else value for name, value in values.items()})
+        return type(self)(**{name: value(place) if callable(value) else value for name, value in values.items()})
 
     def __repr__(self) -> str:
         set_ = [(f.name, getattr(self, f.name)) for f in dataclasses.fields(self) if getattr(self, f.name) != f.default]
-        return f"Branch({', '.join(f'{name}={value!r}' for name, value in set_)})"
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in set_)})"
+
+    def parts(self, place: At, make: NormMaker) -> dict[str, Part]:
+        """Build its norms and learned numbers."""
+        made: dict[str, Part] = {}
+        if self.norm:
+            made["norm"] = make()
+        if self.output_norm:
+            made["output_norm"] = make(start=self.output_start)
+        if self.sum_norm:
+            made["sum_norm"] = make()
+        for number in ("shift", "scale"):
+            start = getattr(self, number)
+            if start is not None:
+                made[number] = nn.Parameter(torch.full((1,), start))
+        if self.residual_scale:
+            made["residual_scale"] = nn.Parameter(torch.ones(place.dim))
+        if self.sphere is not None:
+            made["alpha"] = nn.Parameter(torch.full((place.dim,), self.sphere))
+        return made
+
+    def read(self, own: Own, held: Any) -> tuple[Tensor, Any]:
+        """Return the sublayer's input, and the stream."""
+        x, pending = held
+        if self.norm in ("input", "stream"):
+            inner, x = add_then(own("norm"), x, pending)
+            x = inner if self.norm == "stream" else x
+        else:
+            inner = x = x if pending is None else x + pending
+        if self.shift is not None:
+            inner = inner - own("shift").to(x.dtype)
+        return (inner * self.gain if self.gain != 1 else inner), x
+
+    def write(self, own: Own, kept: Any, y: Tensor) -> Any:
+        """Return the stream, and what is still to be added to it."""
+        x = kept
+        if self.sphere is not None:
+            rate = own("alpha") * (0.05 / self.sphere)
+            return on_the_sphere(rate.abs().to(x.dtype), x, y), None
+        y = own("output_norm")(y) if self.output_norm else y
+        y = y * own("scale").to(y.dtype) if self.scale is not None else y
+        y = y * self.branch if self.branch != 1 else y
+        x = x * self.residual if self.residual != 1 else x
+        x = x * own("residual_scale").to(x.dtype) if self.residual_scale else x
+        after = own("norm") if self.norm == "sum" else own("sum_norm")
+        return (x, y) if after is None else (add_then(after, x, y)[0], None)
+
+
+def unit(x: Tensor) -> Tensor:
+    """Divide by the length over the last axis; a vector of zeros stays one."""
+    return ops.row_norm(x, rule=UNIT)
+
+
+def on_the_sphere(rate: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Go a share of the way from the direction of ``x`` to that of ``y``, and return to the unit sphere."""
+    x, y = unit(x), unit(y.to(x.dtype))
+    return unit(x + rate * (y - x))
 
 
 @dataclass(frozen=True)
 class Wiring:
-    """One placement: a branch for attention, one for the feedforward (the same if not given), what lies inside them.
+    """One placement: how attention and feedforward (the same if not given) are connected, and what lies inside them.
 
+    form: what the stream is.
     options: the placement's own arguments and their defaults.
     defaults: what its authors use of the arguments that all have: ``{"norm": "rmsnorm"}``.
     needs: what must be told of the layer's place: ``layer``, ``depth``.
-    early, early_wiring: how many of the first layers are wired in another way, and how.
+    early, early_wiring: how many of the first layers are wired in another way, and how; a function of At tells how by
+        the options.
     head_norms: which of query, key and value each head normalizes. head_scale: a learned number for each head.
     hidden: what acts on the feedforward's hidden features: ``"norm"``, ``"shift"`` or ``"scale"``.
     activation: the only one that the placement takes.
@@ -107,13 +264,14 @@ class Wiring:
     embedding_norm, final_norm: whether a model normalizes before its first and after its last layer.
     """
 
-    attention: Branch
-    feedforward: Branch | None = None
+    attention: Connection
+    feedforward: Connection | None = None
+    form: Form = ONE
     options: Mapping[str, Any] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     early: int | Callable[[At], int] = 0
-    early_wiring: Wiring | None = None
+    early_wiring: Wiring | Callable[[At], Wiring] | None = None
     head_norms: tuple[str, ...] = ()
     head_scale: bool = False
     hidden: str | None = None
@@ -122,16 +280,19 @@ class Wiring:
     embedding_norm: bool = False
     final_norm: bool = True
 
-    def branches(self, place: At) -> dict[str, Branch]:
-        """Return the branches of one layer, their numbers worked out; cross-attention is wired as attention is."""
-        attention = self.attention.at(place)
-        crossed = {"cross_attention": attention} if place.sublayers == 3 else {}
-        return {"attention": attention, **crossed, "feedforward": (self.feedforward or self.attention).at(place)}
+    def branches(self, place: At) -> dict[str, Connection]:
+        """Return the connections of one layer, their numbers worked out; cross-attention is wired as attention is."""
+        crossed = ("cross_attention",) if place.sublayers == 3 else ()
+        wired = dict.fromkeys(("attention", *crossed), self.attention)
+        wired["feedforward"] = self.feedforward or self.attention
+        return {name: wire.at(place._replace(index=index)) for index, (name, wire) in enumerate(wired.items())}
 
     def of(self, place: At) -> Wiring:
         """Return the wiring of one layer: the early layers' may differ."""
         early = self.early(place) if callable(self.early) else self.early
-        return self.early_wiring if self.early_wiring is not None and place.layer < early else self
+        if self.early_wiring is None or place.layer >= early:
+            return self
+        return self.early_wiring(place) if callable(self.early_wiring) else self.early_wiring
 
     @property
     def needs_a_layer(self) -> bool:
@@ -141,6 +302,5 @@ class Wiring:
     @property
     def normalizes(self) -> bool:
         """Whether there is a norm anywhere."""
-        branches = (branch for branch in (self.attention, self.feedforward) if branch is not None)
-        around = any(branch.norm or branch.output_norm or branch.sum_norm for branch in branches)
+        around = any(wire.normalizes for wire in (self.attention, self.feedforward) if wire is not None)
         return bool(around or self.head_norms or self.hidden == "norm")

@@ -16,7 +16,7 @@ from normkit.kinds import CORE
 from normkit.layers import Linear
 from normkit.ops.rope import PAIRINGS, Turns, rotate
 from normkit.residual.norms import NormName, make_norm, shown, watched
-from normkit.residual.stream import unit
+from normkit.residual.wiring import unit
 from normkit.transformer.gate import GATES, gated
 
 LinearName = str | Callable[..., nn.Module]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -16,6 +17,7 @@ from normkit.residual.norms import NormName, make_norm
 from normkit.transformer.attention import LayerCache, chosen_core, cores, reads_others
 from normkit.transformer.transformer_layer import TransformerLayer, to_sphere
 
+SUBLAYER_NAMES = ("attention", "cross_attention", "feedforward")
 Cache = list[LayerCache]
 Window = int | None | Sequence[int | None]
 
@@ -39,7 +41,7 @@ class Transformer(nn.Module):
         **layer: further arguments of :class:`TransformerLayer`, the placement's options among them.
 
     State: ``embedding.weight`` (vocab, dim), ``positions.weight`` (length, dim), ``embedding_norm``, ``layers.I``,
-        ``norm``.
+        ``norm``; ``collapse`` where a placement learns to make one vector of a wider stream.
     """
 
     def __init__(
@@ -88,6 +90,9 @@ class Transformer(nn.Module):
         after = last.own_wiring.final_norm if final_norm is None else final_norm
         self.embedding_norm = make_norm(self, norm, dim) if before else None
         self.norm = make_norm(self, norm, dim) if after else None
+        collapse = last.form.collapse(last.place, functools.partial(make_norm, self, norm, dim))
+        if collapse is not None:
+            self.collapse = collapse
         self._start(std, scale_outputs)
 
     def layer(self, index: int) -> TransformerLayer:
@@ -116,6 +121,8 @@ class Transformer(nn.Module):
                 f"{type(self).__name__}: placement {name!r} starts its matrices by a rule; std must be None"
             )
         for name, parameter in self.layers.named_parameters():
+            if name.split(".")[1] not in SUBLAYER_NAMES:
+                continue  # what connects a sublayer to the stream starts as the placement wants
             if parameter.dim() > 1:
                 last = scale_outputs and name.endswith(("output.weight", "down.weight"))
                 nn.init.normal_(parameter, std=std / math.sqrt(2 * len(self.layers)) if last else std)
@@ -137,8 +144,12 @@ class Transformer(nn.Module):
         x = x if self.positions is None else x + self.positions(positions)
         x = x if self.embedding_norm is None else self.embedding_norm(x)
         angles = self._angles(positions)
+        form, stream = self.layer(-1).form, self.layer(-1).form.expand(x, self.layer(-1).place)
         for index, layer in enumerate(self.layers):
-            x = layer(x, mask, None if cache is None else cache[index], angles, memory, memory_mask)
+            stream = layer(stream, mask, None if cache is None else cache[index], angles, memory, memory_mask)
+        return form.end(stream, getattr(self, "collapse", None), self._normalized)
+
+    def _normalized(self, x: Tensor) -> Tensor:
         return x if self.norm is None else self.norm(x)
 
     def _checked(self, inputs: Tensor) -> Tensor:

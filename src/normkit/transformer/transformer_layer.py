@@ -17,7 +17,16 @@ from normkit.ops.rope import Turns
 from normkit.residual.norms import NormName, make_norm
 from normkit.residual.stream import PLACEMENTS, Stream, placements
 from normkit.statistics import accurate
-from normkit.transformer.attention import Attention, FeedForward, LayerCache, LinearName, chosen_core, require, takes
+from normkit.transformer.attention import (
+    Attention,
+    FeedForward,
+    KeysValues,
+    LayerCache,
+    LinearName,
+    chosen_core,
+    require,
+    takes,
+)
 
 
 @method(
@@ -194,24 +203,24 @@ class TransformerLayer(Stream):
         memory: Tensor | None = None,
         memory_mask: Tensor | None = None,
     ) -> Tensor:
-        """Pass ``x`` (B, T, dim) through attention, that to ``memory`` where there is one, and feedforward."""
-        check.features_last(self, x, self.dim)
-        check.shape(self, "x", x, (None, None, self.dim))
-        self._check_memory(memory, x)
-        past, read = (None, None) if cache is None else (cache.past, cache.memory)
-        x, y = self.connect("attention", x, None, lambda h: self.attention(h, mask, past, angles, self._sphere()))
-        if self.cross_attention is not None:
-            reading = functools.partial(self.cross_attention, mask=memory_mask, cache=read, memory=memory)
-            x, y = self.connect("cross_attention", x, y, reading)
-        x, y = self.connect("feedforward", x, y, lambda h: self.feedforward(h, self._before, self._after))
-        return x if y is None else x + y
+        """Pass the stream through attention, that to ``memory`` where there is one, and feedforward.
 
-    def _check_memory(self, memory: Tensor | None, x: Tensor) -> None:
-        """Require what cross-attention reads, and nothing else."""
-        if self.cross_attention is None and memory is not None:
-            raise ValueError("TransformerLayer: memory is given, but cross=None; cross='softmax' reads it")
+        ``x`` is (B, T, dim), or what else the placement's stream is.
+        """
+        self.form.check(self, x, self.place, (None, None))
+        past, read = (None, None) if cache is None else (cache.past, cache.memory)
+        sublayers = {"attention": lambda h: self.attention(h, mask, past, angles, self._sphere())}
         if self.cross_attention is not None:
-            check.values(self, "memory", memory, (x.shape[0], None, self.dim), x)
+            sublayers["cross_attention"] = lambda h: self._read(h, memory, memory_mask, read)
+        elif memory is not None:
+            raise ValueError("TransformerLayer: memory is given, but cross=None; cross='softmax' reads it")
+        sublayers["feedforward"] = lambda h: self.feedforward(h, self._before, self._after)
+        return self.carry(x, sublayers)
+
+    def _read(self, h: Tensor, memory: Tensor | None, mask: Tensor | None, cache: KeysValues | None) -> Tensor:
+        """Attend to ``memory``."""
+        check.values(self, "memory", memory, (h.shape[0], None, self.dim), h)
+        return self.cross_attention(h, mask=mask, cache=cache, memory=memory)  # type: ignore[misc]
 
     def empty_cache(self) -> LayerCache:
         """Return a cache for :meth:`forward`, to which the tokens of each call are added."""
