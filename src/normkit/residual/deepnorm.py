@@ -36,19 +36,20 @@ def _of_branches(number: int) -> Constants:
     return number**0.25, (4 * number) ** -0.25
 
 
-def _constants(at: At) -> Constants:
+def constants(at: At) -> Constants:
+    """Return (alpha, beta) of the stack that a layer stands in."""
     read = deepnorm_constants(at.depth, at.other_depth)[0] if at.is_read else None
     return read or _of_branches(at.stack)
 
 
 def _alpha(at: At) -> float:
     given = at.options["alpha"]
-    return _constants(at)[0] if given is None else check.number("deepnorm", "alpha", given)
+    return constants(at)[0] if given is None else check.number("deepnorm", "alpha", given)
 
 
 @torch.no_grad()
 def _init(matrices: Matrices, at: At) -> None:
-    _, beta = _constants(at)
+    _, beta = constants(at)
     for name, matrix in matrices.items():
         nn.init.xavier_normal_(matrix, 1.0 if name.startswith(("query", "key")) else beta)
 
