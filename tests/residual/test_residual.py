@@ -10,10 +10,10 @@ from torch import nn
 import normkit as nk
 from normkit import catalog
 from normkit.residual.stream import SUBLAYERS, WholeLayer, placements
-from normkit.residual.wiring import Branch, Wiring
+from normkit.residual.wiring import ONE, Branch, Wiring
 
 DOUBLE = torch.float64
-ALONE = [name for name, wiring in placements().items() if not wiring.needs_a_layer]
+ALONE = [name for name, wiring in placements().items() if not wiring.needs_a_layer and wiring.form == ONE]
 
 
 def randn(*shape, seed=0):
@@ -48,6 +48,7 @@ def equations(name, p, x, f, layer, depth):
         "skipinit": lambda: x + p.scale * f(x),
         "fixup-residual": lambda: x + p.scale * f(x - p.shift),
         "keel": lambda: p.sum_norm(2 * depth * x + f(norm(x))),
+        "gpas": lambda: (1 - nn.functional.silu(p.gate)) * (x + f(norm(x))),
     }[name]()
 
 
@@ -170,7 +171,14 @@ def test_what_can_be_typed_as_a_placement_has_a_card_and_builds(name):
     assert card.entry.wiring.needs_a_layer == issubclass(card.entry, WholeLayer)
     made = card.small()
     assert made.placement == name
-    assert made(torch.randn(2, 3, 8)).shape == (2, 3, 8)
+    stream = made.form.expand(torch.randn(2, 3, 8), made.place)
+    after = made(*stream) if isinstance(stream, tuple) else made(stream)
+    assert type(after) is type(stream)
+    assert made.form.end(after, made.form.collapse(made.place, lambda: nn.LayerNorm(8)), nn.Identity()).shape == (
+        2,
+        3,
+        8,
+    )
 
 
 @pytest.mark.parametrize("name", [n for n, wiring in placements().items() if wiring.needs_a_layer])

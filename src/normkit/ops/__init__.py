@@ -21,6 +21,7 @@ from normkit.ops.pointwise import derf, dyt, eln
 from normkit.ops.polar import polar
 from normkit.ops.rope import norm_rotate, rotate
 from normkit.ops.row import Row, add_layer_norm, add_rms_norm, add_row_norm, layer_norm, rms_norm, row_norm
+from normkit.ops.sinkhorn import sinkhorn
 from normkit.ops.spectral import cholesky, eigh, eigvalsh, from_log_cholesky, log_cholesky, soundness, symmetric
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "rms_norm",
     "rotate",
     "row_norm",
+    "sinkhorn",
     "soundness",
     "symmetric",
     "threshold",

@@ -2,6 +2,18 @@
 
 from normkit.residual.deepnorm import deepnorm_constants
 from normkit.residual.stream import Block, Placement, WholeLayer
-from normkit.residual.wiring import Branch, Wiring
+from normkit.residual.streams import collapse, expand
+from normkit.residual.wiring import Branch, Connection, Form, Wiring
 
-__all__ = ["Block", "Branch", "Placement", "WholeLayer", "Wiring", "deepnorm_constants"]
+__all__ = [
+    "Block",
+    "Branch",
+    "Connection",
+    "Form",
+    "Placement",
+    "WholeLayer",
+    "Wiring",
+    "collapse",
+    "deepnorm_constants",
+    "expand",
+]

@@ -1,0 +1,62 @@
+"""mHC's head: several residual streams become one, each by a share that depends on all of them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from normkit import check, ops
+from normkit.catalog import method
+from normkit.kinds import Method
+from normkit.residual.streams import small_normal
+from normkit.statistics import accurate
+
+WHOLE = ops.Row(eps=1e-6)
+
+
+def scores(x: Tensor, weight: Tensor) -> Tensor:
+    """Return the products of ``weight`` (rows, n dim) with all streams of a token together, divided by their size."""
+    return ops.row_norm(accurate(x.flatten(-2)), rule=WHOLE) @ accurate(weight).mT
+
+
+@method(
+    "mhc-head",
+    paper="mHC: Manifold-Constrained Hyper-Connections (Xie et al., 2025), arXiv 2512.24880",
+    evidence="library",
+    shape="... streams C",
+    over="streams C",
+    example={"streams": 3},
+)
+class MHCHead(Method):
+    """Sum several residual streams to one, each multiplied by a share between 0 and 1 that the token decides.
+
+    For models of [mhc](mhc.md), after the last block and before the final norm. Per token, H the streams (n, dim),
+
+        z = flat(H) / sqrt(mean(flat(H)²) + 1e-6),    r = sigmoid(scale (weight z) + bias) + eps,    y = sum_s r_s H_s
+
+    The shares do not sum to 1; with weight and bias zero each is 1/2 + eps.
+
+    Args:
+        dim: features of each stream.
+        streams: how many streams there are, n.
+        eps: what each share is more; 0 is honoured.
+
+    ``module(x)``: (..., streams, dim) to (..., dim). State: ``weight`` (n, n dim), normal with deviation 0.02, ``bias``
+    (n,), zeros, ``scale`` (1,), one.
+
+    mHC: Manifold-Constrained Hyper-Connections (Xie et al., 2025), arXiv 2512.24880; the form of DeepSeek-V4.
+    """
+
+    def __init__(self, dim: int, streams: int = 4, eps: float = 1e-6):
+        super().__init__()
+        self.dim, self.streams = check.size(self, "dim", dim), check.size(self, "streams", streams)
+        self.eps = check.eps(self, eps)
+        self.weight = small_normal(streams, streams * dim)
+        self.bias = nn.Parameter(torch.zeros(streams))
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return one stream of ``x`` (..., streams, dim)."""
+        check.ends_in(self, x, (self.streams, self.dim))
+        shares = torch.sigmoid(scores(x, self.weight) * self.scale + self.bias) + self.eps
+        return (shares.to(x.dtype).unsqueeze(-2) @ x).squeeze(-2)

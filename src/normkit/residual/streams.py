@@ -1,0 +1,118 @@
+"""A residual stream of several vectors, and sublayers that read and write it by weights of each token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normkit import check
+from normkit.residual.wiring import At, Connection, Form, NormMaker, Own, Part
+
+
+def expand(x: Tensor, streams: int) -> Tensor:
+    """Return the streams (..., streams, dim) that a model begins with: as many copies of its embedding (..., dim).
+
+    >>> expand(torch.zeros(2, 3, 8), 4).shape
+    torch.Size([2, 3, 4, 8])
+    """
+    check.floating("expand", x)
+    copies = check.size("expand", "streams", streams)
+    return x.unsqueeze(-2).expand(*x.shape[:-1], copies, x.shape[-1]).contiguous()
+
+
+def collapse(x: Tensor) -> Tensor:
+    """Return the sum of the streams (..., streams, dim) as one (..., dim), as hyper-connections end."""
+    check.floating("collapse", x)
+    if x.dim() < 2:
+        raise ValueError(f"collapse: x must be (..., streams, dim), but its shape is {tuple(x.shape)}")
+    return x.sum(-2)
+
+
+@dataclass(frozen=True)
+class Several(Form):
+    """As many vectors as the placement's option ``streams`` says: (..., streams, dim).
+
+    head: builds what makes one of them after the last layer, of their size and number; None: it is their sum.
+    norm_each: the model's last norm is for each stream, before they are one.
+    """
+
+    head: Callable[[int, int], nn.Module] | None = None
+    norm_each: bool = False
+
+    def check(self, owner: object, stream: Any, place: At, leading: tuple[None, ...] | None = None) -> None:
+        """Require the streams."""
+        self.check_part(owner, "x", stream, (place.options["streams"], place.dim), leading)
+
+    def expand(self, x: Tensor, place: At) -> Any:
+        """Return copies of the embedding."""
+        return expand(x, place.options["streams"])
+
+    def open(self, stream: Any) -> Any:
+        """Return the streams as they are."""
+        return stream
+
+    def close(self, held: Any) -> Any:
+        """Return the streams as they are."""
+        return held
+
+    def collapse(self, place: At, make: NormMaker) -> nn.Module | None:
+        """Build the head."""
+        return None if self.head is None else self.head(place.dim, place.options["streams"])
+
+    def end(self, stream: Any, collapse: nn.Module | None, norm: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return one vector, normalized."""
+        join = _sum if collapse is None else collapse
+        return join(norm(stream)) if self.norm_each else norm(join(stream))
+
+
+def _sum(x: Tensor) -> Tensor:
+    return x.sum(-2)
+
+
+@dataclass(frozen=True)
+class Connected(Connection):
+    """A sublayer that reads a weighted sum of the streams, while these mix, and whose output goes to each by a weight.
+
+        u = sum_s read[s] H[s],    H[t] <- sum_s mix[s, t] H[s] + write[t] F(norm(u))
+
+    weights: the class of the module ``connection`` that works the three out, of H: read (..., n), mix (..., n, n) and
+    write (..., n). It is built of the layer's place, the sublayer's number and a maker of norms.
+    """
+
+    weights: Callable[[At, int, NormMaker], nn.Module]
+    number: int = 0
+
+    def at(self, place: At) -> Connection:
+        """Return the connection of one sublayer, which knows its number."""
+        check.size("placement", "streams", place.options["streams"])
+        return replace(self, number=place.number)
+
+    def parts(self, place: At, make: NormMaker) -> dict[str, Part]:
+        """Build the weights and the sublayer's norm."""
+        return {"connection": self.weights(place, self.number, make), "norm": make()}
+
+    def read(self, own: Own, held: Any) -> tuple[Tensor, Any]:
+        """Return the sublayer's input, and the streams with their weights."""
+        read, mix, write = (weight.to(held.dtype) for weight in own("connection")(held))
+        return own("norm")((read.unsqueeze(-2) @ held).squeeze(-2)), (held, mix, write)
+
+    def write(self, own: Own, kept: Any, y: Tensor) -> Any:
+        """Return the streams, mixed, with the output added."""
+        held, mix, write = kept
+        return mix.mT @ held + write.unsqueeze(-1) * y.unsqueeze(-2)
+
+
+def favoured(number: int, streams: int, value: float, others: float) -> Tensor:
+    """Return ``others`` for all streams but that of the sublayer's number, which has ``value``."""
+    start = torch.full((streams,), others)
+    start[number % streams] = value
+    return start
+
+
+def small_normal(*shape: int) -> nn.Parameter:
+    """Return a matrix that starts normal, with a deviation of 0.02."""
+    return nn.Parameter(torch.empty(shape).normal_(std=0.02))
