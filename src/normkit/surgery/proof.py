@@ -16,7 +16,6 @@ from torch.utils._pytree import tree_map
 from normkit.surgery.flow import arguments, tensors_in
 from normkit.surgery.recognition.specimen import inputs_of, quiet
 
-TORCH = Path(torch.__file__).parent
 DRAWS = 2
 CLOSE = 1e-9  # of the largest number, where weights are float64
 ROUNDING = 4.0  # times what the model's own type rounds off, where its weights are rounded to that
@@ -106,8 +105,8 @@ def said(error: Exception) -> str:
     words = str(error).strip().splitlines()
     if words:
         return f"{type(error).__name__}: {words[0]}"
-    frames = traceback.extract_tb(error.__traceback__)
-    outside = [frame for frame in frames if not Path(frame.filename).is_relative_to(TORCH)] or frames
+    home, frames = Path(torch.__file__).parent, traceback.extract_tb(error.__traceback__)
+    outside = [frame for frame in frames if not Path(frame.filename).is_relative_to(home)] or frames
     return f"{type(error).__name__} at {outside[-1].line}" if outside else type(error).__name__
 
 
