@@ -1,7 +1,9 @@
 """The page of the Python reference shows all that is public, and nothing else."""
 
 import importlib
+import importlib.util
 import inspect
+import json
 import pathlib
 import re
 
@@ -50,3 +52,12 @@ def test_each_path_on_the_page_is_public_and_shown_once():
     assert len(SHOWN) == len(set(SHOWN))
     assert [path for path in SHOWN if any(part[0] == "_" for part in path.split("."))] == []
     assert all(inspect.getdoc(at(path)) for path in SHOWN)
+
+
+def test_names_arguments_and_defaults_are_those_that_were_written_down():
+    spec = importlib.util.spec_from_file_location("api", PAGE.parents[1] / "tools/api.py")
+    api = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(api)
+    now, before = api.surface(), json.loads(api.PATH.read_text(encoding="utf-8"))
+    changed = {name: (before.get(name), now.get(name)) for name in now | before if before.get(name) != now.get(name)}
+    assert changed == {}, "a change that is meant is written down by `python tools/api.py`"
