@@ -525,3 +525,12 @@ def test_a_star_brings_the_rooms_names():
     assert {"Normalizer", "Rules", "joinable", "normalize_table"} <= set(there)
     assert "text" not in nk.__all__
     assert nk.fold.__module__.startswith("normkit.surgery")
+
+
+@pytest.mark.parametrize(
+    "names", [[["germany"], []], [[], ["germany"]], [[], ["germany"], [], ["france", "germany"], []]]
+)
+def test_a_candidate_without_names_scores_nothing(names):
+    scores = text.Spelling("edits")("germany", names)
+    assert scores.tolist() == [1.0 if own else 0.0 for own in names]
+    assert text.Spelling("edits")("germany", [[], []]).tolist() == [0.0, 0.0]

@@ -127,6 +127,10 @@ def test_a_cross_encoder_scores_and_may_say_none(desk, capsys):
     assert [*found.values()] == pytest.approx(want, abs=1e-5)
     assert norm("germania").id == max(found, key=found.get)
 
+    few = rescore("germania", [["Austria"], [], ["Germany"]])
+    assert few[1] == 0
+    assert (few[[0, 2]] > 0).all()
+
     nil = nk.create("nil-decision")
     norm = text.Normalizer(norm.candidates, text.CrossEncoder("model", logits=True), nil).fit(NAMES)
     norm.save("v")

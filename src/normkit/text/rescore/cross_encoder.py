@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from normkit.text.models import loaded, sentence_transformers
+from normkit.text.rescore.spelling import best
 
 
 class CrossEncoder:
@@ -27,7 +28,7 @@ class CrossEncoder:
         self._model = loaded("CrossEncoder", path, lambda where: make(where, local_files_only=True))
 
     def __call__(self, text: str, names: Sequence[Sequence[str]]) -> np.ndarray:
-        """Return a score for each candidate, given by its names."""
+        """Return a score for each candidate, given by its names; one without names gets the least."""
         pairs = [(text, name) for own in names for name in own]
         if not pairs:
             return np.zeros(len(names))
@@ -36,7 +37,7 @@ class CrossEncoder:
         scores = np.asarray(found, dtype=float)
         if scores.ndim != 1:
             raise ValueError(f"CrossEncoder: {self.path} gives {scores.shape[1]} numbers a pair; one is wanted")
-        return np.maximum.reduceat(scores, np.cumsum([0, *(len(own) for own in names[:-1])]))
+        return best(scores, names, float(scores.min()) if self.logits else 0.0)
 
     def settings(self) -> dict[str, Any]:
         """What it was built with."""

@@ -42,14 +42,13 @@ class Spelling:
         require("rapidfuzz")
 
     def __call__(self, text: str, names: Sequence[Sequence[str]]) -> np.ndarray:
-        """Return a score for each candidate, given by its names."""
+        """Return a score for each candidate, given by its names; one without names gets 0."""
         flat = [name for own in names for name in own]
         if not flat:
             return np.zeros(len(names))
         compare, scorer, whole = measure(self.by)
         scores = compare([text], flat, scorer=scorer, dtype=np.float64)[0] / whole
-        starts = np.cumsum([0, *(len(own) for own in names[:-1])])
-        return np.maximum.reduceat(scores, starts)
+        return best(scores, names)
 
     def settings(self) -> dict[str, Any]:
         """What it was built with."""
@@ -57,6 +56,18 @@ class Spelling:
 
 
 STEP = Spelling
+
+
+def best(scores: np.ndarray, names: Sequence[Sequence[str]], without: float = 0.0) -> np.ndarray:
+    """Return the best score of each candidate's names, given the scores of all names in a row.
+
+    >>> best(np.array([0.5, 0.7, 0.2]), [["a", "b"], [], ["c"]])
+    array([0.7, 0. , 0.2])
+    """
+    sizes = [len(own) for own in names]
+    found = np.where(np.array(sizes, bool), -np.inf, without)
+    np.maximum.at(found, np.repeat(np.arange(len(names)), sizes), scores)
+    return found
 
 
 @functools.cache
