@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+import normkit as nk
 from normkit import kernels, ops
 from normkit.ops import eager, paths
 from normkit.ops.row import Row, add_row_norm, row_norm
@@ -461,3 +462,28 @@ def test_many_short_rows_go_by_the_formula():
 def test_a_number_of_a_rule_that_is_none_is_named(name):
     with pytest.raises(TypeError, match=rf"^Row: {name} must be a number, not 'much'"):
         ops.Row(**{name: "much"})
+
+
+@pytest.mark.parametrize("name", ["rmsnorm", "layernorm"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_the_gradient_of_a_channels_last_input_is_channels_last(name, dtype):
+    x = torch.randn(2, 8, 4, 16, dtype=dtype).contiguous(memory_format=torch.channels_last).requires_grad_()
+    norm = nk.create(name, 16).to(dtype)
+    for given in (torch.channels_last, torch.contiguous_format):
+        grad = torch.randn(x.shape, dtype=dtype).contiguous(memory_format=given)
+        y = norm(x)
+        (got,) = torch.autograd.grad(y, x, grad)
+        assert got.stride() == y.stride() == x.stride()
+        plain = x.detach().contiguous().requires_grad_()
+        (want,) = torch.autograd.grad(norm(plain), plain, grad)
+        assert torch.equal(got, want)
+
+
+def test_gradients_of_an_addition_and_a_norm_keep_their_strides():
+    x = torch.randn(2, 8, 4, 16, dtype=torch.float64).contiguous(memory_format=torch.channels_last).requires_grad_()
+    for residual in (torch.randn_like(x), torch.randn(x.shape, dtype=x.dtype)):
+        residual.requires_grad_()
+        y, total = ops.add_row_norm(x, residual)
+        grads = torch.autograd.grad(y.square().sum() + total.sum(), (x, residual))
+        assert [grad.stride() for grad in grads] == [x.stride(), residual.stride()]
+    assert torch.autograd.gradgradcheck(lambda x: ops.row_norm(x, None, None), x)

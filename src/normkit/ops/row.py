@@ -248,8 +248,10 @@ def add_row_norm(
         check.floating(owner, x)
         total = (x + residual).to(x.dtype)
         return row_formula(total, weight, bias, rule, count), total
+    alike = x.stride() == residual.stride()
     x, restore = (x, None) if x.is_contiguous() else _arrange(x, count)
-    residual = residual if restore is None else residual.contiguous()
+    if restore is not None:
+        residual = _Packed.apply(residual, restore) if alike else residual.contiguous()
     weight, bias = eager.packed(weight), eager.packed(bias)
     plan = rule.plan(dim, x, weight, bias)
     if eager.needs_grad(x, residual, weight, bias):
@@ -336,7 +338,21 @@ def _arrange(x: Tensor, count: int):
     if order[-count:] == list(range(x.ndim - count, x.ndim)):
         return x, None
     inverse = sorted(range(x.ndim), key=order.__getitem__)
-    return x.contiguous(), lambda y: y.permute(order).contiguous().permute(inverse)
+    restore = lambda y: y.permute(order).contiguous().permute(inverse)  # noqa: E731
+    return _Packed.apply(x, restore) if eager.needs_grad(x) else x.contiguous(), restore
+
+
+class _Packed(torch.autograd.Function):
+    """A contiguous copy, whose gradient has the strides of what was copied."""
+
+    @staticmethod
+    def forward(ctx, x, restore):
+        ctx.restore = restore
+        return x.contiguous()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return ctx.restore(grad), None
 
 
 def _forward(x, weight, bias, plan, dim, stats=None) -> Tensor:
