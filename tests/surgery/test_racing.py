@@ -294,3 +294,19 @@ def test_one_attempt_is_not_asked_for_more(model, alone, monkeypatch):
     monkeypatch.setattr(fusing, "race_models", lambda *given: asked.append(given[-1]) or WON._replace(faster=False))
     assert not nk.fuse(nn.Sequential(nn.Linear(6, 6), model), torch.randn(4, 6)).done
     assert asked == [racing.SURE]
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d])
+def test_without_an_example_sites_are_timed_at_a_size_that_they_take(norm, monkeypatch):
+    sizes = []
+    monkeypatch.setattr(fusing, "race", lambda old, new, shape, training: sizes.append(shape) or WON)
+    report = nk.fuse(nn.Sequential(norm(8)))
+    assert len(report) == 1
+    assert norm(8)(torch.zeros(sizes[0])).shape == sizes[0]
+
+
+def test_a_site_whose_size_no_guess_fits_asks_for_an_example(monkeypatch):
+    monkeypatch.setattr(fusing, "takes", lambda module, shape: False)
+    (row,) = nk.fuse(nn.Sequential(nn.BatchNorm2d(8)))
+    assert row.became is None
+    assert "an example tells it" in row.why_not

@@ -13,7 +13,7 @@ from torch import nn
 from normkit.norm import Norm
 from normkit.surgery import adding, proof, rewriting, turning
 from normkit.surgery.changes import Change, Report, places, replaced
-from normkit.surgery.racing import SURE, Outcome, race, race_addition, race_models, race_turn
+from normkit.surgery.racing import SURE, Outcome, race, race_addition, race_models, race_turn, takes
 from normkit.surgery.recognition.recognize import Match, sized_table
 from normkit.surgery.recognition.specimen import quiet
 from normkit.surgery.renaming import rename
@@ -105,7 +105,12 @@ class _Plan:
             if new is None:
                 self.changes[name] = Change(name, was if match else match.kind, why_not=why)
                 continue
-            shape = self.sizes.get(name, _shape(match))
+            shape = self.sizes.get(name) or _shape(old, match)
+            if shape is None:
+                self.changes[name] = Change(
+                    name, was, why_not="the size of its input is not known; an example tells it"
+                )
+                continue
             key = (was, *_kind(old), shape, match.error.get("float32"))
             if key not in timed:
                 timed[key] = race(old, new, shape, self.training)
@@ -236,12 +241,14 @@ def _blocks(model: nn.Module, rows: Collection[str]) -> dict[str, list[str]]:
     return found
 
 
-def _shape(match: Match) -> tuple[int, ...]:
-    """A size to be timed at where no example tells one."""
+def _shape(old: nn.Module, match: Match) -> tuple[int, ...] | None:
+    """A size to be timed at where no example tells one, the first that the module takes: of an image, if it can be."""
     width = next(value for value in match.kwargs.values() if isinstance(value, int | tuple))
     extent = width if isinstance(width, tuple) else (width,)
     last = match.module is None or not match.module.card.shape.image  # type: ignore[union-attr]
-    return (ROWS, *extent) if last else (8, *extent, 14, 14)
+    behind = [()] if last else [(14, 14), (196,), (), (4, 7, 7)]
+    sizes = ((8 if space else ROWS, *extent, *space) for space in behind)
+    return next((size for size in sizes if takes(old, size)), None)
 
 
 def _replacement(old: nn.Module, match: Match) -> tuple[str, nn.Module | None]:

@@ -112,6 +112,16 @@ def _drawn(like: nn.Module, shapes: Iterable[Iterable[int]]) -> list[Tensor]:
     return [torch.randn(tuple(shape), dtype=own.dtype, device=own.device) for shape in shapes]
 
 
+def takes(module: nn.Module, shape: Iterable[int]) -> bool:
+    """Whether a module takes an input of a shape, tried on a copy in evaluation."""
+    try:
+        with torch.no_grad():
+            copy.deepcopy(module).eval()(*_drawn(module, [shape]))
+    except Exception:
+        return False
+    return True
+
+
 def race(old: nn.Module, new: nn.Module, shape: Iterable[int], training: bool) -> Outcome:
     """Race two modules, on copies."""
     inputs = _drawn(old, [shape])
