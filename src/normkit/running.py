@@ -17,7 +17,10 @@ from normkit.statistics import Moments, accurate
 
 
 class Running(nn.Module):
-    """A module with running estimates; ``momentum`` is the share of the new batch, None weighs all batches alike."""
+    """A module with running estimates; ``momentum`` is the share of the new batch, None weighs all batches alike.
+
+    Checkpoints of torch's norms from before 0.4.1, which do not count batches, load.
+    """
 
     momentum: Any  # a number, or None
 
@@ -34,6 +37,12 @@ class Running(nn.Module):
     def keep_moments(self, size: int, track: bool = True, *, batches: bool = True) -> None:
         """Register mean and variance under the names that torch's BatchNorm keeps them by."""
         self.keep(batches=batches, track=track, running_mean=torch.zeros(size), running_var=torch.ones(size))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, local_metadata: dict, *rest: Any) -> None:
+        key, batches = f"{prefix}num_batches_tracked", self._buffers.get("num_batches_tracked")
+        if batches is not None and local_metadata.get("version") is None and key not in state_dict:
+            state_dict[key] = torch.tensor(0) if batches.is_meta else batches
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
 
     def move(self, count: Tensor, **values: Tensor) -> None:
         """Move estimates by name towards those of ``count`` values; a batch of none counts, but moves nothing."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -62,7 +63,8 @@ class SpectralNorm(Parametrization):
 
     State: ``u`` (out,) and, but for ``"sngan"``, ``v`` (the product of the other sizes,). :meth:`reset` takes the
     fifteen steps on a weight that torch begins with. Of a convolution the norm of the kernel as a matrix is taken, a
-    bound of that of the operator up to a constant.
+    bound of that of the operator up to a constant. Checkpoints of ``torch.nn.utils.parametrizations.spectral_norm``,
+    whose vectors are ``_u`` and ``_v``, load.
 
     Spectral Normalization for Generative Adversarial Networks (Miyato et al., 2018), arXiv 1802.05957.
     """
@@ -91,6 +93,12 @@ class SpectralNorm(Parametrization):
         self.factor = None if factor is None else check.number(self, "factor", factor, 0.0, open_low=True)
         if len(self.shape) > 1:
             self._start()
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        for name in ("u", "v"):  # those of torch.nn.utils.parametrizations.spectral_norm are _u and _v
+            if f"{prefix}_{name}" in state_dict:
+                state_dict.setdefault(f"{prefix}{name}", state_dict.pop(f"{prefix}_{name}"))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _start(self) -> None:
         out = self.shape[self.dim]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from normkit import check, ops
 from normkit.catalog import method
@@ -33,7 +33,7 @@ from normkit.running import Running
     invariant=("shift", "scale"),
     peer=lambda features: nn.BatchNorm2d(features),
 )
-class BatchNorm(Running, Norm):
+class BatchNorm(Running, Norm, _BatchNorm):
     """Center each channel on the batch's mean and divide it by the batch's standard deviation.
 
     For convolutional networks with batches of at least a dozen samples; folds into the neighbouring layer at
@@ -61,6 +61,9 @@ class BatchNorm(Running, Norm):
 
     Batch Normalization: Accelerating Deep Network Training (Ioffe, Szegedy, 2015), arXiv 1502.03167.
 
+    It is found as torch's own by what looks for them: ``torch.optim.swa_utils.update_bn``, FSDP's mixed precision, and
+    ``nn.SyncBatchNorm.convert_sync_batchnorm``, in the place of which ``sync=True`` also takes ``channels_last``.
+
     The state dictionary is that of torch.nn.BatchNorm1d, 2d and 3d. A batch with NaN or infinity enters the running
     averages, as in torch's BatchNorm; an empty one leaves them as they are.
     """
@@ -81,16 +84,17 @@ class BatchNorm(Running, Norm):
         process_group=None,
         channels_last: bool = False,
     ):
-        super().__init__()
-        self.num_features = check.size(self, "num_features", num_features)
-        self.eps = check.eps(self, eps)
-        self.momentum = None if momentum is None else check.number(self, "momentum", momentum, 0, 1)
-        self.affine, self.track_running_stats = bool(affine), bool(track_running_stats)
+        super().__init__(
+            check.size(self, "num_features", num_features),
+            check.eps(self, eps),
+            None if momentum is None else check.number(self, "momentum", momentum, 0, 1),
+            bool(affine),
+            bool(track_running_stats),
+        )
         self.sync, self.process_group = sync, process_group
         self.channels_last = bool(channels_last)
-        self.weight = nn.Parameter(torch.ones(num_features)) if affine else None
-        self.bias = nn.Parameter(torch.zeros(num_features)) if affine and bias else None
-        self.keep_moments(num_features, track_running_stats)
+        if not bias:
+            self.bias = None
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``; in training move the running moments."""

@@ -1,0 +1,82 @@
+"""What looks for torch's batch norm by its class takes normkit's for one, and older checkpoints load."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim.swa_utils import AveragedModel, update_bn
+
+import normkit as nk
+
+
+def drawn(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def network(norm):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), norm(4), nn.ReLU()).double()
+
+
+@pytest.mark.parametrize("options", [{}, {"affine": False}, {"momentum": None}])
+def test_update_bn_estimates_the_statistics_anew(options):
+    data = [5 + drawn(4, 3, 6, 6, seed=i) for i in range(3)]
+    theirs, ours = (
+        AveragedModel(network(lambda n, norm=norm: norm(n, **options))) for norm in (nn.BatchNorm2d, nk.BatchNorm)
+    )
+    for model in (theirs, ours):
+        update_bn(data, model)
+    for key, value in theirs.state_dict().items():
+        torch.testing.assert_close(ours.state_dict()[key], value, rtol=0, atol=1e-12)
+    assert ours.module[1].momentum == options.get("momentum", 0.1)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_convert_sync_batchnorm_keeps_numbers(bias):
+    model = network(lambda n: nk.BatchNorm(n, bias=bias))
+    model(drawn(4, 3, 6, 6))
+    converted = nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(model)).eval()
+    assert type(converted[1]) is nn.SyncBatchNorm
+    x = drawn(2, 3, 5, 5, seed=1)
+    torch.testing.assert_close(converted(x), model.eval()(x), rtol=0, atol=1e-12)
+
+
+def test_torch_func_takes_its_running_statistics_off():
+    model = network(nk.BatchNorm)
+    torch.func.replace_all_batch_norm_modules_(model)
+    x = drawn(2, 3, 5, 5)
+    assert torch.equal(model.eval()(x), model.train()(x))
+
+
+def test_averages_are_found_by_what_every_batch_norm_has():
+    norm = nk.BatchNorm(3)
+    assert isinstance(norm, _BatchNorm)
+    norm(drawn(4, 3).float())
+    norm.reset_running_stats()
+    assert not norm.running_mean.any()
+    assert norm.num_batches_tracked == 0
+
+
+@pytest.mark.parametrize("name", ["batchnorm", "instancenorm", "mean-only-batchnorm"])
+def test_a_checkpoint_from_before_batches_were_counted_loads(name):
+    options = {"track_running_stats": True} if name == "instancenorm" else {}
+    norm = nk.create(name, 3, **options)
+    state = dict(norm.state_dict())
+    assert "num_batches_tracked" in state
+    del state["num_batches_tracked"]
+    state["running_mean"] = torch.ones(3)
+    norm.load_state_dict(state)
+    assert norm.running_mean.tolist() == [1, 1, 1]
+    with torch.device("meta"):
+        empty = nk.create(name, 3, **options)
+    empty.load_state_dict(state, assign=True)
+    assert empty.num_batches_tracked == 0
+
+
+def test_what_lacks_more_is_still_named():
+    state = dict(nk.BatchNorm(3).state_dict())
+    del state["running_var"], state["num_batches_tracked"]
+    with pytest.raises(RuntimeError, match="running_var"):
+        nk.BatchNorm(3).load_state_dict(state)
