@@ -1,11 +1,13 @@
 """Whatever befalls a folder, the same command ends with the numbers of an unbroken run, or names the file to delete."""
 
+import contextlib
 import io
 import itertools
 import json
 import os
 import pickle
 import random
+import re
 import shutil
 
 import pytest
@@ -14,9 +16,10 @@ from helpers import all_numbers
 
 from normkit import cli
 from normkit.lab import logs, request
-from normkit.lab.files import Folder
+from normkit.lab.files import Damaged, Folder, sealed
+from normkit.lab.plan import plan
 from normkit.lab.report import page as report
-from normkit.lab.training import checkpoints, engines, loop, runs
+from normkit.lab.training import checkpoints, engines, loop, runs, speed
 
 WORDS = ["--model", "decoder:dim=8,depth=1,heads=1", "--length", "8", "--batch", "2", "--steps", "6", "--seeds", "2"]
 WORDS = ["compare", *WORDS, "--lr", "0.01", "--norm", "layernorm", "--threads", "1"]
@@ -184,12 +187,12 @@ def test_what_was_set_aside_is_said_in_the_log_on_the_terminal_and_in_the_report
 
 
 def test_a_number_changed_in_a_log_is_found(halfway):
-    """Every line can still be read, but the seal tells."""
+    """Every line is still JSON, but its checksum and the seal tell."""
     log = halfway.log(FIRST)
     loss = logs.read(log).end["final_loss"]
     log.write_text(log.read_text().replace(str(loss), str(loss + 1)))
     read = logs.read(log)
-    assert (read.broken, read.whole, read.damaged) == (0, False, True)
+    assert (read.broken, read.whole, read.damaged) == (2, False, True)
     assert report.load(halfway.root).runs[0].status == "unfinished"
     assert (
         f"{log.name} is not what was written; the same command trains the run again" in report.load(halfway.root).notes
@@ -225,7 +228,7 @@ def test_a_log_of_another_run_is_not_taken_for_this_one(made, halfway):
 def test_runs_that_do_not_say_of_which_comparison_they_are_need_their_plan(halfway, capsys):
     log = halfway.log(FIRST)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
-    old = [{k: v for k, v in line.items() if k not in ("recipe", "seal")} for line in lines]
+    old = [{k: v for k, v in line.items() if k not in ("recipe", "seal", "crc")} for line in lines]
     log.write_text("".join(json.dumps(line) + "\n" for line in old))
     before = log.read_bytes()
     assert command(halfway.root) == 0
@@ -253,3 +256,52 @@ def test_half_a_line_at_the_end_is_what_a_kill_leaves_and_no_damage(content, bro
     )
     read = logs.read(tmp_path / "x.jsonl")
     assert (read.broken, read.torn, read.damaged, read.whole) == (broken, torn, damaged, False)
+
+
+def content_of(kind, path, folder):
+    """What is read of a file; None where it is said to be damaged, and of a log what a kill may leave of it."""
+    if kind == "plan":
+        return plan.there_in(folder)
+    if kind == "checkpoint":
+        with contextlib.suppress(Damaged):
+            return checkpoints.load(path)
+        with pytest.raises(Damaged, match=re.escape(str(path))):
+            checkpoints.load(path)
+        return None
+    if kind == "speed":
+        return speed.read_rounds(folder.root, "rmsnorm") or None
+    found = logs.read(path)
+    return None if found.damaged else found.events
+
+
+FUZZED = [kind for kind in KINDS if kind.startswith(("plan", "log", "checkpoint", "speed")) and kind not in EMPTY]
+
+
+@pytest.mark.parametrize("kind", FUZZED)
+def test_no_flip_or_cut_of_a_file_is_read_as_something_else(kind, halfway):
+    if kind == "speed":
+        halfway.speed.write_text(sealed(json.loads(halfway.speed.read_text())))
+    path, draw = KINDS[kind](halfway), random.Random(0)
+    whole, right = path.read_bytes(), content_of(kind, KINDS[kind](halfway), halfway)
+    assert right
+    for turn in range(300):
+        at, bit = draw.randrange(len(whole)), 1 << draw.randrange(8)
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ bit]) + whole[at + 1 :] if turn % 2 else whole[:at])
+        found = content_of(kind, path, halfway)
+        if kind.startswith("log"):
+            named = [{key: event.get(key) for key in own} for own, event in zip(right, found or [], strict=False)]
+            assert found is None or named == right[: len(found)]
+            assert turn % 2 == 0 or found is None or len(found) >= len(right) - 1, "the last line alone may be lost"
+        elif kind == "plan":
+            assert found is None or {key: found.get(key) for key in right} == right
+        else:
+            assert found is None or str(found) == str(right)
+
+
+def test_a_plan_and_speeds_of_before_they_had_seals_are_read(halfway):
+    for path in (halfway.plan, halfway.speed):
+        content = json.loads(path.read_text())
+        content.pop("seal", None)
+        path.write_text(json.dumps(content))
+    assert plan.there_in(halfway)["baseline"] == "layernorm"
+    assert speed.read_rounds(halfway.root, "rmsnorm")

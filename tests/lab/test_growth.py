@@ -228,6 +228,7 @@ def test_code_that_a_plan_names_is_imported_only_where_the_command_names_it_or_t
     plan, mark, source = plan_of(Path()), tmp_path / "imported", f"evil_{name}:make"
     Path(f"evil_{name}.py").write_text(EVIL.format(mark=mark))
     plan["settings"][name] = source
+    plan.pop("seal", None)  # as whoever means harm would
     Path("plan.json").write_text(json.dumps(plan))
     assert cli.main(["compare", "--out", "."]) == 2
     assert f"plan.json names code to import, {name} {source!r}" in capsys.readouterr().err

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import errno
+import hashlib
+import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from normkit.files import Unwritable as Unwritable
 from normkit.files import beside as beside
@@ -16,6 +20,23 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 class Damaged(ValueError):
     """A file does not hold what was written into it."""
+
+
+def sealed(content: Mapping[str, Any], indent: int | None = None) -> str:
+    """Return content as JSON with a seal, a hash of it, by which it is known not to be what was written."""
+    return json.dumps({**content, "seal": _seal(content)}, indent=indent) + "\n"
+
+
+def unsealed(text: bytes | str) -> Any:
+    """Return the content of JSON without its seal, which must fit; files of before there were seals have none."""
+    content = json.loads(text.decode() if isinstance(text, bytes) else text)
+    if isinstance(content, dict) and "seal" in content and content.pop("seal") != _seal(content):
+        raise ValueError("it is not what was written")
+    return content
+
+
+def _seal(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 class Folder:

@@ -1,8 +1,8 @@
 """The log of a run: what can stand in it, how it is written, and the one way in which it is read.
 
-Each line is an event, as JSON. The last line of a run that has ended carries a seal, a hash of all that the log says,
-by which a log that is no longer what was written is known. A kill may leave half a line, which is cut off when the run
-goes on.
+Each line is an event, as JSON, with a checksum of its own. The last line of a run that has ended carries a seal, a hash
+of all that the log says, by which a log that is no longer what was written is known. A kill may leave half a line,
+which is cut off when the run goes on.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import hashlib
 import json
 import math
 import os
+import re
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +20,7 @@ from typing import Any, NamedTuple
 from normkit import files
 from normkit.lab.files import Damaged, writing
 
+CRC = re.compile(rb', "crc": "([0-9a-f]{8})"}$')
 START, STEP, EVAL, PROBE, FOUND, NOTE, END = "start", "step", "eval", "probe", "found", "note", "end"
 DONE, DIVERGED, CRASHED, INTERRUPTED = "done", "diverged", "crashed", "interrupted"
 
@@ -92,9 +95,14 @@ def read(path: Path) -> Read:
 
 
 def event_of(line: bytes | str) -> dict[str, Any] | None:
-    """Return the event that a line is, or None."""
+    """Return the event that a line is, or None; lines of before they had checksums are taken as they are."""
+    raw = line.encode() if isinstance(line, str) else line
+    crc = CRC.search(raw)
+    body = raw if crc is None else raw[: crc.start()] + b"}"
+    if crc is not None and int(crc[1], 16) != zlib.crc32(body):
+        return None
     try:
-        event = json.loads(line if isinstance(line, str) else line.decode())
+        event = json.loads(body.decode())
     except (ValueError, RecursionError):
         return None
     if not isinstance(event, dict) or not isinstance(event.get("event"), str):
@@ -148,7 +156,8 @@ class Log:
         """Append an event; return it."""
         found = {"event": event, **values}
         if self.path is not None:
-            line = (json.dumps(found) + "\n").encode()
+            body = json.dumps(found)
+            line = f'{body[:-1]}, "crc": "{zlib.crc32(body.encode()):08x}"}}\n'.encode()
             with writing(self.path):
                 rest = memoryview(line)
                 while rest:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from normkit.lab.files import Damaged, Folder
+from normkit.lab.files import Damaged, Folder, unsealed
 from normkit.lab.plan import handed
 from normkit.lab.plan.settings import Settings, deciding, full
 from normkit.lab.plan.variants import SLOTS, Variant, safe
@@ -105,7 +105,7 @@ def environment() -> dict[str, Any]:
 def read(path: Path) -> dict[str, Any]:
     """Read a ``plan.json``; what is no plan is :class:`Damaged`."""
     try:
-        found = json.loads(path.read_bytes().decode())
+        found = unsealed(path.read_bytes())
         names = [variant["name"] for variant in found["variants"]]
         if found["baseline"] not in names:
             raise ValueError(f"the baseline {found['baseline']!r} is not among the variants {', '.join(names)}")

@@ -164,7 +164,7 @@ def _run(path: Path, plan: Mapping[str, Any], notes: list[str]) -> Record | None
     if not start:
         notes.append(f"{path.name}: the run has not begun")
         return None
-    if log.end and not log.whole:
+    if log.damaged:
         notes.append(f"{path.name} is not what was written; the same command trains the run again")
     facts = start["variant"], number(start["lr"]), start["seed"], start.get("phase", "final"), start.get("parameters")
     steps, evals, probes = (_by_step(log.of(kind)) for kind in (logs.STEP, logs.EVAL, logs.PROBE))

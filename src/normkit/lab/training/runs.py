@@ -8,7 +8,6 @@ is still a fair one. Where seeds go on until it is decided, they do so look by l
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 from collections import Counter
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from normkit.lab import logs
-from normkit.lab.files import Folder, Unwritable, replace_file, set_aside
+from normkit.lab.files import Folder, Unwritable, replace_file, sealed, set_aside
 from normkit.lab.plan import findings, growth, measures, tasks
 from normkit.lab.plan.optimizers import usual_rate
 from normkit.lab.plan.plan import SEARCH_SEED, Plan, Run, environment, same, there_in
@@ -243,7 +242,7 @@ def open_folder(plan: Plan, root: str | Path, command: list[str], fresh: bool = 
 
 def write_plan(folder: Folder, content: Mapping[str, Any]) -> None:
     """Put a plan in the place of what is there, whole."""
-    replace_file(folder.plan, json.dumps(content, indent=2) + "\n")
+    replace_file(folder.plan, sealed(content, indent=2))
 
 
 def require_comparable(there: Mapping[str, Any], plan: Plan, folder: Folder) -> None:

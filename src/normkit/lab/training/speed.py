@@ -6,7 +6,6 @@ ratio of each round's times is what counts; its median has an interval from the 
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from normkit.lab.files import Folder, replace_file
+from normkit.lab.files import Folder, replace_file, sealed, unsealed
 from normkit.lab.plan.plan import Plan
 from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.variants import Variant
@@ -47,7 +46,7 @@ def measure(plan: Plan, folder: Folder, names: Sequence[str]) -> None:
     for name in missing:
         there[name] = race(*(stepper(plan.variant(one), plan.settings) for one in (plan.baseline, name)))
     content = {"clock": WALL if plan.settings.device == "cuda" else CPU, "baseline": plan.baseline, "rounds": there}
-    replace_file(folder.speed, json.dumps(content) + "\n")
+    replace_file(folder.speed, sealed(content))
 
 
 def stepper(variant: Variant, settings: Settings) -> Callable[[], tuple[float, float]]:
@@ -149,7 +148,7 @@ def interval_of_median(found: Sequence[float], level: float) -> tuple[float, flo
 
 def _content(root: str | Path) -> dict[str, Any]:
     try:
-        found = json.loads(Folder(root).speed.read_text())
+        found = unsealed(Folder(root).speed.read_bytes())
         rows = [row for rows in found["rounds"].values() for row in rows]
         return found if all(len(row) == 4 and min(map(float, row)) >= 0 for row in rows) else {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
