@@ -5,6 +5,7 @@ import json
 import random
 import subprocess
 import sys
+import warnings
 
 import pytest
 
@@ -252,3 +253,62 @@ def test_help_imports_nothing_heavy():
         "print({'torch', 'numpy', 'sklearn'} & {*sys.modules})"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).endswith("set()\n")
+
+
+def test_null_words_are_empty_unless_they_are_names(desk, capsys):
+    run(capsys, "fit names.csv -o swiss")
+    nothing = ["NULL", "n/a", "-", "\u200b", " ", "None", "\ufeff ", "?"]
+    write(desk / "mine.csv", [{"city": word, "x": "1"} for word in [*nothing, "Bern"]])
+    out = run(capsys, "map swiss mine.csv --column city")
+    assert "9 cells: 1 mapped, 0 without an entry, 8 empty" in out
+    assert not (desk / "mine-review.csv").exists()
+    assert [row["city"] for row in rows(desk / "mine-mapped.csv")][:8] == nothing, "cells stay"
+    norm = text.Normalizer().fit({"NA": ["NA", "Namibia"], "NP": ["Nepal"]})
+    assert [match.id for match in norm.normalize(["NA", "na", "n/a", "null"])] == ["NA", "NA", None, None]
+    assert norm("n/a").candidates == ()
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "latin-1"])
+def test_files_of_another_encoding_are_read(desk, capsys, encoding):
+    (desk / "names.csv").write_bytes(NAMES.encode(encoding))
+    (desk / "mine.csv").write_bytes("city;x\nZürich;é\n".encode(encoding))
+    (desk / "known.csv").write_bytes("text;id\nZürich;CH-ZH\nGenève;CH-GE\n".encode(encoding))
+    (desk / "names.json").write_bytes('{"CH-ZH": "Zürich"}'.encode(encoding))
+    run(capsys, f"fit names.csv -o swiss --encoding {encoding}")
+    run(capsys, f"fit names.json -o other --encoding {encoding}")
+    run(capsys, f"map swiss mine.csv --column city --encoding {encoding}")
+    assert [(row["city_id"], row["x"]) for row in rows(desk / "mine-mapped.csv")] == [("CH-ZH", "é")]
+    assert "accuracy       1.000" in run(capsys, f"evaluate swiss known.csv --encoding {encoding}")
+    run(capsys, f"table mine.csv --encoding {encoding}")
+    assert "--encoding, such as cp1252" in run(capsys, "map swiss mine.csv --column city", 2)
+    assert "--encoding must be one that Python knows" in run(capsys, "table mine.csv --encoding ebcdic-9", 2)
+
+
+def test_legal_forms_are_left_out_of_names_and_texts(desk, capsys):
+    (desk / "firms.csv").write_text(
+        "id,name\n1,Acme Inc.\n2,Müller GmbH & Co. KG\n3,AG\n4,Acme Steel Ltd\n", encoding="utf-8"
+    )
+    run(capsys, "fit firms.csv --legal-forms -o firms")
+    norm = text.Normalizer.load(desk / "firms")
+    asked = ["ACME, LLC", "Acme", "mueller gmbh", "Müller", "AG", "Acme Steel Incorporated"]
+    assert [norm(one).id for one in asked] == ["1", "1", "2", "2", "3", "4"]
+    assert [norm(one).score for one in asked if "mu" not in one] == [1.0] * 5
+    assert "--legal-forms are for a list of names" in run(capsys, "fit firms --legal-forms -o again", 2)
+    forms = text.LegalForms(more=["K.D."])
+    assert [
+        forms(one) for one in ("Iskra k.d.", "Danfoss A/S", "Tata (Pvt.) Ltd.", "The Limited", "X  Y", "Inc", "")
+    ] == ["Iskra", "Danfoss", "Tata", "The", "X  Y", "Inc", ""]
+    with pytest.raises(TypeError, match="more must be words"):
+        text.LegalForms("GmbH")
+
+
+def test_an_evaluation_on_the_mentions_of_tuning_is_warned_of(desk, capsys):
+    (desk / "known.csv").write_text("text,id\n" + "Bern,CH-BE\nGeneve,CH-GE\nzurich,CH-ZH\nOslo,\nParis,\n" * 5)
+    (desk / "others.csv").write_text("text,id\nBern,CH-BE\nLausane,CH-VD\nRom,\n")
+    with pytest.warns(UserWarning, match="threshold may be chance"):
+        run(capsys, "fit names.csv --tune known.csv -o swiss")
+    with pytest.warns(UserWarning, match="tuned on these mentions"):
+        assert "it was tuned on these mentions, so new ones go worse" in run(capsys, "evaluate swiss known.csv")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert "tuned on" not in run(capsys, "evaluate swiss others.csv")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from normkit.text.rescore.cross_encoder import CrossEncoder as CrossEncoder
     from normkit.text.rescore.spelling import Spelling as Spelling
     from normkit.text.rewrite.fold import fold as fold
+    from normkit.text.rewrite.legal_forms import LegalForms as LegalForms
     from normkit.text.rewrite.rules import Rules as Rules
     from normkit.text.tables.cleaning import normalize_table as normalize_table
     from normkit.text.tables.joining import joinable as joinable
@@ -26,6 +27,7 @@ HERE = {  # imported at the first look, so that help needs no torch
     "CrossEncoder": "rescore.cross_encoder",
     "Dense": "candidates.dense",
     "Evaluation": "measures.evaluation",
+    "LegalForms": "rewrite.legal_forms",
     "LexicalModel": "training.lexical",
     "Match": "match",
     "NGrams": "candidates.ngrams",

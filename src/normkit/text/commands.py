@@ -57,6 +57,9 @@ def _describe_fit(command: argparse.ArgumentParser) -> None:
     command.add_argument("--encoder", metavar="DIR", help="also propose by an encoder, such as 'text train' writes")
     command.add_argument("--cross-encoder", metavar="DIR", help="also score by a model that reads text and name")
     command.add_argument(
+        "--legal-forms", action="store_true", help="leave out Inc, GmbH, Ltd and their like at the end of names"
+    )
+    command.add_argument(
         "--tune", metavar="FILE", type=Path, help="mentions that are known, to fit weights and threshold"
     )
     command.add_argument(
@@ -66,7 +69,14 @@ def _describe_fit(command: argparse.ArgumentParser) -> None:
         "--reviewed", metavar="FILE", type=Path, nargs="+", default=[], help="reviews, as further names"
     )
     _describe_known(command)
+    _describe_encoding(command)
     command.set_defaults(run=run_fit)
+
+
+def _describe_encoding(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--encoding", default="utf-8-sig", metavar="NAME", help="of the files that are read, such as cp1252 (UTF-8)"
+    )
 
 
 def _describe_names(command: argparse.ArgumentParser) -> None:
@@ -91,6 +101,7 @@ def _describe_map(command: argparse.ArgumentParser) -> None:
         "-o", "--out", "--output", dest="output", metavar="FILE", type=Path, help="where to (FILE-mapped.csv)"
     )
     command.add_argument("--review", metavar="FILE", type=Path, help="where what is unsure goes (FILE-review.csv)")
+    _describe_encoding(command)
     command.set_defaults(run=run_map)
 
 
@@ -100,6 +111,7 @@ def _describe_evaluate(command: argparse.ArgumentParser) -> None:
     _describe_known(command)
     command.add_argument("--picture", metavar="FILE", type=Path, help="draw what is taken for what, as SVG")
     command.add_argument("--json", action="store_true", help="print the measures as JSON")
+    _describe_encoding(command)
     command.set_defaults(run=run_evaluate)
 
 
@@ -110,6 +122,7 @@ def _describe_table(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--decimal", choices=(".", ","), help="the sign before decimals, where it is not clear")
     command.add_argument("--sql", metavar="QUERY", help="also ask the table, called t, by duckdb")
+    _describe_encoding(command)
     command.set_defaults(run=run_table)
 
 
@@ -127,6 +140,7 @@ def _describe_train(command: argparse.ArgumentParser) -> None:
     command.add_argument("--lr", type=float, metavar="X", help="learning rate")
     command.add_argument("--seed", type=int, default=0, metavar="N", help="of weights, noise and order (0)")
     _describe_known(command)
+    _describe_encoding(command)
     command.set_defaults(run=run_train)
 
 
@@ -139,11 +153,14 @@ def run_fit(options: argparse.Namespace) -> int:
     from normkit.text.normalizer import Normalizer
 
     if options.vocabulary.is_dir():
-        if options.encoder or options.cross_encoder:
-            raise ValueError("--encoder and --cross-encoder are for a list of names; a fitted normalizer has its parts")
+        if options.encoder or options.cross_encoder or options.legal_forms:
+            raise ValueError(
+                "--encoder, --cross-encoder and --legal-forms are for a list of names; "
+                "a fitted normalizer has its parts"
+            )
         norm = Normalizer.load(options.vocabulary)
     else:
-        norm = _fresh(options).fit(options.vocabulary, options.id, options.name)
+        norm = _fresh(options).fit(options.vocabulary, options.id, options.name, options.encoding)
     rows = [row for path in options.reviewed for row in reviewed(path)]
     if rows:
         none = [text for id, text in rows if id == NONE]
@@ -151,7 +168,7 @@ def run_fit(options: argparse.Namespace) -> int:
         names, others = number_of(len(rows) - len(none), "further name"), number_of(len(none), "text")
         say(f"from reviews: {names}, and {others} that {'means' if len(none) == 1 else 'mean'} no entry")
     if options.tune:
-        say(norm.tune(*known(options.tune, options.text, options.gold), aim=options.aim))
+        say(norm.tune(*known(options.tune, options), aim=options.aim))
     norm.save(options.output)
     say(norm.report())
     if not options.tune and norm.fusion is None:
@@ -162,8 +179,11 @@ def run_fit(options: argparse.Namespace) -> int:
 
 def _fresh(options: argparse.Namespace) -> Normalizer:
     from normkit.text.normalizer import Normalizer
+    from normkit.text.rewrite.fold import fold
+    from normkit.text.rewrite.legal_forms import LegalForms
 
-    norm = Normalizer()
+    rewrite = [fold, LegalForms()] if options.legal_forms else fold
+    norm = Normalizer(rewrite=rewrite)
     if options.encoder is None and options.cross_encoder is None:
         return norm
     from normkit.text.candidates.dense import Dense
@@ -171,7 +191,7 @@ def _fresh(options: argparse.Namespace) -> Normalizer:
 
     proposing = [Dense(options.encoder)] if options.encoder else []
     scoring = [CrossEncoder(options.cross_encoder)] if options.cross_encoder else []
-    return Normalizer([*norm.candidates, *proposing], [*norm.rescore, *scoring])
+    return Normalizer([*norm.candidates, *proposing], [*norm.rescore, *scoring], rewrite=rewrite)
 
 
 def run_map(options: argparse.Namespace) -> int:
@@ -186,7 +206,7 @@ def run_map(options: argparse.Namespace) -> int:
     output = options.output or _beside(options.file, "mapped")
     path = options.review or _beside(options.file, "review")
     _check_apart({"FILE": options.file, "--output": output, "--review": path})
-    norm, table = Normalizer.load(options.normalizer), read_table(options.file)
+    norm, table = Normalizer.load(options.normalizer), read_table(options.file, options.encoding)
     cells = _column(table, options.column, options.file)
     before = reviewed_before(path)
     with progress("mapping") as told:
@@ -198,7 +218,7 @@ def run_map(options: argparse.Namespace) -> int:
     write_table(output, {**table, **added})
     say(f"written to {output}")
     asked = review(norm, matches)
-    say(summary(matches, asked))
+    say(summary(norm, matches, asked))
     rows = merged(asked, before)
     if rows:
         write_table(path, {key: [row.get(key, "") for row in rows] for key in dict.fromkeys(itertools.chain(*rows))})
@@ -252,7 +272,7 @@ def run_evaluate(options: argparse.Namespace) -> int:
     from normkit.text.normalizer import Normalizer
 
     norm = Normalizer.load(options.normalizer)
-    texts, gold = known(options.file, options.text, options.gold)
+    texts, gold = known(options.file, options)
     found = norm.evaluate(texts, gold)
     if options.json:
         say(json.dumps({name: [value, *found.intervals[name]] for name, value in found.items()}, indent=2))
@@ -272,7 +292,7 @@ def run_table(options: argparse.Namespace) -> int:
     from normkit.text.tables.cleaning import normalize_table
     from normkit.text.vocabulary import read_rows
 
-    done = normalize_table(read_rows(options.file), decimal=options.decimal)
+    done = normalize_table(read_rows(options.file, options.encoding), decimal=options.decimal)
     output = options.output or _beside(options.file, "clean")
     write_table(output, done.written)
     say(*done.notes, f"written to {output}")
@@ -299,8 +319,8 @@ def _train_encoder(options: argparse.Namespace, how: Mapping[str, Any]) -> Itera
     from normkit.text.training.encoder import fresh_encoder, given_encoder, share_found, train_encoder
     from normkit.text.vocabulary import read_vocabulary
 
-    names = read_vocabulary(options.file, options.id, options.name)
-    mentions = known(options.mentions, options.text, options.gold) if options.mentions else ([], [])
+    names = read_vocabulary(options.file, options.id, options.name, options.encoding)
+    mentions = known(options.mentions, options) if options.mentions else ([], [])
     path = train_encoder(names, options.output, *mentions, **how)
     first = fresh_encoder(options.seed) if options.model is None else given_encoder(options.model)
     before, after = (share_found(one, names, options.seed) for one in (first, given_encoder(str(path))))
@@ -334,12 +354,12 @@ def _asked(query: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> 
         raise ValueError(f"--sql: {error}") from None
 
 
-def known(path: Path, text: str, gold: str) -> tuple[list[str], list[str | None]]:
+def known(path: Path, options: argparse.Namespace) -> tuple[list[str], list[str | None]]:
     """Read mentions and their ids; an empty id stands for none."""
     from normkit.text.vocabulary import read_table
 
-    table = read_table(path)
-    return _column(table, text, path), [id or None for id in _column(table, gold, path)]
+    table = read_table(path, options.encoding)
+    return _column(table, options.text, path), [id or None for id in _column(table, options.gold, path)]
 
 
 def reviewed(path: Path) -> list[tuple[str, str]]:
@@ -355,7 +375,7 @@ def review(norm: Normalizer, matches: Sequence[Match]) -> list[dict[str, Any]]:
     """Return a row for each different text that is unsure or was taken for none, the most frequent first."""
     from collections import Counter
 
-    counts = Counter(match.text for match in matches if match.text.strip())
+    counts = Counter(match.text for match in matches if not norm.is_empty(match.text))
     distinct = {match.text: match for match in matches if match.text in counts}
     rows = []
     for text, number in counts.most_common():
@@ -376,9 +396,9 @@ def _proposed(norm: Normalizer, match: Match) -> dict[str, Any]:
     return found
 
 
-def summary(matches: Sequence[Match], rows: Sequence[Mapping[str, Any]]) -> str:
+def summary(norm: Normalizer, matches: Sequence[Match], rows: Sequence[Mapping[str, Any]]) -> str:
     """Say how many cells were mapped, and how many different texts should be looked at."""
-    empty = sum(not match.text.strip() for match in matches)
+    empty = sum(norm.is_empty(match.text) for match in matches)
     taken = sum(match.id is not None for match in matches)
     cells, left = number_of(len(matches), "cell"), len(matches) - taken - empty
     lines = [f"{cells}: {taken} mapped, {left} without an entry, {empty} empty"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -56,8 +57,8 @@ class Normalizer:
         Candidate(id='DEU', score=0.857..., by=('ngrams', 'aliases'))
 
     Texts and names are compared as ``rewrite`` makes them, by default in NFKC, without case and with single spaces;
-    matches hold texts as they came. Equal scores are in the order of the vocabulary, and the same texts give the same
-    matches in any company.
+    matches hold texts as they came. What says nothing, such as NULL, n/a and -, is taken for an empty text unless it is
+    a name. Equal scores are in the order of the vocabulary, and the same texts give the same matches in any company.
 
     A part is any object. One that proposes candidates has ``fit({id: names})`` and, called with a list of texts,
     returns for each [(id, score), ...]; its ``name`` is what candidates say that they are by. One that rescores is
@@ -125,9 +126,9 @@ class Normalizer:
         """Whether none of them is a candidate."""
         return isinstance(self.decide, NilDecision) and self.decide.nil
 
-    def fit(self, source: Any, id: str = "id", name: str = "name") -> Normalizer:
+    def fit(self, source: Any, id: str = "id", name: str = "name", encoding: str = vocabulary.UTF8) -> Normalizer:
         """Take a vocabulary: {id: names}, pairs (id, name), a data frame or a file with columns ``id`` and ``name``."""
-        self._take(vocabulary.read_vocabulary(source, id, name))
+        self._take(vocabulary.read_vocabulary(source, id, name, encoding))
         for part in self.candidates:
             part.fit(self._rewritten)
         for part in self.rescore:
@@ -141,6 +142,7 @@ class Normalizer:
         plain = self._plain([name for own in names.values() for name in own])
         flat = iter(plain)
         self._rewritten = {key: [next(flat) for _ in own] for key, own in names.items()}
+        self._known = {name for own in self._rewritten.values() for name in own}
         self._place = {key: place for place, key in enumerate(names)}
         self.names, self.fusion, self.tuned, self.nothing = names, None, None, set()
 
@@ -170,11 +172,15 @@ class Normalizer:
 
     def proposed(self, texts: Sequence[str]) -> list[Proposed]:
         """Return the candidates of each text, with all that is known of them before it is decided."""
-        plain = self._plain(texts)
+        plain = ["" if self.is_empty(text, own) else own for text, own in zip(texts, self._plain(texts), strict=True)]
         asked = [text for text in dict.fromkeys(plain) if text]
         lists = [self._said(at, asked) for at in range(len(self.candidates))]
         said = dict(zip(asked, zip(*lists, strict=True), strict=True))
         return [self._proposed(text, said.get(text, ())) for text in plain]
+
+    def is_empty(self, text: str, plain: str | None = None) -> bool:
+        """Whether a text is empty, or says that there is nothing and is no name."""
+        return vocabulary.says_nothing(text) and (self._plain([text])[0] if plain is None else plain) not in self._known
 
     def _said(self, at: int, asked: Sequence[str]) -> Sequence[Sequence[tuple[str, float]]]:
         found = self.candidates[at](asked)
@@ -234,8 +240,16 @@ class Normalizer:
         return {"id": ids, "name": firsts, "score": [match.score for match in matches]}
 
     def evaluate(self, texts: Sequence[str], gold: Sequence[Gold], k: Sequence[int] = KS) -> Evaluation:
-        """Measure against what each text means: an id, several of which each is right, or None."""
-        return evaluate(self.normalize(texts), gold, k)
+        """Measure against what each text means: an id, several of which each is right, or None.
+
+        It warns where it was tuned on all of these mentions, which measures it too well.
+        """
+        from normkit.text import tuning
+
+        notes = tuning.too_well(self, texts, gold)
+        for note in notes:
+            warnings.warn(f"Normalizer.evaluate: {note}", UserWarning, stacklevel=2)
+        return evaluate(self.normalize(texts), gold, k, notes=notes)
 
     def tune(
         self, mentions: Sequence[str], gold: Sequence[Gold], folds: int = 5, seed: int = 0, aim: str = "accuracy"

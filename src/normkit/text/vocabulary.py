@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,20 @@ from typing import Any
 from normkit.text import frames
 
 Names = dict[str, list[str]]
+UTF8 = "utf-8-sig"  # with or without a mark at the beginning
+NOTHING = {"", "-", "--", "n/a", "na", "nan", "nil", "none", "null", "unknown", "?", "tbd"}
 
 
-def read_vocabulary(source: Any, id: str = "id", name: str = "name") -> Names:
+def says_nothing(text: str) -> bool:
+    """Whether a cell is empty, or says that it is; signs of no width count for none.
+
+    >>> says_nothing(" N/A "), says_nothing("\u200b"), says_nothing("Nil Armstrong")
+    (True, True, False)
+    """
+    return "".join(sign for sign in text if unicodedata.category(sign) != "Cf").strip().casefold() in NOTHING
+
+
+def read_vocabulary(source: Any, id: str = "id", name: str = "name", encoding: str = UTF8) -> Names:
     """Return {id: names} of a mapping, pairs (id, name), a data frame, or a file: .csv, .tsv or .json.
 
     Tables have a row for each name and a column of each kind; where there is no column ``id``, names are their own ids.
@@ -24,7 +36,7 @@ def read_vocabulary(source: Any, id: str = "id", name: str = "name") -> Names:
     {'DEU': ['Germany', 'Deutschland'], '40': ['Austria']}
     """
     if isinstance(source, str | Path):
-        return _read_file(Path(source), id, name)
+        return _read_file(Path(source), id, name, encoding)
     if isinstance(source, Mapping):
         return _gathered((key, one) for key, names in source.items() for one in _listed(key, names))
     if frames.is_frame(source):
@@ -34,16 +46,16 @@ def read_vocabulary(source: Any, id: str = "id", name: str = "name") -> Names:
     raise TypeError(f"vocabulary must be a mapping, pairs, a data frame or a path, not {type(source).__name__}")
 
 
-def _read_file(path: Path, id: str, name: str) -> Names:
+def _read_file(path: Path, id: str, name: str, encoding: str) -> Names:
     if path.suffix == ".json":
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(_decoded(path, encoding))
         if not isinstance(found, Mapping):
             raise ValueError(f"{path}: a vocabulary in JSON is an object of id: names")
         return read_vocabulary(found)
-    return _of_columns(read_table(path), id, name, str(path))
+    return _of_columns(read_table(path, encoding), id, name, str(path))
 
 
-def read_table(path: Path, encoding: str = "utf-8-sig") -> dict[str, list[str]]:
+def read_table(path: Path, encoding: str = UTF8) -> dict[str, list[str]]:
     """Return the columns of a file with a header; see :func:`read_rows`."""
     header, *rows = read_rows(path, encoding)
     repeated = sorted({one for one in header if header.count(one) > 1})
@@ -52,19 +64,12 @@ def read_table(path: Path, encoding: str = "utf-8-sig") -> dict[str, list[str]]:
     return {title: [row[at] for row in rows] for at, title in enumerate(header)}
 
 
-def read_rows(path: Path, encoding: str = "utf-8-sig") -> list[list[str]]:
+def read_rows(path: Path, encoding: str = UTF8) -> list[list[str]]:
     """Return the rows of a file, the header first, all of its length; what parts cells is what its header has most of.
 
     Rows that are empty are left out, and cells that are missing at the end are empty.
     """
-    try:
-        text = path.read_bytes().decode(encoding)
-    except FileNotFoundError:
-        raise ValueError(f"{path}: there is no such file") from None
-    except IsADirectoryError:
-        raise ValueError(f"{path} is a folder; a file is wanted") from None
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not {encoding} at byte {error.start}; save it as UTF-8") from None
+    text = _decoded(path, encoding)
     first = text.partition("\n")[0]
     delimiter = max(",;\t|", key=first.count)
     rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row]
@@ -75,6 +80,23 @@ def read_rows(path: Path, encoding: str = "utf-8-sig") -> list[list[str]]:
     if wide:
         raise ValueError(f"{path}, row {wide}: there are more cells than the {width} columns of the header")
     return [row + [""] * (width - len(row)) for row in rows]
+
+
+def _decoded(path: Path, encoding: str) -> str:
+    try:
+        return path.read_bytes().decode(encoding)
+    except FileNotFoundError:
+        raise ValueError(f"{path}: there is no such file") from None
+    except IsADirectoryError:
+        raise ValueError(f"{path} is a folder; a file is wanted") from None
+    except LookupError:
+        raise ValueError(
+            f"--encoding must be one that Python knows, such as cp1252 or utf-16, not {encoding!r}"
+        ) from None
+    except UnicodeError as error:
+        place = f" at byte {error.start}" if isinstance(error, UnicodeDecodeError) else ""
+        other = "say which it is by --encoding, such as cp1252, or save it as UTF-8"
+        raise ValueError(f"{path} is not {encoding}{place}; {other}") from None
 
 
 def _of_columns(columns: Mapping[str, Sequence[Any]], id: str, name: str, where: str) -> Names:

@@ -8,8 +8,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from normkit.text.vocabulary import NOTHING
+
 LARGEST = 2**63  # of whole numbers in SQL
-NOTHING = {"", "-", "--", "n/a", "na", "nan", "nil", "none", "null", "unknown", "?", "tbd"}
 SIGNS = re.compile(r"[$€£¥%\s\u00a0\u202f']")
 ENGLISH = re.compile(r"[-+]?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE)
 CONTINENTAL = re.compile(r"[-+]?(\d{1,3}(\.\d{3})+|\d+)?(,\d+)?")
