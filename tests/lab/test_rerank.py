@@ -82,3 +82,55 @@ def test_items_that_are_counted_must_be_there():
         counted(torch.tensor([[3]]), 3)
     with pytest.raises(ValueError, match="best must not be empty"):
         counted(torch.zeros(0, 2, dtype=torch.int64), 3)
+
+
+@pytest.mark.parametrize("method", ["csls:k=5", "mutual-proximity"])
+def test_recall_is_told_before_and_after_and_rises_where_hubs_go(tables, method, capsys):
+    np.save("truth.npy", np.arange(200))
+    words = ("q.npy", "g.npy", "--bank", "b.npy", "--method", method, "--truth", "truth.npy", "--count", "5")
+    found = json.loads(run(capsys, *words, "--json"))
+    plain = (tables["q"] @ tables["g"].T).topk(5, dim=1).indices
+    for k in (1, 5):
+        share = (plain[:, :k] == torch.arange(200)[:, None]).any(1).double().mean().item()
+        assert found[f"recall@{k}"]["before"] == pytest.approx(share)
+        assert found[f"recall@{k}"]["after"] > share
+    assert "recall@5" in run(capsys, *words)
+
+
+def test_several_items_may_be_right_and_queries_without_any_are_left_out(tables, capsys):
+    best = (tables["q"] @ tables["g"].T).topk(2, dim=1).indices.numpy()
+    truth = np.full((200, 2), -1)
+    truth[:50, 1] = best[:50, 1]
+    np.save("truth.npy", truth)
+    words = ("q.npy", "g.npy", "--bank", "b.npy", "--truth", "truth.npy", "--count", "2", "--json")
+    found = json.loads(run(capsys, *words))
+    assert (found["recall@1"]["before"], found["recall@2"]["before"]) == (0, 1)
+
+
+def test_hubs_that_grew_are_warned_of(tables, capsys):
+    np.save("flat.npy", np.concatenate([tables["g"][:3], -tables["g"][3:4] * 50]))
+    words = ["q.npy", "g.npy", "--bank", "flat.npy", "--method", "inverted-softmax:beta=3"]
+    assert cli.main(["rerank", *words]) == 0
+    assert "the hubs grew with inverted-softmax: skewness over all items rose from" in capsys.readouterr().err
+    assert cli.main(["rerank", "q.npy", "g.npy", "--bank", "b.npy", "--method", "csls"]) == 0
+    assert "grew" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "truth, why",
+    [
+        (np.zeros(3, dtype=int), "for each of 200 queries, but has int64 of shape"),
+        (np.zeros(200), "must hold whole numbers"),
+        (np.full(200, 200), "must lie in -1 .. 199"),
+        (np.full(200, -1), "names no right item"),
+    ],
+)
+def test_a_truth_that_is_none_is_named(tables, truth, why, capsys):
+    np.save("truth.npy", truth)
+    assert cli.main(["rerank", "q.npy", "g.npy", "--bank", "b.npy", "--truth", "truth.npy"]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_csls_is_found_by_its_name(capsys):
+    assert cli.main(["list", "csls"]) == 0
+    assert "csls" in capsys.readouterr().out

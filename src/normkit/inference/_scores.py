@@ -69,3 +69,15 @@ def near_hubs(best: Tensor, bank: Tensor, top: int) -> Tensor:
     found = bank.max(1, keepdim=True) if top == 1 else bank.topk(min(top, bank.shape[1]), dim=1)
     hub = torch.zeros(bank.shape[1], dtype=torch.bool, device=bank.device).index_fill(0, found.indices.flatten(), True)
     return hub[best]
+
+
+def nearest_mean(x: Tensor, k: int, dim: int) -> Tensor:
+    """Return the mean of the k largest scores of each row or column, of all where there are fewer."""
+    return x.topk(min(k, x.shape[dim]), dim=dim).values.mean(dim)
+
+
+def normal_rank(x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    """Return the logarithm of the chance of less than ``x`` under a normal law; of one without width, of a half."""
+    wide = variance > 0
+    z = torch.where(wide, (x - mean) * torch.where(wide, variance, 1).rsqrt(), 0)
+    return torch.special.log_ndtr(z)

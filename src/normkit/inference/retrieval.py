@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from normkit import catalog, check
-from normkit.inference._scores import inverted, scores
+from normkit.inference._scores import inverted, nearest_mean, normal_rank, scores
 from normkit.kinds.arrays import takes_arrays
 
 NUMBERS = 2**22  # of one block of similarities: such memory is used again, where larger is fetched anew each time
@@ -18,6 +18,8 @@ BANKS = {
     "inverted-softmax": 1,
     "dynamic-inverted-softmax": 1,
     "score-normalization": 1,
+    "csls": 1,
+    "mutual-proximity": 1,
     "dual-inverted-softmax": 2,
     "dual-dynamic-inverted-softmax": 2,
 }
@@ -39,7 +41,7 @@ def retrieve(
     """Return the best items of each query by inner product, normalized by a method of the catalogue.
 
     The numbers are those of the method on the whole matrix. The gallery is gone through in blocks, twice where only
-    queries near to hubs are normalized.
+    queries near to hubs are normalized, and where something of each query over the whole gallery is needed.
 
     >>> gallery = torch.eye(3)
     >>> retrieve(gallery[:2], gallery, gallery, method="inverted-softmax", count=1).index
@@ -51,7 +53,8 @@ def retrieve(
         gallery: vectors (G, D).
         banks: vectors (B, D) of what the method takes behind the similarities, in its order: of a bank of queries, then
             one of gallery items, or of a background.
-        method: one of the inverted softmaxes, ``"score-normalization"``, or None: inner products.
+        method: one of the inverted softmaxes, ``"csls"``, ``"mutual-proximity"``, ``"score-normalization"``, or None:
+            inner products.
         count: how many items of each query are returned.
         options: of the method.
     """
@@ -71,6 +74,11 @@ def retrieve(
     given = {**defaults, **catalog.create(method, **options).keywords}
     if method == "score-normalization":
         return _less_background(queries, gallery, banks[0], count, given)
+    if method == "csls":
+        return _search(queries, gallery, count, _less_nearest(queries, gallery, banks[0], given["k"]))
+    if method == "mutual-proximity":
+        found = _search(queries, gallery, count, _normal_ranks(queries, gallery, banks[0]))
+        return Retrieved(found.scores.exp(), found.index)
     betas = [given[key] for key in ("beta", "beta_query", "beta_gallery") if key in given]
     if "dynamic" not in method:
         found = _search(queries, gallery, count, _exponents(banks, betas))
@@ -83,6 +91,30 @@ def _less_background(queries: Tensor, gallery: Tensor, background: Tensor, count
     found = _search(queries, gallery, count)
     near = _search(queries, background, min(given["rank"], len(background))).scores
     return Retrieved(catalog.create("score-normalization", **given)(found.scores, near), found.index)
+
+
+def _less_nearest(queries: Tensor, gallery: Tensor, bank: Tensor, k: int) -> Rank:
+    """What turns similarities to a block of the gallery into those less what is nearest to query and item."""
+    own = _search(queries, gallery, min(k, len(gallery))).scores.mean(1, keepdim=True)
+    return lambda similarity, items: similarity.mul_(2).sub_(own).sub_(nearest_mean(bank @ items.T, k, 0))
+
+
+def _normal_ranks(queries: Tensor, gallery: Tensor, bank: Tensor) -> Rank:
+    """What turns similarities into logarithms of chances under the normal laws of query and item.
+
+    Mean and variance of a query's scores follow from those of the gallery: q m, and q C q.
+    """
+    wide = gallery.double()
+    mean, centered = wide.mean(0), wide - wide.mean(0)
+    spread = centered.mT @ centered / len(wide)
+    mine = queries.double()
+    own = [(mine @ mean)[:, None].to(queries.dtype), ((mine @ spread) * mine).sum(1, keepdim=True).to(queries.dtype)]
+
+    def rank(similarity: Tensor, items: Tensor) -> Tensor:
+        others = bank @ items.T
+        return normal_rank(similarity, *own) + normal_rank(similarity, others.mean(0), others.var(0, correction=0))
+
+    return rank
 
 
 def _exponents(banks: tuple[Tensor, ...], betas: list[float]) -> Rank:

@@ -10,7 +10,9 @@ import argparse
 import importlib
 import json
 import os
+import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from normkit.optional import require
 from normkit.safe import say
 
 METHODS = [name for name in BANKS if name]
+KS = (1, 5, 10)
 TABLES = ("a table of other queries", "one of other items")  # that a softmax takes beside, in its order
 MEASURES = {
     "skewness": "skewness over the items that were found",
@@ -63,6 +66,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write scores and index, (queries, N) each, to an .npz",
     )
+    command.add_argument(
+        "--truth", metavar="FILE", help="an .npy of the right items' places, (queries) or (queries, M), -1 for none"
+    )
     command.add_argument("--json", action="store_true", help="print the measures as JSON")
     command.set_defaults(run=run_rerank)
 
@@ -82,22 +88,63 @@ def run_rerank(options: argparse.Namespace) -> int:
     tables = [table(name, options.column) for name in names]
     if options.cosine:
         tables = [torch.nn.functional.normalize(x, dim=1) for x in tables]
+    truth = None if options.truth is None else right_items(options.truth, *map(len, tables[:2]))
     before = retrieve(*tables[:2], count=options.count)
     after = retrieve(*tables, method=method, count=options.count, **chosen.arguments)
     if options.output:
         write(options.output, after.scores, after.index)
     moved = float((before.index[:, 0] != after.index[:, 0]).double().mean())
     measures = [counted(found.index, len(tables[1])) for found in (before, after)]
-    say(told(measures[0], measures[1], moved, options.json))
+    recalls = {} if truth is None else recall(truth, before.index, after.index)
+    say(told(measures[0], measures[1], moved, options.json, recalls))
+    risen = [float(one.full_skewness) for one in measures]
+    if risen[1] > risen[0]:
+        say(
+            f"the hubs grew with {method}: skewness over all items rose from {risen[0]:.4g} to {risen[1]:.4g}; "
+            "plain scores, another method or another bank are better here",
+            file=sys.stderr,
+        )
     return 0
 
 
-def told(before: Hubness, after: Hubness, moved: float, as_json: bool) -> str:
+def right_items(name: str, queries: int, items: int) -> Tensor:
+    """Read the places of the items that are right for each query, (queries, M), -1 where there are fewer."""
+    if not name.endswith(".npy") or not Path(name).is_file():
+        raise ValueError(f"rerank: --truth must be an .npy that is there, not {name}")
+    found = np.load(name, allow_pickle=False)
+    if found.dtype.kind not in "iu" or found.ndim not in (1, 2) or len(found) != queries:
+        raise ValueError(
+            f"rerank: --truth must hold whole numbers for each of {queries} queries, but has {found.dtype} of shape "
+            f"{found.shape}"
+        )
+    places = torch.from_numpy(found.astype(np.int64)).reshape(queries, -1)
+    if not places.numel() or places.min() < -1 or places.max() >= items:
+        raise ValueError(f"rerank: --truth must lie in -1 .. {items - 1}")
+    if not (places >= 0).any():
+        raise ValueError("rerank: --truth names no right item")
+    return places
+
+
+def recall(truth: Tensor, *indices: Tensor) -> dict[str, tuple[float, ...]]:
+    """Return, by k, the share of the queries that have a right item which find one among their first k."""
+    asked = (truth >= 0).any(1)
+    count = indices[0].shape[1]
+    found = {}
+    for k in sorted({k for k in KS if k < count} | {count}):
+        hits = [(index[asked, :k, None] == truth[asked][:, None]).any(2).any(1) for index in indices]
+        found[f"recall@{k}"] = tuple(hit.double().mean().item() for hit in hits)
+    return found
+
+
+def told(
+    before: Hubness, after: Hubness, moved: float, as_json: bool, recalls: Mapping[str, tuple[float, ...]] = {}
+) -> str:
     """Write the measures."""
     both = {name: (float(getattr(before, name)), float(getattr(after, name))) for name in MEASURES}
+    both |= {name: (a, b) for name, (a, b) in recalls.items()}
     if as_json:
         return json.dumps({**{k: {"before": a, "after": b} for k, (a, b) in both.items()}, "best_changed": moved})
-    rows = [("", "before", "after")] + [(MEASURES[k], f"{a:.4g}", f"{b:.4g}") for k, (a, b) in both.items()]
+    rows = [("", "before", "after")] + [(MEASURES.get(k, k), f"{a:.4g}", f"{b:.4g}") for k, (a, b) in both.items()]
     return "\n".join([*aligned(rows), f"another best item for {moved:.1%} of the queries"])
 
 
