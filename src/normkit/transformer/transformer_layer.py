@@ -27,6 +27,7 @@ from normkit.transformer.attention import (
     require,
     takes,
 )
+from normkit.transformer.moe import MixtureOfExperts
 
 
 @method(
@@ -57,6 +58,10 @@ class TransformerLayer(Stream):
         norm: a norm of the catalogue by name, or a function of the width.
         activation: ``"gelu"`` (exact), ``"gelu_tanh"``, ``"relu"``, ``"silu"``, ``"relu_squared"``, or gated:
             ``"swiglu"``, ``"geglu"``, ``"geglu_tanh"``.
+        feedforward: ``"mlp"``, or ``"moe"``: a mixture of experts, each of ``hidden`` features.
+        router: of a mixture, a method of the router room with its arguments: ``"router:experts=8,top_k=2"``.
+        feedforward_options: further arguments of the feedforward, of a mixture ``capacity``, ``shared``,
+            ``shared_gate``.
         causal: position t sees positions s <= t.
         core, core_options: a method of the attention room by name, and its further arguments.
         query_key_norm: also normalize queries and keys, over each ``"head"`` or the full ``"width"``.
@@ -89,6 +94,9 @@ class TransformerLayer(Stream):
         depth: int = 1,
         norm: NormName = "layernorm",
         activation: str = "gelu",
+        feedforward: str = "mlp",
+        router: str | None = None,
+        feedforward_options: Mapping[str, Any] | None = None,
         causal: bool = True,
         kv_heads: int | None = None,
         head_dim: int | None = None,
@@ -132,9 +140,8 @@ class TransformerLayer(Stream):
         if cross is not None:
             self.cross_attention = attend(causal=False, core=cross, core_options=cross_options, crossed=True)
         activation = wiring.activation or activation
-        self.feedforward = FeedForward(
-            dim, hidden, activation=activation, bias=bias in (True, "feedforward"), linear=linear
-        )
+        options_of = {"activation": activation, "bias": bias in (True, "feedforward"), **(feedforward_options or {})}
+        self.feedforward = self._made_feedforward(feedforward, router, hidden, linear, options_of)
         for name, branch in wiring.branches(self.place).items():
             self.wire(name, branch, norm)
         self._wire_hidden(norm, hidden)
@@ -153,6 +160,21 @@ class TransformerLayer(Stream):
         if head_dim is None:
             check.divides(self, "heads", check.size(self, "heads", heads), "dim", self.dim)
         return {"scale": math.sqrt(self.dim // heads if head_dim is None else head_dim)}
+
+    def _made_feedforward(
+        self, feedforward: str, router: str | None, hidden: int, linear: LinearName, options: dict[str, Any]
+    ) -> FeedForward | MixtureOfExperts:
+        """Build the feedforward; a mixture has no place for what a placement does to hidden features or matrices."""
+        check.choice(self, "feedforward", feedforward, ("mlp", "moe"))
+        if feedforward == "mlp":
+            if router is not None:
+                raise ValueError(f"TransformerLayer: router={router!r} needs feedforward='moe'")
+            return FeedForward(self.dim, hidden, linear=linear, **options)
+        wiring = self.own_wiring
+        if wiring.hidden is not None or wiring.init is not None or linear != "linear":
+            reason = f"linear={linear!r}" if linear != "linear" else f"placement {self.placement!r}"
+            raise ValueError(f"TransformerLayer: {reason} reaches into the feedforward, which must be 'mlp', not 'moe'")
+        return MixtureOfExperts(self.dim, hidden, router=router, **options)  # type: ignore[arg-type]
 
     def _wire_hidden(self, norm: NormName, hidden: int) -> None:
         """Register what acts inside attention and feedforward."""

@@ -21,6 +21,8 @@ FOLLOWS: Mapping[str, tuple[str, ...]] = {
     "dead-units": STOPPED,
     "saturated-function": STOPPED,
     "entropy-collapse": (*STOPPED, *LOSS),
+    "router-collapse": ("dead-units", "no-gradient", "stalled-weights"),
+    "double-softmax": ("router-collapse", "loss-stands"),
     "residual-growth": ("half-headroom", "massive-activations", "gradient-spikes", "not-a-number", *LOSS),
     "half-headroom": ("not-a-number",),
     "gradient-spikes": ("loss-spikes", "loss-diverges"),

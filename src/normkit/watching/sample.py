@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit.watching.facts import named, plain
-from normkit.watching.signals import attention, parameters
+from normkit.watching.signals import attention, parameters, routing
 from normkit.watching.signals.signal import Call, first_tensor
 from normkit.watching.sites import Site, attentions, compiled, sites
 from normkit.watching.store import Column, Ways, joined
@@ -46,7 +46,7 @@ class Sample:
         self.tensors: dict[str, parameters.Read] = {}
         self.caught: dict[str, Tensor] = {}
         self.dtypes: dict[str, str] = {}
-        self.listeners: list[attention.Listener] = []
+        self.listeners: list[attention.Listener | routing.Listener] = []
         self.updates = parameters.Updates()
         self.loss: Tensor | None = None
         self.attach()
@@ -62,6 +62,9 @@ class Sample:
         if "attention" in self.families:
             for name, module in attentions(self.model):
                 self.handles += self._overhears(plain(name), module)
+        if "activations" in self.families:
+            for name, module in routing.mixtures(self.model):
+                self.handles += self._overhears_routers(plain(name), module)
 
     def catch_gradients(self) -> None:
         """Read gradients as they arrive, where no optimizer says when they are all there."""
@@ -94,7 +97,7 @@ class Sample:
             known = y if y is not None else x
             if known is None:
                 return
-            call = Call(module, x, y, site.axis(known.dim()))
+            call = Call(module, x, y, site.axis(known.dim()), output)
             self.dtypes[name] = str(known.dtype).removeprefix("torch.")
             with torch._C.DisableTorchFunction(), torch.no_grad(), torch.autocast(known.device.type, enabled=False):
                 for signal in site.signals:
@@ -121,9 +124,20 @@ class Sample:
             except Exception as error:
                 self.failed(f"attention of {name} could not be read: {error}")
 
+        return self._listens(module, lambda: attention.Listener(take))
+
+    def _overhears_routers(self, name: str, module: nn.Module) -> list[Any]:
+        def take(twice: Tensor) -> None:
+            self._join((name, "softmaxes"), twice, routing.TWICE)
+
+        return self._listens(module, lambda: routing.Listener(take))
+
+    def _listens(self, module: nn.Module, listener: Callable[[], attention.Listener | routing.Listener]) -> list[Any]:
+        """Have a listener entered for as long as each call of a module takes."""
+
         def enter(called: nn.Module, _: Any) -> None:
             if not skipped(called):
-                self.listeners.append(attention.Listener(take))
+                self.listeners.append(listener())
                 self.listeners[-1].__enter__()
 
         def leave(called: nn.Module, _: Any, output: Any) -> None:

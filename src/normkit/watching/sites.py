@@ -14,6 +14,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from normkit.norm import Norm
 from normkit.watching.signals.activation import ACTIVATION, INPUTS
 from normkit.watching.signals.norm import NORM, RUNNING
+from normkit.watching.signals.routing import DROPPED, ROUTING, is_router
 from normkit.watching.signals.signal import Signal
 from normkit.watching.signals.squash import SQUASH, function_of
 from normkit.watching.signals.stream import STREAM, TOKENS
@@ -95,7 +96,7 @@ def sites(model: nn.Module) -> list[Site]:
             continue
         block = id(module) in tops
         what = NORMED if is_norm(module) else LAYER if has_matrix(module) else FUNCTION if is_function(module) else ""
-        if block or what:
+        if block or what or hasattr(module, "dropped"):
             found.append(Site(name, module, BLOCK if block else what, _signals(module, block, what)))
     return found
 
@@ -107,6 +108,8 @@ def _signals(module: nn.Module, block: bool, what: str) -> tuple[Signal, ...]:
     found += [NORM] * (what == NORMED)
     found += [RUNNING] * (what == NORMED and hasattr(module, "running_var"))
     found += [SQUASH] * (function_of(module) is not None)
+    found += [ROUTING] * is_router(module)
+    found += [DROPPED] * hasattr(module, "dropped")
     return tuple(found)
 
 

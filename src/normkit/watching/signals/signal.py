@@ -13,12 +13,13 @@ MOST = 2**18  # entries looked at of one tensor: of more, a share of its samples
 
 
 class Call(NamedTuple):
-    """One call of a module: its first input and output, and the axis that its channels lie on."""
+    """One call of a module: its first input and output, the axis that its channels lie on, and all that it gave."""
 
     module: nn.Module
     x: Tensor | None
     y: Tensor | None
     axis: int
+    output: Any = None
 
 
 @dataclass(frozen=True)

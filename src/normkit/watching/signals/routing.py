@@ -1,0 +1,94 @@
+"""What routers choose: how the tokens are spread over experts, how many are dropped, and softmaxes of softmaxes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from normkit.watching.signals.attention import SOFTMAXES
+from normkit.watching.signals.signal import Call, Signal, vector
+from normkit.watching.store import LARGEST, LEAST, MEAN
+
+ROUTER_NAME = re.compile(r"router|top_?k_?gate", re.IGNORECASE)
+MIXTURE_NAME = re.compile(r"moe|mixture|experts", re.IGNORECASE)
+ENOUGH = 8  # choices an expert, of which a load can be told
+TWICE = {"softmax_twice": LARGEST}
+
+
+def read(call: Call) -> Tensor | None:
+    """Return the largest share of the choices that one expert got, times the experts; and the share that got none.
+
+    A router gives the numbers of the chosen as whole numbers, beside their weights or alone; of few tokens nothing is
+    read.
+    """
+    experts = chosen_in(call.output)
+    count = experts_of(call.module)
+    if experts is None or count is None or experts.numel() < ENOUGH * count:
+        return None
+    load = torch.bincount(experts.flatten(), minlength=count).float() / experts.numel()
+    return vector(load.max() * count, (load == 0).float().mean())
+
+
+ROUTING = Signal("routing", {"load": MEAN, "idle": LEAST}, read)
+
+
+def read_dropped(call: Call) -> Tensor | None:
+    """Return the share of choices that experts had no room for, where a mixture says so."""
+    dropped = getattr(call.module, "dropped", None)
+    return dropped.detach().float().reshape(1) if isinstance(dropped, Tensor) and dropped.numel() == 1 else None
+
+
+DROPPED = Signal("dropped", {"dropped": MEAN}, read_dropped)
+
+
+def chosen_in(output: Any) -> Tensor | None:
+    """Return the whole numbers in what a module gives."""
+    parts = output if isinstance(output, tuple | list) else (output,)
+    return next((part for part in parts if isinstance(part, Tensor) and part.dtype is torch.int64), None)
+
+
+def experts_of(module: nn.Module) -> int | None:
+    """Return how many experts a router chooses from: the rows of its only matrix."""
+    matrices = [p for p in module.parameters() if p.dim() == 2]
+    return matrices[0].shape[0] if len(matrices) == 1 else None
+
+
+def is_router(module: nn.Module) -> bool:
+    """Whether a module is called a router, and has one matrix."""
+    return bool(ROUTER_NAME.search(type(module).__name__)) and experts_of(module) is not None
+
+
+def mixtures(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Return the modules that are called a mixture of experts or hold a router."""
+    for name, module in model.named_modules():
+        called = MIXTURE_NAME.search(type(module).__name__) and not isinstance(module, nn.ModuleList)
+        if called or any(map(is_router, module.children())):
+            yield name, module
+
+
+class Listener(TorchFunctionMode):
+    """While entered, hands to ``take`` whether a softmax was taken of what already was shares; nothing is changed."""
+
+    looks_on = True
+
+    def __init__(self, take: Callable[[Tensor], None]):
+        super().__init__()
+        self.take = take
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function in SOFTMAXES and isinstance(args[0], Tensor) and args[0].dim() < 4 and args[0].numel():
+            self.take(shares(args[0]))
+        return function(*args, **(kwargs or {}))
+
+
+@torch.no_grad()
+def shares(x: Tensor) -> Tensor:
+    """Return 1 where all rows, of two numbers or more, are shares of 1, else 0: (1,)."""
+    rows = x.detach().float()
+    whole = (rows.sum(-1) - 1).abs().amax() < 1e-2
+    return ((rows.amin() >= 0) & whole & (rows.shape[-1] > 1)).float().reshape(1)

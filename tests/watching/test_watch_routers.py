@@ -1,0 +1,77 @@
+"""Routers that a watch looks at: loads, dropped tokens, collapse, and a softmax taken twice."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from trainings import decoder, language, train
+
+
+def mixture(router="gpt-oss-router:experts=8,top_k=2", **options):
+    return decoder(feedforward="moe", hidden=16, router=router, feedforward_options=options)
+
+
+def collapsed(model, shift):
+    for layer in model.layers:
+        with torch.no_grad():
+            layer.feedforward.router.bias.copy_(torch.tensor([shift, shift, 0, 0, 0, 0, 0, 0]))
+    return model
+
+
+def test_router_collapse():
+    _, seen = train(collapsed(mixture(), 30.0), language)
+    [finding] = seen.diagnosis().of("router-collapse")
+    assert set(finding.where) == {f"layers.{layer}.feedforward.router" for layer in range(2)}
+    assert "75% of the experts" in finding.evidence
+    assert "4 times its share; 2 of 2 routers are so." in finding.evidence
+    assert finding.since == 1
+
+
+def test_routers_that_choose_among_all_are_healthy():
+    _, seen = train(mixture(), language)
+    assert not seen.diagnosis().of("router-collapse")
+    assert not seen.diagnosis().of("double-softmax")
+    load = seen.history().late("load")
+    assert len(load) == 2
+    assert all(1 <= value < 4 for value in load.values())
+
+
+@pytest.mark.parametrize("capacity, most", [(None, 0.0), (1.0, 0.6)])
+def test_dropped_tokens_are_a_signal(capacity, most):
+    _, seen = train(mixture(capacity=capacity), language)
+    dropped = seen.history().late("dropped")
+    assert set(dropped) == {f"layers.{layer}.feedforward" for layer in range(2)}
+    assert all(0 <= value <= most for value in dropped.values())
+    assert (min(dropped.values()) > 0) == (capacity is not None)
+
+
+class OwnMoE(nn.Module):
+    """A mixture as many write it; ``times`` softmaxes of the gate's scores."""
+
+    def __init__(self, times):
+        super().__init__()
+        self.times = times
+        self.gate = nn.Linear(8, 4)
+        self.experts = nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
+
+    def forward(self, x):
+        weights = self.gate(x)
+        for _ in range(self.times):
+            weights = F.softmax(weights, -1)
+        return sum(weights[:, i, None] * F.relu(expert(x)) for i, expert in enumerate(self.experts))
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_softmax_taken_twice(times):
+    torch.manual_seed(0)
+
+    def points(step):
+        x = torch.randn(64, 8, generator=torch.Generator().manual_seed(step))
+        return x, (x[:, 0] > 0).long()
+
+    _, seen = train(nn.Sequential(nn.Linear(8, 8), OwnMoE(times), nn.Linear(8, 2)), points)
+    findings = seen.diagnosis().of("double-softmax")
+    assert [finding.where for finding in findings] == [("1",)] * (times - 1)
+    if times == 2:
+        assert findings[0].evidence == "In 1 a softmax is taken of numbers that are not negative and sum to 1."
+        assert findings[0].since == 1
