@@ -33,7 +33,7 @@ SURGERY = {
     "remove": "Take the layer norms out of a pre-norm transformer while it is fine-tuned, and tell what that costs.",
     "average": "Average aligned networks; with data, give the average the activations' statistics of its parents.",
     "recalibrate": "Estimate a model's batch statistics anew, from one pass over data.",
-    "adapt": "Let batch norms mix the statistics that they learned with those of the batch at hand.",
+    "adapt": "Let batch norms mix their statistics with those of the batch at hand, or a model learn from a stream.",
 }
 LIST = "List the methods, one line each."
 SHOW = "Describe one method."

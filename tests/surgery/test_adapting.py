@@ -7,7 +7,9 @@ import torch
 from torch import nn
 
 import normkit as nk
+from normkit.cli import main
 from normkit.optional import library
+from normkit.surgery.streaming import run_stream
 
 
 @pytest.fixture
@@ -70,3 +72,71 @@ def test_others_are_left_alone_with_the_reason():
     report = nk.adapt(nn.Sequential(nn.BatchNorm1d(4), nk.create("powernorm", 4)))
     assert [change.became is None for change in report] == [False, True]
     assert report[1].why_not
+
+
+def stream(batches=4):
+    g = torch.Generator().manual_seed(1)
+    return [(torch.randn(8, 3, 6, 6, generator=g), torch.randint(2, (8,), generator=g)) for _ in range(batches)]
+
+
+def classifier():
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)
+    return nn.Sequential(*layers).eval()
+
+
+def test_a_method_learns_at_test_time_as_it_does_by_its_own_name():
+    model = classifier()
+    adapter = nk.adapt(model, method="tent", lr=0.05, inplace=False)
+    twin = nk.Tent(classifier(), lr=0.05)
+    for x, _ in stream():
+        torch.testing.assert_close(adapter(x), twin(x), rtol=0, atol=0)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), classifier().parameters(), strict=True))
+    assert nk.adapt(model, method="sar").model is model
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"method": "tnt"}, "adapt: method must be one of .*tent.*not 'tnt'"),
+        ({"method": "tent", "where": "1"}, "tent has norms= for names of norms"),
+        ({"lr": 0.1}, "lr is of a method, and none is named"),
+    ],
+)
+def test_words_that_fit_no_method_are_named(options, words):
+    model = classifier()
+    with pytest.raises((TypeError, ValueError), match=words):
+        nk.adapt(model, **options)
+    assert type(model[1]) is nn.BatchNorm2d
+
+
+def test_a_stream_tells_what_adapting_did_beside_the_model_as_it_was():
+    model = classifier()
+    adapter = nk.adapt(model, method="tent", lr=0.5, inplace=False)
+    twin = nk.Tent(classifier(), lr=0.5)
+    told = run_stream(model, adapter, stream(6), "tent").to_dict()
+    before = [(model(x).argmax(-1), y) for x, y in stream(6)]
+    after = [twin(x).argmax(-1) for x, _ in stream(6)]
+    assert told["accuracy_before"] == sum(int((a == y).sum()) for a, y in before) / 48
+    assert told["accuracy"] == sum(int((b == y).sum()) for b, (_, y) in zip(after, before, strict=True)) / 48
+    late = sum(int((b == y).sum()) for b, (_, y) in zip(after[4:], before[4:], strict=True)) / 16
+    assert (told["accuracy_late"], told["samples"], told["batches"]) == (late, 48, 6)
+    assert told["changed"] == sum(int((b != a).sum()) for b, (a, _) in zip(after, before, strict=True)) / 48
+    assert "accuracy" not in run_stream(model, adapter, [x for x, _ in stream(2)], "tent").to_dict()
+    with pytest.raises(ValueError, match="batch 1 of data has no labels"):
+        run_stream(model, adapter, [stream(1)[0], stream(1)[0][0]], "tent")
+    with pytest.raises(ValueError, match="data has no batch"):
+        run_stream(model, adapter, [], "tent")
+
+
+def test_the_command_goes_over_a_stream(tmp_path, monkeypatch, capsys):
+    (tmp_path / "shifted.py").write_text(
+        "import torch\nfrom torch import nn\n"
+        "def net(): torch.manual_seed(0); return nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2))\n"
+        "def batches(): return [(torch.randn(8, 3) + 2, torch.zeros(8, dtype=torch.long))] * 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert main(["adapt", "shifted:net", "--method", "tent:lr=0.1", "--data", "shifted:batches"]) == 0
+    assert "tent:lr=0.1 over 3 batches, 24 samples" in capsys.readouterr().out
+    assert main(["adapt", "shifted:net", "--method", "tent"]) == 2
+    assert "--method goes over --data" in capsys.readouterr().err

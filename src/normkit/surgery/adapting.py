@@ -1,4 +1,4 @@
-"""Batch norms that take part of their statistics from what they are shown at test time."""
+"""Models that go on at test time from what they are shown: by their batch norms' statistics, or by learning."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from normkit import check
+from normkit import catalog, check
 from normkit.activation.batch.alpha_batchnorm import AlphaBatchNorm
+from normkit.kinds.adapter import ADAPTER, Adapter
 from normkit.surgery.batch_statistics import takes_batch_statistics
 from normkit.surgery.changes import Change, Report, replaced
 from normkit.surgery.recognition.recognize import Followed, Match, sized_table
@@ -18,11 +19,21 @@ from normkit.where import Where, chosen
 __all__ = ["adapt"]
 
 
-def adapt(model: nn.Module, *, weight: float = 0.1, where: Where = None, inplace: bool = True) -> Report:
+def adapt(
+    model: nn.Module,
+    *,
+    weight: float = 0.1,
+    where: Where = None,
+    inplace: bool = True,
+    method: str | None = None,
+    **options: Any,
+) -> Any:
     """Let a model's batch norms mix the statistics that they learned with those of the batch that they are shown.
 
-    For a trained network whose test images come from elsewhere: corrupted, or of another camera. Each batch norm with
-    running statistics becomes an ``alpha-batchnorm`` with the same numbers; in evaluation it normalizes by
+    For a trained network whose test images come from elsewhere: corrupted, or of another camera. With ``method``, such
+    as "tent", the model goes on learning at test time: what is returned is called as the model is. Without it, each
+    batch norm with running statistics becomes an ``alpha-batchnorm`` with the same numbers, which in evaluation
+    normalizes by
 
         (1 - weight) learned + weight of the batch at hand
 
@@ -34,6 +45,11 @@ def adapt(model: nn.Module, *, weight: float = 0.1, where: Where = None, inplace
         weight: the share of the batch at hand: 0 changes nothing, 1 forgets what was learned.
         where: only norms whose name fits a pattern, is in a list, or is let by a function of name and module.
         inplace: change the model; else a copy, which is the report's ``model``.
+        method: an adapter's name: ``normkit list --kind adapter``. It takes over the model, or with ``inplace=False`` a
+            copy of it.
+        options: the arguments of that method, such as ``lr``.
+
+    Returns a :class:`Report` of what was changed, or with ``method`` the adapter.
 
     Test-time Batch Statistics Calibration for Covariate Shift (You, Li, Zhao, 2021), arXiv 2110.04065.
 
@@ -43,6 +59,10 @@ def adapt(model: nn.Module, *, weight: float = 0.1, where: Where = None, inplace
     """
     weight = check.number("adapt", "weight", weight, 0.0, 1.0)
     model = model if inplace else copy.deepcopy(model)
+    if method is not None:
+        return _around(model, method, where, options)
+    if options:
+        raise TypeError(f"adapt: {', '.join(options)} is of a method, and none is named: give method=")
 
     def asked(name: str, part: nn.Module) -> bool:
         return takes_batch_statistics(part) and chosen(where, name, part)
@@ -60,6 +80,19 @@ def adapt(model: nn.Module, *, weight: float = 0.1, where: Where = None, inplace
     if not made:
         raise ValueError("adapt: the model has no batch norm with running statistics there")
     return Report(replaced("adapt", model, made, inplace), changes)
+
+
+def adapters() -> list[str]:
+    """Return the names of all methods that put themselves around a model."""
+    return [name for name in catalog.methods() if catalog.card(name).kind is ADAPTER]
+
+
+def _around(model: nn.Module, method: str, where: Where, options: dict[str, Any]) -> Adapter:
+    """Return an adapter that has taken over the model."""
+    check.choice("adapt", "method", method, adapters())
+    if where is not None:
+        raise ValueError(f"adapt: where is for batch norms that mix statistics; {method} has norms= for names of norms")
+    return catalog.create(method, model, **options)
 
 
 def _refusal(match: Match) -> str | None:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from normkit.choice import parsed
 from normkit.safe import say
 from normkit.surgery import models, proof, saving
 from normkit.surgery.adapting import adapt
@@ -22,6 +23,7 @@ from normkit.surgery.fusing import fuse
 from normkit.surgery.recognition.recognize import Recognized, table
 from normkit.surgery.removing import example_of, remove
 from normkit.surgery.repair import VARIANTS, average
+from normkit.surgery.streaming import run_stream
 from normkit.surgery.swapping import swap
 
 CLOSE = 1e-4  # of the largest number: how far a model that was written may be off when it is read again
@@ -46,6 +48,10 @@ def add_arguments(command: argparse.ArgumentParser, name: str) -> None:
         command.add_argument("--data", metavar="DATA", required=True, help="module:name, a list or loader of batches")
     if name == "adapt":
         command.add_argument("--weight", type=float, default=0.1, help="share of the batch at hand (0.1)")
+        command.add_argument("--method", metavar="NAME[:ARGUMENTS]", help="learn from a stream: tent, or sar:lr=0.001")
+        command.add_argument(
+            "--data", metavar="DATA", help="with a method: module:name, batches, with labels or without"
+        )
     if name == "remove":
         command.add_argument("--val", metavar="DATA", help="module:name, batches held out to tell what it cost")
         command.add_argument("--steps", type=int, default=300, help="batches that it is trained on (300)")
@@ -75,6 +81,8 @@ def add_recognized(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Change a model; 1 where nothing was changed, or where what was written gives other numbers."""
+    if getattr(options, "method", None):
+        return _streamed(options)
     if options.check and not options.out:
         raise ValueError("--check reads what was written: name a folder with -o")
     if options.out:
@@ -94,6 +102,18 @@ def run(options: argparse.Namespace) -> int:
         place = saving.save(before, report.model, options.out, same=options.command == "fuse")
         say(f"written to {place}", file=sys.stderr)
     return _checked(options, report.model, given) if options.check else 0
+
+
+def _streamed(options: argparse.Namespace) -> int:
+    """Adapt a model to a stream, and print what that did."""
+    if not options.data or options.out or options.where:
+        raise ValueError("adapt: --method goes over --data, and takes no -o and no --where; nk.adapt returns the model")
+    model = saving.load(options.model).eval()
+    name, arguments = parsed(options.method)
+    adapter = adapt(model, method=name, inplace=False, **arguments)
+    stream = run_stream(model, adapter, batches(options.data), options.method)
+    say(json.dumps(stream.to_dict(), indent=2) if options.json else stream)
+    return 0
 
 
 def _nothing(options: argparse.Namespace, model: nn.Module, given: Any) -> str:

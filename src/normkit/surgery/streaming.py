@@ -1,0 +1,89 @@
+"""A stream of batches through an adapter, beside the model as it was: ``normkit adapt MODEL --method tent``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normkit.kinds.adapter import Adapter
+
+
+@dataclass
+class Stream:
+    """What an adapter did over a stream: of each batch its samples, and how many answers changed and were right."""
+
+    method: str
+    samples: list[int] = field(default_factory=list)
+    changed: list[int] = field(default_factory=list)
+    right_before: list[int] = field(default_factory=list)  # empty where there are no labels
+    right_after: list[int] = field(default_factory=list)
+    seconds: float = 0.0  # in the adapter
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return shares of all samples, and the last third's, in which the adapter had learned."""
+        count, late = sum(self.samples), slice(2 * len(self.samples) // 3, None)
+        shares = {"changed": sum(self.changed) / count}
+        if self.right_before:
+            shares["accuracy_before"] = sum(self.right_before) / count
+            shares["accuracy"] = sum(self.right_after) / count
+            shares["accuracy_before_late"] = sum(self.right_before[late]) / sum(self.samples[late])
+            shares["accuracy_late"] = sum(self.right_after[late]) / sum(self.samples[late])
+            gains = zip(self.samples, self.right_before, self.right_after, strict=True)
+            shares["worst_batch"] = min((after - before) / n for n, before, after in gains)
+        spent = 1e3 * self.seconds / count
+        return {"method": self.method, "batches": len(self.samples), "samples": count, **shares, "ms_a_sample": spent}
+
+    def __str__(self) -> str:
+        row = self.to_dict()
+        lines = [
+            f"{self.method} over {row['batches']} batches, {row['samples']:,} samples: {row['changed']:.1%} of the "
+            f"answers changed, {row['ms_a_sample']:.3g} ms a sample"
+        ]
+        if self.right_before:
+            lines += [
+                f"right           {row['accuracy_before']:.1%} as it was, {row['accuracy']:.1%} adapting",
+                f"the last third  {row['accuracy_before_late']:.1%} as it was, {row['accuracy_late']:.1%} adapting",
+                f"the worst batch {row['worst_batch']:+.1%}",
+            ]
+        return "\n".join(lines)
+
+
+def run_stream(source: nn.Module, adapter: Adapter, batches: Iterable[Any], method: str) -> Stream:
+    """Show an adapter all batches in order, and beside it the model as it was, ``source``, which stays as it is."""
+    stream = Stream(method)
+    for number, batch in enumerate(batches):
+        x, y = parts(batch)
+        if y is None and stream.right_before:
+            raise ValueError(f"adapt: batch {number} of data has no labels, and those before it have")
+        with torch.no_grad():
+            before = adapter.logits(source, x).argmax(-1)
+        begun = time.perf_counter()
+        after = adapter(x).argmax(-1)
+        stream.seconds += time.perf_counter() - begun
+        stream.samples.append(len(after))
+        stream.changed.append(int((before != after).sum()))
+        if y is not None:
+            stream.right_before.append(int((before == y).sum()))
+            stream.right_after.append(int((after == y).sum()))
+    if not stream.samples:
+        raise ValueError("adapt: data has no batch")
+    return stream
+
+
+def parts(batch: Any) -> tuple[Tensor, Tensor | None]:
+    """Return the input of a batch and its labels: of a tensor, of (input, labels), or of a dict with "labels"."""
+    if isinstance(batch, Mapping):
+        labels = batch.get("labels")
+        x = next((value for name, value in batch.items() if name != "labels"), None)
+    else:
+        x, labels = (*batch, None)[:2] if isinstance(batch, tuple | list) else (batch, None)
+    if not isinstance(x, Tensor):
+        raise TypeError(
+            f"adapt: a batch of data must be a tensor, (inputs, labels) or a dict, not {type(batch).__name__}"
+        )
+    return x, labels
