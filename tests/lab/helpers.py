@@ -10,7 +10,7 @@ from normkit.lab.plan.variants import Variant
 from normkit.lab.training.loop import train
 
 TINY = "decoder:dim=16,depth=2,heads=2"
-CLOCKS = ("time", "seconds", "cpu_seconds", "tokens_per_second", "peak_memory", "seal")
+CLOCKS = ("time", "seconds", "cpu_seconds", "parts", "tokens_per_second", "peak_memory", "seal")
 
 
 def settings(**given):

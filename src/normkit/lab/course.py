@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import threading
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from normkit.columns import number_of
 from normkit.lab import logs, request, together
+from normkit.lab.clock import RACE, REPORT, RUNS, START, Clock
 from normkit.lab.together import is_first
 from normkit.safe import say
 
@@ -28,23 +30,41 @@ class Stopped(KeyboardInterrupt):
 
 def compare(options: Any, command: list[str]) -> Results:
     """Train, go on where an earlier call stopped, time, and write the report; return how the runs ended."""
-    plan = request.planned(options)
+    clock = Clock()
+    with clock.part(START):
+        plan = request.planned(options)
     from normkit.lab.report import page as report  # not before what is asked for is known to be possible
     from normkit.lab.training import engines, runs
 
-    largest = runs.check(plan)
+    with clock.part(START):
+        largest = runs.check(plan)
     with together.leaving(), locked(options.out), stoppable():
         with together.in_turn(plan.settings.device):
             tell_additions(plan, options)
             folder = runs.open_folder(plan, options.out, command, options.fresh and is_first())
         runs.require_space(folder, largest, plan.settings.workers)
         results = runs.ended(folder, plan, options.retry)
-        with closing(engines.make(plan.settings, options.out)) as engine:
+        before = len(results)
+        with clock.part(RUNS), closing(engines.make(plan.settings, options.out)) as engine:
             train(plan, folder, results, engine)
-        time_steps(plan, folder)
+        with clock.part(RACE):
+            time_steps(plan, folder)
         if is_first():
-            report.write(folder.root)
+            with clock.part(REPORT):
+                report.write(folder.root)
+            if len(results) > before:
+                keep_times(folder, clock.read(), plan.settings.workers)
+                report.write(folder.root)  # with the time that it took
     return results
+
+
+def keep_times(folder: Any, parts: Mapping[str, float], workers: int) -> None:
+    """Add to a comparison's file where the time of this call went."""
+    from normkit.lab.files import replace_file
+    from normkit.lab.report import times
+
+    calls = [*times.calls(folder.root), {"parts": parts, "workers": max(1, workers)}]
+    replace_file(folder.times, json.dumps(calls) + "\n")
 
 
 def tell_additions(plan: Plan, options: Any) -> None:

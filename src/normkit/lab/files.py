@@ -47,6 +47,7 @@ class Folder:
         self.plan = self.root / "plan.json"
         self.report = self.root / "index.html"
         self.speed = self.root / "speed.json"
+        self.times = self.root / "times.json"
         self.lock = self.root / ".lock"
         self.runs = self.root / "runs"
         self.checkpoints = self.root / "checkpoints"
@@ -80,7 +81,13 @@ class Folder:
 
     def clear(self) -> None:
         """Delete what a comparison has written, and nothing else."""
-        written = [*self.root.glob("plan.json*"), self.speed, *self.runs.glob("*.jsonl*"), *self.checkpoints.glob("*")]
+        written = [
+            *self.root.glob("plan.json*"),
+            self.speed,
+            self.times,
+            *self.runs.glob("*.jsonl*"),
+            *self.checkpoints.glob("*"),
+        ]
         with writing(self.root):
             for path in written:
                 path.unlink(missing_ok=True)

@@ -25,6 +25,7 @@ from torch.nn import functional as F
 
 from normkit import catalog
 from normkit.choice import parsed
+from normkit.lab.clock import OF_A_RUN, RECOGNITION
 from normkit.lab.fit import table
 from normkit.lab.fit.training import bits, numbers_of
 from normkit.lab.plan import clients, data, handed, losses, measures, models, optimizers, samples
@@ -160,7 +161,8 @@ def _swapped(make: Callable[[], nn.Module], name: str, variant: Variant, seed: i
     torch.manual_seed(seed)
     made = make()
     if variant.norm != ORIGINAL:
-        swapping.swap(made, variant.norm)
+        with OF_A_RUN.part(RECOGNITION):
+            swapping.swap(made, variant.norm)
     return made
 
 

@@ -19,7 +19,7 @@ from normkit.lab.logs import DONE
 from normkit.lab.plan import findings, measures
 from normkit.lab.plan.handed import said
 from normkit.lab.plan.settings import FIELDS, JUDGEMENT, Settings
-from normkit.lab.report import figures
+from normkit.lab.report import figures, times
 from normkit.lab.report.advice import answer, headline
 from normkit.lab.report.health import health
 from normkit.lab.report.history import Comparison, load
@@ -104,6 +104,7 @@ def content(comparison: Comparison) -> dict[str, Any]:
         "notes": comparison.notes,
         "command": "\n".join(_typed(command) for command in commands(comparison)),
         "settings": settings(comparison),
+        "times": times.spent(comparison),
         "errors": [(run.name, run.end["traceback"]) for run in comparison.runs if run.end.get("traceback")],
     }
 

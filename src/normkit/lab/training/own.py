@@ -26,6 +26,7 @@ import torch
 from torch import nn
 
 from normkit.lab import files, logs
+from normkit.lab.clock import TRAINING
 from normkit.lab.plan import data, measures, optimizers
 from normkit.lab.plan.plan import Run, same
 from normkit.lab.plan.settings import Settings, typed
@@ -175,6 +176,7 @@ def ended(log: logs.Log, told: Log, settings: Settings, value: float) -> dict[st
         "final": final,
         "seconds": round(told.seconds, 4),
         "cpu_seconds": round(time.process_time() - told.worked, 4),
+        "parts": {TRAINING: round(told.seconds, 4)},
         "steps": told.step,
         "tokens_per_second": round(told.step / max(told.seconds, 1e-9), 1),
         "peak_memory": peak_memory(torch.device(settings.device)),

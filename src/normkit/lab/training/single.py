@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit.lab import files, logs, together
+from normkit.lab.clock import BUILDING, EVALUATION, OF_A_RUN, RECOGNITION, REST, TRAINING
 from normkit.lab.plan import optimizers, samples, tasks
 from normkit.lab.plan.plan import Run, same
 from normkit.lab.plan.settings import Settings
@@ -50,10 +51,13 @@ class Training:
     def __init__(self, run: Run, settings: Settings, folder: files.Folder, accelerator: Any):
         self.run, self.settings, self.folder, self.accelerator = run, settings.of(run.variant), folder, accelerator
         reset_peak()
-        self.task = tasks.load(self.settings)
-        self.objective = self.task.objective(run.variant)
-        model = self.task.build(run.variant, run.seed)
-        self.layers = run.variant.told(model)
+        OF_A_RUN.read()
+        with OF_A_RUN.part(BUILDING):
+            self.task = tasks.load(self.settings)
+            self.objective = self.task.objective(run.variant)
+            model = self.task.build(run.variant, run.seed)
+            with OF_A_RUN.part(RECOGNITION):
+                self.layers = run.variant.told(model)
         self.parameters = sum(p.numel() for p in model.parameters())
         self._prepare(model)
         self.held_out = samples.print_of(self.task.data.validation())
@@ -84,6 +88,11 @@ class Training:
 
     def train(self, stop: Callable[[], bool]) -> dict[str, Any]:
         """Step until the end, a stop or divergence."""
+        with OF_A_RUN.part(REST):
+            status = self._train(stop)
+        return self._end(status)
+
+    def _train(self, stop: Callable[[], bool]) -> str:
         state = self._state_to_go_on_from()
         self.seen.writers.append(Depths(self.log))
         if state is None:
@@ -93,7 +102,8 @@ class Training:
         saved, patience = time.monotonic(), self.settings.checkpoint_seconds
         status = logs.DONE
         while status == logs.DONE and self.share < 1:
-            self._train_step()
+            with OF_A_RUN.part(TRAINING):
+                self._train_step()
             status = self._look()
             if status == logs.DONE and stop():
                 status = logs.INTERRUPTED
@@ -101,7 +111,7 @@ class Training:
             if status == logs.INTERRUPTED or (at_a_log_line and self._agreed(time.monotonic() - saved) > patience):
                 self._save()
                 saved = time.monotonic()
-        return self._end(status)
+        return status
 
     @property
     def share(self) -> float:
@@ -174,7 +184,7 @@ class Training:
         self.seen.flush()
         if finite and (last or self.step % self.settings.eval_every == 0):
             room = (BLOWN_UP - 1) * max(abs(self.start), 1e-3)  # the loss of a density may be below 0
-            finite = self._evaluate() < self.start + room
+            finite = self._evaluated() < self.start + room
         return logs.DONE if finite else logs.DIVERGED
 
     def _spent(self) -> dict[str, Any]:
@@ -183,6 +193,10 @@ class Training:
     def _mean(self, value: Tensor) -> float:
         """The mean over processes."""
         return float(self.accelerator.reduce(value, "mean"))
+
+    def _evaluated(self) -> float:
+        with OF_A_RUN.part(EVALUATION):
+            return self._evaluate()
 
     @torch.no_grad()
     def _evaluate(self) -> float:
@@ -242,7 +256,7 @@ class Training:
         self.log.write(logs.START, **facts, recipe=self.recipe)
         for note in self.notes:
             self.log.write(logs.NOTE, text=note)
-        self.start = self._evaluate()
+        self.start = self._evaluated()
 
     def _resume(self, state: dict[str, Any]) -> None:
         try:
@@ -300,6 +314,7 @@ class Training:
             "final": logs.plain(self.measured),
             "seconds": round(self.elapsed, 4),
             "cpu_seconds": round(self.busy, 4),
+            "parts": OF_A_RUN.read(),
             "steps": self.step,
             "tokens_per_second": round(speed, 1),
             "unit": self.task.data.unit,
