@@ -155,3 +155,15 @@ def test_a_project_that_is_not_known_is_named():
 def test_a_kernel_has_no_blocks():
     with pytest.raises(ValueError, match=r"blocks.*\(6, 4, 2, 2\)"):
         nk.Muon([nn.Parameter(torch.ones(6, 4, 2, 2))], blocks=(3, 3))
+
+
+def test_a_state_from_before_blocks_of_columns_still_steps():
+    p, q = (nn.Parameter(torch.ones(8, 4, dtype=torch.float64)) for _ in range(2))
+    mine, fresh = (nk.Muon([x], blocks=(4, 4), ns_dtype=None) for x in (p, q))
+    saved = mine.state_dict()
+    del saved["param_groups"][0]["block_axis"]
+    mine.load_state_dict(saved)
+    for x, optimizer in ((p, mine), (q, fresh)):
+        x.grad = torch.arange(32, dtype=torch.float64).reshape(8, 4).sin()
+        optimizer.step()
+    assert torch.equal(p, q)

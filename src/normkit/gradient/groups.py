@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,30 +11,36 @@ import torch
 from torch import nn
 
 from normkit import catalog, check
-from normkit.columns import number_of
+from normkit.columns import aligned, number_of
 from normkit.gradient._matrices import Hidden
+from normkit.gradient._parts import Parts, parts_of
 from normkit.gradient.blockwise_lr import blockwise_groups
 from normkit.kinds import OPTIMIZER
 from normkit.parameters import MATRICES, ROLES, Roles, Row, roles
 
 
 class ParamGroups(list[dict[str, Any]]):
-    """Groups as torch's optimizers take them; they print as a table of :attr:`roles`, what each parameter is."""
+    """Groups as torch's optimizers take them; they print as a table of :attr:`roles`, what each parameter is.
+
+    ``parts``: by the name of a weight, what its blocks are.
+    """
 
     roles: Roles
+    parts: dict[str, Parts]
 
-    def __init__(self, groups: Sequence[dict[str, Any]], roles: Roles):
+    def __init__(self, groups: Sequence[dict[str, Any]], roles: Roles, parts: Mapping[str, Parts] | None = None):
         super().__init__(groups)
-        self.roles = roles
+        self.roles, self.parts = roles, dict(parts or {})
 
     def __str__(self) -> str:
-        """Write the settings of each group, then the table."""
-        return "\n".join([*map(_told, self), "", str(self.roles)])
+        """Write the settings of each group, then the table, and the parts of weights."""
+        rows = [("weight", "parts"), *((name, str(parts)) for name, parts in self.parts.items())]
+        return "\n".join([*map(_described, self), "", str(self.roles), *(["", *aligned(rows)] if self.parts else [])])
 
     __repr__ = __str__
 
 
-def _told(group: Mapping[str, Any]) -> str:
+def _described(group: Mapping[str, Any]) -> str:
     settings = ", ".join(f"{key}={value}" for key, value in group.items() if key not in ("params", "roles"))
     tensors, count = number_of(len(group["params"]), "tensor"), sum(p.numel() for p in group["params"])
     return f"{', '.join(group['roles'])}: {tensors}, {number_of(count, 'number')}; {settings or 'as usual'}"
@@ -47,6 +54,8 @@ def param_groups(
     weight_decay: float | None = None,
     override: Mapping[Any, str] | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
+    blocks: bool | Mapping[str, Sequence[int]] = True,
+    by_heads: bool = False,
 ) -> ParamGroups:
     """Divide a model's parameters into groups for an optimizer, by what they are; see :func:`normkit.parameters.roles`.
 
@@ -55,6 +64,11 @@ def param_groups(
     ``sgdp`` project no embedding, no head, and nothing that ``inputs`` show to depend on its length; ``blockwise-lr``
     gets blocks, where queries, keys, values and feedforwards can only be told by their names; ``agc`` leaves the head.
 
+    ``muon`` steps a fused weight as its parts: queries, keys and values, gates and what they open, in any layout and
+    for each expert of a stack. They are seen in a run of the model, on ``inputs`` or tokens, pictures or features that
+    are made up. Where that fails, or parameters are sharded, and a name such as ``qkv`` suggests equal parts, those are
+    taken, and the table says ``by its name only``.
+
     Args:
         model: any model; what is not trained is left out.
         optimizer: its name or class, of the catalogue or of torch.optim; None: only decay matters.
@@ -62,6 +76,9 @@ def param_groups(
         weight_decay: of what decays; None: the optimizer's own.
         override: roles that you know better, by name, pattern, parameter or class of a module.
         settings: further settings for a role, over those of the rule: ``{"embedding": {"lr": 1e-3}}``.
+        blocks: whether fused weights are parts, or heights of row blocks that you know better, by name or pattern:
+            ``{"*.qkv.weight": (64, 16, 16)}``.
+        by_heads: make each head of queries, keys and values a part.
 
     Returns:
         A list of groups for the optimizer, which prints as a table of what each parameter is.
@@ -75,14 +92,40 @@ def param_groups(
     rule = _rule(name)
     for role in settings or {}:
         check.choice("param_groups", "settings", role, tuple(ROLES))
-    blocks = _blocks(model) if name == "blockwise-lr" else {}
+    kinds = _blocks(model) if name == "blockwise-lr" else {}
+    cuts = _cuts(name, model, inputs, found, blocks)
     groups: dict[str, dict[str, Any]] = {}
     for row in found:
-        own = {**_decay(row, weight_decay), **rule(row, blocks), **(settings or {}).get(row.role, {})}
+        cut = cuts[row.name].settings(by_heads) if row.name in cuts else {}
+        own = {**_decay(row, weight_decay), **rule(row, kinds), **cut, **(settings or {}).get(row.role, {})}
         group = groups.setdefault(repr(sorted(own.items())), {"params": [], "roles": [], **own})
         group["params"].append(row.parameter)
         group["roles"] += [row.role] if row.role not in group["roles"] else []
-    return ParamGroups(_in_order(groups.values()), found)
+    return ParamGroups(_in_order(groups.values()), found, cuts)
+
+
+def _cuts(name: str, model: nn.Module, inputs: Sequence[Any], rows: Roles, blocks: Any) -> dict[str, Parts]:
+    """The parts of matrices, for an optimizer that steps blocks of them."""
+    if blocks is False or name not in catalog.methods() or "blocks" not in catalog.card(name).signature.parameters:
+        return {}
+    weights = {row.name: row.parameter for row in rows if row.role in ("matrix", "experts")}
+    seen = parts_of(model, inputs, weights)
+    found = {name: seen[id(p)] for name, p in weights.items() if id(p) in seen}
+    for pattern, heights in blocks.items() if isinstance(blocks, Mapping) else ():
+        names = fnmatch.filter(weights, pattern)
+        if not names:
+            raise ValueError(f"param_groups: blocks[{pattern!r}] fits no matrix; they are {list(weights)}")
+        found |= {name: _named_by_user(name, weights[name], pattern, heights) for name in names}
+    return found
+
+
+def _named_by_user(name: str, p: nn.Parameter, pattern: str, heights: Sequence[int]) -> Parts:
+    sizes = tuple(check.size("param_groups", f"blocks[{pattern!r}]", height) for height in heights)
+    if not sizes or p.shape[-2] % sum(sizes):
+        raise ValueError(
+            f"param_groups: blocks[{pattern!r}] of {list(sizes)} rows do not divide {name} of shape {tuple(p.shape)}"
+        )
+    return Parts(tuple(f"part {i + 1}" for i in range(len(sizes))), sizes, p.shape[-2] // sum(sizes), why="as given")
 
 
 def _in_order(groups: Any) -> list[dict[str, Any]]:

@@ -73,6 +73,7 @@ class Muon(Momentum):
         blocks: heights of the blocks of rows of a fused matrix, each of which is orthogonalized and scaled by itself;
             they may repeat down the rows.
         block_repeats: ``"join"``: blocks of one kind are one matrix over all repeats; ``"split"``: each is one.
+        block_axis: ``"rows"``, or ``"columns"`` of weights that are stored as (in, out).
         qk_clip: is called after each step; ``nk.ScoreClip(model)`` shrinks heads whose attention scores are too large,
             which with ``nesterov=False`` and ``adjust_lr="match_rms_adamw"`` is MuonClip. A copy of the optimizer has
             none.
@@ -88,6 +89,8 @@ class Muon(Momentum):
 
     Muon (Jordan et al., 2024), https://kellerjordan.github.io/posts/muon.
     """
+
+    later = frozenset({"block_axis"})
 
     def __init__(
         self,
@@ -111,6 +114,7 @@ class Muon(Momentum):
         skip_missing: bool = False,
         blocks: Sequence[int] | None = None,
         block_repeats: str = "join",
+        block_axis: str = "rows",
         qk_clip: Callable[[], Any] | None = None,
         sync: bool = False,
         process_group: Any = None,
@@ -158,6 +162,7 @@ class Muon(Momentum):
         super().check(group)
         check.choice(self, "adjust_lr", group["adjust_lr"], FACTORS)
         check.choice(self, "block_repeats", group["block_repeats"], ("join", "split"))
+        check.choice(self, "block_axis", group["block_axis"], ("rows", "columns"))
 
     def check_shape(self, p: Tensor, group: dict) -> None:
         """Require a matrix, a stack of them or a kernel; with ``blocks``, rows that they divide."""
@@ -165,10 +170,11 @@ class Muon(Momentum):
         if group["blocks"] is None:
             return
         heights = [check.size(self, "blocks", height) for height in group["blocks"]]
-        if not heights or p.dim() > 3 or p.shape[-2] % sum(heights):
+        sides = group["block_axis"]
+        if not heights or p.dim() > 3 or p.shape[-2 if sides == "rows" else -1] % sum(heights):
             raise ValueError(
-                f"{type(self).__name__}: blocks of {heights} rows do not divide a parameter of shape {tuple(p.shape)}; "
-                "matrices are wanted, or stacks of them, whose rows are a multiple of the sum"
+                f"{type(self).__name__}: blocks of {heights} {sides} do not divide a parameter of shape "
+                f"{tuple(p.shape)}; matrices are wanted, or stacks of them, whose {sides} are a multiple of the sum"
             )
 
     def skips(self, group: dict) -> bool:
@@ -194,4 +200,6 @@ class Muon(Momentum):
             return unit(self.polar(x, group), rule)
         apart = group["block_repeats"] == "split"
         scaled = lambda y: unit(self.polar(y, group), rule) * factor(rule, *y.shape[-2:])  # noqa: E731
+        if group.get("block_axis") == "columns":
+            return in_blocks(x.mT, group["blocks"], apart, lambda y: scaled(y.mT).mT).mT
         return in_blocks(x, group["blocks"], apart, scaled)
