@@ -57,7 +57,7 @@ def qk_clip(
             rows of a key's head are content, then ``value_dim`` of its value.
 
     Returns new weights, their factors worked out in float64. State of optimizers is left alone.
-    :class:`normkit.transformer.ScoreClip` does it in a model, and ``Muon(..., qk_clip=...)`` after its steps.
+    :class:`normkit.ScoreClip` does it in a model, and ``Muon(..., qk_clip=...)`` after its steps.
 
     Kimi K2: Open Agentic Intelligence (Kimi Team, 2025), arXiv 2507.20534.
     """

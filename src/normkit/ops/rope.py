@@ -17,9 +17,11 @@ tensor([[1.0000, 0.0000],
 from __future__ import annotations
 
 import itertools
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from normkit import check, kernels
 from normkit.ops import eager, trial
@@ -27,6 +29,7 @@ from normkit.ops.row import Row, rounding, row_values, statistics, vector
 
 __all__ = [
     "PAIRINGS",
+    "Frequencies",
     "Turns",
     "norm_rotate",
     "norm_rotate_formula",
@@ -50,6 +53,30 @@ def turns(positions: Tensor, head_dim: int, base: float = 10000.0, dtype: torch.
     order = torch.arange(0, head_dim, 2, device=positions.device, dtype=dtype)
     angles = positions.to(dtype).unsqueeze(-1) * (1.0 / base ** (order / head_dim))  # the bits of transformers
     return angles.cos(), angles.sin()
+
+
+class Frequencies(NamedTuple):
+    """What a position is multiplied by for the angle of each pair, and what cosine and sine are then multiplied by.
+
+    Fewer than head_dim / 2 leave the last pairs as they are.
+
+    >>> cos, sin = Frequencies((1.0,)).turns(torch.tensor([0, 1]), 4)
+    >>> cos
+    tensor([[1.0000, 1.0000],
+            [0.5403, 1.0000]])
+    """
+
+    values: tuple[float, ...]
+    scale: float = 1.0
+
+    def turns(self, positions: Tensor, head_dim: int, dtype: torch.dtype = torch.float32) -> Turns:
+        """Cosine and sine of the angles of each position, (..., T, head_dim / 2) each for positions (..., T)."""
+        still = head_dim // 2 - len(self.values)
+        if still < 0 or head_dim % 2:
+            raise ValueError(f"turns: {len(self.values)} frequencies turn no head of {head_dim} features")
+        angles = positions.to(dtype).unsqueeze(-1) * torch.tensor(self.values, dtype=dtype, device=positions.device)
+        cos, sin = angles.cos() * self.scale, angles.sin() * self.scale
+        return F.pad(cos, (0, still), value=1.0), F.pad(sin, (0, still))
 
 
 def rope(x: Tensor, base: float = 10000.0, pairing: str = "halves") -> Tensor:

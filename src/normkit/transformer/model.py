@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit import check
-from normkit.ops.rope import Turns, turns
+from normkit.ops.rope import Frequencies, Turns, turns
 from normkit.residual.norms import NormName, make_norm
+from normkit.transformer import like
 from normkit.transformer.attention import LayerCache, chosen_core, cores, reads_others
 from normkit.transformer.transformer_layer import TransformerLayer, to_sphere
 
@@ -33,6 +34,7 @@ class Transformer(nn.Module):
         positions: ``"rope"``, ``"learned"`` or None.
         length: the most positions; needed for learned ones.
         rotary_base: the base of the rotary angles.
+        frequencies: :class:`normkit.ops.rope.Frequencies` in their place, dealt out to the layers in turn.
         window: how many positions back a query sees, None for all; several are dealt out to the layers in turn.
         scale_embedding: multiply embeddings by sqrt(dim).
         embedding_norm, final_norm: normalize before the first, after the last layer; None leaves it to the placement.
@@ -57,6 +59,7 @@ class Transformer(nn.Module):
         positions: str | None = "rope",
         length: int | None = None,
         rotary_base: float = 10000.0,
+        frequencies: Sequence[Frequencies] | None = None,
         window: Window = None,
         scale_embedding: bool = False,
         embedding_norm: bool | None = None,
@@ -68,6 +71,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.dim, self.length = check.size(self, "dim", dim), length
         self.rotary_base = check.number(self, "rotary_base", rotary_base, 0.0, open_low=True)
+        self.frequencies = None if frequencies is None else tuple(frequencies)
         self.embedding_scale = math.sqrt(dim) if scale_embedding else 1.0
         windows = [window] if window is None or isinstance(window, int) else list(window)
         shared: dict[str, Any] = {
@@ -143,10 +147,12 @@ class Transformer(nn.Module):
         x = inputs if self.embedding is None else self.embedding(inputs) * self.embedding_scale
         x = x if self.positions is None else x + self.positions(positions)
         x = x if self.embedding_norm is None else self.embedding_norm(x)
-        angles = self._angles(positions)
+        angles = self._angles_in_turn(positions)
         form, stream = self.layer(-1).form, self.layer(-1).form.expand(x, self.layer(-1).place)
         for index, layer in enumerate(self.layers):
-            stream = layer(stream, mask, None if cache is None else cache[index], angles, memory, memory_mask)
+            stream = layer(
+                stream, mask, None if cache is None else cache[index], angles[index % len(angles)], memory, memory_mask
+            )
         return form.end(stream, getattr(self, "collapse", None), self._normalized)
 
     def _normalized(self, x: Tensor) -> Tensor:
@@ -168,6 +174,12 @@ class Transformer(nn.Module):
 
     def _angles(self, positions: Tensor) -> Turns | None:
         return turns(positions, self._turned(), self.rotary_base) if self.rope else None
+
+    def _angles_in_turn(self, positions: Tensor) -> list[Turns | None]:
+        """The angles that are dealt out to the layers."""
+        if not self.rope or self.frequencies is None:
+            return [self._angles(positions)]
+        return [one.turns(positions, self._turned()) for one in self.frequencies]
 
     def _turned(self) -> int:
         """How many features of a query's head the positions turn: all."""
@@ -222,6 +234,8 @@ class Decoder(Transformer):
     In nGPT the logits are multiplied by ``logit_scale`` (vocab,), which starts at 1, stored as base_scale.
     """
 
+    family: str | None = None
+
     def __init__(
         self,
         *,
@@ -267,6 +281,37 @@ class Decoder(Transformer):
 
     def _tables(self) -> list[Tensor]:
         return super()._tables() + ([] if self.head is None else [self.head.weight])
+
+    @classmethod
+    def like(cls, name: str, config: Any) -> Decoder:
+        """Build the model of a family from its configuration of ``transformers``: the same wiring, the same numbers.
+
+        Args:
+            name: ``"gpt-2"``, ``"llama"``, ``"olmo-3"``, ``"gpt-oss"`` or ``"glm"``; others are refused, with why.
+            config: such as ``transformers.LlamaConfig(...)``. Dropout is left out; what the family's row has not is
+                refused by its name.
+
+        Weights are drawn. :meth:`load_theirs` takes those of a model of theirs, :meth:`their_state` gives ours back.
+        """
+        model = cls(**like.arguments(name, config))
+        model.family = name
+        return model
+
+    @torch.no_grad()
+    def load_theirs(self, state: Mapping[str, Tensor]) -> None:
+        """Take the weights of a model of ``transformers``, its ``state_dict()``, into one built by :meth:`like`."""
+        own = self.state_dict()
+        ours = like.ours_of(self._family(), len(self.layers), own, state)
+        self.load_state_dict(ours)
+
+    def their_state(self) -> dict[str, Tensor]:
+        """Return the weights of a model built by :meth:`like` as the ``state_dict()`` of ``transformers``."""
+        return like.theirs_of(self._family(), len(self.layers), self.state_dict())
+
+    def _family(self) -> str:
+        if self.family is None:
+            raise ValueError("Decoder: it is of no family; build it by Decoder.like(name, config)")
+        return self.family
 
     def empty_cache(self) -> Cache:
         """Return a cache for :meth:`forward`: each layer's past, as its core keeps it."""

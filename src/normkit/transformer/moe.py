@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, cast
@@ -15,6 +16,19 @@ from normkit.transformer.attention import ACTIVATIONS, FeedForward
 from normkit.transformer.gate import GATES, gated
 
 ROOM = "router"
+
+
+def clamped_swiglu(h: Tensor) -> Tensor:
+    """gpt-oss's gate, for h = (u, gate): (u + 1) gate sigmoid(1.702 gate), the gate at most 7 and u within 7 of 0."""
+    u, gate = h.chunk(2, -1)
+    gate = gate.clamp(max=7.0)
+    return (u.clamp(-7.0, 7.0) + 1) * gate * torch.sigmoid(1.702 * gate)
+
+
+HALVES: dict[str, Callable[[Tensor], Tensor]] = {
+    **{name: functools.partial(gated, name=name) for name in GATES},
+    "clamped_swiglu": clamped_swiglu,
+}
 
 
 class Stack(nn.Module):
@@ -42,7 +56,7 @@ class MixtureOfExperts(nn.Module):
         dim, hidden: features of the stream, and inside each expert.
         router: a method of the router room by name, with its arguments: ``"router:experts=8,top_k=2"``,
             ``"deepseek-v3-router:experts=8,top_k=2,scale=2.5"``.
-        activation, bias: those of the experts, as of a ``FeedForward``.
+        activation, bias: those of the experts, as of a ``FeedForward``, and ``"clamped_swiglu"``, gpt-oss's.
         capacity: an expert takes at most capacity * top_k / experts of the tokens, first choices first and tokens in
             their order; the others are dropped by it, which is to add nothing. None: no token is dropped.
         shared: features inside a further expert that all tokens pass through; 0: none.
@@ -75,9 +89,9 @@ class MixtureOfExperts(nn.Module):
         self.router = make_router(self, router, dim)
         self.experts, self.top_k = cast(int, self.router.experts), cast(int, self.router.top_k)
         hidden = check.size(self, "hidden", hidden)
-        self.activation = check.choice(self, "activation", activation, (*ACTIVATIONS, *GATES))
+        self.activation = check.choice(self, "activation", activation, (*ACTIVATIONS, *HALVES))
         self.capacity = None if capacity is None else check.number(self, "capacity", capacity, 0.0, open_low=True)
-        self.up = Stack(self.experts, dim, hidden * (2 if activation in GATES else 1), bias)
+        self.up = Stack(self.experts, dim, hidden * (2 if activation in HALVES else 1), bias)
         self.down = Stack(self.experts, hidden, dim, bias)
         self.shared = None
         if check.size(self, "shared", shared, least=0):
@@ -111,7 +125,7 @@ class MixtureOfExperts(nn.Module):
         return int(chosen.sum(0).max()) if check.readable(chosen) and tokens else tokens
 
     def _activate(self, h: Tensor) -> Tensor:
-        return gated(h, self.activation) if self.activation in GATES else ACTIVATIONS[self.activation](h)
+        return HALVES.get(self.activation, ACTIVATIONS.get(self.activation))(h)  # type: ignore[misc]
 
     def _shared(self, x: Tensor) -> Tensor | float:
         if self.shared is None:

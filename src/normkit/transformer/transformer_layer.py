@@ -67,7 +67,7 @@ class TransformerLayer(Stream):
         query_key_norm: also normalize queries and keys, over each ``"head"`` or the full ``"width"``.
         window: how many positions back a query sees; None for all.
         rotary: ``"halves"`` or ``"pairs"``: which features are turned together, where ``angles`` are given.
-        bias: the linears have biases: True, False, or ``"attention"``, ``"feedforward"``.
+        bias: the linears have biases: True, False, or ``"attention"``, ``"feedforward"``, ``"query_key_value"``.
         linear: another kind of linear map by name, ``"sdd-linear"``, or a function of (inputs, outputs, bias=...).
         cross, cross_options: the core by which the layer reads the states of an encoder, in a third sublayer between
             the two, and its further arguments; None reads none.
@@ -117,7 +117,7 @@ class TransformerLayer(Stream):
         wiring = self.own_wiring
         self.inside = wiring.hidden
         check.choice(self, "query_key_norm", query_key_norm, (None, "head", "width"))
-        check.choice(self, "bias", bias, (False, True, "attention", "feedforward"))
+        check.choice(self, "bias", bias, (False, True, "attention", "feedforward", "query_key_value"))
         core_options = dict(core_options or {})
         if wiring.hidden == "scale":
             core_options |= self._sphere_scale(core, heads, kv_heads, head_dim)
@@ -131,7 +131,8 @@ class TransformerLayer(Stream):
             norm=norm,
             norm_over=query_key_norm or "head",
             head_scale=wiring.head_scale,
-            bias=bias in (True, "attention"),
+            bias=bias in (True, "attention", "query_key_value"),
+            output_bias=bias in (True, "attention"),
             linear=linear,
             place={"layer": self.place.layer, "depth": self.place.depth},
         )

@@ -1,0 +1,167 @@
+"""Families of open models: logits equal to those of transformers' modules, weights that go there and back."""
+
+import copy
+
+import pytest
+import torch
+
+import normkit as nk
+from normkit.optional import let_torchvision_load
+from normkit.transformer.like import FAMILIES, NOT_BUILT
+
+TOKENS = torch.randint(17, (2, 12), generator=torch.Generator().manual_seed(0))
+MARKS = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"))
+SIZES = {
+    **{"vocab_size": 17, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3},
+    **{"num_attention_heads": 4, "num_key_value_heads": 2, "attn_implementation": "eager", **MARKS},
+}
+YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 8}
+GPT2 = {"vocab_size": 17, "n_embd": 16, "n_layer": 3, "n_head": 4, "n_positions": 32, **MARKS}
+OSS = {"head_dim": 8, "num_local_experts": 6, "num_experts_per_tok": 2, "sliding_window": 4}
+
+# family, class of the configuration, what it says
+CASES = {
+    "gpt-2": ("gpt-2", "GPT2Config", GPT2),
+    "gpt-2 own": ("gpt-2", "GPT2Config", GPT2 | {"n_inner": 20, "activation_function": "relu"}),
+    "gpt-2 head": ("gpt-2", "GPT2Config", GPT2 | {"tie_word_embeddings": False}),
+    "llama": ("llama", "LlamaConfig", SIZES),
+    "llama biases": (
+        *("llama", "LlamaConfig"),
+        SIZES | {"attention_bias": True, "mlp_bias": True, "head_dim": 8, "tie_word_embeddings": True},
+    ),
+    "llama attention bias": ("llama", "LlamaConfig", SIZES | {"attention_bias": True, "hidden_act": "gelu"}),
+    "llama 3": (
+        *("llama", "LlamaConfig"),
+        SIZES
+        | {
+            "rope_parameters": {
+                **{"rope_type": "llama3", "rope_theta": 100.0, "factor": 8.0, "low_freq_factor": 1.0},
+                **{"high_freq_factor": 4.0, "original_max_position_embeddings": 16},
+            }
+        },
+    ),
+    "olmo-3": ("olmo-3", "Olmo3Config", SIZES | {"num_hidden_layers": 5, "sliding_window": 4}),
+    "olmo-3 yarn": (
+        *("olmo-3", "Olmo3Config"),
+        SIZES
+        | {"layer_types": ["full_attention", "sliding_attention", "full_attention"], "sliding_window": 4}
+        | {
+            "rope_parameters": {
+                "full_attention": YARN,
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            }
+        },
+    ),
+    "gpt-oss": ("gpt-oss", "GptOssConfig", SIZES | OSS),
+    "gpt-oss plain": (
+        *("gpt-oss", "GptOssConfig"),
+        SIZES | OSS | {"attention_bias": False, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}},
+    ),
+    "glm": ("glm", "GlmConfig", SIZES | {"head_dim": 8}),
+    "glm whole": (
+        *("glm", "GlmConfig"),
+        SIZES
+        | {"head_dim": 8, "attention_bias": False}
+        | {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 1.0}},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def transformers():
+    let_torchvision_load()
+    return pytest.importorskip("transformers")
+
+
+def twins(transformers, case):
+    name, cls, settings = CASES[case]
+    torch.manual_seed(0)
+    config = getattr(transformers, cls)(**settings)
+    theirs = transformers.AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():  # gains, biases and sinks too
+            parameter.add_(0.3 * torch.randn(parameter.shape))
+    ours = nk.Decoder.like(name, config).eval()
+    ours.load_theirs(theirs.state_dict())
+    return ours, theirs
+
+
+@pytest.mark.parametrize("case", CASES)
+@torch.no_grad()
+def test_logits_are_those_of_transformers_and_weights_go_back(transformers, case):
+    ours, theirs = twins(transformers, case)
+    want = theirs(TOKENS).logits
+    assert want.std() > 0.1
+    scale = want.abs().max().item()
+    torch.testing.assert_close(ours(TOKENS), want, rtol=0, atol=1e-5 * scale)
+    again = copy.deepcopy(theirs)
+    for parameter in again.parameters():
+        parameter.zero_()
+    again.load_state_dict(ours.their_state(), strict=True)
+    assert torch.equal(again(TOKENS).logits, want)
+
+
+@pytest.mark.parametrize("case", ["olmo-3 yarn", "gpt-oss", "glm"])
+def test_generation_with_a_cache_is_theirs(transformers, case):
+    ours, theirs = twins(transformers, case)
+    want = theirs.generate(TOKENS, max_new_tokens=6, do_sample=False)
+    assert torch.equal(ours.generate(TOKENS, 6, temperature=0), want)
+
+
+def test_a_drawn_model_of_each_family_trains(transformers):
+    for name, cls, settings in (CASES[case] for case in FAMILIES):
+        model = nk.Decoder.like(name, getattr(transformers, cls)(**settings))
+        model(TOKENS).square().sum().backward()
+        assert model.family == name
+
+
+@pytest.mark.parametrize("name", NOT_BUILT)
+def test_families_that_are_not_built_say_why(name):
+    with pytest.raises(ValueError, match=f"Decoder.like: '{name}' is not built: .*; those that are: gpt-2, llama"):
+        nk.Decoder.like(name, None)
+
+
+def test_what_a_row_has_not_is_refused_by_its_name(transformers):
+    llama = transformers.LlamaConfig
+    for name, config, message in [
+        ("lama", llama(**SIZES), "family must be one of 'gpt-2'"),
+        ("glm", llama(**SIZES), "config must be transformers' of model_type 'glm', not one of model_type 'llama'"),
+        ("llama", {}, "config must be transformers' of model_type 'llama', not dict"),
+        ("llama", llama(**SIZES | {"hidden_act": "relu"}), "config.hidden_act must be one of 'silu'"),
+        (
+            "gpt-2",
+            transformers.GPT2Config(**GPT2 | {"scale_attn_by_inverse_layer_idx": True}),
+            "config.scale_attn_by_inverse_layer_idx must be False for 'gpt-2', not True",
+        ),
+        (
+            "gpt-oss",
+            transformers.GptOssConfig(**SIZES | OSS | {"swiglu_limit": 5.0}),
+            "config.swiglu_limit must be 7.0",
+        ),
+        (
+            "llama",
+            llama(**SIZES | {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}),
+            "config.rope_parameters of rope_type='dynamic' depend on the text's length",
+        ),
+    ]:
+        with pytest.raises(ValueError, match=r"Decoder\.like: ") as error:
+            nk.Decoder.like(name, config)
+        assert message in str(error.value)
+
+
+def test_weights_that_do_not_fit_are_named_and_change_nothing(transformers):
+    ours, theirs = twins(transformers, "llama")
+    before, state = {k: v.clone() for k, v in ours.state_dict().items()}, theirs.state_dict()
+    key = "model.layers.1.mlp.gate_proj.weight"
+    for change, message in [
+        ({k: v for k, v in state.items() if k != key}, f"state lacks {key}"),
+        (state | {"model.layers.1.more": torch.ones(1)}, "state has model.layers.1.more, which the model has not"),
+        (state | {"model.layers.1.mlp.up_proj.bias": torch.ones(24)}, "up_proj.bias, which the model has not"),
+        (state | {key: torch.ones(25, 16)}, f"{key} must make (48, 16), but (49, 16) came"),
+    ]:
+        with pytest.raises(ValueError, match=r"Decoder\.load_theirs: ") as error:
+            ours.load_theirs(change)
+        assert message in str(error.value)
+    assert all(torch.equal(value, before[name]) for name, value in ours.state_dict().items())
+    with pytest.raises(ValueError, match=r"build it by Decoder\.like"):
+        nk.Decoder(vocab=11, dim=8, depth=1, heads=2).their_state()
