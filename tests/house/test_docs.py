@@ -18,6 +18,7 @@ import tomllib
 import normkit
 from normkit import catalog, cli
 from normkit.lab import request
+from normkit.optional import let_torchvision_load
 
 ROOT = pathlib.Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -58,6 +59,7 @@ def own_catalogue():
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: p.name)
 def test_the_python_of_a_page_runs(page, own_catalogue, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    let_torchvision_load()  # for the pages that import transformers
     scope = {}
     for block in blocks(page, "python"):
         exec(compile(block, str(page), "exec"), scope)
