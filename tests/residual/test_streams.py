@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 import normkit as nk
 from normkit import ops
-from normkit.residual import collapse, expand
+from normkit.residual.streams import collapse, expand
 
 DOUBLE = torch.float64
 SIZES = {"dim": 8, "depth": 3, "heads": 2, "hidden": 12}

@@ -2,7 +2,6 @@
 
 from normkit.residual.deepnorm import deepnorm_constants
 from normkit.residual.stream import Block, Placement, WholeLayer
-from normkit.residual.streams import collapse, expand
 from normkit.residual.wiring import Branch, Connection, Form, Wiring
 
 __all__ = [
@@ -13,7 +12,5 @@ __all__ = [
     "Placement",
     "WholeLayer",
     "Wiring",
-    "collapse",
     "deepnorm_constants",
-    "expand",
 ]

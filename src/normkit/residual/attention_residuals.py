@@ -83,6 +83,7 @@ class Mixed(Connection):
     def write(self, own: Own, kept: Any, y: Tensor) -> Any:
         """Return the stream, with the sum so far among the blocks where a block is closed."""
         sources, blocks, partial = kept
+        y = y.to(partial.dtype)
         return (sources, y) if self.closes else (blocks, partial + y)
 
 

@@ -9,13 +9,13 @@ from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Method
 from normkit.residual.norms import make_norm
-from normkit.statistics import accurate
+from normkit.statistics import accurate, full_precision
 
 
 def mixture(sources: Tensor, query: Tensor, norm: nn.Module) -> Tensor:
     """Return the mean of ``sources`` (count, ..., dim), weighted by a softmax of how their norms agree with a query."""
-    scores = accurate(norm(sources)) @ accurate(query)
-    shares = torch.softmax(scores, 0)
+    with full_precision(sources):
+        shares = torch.softmax(accurate(norm(sources)) @ accurate(query), 0)
     return (shares.unsqueeze(-1) * accurate(sources)).sum(0).to(sources.dtype)
 
 

@@ -51,6 +51,10 @@ class Weights(nn.Module):
     shape="... streams C",
     over="C",
     example={**SUBLAYERS, "streams": 3},
+    exempt={
+        "extremes huge float16": "a sum of streams of 6e4 overflows",
+        "extremes offset float16": "rounded streams are constant; the slopes of two norms at them, 316 each, overflow",
+    },
     provenance="another library's code of the paper's Algorithm 2; no runnable code of the authors is known",
 )
 class HyperConnections(Block):
@@ -63,8 +67,8 @@ class HyperConnections(Block):
         beta  = static_beta  + beta_scale  * tanh(norm(H) dynamic_beta)           (n,)
         u = sum_s alpha[s, 0] H[s],    H[t] <- sum_s alpha[s, 1 + t] H[s] + beta[t] F(attention_norm(u))
 
-    A model begins with copies of its embedding (:func:`normkit.residual.expand`) and ends with the sum of the streams
-    (:func:`normkit.residual.collapse`). At the start it is pre-norm.
+    A model begins with copies of its embedding (:func:`normkit.residual.streams.expand`) and ends with their sum
+    (:func:`normkit.residual.streams.collapse`). At the start it is pre-norm.
 
     Args:
         dim: features of each stream.

@@ -12,6 +12,8 @@ from normkit.residual.stream import SUBLAYERS, Block
 from normkit.residual.streams import Connected, Several, small_normal
 from normkit.residual.wiring import At, NormMaker, Wiring
 
+STEEP = "the slopes of several norms at streams of zeros, 1000 each, overflow"
+
 
 class Weights(nn.Module):
     """What a sublayer reads of each stream, how the streams mix, and what it writes to each."""
@@ -45,6 +47,11 @@ class Weights(nn.Module):
     over="streams C",
     aliases=("manifold-constrained-hyper-connections",),
     example={**SUBLAYERS, "streams": 3},
+    exempt={
+        "extremes zeros float16": STEEP,
+        "extremes tiny float16": STEEP,
+        "extremes huge float16": "a sum of streams of 6e4 overflows",
+    },
 )
 class MHC(Block):
     """Widen the residual stream to several that mix by doubly stochastic matrices, which a product over depth stays.

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from normkit import check, ops
 from normkit.catalog import method
 from normkit.kinds import Method
-from normkit.residual.streams import small_normal
-from normkit.statistics import accurate
+from normkit.residual.streams import small_normal, weighted
+from normkit.statistics import accurate, full_precision
 
 WHOLE = ops.Row(eps=1e-6)
 
@@ -26,6 +26,7 @@ def scores(x: Tensor, weight: Tensor) -> Tensor:
     shape="... streams C",
     over="streams C",
     example={"streams": 3},
+    exempt={"extremes huge float16": "a sum of streams of 6e4 overflows"},
 )
 class MHCHead(Method):
     """Sum several residual streams to one, each multiplied by a share between 0 and 1 that the token decides.
@@ -58,5 +59,6 @@ class MHCHead(Method):
     def forward(self, x: Tensor) -> Tensor:
         """Return one stream of ``x`` (..., streams, dim)."""
         check.ends_in(self, x, (self.streams, self.dim))
-        shares = torch.sigmoid(scores(x, self.weight) * self.scale + self.bias) + self.eps
-        return (shares.to(x.dtype).unsqueeze(-2) @ x).squeeze(-2)
+        with full_precision(x):
+            shares = torch.sigmoid(scores(x, self.weight) * self.scale + self.bias) + self.eps
+            return weighted(shares.unsqueeze(-2), x).squeeze(-2)

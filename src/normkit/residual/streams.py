@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.residual.wiring import At, Connection, Form, NormMaker, Own, Part
+from normkit.statistics import accurate, full_precision
 
 
 def expand(x: Tensor, streams: int) -> Tensor:
@@ -97,13 +98,22 @@ class Connected(Connection):
 
     def read(self, own: Own, held: Any) -> tuple[Tensor, Any]:
         """Return the sublayer's input, and the streams with their weights."""
-        read, mix, write = (weight.to(held.dtype) for weight in own("connection")(held))
-        return own("norm")((read.unsqueeze(-2) @ held).squeeze(-2)), (held, mix, write)
+        with full_precision(held):
+            read, mix, write = own("connection")(held)
+            u = weighted(read.unsqueeze(-2), held).squeeze(-2)
+        return own("norm")(u), (held, mix, write)
 
     def write(self, own: Own, kept: Any, y: Tensor) -> Any:
         """Return the streams, mixed, with the output added."""
         held, mix, write = kept
-        return mix.mT @ held + write.unsqueeze(-1) * y.unsqueeze(-2)
+        weights = torch.cat([mix, write.unsqueeze(-2)], -2)  # of one product, in one pass over the streams
+        with full_precision(held):
+            return weighted(weights.mT, torch.cat([held, y.to(held.dtype).unsqueeze(-2)], -2))
+
+
+def weighted(weights: Tensor, streams: Tensor) -> Tensor:
+    """Return sums of streams (..., n, dim), one for each row of ``weights`` (..., m, n)."""
+    return (weights @ accurate(streams)).to(streams.dtype)
 
 
 def favoured(number: int, streams: int, value: float, others: float) -> Tensor:
