@@ -288,3 +288,45 @@ def test_an_eps_as_large_as_the_variances_is_read():
 @pytest.mark.parametrize("module", [nn.Flatten(), nn.Sequential(nn.Identity())], ids=["flatten", "identity"])
 def test_what_changes_nothing_is_no_norm(module):
     assert examine(module).why_not == "it gives what it is given"
+
+
+@pytest.mark.parametrize("options", [{}, {"elementwise_affine": False}])
+def test_an_eps_that_is_each_types_own_is_recognized(options):
+    norm = nn.RMSNorm(8, **options)
+    match = nk.recognize(norm, prove=True)
+    assert match.name == "rmsnorm"
+    assert match.kwargs["eps"] is None
+    x = 1e-5 * torch.randn(4, 8)
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        want = copy.deepcopy(norm).to(dtype)(x.to(dtype))
+        got = copy.deepcopy(match.module).to(dtype)(x.to(dtype))
+        torch.testing.assert_close(got, want)
+
+
+class OwnEps(nn.Module):
+    """As torch's, but for half precision, which has its own eps here; with ``fixed`` all types have float64's."""
+
+    def __init__(self, dim, fixed=False):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.fixed = fixed
+
+    def forward(self, x):
+        eps = torch.finfo(torch.float64 if self.fixed else x.dtype).eps
+        wide = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+        return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype) * self.weight
+
+
+def test_other_machine_epsilons_are_not_taken_for_it():
+    fixed = nk.recognize(OwnEps(8, fixed=True), prove=True)
+    assert fixed.kwargs["eps"] == torch.finfo(torch.float64).eps
+    assert not nk.recognize(OwnEps(8), prove=True)
+
+
+@pytest.mark.parametrize("width", [3, 8])
+def test_an_instance_norm_without_parameters_is_no_layer_norm(width):
+    norm = nn.InstanceNorm1d(width)
+    match = nk.recognize(norm, prove=True)
+    assert match.name == "instancenorm"
+    x = torch.randn(4, width, 11)
+    torch.testing.assert_close(match.module(x), norm(x))

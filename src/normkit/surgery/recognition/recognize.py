@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import inspect
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +36,8 @@ SMALL_MOVE = 1e-10  # that no float32 holds
 CONSTANT = 2.0**-28  # units of what is exact but for constants that were rounded to float32
 SQUARED = 1e6  # how large a gain may be whose product with an input is squared, in float32 by some
 EXACT = (torch.float64, torch.float32)
+FOREIGN = ".*does not match num_features"  # torch's InstanceNorm warns of a size that it was not made for, and goes on
+MACHINE = torch.finfo(torch.float64).eps
 ANY = ((16,), (64,))  # widths to be tried where a module tells none
 BESIDES = ((5,), (12,))  # and then at which it must be the same
 SMALL = ("normal", "of many sizes", "samples of many sizes", "channels of many sizes")
@@ -346,7 +349,9 @@ def _taken(module: nn.Module, tried: Sequence[Shape], further: int) -> list[Shap
 def _call(module: nn.Module, shape: Shape, further: int, dtype: torch.dtype, mode: bool) -> bool:
     inputs = [draw(shape, seed=i).to(dtype) for i in range(1 + further)]
     try:
-        return Specimen(module, dtype).train(mode)(*inputs).shape == inputs[0].shape
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=FOREIGN)
+            return Specimen(module, dtype).train(mode)(*inputs).shape == inputs[0].shape
     except Exception:
         return False
 
@@ -494,9 +499,22 @@ def _far(got: Tensor, want: Tensor, axes: tuple[int, ...]) -> float:
 
 
 def _complete(match: Match, probe: _Probe, candidate: Candidate, carried: dict[str, str]) -> bool:
-    """Solve for the constants, verify, and settle the rounding of half precision."""
+    """Solve for the constants, and settle them where they hold; an eps that is float64's own may be each type's."""
     solved = _solved(probe, candidate, carried)
     arguments = {**candidate.arguments, **solved, **_momentum(probe, candidate, carried, solved)}
+    eps = candidate.card.signature.parameters.get("eps")
+    if eps is not None and "None" in str(eps.annotation) and math.isclose(solved.get("eps", 0.0), MACHINE, rel_tol=0.1):
+        try:
+            return _settled(match, probe, candidate, carried, {**arguments, "eps": None})
+        except Differs:
+            pass
+    return _settled(match, probe, candidate, carried, arguments)
+
+
+def _settled(
+    match: Match, probe: _Probe, candidate: Candidate, carried: dict[str, str], arguments: dict[str, Any]
+) -> bool:
+    """Verify, and settle the rounding of half precision."""
     benign = probe.far(Candidate(candidate.card, arguments), carried, {}, ("normal",))
     unit = UNIT[torch.float64]
     if benign > 1e-11:
