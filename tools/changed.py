@@ -18,18 +18,20 @@ import ast
 import functools
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
-from mutate import ROOT, SOURCE, Reach, _beside, _case, function_of, goes_over_methods, left_out, traces
+from mutate import ROOT, SOURCE, Reach, _beside, _case, function_of, goes_over_methods, left_out, traces, words_of
 
 PACKAGE, TESTS = "src/normkit", ROOT / "tests"
 SHARED = (
     *(f"{PACKAGE}/{name}" for name in ("kinds/", "ops/", "kernels/", "contract/", "catalog.py", "__init__.py")),
     *("setup.py", "pyproject.toml", "constraints.txt", "MANIFEST.in", "tests/conftest.py"),
 )
+
+LISTS = re.compile(r'\b(?:methods|cards)\((?:(?:room|group)="(?P<place>[\w-]+)"\))?|\bMETHODS\b')
 
 PROCESSES = (
     "test_the_contract_holds_a_method_of_a_users_package",
@@ -84,7 +86,53 @@ class Selection:
         if not collection_path.is_relative_to(TESTS) or collection_path.parent in (TESTS, TESTS / "house"):
             return None
         near = any(self.leads(path, collection_path, None) for path in self.paths)
-        return None if near or re.search(r"\bmethods\(|\bcards\(|contract", collection_path.read_text()) else True
+        return None if near or self.goes_over_reached(collection_path.read_text()) else True
+
+    def goes_over_reached(self, text: str) -> bool:
+        """Whether a test file goes over all methods, or over those of a room or group with one that is reached."""
+        return any(match["place"] in {None, *self.places} for match in LISTS.finditer(text))
+
+    @functools.cached_property
+    def places(self) -> set[str]:
+        """The rooms and groups of the methods that are reached."""
+        methods = self.reach.methods.items()
+        reached = [file for name, file in methods if any(self.has([name], {file}, path) for path in self.paths)]
+        return {part for file in reached for part in file.relative_to(SOURCE).parts[:-1]}
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_generate_tests(self, metafunc):
+        """Make no cases of the contract and the goldens but of the methods that are reached and of the witnesses."""
+        item = metafunc.definition
+        if self.whole or not goes_over_methods(item) or item.path in self.paths:
+            return
+        for at, mark in enumerate(item.own_markers):
+            if mark.name == "parametrize" and "ids" not in mark.kwargs:
+                names, values = mark.args
+                item.own_markers[at] = pytest.mark.parametrize(names, self.wanted(values), **mark.kwargs).mark
+
+    def wanted(self, values: Iterable[object]) -> list[object]:
+        """Of the values of a test those whose method is reached, and one a kind; all of what names no method."""
+        kept, kinds = [], set[type]()
+        for value in values:
+            words = words_of(value if isinstance(value, tuple) else (value,))
+            files = {self.reach.methods[word] for word in words if word in self.reach.methods}
+            kind = self.kind(words)
+            if not files or kind not in kinds or any(self.has(words, files, path) for path in self.paths):
+                kept.append(value)
+                kinds.add(kind)
+        return kept
+
+    def has(self, words: list[str], files: Collection[Path], path: Path) -> bool:
+        """Whether methods, by their names and files, lead to a file, or have it among their goldens."""
+        parts = path.relative_to(ROOT).parts
+        return parts[2] in words if parts[:2] == ("tests", "goldens") else bool(self.above.get(path, set()) & files)
+
+    def kind(self, words: list[str]) -> type:
+        """The kind of the first method that is named."""
+        import normkit as nk
+
+        names = [word for word in words if word in self.reach.methods]
+        return type(nk.card(names[0]).kind) if names else type(None)
 
     def pytest_collection_modifyitems(self, config, items):
         """Keep what is reached, and of the rest the witnesses."""
@@ -111,10 +159,7 @@ class Selection:
 
     def of_case(self, item: pytest.Item, path: Path) -> bool:
         """Whether the method or the module that a test is given leads to a file, or has it among its goldens."""
-        parts = path.relative_to(ROOT).parts
-        if parts[:2] == ("tests", "goldens"):
-            return parts[2] in _case(item)
-        return item.path == path or bool(self.given(item) & self.above.get(path, frozenset()))
+        return item.path == path or self.has(_case(item), self.given(item), path)
 
     def given(self, item: pytest.Item) -> frozenset[Path]:
         """The files of the methods and modules that a test is given."""
@@ -159,10 +204,7 @@ class Selection:
             own = (ROOT / "tools" / item.path.name.removeprefix("test_")).exists()  # of a tool, which did not change
             slow = left_out(item) or item.name in PROCESSES
             return item.path.parent.name == "house" and not (own or slow or _given(item))
-        import normkit as nk
-
-        names = [name for name in _case(item) if name in self.reach.methods]
-        key = (function_of(item), type(nk.card(names[0]).kind) if names else type(None))
+        key = (function_of(item), self.kind(_case(item)))
         return key not in seen and not seen.add(key)
 
     def pytest_sessionfinish(self, session):

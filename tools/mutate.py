@@ -414,7 +414,12 @@ class Reach:
 def _case(item: pytest.Item) -> list[str]:
     """What a test is given, as words; of a golden, the method."""
     given = getattr(item, "callspec", None)
-    return [str(value).partition("/")[0] for value in given.params.values()] if given else []
+    return words_of(given.params.values()) if given else []
+
+
+def words_of(values: Iterable[object]) -> list[str]:
+    """Values as words; of a golden, the method."""
+    return [str(value).partition("/")[0] for value in values]
 
 
 def callers(tree: ast.Module, scope: str) -> set[str]:

@@ -49,6 +49,30 @@ def test_other_methods_keep_one_case_a_kind():
     assert 2 <= len(others) <= 12
 
 
+def test_cases_that_would_not_be_kept_are_not_made():
+    selection = Selection([ROOT / "src/normkit/activation/token/scalenorm.py"])
+    names = ["adamp", "dion2", "layernorm", "rmsnorm", "scalenorm"]
+    assert selection.wanted(names) == ["adamp", "layernorm", "scalenorm"]
+    assert selection.wanted([(name, "eps") for name in names[2:]]) == [("layernorm", "eps"), ("scalenorm", "eps")]
+    assert selection.wanted([f"{name}/case" for name in names[2:]]) == ["layernorm/case", "scalenorm/case"]
+    assert selection.wanted(["train", "eval"]) == ["train", "eval"]
+    assert Selection([ROOT / "tests/goldens/rmsnorm/x.npz"]).wanted(names[2:]) == ["layernorm", "rmsnorm"]
+
+
+def test_files_are_collected_that_go_over_methods_of_the_room_of_a_change():
+    selection = Selection([ROOT / "src/normkit/activation/token/scalenorm.py"])
+    collected = [
+        'nk.methods(room="activation")',
+        'nk.methods(group="token")',
+        "nk.methods()",
+        "methods(fits)",
+        "METHODS",
+    ]
+    assert [text for text in collected if not selection.goes_over_reached(text)] == []
+    left = ['nk.methods(room="attention")', 'nk.methods(group="batch")', '"""Beyond the contract."""']
+    assert [text for text in left if selection.goes_over_reached(text)] == []
+
+
 def test_a_change_of_what_all_share_selects_everything():
     names, _ = selected("src/normkit/ops/rope.py", "tests/density/test_walks.py")
     assert any("mala" in name for name in names)
