@@ -7,6 +7,7 @@ from torch import nn
 import normkit as nk
 from normkit.optional import library
 from normkit.surgery import fits
+from normkit.surgery.recognition import recognize
 from normkit.surgery.swapping import places, sites
 
 timm, transformers = library("timm"), library("transformers")
@@ -74,3 +75,15 @@ def test_what_does_not_fit_is_told_with_what_does():
         fits.maker("adab2n", True)
     with pytest.raises(ValueError, match=r"no norm to replace; nothing.*its layers are Linear, ReLU"):
         nk.swap(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), "rmsnorm")
+
+
+@pytest.mark.parametrize("norm", ["dyt", "groupnorm:num_groups=8"])
+def test_norms_that_took_a_place_are_known_with_what_holds_them(norm, monkeypatch):
+    """An activation behind a norm, or axes turned around it, make no second norm, and nothing is probed again."""
+    model = timm.create_model("test_resnet", num_classes=10)
+    before = len(sites(model))
+    nk.swap(model, norm)
+    looked = []
+    monkeypatch.setattr(recognize, "examine", lambda module, *_: looked.append(module) or recognize.Match("a layer"))
+    assert len(sites(model)) == before
+    assert not [part for part in looked if isinstance(part, recognize.Followed | fits.Laid)]

@@ -126,7 +126,8 @@ def sites(model: nn.Module) -> dict[str, bool]:
     found = {name: _channels_first(part.card, part.arguments) for name, part in own.items() if _of_channels(part.card)}
 
     def others(name: str, part: nn.Module) -> bool:
-        return not any(name == known or name.startswith(f"{known}.") for known in own)
+        inside = any(name == known or name.startswith(f"{known}.") for known in own)
+        return not inside and not isinstance(part, Followed | fits.Laid)  # which hold one of the library's own
 
     for name, match in sized_table(model, {}, others).found.items():
         found[name] = _channels_first(catalog.card(match.name), match.kwargs)  # type: ignore[arg-type]
