@@ -18,6 +18,7 @@ from mkdocs.structure.files import File
 import normkit as nk
 from normkit import families, reference
 from normkit.catalog import Card
+from normkit.gradient._dialects import DIALECTS, arguments
 
 BOX, GAP, TOP = 64, 8, 24
 LINK = re.compile(r"\[\[([\w-]+)\]\]")
@@ -25,6 +26,7 @@ BESIDE = re.compile(r"<!-- axes: (.*?) -->")
 YEAR = re.compile(r"\b(?:19|20)\d\d\b")
 ARXIV = re.compile(r"arXiv (\d\d)\d\d\.")
 COMPARED = re.compile(r"<!-- compared: (.*?) -->")
+DIALECTS_MARK = re.compile(r"<!-- dialects -->")
 BENCH = re.compile(r"<!-- bench -->.*<!-- /bench -->", re.DOTALL)
 TABLE = Path(__file__).with_name("table.html")
 README = Path(__file__).parents[1] / "README.md"
@@ -67,6 +69,7 @@ def on_page_markdown(markdown, page, config, files):
     """Fill in a page's marks: the measurements of the README, comparisons, links to methods, and their axes."""
     markdown = BENCH.sub(lambda mark: BENCH.search(README.read_text())[0], markdown)
     markdown = COMPARED.sub(lambda mark: measured.compared(mark[1]), markdown)
+    markdown = DIALECTS_MARK.sub(lambda mark: dialects(), markdown)
     markdown = BESIDE.sub(lambda mark: side_by_side(mark[1].split()), markdown)
     return LINK.sub(lambda mark: f"[{mark[1]}]({address(nk.card(mark[1]))})", markdown)
 
@@ -86,6 +89,15 @@ def on_post_build(config):
     """Let the search put first what is titled as the query."""
     for worker in Path(config.site_dir, "assets/javascripts/workers").glob("search.*.js"):
         worker.write_text(SEARCH.read_text(encoding="utf-8") + worker.read_text(encoding="utf-8"), encoding="utf-8")
+
+
+def dialects() -> str:
+    """The arguments that make Muon each project's."""
+    rows = [
+        (name, ", ".join(f"`{key}={value}`" for key, value in arguments(name, {}).items()) or "as usual")
+        for name in DIALECTS
+    ]
+    return table(("project", "arguments"), rows)
 
 
 def address(card: Card) -> str:

@@ -3,6 +3,8 @@
 import functools
 import importlib
 import inspect
+import pathlib
+import re
 
 import pytest
 import torch
@@ -95,7 +97,8 @@ def spread(rule, project="modded-nanogpt", shapes=((16, 16), (16, 64), (64, 16),
     params = [nn.Parameter(torch.zeros(shape, dtype=torch.float64)) for shape in shapes]
     for i, p in enumerate(params):
         p.grad = drawn(*p.shape, seed=i, dtype=torch.float64)
-    nk.Muon.like(project, params, lr=1.0, adjust_lr=rule, ns_dtype=None).step()
+    changes = {} if rule == "its own" else {"adjust_lr": rule}
+    nk.Muon.like(project, params, lr=1.0, ns_dtype=None, **changes).step()
     return [float(p.detach().square().mean().sqrt()) for p in params]
 
 
@@ -104,6 +107,17 @@ def test_the_matched_root_mean_square_is_one_over_shapes():
     assert spread("match_rms_adamw") == pytest.approx([0.2] * 4, rel=0.05)
     plain = spread("original")
     assert max(plain) > 1.5 * min(plain)
+
+
+def test_the_step_sizes_of_the_page_are_measured():
+    page = (pathlib.Path(__file__).parents[2] / "docs/optimizers.md").read_text()
+    head, _, *rows = page.partition("<!-- step sizes -->")[2].strip().split("\n\n")[0].splitlines()
+    shapes = [tuple(map(int, word.split("x"))) for word in re.findall(r"\d+x\d+", head)]
+    assert len(rows) == 6
+    for row in rows:
+        project, *numbers = [cell.strip() for cell in row.strip("|").split("|")]
+        got = spread("its own", project, shapes)
+        assert [float(number) for number in numbers] == pytest.approx([*got, max(got) / min(got)], rel=0.03)
 
 
 def test_blocks_are_matrices_of_their_own():

@@ -204,6 +204,8 @@ def test_the_site_has_a_table_of_all_methods_and_fills_in_the_marks_of_pages(mon
     assert "<!-- compared" not in guide
     assert "[frn](methods/activation/spatial/frn.md)" in guide
     assert guide.count("<svg") == 4
+    dialects = generate.on_page_markdown((DOCS / "optimizers.md").read_text(), None, None, None)
+    assert "| moonlight | `lr=0.001`, `weight_decay=0.1`, `adjust_lr=match_rms_adamw`" in dialects
     for words in ("small batch", "diverge", "inference", "which norm"):
         assert words in guide.lower(), "the site's search should find the page by it"
 
