@@ -349,6 +349,50 @@ def test_left_out():
     assert late(well) < late(ill)
 
 
+def language_model():
+    return nn.Sequential(nn.Embedding(50, 16), nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 16), nn.Linear(16, 50))
+
+
+def test_misplaced_matrices():
+    def tokens(step):
+        x = torch.randint(50, (64,), generator=torch.Generator().manual_seed(step))
+        return x, (x + 1) % 50
+
+    def by_shape(model):
+        return nk.Muon([p for p in model.parameters() if p.dim() > 1], lr=0.02, ns_dtype=None)
+
+    model = language_model()
+    _, seen = train(model, tokens, steps=10, make=lambda p, lr: by_shape(model))
+    finding = found(seen, "misplaced-matrices")
+    assert finding.where == ("0.weight", "4.weight")
+    assert "2 of 4" in finding.evidence
+    groups = nk.param_groups(model, "muon")
+    _, seen = train(model, tokens, steps=10, make=lambda p, lr: nk.Muon(groups, ns_dtype=None))
+    assert absent(seen, "misplaced-matrices")
+    _, seen = train(model, tokens, steps=10)
+    assert absent(seen, "misplaced-matrices")
+
+
+def test_clipped_steps():
+    class Clipped(nk.Muon):
+        """Shortens the directions of all matrices to a length together."""
+
+        def orthogonal(self, params, grads, states, group):
+            us = super().orthogonal(params, grads, states, group)
+            return [u * (1.0 / nn.utils.get_total_norm(us)).clamp(max=1) for u in us]
+
+    def made(method):
+        def make(parameters, lr):
+            return method([p for p in parameters if p.dim() == 2], lr=0.02, ns_dtype=None)
+
+        return make
+
+    _, seen = train(mlp(), points, make=made(Clipped))
+    assert "all alike" in found(seen, "clipped-steps").evidence
+    _, seen = train(mlp(), points, make=made(nk.Muon))
+    assert absent(seen, "clipped-steps")
+
+
 def test_idle_blocks():
     def loud(**options):
         model = decoder(**options)

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from normkit.gradient._muon import FACTORS, factor
+from normkit.parameters import roles
 from normkit.watching.signals.norm import eps_of
 from normkit.watching.sites import BLOCK, blocks, has_matrix, sites
 
@@ -60,6 +62,7 @@ def of(model: nn.Module, optimizers: Sequence[Optimizer], every: int) -> dict[st
     groups = [(optimizer, group) for optimizer in optimizers for group in optimizer.param_groups]
     place = {id(p): number for number, (_, group) in enumerate(groups) for p in group["params"]}
     there = sites(model)
+    steps = orthogonalized(model, groups)
     return {
         "model": type(model).__name__,
         "every": every,
@@ -73,8 +76,44 @@ def of(model: nn.Module, optimizers: Sequence[Optimizer], every: int) -> dict[st
         "shapes": {name: list(p.shape) for name, p in named(model).items()},
         "groups": [_group(optimizer, group) for optimizer, group in groups],
         "group_of": {name: place[id(p)] for name, p in named(model).items() if id(p) in place},
+        "orthogonalized": {name: role for name, (role, _) in steps.items()},
+        "step_lengths": {name: length for name, (_, length) in steps.items() if length},
         "left_out": [name for name, p in named(model).items() if groups and id(p) not in place],
     }
+
+
+def orthogonalized(
+    model: nn.Module, groups: Sequence[tuple[Optimizer, dict[str, Any]]]
+) -> dict[str, tuple[str, float]]:
+    """Return the parameters whose steps Muon or its kin make, with their roles and the length of a step at a rate of 1.
+
+    The length is 0 where it is not known. A last matrix inside a block is no head.
+    """
+    held = {id(p): (opt, group) for opt, group in groups if _is_muon(opt, group) for p in group["params"]}
+    rows = roles(model) if held else ()
+    inside = tuple(f"{name}." for name, m in blocks(model) if sum(map(has_matrix, m.modules())) > 1)
+    found = {}
+    for row in rows:
+        if id(row.parameter) in held:
+            role = "matrix" if row.role == "head" and row.name.startswith(inside) else row.role
+            found[plain(row.name)] = role, _length(row.parameter, *held[id(row.parameter)])
+    return found
+
+
+def _is_muon(optimizer: Optimizer, group: dict[str, Any]) -> bool:
+    kinds = (kind.__name__.lower() for kind in type(optimizer).__mro__)
+    return any("muon" in kind for kind in kinds) and bool(group.get("use_muon", True))
+
+
+def _length(p: Tensor, optimizer: Optimizer, group: dict[str, Any]) -> float:
+    """The length of a step of Muon's at a rate of 1."""
+    torchs = isinstance(optimizer, getattr(torch.optim, "Muon", ()))
+    rule = (group.get("adjust_lr_fn") or "original") if torchs else group.get("adjust_lr")
+    if p.dim() != 2 or rule not in FACTORS or group.get("blocks") or group.get("weight_decay"):
+        return 0.0
+    if rule == "match_rms":
+        return 0.2 * p.numel() ** 0.5
+    return factor(rule, *p.shape) * min(p.shape) ** 0.5
 
 
 def _group(optimizer: Optimizer, group: dict[str, Any]) -> dict[str, Any]:
