@@ -6,6 +6,8 @@ from torch import nn
 from torch.nn import functional as F
 from trainings import decoder, language, train
 
+from normkit.watching.signals.routing import shares
+
 
 def mixture(router="gpt-oss-router:experts=8,top_k=2", **options):
     return decoder(feedforward="moe", hidden=16, router=router, feedforward_options=options)
@@ -75,3 +77,10 @@ def test_a_softmax_taken_twice(times):
     if times == 2:
         assert findings[0].evidence == "In 1 a softmax is taken of numbers that are not negative and sum to 1."
         assert findings[0].since == 1
+
+
+@pytest.mark.parametrize(
+    "scores, twice", [([0.2, 0.8], 1), ([0.2, 0.9], 0), ([-0.2, 1.2], 0), ([0.0, 0.0], 0), ([1.0], 0)]
+)
+def test_only_shares_of_one_are_taken_for_a_softmax(scores, twice):
+    assert shares(torch.tensor([scores])).tolist() == [twice]
