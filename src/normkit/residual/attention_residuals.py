@@ -125,6 +125,8 @@ class AttentionResiduals(Block):
 
     wiring = Wiring(Mixed(), form=Blocks(), options={"block_size": 1}, defaults={"norm": "rmsnorm"})
 
-    def forward(self, blocks: Tensor, partial: Tensor, **arguments: Any) -> tuple[Tensor, Tensor]:
+    def forward(  # type: ignore[override]
+        self, blocks: Tensor, partial: Tensor, **arguments: Any
+    ) -> tuple[Tensor, Tensor]:
         """Pass the stream through both sublayers; further keyword arguments go to ``attention``."""
         return self.through((blocks, partial), arguments)

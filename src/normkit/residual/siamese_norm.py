@@ -126,6 +126,8 @@ class SiameseNorm(Block):
 
     wiring = Wiring(Shared(), form=Pair())
 
-    def forward(self, post: Tensor, identity: Tensor, **arguments: Any) -> tuple[Tensor, Tensor]:
+    def forward(  # type: ignore[override]
+        self, post: Tensor, identity: Tensor, **arguments: Any
+    ) -> tuple[Tensor, Tensor]:
         """Pass both streams (..., dim) through both sublayers; further keyword arguments go to ``attention``."""
         return self.through((post, identity), arguments)

@@ -29,7 +29,7 @@ class At(NamedTuple):
     """Where in a model a layer stands (``layer`` counts from 0), and the placement's options.
 
     sublayers: how many a layer has; three where it reads an encoder. other_depth: how many layers the other stack of an
-    encoder-decoder has. index: which of the layer's sublayers it is, from 0.
+    encoder-decoder has. sublayer: which of the layer's sublayers it is, from 0.
     """
 
     layer: int
@@ -38,12 +38,12 @@ class At(NamedTuple):
     options: Mapping[str, Any]
     sublayers: int = 2
     other_depth: int = 0
-    index: int = 0
+    sublayer: int = 0
 
     @property
     def number(self) -> int:
         """Which of its stack's sublayers it is, from 0."""
-        return self.sublayers * self.layer + self.index
+        return self.sublayers * self.layer + self.sublayer
 
     @property
     def stack(self) -> int:
@@ -285,7 +285,7 @@ class Wiring:
         crossed = ("cross_attention",) if place.sublayers == 3 else ()
         wired = dict.fromkeys(("attention", *crossed), self.attention)
         wired["feedforward"] = self.feedforward or self.attention
-        return {name: wire.at(place._replace(index=index)) for index, (name, wire) in enumerate(wired.items())}
+        return {name: wire.at(place._replace(sublayer=index)) for index, (name, wire) in enumerate(wired.items())}
 
     def of(self, place: At) -> Wiring:
         """Return the wiring of one layer: the early layers' may differ."""
