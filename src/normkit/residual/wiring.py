@@ -82,9 +82,7 @@ class Form:
         self.check_part(owner, "x", stream, (place.dim,), leading)
 
     @staticmethod
-    def check_part(
-        owner: object, name: str, x: Any, own: tuple[int | None, ...], leading: tuple[None, ...] | None
-    ) -> None:
+    def check_part(owner: object, name: str, x: Any, own: tuple[int, ...], leading: tuple[None, ...] | None) -> None:
         """Require a tensor whose last axes have the sizes ``own``, and as many axes before them as ``leading``."""
         check.ends_in(owner, x, own, name)
         if leading is not None:
