@@ -273,6 +273,7 @@ def sublayer_of(owner: object, name: str, sublayer: Any) -> Sublayer:
 class Placement(Stream):
     """A placement around one sublayer of any kind: a transformer's, a block of a CNN, a user's own.
 
+        >>> import torch
         >>> around = Placement("peri-norm", 8, norm="rmsnorm")
         >>> around(torch.zeros(2, 8), torch.nn.Linear(8, 8)).shape
         torch.Size([2, 8])
