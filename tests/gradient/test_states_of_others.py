@@ -118,6 +118,22 @@ def test_a_frozen_matrix_does_not_decay(name):
     assert frozen not in optimizer.state
 
 
+def test_the_alpha_of_relevance_decay_is_not_its_bases():
+    params, plain = parameters(), parameters()
+    around = nk.RelevanceDecay(params, base="rmsprop", lr=0.01, gamma=0.0)
+    alone = torch.optim.RMSprop(plain, lr=0.01)
+    take_steps([around, alone], [params, plain], 0, 2)
+    for p, q in zip(params, plain, strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-12, atol=0)
+    grouped = nk.RelevanceDecay([{"params": parameters(), "alpha": 0.25}], lr=0.01)
+    assert grouped.param_groups[0]["relevance_alpha"] == 0.25
+    older = copy.deepcopy(nk.RelevanceDecay(parameters(), lr=0.01, alpha=0.5).state_dict())
+    older["param_groups"][0]["alpha"] = older["param_groups"][0].pop("relevance_alpha")
+    loaded = nk.RelevanceDecay(parameters(), lr=0.01)
+    loaded.load_state_dict(older)
+    assert loaded.param_groups[0]["relevance_alpha"] == 0.5
+
+
 def test_a_base_reads_an_older_state_its_own_way():
     before, params = parameters(), parameters()
     old, new = (nk.AGC(ps, base="adamw", lr=0.1, clipping=0.5) for ps in (before, params))

@@ -61,14 +61,27 @@ class RelevanceDecay(Based):
         maximize: bool = False,
         **base_options: Any,
     ):
-        own = {"gamma": gamma, "alpha": alpha, "decay_steps": decay_steps, "steps": 0, "maximize": maximize}
+        own = {"gamma": gamma, "relevance_alpha": alpha, "decay_steps": decay_steps, "steps": 0, "maximize": maximize}
         super().__init__(params, base, own, {"lr": lr, "maximize": maximize, **base_options})
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group, whose ``alpha`` is the method's unless the base has one."""
+        group = dict(param_group)
+        if "alpha" in group and "alpha" not in self.defaults:
+            group["relevance_alpha"] = group.pop("alpha")
+        super().add_param_group(group)
+
+    def completed(self, group: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+        """Return a group that is loaded; in older ones alpha was under a name that some bases have as well."""
+        if "relevance_alpha" not in group and "alpha" in group:
+            group = {**group, "relevance_alpha": group["alpha"], "alpha": own.get("alpha", group["alpha"])}
+        return super().completed(group, own)
 
     def check(self, group: dict) -> None:
         """Require sound settings of a group."""
         super().check(group)
         check.number(self, "gamma", group["gamma"], 0.0)
-        check.number(self, "alpha", group["alpha"], 0.0, open_low=True)
+        check.number(self, "alpha", group["relevance_alpha"], 0.0, open_low=True)
         if group["decay_steps"] is not None:
             check.size(self, "decay_steps", group["decay_steps"])
 
@@ -78,7 +91,7 @@ class RelevanceDecay(Based):
         gamma, steps = group["gamma"], group["decay_steps"]
         if steps is not None:
             gamma = max(0.0, gamma - gamma / steps * (group["steps"] + 1))
-        share = torch.exp(-accurate(p.grad).abs() / group["alpha"])
+        share = torch.exp(-accurate(p.grad).abs() / group["relevance_alpha"])
         decay = 2 * gamma * share * accurate(p)
         return (accurate(p.grad) + (-decay if group["maximize"] else decay)).to(p.grad.dtype)
 
