@@ -94,7 +94,7 @@ class BatchNorm(Running, Norm, _BatchNorm):
         self.sync, self.process_group = sync, process_group
         self.channels_last = bool(channels_last)
         if not bias:
-            self.bias = None
+            self.register_parameter("bias", None)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``; in training move the running moments."""
