@@ -193,3 +193,59 @@ def test_a_client_that_lacks_what_its_method_declares_is_named(method, more, num
     refused = screened(updates, SENT, 1e3, PLANS[method].wanted, {}, options)
     assert list(refused) == ["bad"]
     assert why in refused["bad"]
+
+
+def test_fedadam_has_the_moments_of_a_constant_way():
+    """Of the same way d in every round m is d (1 - b1^n), and v is b2^n tau^2 + (1 - b2^n) d^2."""
+    way, options = torch.tensor([0.5, -2.0]), {"parameters": ["w"], "lr": 0.3, "beta1": 0.8, "beta2": 0.95, "tau": 0.1}
+    memory, state, want = {}, {"w": torch.zeros(2), "n": torch.tensor(3)}, torch.zeros(2).double()
+    for n in range(1, 6):
+        updates = [Update({"w": state["w"] + (1 + off) * way, "n": torch.tensor(5)}, 2) for off in (-0.5, 0.5)]
+        state = PLANS["fedadam"].together(updates, state, memory, options)
+        m = way.double() * (1 - 0.8**n)
+        v = 0.95**n * 0.01 + (1 - 0.95**n) * way.double().square()
+        want = want + 0.3 * m / (v.sqrt() + 0.1)
+        torch.testing.assert_close(state["w"].double(), want, rtol=1e-6, atol=1e-7)
+        assert state["n"] == 5
+    with pytest.raises(ValueError, match="fedadam: tau must lie in"):
+        PLANS["fedadam"].together(updates, state, memory, {**options, "tau": 0.0})
+
+
+BOWLS = ((1.0, 3.0), (10.0, -1.0))  # a and b of a/2 (w - b)^2
+MINIMUM = sum(a * b for a, b in BOWLS) / sum(a for a, _ in BOWLS)
+
+
+def descended(method, rounds=400, steps=5, rate=0.05, **options):
+    """What clients with unlike bowls come to, each taking several steps a round."""
+    plan, memory, kept, state = PLANS[method], {}, [{} for _ in BOWLS], {"w": torch.zeros(1, dtype=torch.float64)}
+    for _ in range(rounds):
+        updates = []
+        for k, (a, b) in enumerate(BOWLS):
+            w, mean, more = {"w": state["w"].clone()}, torch.zeros(1, dtype=torch.float64), {}
+            for _ in range(steps):
+                gradient = a * (w["w"] - b)
+                mean += gradient / steps
+                push = plan.local.push(w, state, memory, kept[k], **options)["w"] if plan.local else 0
+                w = {"w": w["w"] - rate * (gradient + push)}
+            if plan.local and plan.local.ended:
+                before, control = kept[k].get("w", 0), memory.get("control", {}).get("w", 0)
+                kept[k], more = plan.local.ended({"w": mean}, kept[k], **options)
+                torch.testing.assert_close(kept[k]["w"], before - control + (state["w"] - w["w"]) / (steps * rate))
+            updates.append(Update(w, 1, more))
+        state = plan.together(updates, state, memory, options)
+    return state["w"].item()
+
+
+def test_scaffold_comes_to_the_minimum_of_all_where_an_average_does_not():
+    assert abs(descended("average") - MINIMUM) > 0.1
+    assert descended("scaffold") == pytest.approx(MINIMUM, abs=1e-8)
+
+
+def test_a_stronger_term_of_fedprox_comes_nearer_to_the_minimum_of_all():
+    """Where a client's own steps have ended it lies between its bowl and what was sent, at (a b + mu s) / (a + mu)."""
+    far = [abs(descended("fedprox", mu=mu) - MINIMUM) for mu in (0.0, 5.0, 9.0)]
+    assert far[0] == pytest.approx(abs(descended("average") - MINIMUM))
+    assert far[0] > far[1] > far[2]
+    shares = [(a / (a + 4.0), b) for a, b in BOWLS]
+    want = sum(share * b for share, b in shares) / sum(share for share, _ in shares)
+    assert descended("fedprox", rounds=60, steps=300, mu=4.0) == pytest.approx(want)

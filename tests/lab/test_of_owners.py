@@ -106,7 +106,11 @@ def test_data_that_cannot_be_divided_are_refused():
         clients.divided(PICTURES, 10**6, "dirichlet:1", 1)
 
 
-@pytest.mark.parametrize("one", [run("fedbn"), run(aggregation="fedld")], ids=["what stays", "what a server remembers"])
+OWNED = [run("fedbn"), *(run(aggregation=name) for name in ("fedld", "fedadam", "fedprox:mu=0.5", "scaffold"))]
+OWNED_IDS = ["what stays", "what a server remembers", "moments", "a term", "control variates"]
+
+
+@pytest.mark.parametrize("one", OWNED, ids=OWNED_IDS)
 def test_a_stopped_run_goes_on_to_the_same_numbers(tmp_path, one):
     whole = trained(tmp_path / "whole", one)
     assert whole[-1]["status"] == "done"
@@ -249,7 +253,7 @@ def test_the_report_tells_of_the_clients(tmp_path):
         ({"federated": True, "sharded": True}, "exclude each other"),
         (
             {"federated": True, "aggregations": ["fedlww"]},
-            "one of 'average', 'fedbn', 'fedlaw', 'fedld', not .*did you mean 'fedlaw'",
+            "one of 'average', 'fedadam', 'fedbn', 'fedlaw', 'fedld', 'fedprox', 'scaffold'.*did you mean 'fedlaw'",
         ),
         ({"federated": True, "aggregations": ["fedlaw:rate=1"]}, "does not take rate"),
         ({"federated": True, "aggregations": ["fedselect"]}, "which is the strategy's alone"),
@@ -271,3 +275,61 @@ def test_a_part_of_a_data_set_is_trained_on_alone():
     assert torch.equal(part.labels, whole.labels[:10])
     seen = torch.cat([part.train(1, step)[1] for step in (1, 2)])
     assert sorted(seen.tolist()) == sorted(part.labels.tolist())
+
+
+def begun(root, aggregation):
+    """A training of plain descent by three clients, two steps a round."""
+    given = settings(local_steps=2, weight_decay=0.0, clip=0.0)
+    folder = Folder(root / aggregation.partition(":")[0])
+    folder.create()
+    variant = Variant("a", norm="batchnorm", optimizer="sgd:momentum=0", aggregation=aggregation)
+    training = Federated(Run(variant, 0.1, 1, "final", 3), given, folder, loop.make_accelerator(given))
+    training._begin()
+    return training
+
+
+def descended(training, state, first, rate, loss_of=lambda loss, model: loss, push=lambda k, name: 0.0):
+    """What the clients' output weights come to by two steps of plain descent from a state."""
+    ends = []
+    for k, client in enumerate(training.clients):
+        model = tasks.load(training.settings).build(training.run.variant, 1).train()
+        model.load_state_dict(state)
+        for at in (first, first + 1):
+            model.zero_grad()
+            loss_of(training.task.loss(model, client.train(1, at)), model).backward()
+            with torch.no_grad():
+                for name, p in model.named_parameters():
+                    p -= rate * (p.grad + push(k, name))
+        ends.append(model.get_parameter("output.weight").detach())
+    return torch.stack(ends)
+
+
+def test_fedprox_is_a_term_of_each_clients_loss(tmp_path):
+    training = begun(tmp_path, "fedprox:mu=0.7")
+    start = {name: value.clone() for name, value in training.server.items()}
+
+    def loss_of(loss, model):
+        return loss + 0.35 * sum((p - start[name]).square().sum() for name, p in model.named_parameters())
+
+    rate = training.rate()
+    training._train_step()
+    ends = descended(training, start, 1, rate, loss_of)
+    shares = torch.tensor([client.count for client in training.clients]).double()
+    want = torch.tensordot(shares / shares.sum(), ends.double(), 1)
+    torch.testing.assert_close(training.server["output.weight"], want.float())
+
+
+def test_scaffold_begins_as_an_average_of_clients_all_alike_and_then_corrects_them(tmp_path):
+    training, name = begun(tmp_path, "scaffold"), "output.weight"
+    for first in (1, 3):
+        start = {entry: value.clone() for entry, value in training.server.items()}
+        control, own = dict(training.memory.get("control", {})), [dict(one) for one in training.remembered]
+
+        def push(k, entry, control=control, own=own):
+            return control[entry].float() - own[k][entry] if control else 0.0
+
+        rate = training.rate()
+        training._train_step()
+        torch.testing.assert_close(training.server[name], descended(training, start, first, rate, push=push).mean(0))
+    mean = sum(one[name] for one in training.remembered) / 3
+    torch.testing.assert_close(training.memory["control"][name].float(), mean)

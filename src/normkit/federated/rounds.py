@@ -249,6 +249,17 @@ class Ask(NamedTuple):
     told: Callable[..., Told] = lambda memory, **options: Told()
 
 
+class Local(NamedTuple):
+    """What a client of a method does beside its steps.
+
+    push: what it adds to its gradients, of its weights, what was sent, the server's memory, what it keeps and the
+    options; ended: what it keeps and what it sends besides, of the mean of its own gradients, what it kept and options.
+    """
+
+    push: Callable[..., dict[str, Tensor]]
+    ended: Callable[..., tuple[dict[str, Tensor], dict[str, Mapping[str, Tensor]]]] | None = None
+
+
 class Plan(NamedTuple):
     """What a method declares.
 
@@ -259,6 +270,7 @@ class Plan(NamedTuple):
     remembers: whether ``combine`` takes the server's memory: a dict that lasts from round to round.
     told: what a client is told besides the state, of the memory, the client and the options.
     asks: questions before the first round; begun: the state to begin with, of the one given, memory and options.
+    local: what clients do beside their steps, where nothing else sets them apart.
     """
 
     combine: Callable[..., dict[str, Tensor]]
@@ -272,6 +284,7 @@ class Plan(NamedTuple):
     told: Callable[..., Told] | None = None
     asks: tuple[Ask, ...] = ()
     begun: Callable[..., dict[str, Tensor]] | None = None
+    local: Local | None = None
 
     def together(
         self, updates: Sequence[Update], sent: State, memory: dict[str, Any], options: Mapping[str, Any]

@@ -159,7 +159,7 @@ def _aggregation(text: str) -> None:
 
 def _trained_here(plan: Any) -> bool:
     """Whether clients of a federated method train as the lab's do."""
-    own = plan.own or any(plan.wanted[:4]) or plan.told or plan.asks
+    own = plan.local is None and (plan.own or any(plan.wanted[:4]) or plan.told or plan.asks)
     return not own and {"loss", "batches", "parameters"}.issuperset(plan.needs)
 
 

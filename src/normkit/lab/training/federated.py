@@ -44,6 +44,7 @@ class Federated(Training):
         self.server: State = self._copied()
         self.kept: list[State] = [{name: self.server[name] for name in self.local} for _ in self.clients]
         self.memory: dict[str, Any] = {}
+        self.remembered: list[State] = [{} for _ in self.clients]  # what a method lets each client remember
         self.refused = 0
 
     def _copied(self) -> State:
@@ -54,10 +55,10 @@ class Federated(Training):
         rate, updates, losses, gradients = self.rate(), {}, [], []
         self.step += 1
         for k, client in enumerate(self.clients):
-            loss, gradient = self._train_client(k, rate)
+            loss, gradient, more = self._train_client(k, rate)
             state = self._copied()
             self.kept[k] = {name: state.pop(name) for name in self.local}
-            updates[k] = rounds.Update(state, client.count)
+            updates[k] = rounds.Update(state, client.count, more)
             losses.append(loss)
             gradients.append(gradient)
         self.loss, self.gradient = torch.stack(losses).mean(), torch.stack(gradients).mean()
@@ -67,11 +68,11 @@ class Federated(Training):
         self.elapsed += spent
         self.busy += time.process_time() - worked
 
-    def _train_client(self, k: int, rate: float) -> tuple[Tensor, Tensor]:
-        """Train a client from the server's state; return its last loss, and the gradient's norm."""
+    def _train_client(self, k: int, rate: float) -> tuple[Tensor, Tensor, dict[str, Any]]:
+        """Train a client from the server's state; return its last loss, the gradient's norm, and what it also sends."""
         self.plain.load_state_dict({**self.server, **self.kept[k]})
         self.plain.train()  # as a server that learns may not have left it
-        steps = self.settings.local_steps
+        steps, own = self.settings.local_steps, _Own(self, k)
         optimizer = optimizers.make_optimizer(self.run.variant.optimizer, self.model, rate, self.settings.weight_decay)
         if spheres(self.plain):
             project(self.plain, optimizer)
@@ -80,11 +81,12 @@ class Federated(Training):
             with self.seen.sampled(self.step) if k == at == 0 and self.probed else nullcontext():
                 loss = self.objective(self.model, self._mine(batch))
                 self.accelerator.backward(loss)
+            own.push()
             gradient = self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.clip or math.inf)
             optimizer.step()
             optimizer.zero_grad()
             self.tokens += self.task.size(batch)
-        return loss.detach(), gradient.detach()
+        return loss.detach(), gradient.detach(), own.ended(steps)
 
     def _put_together(self, updates: dict[int, rounds.Update]) -> None:
         shared = {name: value for name, value in self.server.items() if name not in self.local}
@@ -174,17 +176,56 @@ class Federated(Training):
 
     def get_state(self) -> Any:
         """Return the server's state and memory, and what the clients keep."""
-        return {"server": self.server, "kept": self.kept, "refused": self.refused, "memory": self.memory}
+        return {
+            "server": self.server,
+            "kept": self.kept,
+            "refused": self.refused,
+            "memory": self.memory,
+            "remembered": self.remembered,
+        }
 
     def set_state(self, state: Any) -> None:
         """Put back what :meth:`get_state` returned."""
         self.plain.load_state_dict(state["server"])
         self.server, self.kept, self.refused = state["server"], state["kept"], state["refused"]
-        self.memory = state.get("memory", {})
+        self.memory, self.remembered = state.get("memory", {}), state.get("remembered", self.remembered)
 
     def _told(self) -> dict[str, Any]:
         sent = sum(value.nbytes for name, value in self.server.items() if name not in self.local)
         return {"bytes_per_round": 2 * len(self.clients) * sent, "refused": self.refused}
+
+
+class _Own:
+    """What a method lets a client do beside its steps: push its gradients, and send more than its state."""
+
+    def __init__(self, training: Federated, k: int):
+        self.training, self.k, self.local = training, k, training.plan.local
+        self.gradients: State = {}
+
+    @torch.no_grad()
+    def push(self) -> None:
+        """Add to the gradients what the method has a client add; remember its own where they are asked for."""
+        if self.local is None:
+            return
+        training, local = self.training, self.local
+        named = {name: p for name, p in training.plain.named_parameters() if p.grad is not None}
+        if local.ended is not None:
+            for name, p in named.items():
+                self.gradients[name] = self.gradients.get(name, 0) + p.grad
+        notes = training.remembered[self.k]
+        shared = {name: p for name, p in named.items() if name not in training.local}
+        more = local.push(shared, training.server, training.memory, notes, **training.options)
+        for name, value in more.items():
+            named[name].grad += value
+
+    def ended(self, steps: int) -> dict[str, Any]:
+        """Remember and send what the method wants of a client after its steps."""
+        if self.local is None or self.local.ended is None:
+            return {}
+        training = self.training
+        means = {name: value / steps for name, value in self.gradients.items() if name not in training.local}
+        training.remembered[self.k], more = self.local.ended(means, training.remembered[self.k], **training.options)
+        return more
 
 
 class _Called:

@@ -1,0 +1,65 @@
+"""Take from each client's gradients what is its own, by control variates, and average.
+
+SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, arXiv 1910.06378.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from normkit import check
+from normkit.federated.rounds import Local, Plan, State, Told, Update, Wanted, alike
+
+CONTROL = "control"  # the role of what a client's control variate has changed by
+
+
+def corrected(
+    weights: State, sent: State, memory: Mapping[str, Any], kept: State, *, clients: int | None = None
+) -> dict[str, Tensor]:
+    """What a client adds to its gradients: the server's control variate less its own, c - c_k."""
+    control, zeros = memory.get(CONTROL, {}), {name: torch.zeros_like(value) for name, value in weights.items()}
+    return {name: control.get(name, zero).to(zero) - kept.get(name, zero).to(zero) for name, zero in zeros.items()}
+
+
+def controls(
+    gradients: State, kept: State, *, clients: int | None = None
+) -> tuple[dict[str, Tensor], dict[str, Mapping[str, Tensor]]]:
+    """What a client keeps, and what it sends besides: its new control variate, and by how much that has changed.
+
+    The new one is the mean of its own gradients over its steps. For plain gradient descent at rate r that is the
+    paper's second choice, c_k - c + (sent - w) / (steps r), and for any other optimizer what that stands for.
+    """
+    new = {name: value.clone() for name, value in gradients.items()}
+    return new, {CONTROL: {name: value - kept.get(name, 0) for name, value in new.items()}}
+
+
+def together(
+    updates: Sequence[Update], sent: State, memory: dict[str, Any], *, clients: int | None = None
+) -> dict[str, Tensor]:
+    """Average the clients alike, and add to the server's control variate the clients' changes over all ``clients``."""
+    count = check.size("scaffold", "clients", len(updates) if clients is None else clients, least=len(updates))
+    control = dict(memory.get(CONTROL, {}))
+    for name in updates[0].more[CONTROL]:
+        change = torch.stack([update.more[CONTROL][name].double() for update in updates]).sum(0) / count
+        control[name] = control.get(name, torch.zeros_like(change)) + change
+    memory[CONTROL] = control
+    return alike(updates, sent)
+
+
+def of_the_server(memory: Mapping[str, Any], client: Any, *, clients: int | None = None) -> Told:
+    """What clients of other processes are told: the server's control variate, once there is one."""
+    return Told({CONTROL: memory[CONTROL]}) if CONTROL in memory else Told()
+
+
+PLAN = Plan(
+    together,
+    wanted=Wanted(more=(CONTROL,)),
+    takes=("clients",),
+    remembers=True,
+    told=of_the_server,
+    local=Local(corrected, controls),
+)
