@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import importlib
 import json
-import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit import catalog
-from normkit.files import writing
+from normkit.files import folder_beside
 from normkit.norm import Norm
 from normkit.optional import at_hand, library
 from normkit.surgery import models, rewriting
@@ -47,21 +45,14 @@ def save(old: nn.Module, new: nn.Module, folder: str, *, same: bool = False) -> 
     """
     place = new_folder(folder)
     parts = differences(old, new)
-    beside = place.with_name(f".{place.name}.{os.getpid()}")
-    try:
-        with writing(place):
-            beside.mkdir(parents=True)
+    with folder_beside(place) as beside:
         closed = bool(parts) and not (same and old.state_dict().keys() == new.state_dict().keys())
         own = _closed(new, beside) if closed else _config(new, beside)
         weights = OWN_WEIGHTS if closed and own else WEIGHTS
         _safetensors().save_file(_state(new), beside / weights, metadata={"format": "pt"})
         if parts or not own:
             (beside / PARTS).write_text(json.dumps({"parts": parts}, indent=1))
-        if place.exists():
-            place.rmdir()
-        os.replace(beside, place)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        new_folder(folder)  # which another process may have written meanwhile
     return place
 
 
