@@ -16,7 +16,7 @@ from normkit import catalog
 from normkit.files import folder_beside
 from normkit.norm import Norm
 from normkit.optional import at_hand, library
-from normkit.surgery import models, rewriting
+from normkit.surgery import models, proof, rewriting
 from normkit.surgery.changes import call_norms, guard
 from normkit.surgery.converting import Centred
 from normkit.surgery.fold import KINDS, ConstantPad, ThresholdNeuron, Zeros
@@ -33,6 +33,7 @@ SIZES = {  # what a layer calls the sizes of its weight's axes
     nn.Embedding: ("num_embeddings", "embedding_dim"),
 }
 
+CLOSE = 1e-4  # of the largest output: what float32 may differ by where norms are worked out another way
 CONVOLUTION = ("out_channels", "kernel_size", "stride", "padding", "dilation", "groups", "padding_mode")
 
 
@@ -54,6 +55,36 @@ def save(old: nn.Module, new: nn.Module, folder: str, *, same: bool = False) -> 
             (beside / PARTS).write_text(json.dumps({"parts": parts}, indent=1))
         new_folder(folder)  # which another process may have written meanwhile
     return place
+
+
+def plain_state(old: nn.Module, new: nn.Module, example: Any) -> dict[str, Tensor]:
+    """Return the weights of a folded or fused model as a state of the old model's own classes.
+
+    Whoever loads it builds the old model and needs no normkit. It is proven on the example, and refused where the old
+    classes cannot hold what the new ones do, as after a swap, or where a batch norm is gone.
+
+    >>> old = nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 2))
+    >>> list(plain_state(old, copy.deepcopy(old), torch.randn(3, 4)))
+    ['0.weight', '0.bias', '1.weight', '1.bias']
+    """
+    state, before = _state(new), old.state_dict()
+    for name in [*before, *state]:
+        if name not in state or name not in before or state[name].shape != before[name].shape:
+            owner = name.rpartition(".")[0]
+            there = dict(new.named_modules()).get(owner)
+            raise ValueError(
+                f"plain_state: {name} has no place in both models; {owner!r} is by now {type(there).__name__}"
+            )
+    other, own = copy.deepcopy(old).eval(), copy.deepcopy(new).eval()
+    other.load_state_dict(state)
+    apart = max(
+        proof.difference(proof.called(own, x), proof.called(other, x)) for x in (example, proof.fresh(example, 1))
+    )
+    if not apart <= CLOSE:
+        raise ValueError(
+            f"plain_state: with these weights the old model's outputs differ by {apart:.1e} of the largest"
+        )
+    return state
 
 
 def new_folder(folder: str) -> Path:
