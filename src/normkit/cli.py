@@ -124,7 +124,7 @@ def parser() -> Parser:
     found.describe = describe_inspect
     found = commands.add_parser("watch", help="show a training that is going on", description=WATCH)
     found.describe = describe_watch
-    found = commands.add_parser("doctor", help="tell what is installed and which kernels run", description=DOCTOR)
+    found = commands.add_parser("doctor", help="tell what is installed, or what to mend in a model", description=DOCTOR)
     found.describe = describe_doctor
     found = commands.add_parser("text", help="bring texts, columns and tables to their normal form")
     found.describe = describe_text
@@ -219,6 +219,12 @@ def describe_check(command: Parser) -> None:
 
 def describe_doctor(command: Parser) -> None:
     """Describe ``normkit doctor``."""
+    command.add_argument(
+        "model", nargs="?", metavar="MODEL", help="look at a model before a long training, named as for 'inspect'"
+    )
+    command.add_argument("--data", metavar="DATA", help="module:loader, batches of the training, for MODEL")
+    command.add_argument("--rate", type=float, metavar="RATE", help="the learning rate that is planned")
+    command.add_argument("--seconds", type=float, default=60.0, metavar="S", help="about how long it may take (60)")
     command.add_argument("--json", action="store_true", help="print the findings as JSON")
     command.set_defaults(run=run_doctor)
 
@@ -299,13 +305,29 @@ def run_check(options: argparse.Namespace) -> int:
 
 
 def run_doctor(options: argparse.Namespace) -> int:
-    """Print the state of this installation."""
+    """Print the state of this installation, or of a model before its training."""
     from normkit import describe, doctor
 
+    if options.model is not None:
+        return run_checkup(options)
     found = doctor.examine()
     rows = [(label, str(value)) for label, value in found.items()]
     say(json.dumps(found, indent=2) if options.json else "\n".join(describe.table(rows)))
     return 0
+
+
+def run_checkup(options: argparse.Namespace) -> int:
+    """Print what to mend in a model before it is trained; 1 where there is something."""
+    from normkit.surgery import models
+    from normkit.watching.checkup import checkup
+    from normkit.watching.inspecting import batches_of
+
+    if options.data is None:
+        raise ValueError("a model is looked at on the batches of its training: name them, --data module:loader")
+    model, batches = models.load(options.model), batches_of(options.data)
+    found = checkup(model, batches, rate=options.rate, seconds=options.seconds)
+    print(json.dumps(found.to_dict(), indent=2) if options.json else found)
+    return 1 if found.mend else 0
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def test_router_collapse():
 def test_routers_that_choose_among_all_are_healthy():
     _, seen = train(mixture(), language)
     assert not seen.diagnosis().of("router-collapse")
-    assert not seen.diagnosis().of("double-softmax")
+    assert not seen.diagnosis().of("router-double-softmax")
     load = seen.history().late("load")
     assert len(load) == 2
     assert all(1 <= value < 4 for value in load.values())
@@ -72,7 +72,7 @@ def test_a_softmax_taken_twice(times):
         return x, (x[:, 0] > 0).long()
 
     _, seen = train(nn.Sequential(nn.Linear(8, 8), OwnMoE(times), nn.Linear(8, 2)), points)
-    findings = seen.diagnosis().of("double-softmax")
+    findings = seen.diagnosis().of("router-double-softmax")
     assert [finding.where for finding in findings] == [("1",)] * (times - 1)
     if times == 2:
         assert findings[0].evidence == "In 1 a softmax is taken of numbers that are not negative and sum to 1."

@@ -3,12 +3,14 @@
     signals     what is read of a model on a sampled step, a file each
     sites       the places of a model that are watched
     sample      the hooks of one sampled step
+    onset       the first step that was not finite
     store       samples, which are joined as they grow old
     watching    the course of a training
     history     what was seen
     rules       what is wrong, a file each; diagnosis asks them all
     live        a training that is going on, in the terminal
     health      a model in a few numbers a block
+    checkup     a minute before a long training, on copies
     inspecting  a look at a model that is not being trained
     callbacks   the watch within other people's trainers
     writers     where samples go: lines of JSON, TensorBoard, Weights & Biases
@@ -22,6 +24,7 @@ The package stands beside the room of methods :mod:`normkit.probe`, whose files 
 itself; here is what looks at a training as a whole, and no file of it is a method.
 """
 
+from normkit.watching.checkup import checkup as checkup
 from normkit.watching.curvature import curvature as curvature
 from normkit.watching.eigenspectra import eigenspectra as eigenspectra
 from normkit.watching.inspecting import inspect as inspect

@@ -7,34 +7,54 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from normkit.watching.finding import Finding
 
-LOSS = ("loss-diverges", "loss-spikes", "loss-stands")
-STOPPED = ("no-gradient", "stalled-weights", "vanishing-gradient", "loss-stands")
+LOSS = ("loss-diverges", "loss-spikes", "loss-stands", "labels-apart")
+STOPPED = ("no-gradient", "stalled-weights", "rate-too-low", "vanishing-gradient", "loss-stands", "labels-apart")
 BLOWN = (
     *("not-a-number", "half-headroom", "gradient-spikes", "residual-growth", "massive-activations", "effective-step"),
-    *("entropy-collapse", "saturated-function", "saturated-squash", "dead-units", "tokens-alike", "idle-blocks"),
-    *("running-statistics", "lost-gains", "eps-dominates"),
+    *("entropy-collapse", "score-growth", "saturated-function", "saturated-squash", "dead-units", "tokens-alike"),
+    *("idle-blocks", "running-statistics", "eps-dominates", "loss-not-finite"),
 )
+STEP = ("no-warm-up", "rate-too-high", "large-updates")
 FOLLOWS: Mapping[str, tuple[str, ...]] = {
-    "rate-too-high": ("large-updates", *BLOWN, *STOPPED, *LOSS),
+    "data-scale": ("initial-scale", *STEP, *BLOWN, *STOPPED, *LOSS),
+    "data-not-finite": ("not-a-number", *BLOWN, *STOPPED, *LOSS),
+    "loss-not-finite": ("not-a-number", "dead-units", *STOPPED, *LOSS),
+    "eps-underflow": (*STEP, *BLOWN, *STOPPED, *LOSS),
+    "scaled-loss": (*STEP, *BLOWN, "always-clipped", *STOPPED, *LOSS),
+    "initial-scale": (*STEP, *BLOWN, *STOPPED, *LOSS),
+    "no-warm-up": ("large-updates", *BLOWN, *STOPPED, *LOSS),
+    "rate-too-high": ("no-warm-up", "large-updates", *BLOWN, *STOPPED, *LOSS),
     "large-updates": (*BLOWN, *STOPPED, *LOSS),
     "not-a-number": (*STOPPED, *LOSS, "dead-units"),
     "dead-units": STOPPED,
     "saturated-function": STOPPED,
+    "score-growth": ("entropy-collapse", *STOPPED, *LOSS),
     "entropy-collapse": (*STOPPED, *LOSS),
     "router-collapse": ("dead-units", "no-gradient", "stalled-weights"),
-    "double-softmax": ("router-collapse", "loss-stands"),
+    "router-double-softmax": ("router-collapse", "loss-stands"),
     "residual-growth": ("half-headroom", "massive-activations", "gradient-spikes", "not-a-number", *LOSS),
     "half-headroom": ("not-a-number",),
+    "small-batch": ("gradient-spikes", "running-statistics", *LOSS),
+    "double-softmax": ("vanishing-gradient", "rate-too-low", *LOSS),
+    "always-clipped": STOPPED,
+    "frozen-layers": ("left-out", *LOSS),
     "gradient-spikes": ("loss-spikes", "loss-diverges"),
-    "vanishing-gradient": ("stalled-weights", "loss-stands"),
+    "vanishing-gradient": ("stalled-weights", "rate-too-low", "loss-stands", "labels-apart"),
     "eps-dominates": ("vanishing-gradient", "loss-stands"),
     "lost-gains": STOPPED,
+    "running-statistics": ("labels-apart", "loss-stands"),
     "left-out": ("stalled-weights", "loss-stands"),
-    "no-gradient": ("loss-stands",),
-    "stalled-weights": ("loss-stands",),
+    "no-gradient": ("loss-stands", "labels-apart"),
+    "stalled-weights": ("loss-stands", "rate-too-low"),
+    "rate-too-low": ("loss-stands",),
+    "labels-apart": ("loss-stands",),
 }
 """What each finding may lead to, near or far, if it came first. What a rule says of it is in its ``leads``."""
-STEPS = ("rate-too-high", "large-updates")  # a step ends with these: what is seen in its forward pass came before
+STEPS = (
+    "no-warm-up",
+    "rate-too-high",
+    "large-updates",
+)  # a step ends with these: what is seen in its forward pass came before
 
 
 def ordered(findings: Iterable[Finding]) -> list[Finding]:

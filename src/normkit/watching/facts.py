@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,8 +12,10 @@ from torch.optim import Optimizer
 from normkit.gradient._muon import FACTORS, factor
 from normkit.parameters import roles
 from normkit.watching.signals.norm import eps_of
-from normkit.watching.sites import BLOCK, blocks, has_matrix, sites
+from normkit.watching.sites import BLOCK, blocks, has_matrix, is_norm, sites
 
+EVEN = 1.8  # the kurtosis of an even distribution, as torch draws its layers; no training leaves one
+FEWEST_DRAWN, MOST_DRAWN = 256, 2**16  # entries of which it is taken
 WRAPPERS = ("_orig_mod.", "module.")
 
 
@@ -78,6 +80,8 @@ def of(model: nn.Module, optimizers: Sequence[Optimizer], every: int) -> dict[st
         "group_of": {name: place[id(p)] for name, p in named(model).items() if id(p) in place},
         "orthogonalized": {name: role for name, (role, _) in steps.items()},
         "step_lengths": {name: length for name, (_, length) in steps.items() if length},
+        "dtypes_of": {name: str(p.dtype).removeprefix("torch.") for name, p in named(model).items()},
+        "frozen": list(_frozen(model)),
         "left_out": [name for name, p in named(model).items() if groups and id(p) not in place],
     }
 
@@ -116,9 +120,19 @@ def _length(p: Tensor, optimizer: Optimizer, group: dict[str, Any]) -> float:
     return factor(rule, *p.shape) * min(p.shape) ** 0.5
 
 
+def _frozen(model: nn.Module) -> Iterator[tuple[str, bool]]:
+    """Return the matrices of layers that get no gradient, and whether each looks as it was drawn: evenly in a range."""
+    for layer, module in model.named_modules():
+        weight = getattr(module, "weight", None)
+        if isinstance(weight, nn.Parameter) and weight.dim() > 1 and not weight.requires_grad and not is_norm(module):
+            w = weight.detach().float().flatten()[:MOST_DRAWN]
+            even = len(w) >= FEWEST_DRAWN and abs(float(w.pow(4).mean() / w.square().mean().square()) - EVEN) < 0.1
+            yield plain(f"{layer}.weight" if layer else "weight"), even
+
+
 def _group(optimizer: Optimizer, group: dict[str, Any]) -> dict[str, Any]:
     told: dict[str, Any] = {"optimizer": type(optimizer).__name__}
-    for key in ("lr", "momentum", "weight_decay"):
+    for key in ("lr", "momentum", "weight_decay", "eps"):
         value = group.get(key)
         told[key] = float(value) if isinstance(value, int | float | Tensor) and not isinstance(value, bool) else 0.0
     return told

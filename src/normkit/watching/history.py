@@ -20,6 +20,9 @@ joined, notes, and a last line."""
 
 LOSS, PEAK = "loss", "loss_peak"
 """The mean of the losses since the last sample, and the largest of them."""
+DATA, NOISE, BAD = "data", "noise", "first not finite"
+"""Of the data that the model is fed; of the gradients of single examples; and the first step at which data, output or
+gradient were not finite, 0 if none."""
 
 WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
@@ -79,6 +82,11 @@ class History:
                 continue
             first = (first or step) if ill(value) else None
         return first
+
+    def first_bad(self, place: str) -> int:
+        """Return the first step at which data, output or gradient held NaN or infinity, or 0."""
+        series = self.series(BAD, f"bad_{place}")
+        return int(np.nanmax(series)) if (~np.isnan(series)).any() else 0
 
     def rates(self, name: str) -> Array:
         """Return the learning rate of a parameter at every sample."""

@@ -9,9 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from normkit.watching.facts import named, plain
-from normkit.watching.signals import attention, parameters, routing
+from normkit.watching.history import DATA, LOSS, NOISE
+from normkit.watching.signals import attention, data, noise, parameters, routing
+from normkit.watching.signals.noise import Noise
+from normkit.watching.signals.output import NUMBERS, Outputs, scores_in
 from normkit.watching.signals.signal import Call, first_tensor
-from normkit.watching.sites import Site, attentions, compiled, sites
+from normkit.watching.sites import NORMED, Site, attentions, compiled, sites
 from normkit.watching.store import Column, Ways, joined
 
 FAMILIES = ("activations", "attention", "gradients", "updates", "spectra")
@@ -49,6 +52,10 @@ class Sample:
         self.listeners: list[attention.Listener | routing.Listener] = []
         self.updates = parameters.Updates()
         self.loss: Tensor | None = None
+        self.outputs = Outputs()
+        self.output: Tensor | None = None
+        self.noise = Noise()
+        self.noises: Tensor | None = None
         self.attach()
 
     def attach(self) -> None:
@@ -58,7 +65,7 @@ class Sample:
                 s.module.register_forward_hook(self._reads(s), with_kwargs=True) for s in sites(self.model)
             ]
         if not any(True for _ in compiled(self.model)):
-            self.handles.append(self.model.register_forward_hook(self._hears_loss()))
+            self.handles.append(self.model.register_forward_hook(self._hears_whole(), with_kwargs=True))
         if "attention" in self.families:
             for name, module in attentions(self.model):
                 self.handles += self._overhears(plain(name), module)
@@ -99,6 +106,8 @@ class Sample:
                 return
             call = Call(module, x, y, site.axis(known.dim()), output)
             self.dtypes[name] = str(known.dtype).removeprefix("torch.")
+            if y is not None and y.requires_grad and site.what == NORMED and not hasattr(module, "running_var"):
+                self.handles.append(y.register_hook(self.noise.listens(module, y, call.axis)))
             with torch._C.DisableTorchFunction(), torch.no_grad(), torch.autocast(known.device.type, enabled=False):
                 for signal in site.signals:
                     try:
@@ -109,10 +118,23 @@ class Sample:
         hook.looks_on = True  # type: ignore[attr-defined]  # so that fused paths stay as they are
         return hook
 
-    def _hears_loss(self) -> Callable[..., None]:
-        def hook(module: nn.Module, _: Any, output: Any) -> None:
-            found = None if skipped(module) else loss_in(output)
+    def _hears_whole(self) -> Callable[..., None]:
+        """Take what the model is fed, the loss that it gives, and what a loss makes of its output."""
+
+        def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            if skipped(module):
+                return
+            found = loss_in(output)
             self.loss = self.loss if found is None else found.detach().float()
+            try:
+                x, scores = data.fed(args, kwargs), scores_in(output)
+                self.noise.called(data.examples(args, kwargs))
+                if x is not None:
+                    self._join((DATA, "data"), data.read(x), data.NUMBERS)
+                if scores is not None:
+                    self.handles.append(self.outputs.listen(scores))
+            except Exception as error:
+                self.failed(f"what the model is fed and gives could not be read: {error}")
 
         hook.looks_on = True  # type: ignore[attr-defined]
         return hook
@@ -166,6 +188,8 @@ class Sample:
     def before_step(self) -> None:
         """Read what is there before the optimizer's step."""
         self.gradients()
+        self.output = self.outputs.values(named(self.model))
+        self.noises = self.noise.values()
         if "updates" in self.families:
             self.updates.keep(named(self.model))
 
@@ -174,6 +198,10 @@ class Sample:
         row, model = Row(), named(self.model)
         for (where, _), (values, numbers, _) in self.calls.items():
             row.add([(where, what) for what in numbers], numbers.values(), values)
+        if self.output is not None:
+            row.add([(LOSS, what) for what in NUMBERS], NUMBERS.values(), self.output)
+        if self.noises is not None:
+            row.add([(NOISE, what) for what in noise.NUMBERS], noise.NUMBERS.values(), self.noises)
         reads = list(self.tensors.values())
         if self.caught:
             reads.append((list(self.caught), "gradient", torch.stack(list(self.caught.values()))))

@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from normkit.watching.diagnosis import Diagnosis, diagnose
 from normkit.watching.drawn import Drawn
 from normkit.watching.finding import Finding
-from normkit.watching.history import History, plain
+from normkit.watching.history import NOISE, History, plain
 from normkit.watching.lines import Reading, whole_lines
 from normkit.watching.page import pictures
+from normkit.watching.signals import noise
+from normkit.watching.signals.noise import NoiseScale
 from normkit.watching.writers import write_whole
 
 
@@ -26,6 +30,17 @@ class Seen(Drawn):
     def diagnosis(self) -> Diagnosis:
         """Return what goes wrong, what shows it, and what would help; the gravest first."""
         return diagnose(self.history())
+
+    def noise_scale(self) -> NoiseScale:
+        """Return the gradient noise scale: about the batch size from which on a larger one helps little.
+
+        It is taken of the gradients that single examples give the gains and shifts of norms (arXiv:2411.00999), at the
+        sampled steps; of models with LayerNorm, RMSNorm, GroupNorm or their like, and examples along the first axis.
+        """
+        history = self.history()
+        there = history.was_read(NOISE, "examples")
+        one, batch, examples = (torch.tensor(history.series(NOISE, what)[there]) for what in noise.NUMBERS)
+        return noise.noise_scale(one, batch, examples)
 
     def save(self, path: str | Path) -> Path:
         """Write what was seen as lines of JSON, which :func:`load` reads."""

@@ -13,10 +13,11 @@ from torch.optim import Optimizer
 from normkit import check
 from normkit.watching import facts, writers
 from normkit.watching.diagnosis import all_signs
-from normkit.watching.history import LOSS, PEAK, History
+from normkit.watching.history import BAD, LOSS, PEAK, History
+from normkit.watching.onset import PLACES, Onset
 from normkit.watching.sample import FAMILIES, Row, Sample, skipped
 from normkit.watching.seen import Seen
-from normkit.watching.signals.parameters import Spectra
+from normkit.watching.signals.parameters import Spectra, unseen_rows
 from normkit.watching.sites import compiled
 from normkit.watching.store import LARGEST, MEAN, Column, Store
 
@@ -57,6 +58,7 @@ class Watch(Seen):
         self.sample: Sample | None = None
         self.pending: tuple[int, Row] | None = None
         self.losses: tuple[Tensor, int, Tensor] | None = None  # sum, count and largest since the last sample
+        self.onset = Onset()
         self.handles: list[Any] = []
 
     def __enter__(self) -> Watch:
@@ -69,7 +71,8 @@ class Watch(Seen):
         """Begin to watch; :meth:`stop` ends it, as leaving a ``with`` does."""
         if self.handles:
             return self
-        if any(True for _ in compiled(self.model)):
+        hidden = any(True for _ in compiled(self.model))
+        if hidden:
             self.note(COMPILED)
         if self.optimizers:
             first, last = self.optimizers[0], self.optimizers[-1]
@@ -77,6 +80,8 @@ class Watch(Seen):
                 first.register_step_pre_hook(lambda *_: self._safely(self._before_step)),
                 last.register_step_post_hook(lambda *_: self._safely(self._after_step)),
             ]
+            if not hidden:
+                self.handles.append(self.model.register_forward_hook(self.onset.hook, with_kwargs=True))
             self._safely(self._arm, self.step + 1)
         else:
             self.handles = [self.model.register_forward_pre_hook(lambda m, _: self._safely(self._called, m))]
@@ -177,6 +182,7 @@ class Watch(Seen):
             self.note(f"at step {self.step}: {type(error).__name__}: {error}")
 
     def _before_step(self) -> None:
+        self.onset.step(self.step + 1, self.model)
         if self.sample is not None:
             self.sample.before_step()
 
@@ -213,6 +219,8 @@ class Watch(Seen):
             self._flush()
             self.facts["dtypes"] = {**self.facts.get("dtypes", {}), **sample.dtypes}
             row = sample.row(self.spectra, facts.rates(self.optimizers))
+            for read in unseen_rows(self.model, self.optimizers):
+                row.add([(facts.plain(name), read[1]) for name in read[0]], [MEAN] * len(read[0]), read[2])
             row.add(*self._taken_loss(sample))
             self.pending = self.step, row
 
@@ -223,6 +231,8 @@ class Watch(Seen):
             values = torch.stack([losses[0] / losses[1], losses[2]])
         elif sample.loss is not None:
             values = torch.stack([sample.loss, sample.loss])
+        elif sample.output is not None:
+            values = sample.output[:1].repeat(2)
         else:
             return [], [], torch.zeros(0)
         return [(LOSS, LOSS), (LOSS, PEAK)], [MEAN, LARGEST], values
@@ -232,6 +242,8 @@ class Watch(Seen):
         if pending is None:
             return
         step, row = pending
+        if self.optimizers:
+            row.add([(BAD, what) for what in PLACES.values()], [LARGEST] * len(PLACES), self.onset.look())
         values = row.values()
         self.store.add(step, row.columns, row.words, values)
         if self.room is not None:

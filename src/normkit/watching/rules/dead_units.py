@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from normkit.watching import proposals
 from normkit.watching.finding import Finding, Remedy
 from normkit.watching.history import History
 from normkit.watching.store import Sign
@@ -38,16 +39,11 @@ def find(history: History) -> Iterator[Finding]:
         f"{share:.0%} {said} {order[0]} is zero for every sample of a batch{more}.",
         since=history.since(order[0], FED if what == "dead_inputs" else GIVEN),
         leads="a narrower network than was paid for; dead units get no gradient and stay so",
-        remedies=_remedies(history, order[0]),
+        remedies=_remedies(history, order),
     )
 
 
-def _remedies(history: History, name: str) -> tuple[Remedy, ...]:
+def _remedies(history: History, names: list[str]) -> tuple[Remedy, ...]:
     """Propose a norm before the function, where the model has none."""
-    if "norm" in history.facts["kinds"].values():
-        return (Remedy("a function that does not die", "nn.LeakyReLU(0.1) in the place of nn.ReLU()"),)
-    before = f"before {name}" if history.facts["kinds"].get(name) == "function" else "before the function"
-    return (
-        Remedy("batchnorm", f"{before}: nk.BatchNorm(width)"),
-        Remedy("layernorm", f"{before}: nk.LayerNorm(width)"),
-    )
+    line = proposals.replaced(history, tuple(names), "nn.LeakyReLU(0.1)")
+    return proposals.norms_before(history, names[0]) or (Remedy("a function that does not die", line),)

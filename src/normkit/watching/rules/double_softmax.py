@@ -1,25 +1,32 @@
-"""Routers whose scores go through a softmax twice, so that all experts weigh nearly the same."""
+"""A softmax upon a softmax: the loss takes probabilities for scores."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from normkit.watching.finding import Finding, Remedy
-from normkit.watching.history import History
+import numpy as np
+
+from normkit.watching.finding import Finding, Remedy, number
+from normkit.watching.history import LOSS, History, settled
+
+TIMES = 2  # samples: at equal probabilities both have the same gradient
 
 
 def find(history: History) -> Iterator[Finding]:
-    """Look for softmaxes of what already is shares of 1."""
-    twice = [name for name, seen in history.late("softmax_twice").items() if seen > 0]
-    if not twice:
-        return
-    yield Finding(
-        "a softmax is taken twice",
-        3.2,
-        tuple(twice),
-        f"In {twice[0]} a softmax is taken of numbers that are not negative and sum to 1"
-        f"{f', and so in {len(twice) - 1} others' if len(twice) > 1 else ''}.",
-        since=history.since_when(twice[0], "softmax_twice", lambda seen: seen > 0),
-        leads="weights that differ by a factor of e at most, so that no expert can be preferred, and small gradients",
-        remedies=(Remedy("one softmax", 'nk.create("router", dim, experts, top_k=2)'),),
-    )
+    """Look at the gradient that the output gets, which is that of two softmaxes."""
+    twice = history.series(LOSS, "softmax_twice")
+    seen = twice == 1
+    late = settled(twice)
+    if seen.sum() >= TIMES and late > 0.5:
+        classes = float(np.nanmax(history.series(LOSS, "classes")))
+        least = np.log(np.e + classes - 1) - 1
+        yield Finding(
+            "the loss takes probabilities for scores",
+            4.8,
+            (LOSS,),
+            "the gradient of the output is that of a softmax upon a softmax: cross entropy has one of its own. So it "
+            f"cannot fall below {number(least)} with {classes:.0f} classes.",
+            since=history.steps[int(np.argmax(seen))],
+            leads="small gradients and a loss that stands far above zero",
+            remedies=(Remedy("scores", "F.cross_entropy(scores, y) of what the last linear layer gives"),),
+        )

@@ -34,17 +34,17 @@ def find(history: History) -> Iterator[Finding]:
         f"{number(logit[name])}; {len(order)} of {len(entropy)} layers are so.",
         since=history.since(name, SIGN),
         leads="no gradient through the scores, and spikes of the loss",
-        remedies=(
-            Remedy("qk-norm", 'nk.Decoder(..., query_key_norm="head")'),
-            Remedy(
-                "sigma-reparam",
-                "; ".join(
-                    f'nk.weight.apply(model, "sigma-reparam", where="{pattern}", gamma_init=1.0)'
-                    for pattern in patterns(history.facts["shapes"])
-                ),
-            ),
-        ),
+        remedies=remedies(history),
     )
+
+
+def remedies(history: History) -> tuple[Remedy, ...]:
+    """Return what holds scores, by the names of what makes queries and keys in this model."""
+    lines = [
+        f'nk.weight.apply(model, "sigma-reparam", where="{pattern}", gamma_init=1.0)'
+        for pattern in patterns(history.facts["shapes"])
+    ]
+    return Remedy("qk-norm", 'nk.Decoder(..., query_key_norm="head")'), Remedy("sigma-reparam", "; ".join(lines))
 
 
 def patterns(names: Iterable[str]) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from normkit.watching.finding import Finding, Remedy, number
-from normkit.watching.history import Array, History
+from normkit.watching.history import LOSS, Array, History, settled
 from normkit.watching.store import Sign
 
 RATIO = 0.1
@@ -17,6 +17,7 @@ and nothing that other layers learned of it holds."""
 TIMES = 2
 """Samples: the first step of Adam alone may be large, and a weight that has grown by large steps is moved less by them,
 so that the last samples do not tell."""
+LEARNED = 0.5  # of the first loss: a training that comes below it bears its steps, as weights before norms do
 FROM_ZERO = 0.99  # at the first sample: the weight is its first step, and what starts at zero has to grow
 DRAWN = 1e-4  # the size of an entry from which on it did not start at zero
 AIM = 0.01  # where the remedy wants to come to
@@ -25,6 +26,8 @@ SIGN = Sign("update", RATIO)
 
 def find(history: History) -> Iterator[Finding]:
     """Look at matrices; biases and gains start at zero, and vectors move quickly by nature."""
+    if learns(history):
+        return
     often = ratios(history)
     order = sorted((name for name, ratio in often.items() if ratio > RATIO), key=lambda name: -often[name])
     if order:
@@ -41,6 +44,14 @@ def find(history: History) -> Iterator[Finding]:
             leads="a loss that jumps or stands still, and dead units",
             remedies=(Remedy("a lower rate", f'for group in optimizer.param_groups: group["lr"] /= {number(factor)}'),),
         )
+
+
+def learns(history: History) -> bool:
+    """Whether the loss has come well below where it began, and below what guessing gives where that is known."""
+    loss, classes = history.series(LOSS, LOSS), history.series(LOSS, "classes")
+    there = loss[~np.isnan(loss)]
+    chance = math.log(classes[~np.isnan(classes)].max()) if (~np.isnan(classes)).any() else math.inf
+    return bool(len(there)) and settled(loss) < LEARNED * min(float(there[0]), chance)
 
 
 def ratios(history: History, times: int = TIMES) -> dict[str, float]:

@@ -10,7 +10,7 @@ import numpy as np
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import History
 
-LEFT = 0.1
+LEFT = 0.35
 """Of a gain's size at the start. A norm whose gain has gone gives what it is fed divided away; gains that training
 moves by itself stayed between a half and twice."""
 
@@ -32,7 +32,7 @@ def find(history: History) -> Iterator[Finding]:
         start = history.series(order[0], "weight")[0]
         yield Finding(
             "the gains of norms are lost",
-            3.1,
+            4.1,
             tuple(order),
             f"the gain of {order[0].rpartition('.')[0]} fell from {number(first)} to {number(now)}; {len(order)} norms "
             "are so.",

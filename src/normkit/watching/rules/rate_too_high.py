@@ -53,6 +53,8 @@ def _harm(history: History, since: int) -> Iterator[str]:
         yield f"the loss stands at {number(settled(history.series(LOSS, LOSS)))}"
     if any((dead.since or 0) > since for dead in dead_units.find(history)):
         yield "units died after the first of them"
+    if large_updates.learns(history):
+        return
     grown = [name for name in history.facts["blocks"] if _growth(history, name) > GROWN]
     if grown:
         yield f"what {grown[-1]} gives grew {number(_growth(history, grown[-1]))}x"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import History
@@ -11,6 +11,9 @@ from normkit.watching.history import History
 RATIO = 4.0
 """Of running to batch variance, the geometric mean over channels. Chance moves a single channel of a small batch by a
 factor of two; all channels together stay within 1.5 in healthy trainings here."""
+SHIFT, NOISE = 0.6, 3.0
+"""Of the batch's deviation, between running mean and the batch's, and times that of a mean of as many values: batches
+that are drawn at random differ by their noise, those of sorted data by what tells the classes apart."""
 LIVES, MOST = 3.0, 60
 """So many times 1 / momentum steps the average holds its start of one; but after 60 somebody may well evaluate."""
 
@@ -22,6 +25,9 @@ def find(history: History) -> Iterator[Finding]:
         waits = min(LIVES / max(momenta.get(name, 0.1), 1e-9), MOST)
         if history.steps[-1] >= waits and ratio > 0 and not 1 / RATIO < ratio < RATIO:
             found[name] = ratio
+    far = {n: s for n, s in history.late("mean_shift").items() if s > max(SHIFT, NOISE / _count(history, n) ** 0.5)}
+    if far and not found:
+        yield _shifted(history, far)
     order = sorted(found, key=lambda name: -abs(math.log(found[name])))
     if not order:
         return
@@ -37,6 +43,27 @@ def find(history: History) -> Iterator[Finding]:
         leads="a model that is right in training and wrong in evaluation",
         remedies=(
             Remedy("recalibrate", "nk.recalibrate(model, batches)"),
+            Remedy("groupnorm", 'nk.swap(model, {"batchnorm": "groupnorm"}), which keeps no statistics'),
+        ),
+    )
+
+
+def _count(history: History, name: str) -> float:
+    return max(history.late("count").get(name, 1.0), 1.0)
+
+
+def _shifted(history: History, far: Mapping[str, float]) -> Finding:
+    order = sorted(far, key=lambda name: -far[name])
+    return Finding(
+        "running statistics are not those of the batches",
+        3.0,
+        tuple(order),
+        f"the running mean of {order[0]} lies {number(far[order[0]])} deviations from the batch's, and noise of "
+        f"{_count(history, order[0]):.0f} values is {number(_count(history, order[0]) ** -0.5)}: batches differ.",
+        since=history.since_when(order[0], "mean_shift", lambda value: value > SHIFT),
+        leads="a model that is right in training and wrong in evaluation",
+        remedies=(
+            Remedy("shuffled data", "DataLoader(..., shuffle=True)"),
             Remedy("groupnorm", 'nk.swap(model, {"batchnorm": "groupnorm"}), which keeps no statistics'),
         ),
     )

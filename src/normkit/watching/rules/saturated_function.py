@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from normkit.watching import proposals
 from normkit.watching.finding import Finding, Remedy
 from normkit.watching.history import History
 from normkit.watching.store import Sign
@@ -29,5 +30,12 @@ def find(history: History) -> Iterator[Finding]:
             f"{late[order[0]]:.0%} of {order[0]} ({classes[order[0]]}) lies where the function is flat.",
             since=history.since(order[0], SIGN),
             leads="layers that pass on signs, and hardly any gradient to those before them",
-            remedies=(Remedy("layernorm", "before the function: nk.LayerNorm(width)"),),
+            remedies=_remedies(history, order[0]),
         )
+
+
+def _remedies(history: History, name: str) -> tuple[Remedy, ...]:
+    """Propose a norm before the function, and where the model has one already, a smaller start."""
+    norms = [remedy for remedy in proposals.norms_before(history, name) if remedy.name == "layernorm"]
+    smaller = Remedy("smaller weights", "[nn.init.xavier_normal_(p) for p in model.parameters() if p.dim() > 1]")
+    return (*norms, smaller)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from normkit.watching import proposals
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import History
 
@@ -28,11 +29,31 @@ def find(history: History) -> Iterator[Finding]:
             f"{first} has a gradient of {number(low)}, {last} one of {number(high)}, {number(high / low)} times as "
             "much.",
             leads="the first layers stay as they were drawn",
-            remedies=(
-                Remedy("batchnorm", "before each activation function: nk.BatchNorm(width)"),
-                Remedy("a function that does not shrink", "nn.ReLU() for nn.Sigmoid()"),
-            ),
+            remedies=_remedies(history),
         )
+
+
+def _remedies(history: History) -> tuple[Remedy, ...]:
+    """Propose norms where there are none, and another function where one that shrinks is a module."""
+    functions = tuple(name for name, kind in history.facts["classes"].items() if kind in ("Sigmoid", "Tanh"))
+    if not functions:
+        return (Remedy("a residual path", "x + layer(norm(x)) in the place of layer(x)"),)
+    relu = Remedy("a function that does not shrink", proposals.replaced(history, functions, "nn.ReLU()"))
+    return (relu,) if proposals.has_norm(history) else (_norms(history, functions), relu)
+
+
+def _norms(history: History, functions: tuple[str, ...]) -> Remedy:
+    lines = [proposals.norms_before(history, name)[:1] for name in functions]
+    kinds = {history.facts["classes"][name] for name in functions}
+    norms = {remedy.line.partition("nn.Sequential(")[2].partition(", ")[0] for one in lines for remedy in one}
+    if len(norms) == len(kinds) == 1:
+        line = (
+            f"[model.set_submodule(name, nn.Sequential({norms.pop()}, m)) for name, m in list(model.named_modules()) "
+            f'if type(m).__name__ == "{kinds.pop()}"]'
+        )
+    else:
+        line = "; ".join(remedy.line for one in lines for remedy in one)
+    return Remedy("batchnorm", line)
 
 
 def gradients_by_block(history: History) -> dict[str, float]:

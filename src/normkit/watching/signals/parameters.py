@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from normkit.watching.store import MEAN
 
 WHOLE = 4096  # entries of a parameter that is compared whole
 SHARE = 512  # of a larger one, one entry in so many is kept over the step: 0.2 % of the memory
 TINY = 1e-30
+MOMENTS = ("exp_avg_sq", "momentum_buffer", "exp_avg")  # of an optimizer, which stay zero where no gradient came
 WAY = MEAN  # in which readings of them become one
 
 Named = Mapping[str, nn.Parameter]
@@ -56,6 +58,18 @@ def gradients(parameters: Named) -> list[Read]:
     if along:
         found.append(([name for name, _ in along], "radial", torch.stack([value for _, value in along])))
     return found
+
+
+def unseen_rows(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[Read]:
+    """Return the share of each embedding's rows that never had a gradient, by the moments that an optimizer keeps."""
+    found = {}
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Embedding):
+            states = [optimizer.state.get(module.weight, {}) for optimizer in optimizers]
+            kept = [state[key] for state in states for key in MOMENTS if isinstance(state.get(key), Tensor)]
+            if kept and kept[0].shape == module.weight.shape and not hasattr(kept[0], "full_tensor"):
+                found[f"{name}.weight" if name else "weight"] = (kept[0].abs().amax(1) == 0).float().mean()
+    return [(list(found), "unseen", torch.stack(list(found.values())))] if found else []
 
 
 class Updates:

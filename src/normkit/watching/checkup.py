@@ -1,0 +1,234 @@
+"""A minute before a long training: what would go wrong in it, tried on copies of the model."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normkit import check
+from normkit.columns import aligned
+from normkit.surgery.batch_statistics import feed
+from normkit.watching import health
+from normkit.watching.causes import ordered
+from normkit.watching.diagnosis import Diagnosis
+from normkit.watching.finding import Finding, Remedy, number
+from normkit.watching.history import History
+from normkit.watching.inspecting import loss_of
+from normkit.watching.rules import half_headroom
+from normkit.watching.watching import Watch
+
+Loss = Callable[[Any, Any], Tensor]
+
+BATCHES = 32  # that are taken, and gone through again and again
+LOWEST, HIGHEST, RATES = 1e-6, 10.0, 64  # rates of the range test, a step each
+WORSE = 1.5  # times the first loss, from which on a rate is not borne
+USUAL = 3e-3  # the highest rate that is tried where none is planned
+APART = 10.0  # between the first rate that is not borne, and the one to train at
+STEPS = 60  # of the training on a copy
+GAP, LEAST = 0.5, 0.1  # of evaluation over training: the share of the loss, and the difference, that is too much
+
+
+@dataclass(frozen=True)
+class Checkup:
+    """What was seen; printed as numbers, the blocks, and a list of what to mend.
+
+    limit: the lowest rate of the range test that the loss did not bear; rate: the one that was trained at.
+    train, evaluation: the loss on the same batches in both modes after that training. noise: the noise scale, or None.
+    """
+
+    history: History
+    mend: Diagnosis
+    limit: float
+    rate: float
+    losses: tuple[float, float]
+    train: float
+    evaluation: float
+    largest: float
+    without_gradient: tuple[str, ...]
+    noise: str
+
+    def __str__(self) -> str:
+        blocks = "\n".join(aligned(health.table(self.history), numbers=True))
+        return "\n\n".join([health.head(self.history), "\n".join(aligned(self.rows())), blocks, self._mend()])
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return what was measured, in words."""
+        sizes = [self.history.series(name, "rms") for name in self.history.facts["blocks"]]
+        first = [number(float(series[0])) for series in sizes if len(series) and not math.isnan(series[0])]
+        lost = f"{len(self.without_gradient)} get none" if self.without_gradient else "all get one"
+        bound = number(self.limit) if math.isfinite(self.limit) else f"none up to {HIGHEST:g}"
+        return [
+            ("size by depth, at the start", " ".join(first)),
+            ("parameters and gradients", lost),
+            ("rate that the loss does not bear", bound),
+            (f"loss of {STEPS} steps at {number(self.rate)}", " to ".join(map(number, self.losses))),
+            ("loss in training and evaluation", f"{number(self.train)} and {number(self.evaluation)}"),
+            ("largest value", f"{number(self.largest)}; float16 ends at {half_headroom.LARGEST:g}"),
+            *([("gradient noise", self.noise)] if self.noise else []),
+        ]
+
+    def _mend(self) -> str:
+        if not self.mend:
+            return "Nothing to mend"
+        return "\n\n".join([f"To mend: {len(self.mend)}", *self.mend.text().split("\n\n")[1:]])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {"numbers": dict(self.rows()), **self.mend.to_dict()}
+
+
+def checkup(
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    loss: Loss | None = None,
+    rate: float | None = None,
+    seconds: float = 60.0,
+) -> Checkup:
+    """Look for what would go wrong in a training, in about a minute; the model is left as it was.
+
+    On copies: a range test, in which AdamW's rate rises from step to step until the loss no longer bears it; then a
+    short training at a tenth of that rate, or at ``rate``, which is watched step by step; then the same batches in
+    evaluation.
+
+    Args:
+        model: as it is to be trained.
+        batches: what it is fed: tensors, tuples of inputs and classes, or keyword arguments.
+        loss: of what the model gives and the batch; else the model's own, or the cross entropy of the classes.
+        rate: the learning rate that is planned.
+        seconds: about how long it may take.
+
+    >>> torch.manual_seed(0); x = torch.randn(64, 8)  # doctest: +ELLIPSIS
+    <torch...>
+    >>> model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 2))
+    >>> found = checkup(model, [(x, (x[:, 0] > 0).long())])
+    >>> print(found.mend)
+    Nothing found in 60 samples of 3 layers, steps 1 to 60
+    """
+    if rate is not None:
+        rate = check.number("checkup", "rate", rate, 0.0, open_low=True)
+    taken = list(itertools.islice(iter(batches), BATCHES))
+    if not taken:
+        raise ValueError("checkup: batches must hold at least one batch, and hold none")
+    measure = loss or loss_of
+    end = time.monotonic() + check.number("checkup", "seconds", seconds, 0.0, open_low=True)
+    with torch.random.fork_rng():
+        limit = _limit(copy.deepcopy(model).train(), taken, measure, end - seconds / 2)
+        own = rate or min(limit / APART, USUAL)
+        twin = copy.deepcopy(model).train()
+        seen, losses = _trained(twin, taken, measure, own, end)
+        train, evaluation = (_mean_loss(twin.train(mode), taken, measure) for mode in (True, False))
+    history = seen.history()
+    without = _without_gradient(history)
+    largest = max((float(s[0]) for s in history.of("largest").values() if len(s) and s[0] == s[0]), default=math.nan)
+    extra = [*_gap(train, evaluation), *_overflow(largest), *_rate(rate, limit)]
+    found = seen.diagnosis()
+    mend = Diagnosis(tuple(ordered([*found, *extra])), found.seen, found.notes)
+    noise = str(seen.noise_scale()) if history.names("one_square") else ""
+    return Checkup(history, mend, limit, own, losses, train, evaluation, largest, without, noise)
+
+
+def _limit(model: nn.Module, batches: list[Any], measure: Loss, end: float) -> float:
+    """Return the rate at which the loss has left what it was, infinity if none."""
+    optimizer = torch.optim.AdamW(_trainable(model), lr=LOWEST)
+    first = best = math.nan
+    for number_of_step, batch in zip(range(RATES), itertools.cycle(batches), strict=False):
+        rate = LOWEST * (HIGHEST / LOWEST) ** (number_of_step / (RATES - 1))
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        value = _step(model, optimizer, batch, measure)
+        first = value if math.isnan(first) else first
+        best = min(best, value) if best == best else value
+        if not math.isfinite(value) or (value - best > (WORSE - 1) * abs(first) and number_of_step > 2):
+            return rate
+        if time.monotonic() > end:
+            break
+    return math.inf
+
+
+def _trained(model: nn.Module, batches: list[Any], measure: Loss, rate: float, end: float) -> Any:
+    """Train a copy under a watch; return it, with the first and the last loss."""
+    optimizer = torch.optim.AdamW(_trainable(model), lr=rate)
+    losses = []
+    with Watch(model, optimizer, every=1) as seen:
+        for _, batch in zip(range(STEPS), itertools.cycle(batches), strict=False):
+            losses.append(_step(model, optimizer, batch, measure, seen))
+            if time.monotonic() > end:
+                break
+    return seen, (losses[0], sum(losses[-5:]) / len(losses[-5:]))
+
+
+def _step(model: nn.Module, optimizer: Any, batch: Any, measure: Loss, seen: Watch | None = None) -> float:
+    loss = measure(feed(model, batch), batch)
+    if seen is not None:
+        seen.loss(loss)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return float(loss.detach())
+
+
+@torch.no_grad()
+def _mean_loss(model: nn.Module, batches: list[Any], measure: Loss) -> float:
+    return sum(float(measure(feed(model, batch), batch)) for batch in batches[:8]) / len(batches[:8])
+
+
+def _trainable(model: nn.Module) -> list[nn.Parameter]:
+    found = [p for p in model.parameters() if p.requires_grad]
+    if not found:
+        raise ValueError(f"checkup: no parameter of {type(model).__name__} requires a gradient")
+    return found
+
+
+def _without_gradient(history: History) -> tuple[str, ...]:
+    read = history.of("gradient")
+    return tuple(name for name in history.facts["shapes"] if name not in read or not (read[name] != 0).any())
+
+
+def _gap(train: float, evaluation: float) -> Iterator[Finding]:
+    if evaluation - train > max(GAP * abs(train), LEAST) or (math.isfinite(train) and not math.isfinite(evaluation)):
+        yield Finding(
+            "evaluation is not training",
+            3.9,
+            ("loss",),
+            f"the loss on the same batches is {number(train)} in training and {number(evaluation)} in evaluation, "
+            f"after {STEPS} steps.",
+            leads="a model that is right in training and wrong in evaluation",
+            remedies=(Remedy("recalibrate", "nk.recalibrate(model, batches), where batch norms lag behind"),),
+            rule="train-eval-gap",
+        )
+
+
+def _overflow(largest: float) -> Iterator[Finding]:
+    if largest > half_headroom.LARGEST / half_headroom.BITS:
+        yield Finding(
+            "half precision would overflow",
+            3.2,
+            (),
+            f"the largest value that a layer gives at the start is {number(largest)}, and float16 ends at "
+            f"{half_headroom.LARGEST:g}.",
+            leads="infinity in one layer, NaN in all",
+            remedies=(Remedy("bfloat16", "torch.autocast(device, dtype=torch.bfloat16)"),),
+            rule="half-overflow",
+        )
+
+
+def _rate(rate: float | None, limit: float) -> Iterator[Finding]:
+    if rate is not None and rate >= limit:
+        yield Finding(
+            "the planned rate is too high",
+            6.2,
+            (),
+            f"in the range test the loss left what it was at {number(limit)}, and {number(rate)} is planned.",
+            leads="a loss that diverges",
+            remedies=(Remedy("a lower rate", f"lr={number(limit / APART)}"),),
+            rule="rate-range",
+        )

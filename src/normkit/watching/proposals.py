@@ -1,0 +1,59 @@
+"""Remedies that fit the model: lines that run on it, by the names of its own modules."""
+
+from __future__ import annotations
+
+from normkit.watching.finding import Remedy
+from normkit.watching.history import History
+
+
+def has_norm(history: History) -> bool:
+    """Whether a norm stands anywhere in the model."""
+    return "norm" in history.facts["kinds"].values()
+
+
+def norms_before(history: History, name: str) -> tuple[Remedy, ...]:
+    """Return lines that put a norm before the function of a name, or behind the layer that feeds the layer of a name.
+
+    Where a norm stands already, or the width is not known, there is none.
+    """
+    if has_norm(history):
+        return ()
+    layer, shape = _layer_before(history, name)
+    if not layer:
+        return ()
+    function = history.facts["kinds"].get(name) == "function"
+    remedies = []
+    for method in ("batchnorm", "layernorm"):
+        norm = _norm(method, shape)
+        inside = f'{norm}, model.get_submodule("{name}")' if function else f'model.get_submodule("{layer}"), {norm}'
+        line = f'model.set_submodule("{name if function else layer}", nn.Sequential({inside}))'
+        remedies.append(Remedy(method, line))
+    return tuple(remedies)
+
+
+def _norm(method: str, shape: list[int]) -> str:
+    width = shape[0]
+    if len(shape) == 4:
+        return f"nn.BatchNorm2d({width})" if method == "batchnorm" else f"nn.GroupNorm(1, {width})"
+    return f"nk.BatchNorm({width})" if method == "batchnorm" else f"nk.LayerNorm({width})"
+
+
+def _layer_before(history: History, name: str) -> tuple[str, list[int]]:
+    """Return the last layer with a matrix that comes before a module, and the shape of its weight."""
+    shapes, names = history.facts["shapes"], list(history.facts["kinds"])
+    for layer in reversed(names[: names.index(name)] if name in names else []):
+        shape = shapes.get(f"{layer}.weight", [])
+        if len(shape) > 1 and history.facts["classes"].get(layer) != "Embedding":
+            return layer, shape
+    return "", []
+
+
+def replaced(history: History, names: tuple[str, ...], function: str) -> str:
+    """Return a line that puts another function where modules of the first's class stand."""
+    kind = history.facts["classes"].get(next((n for n in names if history.facts["kinds"].get(n) == "function"), ""))
+    if kind is None:
+        return f"{function} in the place of the function"
+    return (
+        f"[model.set_submodule(name, {function}) for name, m in list(model.named_modules()) "
+        f'if type(m).__name__ == "{kind}"]'
+    )

@@ -1,0 +1,23 @@
+"""NaN or infinite values in what the model is fed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from normkit.watching.finding import Finding, Remedy
+from normkit.watching.history import DATA, History
+
+
+def find(history: History) -> Iterator[Finding]:
+    """Look at the first step of which the data were not finite; every step was looked at."""
+    step = history.first_bad(DATA)
+    if step:
+        yield Finding(
+            "the data hold NaN or infinity",
+            11.0,
+            (DATA,),
+            f"the batch of step {step} is the first that does; up to there all that the model was fed was finite.",
+            since=step,
+            leads="a loss of NaN, and weights of NaN after that step; go back to a checkpoint of before",
+            remedies=(Remedy("look at the data", "assert all(x.isfinite().all() for x, *_ in loader)"),),
+        )

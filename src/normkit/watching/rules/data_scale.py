@@ -1,0 +1,34 @@
+"""A model that is fed numbers far from size one, with no norm before its first layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from normkit.watching.finding import Finding, Remedy, number
+from normkit.watching.history import DATA, History, settled
+
+LARGE, SMALL = 5.0, 0.005
+"""Root mean square. Layers are drawn for inputs of size one: pixels in [0, 1] have about a half, those up to 255 a
+hundred. A tenth of a percent is no input for a bias that moves by a thousandth."""
+
+
+def find(history: History) -> Iterator[Finding]:
+    """Look at the first floating tensor that the model is called with."""
+    mean, size = (settled(history.series(DATA, what)) for what in ("data_mean", "data_rms"))
+    kinds, single = history.facts["kinds"], history.facts.get("single", ())
+    first = next((kind for name, kind in kinds.items() if kind in ("layer", "norm") or name in single), "")
+    if np.isnan(size) or SMALL <= size <= LARGE or size == 0 or first == "norm":
+        return
+    spread = float(np.sqrt(max(size**2 - mean**2, 0.0)))
+    yield Finding(
+        "the data are not normalized",
+        3.8,
+        (DATA,),
+        f"what the model is fed has a mean of {number(mean)} and a standard deviation of {number(spread)}; its first "
+        "layer is drawn for 0 and 1, and no norm stands before it.",
+        since=history.steps[0],
+        leads="outputs as many times too large, units that die in the first steps, and a rate that fits no layer",
+        remedies=(Remedy("normalized data", f"x = (x - {number(mean)}) / {number(max(spread, 1e-12))}"),),
+    )

@@ -1,0 +1,38 @@
+"""Layers that get no gradient by ``requires_grad`` while most others are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from normkit.watching.finding import Finding, Remedy
+from normkit.watching.history import History
+
+SHARE = 0.5
+"""Of the matrices: whoever tunes a part of a trained model freezes most of it. A layer whose entries are spread evenly
+in a range is as torch drew it, and is told whatever its share."""
+
+
+def find(history: History) -> Iterator[Finding]:
+    """Look at the matrices of layers."""
+    frozen = history.facts.get("frozen", [])
+    trained = [name for name, shape in history.facts["shapes"].items() if len(shape) > 1]
+    drawn = [name for name, even in frozen if even]
+    few = len(frozen) < SHARE * (len(frozen) + len(trained))
+    names = [name for name, _ in frozen] if few else drawn
+    if names:
+        layer = names[0].rpartition(".")[0]
+        fresh = f"; {len(drawn)} are as torch draws them, so that nothing has trained them" if drawn else ""
+        yield Finding(
+            "layers are frozen",
+            3.4,
+            tuple(names),
+            f"{len(frozen)} of {len(frozen) + len(trained)} matrices have requires_grad=False: "
+            f"{', '.join(name for name in names[:4])}{fresh}.",
+            leads="layers that stay as they are",
+            remedies=(
+                Remedy(
+                    "train them",
+                    f'model.get_submodule("{layer}").requires_grad_(True), and hand its parameters to the optimizer',
+                ),
+            ),
+        )

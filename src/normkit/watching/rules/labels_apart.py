@@ -1,0 +1,43 @@
+"""Labels that do not follow from the inputs: the weights move, and the loss stays at what guessing gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from normkit.watching.finding import Finding, Remedy, number
+from normkit.watching.history import LOSS, History, settled
+
+NEAR = 0.04  # of the logarithm of the number of classes, above which the loss stays
+MOVED = 0.2  # of the weights' length, if all steps so far went the same way
+RIGHT = 2.5  # times the share that guessing has right
+FEWEST, STEPS = 8, 80  # samples and steps
+
+
+def find(history: History) -> Iterator[Finding]:
+    """Ask for a cross entropy at guessing, right answers by chance, and weights that have moved."""
+    loss, right = (history.series(LOSS, what) for what in ("cross_entropy", "accuracy"))
+    there = loss[~np.isnan(loss)]
+    if len(there) < FEWEST or history.steps[-1] < STEPS:
+        return
+    classes = float(np.nanmax(history.series(LOSS, "classes")))
+    chance, late = float(np.log(classes)), settled(loss)
+    shapes = history.facts["shapes"]
+    moves = [np.nanmedian(s) for n, s in history.of("update").items() if len(shapes.get(n, [])) > 1]
+    moved = float(np.median(moves)) * history.steps[-1] if moves else 0.0
+    if late < (1 - NEAR) * chance or settled(right) > RIGHT / classes or moved < MOVED or late > 2 * chance:
+        return
+    yield Finding(
+        "labels do not follow from the inputs",
+        2.9,
+        (LOSS,),
+        f"after {history.steps[-1]} steps the loss is {number(late)}, and equal probabilities of {classes:.0f} classes "
+        f"give {number(chance)}; {settled(right):.0%} are right. The weights move, by {number(moved)} of their length "
+        "in all, and gradients arrive.",
+        leads="a model that learns how often each label comes, and no more",
+        remedies=(
+            Remedy("look at pairs", "print some inputs with their labels as they come from the loader"),
+            Remedy("one batch", "train on a single batch: a model that is right learns it by heart"),
+        ),
+    )

@@ -1,0 +1,41 @@
+"""Attention scores that grow without end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from normkit.watching.finding import Finding, number
+from normkit.watching.history import History
+from normkit.watching.rules import entropy_collapse
+
+LARGE, TIMES, RISEN = 30.0, 5.0, 1.2
+"""The score, over the first sample's, and over the middle of the run: from there a head becomes one that looks at one
+key, and where scores stand still, it was meant."""
+FEWEST = 6  # samples
+
+
+def find(history: History) -> Iterator[Finding]:
+    """Compare each layer's largest score with what it was; a collapse is told by another rule."""
+    found = {}
+    for name, series in history.of("logit").items():
+        there = series[np.isfinite(series)]
+        if len(there) < FEWEST:
+            continue
+        now, middle = float(there[-1]), float(there[len(there) // 2])
+        if now > LARGE and now > TIMES * there[0] and now > RISEN * middle:
+            found[name] = (float(there[0]), now)
+    order = sorted(found, key=lambda name: -found[name][1])
+    if order:
+        first, now = found[order[0]]
+        yield Finding(
+            "attention scores grow",
+            4.4,
+            tuple(order),
+            f"the largest score of {order[0]} grew from {number(first)} to {number(now)}, and still grows; "
+            f"{len(order)} layers are so.",
+            since=history.since_when(order[0], "logit", lambda value: value > TIMES * first),
+            leads="heads that look at one key, without a gradient, and spikes of the loss",
+            remedies=entropy_collapse.remedies(history),
+        )

@@ -1,0 +1,104 @@
+"""What the loss makes of a model's output: read from the output and its gradient, whoever computes the loss.
+
+The gradient of a cross entropy of scores z is c (softmax(z) - e), with e the target's unit vector: it tells the target,
+the loss, and the factor c. Of a softmax upon a softmax it is another one, which is known by it as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normkit.watching.signals.signal import MOST, rows_of, vector
+from normkit.watching.store import MEAN, MISSING
+
+NUMBERS = dict.fromkeys(("cross_entropy", "accuracy", "classes", "loss_scale", "softmax_twice", "rescaled"), MEAN)
+FITS = 0.2  # of the gradient's length that may be left over: smoothed labels leave a tenth
+ALONG = 0.999  # the cosine from which on a parameter's gradient is that of the bias which the output begins with
+TINY = 1e-30
+
+
+def scores_in(output: Any) -> Tensor | None:
+    """Return the scores in what a model gives: what is called logits, else the first tensor of several axes."""
+    if isinstance(output, Tensor):
+        return output if output.is_floating_point() and output.dim() > 1 and output.requires_grad else None
+    if isinstance(output, Mapping):
+        parts = [output["logits"]] if "logits" in output else list(output.values())
+    else:
+        parts = list(output) if isinstance(output, tuple | list) else []
+    return next((found for part in parts if (found := scores_in(part)) is not None), None)
+
+
+class Outputs:
+    """Hears the gradients that arrive at the outputs of one sampled step, of which there may be several."""
+
+    def __init__(self) -> None:
+        self.read: list[Tensor] = []
+        self.sums: list[Tensor] = []  # over all rows of a gradient: what it is of a bias
+
+    def listen(self, scores: Tensor) -> Any:
+        """Wait for the gradient of some scores; returns the handle of the hook."""
+        kept = _rows(scores.detach()).clone()
+
+        def take(gradient: Tensor) -> None:
+            with torch.no_grad():
+                self.read.append(_of(kept, _rows(gradient).float(), gradient.numel() / gradient.shape[-1]))
+                self.sums.append(gradient.detach().float().flatten(0, -2).sum(0))
+
+        return scores.register_hook(take)
+
+    def values(self, parameters: Mapping[str, nn.Parameter]) -> Tensor | None:
+        """Return :data:`NUMBERS`, which are missing where the loss is no cross entropy; None where none was heard."""
+        if not self.read:
+            return None
+        read = torch.stack(self.read)
+        mean = read.mean(0)
+        found = torch.cat([mean[:3], vector(read[:, 3].sum(), mean[4], self._rescaled(parameters))])
+        return torch.where((read == MISSING).any(), MISSING, found)
+
+    def _rescaled(self, parameters: Mapping[str, nn.Parameter]) -> Tensor:
+        """Return by what the gradient was multiplied before the optimizer got it, by the output's bias."""
+        total = torch.stack(self.sums).sum(0)
+        best = torch.tensor(MISSING, device=total.device)
+        for p in parameters.values():
+            if p.shape == total.shape and p.grad is not None and not hasattr(p, "full_tensor"):
+                slope = p.grad.detach().float().to(total.device)
+                sizes = slope.norm() * total.norm()
+                same = (slope.dot(total) > ALONG * sizes) & (sizes > 0)
+                best = torch.where(same, slope.norm() / total.norm().clamp(min=TINY), best)
+        return best
+
+
+def _rows(x: Tensor) -> Tensor:
+    return rows_of(x, -1, max(MOST // x.shape[-1], 1))
+
+
+def _of(z: Tensor, slope: Tensor, count: float) -> Tensor:
+    """Return loss, accuracy, classes, scale and whether a softmax stands upon a softmax, of (rows, classes)."""
+    z, live = z.float(), (slope.abs().amax(1, keepdim=True) > 0).float()
+    if z.shape[1] < 2:
+        return torch.full((5,), MISSING, device=slope.device)
+    target = slope.argmin(1, keepdim=True)
+    one = torch.zeros_like(z).scatter_(1, target, 1.0)
+    p = z.softmax(1)
+    factor, rest = _fit(slope, (p - one) * live)
+    again = p.softmax(1) - one
+    _, rest_twice = _fit(slope, p * (again - (p * again).sum(1, keepdim=True)) * live)
+    are_shares = ((z.sum(1) - 1).abs() < 1e-2).all() & (z > -1e-6).all()
+    twice = (are_shares & (rest < FITS)) | ((rest_twice < 0.05) & (rest > 5 * rest_twice) & (rest > 0.1))
+    scores = torch.where(twice & ~are_shares, p, z)
+    rows = live.sum().clamp(min=1)
+    loss = ((torch.logsumexp(scores, 1, keepdim=True) - scores.gather(1, target)) * live).sum() / rows
+    right = ((z.argmax(1, keepdim=True) == target) * live).sum() / rows
+    classes = torch.tensor(float(z.shape[1]), device=z.device)
+    found = vector(loss, right, classes, factor * count * live.mean(), twice)
+    return torch.where((rest < FITS) | twice, found, MISSING)
+
+
+def _fit(slope: Tensor, form: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the factor of a form that comes closest to a gradient, and the share of its length that is left."""
+    factor = (slope * form).sum() / form.square().sum().clamp(min=TINY)
+    return factor, (slope - factor * form).norm() / slope.norm().clamp(min=TINY)

@@ -1,0 +1,112 @@
+"""A look before a long training: planted faults are named, a healthy model has nothing to mend, and stays as it was."""
+
+import copy
+import json
+
+import pytest
+import torch
+from torch import nn
+from trainings import mlp, points
+
+from normkit import cli
+from normkit.watching.checkup import checkup
+
+
+def batches():
+    return [points(step) for step in range(4)]
+
+
+def norms():
+    return mlp(norm="layernorm")
+
+
+def rules(model, **options):
+    return [finding.rule for finding in checkup(model, batches(), **options).mend]
+
+
+def test_a_healthy_model_has_nothing_to_mend_and_stays_as_it_was():
+    model = norms().eval()
+    kept, state = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    found = checkup(model, batches())
+    assert not found.mend
+    assert str(found).endswith("Nothing to mend")
+    assert found.losses[1] < 0.9 * found.losses[0]
+    assert found.limit > 1e-3
+    assert all(torch.equal(value, kept[name]) for name, value in model.state_dict().items())
+    assert not model.training
+    assert torch.equal(torch.get_rng_state(), state)
+    assert "noise scale" in found.noise
+
+
+def dead():
+    model = norms()
+    model[4].bias.data -= 90
+    return model
+
+
+def detached():
+    model = norms()
+    model[3].register_forward_hook(lambda module, x, y: y.detach())
+    return model
+
+
+def huge():
+    model = mlp(4)
+    for p in model.parameters():
+        p.data *= 60 if p.dim() > 1 else 1
+    return model
+
+
+class Other(nn.Module):
+    """Is another function in evaluation."""
+
+    def forward(self, x):
+        return x if self.training else -3 * x
+
+
+FAULTS = {
+    "dead-units": (dead, {}),
+    "no-gradient": (detached, {}),
+    "initial-scale": (huge, {}),
+    "rate-range": (norms, {"rate": 3.0}),
+    "train-eval-gap": (lambda: nn.Sequential(mlp(), Other()), {}),
+    "half-overflow": (huge, {}),
+}
+
+
+@pytest.mark.parametrize("rule", FAULTS)
+def test_a_fault_is_named(rule):
+    make, options = FAULTS[rule]
+    assert rule in rules(make(), **options)[:3]
+
+
+def test_the_parameters_without_a_gradient_are_named():
+    found = checkup(detached(), batches())
+    assert "0.weight" in found.without_gradient
+    assert "9.weight" not in found.without_gradient
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [({"batches": []}, "batches must hold at least one"), ({"rate": -1.0}, "rate must"), ({"seconds": 0}, "seconds")],
+)
+def test_what_it_cannot_take_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        checkup(norms(), **{"batches": batches(), **options})
+
+
+def test_the_command_prints_it_and_tells_by_its_status(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "doctored.py").write_text(
+        "import torch\nfrom torch import nn\n"
+        "x = torch.randn(64, 8)\ndata = [(x, (x[:, 0] > 0).long())]\n"
+        "def well():\n    torch.manual_seed(0)\n"
+        "    return nn.Sequential(nn.Linear(8, 32), nn.LayerNorm(32), nn.ReLU(), nn.Linear(32, 2))\n"
+        "def ill():\n    model = well()\n    model[1].bias.data -= 90\n    return model\n"
+    )
+    assert cli.main(["doctor", "doctored:well", "--data", "doctored:data"]) == 0
+    assert "Nothing to mend" in capsys.readouterr().out
+    assert cli.main(["doctor", "doctored:ill", "--data", "doctored:data", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["findings"][0]["rule"] == "dead-units"
+    assert cli.main(["doctor", "doctored:ill"]) == 2
+    assert "--data" in capsys.readouterr().err

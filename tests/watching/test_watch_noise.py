@@ -1,0 +1,125 @@
+"""The gradient noise scale, against the exact gradients of single examples."""
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call, grad, vmap
+from torch.nn import functional as F
+from trainings import LENGTH, WORDS, language, mlp, pictures, points
+
+import normkit as nk
+from normkit.watching import load
+from normkit.watching.signals.noise import NUMBERS
+
+SIZE = 16
+
+
+class Conv(nn.Module):
+    """A convolutional network with group norms and a function that works in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(1, 8, 3, padding=1), nn.GroupNorm(2, 8)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.norm(self.first(x))).mean((2, 3)))
+
+
+class Words(nn.Module):
+    """A decoder with torch's norms, of blocks that torch wrote."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(WORDS, 16)
+        self.layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True, norm_first=True)
+        self.norm, self.head = nn.RMSNorm(16), nn.Linear(16, WORDS)
+
+    def forward(self, x):
+        mask = nn.Transformer.generate_square_subsequent_mask(LENGTH)
+        return self.head(self.norm(self.layer(self.table(x), src_mask=mask, is_causal=True)))
+
+
+MODELS = {
+    "perceptron": (lambda: mlp(norm="layernorm"), lambda step: points(step, SIZE)),
+    "convolutional": (Conv, lambda step: pictures(step, SIZE)),
+    "decoder": (Words, lambda step: language(step, SIZE)),
+}
+
+
+def exact(model, x, y, norms_only=True):
+    """Return the mean of |G_b|² and |G_B|², by torch.func, of the parameters of norms or of all."""
+    norms = [name for name, m in model.named_modules() if "norm" in type(m).__name__.lower()]
+    own = {name: p.detach() for name, p in model.named_parameters()}
+    some = {name: p for name, p in own.items() if not norms_only or name.rpartition(".")[0] in norms}
+
+    def loss(chosen, x, y):
+        return F.cross_entropy(functional_call(model, {**own, **chosen}, (x[None],)).flatten(0, -2), y.flatten())
+
+    slopes = vmap(grad(loss), (None, 0, 0))(some, x, y)
+    one = sum(slope.flatten(1).square().sum(1).mean() for slope in slopes.values())
+    return float(one), float(sum(slope.mean(0).square().sum() for slope in slopes.values()))
+
+
+def watched(name, steps=1, parts=1, **options):
+    make, batches = MODELS[name]
+    torch.manual_seed(0)
+    model, twin = make(), make()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    truth = []
+    with nk.watch(model, optimizer, every=1, **options) as seen:
+        for step in range(steps):
+            x, y = batches(step)
+            twin.load_state_dict(model.state_dict())
+            truth.append([exact(twin, x, y, norms_only) for norms_only in (True, False)])
+            for a, b in zip(x.chunk(parts), y.chunk(parts), strict=True):
+                (F.cross_entropy(model(a).flatten(0, -2), b.flatten()) / parts).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return seen, torch.tensor(truth)
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_gradients_of_examples_are_exact(name, parts):
+    seen, truth = watched(name, steps=3, parts=parts)
+    one, batch, examples = (torch.tensor(seen.history().series("noise", what)) for what in NUMBERS)
+    assert examples.tolist() == [SIZE] * 3
+    torch.testing.assert_close(one, truth[:, 0, 0].double(), rtol=1e-4, atol=0)
+    torch.testing.assert_close(batch, truth[:, 0, 1].double(), rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_norms_tell_the_noise_of_all_parameters_within_a_factor(name):
+    seen, truth = watched(name, steps=40)
+    one, batch = truth[:, 1].double().T
+    whole = ((one - batch) / (1 - 1 / SIZE)).mean() / ((SIZE * batch - one) / (SIZE - 1)).mean()
+    found = seen.noise_scale()
+    assert found.samples == 40
+    assert whole / 3 < found.value < 3 * whole
+    assert "your batch of 16 is" in str(found)
+
+
+def test_a_file_has_it_as_well(tmp_path):
+    seen, _ = watched("perceptron", steps=3, to=tmp_path)
+    assert load(tmp_path / "watch.jsonl").noise_scale().value == pytest.approx(seen.noise_scale().value, rel=1e-3)
+
+
+def test_a_model_without_such_norms_is_refused():
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    with nk.watch(model, optimizer) as seen:
+        F.cross_entropy(model(points(0)[0]), points(0)[1]).backward()
+        optimizer.step()
+    with pytest.raises(ValueError, match="must have a norm with a gain"):
+        seen.noise_scale()
+
+
+def test_an_output_that_was_changed_in_place_is_left_out():
+    model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.ReLU(inplace=True), nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    with nk.watch(model, optimizer) as seen:
+        F.cross_entropy(model(points(0)[0]), points(0)[1]).backward()
+        optimizer.step()
+    assert not seen.history().names("one_square")
+    assert seen.history().notes == []

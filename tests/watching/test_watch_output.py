@@ -1,0 +1,204 @@
+"""What is read of the loss by the gradient of the output, and the rules about data, loss, start and optimizer."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from trainings import decoder, language, mlp, points
+
+import normkit as nk
+from normkit.watching import load
+
+
+def run(model, make=None, *, steps=80, feed=None, loss=F.cross_entropy, after=None, **options):
+    """Train by a plain loop that does not hand over its loss, and return the watch and the losses."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = (make or (lambda p: torch.optim.AdamW(p, lr=3e-3)))(trained)
+    losses = []
+    with nk.watch(model, optimizer, every=10, **options) as seen:
+        for step in range(1, steps + 1):
+            x, y = points(step)
+            value = loss(model(x if feed is None else feed(step, x)), y)
+            value.backward()
+            if after:
+                after(model)
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(value.item())
+    return seen, losses
+
+
+def sgd(rate):
+    return lambda parameters: torch.optim.SGD(parameters, lr=rate)
+
+
+def series(seen, what):
+    return seen.history().series("loss", what)
+
+
+def test_the_loss_is_read_from_the_gradient_of_the_output():
+    seen, losses = run(mlp())
+    assert seen.history().steps[:3] == [1, 5, 10]
+    assert series(seen, "loss") == pytest.approx([losses[step - 1] for step in seen.history().steps], rel=1e-4)
+    assert series(seen, "loss_scale") == pytest.approx(1, rel=1e-4)
+    assert series(seen, "rescaled") == pytest.approx(1, rel=1e-4)
+    assert series(seen, "accuracy")[-1] > 0.8
+    assert not seen.diagnosis()
+
+
+def test_ignored_and_smoothed_targets_are_taken_into_account():
+    model = decoder(norm="layernorm")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with nk.watch(model, optimizer) as seen:
+        x, y = (part.clone() for part in language(0))
+        y[:, :5] = -100
+        loss = F.cross_entropy(model(x).flatten(0, -2), y.flatten())
+        loss.backward()
+        optimizer.step()
+    assert series(seen, "cross_entropy")[0] == pytest.approx(loss.item(), rel=1e-4)
+    assert series(seen, "loss_scale")[0] == pytest.approx(1, rel=1e-4)
+    smooth, _ = run(mlp(), loss=lambda z, y: F.cross_entropy(z, y, label_smoothing=0.1))
+    assert not smooth.diagnosis()
+    assert series(smooth, "cross_entropy")[0] == pytest.approx(0.69, abs=0.3)
+
+
+def test_another_loss_is_not_taken_for_one():
+    seen, _ = run(mlp(), loss=lambda z, y: F.mse_loss(z, F.one_hot(y, 2).float()))
+    assert seen.history().was_read("loss", "cross_entropy").sum() == 0
+    assert not seen.diagnosis()
+
+
+def batch_of(step, x, at=33, value=math.nan):
+    if step == at:
+        x = x.clone()
+        x[3, 2] = value
+    return x
+
+
+def noise(z, y):
+    return F.cross_entropy(z, torch.randint(2, y.shape))
+
+
+def frozen(where):
+    model = mlp(4)
+    model[where].requires_grad_(False)
+    return model
+
+
+def scaled(factor):
+    model = mlp(4)
+    for p in model.parameters():
+        p.data *= factor if p.dim() > 1 else 1
+    return model
+
+
+def log_of_zero(z, y):
+    log_of_zero.calls += 1
+    root = (z.sum() * (log_of_zero.calls != 47)).square().sqrt()
+    return F.cross_entropy(z, y) + 1e-6 * root
+
+
+ILL = {
+    "double-softmax": lambda: run(mlp(), loss=lambda z, y: F.cross_entropy(z.softmax(-1), y)),
+    "scaled-loss": lambda: run(mlp(), sgd(1e-4), loss=lambda z, y: 100 * F.cross_entropy(z, y)),
+    "always-clipped": lambda: run(mlp(), sgd(0.1), after=lambda m: nn.utils.clip_grad_norm_(m.parameters(), 1e-3)),
+    "data-scale": lambda: run(mlp(), feed=lambda step, x: 50 + x),
+    "data-not-finite": lambda: run(mlp(), feed=batch_of),
+    "loss-not-finite": lambda: run(mlp(), loss=log_of_zero),
+    "frozen-layers": lambda: run(frozen(2)),
+    "initial-scale": lambda: run(scaled(20.0), sgd(1e-6)),
+    "rate-too-low": lambda: run(mlp(), sgd(1e-4)),
+    "labels-apart": lambda: run(mlp(), loss=noise, steps=160),
+}
+
+
+@pytest.mark.parametrize("rule", ILL)
+def test_the_illness_is_named_first(rule):
+    log_of_zero.calls = 0
+    torch.manual_seed(0)
+    seen, _ = ILL[rule]()
+    found = seen.diagnosis()
+    assert found[0].rule == rule
+    assert found[0].evidence.endswith(".")
+    assert found[0].remedies
+
+
+def test_the_step_of_the_first_nan_is_exact_between_two_samples(tmp_path):
+    torch.manual_seed(0)
+    log_of_zero.calls = 0
+    for feed, loss, step in ((batch_of, F.cross_entropy, 33), (None, log_of_zero, 47)):
+        seen, _ = run(mlp(), feed=feed, loss=loss, to=tmp_path / str(step))
+        for one in (seen, load(tmp_path / str(step) / "watch.jsonl")):
+            assert one.diagnosis()[0].since == step
+            assert one.diagnosis().of("not-a-number")[0].cause == one.diagnosis()[0].rule
+
+
+def test_a_softmax_in_the_model_is_found_too():
+    seen, _ = run(nn.Sequential(mlp(), nn.Softmax(-1)))
+    assert seen.diagnosis()[0].rule == "double-softmax"
+
+
+def test_micro_batches_whose_losses_are_not_divided_are_found():
+    def steps(divided):
+        model = mlp()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        with nk.watch(model, optimizer, every=5) as seen:
+            for step in range(20):
+                for part in range(8):
+                    x, y = points(8 * step + part)
+                    (F.cross_entropy(model(x), y) / (8 if divided else 1)).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        return seen
+
+    assert series(steps(True), "loss_scale") == pytest.approx(1, rel=1e-4)
+    assert steps(False).diagnosis()[0].rule == "scaled-loss"
+
+
+def test_a_frozen_trunk_is_meant():
+    model = mlp(5)
+    for p in model[:8].parameters():
+        p.requires_grad_(False)
+        p.data += 0.1 * torch.randn_like(p) ** 3
+    assert not run(model)[0].diagnosis().of("frozen-layers")
+
+
+def test_an_eps_below_float16_is_found():
+    model = mlp().half()
+    make = lambda p: torch.optim.AdamW(p, lr=1e-3)  # noqa: E731
+    seen, _ = run(model, make, feed=lambda step, x: x.half(), loss=lambda z, y: F.cross_entropy(z.float(), y), steps=20)
+    assert seen.diagnosis()[0].rule == "eps-underflow"
+
+
+@pytest.mark.parametrize("rows, ill", [(1000, True), (256, False)])
+def test_rows_that_are_never_seen(rows, ill):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(rows, 16), nn.Flatten(), nn.Linear(64, 4))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    with nk.watch(model, optimizer, every=5) as seen:
+        for _ in range(40):
+            x = torch.randint(40, (32, 4))
+            F.cross_entropy(model(x), x[:, 0] % 4).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    found = seen.diagnosis().of("unseen-rows")
+    assert bool(found) == ill
+    assert not ill or "96% of the 1000 rows of 0.weight" in found[0].evidence
+
+
+def test_scores_that_grow():
+    model = decoder(norm="layernorm")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    names = [name for name, _ in model.named_parameters() if "query" in name or "key" in name or "qkv" in name]
+    assert names
+    with nk.watch(model, optimizer, every=5) as seen:
+        for step in range(60):
+            x, y = language(step)
+            F.cross_entropy(model(x).flatten(0, -2), y.flatten()).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            for name in names:
+                model.get_parameter(name).data *= 1.08
+    assert {"score-growth", "entropy-collapse"} & {finding.rule for finding in seen.diagnosis()}
