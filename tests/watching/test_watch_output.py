@@ -165,6 +165,20 @@ def test_a_frozen_trunk_is_meant():
     assert not run(model)[0].diagnosis().of("frozen-layers")
 
 
+def test_a_frozen_recurrent_layer_is_found():
+    model = nn.Sequential(nn.LSTM(8, 16), Last(), nn.Linear(16, 2))
+    model[0].requires_grad_(False)
+    found = run(model, steps=10)[0].diagnosis().of("frozen-layers")
+    assert found[0].where == ("0.weight_ih_l0", "0.weight_hh_l0")
+
+
+class Last(nn.Module):
+    """Takes what a recurrent layer gives."""
+
+    def forward(self, x):
+        return x[0]
+
+
 def test_an_eps_below_float16_is_found():
     model = mlp().half()
     make = lambda p: torch.optim.AdamW(p, lr=1e-3)  # noqa: E731

@@ -123,11 +123,11 @@ def _length(p: Tensor, optimizer: Optimizer, group: dict[str, Any]) -> float:
 def _frozen(model: nn.Module) -> Iterator[tuple[str, bool]]:
     """Return the matrices of layers that get no gradient, and whether each looks as it was drawn: evenly in a range."""
     for layer, module in model.named_modules():
-        weight = getattr(module, "weight", None)
-        if isinstance(weight, nn.Parameter) and weight.dim() > 1 and not weight.requires_grad and not is_norm(module):
-            w = weight.detach().float().flatten()[:MOST_DRAWN]
-            even = len(w) >= FEWEST_DRAWN and abs(float(w.pow(4).mean() / w.square().mean().square()) - EVEN) < 0.1
-            yield plain(f"{layer}.weight" if layer else "weight"), even
+        for name, weight in module.named_parameters(recurse=False):
+            if "weight" in name and weight.dim() > 1 and not weight.requires_grad and not is_norm(module):
+                w = weight.detach().float().flatten()[:MOST_DRAWN]
+                even = len(w) >= FEWEST_DRAWN and abs(float(w.pow(4).mean() / w.square().mean().square()) - EVEN) < 0.1
+                yield plain(f"{layer}.{name}" if layer else name), even
 
 
 def _group(optimizer: Optimizer, group: dict[str, Any]) -> dict[str, Any]:
