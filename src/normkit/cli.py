@@ -326,7 +326,7 @@ def run_checkup(options: argparse.Namespace) -> int:
         raise ValueError("a model is looked at on the batches of its training: name them, --data module:loader")
     model, batches = models.load(options.model), batches_of(options.data)
     found = checkup(model, batches, rate=options.rate, seconds=options.seconds)
-    print(json.dumps(found.to_dict(), indent=2) if options.json else found)
+    say(json.dumps(found.to_dict(), indent=2) if options.json else found)
     return 1 if found.mend else 0
 
 

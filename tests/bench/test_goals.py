@@ -11,7 +11,7 @@ from normkit.bench import quant
 
 @pytest.mark.parametrize(
     "room, size, others",
-    [("inference", "16x64x8", 5), ("quant", "2x16x32", 1), ("federated", "3x5000", 2)],
+    [("inference", "16x64x8", 7), ("quant", "2x16x32", 1), ("federated", "3x5000", 2)],
 )
 def test_each_room_has_a_table_with_what_it_is_set_beside(room, size, others, tmp_path, capsys):
     file = tmp_path / "found.json"

@@ -249,7 +249,7 @@ def test_the_report_tells_of_the_clients(tmp_path):
     [
         ({"clients": 3}, "clients is of many owners of data: give federated"),
         ({"metric": "worst-client"}, "metric is of many owners"),
-        ({"norms": ["fedbn"]}, "norm fedbn is of many owners"),
+        ({"norms": ["fedbn"]}, "norms fedbn is of many owners"),
         ({"federated": True, "sharded": True}, "exclude each other"),
         (
             {"federated": True, "aggregations": ["fedlww"]},

@@ -156,7 +156,7 @@ def test_an_infinite_measure_has_diverged(tmp_path):
         ({"data": [1, 2]}, "data and train exclude each other"),
         ({"model": "vit"}, "model and train exclude each other"),
         ({"steps": 3}, "steps: 'test_own_loop:steady' has no argument 'steps'"),
-        ({"placements": ["pre-norm", "peri-norm"]}, "placement: a training loop of your own is given norm and opt"),
+        ({"placements": ["pre-norm", "peri-norm"]}, "placements: a training loop of your own is given norm and opt"),
         ({"metric": "f1"}, "metric 'f1' does not say whether more is better: give metric_direction higher or lower"),
         ({"train": lambda model: 1.0}, "is called as train"),
         ({"norms": ["rmsnrm"]}, "did you mean 'rmsnorm'"),

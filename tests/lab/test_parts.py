@@ -1,6 +1,7 @@
 """The lab's parts are those that its first page draws: plan, training, report, none importing from a later one."""
 
 import ast
+import itertools
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,10 @@ from normkit import lab
 
 FOLDER = Path(lab.__file__).parent
 PARTS = [line.split() for line in lab.__doc__.split("\n") if line.startswith("    ")]
-PLACE = {
+STARTS = [folder != before for (folder, *_), (before, *_) in zip(PARTS, [[""], *PARTS], strict=False)]
+PLACE = {  # a part that takes two lines is one
     name if folder == "." else f"{folder}.{name}": place
-    for place, (folder, *names) in enumerate(PARTS)
+    for place, (folder, *names) in zip(itertools.accumulate(STARTS), PARTS, strict=True)
     for name in names
 }
 

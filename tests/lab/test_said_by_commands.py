@@ -47,7 +47,7 @@ def test_what_a_command_cannot_do_is_said(told, tmp_path, monkeypatch):
 
 def fitting(**given):
     usual = {"data": "rows.npy", "seeds": 1, "steps": 1, "batch": 1, "samples": 1, "depth": None, "hidden": None}
-    usual |= {"columns": [], "drop": [], "sep": None, "score": None, "patience": None}
+    usual |= {"columns": [], "drop": [], "categories": [], "sep": None, "score": None, "patience": None}
     return run.run(argparse.Namespace(**{**usual, "flow": None, "lr": 0.1, "out": "out", **given}))
 
 

@@ -124,6 +124,8 @@ PLACES = [
     (".pt", "unlink", 0),
     ("index.html.partial", "write_text", 0),
     ("index.html", "replace", 0),
+    ("times.json.partial", "write_text", 0),
+    ("times.json", "replace", 0),
 ]
 
 

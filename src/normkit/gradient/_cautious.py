@@ -19,8 +19,8 @@ class Looking(Based):
     """
 
     def __init__(self, params: Groups, base: str, own: dict[str, Any], options: dict[str, Any]):
-        self.decays_apart = decays_apart(base_named(self, base), options)
         super().__init__(params, base, own, options)
+        self.decays_apart = decays_apart(base_named(self, base), options)
 
     def __getstate__(self) -> dict:
         return {**super().__getstate__(), "decays_apart": self.decays_apart}

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from normkit import check
 from normkit.catalog import method
 from normkit.gradient._cautious import Looking
 from normkit.gradient._optimizer import Groups
@@ -52,8 +53,9 @@ class CautiousWeightDecay(Looking):
         maximize: bool = False,
         **base_kwargs: Any,
     ):
+        check.number(self, "weight_decay", weight_decay, 0.0)
         options = {"lr": lr, "weight_decay": weight_decay, "maximize": maximize, **base_kwargs}
-        super().__init__(params, base, {}, options)
+        super().__init__(params, base, {"cautious": True}, options)
         if not self.decays_apart:
             raise ValueError(
                 f"{type(self).__name__}: base must shrink weights by lr times weight_decay, apart from the gradient, "

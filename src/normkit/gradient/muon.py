@@ -90,8 +90,6 @@ class Muon(Momentum):
     Muon (Jordan et al., 2024), https://kellerjordan.github.io/posts/muon.
     """
 
-    later = frozenset({"block_axis"})
-
     def __init__(
         self,
         params: Groups,
@@ -145,7 +143,7 @@ class Muon(Momentum):
         return cls(params, **arguments(project, changes))
 
     later = frozenset(
-        {"adjust_lr", "flatten_shape", "ns_safety", "ns_eps", "gram", "cautious_decay", "skip_missing"}
+        {"block_axis", "adjust_lr", "flatten_shape", "ns_safety", "ns_eps", "gram", "cautious_decay", "skip_missing"}
         | {"blocks", "block_repeats"}
     )
 

@@ -3,11 +3,12 @@
 Three parts, each a folder, and a small one that fits densities, between what they share and the commands; a line
 imports from itself and those above it::
 
-    .           files logs together notebook
+    .           files logs together notebook clock
     fit         table training
-    plan        handed variants plan growth data samples clients models optimizers losses measures findings tasks
+    plan        handed settings variants builtin options plan growth data samples
+    plan        clients models optimizers losses measures findings tasks
     training    watched checkpoints memory own single federated loop engines runs speed
-    report      history health ranking words advice figures tables page drawing exports
+    report      times history health ranking words advice figures tables page drawing exports
     fit         page run
     .           rerank screen request course result api cli tiny
 

@@ -43,7 +43,6 @@ class InnerCodes(NamedTuple):
     provenance=PROVENANCE,
     exempt={
         "gradcheck": "the gradient is that of the identity",
-        "half": "a coordinate at a cut gets another code when it is rounded",
         "moves": "the rotation is drawn once, and the codebook fixed",
     },
 )

@@ -23,6 +23,8 @@ def find(history: History) -> Iterator[Finding]:
     half = "float16" in history.facts.get("dtypes", {}).values()
     left = (rescaled * scale if half else rescaled)[~np.isnan(rescaled)]
     names = history.names("gradient")
+    if not names:
+        return
     whole = np.sqrt(np.nansum([np.square(history.series(name, "gradient")) for name in names], axis=0))
     if len(left) >= FEWEST and np.mean(left < LEFT) >= SHARE:
         evidence = f"the optimizer gets {number(float(np.median(left)))} of the gradient's length, the median of "

@@ -22,10 +22,13 @@ def find(history: History) -> Iterator[Finding]:
     """Compare them where the average has had its time."""
     momenta, found = history.facts["momenta"], {}
     for name, ratio in history.late("variance_ratio").items():
-        waits = min(LIVES / max(momenta.get(name, 0.1), 1e-9), MOST)
-        if history.steps[-1] >= waits and ratio > 0 and not 1 / RATIO < ratio < RATIO:
+        if history.steps[-1] >= _waits(momenta, name) and ratio > 0 and not 1 / RATIO < ratio < RATIO:
             found[name] = ratio
-    far = {n: s for n, s in history.late("mean_shift").items() if s > max(SHIFT, NOISE / _count(history, n) ** 0.5)}
+    far = {
+        name: shift
+        for name, shift in history.late("mean_shift").items()
+        if history.steps[-1] >= _waits(momenta, name) and shift > max(SHIFT, NOISE / _count(history, name) ** 0.5)
+    }
     if far and not found:
         yield _shifted(history, far)
     order = sorted(found, key=lambda name: -abs(math.log(found[name])))
@@ -46,6 +49,11 @@ def find(history: History) -> Iterator[Finding]:
             Remedy("groupnorm", 'nk.swap(model, {"batchnorm": "groupnorm"}), which keeps no statistics'),
         ),
     )
+
+
+def _waits(momenta: Mapping[str, float], name: str) -> float:
+    """How many steps an average needs to leave its start."""
+    return min(LIVES / max(momenta.get(name, 0.1), 1e-9), MOST)
 
 
 def _count(history: History, name: str) -> float:
