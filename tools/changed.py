@@ -189,7 +189,7 @@ class Selection:
     def files(self, text: str, file: Path) -> frozenset[Path]:
         """The files of the package that a text imports or names, and those that the helpers do that it imports."""
         named = [self.reach.names.get(word, ()) for word in set(re.findall(r"[\w-]+", text))]
-        beside = [self.files(helper.read_text(), helper) for helper in _imported(text, file)]
+        beside = [self.files(helper.read_text(), helper) for helper in _imported(text, file) if helper != file]
         return frozenset(self.reach.imported(ast.parse(text))).union(*named, *beside)
 
     def was_run(self, item: pytest.Item, path: Path) -> bool:

@@ -73,6 +73,12 @@ def test_files_are_collected_that_go_over_methods_of_the_room_of_a_change():
     assert [text for text in left if selection.goes_over_reached(text)] == []
 
 
+def test_a_tool_with_the_name_of_what_it_imports_is_followed_once():
+    selection = Selection([ROOT / "src/normkit/activation/token/scalenorm.py"])
+    files = selection.files("from known import row", ROOT / "tests/house/test_known.py")
+    assert ROOT / "src/normkit/surgery/recognition/known.py" in files
+
+
 def test_a_change_of_what_all_share_selects_everything():
     names, _ = selected("src/normkit/ops/rope.py", "tests/density/test_walks.py")
     assert any("mala" in name for name in names)
