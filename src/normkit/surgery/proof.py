@@ -126,6 +126,11 @@ def prove(before: nn.Module, after: nn.Module, example: Any) -> float:
     return worst
 
 
+def apart(one: nn.Module, other: nn.Module, example: Any) -> float:
+    """How far two models are apart on an example and a fresh input like it."""
+    return max(difference(called(one, given), called(other, given)) for given in (example, fresh(example, 1)))
+
+
 def difference(wanted: list[Tensor], got: list[Tensor]) -> float:
     """The largest difference, of the largest number of each result; infinite where NaNs or shapes are others."""
     if [t.shape for t in wanted] != [t.shape for t in got]:

@@ -77,9 +77,7 @@ def plain_state(old: nn.Module, new: nn.Module, example: Any) -> dict[str, Tenso
             )
     other, own = copy.deepcopy(old).eval(), copy.deepcopy(new).eval()
     other.load_state_dict(state)
-    apart = max(
-        proof.difference(proof.called(own, x), proof.called(other, x)) for x in (example, proof.fresh(example, 1))
-    )
+    apart = proof.apart(own, other, example)
     if not apart <= CLOSE:
         raise ValueError(
             f"plain_state: with these weights the old model's outputs differ by {apart:.1e} of the largest"
