@@ -125,6 +125,8 @@ def test_a_stream_tells_what_adapting_did_beside_the_model_as_it_was():
     assert "accuracy" not in run_stream(model, adapter, [x for x, _ in stream(2)], "tent").to_dict()
     with pytest.raises(ValueError, match="batch 1 of data has no labels"):
         run_stream(model, adapter, [stream(1)[0], stream(1)[0][0]], "tent")
+    with pytest.raises(ValueError, match="batch 1 of data has labels, unlike those before it"):
+        run_stream(model, adapter, [stream(1)[0][0], stream(1)[0]], "tent")
     with pytest.raises(ValueError, match="data has no batch"):
         run_stream(model, adapter, [], "tent")
 

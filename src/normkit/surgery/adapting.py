@@ -45,8 +45,8 @@ def adapt(
         weight: the share of the batch at hand: 0 changes nothing, 1 forgets what was learned.
         where: only norms whose name fits a pattern, is in a list, or is let by a function of name and module.
         inplace: change the model; else a copy, which is the report's ``model``.
-        method: an adapter's name: ``normkit list --kind adapter``. It takes over the model, or with ``inplace=False`` a
-            copy of it.
+        method: an adapter's name, with or without arguments, ``"sar:lr=0.001"``: ``normkit list --kind adapter``. It
+            takes over the model, or with ``inplace=False`` a copy of it.
         options: the arguments of that method, such as ``lr``.
 
     Returns a :class:`Report` of what was changed, or with ``method`` the adapter.
@@ -82,17 +82,12 @@ def adapt(
     return Report(replaced("adapt", model, made, inplace), changes)
 
 
-def adapters() -> list[str]:
-    """Return the names of all methods that put themselves around a model."""
-    return [name for name in catalog.methods() if catalog.card(name).kind is ADAPTER]
-
-
 def _around(model: nn.Module, method: str, where: Where, options: dict[str, Any]) -> Adapter:
     """Return an adapter that has taken over the model."""
-    check.choice("adapt", "method", method, adapters())
+    choice = catalog.choose("adapt", "method", method, ADAPTER)
     if where is not None:
         raise ValueError(f"adapt: where is for batch norms that mix statistics; {method} has norms= for names of norms")
-    return catalog.create(method, model, **options)
+    return choice.create(model, **options)
 
 
 def _refusal(match: Match) -> str | None:

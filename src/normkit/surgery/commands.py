@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from normkit.choice import parsed
 from normkit.safe import say
 from normkit.surgery import models, proof, saving
 from normkit.surgery.adapting import adapt
@@ -109,8 +108,7 @@ def _streamed(options: argparse.Namespace) -> int:
     if not options.data or options.out or options.where:
         raise ValueError("adapt: --method goes over --data, and takes no -o and no --where; nk.adapt returns the model")
     model = saving.load(options.model).eval()
-    name, arguments = parsed(options.method)
-    adapter = adapt(model, method=name, inplace=False, **arguments)
+    adapter = adapt(model, method=options.method, inplace=False)
     stream = run_stream(model, adapter, batches(options.data), options.method)
     say(json.dumps(stream.to_dict(), indent=2) if options.json else stream)
     return 0
@@ -201,9 +199,7 @@ def _checked(options: argparse.Namespace, model: nn.Module, given: Any) -> int:
     made_by = options.model.partition("@")[0]
     word = f"{made_by}@{options.out}" if colon and source not in ("timm", "hf") else options.out
     again = saving.load(word).eval()
-    apart = max(
-        proof.difference(proof.called(model, one), proof.called(again, one)) for one in (given, proof.fresh(given, 1))
-    )
+    apart = proof.apart(model, again, given)
     say(f"read again, its outputs differ by {apart:.0e} of the largest number", file=sys.stderr)
     return int(not apart <= CLOSE)
 

@@ -58,8 +58,8 @@ def run_stream(source: nn.Module, adapter: Adapter, batches: Iterable[Any], meth
     stream = Stream(method)
     for number, batch in enumerate(batches):
         x, y = parts(batch)
-        if y is None and stream.right_before:
-            raise ValueError(f"adapt: batch {number} of data has no labels, and those before it have")
+        if number and (y is None) is bool(stream.right_before):
+            raise ValueError(f"adapt: batch {number} of data has {'no ' * (y is None)}labels, unlike those before it")
         with torch.no_grad():
             before = adapter.logits(source, x).argmax(-1)
         begun = time.perf_counter()
