@@ -170,7 +170,7 @@ def page(card: Card) -> str:
     names = [(f"`{name}`", f"`{brought}`" if brought else "") for name, brought in reference.aliases(card)]
     state = [(f"`{e.name}`", f"`{e.shape}`", e.kind) for e in reference.state(card)]
     sections = [
-        ("", f"{searched(card)}# {card.name}\n\n**{escaped(card.summary)}**"),
+        ("", f"{search_words(card)}# {card.name}\n\n**{escaped(card.summary)}**"),
         ("", f"`normkit.{card.entry.__name__}`, in `{reference.folder(card)}`"),
         ("", f"```python\n{reference.usage(card)}\n```"),
         ("", docstrings.fenced(reference.explanation(card))),
@@ -188,16 +188,16 @@ def page(card: Card) -> str:
     return "\n\n".join((f"## {title}\n\n" if title else "") + body for title, body in sections if body) + "\n"
 
 
-def searched(card: Card) -> str:
+def search_words(card: Card) -> str:
     """Write what the search reads of a method besides its page: its synonyms, and that the much replaced come first."""
     title = card.paper.partition(" (")[0]
     words = dict.fromkeys([*reference.synonyms(card), *SEARCHED.get(card.name, []), title])
     names = "".join(f"\n  - {json.dumps(name)}" for name in words)
-    return f"---\ntags:{names}\nsearch:\n  boost: {1 + math.log2(1 + replaced()[card.name]):.2f}\n---\n"
+    return f"---\ntags:{names}\nsearch:\n  boost: {1 + math.log2(1 + successors()[card.name]):.2f}\n---\n"
 
 
 @functools.cache
-def replaced() -> Counter[str]:
+def successors() -> Counter[str]:
     """How many methods take the place of each."""
     return Counter(name for card in cards() for name in card.replaces)
 
