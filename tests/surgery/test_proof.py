@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from normkit.surgery import proof
 from normkit.surgery.proof import Unequal, _exact, difference, prove, said
 
 
@@ -140,3 +141,9 @@ def test_an_error_without_words_is_told_by_its_line():
     assert said(caught.value) == 'AssertionError at torch._assert(False, "")'
     assert said(AssertionError()) == "AssertionError"
     assert said(ValueError("\none\ntwo")) == "ValueError: one"
+
+
+def test_models_that_agree_on_the_example_alone_are_apart():
+    x = torch.rand(4, 8, generator=torch.Generator().manual_seed(0))
+    assert proof.apart(nn.ReLU(), nn.Identity(), x) > 0.01
+    assert proof.apart(nn.ReLU(), nn.ReLU(), x) == 0
