@@ -1,8 +1,11 @@
 """SOAP and its kin, Dion, Hyperball and the cautious wrappers, beyond their goldens and the contract."""
 
+import pickle
+
 import pytest
 import torch
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import normkit as nk
 
@@ -163,3 +166,24 @@ def test_cautious_decay_around_muon_is_that_of_muon():
     options = {"lr": 0.1, "weight_decay": 0.5, "ns_dtype": None}
     mine = nk.CautiousWeightDecay([p], base="muon", **options)
     torch.testing.assert_close(trained(mine, [p]), trained(nk.Muon([q], cautious_decay=True, **options), [q]))
+
+
+@pytest.mark.parametrize("name", ["agc", "cautious"])
+def test_what_a_base_takes_beside_its_groups_is_kept(name):
+    p, calls = nn.Parameter(drawn(4, 4)), []
+    optimizer = nk.create(name, [p], base="muon", lr=0.1, sync=True, qk_clip=lambda: calls.append(p.detach().clone()))
+    assert calls == []
+    (after,) = trained(optimizer, [p], 1)
+    assert len(calls) == 1, "once a step"
+    assert torch.equal(calls[0], after), "after it"
+    assert pickle.loads(pickle.dumps(optimizer)).inner().sync
+
+
+def test_building_a_cautious_optimizer_calls_no_hook():
+    calls = []
+    hook = register_optimizer_step_post_hook(lambda *_: calls.append(1))
+    try:
+        nk.Cautious([nn.Parameter(drawn(3))], lr=0.1)
+    finally:
+        hook.remove()
+    assert not calls

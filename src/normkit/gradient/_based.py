@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -37,6 +38,7 @@ class Based(Optimizer):
     parameters stay as they are.
     """
 
+    apart: Mapping[str, Any] = MappingProxyType({})  # the base's arguments that are no settings of its groups
     later = frozenset({"amsgrad", "capturable", "decoupled_weight_decay", "fused"})  # which torch's bases fill in, too
 
     def __init__(self, params: Groups, base: str, own: dict[str, Any], options: dict[str, Any]):
@@ -50,7 +52,10 @@ class Based(Optimizer):
             if key not in taken:
                 raise TypeError(f"{type(self).__name__}: the base {base!r} takes no argument {key!r}")
         inner = build([torch.nn.Parameter(torch.zeros(2, 2))], **options)
+        self.apart = {name: value for name, value in options.items() if name in vars(inner)}
         super().__init__(params, **{**inner.defaults, **own})
+        for hook in inner._optimizer_step_post_hooks.values():  # the base's own, which come after this one's step
+            self.register_step_post_hook(hook)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group with the settings that the base gives it."""
@@ -60,7 +65,7 @@ class Based(Optimizer):
         super().add_param_group({**base.param_groups[-1], "params": params})
 
     def __getstate__(self) -> dict:
-        return {**super().__getstate__(), "base": self.base}
+        return {**super().__getstate__(), "base": self.base, "apart": self.apart}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -84,7 +89,7 @@ class Based(Optimizer):
         build: Any = base_named(self, self.base)
         taken = inspect.signature(build).parameters
         given = {key: value for key, value in self.defaults.items() if key in taken and key != "params"}
-        return build([torch.nn.Parameter(torch.zeros(2, 2))], **given)
+        return build([torch.nn.Parameter(torch.zeros(2, 2))], **given, **self.apart)
 
     @torch._disable_dynamo  # the base's own step would be compiled anew for each step's gradients
     @torch.no_grad()
@@ -111,9 +116,8 @@ class Based(Optimizer):
         return loss
 
     def base_step(self, work: Sequence[tuple[list[Tensor], dict]]) -> None:
-        """Take the base's step, without the hooks that torch calls around this optimizer's."""
-        inner: Any = self.inner()
-        type(inner).step.__wrapped__(inner)
+        """Take the base's step."""
+        bare_step(self.inner())
 
     def changed(self, p: Tensor, group: dict) -> Tensor:
         """The gradient that the base gets."""
@@ -121,6 +125,11 @@ class Based(Optimizer):
 
     def finish(self, work: Sequence[tuple[list[Tensor], dict]]) -> None:
         """Do what comes after the base's step."""
+
+
+def bare_step(optimizer: Any) -> None:
+    """Take an optimizer's step without the hooks that torch calls around it."""
+    type(optimizer).step.__wrapped__(optimizer)
 
 
 def lay(p: Tensor, grad: Tensor | None) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normkit.gradient._based import Based, base_named
+from normkit.gradient._based import Based, bare_step, base_named
 from normkit.gradient._optimizer import LIKE_PARAMETERS, Groups
 
 
@@ -71,7 +71,7 @@ def decays_apart(build: Any, options: dict[str, Any]) -> bool:
         return False
     for _ in range(2):
         p.grad = torch.zeros_like(p)
-        made.step()
+        bare_step(made)
     moments = [value for name, value in made.state[p].items() if name in LIKE_PARAMETERS and value is not None]
     shrunk = any(torch.allclose(p, torch.full_like(p, 0.75**steps)) for steps in (1, 2))  # SOAP's first step is none
     return shrunk and not any(m.any() for m in moments)
