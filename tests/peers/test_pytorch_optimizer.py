@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from steps_side_by_side import step_both
 
 import normkit as nk
 
@@ -18,16 +19,8 @@ PAIRS = {
 @pytest.mark.parametrize("name", PAIRS)
 def test_steps_are_theirs(name):
     ours, options = PAIRS[name]
-    start = [torch.randn(shape, dtype=torch.float64) for shape in ((4, 3), (6, 2), (4, 3, 3, 3))]
-    lists = [[torch.nn.Parameter(p.clone()) for p in start] for _ in range(2)]
-    makers = (getattr(peer, name), ours)
-    both = [make(params, lr=0.01, **options) for make, params in zip(makers, lists, strict=True)]
-    for _ in range(6):
-        for p, q in zip(*lists, strict=True):
-            p.grad = torch.randn_like(p)
-            q.grad = p.grad.clone()
-        for optimizer in both:
-            optimizer.step()
+    shapes = ((4, 3), (6, 2), (4, 3, 3, 3))
+    lists = step_both([getattr(peer, name), ours], shapes, **options)
     for p, q in zip(*lists, strict=True):  # eps beside a small second moment is added in another place
         torch.testing.assert_close(p, q, rtol=1e-5, atol=2e-6)
 

@@ -4,6 +4,7 @@ import pytest
 import timm.layers
 import timm.optim
 import torch
+from steps_side_by_side import step_both
 
 import normkit as nk
 
@@ -44,15 +45,7 @@ def test_a_norm_has_timms_numbers_and_names(name, training):
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_an_optimizer_takes_timms_steps(name):
     ours, options = OPTIMIZERS[name]
-    start = [torch.randn(shape, dtype=torch.float64) for shape in ((4, 3), (5,), (4, 3, 3, 3))]
-    lists = [[torch.nn.Parameter(p.clone()) for p in start] for _ in range(2)]
-    makers = (getattr(timm.optim, name), ours)
-    both = [make(params, lr=0.01, **options) for make, params in zip(makers, lists, strict=True)]
-    for _ in range(6):
-        for p, q in zip(*lists, strict=True):
-            p.grad = torch.randn_like(p)
-            q.grad = p.grad.clone()
-        for optimizer in both:
-            optimizer.step()
+    shapes = ((4, 3), (5,), (4, 3, 3, 3))
+    lists = step_both([getattr(timm.optim, name), ours], shapes, **options)
     for p, q in zip(*lists, strict=True):
         torch.testing.assert_close(p, q, rtol=1e-9, atol=1e-11)
