@@ -10,7 +10,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._bases import KEPT, leading, refined, turned, turned_back
+from normkit.gradient._bases import KEPT, eigenbasis, move_bases, project, project_back
 from normkit.gradient._matrices import cut_as, full_matrix, matrix_shape
 from normkit.gradient._muon import CONVERGING, Coefficients, Kin, below_one, factor
 from normkit.gradient._optimizer import Groups, counted, kept, move_moments, settings
@@ -163,15 +163,14 @@ def soap_direction(p: Tensor, g: Tensor, state: dict, group: dict) -> Tensor:
     for side, x in enumerate((full, full.mT)):
         gram = x @ x.mT
         if f"Q{side}" not in state:
-            state[f"GG{side}"], state[f"Q{side}"] = torch.zeros_like(gram), leading(gram)
+            state[f"GG{side}"], state[f"Q{side}"] = torch.zeros_like(gram), eigenbasis(gram)
         state[f"GG{side}"].lerp_(gram, 1 - beta_square)
     bases = state["Q0"], state["Q1"]
-    h = cut_as(turned(full, *bases), p)
+    h = cut_as(project(full, *bases), p)
     v = state["exp_avg_sq"].mul_(beta_square).addcmul_(h, h, value=1 - beta_square)
-    u = turned_back(turned(full_matrix(m), *bases) / full_matrix(v.sqrt().add_(group["eps"])), *bases)
+    u = project_back(project(full_matrix(m), *bases) / full_matrix(v.sqrt().add_(group["eps"])), *bases)
     if state["step"] % group["precondition_frequency"] == 0:
-        for side in (0, 1):
-            state[f"Q{side}"] = refined(state[f"GG{side}"], state[f"Q{side}"])
+        move_bases(state)
     return cut_as(u, p)
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._bases import KEPT, leading, refined, turned, turned_back
+from normkit.gradient._bases import KEPT, adam_direction, eigenbasis, move_bases, project, project_back
 from normkit.gradient._matrices import Hidden, cut_as, full_matrix
 from normkit.gradient._muon import below_one
 from normkit.gradient._optimizer import Groups, kept, settings
@@ -102,26 +102,22 @@ class KLSOAP(Hidden):
         kept([w], [state], "step", "exp_avg", "exp_avg_sq")
         for side, x in enumerate((g, g.mT)):
             state[f"GG{side}"] = x @ x.mT / x.shape[-1]
-            state[f"Q{side}"] = leading(state[f"GG{side}"])
+            state[f"Q{side}"] = eigenbasis(state[f"GG{side}"])
             state[f"eigenvalues{side}"] = x.new_full(x.shape[:-1], group["init_factor"])
 
     def move_one(self, w: Tensor, g: Tensor, state: dict, group: dict) -> None:
         """Move a matrix, whose bases are known."""
-        beta, beta_square = group["betas"]
         state["step"] += 1
         bases = state["Q0"], state["Q1"]
-        h = turned(g, *bases)
-        own = cut_as(h, w)
-        m = state["exp_avg"].lerp_(own, 1 - beta)
-        v = state["exp_avg_sq"].mul_(beta_square).addcmul_(own, own, value=1 - beta_square)
-        u = turned_back(full_matrix(m / v.sqrt().add_(group["eps"])), *bases)
+        h = project(g, *bases)
+        u = project_back(full_matrix(adam_direction(w, h, state, group)), *bases)
         turn_by_angle(w, cut_as(u, w), group["lr"], stacked=w.dim() == 3)
         self.learn(g, h, state, group["shampoo_beta"])
         if state["step"] % group["precondition_frequency"] == 0:
-            first = turned_back(full_matrix(m), *bases)
-            for side in (0, 1):
-                state[f"Q{side}"] = refined(state[f"GG{side}"], state[f"Q{side}"])
-            m.copy_(cut_as(turned(first, state["Q0"], state["Q1"]), w))
+            m = state["exp_avg"]
+            first = project_back(full_matrix(m), *bases)
+            move_bases(state)
+            m.copy_(cut_as(project(first, state["Q0"], state["Q1"]), w))
 
     def learn(self, g: Tensor, h: Tensor, state: dict, share: float) -> None:
         """Move the statistics and the eigenvalues, each side's by the other's of before."""

@@ -12,7 +12,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.gradient._matrices import cut_as, full_matrix, matrix_shape
 from normkit.gradient._muon import Coefficients, Kin, factor
-from normkit.gradient._optimizer import Groups, settings
+from normkit.gradient._optimizer import Groups, move_moments, settings
 
 LEAST = 1e-12  # floor of a row's length
 
@@ -129,8 +129,8 @@ class Muown(Kin):
     def lengths(self, along: Tensor, state: dict, group: dict) -> Tensor:
         """Move the lengths of rows by Adam, and return them."""
         (beta, beta_square), t = group["betas"], state["step"].item()
-        first = state["g_exp_avg"].lerp_(along, 1 - beta)
-        second = state["g_exp_avg_sq"].mul_(beta_square).addcmul_(along, along, value=1 - beta_square)
+        first, second = state["g_exp_avg"], state["g_exp_avg_sq"]
+        move_moments([along], [first], [second], group["betas"])
         below = (second / (1 - beta_square**t)).sqrt_().add_(group["eps"])
         state["g"].sub_(first / (1 - beta**t) / below * group["lr"])
         return state["g"].mul_(1 - group["lr"] * group["weight_decay"])

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._bases import refined
+from normkit.gradient._bases import power_step
 from normkit.gradient._matrices import cut_as, full_matrix
 from normkit.gradient._muon import CONVERGING, Coefficients, Kin, below_one
 from normkit.gradient._optimizer import Groups, settings
@@ -115,7 +115,7 @@ class PMuon(Kin):
         statistic = product + group["beta"] * past
         statistic.diagonal(dim1=-2, dim2=-1).add_(LEAST)
         basis = state.setdefault(f"{side}_basis", first_basis(product, group["start"]))
-        basis = state[f"{side}_basis"] = refined(statistic, basis)
+        basis = state[f"{side}_basis"] = power_step(statistic, basis)
         d = (basis * (statistic @ basis)).sum(-2, keepdim=True).clamp(min=LEAST).pow(-group["gamma"])
         return (basis * d) @ basis.mT * (count**0.5 / (d.norm(dim=-1, keepdim=True) + LEAST))
 

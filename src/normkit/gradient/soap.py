@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._bases import KEPT, leading, refined
+from normkit.gradient._bases import KEPT, adam_direction, eigenbasis, power_step
 from normkit.gradient._matrices import cut_as
 from normkit.gradient._optimizer import Groups, Optimizer, kept, settings
 from normkit.gradient._sharded import whole
@@ -109,12 +109,9 @@ class SOAP(Optimizer):
 
     def move(self, w: Tensor, g: Tensor, state: dict, group: dict) -> None:
         """Move a parameter, whose bases are known."""
-        beta, beta_square = group["betas"]
         state["step"] += 1
-        turned = cut_as(in_bases(g, state), w)
-        m = state["exp_avg"].lerp_(turned, 1 - beta)
-        v = state["exp_avg_sq"].mul_(beta_square).addcmul_(turned, turned, value=1 - beta_square)
-        u = in_bases(accurate(whole(m / v.sqrt().add_(group["eps"]))), state, back=True)
+        direction = adam_direction(w, in_bases(g, state), state, group)
+        u = in_bases(accurate(whole(direction)), state, back=True)
         if group["normalize_grads"]:
             u = u / (LEAST + u.square().mean().sqrt())
         w.add_(cut_as(u, w), alpha=-corrected(group, state["step"].item()))
@@ -131,7 +128,7 @@ class SOAP(Optimizer):
             statistic = state.setdefault(f"GG{axis}", flat.new_zeros(len(flat), len(flat)))
             statistic.lerp_(flat @ flat.mT, 1 - share)
             if first:
-                state[f"Q{axis}"] = leading(statistic)
+                state[f"Q{axis}"] = eigenbasis(statistic)
         if axes and not first and state["step"] % group["precondition_frequency"] == 0:
             self.turn(w, axes, state)
 
@@ -143,7 +140,7 @@ class SOAP(Optimizer):
             statistic, basis = state[f"GG{axis}"], state[f"Q{axis}"]
             order = (basis * (statistic @ basis)).sum(0).argsort(descending=True)
             second = second.index_select(axis, order)
-            state[f"Q{axis}"] = refined(statistic, basis[:, order])
+            state[f"Q{axis}"] = power_step(statistic, basis[:, order])
         state["exp_avg"].copy_(cut_as(in_bases(first, state), w))
         state["exp_avg_sq"].copy_(cut_as(second, w))
 
