@@ -27,13 +27,16 @@ OTHERS |= {name: {} for name in ("signum", "lion", "nsgd", "lamb", "stable-adamw
 OTHERS |= {"lars": {"weight_decay": 0.1}, "soap": {"precondition_frequency": 2}}
 OTHERS |= {"cautious": {"weight_decay": 0.1}, "cautious-weight-decay": {"weight_decay": 0.1}}
 OTHERS |= {"kl-soap": {}, "dion": {"rank": 2}, "pmuon": {"ns_dtype": None}}
+OTHERS |= {f"hyperball {base}": {"base": base, "ns_dtype": None} for base in ("adam", "normuon", "soap")}
+OTHERS |= {f"{name} muon": {"base": "muon", "ns_dtype": None} for name in ("cautious", "agc")}
 EXAMPLES = {**MATRICES, **OTHERS}
 EACH = ("momentum_buffer", "exp_avg")
 
 
 def parameters(name):
     generator = torch.Generator().manual_seed(0)
-    wanted = [key for key in SHAPES if name not in ("muon", "normuon", *KIN, *ALONE) or key != "bias"]
+    hidden = "muon" in name or name.partition(" ")[0] in (*KIN, *ALONE)
+    wanted = [key for key in SHAPES if not hidden or key != "bias"]
     return {key: torch.randn(SHAPES[key], generator=generator, dtype=torch.float64) for key in wanted}
 
 
@@ -45,7 +48,7 @@ def gradients(step, keys):
 def trained(name, spread=lambda x, key: x, **options):
     """The parameters after some steps; ``spread`` lays a tensor out."""
     params = {key: torch.nn.Parameter(spread(value, key)) for key, value in parameters(name).items()}
-    optimizer = nk.create(name, list(params.values()), lr=0.05, **EXAMPLES[name], **options)
+    optimizer = nk.create(name.partition(" ")[0], list(params.values()), lr=0.05, **EXAMPLES[name], **options)
     for step in range(STEPS):
         for key, grad in gradients(step, params).items():
             params[key].grad = spread(grad, key)
