@@ -187,3 +187,11 @@ def test_building_a_cautious_optimizer_calls_no_hook():
     finally:
         hook.remove()
     assert not calls
+
+
+def test_around_a_base_without_decay_nothing_decays_and_no_setting_appears():
+    p = nn.Parameter(drawn(5, 4))
+    optimizer = nk.Cautious([p], base="rprop", lr=0.1)
+    trained(optimizer, [p])
+    assert not optimizer.decoupled
+    assert "weight_decay" not in optimizer.param_groups[0]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._cautious import Looking
+from normkit.gradient._cautious import StepMask
 from normkit.gradient._optimizer import Groups
 from normkit.gradient._sharded import whole
 from normkit.statistics import accurate
@@ -23,7 +23,7 @@ LEAST = 1e-3  # floor of the share of entries that are left
     shape="...",
     example={"lr": 0.05, "weight_decay": 0.0},
 )
-class Cautious(Looking):
+class Cautious(StepMask):
     """Take another optimizer's step only in entries where the gradient agrees with it, enlarged for those left out.
 
     Momentum may point up where the gradient has just turned. With u the base's direction, that of a step w - lr u,
@@ -68,7 +68,7 @@ class Cautious(Looking):
         super().check(group)
         check.choice(self, "rescale", group["rescale"], ("mean", "count"))
 
-    def moved_on(self, p: Tensor, before: Tensor, group: dict) -> None:
+    def mask(self, p: Tensor, before: Tensor, group: dict) -> None:
         """Leave out entries that go against the gradient."""
         assert p.grad is not None
         move = accurate(p) - accurate(before)

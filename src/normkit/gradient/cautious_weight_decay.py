@@ -8,7 +8,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._cautious import Looking
+from normkit.gradient._cautious import StepMask
 from normkit.gradient._optimizer import Groups
 
 
@@ -20,7 +20,7 @@ from normkit.gradient._optimizer import Groups
     evidence="library",
     provenance="microsoft/dion, in float64; the paper's own code was not found",
 )
-class CautiousWeightDecay(Looking):
+class CautiousWeightDecay(StepMask):
     """Take another optimizer's step, and let only those entries decay that it does not make larger.
 
     Decay that works against the step pulls to another minimum. With u the base's direction, that of a step w - lr u,
@@ -56,13 +56,13 @@ class CautiousWeightDecay(Looking):
         check.number(self, "weight_decay", weight_decay, 0.0)
         options = {"lr": lr, "weight_decay": weight_decay, "maximize": maximize, **base_kwargs}
         super().__init__(params, base, {"cautious": True}, options)
-        if not self.decays_apart:
+        if not self.decoupled:
             raise ValueError(
                 f"{type(self).__name__}: base must shrink weights by lr times weight_decay, apart from the gradient, "
                 f"as adamw, lion and muon do; {base!r} with {base_kwargs} does not"
             )
 
-    def moved_on(self, p: Tensor, before: Tensor, group: dict) -> None:
+    def mask(self, p: Tensor, before: Tensor, group: dict) -> None:
         """Let entries decay that the step has not made larger."""
         agrees = (p - before).sign() * before.sign() <= 0
         p.sub_(before * agrees, alpha=self.decay(group))
