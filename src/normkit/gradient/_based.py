@@ -74,8 +74,8 @@ class Based(Optimizer):
 
     @property
     def exact(self) -> frozenset[str]:  # type: ignore[override]
-        """What stays in float32: the base's, and the method's own ``norm``."""
-        return frozenset({"norm"}) | getattr(self.inner(), "exact", frozenset())
+        """What stays in float32: what does so in the base."""
+        return getattr(self.inner(), "exact", frozenset())
 
     def inner(self) -> torch.optim.Optimizer:
         """The base, on this optimizer's groups and state."""

@@ -72,7 +72,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "defaults" not in state:  # of a file; a copy of an optimizer brings its defaults
-            groups = [self.completed(group, own) for group, own in self._paired(state["param_groups"])]
+            groups = list(map(self.complete, state["param_groups"], self.param_groups))
             for group in groups:
                 self.check({**self.defaults, **group})
             for p, own in state["state"].items():
@@ -80,10 +80,7 @@ class Optimizer(torch.optim.Optimizer):
             state = {"state": state["state"], "param_groups": groups}
         super().__setstate__(state)
 
-    def _paired(self, groups: Sequence[dict]) -> list[tuple[dict, dict]]:
-        return list(zip(groups, self.param_groups, strict=True))
-
-    def completed(self, group: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    def complete(self, group: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
         """Return a group that is loaded, with settings that may be missing as this optimizer's ``own`` group has them.
 
         Groups of another optimizer lack settings that this one needs, and are refused.

@@ -86,7 +86,7 @@ def parts_of(model: nn.Module, inputs: Sequence[Any], weights: Mapping[str, nn.P
         run.watch(model, inputs, {})
     elif run.weights and all(map(_is_plain, weights.values())):
         with contextlib.suppress(Exception):  # inputs of ours may not be for it
-            run.watch(model, *made_up(model))
+            run.watch(model, *example_inputs(model))
     found = run.parts()
     for module in model.modules():
         if isinstance(module, nn.MultiheadAttention) and module.in_proj_weight is not None:
@@ -115,7 +115,7 @@ def _by_name(name: str, weight: Tensor) -> Parts | None:
     return Parts(labels, (weight.shape[axis] // len(labels),) * len(labels), axis=axis, why="by its name only")
 
 
-def made_up(model: nn.Module) -> tuple[Sequence[Any], dict[str, Any]]:
+def example_inputs(model: nn.Module) -> tuple[Sequence[Any], dict[str, Any]]:
     """Arguments to try a model with: tokens, pictures or features."""
     generator = torch.Generator().manual_seed(0)
     config, picture = getattr(model, "config", None), getattr(model, "default_cfg", None) or {}
@@ -134,14 +134,14 @@ def made_up(model: nn.Module) -> tuple[Sequence[Any], dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Reached:
+class Reach:
     """The features of an output that a tensor is made of; ``straight``: by shifts alone, as what a gate opens."""
 
     features: frozenset[int]
     straight: bool
 
     @classmethod
-    def by(cls, gradient: Tensor, sent: Tensor) -> Reached:
+    def by(cls, gradient: Tensor, sent: Tensor) -> Reach:
         """Read it off a gradient, and what was sent back."""
         own = gradient.flatten(0, -2).abs().amax(0).nonzero().flatten()
         part = gradient[..., own]
@@ -189,7 +189,7 @@ class Run(TorchFunctionMode):
         """Call a function of torch."""
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "").partition(".")[0]
-        made = self._made(name, func, args, kwargs) if name in LINEAR else None
+        made = self._replace(name, func, args, kwargs) if name in LINEAR else None
         if made is not None:
             return made
         if name == ATTENTION or name in SCORES or name in PRODUCTS:
@@ -198,7 +198,7 @@ class Run(TorchFunctionMode):
             self._look(name, [x for x in flat if isinstance(x, Tensor) and x.requires_grad and x.dim() > 1])
         return func(*args, **kwargs)
 
-    def _made(self, name: str, func: Any, args: Any, kwargs: Any) -> Tensor | None:
+    def _replace(self, name: str, func: Any, args: Any, kwargs: Any) -> Tensor | None:
         """Random numbers in the place of what a weight makes."""
         place = LINEAR[name]
         view = args[place] if place < len(args) else kwargs.get("weight", kwargs.get("mat2"))
@@ -219,7 +219,7 @@ class Run(TorchFunctionMode):
         if len(operands) < 2 or (name in PRODUCTS and operands[0].shape != operands[1].shape):
             return
         operands = operands[:3] if name == ATTENTION else operands[:2]
-        reached = [self._reached(operand) for operand in operands]
+        reached = [self._reach(operand) for operand in operands]
         if not all(reached):
             return
         if name in PRODUCTS:
@@ -227,16 +227,16 @@ class Run(TorchFunctionMode):
         else:
             self._scores(name, operands, reached)
 
-    def _reached(self, operand: Tensor) -> dict[int, Reached]:
+    def _reach(self, operand: Tensor) -> dict[int, Reach]:
         """By the place of each output, its features that an operand is made of."""
         leaves = [output.leaf for output in self.outputs]
         if operand.grad_fn is None or not leaves:
             return {}
         sent = torch.randn_like(operand)
         grads = torch.autograd.grad(operand, leaves, sent, retain_graph=True, allow_unused=True)
-        return {i: own for i, g in enumerate(grads) if g is not None and (own := Reached.by(g, sent)).features}
+        return {i: own for i, g in enumerate(grads) if g is not None and (own := Reach.by(g, sent)).features}
 
-    def _scores(self, name: str, operands: Sequence[Tensor], reached: list[dict[int, Reached]]) -> None:
+    def _scores(self, name: str, operands: Sequence[Tensor], reached: list[dict[int, Reach]]) -> None:
         """Queries and keys, or what comes of them and values."""
         known = any(f in self.outputs[i].labels for i, own in reached[0].items() for f in own.features)
         labels = ("Q", "K", "V") if name == ATTENTION else ("", "V") if known else ("Q", "K")
@@ -250,7 +250,7 @@ class Run(TorchFunctionMode):
                     axis = -2 if label == "K" and name != ATTENTION else -1
                     output.head |= {label: operand.shape[axis]} if name != "einsum" and operand.dim() > 2 else {}
 
-    def _gates(self, operands: Sequence[Tensor], reached: list[dict[int, Reached]]) -> None:
+    def _gates(self, operands: Sequence[Tensor], reached: list[dict[int, Reach]]) -> None:
         """A gate and what it opens, of one weight or of one each."""
         if any(len(own) != 1 for own in reached):
             return

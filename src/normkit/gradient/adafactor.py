@@ -71,13 +71,13 @@ class Adafactor(Optimizer):
     ):
         super().__init__(**settings(locals()))
 
-    def completed(self, group: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    def complete(self, group: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
         """Return a group that is loaded; one of ``torch.optim.Adafactor`` in this class's words."""
         if "d" in group and len(group["eps"]) == 2:
             eps1, eps2 = group["eps"]
             group = {**group, "eps1": eps1, "eps2": eps2, "clip": group["d"]}
             del group["eps"], group["d"]
-        return super().completed(group, own)
+        return super().complete(group, own)
 
     def check(self, group: dict) -> None:
         """Require sound settings of a group."""

@@ -35,12 +35,12 @@ class ParamGroups(list[dict[str, Any]]):
     def __str__(self) -> str:
         """Write the settings of each group, then the table, and the parts of weights."""
         rows = [("weight", "parts"), *((name, str(parts)) for name, parts in self.parts.items())]
-        return "\n".join([*map(_described, self), "", str(self.roles), *(["", *aligned(rows)] if self.parts else [])])
+        return "\n".join([*map(_describe, self), "", str(self.roles), *(["", *aligned(rows)] if self.parts else [])])
 
     __repr__ = __str__
 
 
-def _described(group: Mapping[str, Any]) -> str:
+def _describe(group: Mapping[str, Any]) -> str:
     settings = ", ".join(f"{key}={value}" for key, value in group.items() if key not in ("params", "roles"))
     tensors, count = number_of(len(group["params"]), "tensor"), sum(p.numel() for p in group["params"])
     return f"{', '.join(group['roles'])}: {tensors}, {number_of(count, 'number')}; {settings or 'as usual'}"
@@ -115,11 +115,11 @@ def _cuts(name: str, model: nn.Module, inputs: Sequence[Any], rows: Roles, block
         names = fnmatch.filter(weights, pattern)
         if not names:
             raise ValueError(f"param_groups: blocks[{pattern!r}] fits no matrix; they are {list(weights)}")
-        found |= {name: _named_by_user(name, weights[name], pattern, heights) for name in names}
+        found |= {name: _user_parts(name, weights[name], pattern, heights) for name in names}
     return found
 
 
-def _named_by_user(name: str, p: nn.Parameter, pattern: str, heights: Sequence[int]) -> Parts:
+def _user_parts(name: str, p: nn.Parameter, pattern: str, heights: Sequence[int]) -> Parts:
     sizes = tuple(check.size("param_groups", f"blocks[{pattern!r}]", height) for height in heights)
     if not sizes or p.shape[-2] % sum(sizes):
         raise ValueError(

@@ -79,6 +79,11 @@ class LAWN(Based):
         done = self.param_groups[0]["steps"] if self.param_groups else 0
         super().add_param_group({"steps": done, **param_group})
 
+    @property
+    def exact(self) -> frozenset[str]:  # type: ignore[override]
+        """What stays in float32: the base's, and the length of a weight that is held."""
+        return super().exact | {"norm"}
+
     def held(self, p: Tensor, group: dict) -> bool:
         """Whether the length of a parameter is held by now."""
         return group["constrained"] and p.dim() >= group["min_ndim"] and group["steps"] >= group["free_steps"]

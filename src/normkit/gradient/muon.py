@@ -90,6 +90,11 @@ class Muon(Momentum):
     Muon (Jordan et al., 2024), https://kellerjordan.github.io/posts/muon.
     """
 
+    later = frozenset(
+        {"adjust_lr", "flatten_shape", "ns_safety", "ns_eps", "gram", "cautious_decay", "skip_missing"}
+        | {"blocks", "block_repeats", "block_axis"}
+    )
+
     def __init__(
         self,
         params: Groups,
@@ -142,18 +147,13 @@ class Muon(Momentum):
         """
         return cls(params, **arguments(project, changes))
 
-    later = frozenset(
-        {"block_axis", "adjust_lr", "flatten_shape", "ns_safety", "ns_eps", "gram", "cautious_decay", "skip_missing"}
-        | {"blocks", "block_repeats"}
-    )
-
-    def completed(self, group: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    def complete(self, group: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
         """Return a group that is loaded; one of ``torch.optim.Muon`` in this class's words, for the same steps."""
         if "adjust_lr_fn" in group and "algo" not in group:  # timm's has both
             torchs = Muon.like("torch", [torch.empty(1, 1)], adjust_lr=group["adjust_lr_fn"] or "original")
             named = {name: value for name, value in group.items() if name not in ("eps", "adjust_lr_fn")}
             group = {**torchs.param_groups[0], **named}
-        return super().completed(group, own)
+        return super().complete(group, own)
 
     def check(self, group: dict) -> None:
         """Require sound settings of a group."""

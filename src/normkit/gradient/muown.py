@@ -124,7 +124,7 @@ class Muown(Kin):
             size = self.lengths(along, state, group)
             now = lengths(v)
             p.copy_(cut_as(size * v / now, p))
-            state["v_norm"] = self.scheduled(now, state, group)
+            state["v_norm"] = self.next_lengths(now, state, group)
 
     def lengths(self, along: Tensor, state: dict, group: dict) -> Tensor:
         """Move the lengths of rows by Adam, and return them."""
@@ -135,7 +135,7 @@ class Muown(Kin):
         state["g"].sub_(first / (1 - beta**t) / below * group["lr"])
         return state["g"].mul_(1 - group["lr"] * group["weight_decay"])
 
-    def scheduled(self, now: Tensor, state: dict, group: dict) -> Tensor:
+    def next_lengths(self, now: Tensor, state: dict, group: dict) -> Tensor:
         """The lengths that the directions have at the next step."""
         if group["row_norm_schedule"] is None:
             return now

@@ -98,11 +98,11 @@ class PMuon(Kin):
     def orthogonal(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> list[Tensor]:
         """Move the momentum and the statistics, and return the directions."""
         us = self.averaged(params, grads, states, group)
-        evened = [cut_as(self.evened(full_matrix(u), state, group), u) for u, state in zip(us, states, strict=True)]
+        evened = [cut_as(self.equalize(full_matrix(u), state, group), u) for u, state in zip(us, states, strict=True)]
         return self.directions(evened, lambda x: self.direction(x, group), group)
 
-    def evened(self, u: Tensor, state: dict, group: dict) -> Tensor:
-        """What is orthogonalized."""
+    def equalize(self, u: Tensor, state: dict, group: dict) -> Tensor:
+        """Multiply a momentum on both sides by what holds its strong directions back."""
         if not u.numel():
             return u
         left, right = (self.divisor(x, name, state, group) for name, x in (("left", u.mT), ("right", u)))

@@ -71,11 +71,11 @@ class RelevanceDecay(Based):
             group["relevance_alpha"] = group.pop("alpha")
         super().add_param_group(group)
 
-    def completed(self, group: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    def complete(self, group: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
         """Return a group that is loaded; in older ones alpha was under a name that some bases have as well."""
         if "relevance_alpha" not in group and "alpha" in group:
             group = {**group, "relevance_alpha": group["alpha"], "alpha": own.get("alpha", group["alpha"])}
-        return super().completed(group, own)
+        return super().complete(group, own)
 
     def check(self, group: dict) -> None:
         """Require sound settings of a group."""
