@@ -6,6 +6,7 @@ parameters apart, an optimizer of matrices, weight decay, a rule for widths, ask
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import fnmatch
 import itertools
@@ -275,7 +276,7 @@ UPRIGHT = 0.05  # times 1 / sqrt(n)
 
 
 def _ran(model: nn.Module, inputs: Sequence[Any], parameters: Sequence[nn.Parameter]) -> Ran:
-    """Run the model, leaving its buffers and random numbers as they were."""
+    """Run the model, leaving it as it was."""
     made: dict[int, nn.Module] = {}
     kept: list[Any] = []
 
@@ -289,20 +290,39 @@ def _ran(model: nn.Module, inputs: Sequence[Any], parameters: Sequence[nn.Parame
         for m in model.modules()
         if isinstance(m._parameters.get("weight"), nn.Parameter)
     ]
-    buffers = [(b, b.clone()) for b in model.buffers()]
     try:
-        with torch.random.fork_rng(), torch.enable_grad():
-            torch.manual_seed(0)
+        with trial(model):
             outputs = [o for o in _tensors(model(*inputs)) if o.requires_grad]
             cosines = _cosines(outputs, parameters)
     finally:
         for hook in hooks:
             hook.remove()
+    last = [made[id(o)]._parameters["weight"] for o in outputs if id(o) in made]
+    return Ran(last[-1] if last else None, cosines)
+
+
+@contextlib.contextmanager
+def trial(model: nn.Module) -> Iterator[None]:
+    """Seed random numbers for a run of a model; then give it its buffers and modes back, and torch its random state.
+
+    >>> layer, before = nn.BatchNorm1d(2), torch.get_rng_state()
+    >>> with trial(layer):
+    ...     _ = layer(torch.randn(3, 2)), layer.eval()
+    >>> layer.training, int(layer.num_batches_tracked), torch.equal(torch.get_rng_state(), before)
+    (True, 0, True)
+    """
+    buffers = [(b, b.clone()) for b in model.buffers()]
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        with torch.random.fork_rng(), torch.enable_grad():
+            torch.manual_seed(0)
+            yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
         with torch.no_grad():
             for b, before in buffers:
                 b.copy_(before)
-    last = [made[id(o)]._parameters["weight"] for o in outputs if id(o) in made]
-    return Ran(last[-1] if last else None, cosines)
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
@@ -380,9 +400,18 @@ def _overridden(rows: Sequence[Row], owners: Mapping[int, list[Owner]], override
         yield replace(row, role=mine[-1], why="as given") if mine else row
 
 
+def fits(name: str, pattern: str) -> bool:
+    """Whether a pattern is that of a parameter's name, or of its module's.
+
+    >>> fits("blocks.0.qkv.weight", "*.qkv"), fits("blocks.0.qkv.weight", "qkv*")
+    (True, False)
+    """
+    return any(fnmatch.fnmatchcase(own, pattern) for own in (name, name.rpartition(".")[0]))
+
+
 def _meant(key: Any, row: Row, owners: Mapping[int, list[Owner]]) -> bool:
     if isinstance(key, str):
-        return fnmatch.fnmatchcase(row.name, key) or fnmatch.fnmatchcase(row.name.rpartition(".")[0], key)
+        return fits(row.name, key)
     if isinstance(key, type):
         return any(isinstance(module, key) for module, _ in owners[id(row.parameter)])
     return row.parameter is key

@@ -227,3 +227,17 @@ def test_blocks_that_a_user_knows_and_those_that_do_not_divide():
 def test_others_get_no_blocks():
     assert nk.param_groups(Own(), "adamw").parts == {}
     assert all("blocks" not in group for group in nk.param_groups(Own(), "normuon"))
+
+
+def test_a_module_is_a_pattern_as_it_is_for_roles():
+    groups = nk.param_groups(Named(), "muon", blocks={"qkv": (16, 4, 4)}, override={"out": "vector"})
+    assert groups[0]["blocks"] == (16, 4, 4)
+
+
+@pytest.mark.parametrize(
+    "options, name",
+    [({"blocks": 5}, "blocks"), ({"by_heads": "no"}, "by_heads"), ({"blocks": {"qkv*": 8}}, r"blocks\['qkv\*'\]")],
+)
+def test_wrong_blocks_are_named(options, name):
+    with pytest.raises(TypeError, match=f"param_groups: {name} must be"):
+        nk.param_groups(Named(), "muon", **options)

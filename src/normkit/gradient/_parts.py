@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from normkit.gradient._sharded import is_sharded
+from normkit.parameters import trial
 
 # functions that take a weight, and where it stands among their arguments
 LINEAR = {"linear": 1, "addmm": 2, "matmul": 1, "__matmul__": 1, "mm": 1, "bmm": 1}
@@ -169,21 +170,11 @@ class Run(TorchFunctionMode):
         self.outputs: list[Output] = []
 
     def watch(self, model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Run a model, leaving its buffers, its mode and random numbers as they were."""
-        buffers = [(b, b.clone()) for b in model.buffers()]
-        modes = [(module, module.training) for module in model.modules()]
-        try:
-            with torch.random.fork_rng(devices=[]), torch.enable_grad():
-                torch.manual_seed(0)
-                model.eval()
-                with self:
-                    model(*args, **kwargs)
-        finally:
-            for module, mode in modes:
-                module.training = mode
-            with torch.no_grad():
-                for b, before in buffers:
-                    b.copy_(before)
+        """Run a model, leaving it as it was."""
+        with trial(model):
+            model.eval()
+            with self:
+                model(*args, **kwargs)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call a function of torch."""

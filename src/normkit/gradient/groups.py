@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,7 +15,7 @@ from normkit.gradient._matrices import Hidden
 from normkit.gradient._parts import Parts, parts_of
 from normkit.gradient.blockwise_lr import blockwise_groups
 from normkit.kinds import OPTIMIZER
-from normkit.parameters import MATRICES, ROLES, Roles, Row, roles
+from normkit.parameters import MATRICES, ROLES, Roles, Row, fits, roles
 
 
 class ParamGroups(list[dict[str, Any]]):
@@ -87,6 +86,10 @@ def param_groups(
     >>> [(group["roles"], group["use_muon"]) for group in param_groups(model, "muon")]
     [(['matrix'], True), (['embedding', 'head'], False), (['bias', 'gain'], False)]
     """
+    if not isinstance(blocks, bool | Mapping):
+        raise TypeError(f"param_groups: blocks must be True, False or heights by name, not {blocks!r}")
+    if not isinstance(by_heads, bool):
+        raise TypeError(f"param_groups: by_heads must be True or False, not {by_heads!r}")
     found = roles(model, *inputs, override=override)
     name = _named(optimizer)
     rule = _rule(name)
@@ -112,7 +115,7 @@ def _cuts(name: str, model: nn.Module, inputs: Sequence[Any], rows: Roles, block
     seen = parts_of(model, inputs, weights)
     found = {name: seen[id(p)] for name, p in weights.items() if id(p) in seen}
     for pattern, heights in blocks.items() if isinstance(blocks, Mapping) else ():
-        names = fnmatch.filter(weights, pattern)
+        names = [name for name in weights if fits(name, pattern)]
         if not names:
             raise ValueError(f"param_groups: blocks[{pattern!r}] fits no matrix; they are {list(weights)}")
         found |= {name: _user_parts(name, weights[name], pattern, heights) for name in names}
@@ -120,6 +123,8 @@ def _cuts(name: str, model: nn.Module, inputs: Sequence[Any], rows: Roles, block
 
 
 def _user_parts(name: str, p: nn.Parameter, pattern: str, heights: Sequence[int]) -> Parts:
+    if not isinstance(heights, Sequence):
+        raise TypeError(f"param_groups: blocks[{pattern!r}] must be heights, a sequence of integers, not {heights!r}")
     sizes = tuple(check.size("param_groups", f"blocks[{pattern!r}]", height) for height in heights)
     if not sizes or p.shape[-2] % sum(sizes):
         raise ValueError(
