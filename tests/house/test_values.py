@@ -61,3 +61,13 @@ def test_values_that_skip_are_passed_over_and_a_case_skips_where_all_do():
 def test_a_case_all_of_whose_values_are_exempt_is_expected_to_fail(monkeypatch):
     monkeypatch.setattr(values, "exemption", lambda *_: "has no such numbers")
     assert str(ends(ALL)) == "has no such numbers"
+
+
+def test_values_of_one_word_are_each_held_to_the_case():
+    @over(value=[8, "8"])
+    def case(value):
+        assert value == "8"
+
+    node = SimpleNamespace(get_closest_marker={}.get)
+    with pytest.raises(AssertionError, match="1 of 2 values: 8\n"):
+        case(request=SimpleNamespace(node=node))

@@ -45,16 +45,17 @@ def over(**values):
         @functools.wraps(test)
         def case(request, **params):
             __tracebackhide__ = True
-            exempt = [exemption(*each) for each in cases(request.node)] or [None] * len(combinations)
-            ends = [end(test, {**params, **given}) for given in combinations]
-            strict = not LOOSE & {line for line, *_ in cases(request.node)}
-            wrong = {
-                " ".join(map(word, given.values())): failure(*each, strict)
-                for given, *each in zip(combinations, ends, exempt, strict=True)
-            }
-            wrong = {words: error for words, error in wrong.items() if error is not None}
+            own = cases(request.node)
+            exempt = [exemption(*each) for each in own] or [None] * len(combinations)
+            ends = [end(test, {**params, **combination}) for combination in combinations]
+            strict = not LOOSE & {line for line, *_ in own}
+            wrong = [
+                (" ".join(map(word, combination.values())), error)
+                for combination, *each in zip(combinations, ends, exempt, strict=True)
+                if (error := failure(*each, strict)) is not None
+            ]
             if wrong:
-                raise AssertionError(summary(wrong, len(combinations))) from next(iter(wrong.values()))
+                raise AssertionError(summary(wrong, len(combinations))) from wrong[0][1]
             if all(isinstance(error, pytest.skip.Exception) for error in ends):
                 raise ends[0]
             if all(exempt):
@@ -89,5 +90,5 @@ def failure(error, reason, strict):
 
 def summary(wrong, count):
     """The values first, since pytest's last lines show no more, then what each failed with."""
-    texts = [indent(f"{words}: {type(error).__name__}: {error}", "  ") for words, error in wrong.items()]
-    return "\n".join([f"{len(wrong)} of {count} values: {', '.join(wrong)}", *texts])
+    texts = [indent(f"{words}: {type(error).__name__}: {error}", "  ") for words, error in wrong]
+    return "\n".join([f"{len(wrong)} of {count} values: {', '.join(words for words, _ in wrong)}", *texts])
