@@ -9,7 +9,17 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._optimizer import MOMENTS, Groups, Optimizer, adam, counted, entrywise, kept, move_moments
+from normkit.gradient._optimizer import (
+    MOMENTS,
+    Groups,
+    Optimizer,
+    adam,
+    counted,
+    entrywise,
+    kept,
+    move_moments,
+    settings,
+)
 from normkit.gradient._projection import projection
 
 
@@ -69,18 +79,7 @@ class AdamP(Optimizer):
         maximize: bool = False,
         foreach: bool | None = None,
     ):
-        super().__init__(
-            params,
-            lr=lr,
-            betas=betas,
-            eps=eps,
-            weight_decay=weight_decay,
-            delta=delta,
-            wd_ratio=wd_ratio,
-            nesterov=nesterov,
-            maximize=maximize,
-            foreach=foreach,
-        )
+        super().__init__(**settings(locals()))
 
     def check(self, group: dict) -> None:
         """Require sound settings of a group."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.gradient._matrices import MatrixOptimizer
-from normkit.gradient._optimizer import MOMENTS, Groups, add_quotients, counted, entrywise, kept, move_moments
+from normkit.gradient._optimizer import MOMENTS, Groups, add_quotients, counted, entrywise, kept, move_moments, settings
 from normkit.gradient._sharded import placed, shared_bases
 from normkit.gradient.grams import corrected
 from normkit.statistics import accurate
@@ -77,20 +77,7 @@ class Conda(MatrixOptimizer):
         maximize: bool = False,
         foreach: bool | None = None,
     ):
-        super().__init__(
-            params,
-            lr=lr,
-            betas=betas,
-            eps=eps,
-            weight_decay=weight_decay,
-            correct_bias=correct_bias,
-            update_proj_gap=update_proj_gap,
-            scale=scale,
-            sync=sync,
-            process_group=process_group,
-            maximize=maximize,
-            foreach=foreach,
-        )
+        super().__init__(**settings(locals()))
 
     def check(self, group: dict) -> None:
         """Require sound settings of a group."""

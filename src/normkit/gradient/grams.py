@@ -17,6 +17,7 @@ from normkit.gradient._optimizer import (
     entrywise,
     kept,
     move_moments,
+    settings,
 )
 
 
@@ -65,16 +66,7 @@ class Grams(Optimizer):
         maximize: bool = False,
         foreach: bool | None = None,
     ):
-        super().__init__(
-            params,
-            lr=lr,
-            betas=betas,
-            eps=eps,
-            weight_decay=weight_decay,
-            correct_bias=correct_bias,
-            maximize=maximize,
-            foreach=foreach,
-        )
+        super().__init__(**settings(locals()))
 
     def update(self, params: Sequence[Tensor], grads: Sequence[Tensor], states: Sequence[dict], group: dict) -> None:
         """Move the parameters of a group."""

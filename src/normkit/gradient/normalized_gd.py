@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._optimizer import Groups, Optimizer, entrywise, kept
+from normkit.gradient._optimizer import Groups, Optimizer, entrywise, kept, settings
 from normkit.gradient._sharded import whole
 from normkit.statistics import accurate
 
@@ -63,16 +63,7 @@ class NormalizedGD(Optimizer):
         maximize: bool = False,
         foreach: bool | None = None,
     ):
-        super().__init__(
-            params,
-            lr=lr,
-            momentum=momentum,
-            weight_decay=weight_decay,
-            eps=eps,
-            scope=scope,
-            maximize=maximize,
-            foreach=foreach,
-        )
+        super().__init__(**settings(locals()))
 
     def check(self, group: dict) -> None:
         """Require sound settings of a group."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.gradient._muon import Momentum, below_one, wideness
-from normkit.gradient._optimizer import Groups, by_rows
+from normkit.gradient._optimizer import Groups, by_rows, settings
 from normkit.gradient._sharded import is_sharded, local, settled
 from normkit.statistics import accurate
 
@@ -88,24 +88,7 @@ class NorMuon(Momentum):
         maximize: bool = False,
         foreach: bool | None = None,
     ):
-        super().__init__(
-            params,
-            lr=lr,
-            momentum=momentum,
-            beta2=beta2,
-            weight_decay=weight_decay,
-            nesterov=nesterov,
-            ns_steps=ns_steps,
-            ns_coefficients=ns_coefficients,
-            ns_dtype=ns_dtype,
-            adjust_lr=adjust_lr,
-            betas=betas,
-            eps=eps,
-            sync=sync,
-            process_group=process_group,
-            maximize=maximize,
-            foreach=foreach,
-        )
+        super().__init__(**settings(locals()))
 
     def check(self, group: dict) -> None:
         """Require sound settings of a group."""

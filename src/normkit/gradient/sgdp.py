@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._optimizer import Groups, Optimizer, entrywise, kept
+from normkit.gradient._optimizer import Groups, Optimizer, entrywise, kept, settings
 from normkit.gradient._projection import projection
 
 
@@ -67,19 +67,7 @@ class SGDP(Optimizer):
         maximize: bool = False,
         foreach: bool | None = None,
     ):
-        super().__init__(
-            params,
-            lr=lr,
-            momentum=momentum,
-            dampening=dampening,
-            weight_decay=weight_decay,
-            nesterov=nesterov,
-            eps=eps,
-            delta=delta,
-            wd_ratio=wd_ratio,
-            maximize=maximize,
-            foreach=foreach,
-        )
+        super().__init__(**settings(locals()))
 
     def check(self, group: dict) -> None:
         """Require sound settings of a group."""

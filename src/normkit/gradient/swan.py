@@ -11,7 +11,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.gradient._matrices import MatrixOptimizer
 from normkit.gradient._muon import step
-from normkit.gradient._optimizer import MOMENTS, Groups
+from normkit.gradient._optimizer import MOMENTS, Groups, settings
 from normkit.statistics import accurate
 
 FLOOR = 1e-8
@@ -79,21 +79,7 @@ class SWAN(MatrixOptimizer):
         maximize: bool = False,
         foreach: bool | None = None,
     ):
-        super().__init__(
-            params,
-            lr=lr,
-            center=center,
-            rescale=rescale,
-            scale=scale,
-            weight_decay=weight_decay,
-            betas=betas,
-            eps=eps,
-            use_adam=use_adam,
-            sync=sync,
-            process_group=process_group,
-            maximize=maximize,
-            foreach=foreach,
-        )
+        super().__init__(**settings(locals()))
 
     def check(self, group: dict) -> None:
         """Require sound settings of a group."""
