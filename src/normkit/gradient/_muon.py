@@ -130,12 +130,6 @@ def triples(owner: object, coefficients: Coefficients, steps: int) -> list[Tripl
     return [rows[min(i, len(rows) - 1)] for i in range(steps)]  # type: ignore[misc]
 
 
-def below_one(owner: object, name: str, value: Any) -> None:
-    """Require a share of an old value: a number in [0, 1)."""
-    if not 0.0 <= check.number(owner, name, value) < 1.0:
-        raise ValueError(f"{type(owner).__name__}: {name} must lie in [0, 1), not {value}")
-
-
 def step(params: Sequence[Tensor], directions: Sequence[Tensor], rates: Sequence[float], group: dict) -> None:
     """Shrink the parameters by the group's decay, and go against the directions, each by its rate."""
 

@@ -67,8 +67,8 @@ class Optimizer(torch.optim.Optimizer):
         for beta in betas:
             if not 0.0 <= check.number(self, "betas", beta) < 1.0:
                 raise ValueError(f"{type(self).__name__}: betas must lie in [0, 1), not {tuple(group['betas'])}")
-        if group.get("momentum") is not None and not 0.0 <= check.number(self, "momentum", group["momentum"]) < 1.0:
-            raise ValueError(f"{type(self).__name__}: momentum must lie in [0, 1), not {group['momentum']}")
+        if group.get("momentum") is not None:
+            below_one(self, "momentum", group["momentum"])
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "defaults" not in state:  # of a file; a copy of an optimizer brings its defaults
@@ -199,6 +199,12 @@ def plain_rate(owner: object, lr: Any) -> Any:
     if isinstance(lr, Tensor) and lr.numel() != 1:
         raise ValueError(f"{type(owner).__name__}: lr must be one number, not a tensor of shape {tuple(lr.shape)}")
     return lr.item() if isinstance(lr, Tensor) else lr
+
+
+def below_one(owner: object, name: str, value: Any) -> None:
+    """Require a share of an old value: a number in [0, 1)."""
+    if not 0.0 <= check.number(owner, name, value) < 1.0:
+        raise ValueError(f"{type(owner).__name__}: {name} must lie in [0, 1), not {value}")
 
 
 def listed(params: Any) -> list[Any]:

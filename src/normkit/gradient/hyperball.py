@@ -12,8 +12,8 @@ from normkit import check
 from normkit.catalog import method
 from normkit.gradient._bases import KEPT, eigenbasis, move_bases, project, project_back
 from normkit.gradient._matrices import cut_as, full_matrix, matrix_shape
-from normkit.gradient._muon import CONVERGING, Coefficients, Kin, below_one, factor
-from normkit.gradient._optimizer import Groups, counted, kept, move_moments, settings
+from normkit.gradient._muon import CONVERGING, Coefficients, Kin, factor
+from normkit.gradient._optimizer import Groups, below_one, counted, kept, move_moments, settings
 from normkit.gradient._sharded import settled
 from normkit.statistics import accurate
 

@@ -9,8 +9,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.gradient._bases import KEPT, adam_direction, eigenbasis, move_bases, project, project_back
 from normkit.gradient._matrices import Hidden, cut_as, full_matrix
-from normkit.gradient._muon import below_one
-from normkit.gradient._optimizer import Groups, kept, settings
+from normkit.gradient._optimizer import Groups, below_one, kept, settings
 from normkit.gradient.hyperball import turn_by_angle
 
 FLOOR = 1e-30  # of an eigenvalue

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from normkit.catalog import method
-from normkit.gradient._muon import CONVERGING, Coefficients, Kin, below_one
-from normkit.gradient._optimizer import Groups, entrywise, kept, settings
+from normkit.gradient._muon import CONVERGING, Coefficients, Kin
+from normkit.gradient._optimizer import Groups, below_one, entrywise, kept, settings
 
 
 @method(

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._muon import Momentum, below_one, wideness
-from normkit.gradient._optimizer import Groups, by_rows, settings
+from normkit.gradient._muon import Momentum, wideness
+from normkit.gradient._optimizer import Groups, below_one, by_rows, settings
 from normkit.gradient._sharded import is_sharded, local, settled
 from normkit.statistics import accurate
 

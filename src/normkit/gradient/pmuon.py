@@ -9,8 +9,8 @@ from normkit import check
 from normkit.catalog import method
 from normkit.gradient._bases import power_step
 from normkit.gradient._matrices import cut_as, full_matrix
-from normkit.gradient._muon import CONVERGING, Coefficients, Kin, below_one
-from normkit.gradient._optimizer import Groups, settings
+from normkit.gradient._muon import CONVERGING, Coefficients, Kin
+from normkit.gradient._optimizer import Groups, below_one, settings
 from normkit.gradient.dion import STARTS, first_columns
 
 LEAST = 1e-6  # added to the statistics, the floor of an eigenvalue, and added to a length
