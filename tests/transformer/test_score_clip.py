@@ -144,5 +144,9 @@ def test_what_cannot_be_clipped_is_refused():
         with pytest.raises(ValueError, match="ScoreClip: ") as error:
             nk.ScoreClip(model(**arguments))
         assert message in str(error.value)
+    decoder = model()
+    torch.nn.utils.parametrizations.weight_norm(decoder.layers[1].attention.query)
+    with pytest.raises(ValueError, match=r"layers.1.attention has parametrized projections"):
+        nk.ScoreClip(decoder)
     with pytest.raises(TypeError, match="Muon: qk_clip must be called after a step"):
         nk.Muon([torch.nn.Parameter(torch.ones(2, 2))], qk_clip=100.0)

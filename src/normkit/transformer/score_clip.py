@@ -77,6 +77,8 @@ class ScoreClip:
         for projection in (part.query, part.key):
             if not isinstance(projection, nn.Linear) or isinstance(projection.weight, DTensor):
                 raise ValueError(f"ScoreClip: {name} must project by linear maps that are not sharded")
+            if not isinstance(projection.weight, nn.Parameter):
+                raise ValueError(f"ScoreClip: {name} has parametrized projections, whose weights cannot be set")
 
     @torch.no_grad()
     def _look(self, name: str, core: Softmax, args: Any, kwargs: Any) -> None:
