@@ -109,6 +109,18 @@ def test_soap_of_vectors_and_long_axes_is_adam():
     assert {"Q0", "Q1"} & optimizer.state[matrix].keys() == {"Q0"}
 
 
+def test_eigenvalues_of_zero_divide_by_no_more_than_a_bound():
+    p = nn.Parameter(drawn(4, 6))
+    optimizer = nk.create("kl-soap", [p], init_factor=0.0, shampoo_beta=0.5)
+    trained(optimizer, [p], 1)
+    state = optimizer.state[p]
+    p.grad = drawn(4, 6, seed=5)
+    h = state["Q0"].T @ p.grad @ state["Q1"]
+    optimizer.step()
+    want = (4000.0**-2 + (4000 * h).square().mean(-1)) / 2
+    torch.testing.assert_close(state["eigenvalues0"], want)
+
+
 def test_a_zero_momentum_leaves_dion_without_a_direction():
     p = nn.Parameter(drawn(3, 4))
     optimizer = nk.Dion([p], weight_decay=0.5, lr=0.1)

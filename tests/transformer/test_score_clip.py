@@ -87,6 +87,29 @@ def test_a_clip_brings_the_largest_score_of_a_model_to_the_bound(arguments):
         torch.testing.assert_close(first, scores(decoder.layers[0].attention, x["first"]).amax((0, 2, 3)).float())
 
 
+def test_scores_that_a_mask_hides_are_not_seen():
+    decoder, x = model(window=1).train(), {}
+    attention = decoder.layers[0].attention
+    with torch.no_grad():
+        attention.key.weight.copy_(-attention.query.weight)  # no token likes itself
+    attention.register_forward_pre_hook(lambda part, args: x.update(first=args[0]))
+    clip = nk.ScoreClip(decoder, queries=None)
+    decoder(TOKENS)
+    own = scores(attention, x["first"]).diagonal(dim1=-2, dim2=-1).amax((0, 2))
+    assert own.max() < 0
+    torch.testing.assert_close(clip.largest()["layers.0.attention"], own.float())
+
+
+def test_scores_have_the_scale_of_their_core():
+    seen = []
+    for options in ({}, {"scale": 2.0}):  # 1/2 without
+        decoder = model(core_options=options).train()
+        clip = nk.ScoreClip(decoder, queries=None)
+        decoder(TOKENS)
+        seen.append(clip.largest()["layers.0.attention"])
+    torch.testing.assert_close(seen[1], 4 * seen[0])
+
+
 def test_looks_take_other_queries_each_time_until_all_are_seen():
     decoder = model().train()
     some, all_ = nk.ScoreClip(decoder, queries=3), nk.ScoreClip(decoder, queries=None)
