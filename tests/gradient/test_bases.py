@@ -85,6 +85,19 @@ def test_a_step_of_hyperball_turns_by_its_rate():
     assert 0.0095 < float(angle) < 0.0105
 
 
+@pytest.mark.parametrize("shape, means", [((4, 6), (1, 6)), ((6, 4), (6, 1)), ((5, 5), (5, 1))])
+def test_normuon_on_the_ball_evens_the_longer_side_and_rows_of_a_square(shape, means):
+    p = nn.Parameter(drawn(*shape))
+    optimizer = nk.Hyperball([p], base="normuon", ns_dtype=None)
+    trained(optimizer, [p], 1)
+    assert optimizer.state[p]["second_momentum_buffer"].shape == means
+
+
+@pytest.mark.parametrize("base, betas", [("adam", (0.9, 0.95)), ("soap", (0.95, 0.9))])
+def test_moments_on_the_ball_have_the_shares_of_their_base(base, betas):
+    assert nk.Hyperball([nn.Parameter(drawn(3, 3))], base=base).param_groups[0]["betas"] == betas
+
+
 def test_the_first_call_of_soap_begins_its_statistics():
     p = nn.Parameter(drawn(4, 6))
     optimizer = nk.SOAP([p])
