@@ -220,3 +220,21 @@ def test_around_a_base_without_decay_nothing_decays_and_no_setting_appears():
     trained(optimizer, [p])
     assert not optimizer.decoupled
     assert "weight_decay" not in optimizer.param_groups[0]
+
+
+def test_entries_that_a_step_leaves_alone_decay_cautiously():
+    p = nn.Parameter(drawn(3))
+    optimizer = nk.CautiousWeightDecay([p], base="sgd", lr=0.1, weight_decay=0.5)
+    p.grad = torch.zeros_like(p)
+    optimizer.step()
+    torch.testing.assert_close(p.detach(), 0.95 * drawn(3))
+
+
+@pytest.mark.parametrize("name", ["cautious", "cautious-weight-decay"])
+def test_a_base_that_goes_on_without_a_gradient_moves_nothing_that_has_none(name):
+    p, q = nn.Parameter(drawn(4, 4)), nn.Parameter(drawn(4, 4))
+    optimizer = nk.create(name, [p, q], base="muon", lr=0.1, weight_decay=0.5, ns_dtype=None)
+    before, _ = (x.clone() for x in trained(optimizer, [p, q], 1))
+    p.grad = None
+    optimizer.step()
+    assert torch.equal(p, before)
