@@ -8,6 +8,7 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import normkit as nk
+from normkit.gradient.dion import first_columns
 
 STEPS = 4
 MATRICES = {
@@ -141,6 +142,13 @@ def test_a_zero_momentum_leaves_dion_without_a_direction():
     optimizer.step()
     torch.testing.assert_close(p.detach(), drawn(3, 4) * 0.95)
     assert "Q" not in optimizer.state[p]
+
+
+@pytest.mark.parametrize("shape, rank, columns", [((3, 5), 768, (5, 3)), ((5, 3), 768, (3, 3)), ((3, 5), 2, (5, 2))])
+def test_dion_keeps_no_more_columns_than_a_matrix_has_directions(shape, rank, columns):
+    first, again = (first_columns(drawn(*shape), rank, "random") for _ in range(2))
+    assert first.shape == columns
+    assert torch.equal(first, again)
 
 
 def test_scheduled_lengths_of_directions_and_rows_of_zeros():
