@@ -158,6 +158,9 @@ def test_scheduled_lengths_of_directions_and_rows_of_zeros():
     trained(optimizer, [p], 3)
     torch.testing.assert_close(optimizer.state[p]["v_norm"], torch.full((3, 1), 5.0, dtype=torch.float64))
     assert p.isfinite().all()
+    one = nk.Muown([p], ns_dtype=None, row_norm_schedule=(1, 2.0, 1.0))
+    trained(one, [p], 2)
+    torch.testing.assert_close(one.state[p]["v_norm"], torch.full((3, 1), 2.0, dtype=torch.float64))
     with pytest.raises(ValueError, match="row_norm_schedule"):
         nk.Muown([p], row_norm_schedule=(3, 5.0))
 
