@@ -121,7 +121,9 @@ def test_a_family_is_divided_by_what_it_does_and_steps_as_separate_matrices(name
         parts = groups.parts[key]
         assert (parts.labels, parts.heights, parts.repeats, parts.axis) == (labels, heights, repeats, axis)
         assert parts.why == "data flow"
-        weights[key] = dict(model.named_parameters())[key], (heights, repeats, axis)
+        weight = model.get_parameter(key)
+        assert parts.experts == (len(weight) if weight.dim() == 3 else 0)
+        weights[key] = weight, (heights, repeats, axis)
     agrees_with_separate_matrices(groups, weights)
 
 
