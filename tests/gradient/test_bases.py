@@ -249,3 +249,13 @@ def test_a_base_that_goes_on_without_a_gradient_moves_nothing_that_has_none(name
     p.grad = None
     optimizer.step()
     assert torch.equal(p, before)
+
+
+def test_a_row_whose_length_came_to_zero_stays_finite():
+    p = nn.Parameter(drawn(3, 4))
+    optimizer = nk.Muown([p], ns_dtype=None)
+    trained(optimizer, [p], 1)
+    with torch.no_grad():
+        p[1], optimizer.state[p]["g"][1] = 0.0, 0.0
+    trained(optimizer, [p], 1)
+    assert p.isfinite().all()
