@@ -3,6 +3,7 @@
 import copy
 import importlib
 import itertools
+import pickle
 import sys
 
 import pytest
@@ -417,6 +418,13 @@ def test_a_model_is_saved_and_loaded(placement, core):
     assert not torch.equal(other(PAIR), model(PAIR))
     other.load_state_dict(model.state_dict(), strict=True)
     torch.testing.assert_close(other(PAIR), model(PAIR), rtol=0, atol=0)
+
+
+def test_a_model_that_was_pickled_before_it_could_have_frequencies_is_used_as_it_was():
+    model = combined("pre-norm", "softmax")
+    want = model(PAIR)
+    del model.__dict__["frequencies"]
+    assert torch.equal(pickle.loads(pickle.dumps(model))(PAIR), want)
 
 
 @pytest.mark.parametrize("placement, core", [("normformer", "softmax"), ("ngpt", "softmax"), ("pre-norm", "lightning")])

@@ -46,6 +46,8 @@ class Transformer(nn.Module):
         ``norm``; ``collapse`` where a placement learns to make one vector of a wider stream.
     """
 
+    frequencies: tuple[Frequencies, ...] | None = None  # pickles of before it came have none
+
     def __init__(
         self,
         *,
