@@ -580,6 +580,16 @@ def test_mistakes_of_an_encoder_decoder_are_named():
         nk.EncoderDecoder(**LANGUAGES, cross=None)
 
 
+@pytest.mark.parametrize("placement", ["pre-norm", "mhc", "siamese-norm", "attention-residuals"])
+@pytest.mark.parametrize("memory", [None, torch.zeros(3, 5, 8), torch.zeros(2, 5, 7)])
+def test_a_memory_that_is_refused_leaves_the_cache_as_it_was(placement, memory):
+    layer = nk.TransformerLayer(placement=placement, dim=8, cross="softmax", **SQUARE)
+    cache, stream = layer.empty_cache(), layer.form.expand(torch.zeros(2, 3, 8), layer.place)
+    with pytest.raises((TypeError, ValueError), match="TransformerLayer: memory must"):
+        layer(stream, cache=cache, memory=memory)
+    assert len(cache) == 0
+
+
 def test_an_encoder_decoder_is_exported():
     model = languages("pre-norm").eval()
     exported = torch.export.export(model, (SOURCE, TOKENS, THERE)).module()

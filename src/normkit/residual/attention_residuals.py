@@ -26,27 +26,16 @@ def joined(blocks: Tensor, partial: Tensor) -> Tensor:
 class Blocks(Form):
     """A list of vectors and a running sum, (blocks, partial); at first no block, and the embedding."""
 
-    def check(self, owner: object, stream: Any, place: At, leading: tuple[None, ...] | None = None) -> None:
+    def check(self, owner: object, stream: Any, place: At, leading: tuple[None, ...] | None = None) -> Tensor:
         """Require the two."""
-        if not isinstance(stream, tuple) or len(stream) != 2:
-            raise TypeError(
-                f"{check.whose(owner)}: x must be a pair of tensors, blocks and partial, not {stream!r:.60}"
-            )
-        blocks, partial = stream
+        blocks, partial = self.check_pair(owner, ("blocks", "partial"), stream)
         self.check_part(owner, "partial", partial, (place.dim,), leading)
         check.values(owner, "blocks", blocks, (None, *partial.shape), partial)
+        return partial
 
     def expand(self, x: Tensor, place: At) -> Any:
         """Return no block, and the embedding."""
         return x.new_empty((0, *x.shape)), x
-
-    def open(self, stream: Any) -> Any:
-        """Return the stream as it is."""
-        return stream
-
-    def close(self, held: Any) -> Any:
-        """Return the stream as it is."""
-        return held
 
     def collapse(self, place: At, make: NormMaker) -> nn.Module:
         """Build the last mixture."""

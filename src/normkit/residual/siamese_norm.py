@@ -31,27 +31,16 @@ class LastNorms(nn.Module):
 class Pair(Form):
     """Two vectors of one size, (post, identity); both begin as the embedding."""
 
-    def check(self, owner: object, stream: Any, place: At, leading: tuple[None, ...] | None = None) -> None:
+    def check(self, owner: object, stream: Any, place: At, leading: tuple[None, ...] | None = None) -> Tensor:
         """Require the two."""
-        if not isinstance(stream, tuple) or len(stream) != 2:
-            raise TypeError(
-                f"{check.whose(owner)}: x must be two tensors, post and identity, not {type(stream).__name__}"
-            )
-        post, identity = stream
+        post, identity = self.check_pair(owner, ("post", "identity"), stream)
         self.check_part(owner, "post", post, (place.dim,), leading)
         check.values(owner, "identity", identity, post.shape, post)
+        return post
 
     def expand(self, x: Tensor, place: At) -> Any:
         """Return the embedding twice."""
         return x, x
-
-    def open(self, stream: Any) -> Any:
-        """Return the stream as it is."""
-        return stream
-
-    def close(self, held: Any) -> Any:
-        """Return the stream as it is."""
-        return held
 
     def collapse(self, place: At, make: NormMaker) -> nn.Module:
         """Build the last norms of the two."""

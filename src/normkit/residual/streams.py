@@ -44,21 +44,13 @@ class Several(Form):
     head: Callable[[int, int], nn.Module] | None = None
     norm_each: bool = False
 
-    def check(self, owner: object, stream: Any, place: At, leading: tuple[None, ...] | None = None) -> None:
+    def check(self, owner: object, stream: Any, place: At, leading: tuple[None, ...] | None = None) -> Tensor:
         """Require the streams."""
-        self.check_part(owner, "x", stream, (place.options["streams"], place.dim), leading)
+        return self.check_part(owner, "x", stream, (place.options["streams"], place.dim), leading)
 
     def expand(self, x: Tensor, place: At) -> Any:
         """Return copies of the embedding."""
         return expand(x, place.options["streams"])
-
-    def open(self, stream: Any) -> Any:
-        """Return the streams as they are."""
-        return stream
-
-    def close(self, held: Any) -> Any:
-        """Return the streams as they are."""
-        return held
 
     def collapse(self, place: At, make: NormMaker) -> nn.Module | None:
         """Build the head."""

@@ -1,7 +1,7 @@
 """How a placement is written down: what the residual stream is, how a sublayer F reads it and how it writes.
 
 A :class:`Form` says what the stream is, a :class:`Connection` how a sublayer reads and writes. By default the stream is
-one vector x, and the connection a :class:`Branch`, this formula with parts left out:
+:class:`OneVector` x, and the connection a :class:`Branch`, this formula with parts left out:
 
     out = sum_norm( residual * x + branch * scale * output_norm( F( gain * norm(x - shift) ) ) )
 
@@ -71,35 +71,42 @@ UNIT = ops.Row(eps=1e-12, eps_place="floor")
 
 @dataclass(frozen=True)
 class Form:
-    """What the residual stream is: one vector, (..., dim). Other forms are subclasses; instances are plain values.
+    """What the residual stream is: a frozen dataclass of plain values."""
 
-    Between sublayers a stream may be held in another way, as here, where the last addition is left to the next norm,
-    which does it in the same pass over memory: ``open`` begins and ``close`` ends that.
-    """
+    def check(self, owner: object, stream: Any, place: At, leading: tuple[None, ...] | None = None) -> Tensor:
+        """Require a stream of this form, and return a tensor of it that begins with the tokens' axes.
 
-    def check(self, owner: object, stream: Any, place: At, leading: tuple[None, ...] | None = None) -> None:
-        """Require a stream of this form; ``leading`` are the axes before its own, None where they do not matter."""
-        self.check_part(owner, "x", stream, (place.dim,), leading)
+        ``leading`` are these axes, None where they do not matter.
+        """
+        raise NotImplementedError
 
     @staticmethod
-    def check_part(owner: object, name: str, x: Any, own: tuple[int, ...], leading: tuple[None, ...] | None) -> None:
+    def check_part(owner: object, name: str, x: Any, own: tuple[int, ...], leading: tuple[None, ...] | None) -> Tensor:
         """Require a tensor whose last axes have the sizes ``own``, and as many axes before them as ``leading``."""
         check.ends_in(owner, x, own, name)
         if leading is not None:
             check.shape(owner, name, x, (*leading, *own))
+        return x
+
+    @staticmethod
+    def check_pair(owner: object, names: tuple[str, str], stream: Any) -> tuple[Any, Any]:
+        """Require a tuple of two."""
+        if not isinstance(stream, tuple) or len(stream) != 2:
+            wanted = f"two tensors, {' and '.join(names)}"
+            raise TypeError(f"{check.whose(owner)}: x must be {wanted}, not {type(stream).__name__}")
+        return stream
 
     def expand(self, x: Tensor, place: At) -> Any:
         """Return the stream that a model begins with, of the embedding ``x`` (..., dim)."""
-        return x
+        raise NotImplementedError
 
     def open(self, stream: Any) -> Any:
-        """Return the stream as the connections hold it."""
-        return stream, None
+        """Return the stream as the connections hold it between sublayers."""
+        return stream
 
     def close(self, held: Any) -> Any:
         """Return the stream that was held."""
-        x, pending = held
-        return x if pending is None else x + pending
+        return held
 
     def collapse(self, place: At, make: NormMaker) -> nn.Module | None:
         """Build what a model learns to make one vector of the stream after its last layer; None: nothing."""
@@ -107,10 +114,40 @@ class Form:
 
     def end(self, stream: Any, collapse: nn.Module | None, norm: Callable[[Tensor], Tensor]) -> Tensor:
         """Return one vector, normalized by the model's last norm."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class OneVector(Form):
+    """One vector, (..., dim).
+
+    Between sublayers it is held as two: the last addition is left to the next norm, which does it in the same pass over
+    memory.
+    """
+
+    def check(self, owner: object, stream: Any, place: At, leading: tuple[None, ...] | None = None) -> Tensor:
+        """Require the vector."""
+        return self.check_part(owner, "x", stream, (place.dim,), leading)
+
+    def expand(self, x: Tensor, place: At) -> Any:
+        """Return the embedding."""
+        return x
+
+    def open(self, stream: Any) -> Any:
+        """Return the vector, and that nothing is to be added."""
+        return stream, None
+
+    def close(self, held: Any) -> Any:
+        """Return the sum of the two."""
+        x, pending = held
+        return x if pending is None else x + pending
+
+    def end(self, stream: Any, collapse: nn.Module | None, norm: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return the vector, normalized."""
         return norm(stream)
 
 
-ONE = Form()
+ONE = OneVector()
 
 
 class Connection:

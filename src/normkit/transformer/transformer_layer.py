@@ -20,7 +20,6 @@ from normkit.statistics import accurate
 from normkit.transformer.attention import (
     Attention,
     FeedForward,
-    KeysValues,
     LayerCache,
     LinearName,
     chosen_core,
@@ -230,20 +229,18 @@ class TransformerLayer(Stream):
 
         ``x`` is (B, T, dim), or what else the placement's stream is.
         """
-        self.form.check(self, x, self.place, (None, None))
+        part = self.form.check(self, x, self.place, (None, None))
         past, read = (None, None) if cache is None else (cache.past, cache.memory)
         sublayers = {"attention": lambda h: self.attention(h, mask, past, angles, self._sphere())}
         if self.cross_attention is not None:
-            sublayers["cross_attention"] = lambda h: self._read(h, memory, memory_mask, read)
+            check.values(self, "memory", memory, (part.shape[0], None, self.dim), part)
+            sublayers["cross_attention"] = functools.partial(
+                self.cross_attention, mask=memory_mask, cache=read, memory=memory
+            )
         elif memory is not None:
             raise ValueError("TransformerLayer: memory is given, but cross=None; cross='softmax' reads it")
         sublayers["feedforward"] = lambda h: self.feedforward(h, self._before, self._after)
         return self.carry(x, sublayers)
-
-    def _read(self, h: Tensor, memory: Tensor | None, mask: Tensor | None, cache: KeysValues | None) -> Tensor:
-        """Attend to ``memory``."""
-        check.values(self, "memory", memory, (h.shape[0], None, self.dim), h)
-        return self.cross_attention(h, mask=mask, cache=cache, memory=memory)  # type: ignore[misc]
 
     def empty_cache(self) -> LayerCache:
         """Return a cache for :meth:`forward`, to which the tokens of each call are added."""
