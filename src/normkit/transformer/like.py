@@ -103,6 +103,7 @@ GATED = tuple(
         _one(f"feedforward.down.{end}", f"mlp.down_proj.{end}"),
     )
 )
+HEAD = ("head.weight",)
 OUTSIDE = (
     _one("embedding.weight", "model.embed_tokens.weight"),
     _one("norm.weight", "model.norm.weight"),
@@ -110,19 +111,25 @@ OUTSIDE = (
 )
 
 
-def _common(config: Any) -> dict[str, Any]:
-    """What most families say in the same words."""
+def _sizes(config: Any) -> dict[str, Any]:
+    """What all configurations have, GPT-2's under these names too."""
     return {
         "vocab": config.vocab_size,
         "dim": config.hidden_size,
         "depth": config.num_hidden_layers,
         "heads": config.num_attention_heads,
+        "tied": config.tie_word_embeddings,
+        "std": config.initializer_range,
+    }
+
+
+def _common(config: Any) -> dict[str, Any]:
+    """What all families after GPT-2 say in the same words."""
+    return _sizes(config) | {
         "kv_heads": config.num_key_value_heads,
         "head_dim": getattr(config, "head_dim", None),
         "hidden": config.intermediate_size,
         "norm": f"rmsnorm:eps={config.rms_norm_eps!r}",
-        "tied": config.tie_word_embeddings,
-        "std": config.initializer_range,
     }
 
 
@@ -157,19 +164,13 @@ def _bias(attention: bool, feedforward: bool) -> bool | str:
 
 
 def _gpt2(config: Any) -> dict[str, Any]:
-    return {
-        "vocab": config.vocab_size,
-        "dim": config.n_embd,
-        "depth": config.n_layer,
-        "heads": config.n_head,
+    return _sizes(config) | {
         "hidden": 4 * config.n_embd if config.n_inner is None else config.n_inner,
         "length": config.n_positions,
         "positions": "learned",
         "norm": f"layernorm:eps={config.layer_norm_epsilon!r}",
         "activation": _activation(config, "activation_function", PLAIN),
         "bias": True,
-        "tied": config.tie_word_embeddings,
-        "std": config.initializer_range,
         "scale_outputs": True,
     }
 
@@ -342,12 +343,14 @@ def weights(name: str, depth: int) -> list[Weight]:
 def ours_of(name: str, depth: int, own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return a state of theirs by our names; one that lacks or has other weights is refused by their names."""
     row = family(name)
-    found: dict[str, Tensor] = {}
+    ours: dict[str, Tensor] = {}
     used: set[str] = set()
     for weight in weights(name, depth):
-        used.update(weight.theirs)
-        if not set(weight.ours) <= set(own):
-            continue  # a bias that there is not, a head that is the embedding
+        present = set(weight.ours) <= set(own)
+        if present or weight.ours == HEAD:  # the embedding is the head where there is none
+            used.update(weight.theirs)
+        if not present:
+            continue
         missing = [their for their in weight.theirs if their not in state]
         if missing:
             raise ValueError(f"Decoder.load_theirs: state lacks {', '.join(missing)}")
@@ -358,30 +361,24 @@ def ours_of(name: str, depth: int, own: Mapping[str, Tensor], state: Mapping[str
             raise ValueError(
                 f"Decoder.load_theirs: {' and '.join(weight.theirs)} must make {wanted}, but {tuple(joined.shape)} came"
             )
-        found |= dict(zip(weight.ours, joined.split(sizes), strict=True))
-    unknown = [their for their in state if their not in used and not their.endswith(row.beside or ("\0",))]
-    unknown += [
-        their
-        for weight in weights(name, depth)
-        for their in weight.theirs
-        if their in state and not set(weight.ours) <= set(own) and weight.ours != ("head.weight",)
-    ]
+        ours |= dict(zip(weight.ours, joined.split(sizes), strict=True))
+    unknown = [their for their in state if their not in used and not their.endswith(row.beside)]
     if unknown:
         raise ValueError(f"Decoder.load_theirs: state has {', '.join(sorted(unknown))}, which the model has not")
-    return found
+    return ours
 
 
 def theirs_of(name: str, depth: int, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return our state by their names."""
-    found: dict[str, Tensor] = {}
+    theirs: dict[str, Tensor] = {}
     for weight in weights(name, depth):
-        names = ("embedding.weight",) if weight.ours == ("head.weight",) and "head.weight" not in own else weight.ours
+        names = ("embedding.weight",) if weight.ours == HEAD and "head.weight" not in own else weight.ours
         if not set(names) <= set(own):
             continue
         joined = CHANGES[weight.change][1](torch.cat([own[our] for our in names]))
         parts = joined.chunk(len(weight.theirs))
-        found |= {
+        theirs |= {
             their: part.clone(memory_format=torch.contiguous_format)
             for their, part in zip(weight.theirs, parts, strict=True)
         }
-    return found
+    return theirs
