@@ -73,8 +73,8 @@ def qk_clip(
     most = largest.double().view(kv_heads, -1).amax(1)
     g = torch.where(most > bound, bound / most, 1.0)
     rotary, content = (0, 0) if latent is None else latent
-    queries = _scaled("query", query, heads, g.repeat_interleave(heads // kv_heads), (balance, 1.0), rotary)
-    return queries, _scaled("key", key, kv_heads, g, (1 - balance, 0.0), content)
+    queries = _scale("query", query, heads, g.repeat_interleave(heads // kv_heads), (balance, 1.0), rotary)
+    return queries, _scale("key", key, kv_heads, g, (1 - balance, 0.0), content)
 
 
 def _latent(heads: int, kv_heads: int, rope_dim: int | None, value_dim: int | None) -> tuple[int, int] | None:
@@ -88,7 +88,7 @@ def _latent(heads: int, kv_heads: int, rope_dim: int | None, value_dim: int | No
     return check.size(NAME, "rope_dim", rope_dim, least=0), check.size(NAME, "value_dim", value_dim, least=0)
 
 
-def _scaled(name: str, weight: Tensor, heads: int, g: Tensor, powers: tuple[float, float], rest: int) -> Tensor:
+def _scale(name: str, weight: Tensor, heads: int, g: Tensor, powers: tuple[float, float], rest: int) -> Tensor:
     """Multiply each head's rows by its g to a power: the first, and of the last ``rest`` rows the second."""
     check.floating(NAME, weight, name)
     rows = weight.shape[0] if weight.dim() else 0

@@ -17,7 +17,7 @@ from normkit.residual.stream import SUBLAYERS, Block
 from normkit.residual.wiring import At, Connection, Form, NormMaker, Own, Part, Wiring
 
 
-def joined(blocks: Tensor, partial: Tensor) -> Tensor:
+def join(blocks: Tensor, partial: Tensor) -> Tensor:
     """Return the closed blocks and the running sum as one tensor (count + 1, ..., dim)."""
     return torch.cat([blocks, partial.unsqueeze(0)])
 
@@ -44,7 +44,7 @@ class Blocks(Form):
     def end(self, stream: Any, collapse: nn.Module | None, norm: Callable[[Tensor], Tensor]) -> Tensor:
         """Return the last mixture, normalized."""
         assert collapse is not None
-        return norm(collapse(joined(*stream)))
+        return norm(collapse(join(*stream)))
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Mixed(Connection):
 
     def read(self, own: Own, held: Any) -> tuple[Tensor, Any]:
         """Return the sublayer's input, and the stream."""
-        sources = joined(*held)
+        sources = join(*held)
         h = mixture(sources, own("query"), own("source_norm"))
         return own("norm")(h), (sources, *held)
 

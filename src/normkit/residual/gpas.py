@@ -51,7 +51,7 @@ WIRINGS = {
 }
 
 
-def _chosen(at: At) -> Wiring:
+def _wiring_of(at: At) -> Wiring:
     return WIRINGS[check.choice("gpas", "placement", at.options["placement"], tuple(WIRINGS))]
 
 
@@ -99,5 +99,5 @@ class GPAS(Block):
         options={"placement": "pre-norm"},
         defaults={"norm": "rmsnorm"},
         early=lambda at: at.depth,
-        early_wiring=_chosen,
+        early_wiring=_wiring_of,
     )

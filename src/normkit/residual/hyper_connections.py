@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from normkit.catalog import method
 from normkit.residual.stream import SUBLAYERS, Block
-from normkit.residual.streams import Connected, Several, favoured
+from normkit.residual.streams import Connected, Several, favour
 from normkit.residual.wiring import At, NormMaker, Wiring
 from normkit.statistics import accurate
 
@@ -18,7 +18,7 @@ class Weights(nn.Module):
     def __init__(self, place: At, number: int, make: NormMaker):
         super().__init__()
         streams, self.tanh = place.options["streams"], bool(place.options["tanh"])
-        read = favoured(number, streams, 1.0, 0.0)
+        read = favour(number, streams, 1.0, 0.0)
         self.static_alpha = nn.Parameter(torch.cat([read[:, None], torch.eye(streams)], 1))
         self.static_beta = nn.Parameter(torch.ones(streams))
         self.norm: nn.Module | None = None
@@ -36,11 +36,11 @@ class Weights(nn.Module):
             beta = beta.expand(*x.shape[:-2], *beta.shape)
         else:
             z = accurate(self.norm(x))
-            alpha = alpha + self.alpha_scale * self._bounded(z @ accurate(self.dynamic_alpha))
-            beta = beta + self.beta_scale * self._bounded(z @ accurate(self.dynamic_beta))
+            alpha = alpha + self.alpha_scale * self._bound(z @ accurate(self.dynamic_alpha))
+            beta = beta + self.beta_scale * self._bound(z @ accurate(self.dynamic_beta))
         return alpha[..., 0], alpha[..., 1:], beta
 
-    def _bounded(self, z: Tensor) -> Tensor:
+    def _bound(self, z: Tensor) -> Tensor:
         return torch.tanh(z) if self.tanh else z
 
 

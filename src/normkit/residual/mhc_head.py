@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from normkit import check, ops
 from normkit.catalog import method
 from normkit.kinds import Method
-from normkit.residual.streams import small_normal, weighted
+from normkit.residual.streams import small_normal, weighted_sums
 from normkit.statistics import accurate, full_precision
 
 WHOLE = ops.Row(eps=1e-6)
@@ -60,4 +60,4 @@ class MHCHead(Method):
         check.ends_in(self, x, (self.streams, self.dim))
         with full_precision(x):
             shares = torch.sigmoid(scores(x, self.weight) * self.scale + self.bias) + self.eps
-            return weighted(shares.unsqueeze(-2), x).squeeze(-2)
+            return weighted_sums(shares.unsqueeze(-2), x).squeeze(-2)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from normkit import catalog, check
 from normkit.catalog import method
 from normkit.residual.stream import SUBLAYERS, Block
-from normkit.residual.streams import Connected, Several, favoured
+from normkit.residual.streams import Connected, Several, favour
 from normkit.residual.wiring import At, NormMaker, Wiring
 from normkit.statistics import accurate
 
@@ -27,8 +27,8 @@ class Weights(nn.Module):
         self.sizes = [n, n, math.factorial(n)]
         self.norm = catalog.create("rmsnorm", n * place.dim, eps=1e-12, eps_floor=True)
         self.weight = nn.Parameter(torch.zeros(sum(self.sizes), n * place.dim))
-        near = favoured(number, n, 1.0, -1.0)
-        self.bias = nn.Parameter(torch.cat([near, near, favoured(0, self.sizes[2], 0.0, -8.0)]))
+        near = favour(number, n, 1.0, -1.0)
+        self.bias = nn.Parameter(torch.cat([near, near, favour(0, self.sizes[2], 0.0, -8.0)]))
         self.scale = nn.Parameter(torch.full((3,), 0.01))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

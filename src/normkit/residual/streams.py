@@ -92,7 +92,7 @@ class Connected(Connection):
         """Return the sublayer's input, and the streams with their weights."""
         with full_precision(held):
             read, mix, write = own("connection")(held)
-            u = weighted(read.unsqueeze(-2), held).squeeze(-2)
+            u = weighted_sums(read.unsqueeze(-2), held).squeeze(-2)
         return own("norm")(u), (held, mix, write)
 
     def write(self, own: Own, kept: Any, y: Tensor) -> Any:
@@ -100,15 +100,15 @@ class Connected(Connection):
         held, mix, write = kept
         weights = torch.cat([mix, write.unsqueeze(-2)], -2)  # of one product, in one pass over the streams
         with full_precision(held):
-            return weighted(weights.mT, torch.cat([held, y.to(held.dtype).unsqueeze(-2)], -2))
+            return weighted_sums(weights.mT, torch.cat([held, y.to(held.dtype).unsqueeze(-2)], -2))
 
 
-def weighted(weights: Tensor, streams: Tensor) -> Tensor:
+def weighted_sums(weights: Tensor, streams: Tensor) -> Tensor:
     """Return sums of streams (..., n, dim), one for each row of ``weights`` (..., m, n)."""
     return (weights @ accurate(streams)).to(streams.dtype)
 
 
-def favoured(number: int, streams: int, value: float, others: float) -> Tensor:
+def favour(number: int, streams: int, value: float, others: float) -> Tensor:
     """Return ``others`` for all streams but that of the sublayer's number, which has ``value``."""
     start = torch.full((streams,), others)
     start[number % streams] = value

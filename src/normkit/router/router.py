@@ -147,12 +147,12 @@ class Router(Method):
             p = SCORES[self.score](z)
             if check.readable(p) and p.isnan().any():
                 raise ValueError("Router: scores of experts are NaN; x and weight must be finite")
-            experts = self._chosen(p.detach())
+            experts = self._choose(p.detach())
             w = p.gather(-1, experts)
             w = w / (w.sum(-1, keepdim=True) + 1e-20) if self.renormalize else w
             return (w * self.scale).to(x.dtype), experts
 
-    def _chosen(self, choice: Tensor) -> Tensor:
+    def _choose(self, choice: Tensor) -> Tensor:
         """The numbers of the chosen experts, the best first; of equal ones the first."""
         if self.selection_bias is not None:
             choice = choice + self.selection_bias.to(choice.dtype)

@@ -27,32 +27,32 @@ PLAIN = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gel
 LENGTHS = ("dynamic", "longrope")  # kinds of rotary angles that depend on how long the text is
 
 
-def _swapped(w: Tensor, axis: int) -> Tensor:
+def _swap_halves(w: Tensor, axis: int) -> Tensor:
     return torch.cat(w.chunk(2, axis)[::-1], axis)
 
 
-def _apart(w: Tensor, axis: int) -> Tensor:
+def _deinterleave(w: Tensor, axis: int) -> Tensor:
     """Gate and u in turn along an axis, counted from the last, to all of u and then all gates."""
     gate, u = w.unflatten(axis, (-1, 2)).unbind(axis)
     return torch.cat([u, gate], axis)
 
 
-def _in_turn(w: Tensor, axis: int) -> Tensor:
+def _interleave(w: Tensor, axis: int) -> Tensor:
     u, gate = w.chunk(2, axis)
     return torch.stack([gate, u], axis).flatten(axis - 1, axis)
 
 
-def _same(w: Tensor) -> Tensor:
+def _identity(w: Tensor) -> Tensor:
     return w
 
 
 # from their tensors, joined, to ours, joined; and back
 CHANGES: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
-    "same": (_same, _same),
+    "same": (_identity, _identity),
     "transposed": (lambda w: w.mT, lambda w: w.mT),
-    "gate first": (lambda w: _swapped(w, 0), lambda w: _swapped(w, 0)),
-    "in turn, transposed": (lambda w: _apart(w.mT, -2), lambda w: _in_turn(w, -2).mT),
-    "in turn": (lambda w: _apart(w, -1), lambda w: _in_turn(w, -1)),
+    "gate first": (lambda w: _swap_halves(w, 0), lambda w: _swap_halves(w, 0)),
+    "in turn, transposed": (lambda w: _deinterleave(w.mT, -2), lambda w: _interleave(w, -2).mT),
+    "in turn": (lambda w: _deinterleave(w, -1), lambda w: _interleave(w, -1)),
 }
 
 
@@ -340,7 +340,7 @@ def weights(name: str, depth: int) -> list[Weight]:
     return [*row.outside, *layers]
 
 
-def ours_of(name: str, depth: int, own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def our_state(name: str, depth: int, own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return a state of theirs by our names; one that lacks or has other weights is refused by their names."""
     row = family(name)
     ours: dict[str, Tensor] = {}
@@ -368,7 +368,7 @@ def ours_of(name: str, depth: int, own: Mapping[str, Tensor], state: Mapping[str
     return ours
 
 
-def theirs_of(name: str, depth: int, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def their_state(name: str, depth: int, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return our state by their names."""
     theirs: dict[str, Tensor] = {}
     for weight in weights(name, depth):

@@ -155,9 +155,9 @@ class Transformer(nn.Module):
             stream = layer(
                 stream, mask, None if cache is None else cache[index], angles[index % len(angles)], memory, memory_mask
             )
-        return form.end(stream, getattr(self, "collapse", None), self._normalized)
+        return form.end(stream, getattr(self, "collapse", None), self._normalize)
 
-    def _normalized(self, x: Tensor) -> Tensor:
+    def _normalize(self, x: Tensor) -> Tensor:
         return x if self.norm is None else self.norm(x)
 
     def _checked(self, inputs: Tensor) -> Tensor:
@@ -303,12 +303,12 @@ class Decoder(Transformer):
     def load_theirs(self, state: Mapping[str, Tensor]) -> None:
         """Take the weights of a model of ``transformers``, its ``state_dict()``, into one built by :meth:`like`."""
         own = self.state_dict()
-        ours = like.ours_of(self._family(), len(self.layers), own, state)
+        ours = like.our_state(self._family(), len(self.layers), own, state)
         self.load_state_dict(ours)
 
     def their_state(self) -> dict[str, Tensor]:
         """Return the weights of a model built by :meth:`like` as the ``state_dict()`` of ``transformers``."""
-        return like.theirs_of(self._family(), len(self.layers), self.state_dict())
+        return like.their_state(self._family(), len(self.layers), self.state_dict())
 
     def _family(self) -> str:
         if self.family is None:

@@ -141,7 +141,7 @@ class TransformerLayer(Stream):
             self.cross_attention = attend(causal=False, core=cross, core_options=cross_options, crossed=True)
         activation = wiring.activation or activation
         options_of = {"activation": activation, "bias": bias in (True, "feedforward"), **(feedforward_options or {})}
-        self.feedforward = self._made_feedforward(feedforward, router, hidden, linear, options_of)
+        self.feedforward = self._build_feedforward(feedforward, router, hidden, linear, options_of)
         for name, branch in wiring.branches(self.place).items():
             self.wire(name, branch, norm)
         self._wire_hidden(norm, hidden)
@@ -161,7 +161,7 @@ class TransformerLayer(Stream):
             check.divides(self, "heads", check.size(self, "heads", heads), "dim", self.dim)
         return {"scale": math.sqrt(self.dim // heads if head_dim is None else head_dim)}
 
-    def _made_feedforward(
+    def _build_feedforward(
         self, feedforward: str, router: str | None, hidden: int, linear: LinearName, options: dict[str, Any]
     ) -> FeedForward | MixtureOfExperts:
         """Build the feedforward; a mixture has no place for what a placement does to hidden features or matrices."""
