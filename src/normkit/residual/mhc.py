@@ -9,7 +9,7 @@ from normkit import check, ops
 from normkit.catalog import method
 from normkit.residual.mhc_head import MHCHead, scores
 from normkit.residual.stream import SUBLAYERS, Block
-from normkit.residual.streams import Connected, Several, small_normal
+from normkit.residual.streams import Connected, Several, parts, small_normal
 from normkit.residual.wiring import At, NormMaker, Wiring
 
 STEEP = "the slopes of several norms at streams of zeros, 1000 each, overflow"
@@ -30,11 +30,7 @@ class Weights(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the weights of reading (..., n), mixing (..., n, n) and writing (..., n)."""
         n = self.streams
-        parts = scores(x, self.weight).split([n, n, n * n], -1)
-        read, write, mix = (
-            part * scale + bias
-            for part, scale, bias in zip(parts, self.scale, self.bias.split([n, n, n * n]), strict=True)
-        )
+        read, write, mix = parts(scores(x, self.weight), [n, n, n * n], self.scale, self.bias)
         mixed = ops.sinkhorn(mix.unflatten(-1, (n, n)), self.iterations, self.eps)
         return torch.sigmoid(read) + self.eps, mixed, 2 * torch.sigmoid(write)
 

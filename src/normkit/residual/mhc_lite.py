@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from normkit import catalog, check
 from normkit.catalog import method
 from normkit.residual.stream import SUBLAYERS, Block
-from normkit.residual.streams import Connected, Several, favour
+from normkit.residual.streams import Connected, Several, favour, parts
 from normkit.residual.wiring import At, NormMaker, Wiring
 from normkit.statistics import accurate
 
@@ -34,10 +34,7 @@ class Weights(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the weights of reading (..., n), mixing (..., n, n) and writing (..., n)."""
         a = self.norm(accurate(x.flatten(-2))) @ accurate(self.weight).mT
-        read, write, mix = (
-            part * scale + bias
-            for part, scale, bias in zip(a.split(self.sizes, -1), self.scale, self.bias.split(self.sizes), strict=True)
-        )
+        read, write, mix = parts(a, self.sizes, self.scale, self.bias)
         mixed = torch.softmax(mix, -1) @ self._permutations(mix)
         return torch.sigmoid(read), mixed.unflatten(-1, (self.streams, self.streams)), 2 * torch.sigmoid(write)
 

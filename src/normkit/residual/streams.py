@@ -108,6 +108,12 @@ def weighted_sums(weights: Tensor, streams: Tensor) -> Tensor:
     return (weights @ accurate(streams)).to(streams.dtype)
 
 
+def parts(a: Tensor, sizes: list[int], scale: Tensor, bias: Tensor) -> list[Tensor]:
+    """Cut ``a`` and ``bias`` along the last axis into parts; each part has a number of ``scale``."""
+    cut = zip(a.split(sizes, -1), scale, bias.split(sizes), strict=True)
+    return [part * factor + shift for part, factor, shift in cut]
+
+
 def favour(number: int, streams: int, value: float, others: float) -> Tensor:
     """Return ``others`` for all streams but that of the sublayer's number, which has ``value``."""
     start = torch.full((streams,), others)
