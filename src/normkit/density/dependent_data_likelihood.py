@@ -66,7 +66,7 @@ class DependentDataLikelihood(Method):
 
     def _refuse(self, matrix: Tensor, info: Tensor) -> None:
         """Require a matrix that is positive definite; not read where a compiler or a transform is at work."""
-        if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or matrix.is_meta:
+        if not check.readable(matrix):
             return
         if info.item():
             least = torch.linalg.eigvalsh(matrix.detach()).min().item()

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from normkit import check
-from normkit.manifold._points import readable
 from normkit.statistics import root
 
 OUTSIDE = "these are no points of the ball"
@@ -27,7 +26,7 @@ def norm(x: Tensor) -> Tensor:
 
 def require_inside(owner: object, name: str, x: Tensor, c: float) -> None:
     """Refuse points further out than rounding to bfloat16 takes one of the ball of radius 1 / sqrt(c)."""
-    if readable(x) and x.numel():
+    if check.readable(x) and x.numel():
         furthest = math.sqrt(c) * norm(x.detach()).max().item()
         if not furthest <= 1.01:
             whose = f"{check.whose(owner)}: {name} must lie in the ball of radius {1 / math.sqrt(c):.6g}"

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.manifold import _symmetric
-from normkit.manifold._points import readable, square
+from normkit.manifold._points import square
 
 GROUPS = ("gl2", "sl2")
 
@@ -15,7 +15,7 @@ GROUPS = ("gl2", "sl2")
 def elements(owner: str, g: Tensor, size: int | None = None) -> Tensor:
     """Require matrices with positive determinants, and return them in the accurate type."""
     wide = square(owner, "g", g, 3, size)
-    if readable(g) and g.numel():
+    if check.readable(g) and g.numel():
         least = torch.linalg.det(wide.detach()).min().item()
         if not least > 0:
             raise ValueError(f"{check.whose(owner)}: g must hold matrices with positive determinants, not {least:.6g}")

@@ -11,11 +11,6 @@ from normkit import check, ops
 from normkit.statistics import accurate
 
 
-def readable(x: Tensor) -> bool:
-    """Tell whether the values of a tensor can be looked at: not under a compiler or a transform."""
-    return not (torch.compiler.is_compiling() or x.is_meta or torch._C._are_functorch_transforms_active())
-
-
 def numbers(owner: object, name: str, x: Tensor, wanted: Sequence[int | None], like: Tensor | None = None) -> Tensor:
     """Require real numbers of ``wanted`` shape, and return them in the accurate type."""
     check.floating(owner, x, name)
@@ -37,7 +32,7 @@ def square(owner: object, name: str, x: Tensor, dims: int, size: int | None = No
 
 def definite(owner: object, name: str, x: Tensor) -> Tensor:
     """Return matrices made exactly symmetric; what is not symmetric, or has a negative eigenvalue, is refused."""
-    if readable(x) and x.numel():
+    if check.readable(x) and x.numel():
         _refuse(owner, name, x.detach())
     return ops.symmetric(x)
 

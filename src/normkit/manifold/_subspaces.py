@@ -13,9 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from normkit import ops
+from normkit import check, ops
 from normkit.manifold import _symmetric
-from normkit.manifold._points import readable
 
 SMALL = 1e-3  # below it quotients are told by their series
 LEAST_SQUARE = 1e-8  # of a cosine: what rounding in float64 turns such a vector by is below that of float32
@@ -154,7 +153,7 @@ def _svd(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
     In float32 by the squares in float64, but of matrices with one so small that a digit of float32 would be lost.
     """
-    if a.dtype is not torch.float32 or not a.is_cpu or not readable(a) or not a.numel():
+    if a.dtype is not torch.float32 or not a.is_cpu or not check.readable(a) or not a.numel():
         left, cosines, right = torch.linalg.svd(a)
         return left, cosines.clamp(max=1), right
     wide = a.double()

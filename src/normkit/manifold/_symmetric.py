@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from normkit import ops
-from normkit.manifold._points import readable
+from normkit import check, ops
 
 Real = Callable[[Tensor], Tensor]
 
@@ -59,7 +58,7 @@ def constant(s: Tensor) -> bool:
 
 def at_once(s: Tensor) -> bool:
     """Whether a function of ``s`` may be one node of torch's autograd: not under a transform of torch."""
-    return readable(s) and forward_ad._current_level < 0
+    return check.readable(s) and forward_ad._current_level < 0
 
 
 def apply(
@@ -140,7 +139,7 @@ def eigenvalues(s: Tensor) -> Tensor:
 
 def is_above_least(s: Tensor) -> bool:
     """Whether the squares of all eigenvalues are seen to be above the least; not under a compiler."""
-    if not readable(s):
+    if not check.readable(s):
         return False
     least = LEAST[s.dtype] ** 0.5 * torch.eye(s.shape[-1], dtype=s.dtype, device=s.device)
     return bool(ops.soundness(s.detach() - least)[2].all())

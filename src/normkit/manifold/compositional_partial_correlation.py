@@ -7,7 +7,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.manifold._points import numbers, readable
+from normkit.manifold._points import numbers
 
 
 @method(
@@ -64,7 +64,7 @@ def _refuse(owner: str, parts: Tensor, ddof: int) -> None:
     n, d = parts.shape
     if d < 2 or n < d or n <= ddof:
         raise ValueError(f"{owner}: x must have at least 2 parts and more than D - 1 samples, but is {n} by {d}")
-    if readable(parts) and not parts.detach().min() > 0:
+    if check.readable(parts) and not parts.detach().min() > 0:
         raise ValueError(
             f"{owner}: x must have positive parts, but {parts.detach().min().item():.6g} is in it; "
             f"pseudocount is added to all"

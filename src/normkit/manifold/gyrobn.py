@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.catalog import method
 from normkit.manifold import _ball, _curved, _frechet
-from normkit.manifold._points import readable
 from normkit.norm import Norm
 from normkit.running import Running, recomputing, track
 from normkit.statistics import accurate
@@ -131,7 +130,7 @@ class GyroBN(Running, Norm):
     def _refuse(self, points: Tensor) -> None:
         if self.training and not points.shape[0]:
             raise ValueError("GyroBN: x has no points, and so no mean")
-        if readable(points) and points.numel():
+        if check.readable(points) and points.numel():
             off = self._space.off(points.detach(), self.curvature)
             if off:
                 raise ValueError(f"GyroBN: x must {off}")

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.catalog import method
 from normkit.manifold import _subspaces
-from normkit.manifold._points import readable
 from normkit.norm import Norm
 from normkit.running import Running, recomputing, track
 from normkit.statistics import accurate, full_precision
@@ -127,7 +126,7 @@ class GyroBNGrassmann(Running, Norm):
     def _refuse(self, points: Tensor) -> None:
         if self.training and not points.shape[0]:
             raise ValueError("GyroBNGrassmann: x has no points, and so no mean")
-        if readable(points) and points.numel():
+        if check.readable(points) and points.numel():
             still = points.detach()
             off = (still.mT @ still - torch.eye(self.p, dtype=still.dtype, device=still.device)).abs().max().item()
             if not off < 0.05:  # columns in bfloat16 are off by less
