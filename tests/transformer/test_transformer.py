@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import normkit as nk
-from normkit.ops.rope import rotate, turns
+from normkit.ops.rope import Frequencies, rotate, turns
 from normkit.residual.stream import placements, wiring_of
 from normkit.transformer.attention import cores, goes_on, reads_others
 from normkit.transformer.gate import gated
@@ -633,6 +633,15 @@ def test_mistakes_of_a_model_are_named():
         nk.Decoder(**TINY, positions="learned")
     with pytest.raises(ValueError, match="head_dim=3 is odd"):
         nk.Decoder(**{**TINY, "dim": 12})
+    with pytest.raises(ValueError, match=r"window must be a number, None or one or more of them, not \[\]"):
+        nk.Decoder(**TINY, window=[])
+    for wrong in ([], 1.0, [(1.0,)], Frequencies((1.0,))):
+        with pytest.raises(TypeError, match="Decoder: frequencies must be a sequence of one Frequencies or more, not"):
+            nk.Decoder(**TINY, frequencies=wrong)
+    with pytest.raises(ValueError, match="frequencies turn 3 pairs, but a head has 4 features"):
+        nk.Decoder(**TINY, frequencies=[Frequencies((1.0, 0.5, 0.1))])
+    with pytest.raises(ValueError, match="positions must be 'rope'"):
+        nk.Decoder(**TINY, frequencies=[Frequencies((1.0,))], positions=None)
     model = nk.Decoder(**TINY, positions="learned", length=8)
     with pytest.raises(ValueError, match="length=8"):
         model(TOKENS)

@@ -73,9 +73,10 @@ class Transformer(nn.Module):
         super().__init__()
         self.dim, self.length = check.size(self, "dim", dim), length
         self.rotary_base = check.number(self, "rotary_base", rotary_base, 0.0, open_low=True)
-        self.frequencies = None if frequencies is None else tuple(frequencies)
         self.embedding_scale = math.sqrt(dim) if scale_embedding else 1.0
         windows = [window] if window is None or isinstance(window, int) else list(window)
+        if not windows:
+            raise ValueError(f"{type(self).__name__}: window must be a number, None or one or more of them, not []")
         shared: dict[str, Any] = {
             "placement": placement,
             "dim": dim,
@@ -88,6 +89,7 @@ class Transformer(nn.Module):
         )
         last = self.layer(-1)
         self.rope = check.choice(self, "positions", positions, ("rope", "learned", None)) == "rope"
+        self.frequencies = None if frequencies is None else self._frequencies(frequencies)
         if self.rope and self._turned() % 2:
             raise ValueError(f"{type(self).__name__}: rotary positions turn pairs; head_dim={self._turned()} is odd")
         self.embedding = None if vocab is None else nn.Embedding(check.size(self, "vocab", vocab), dim)
@@ -104,6 +106,19 @@ class Transformer(nn.Module):
     def layer(self, index: int) -> TransformerLayer:
         """Return a layer by its number."""
         return cast(TransformerLayer, self.layers[index])
+
+    def _frequencies(self, frequencies: Any) -> tuple[Frequencies, ...]:
+        """Require angles for rotary positions, none of them of more pairs than a head has."""
+        name = f"{type(self).__name__}: frequencies"
+        if not self.rope:
+            raise ValueError(f"{name} are of rotary positions; positions must be 'rope'")
+        several = tuple(frequencies) if isinstance(frequencies, Sequence) else ()
+        if not several or not all(isinstance(one, Frequencies) for one in several):
+            raise TypeError(f"{name} must be a sequence of one Frequencies or more, not {frequencies!r}")
+        most = max(len(one.values) for one in several)
+        if most > self._turned() // 2:
+            raise ValueError(f"{name} turn {most} pairs, but a head has {self._turned()} features")
+        return several
 
     def _length(self) -> int:
         if self.length is None:
