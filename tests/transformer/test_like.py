@@ -125,6 +125,7 @@ def test_what_a_row_has_not_is_refused_by_its_name(transformers):
     llama = transformers.LlamaConfig
     for name, config, message in [
         ("lama", llama(**SIZES), "family must be one of 'gpt-2'"),
+        (["llama"], llama(**SIZES), "family must be one of 'gpt-2'"),
         ("glm", llama(**SIZES), "config must be transformers' of model_type 'glm', not one of model_type 'llama'"),
         ("llama", {}, "config must be transformers' of model_type 'llama', not dict"),
         ("llama", llama(**SIZES | {"hidden_act": "relu"}), "config.hidden_act must be one of 'silu'"),

@@ -171,5 +171,7 @@ def test_what_cannot_be_clipped_is_refused():
     torch.nn.utils.parametrizations.weight_norm(decoder.layers[1].attention.query)
     with pytest.raises(ValueError, match=r"layers.1.attention has parametrized projections"):
         nk.ScoreClip(decoder)
+    with pytest.raises(TypeError, match=r"ScoreClip: model must be a torch\.nn\.Module, not str"):
+        nk.ScoreClip("model")
     with pytest.raises(TypeError, match="Muon: qk_clip must be called after a step"):
         nk.Muon([torch.nn.Parameter(torch.ones(2, 2))], qk_clip=100.0)

@@ -303,7 +303,7 @@ FAMILIES: dict[str, Family] = {
 
 def family(name: str) -> Family:
     """Return a row; a family that is not built is refused with the reason."""
-    if name in NOT_BUILT:
+    if isinstance(name, str) and name in NOT_BUILT:
         raise ValueError(
             f"Decoder.like: {name!r} is not built: {NOT_BUILT[name]}; those that are: {', '.join(FAMILIES)}"
         )

@@ -33,7 +33,7 @@ class ScoreClip:
     Args:
         model: what holds :class:`normkit.transformer.attention.Attention`, such as a ``Decoder``.
         bound, balance: those of :func:`normkit.qk_clip`.
-        queries: how many of a sequence a look takes; None: all.
+        queries: how many of a sequence a look takes at least, and fewer than twice as many; None: all.
         sync, process_group: take the largest over processes, default all.
 
     ``clip.largest()`` has each attention's largest score by head since the last clip; ``clip.close()`` looks no longer.
@@ -49,6 +49,8 @@ class ScoreClip:
         sync: bool = False,
         process_group: Any = None,
     ):
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"ScoreClip: model must be a torch.nn.Module, not {type(model).__name__}")
         self.bound = check.number(self, "bound", bound, 0.0, open_low=True)
         self.balance = check.number(self, "balance", balance, 0.0, 1.0)
         self.queries = None if queries is None else check.size(self, "queries", queries)
