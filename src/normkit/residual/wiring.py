@@ -267,7 +267,7 @@ class Branch(Connection):
         y = y * self.branch if self.branch != 1 else y
         x = x * self.residual if self.residual != 1 else x
         x = x * own("residual_scale").to(x.dtype) if self.residual_scale else x
-        after = own("norm") if self.norm == "sum" else own("sum_norm")
+        after = own("norm") if self.norm == "sum" else own("sum_norm") if self.sum_norm else None
         return (x, y) if after is None else (add_then(after, x, y)[0], None)
 
 
