@@ -1,6 +1,7 @@
 """A mixture of experts in the reference transformer: numbers, room, generation, compilation, refusals."""
 
 import copy
+import math
 import pickle
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 import normkit as nk
-from normkit.transformer.moe import MixtureOfExperts
+from normkit.transformer.moe import MixtureOfExperts, clamped_swiglu
 
 TOKENS = torch.randint(11, (2, 9), generator=torch.Generator().manual_seed(0))
 
@@ -48,6 +49,17 @@ def test_equals_experts_one_by_one(router, activation, act, bias):
     x = torch.randn(7, 6, dtype=torch.float64)
     torch.testing.assert_close(moe(x), by_hand(moe, x, act))
     torch.testing.assert_close(moe(x.view(1, 7, 6))[0], moe(x))
+    assert moe.dropped == 0
+
+
+def test_the_gate_of_gpt_oss_is_clamped_from_above_and_u_on_both_sides():
+    u, gate = torch.tensor([[-9.0, 9.0, 0.5, 0.5], [2.0, 2.0, -10.0, 10.0]], dtype=torch.float64)
+    want = [
+        (min(max(a, -7), 7) + 1) * min(b, 7) / (1 + math.exp(-1.702 * min(b, 7))) for a, b in zip(u, gate, strict=True)
+    ]
+    torch.testing.assert_close(
+        clamped_swiglu(torch.cat([u, gate])), torch.tensor(want, dtype=torch.float64), atol=0, rtol=1e-12
+    )
 
 
 def test_a_full_expert_drops_later_tokens_and_second_choices():
