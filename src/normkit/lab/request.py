@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from normkit.lab import together
 from normkit.lab.plan import builtin, measures
 from normkit.lab.plan.handed import PREFIX, said
-from normkit.lab.plan.settings import DIRECTIONS, FIELDS, HANDED, MANY, MOST, OWN, ROUNDS, Settings, typed
+from normkit.lab.plan.settings import BATCHES, DIRECTIONS, FIELDS, HANDED, MANY, MOST, OWN, ROUNDS, Settings, typed
 from normkit.lab.plan.variants import FEDBN, ORIGINAL, SLOTS, TWIN, Variant, lets_leak, unique
 
 if TYPE_CHECKING:
@@ -241,13 +241,13 @@ def settled(options: Any, variants: int) -> Settings:
 
 def usual_batch(model: str, source: str, federated: bool = False) -> int | None:
     """Return the samples of a batch where it is left open, less where each client has but few; None for a loader's."""
-    from normkit.lab.plan import data, tasks
+    from normkit.lab.plan import data
 
     row = builtin.row(model)
     kind = builtin.SAMPLES if row and row.takes == builtin.SAMPLES else data.kind_of(source)
     if kind == "batches":
         return None
-    batch = tasks.BATCHES.get(kind, tasks.BATCHES[builtin.TEXT])
+    batch = BATCHES.get(kind, BATCHES[builtin.TEXT])
     return batch // 2 if federated and kind in (builtin.IMAGES, builtin.MATRICES) else batch
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 WHERE = "normkit-report"
 ROUNDS = 20  # of a run with many owners of data
 MOST = 24  # seeds, where they go on until it is decided
+BATCHES = {"text": 8, "images": 64, "matrices": 64, "samples": 256}  # samples of a batch, by what data are
 SPLITS = {
     "even": "as many to each",
     "dirichlet": "each class by shares from a Dirichlet law, the less alike the smaller: dirichlet:0.3",
@@ -51,6 +52,7 @@ class Bound:
     fits: Callable[[Any], bool]
 
 
+ALL = Bound("", lambda value: True)
 COUNT = Bound("at least 1", lambda value: value >= 1)
 SIZE = Bound("at least 0", lambda value: value >= 0)
 ABOVE = Bound("above 0", lambda value: value > 0)
@@ -75,7 +77,7 @@ class Option:
     group: str = ""
     role: str = RUN
     resuming: str = SAME
-    bound: Bound | None = None
+    bound: Bound = ALL
     choices: tuple[str, ...] | None = None
     metavar: str = ""
     depends: bool = False
@@ -91,8 +93,8 @@ class Option:
 
     @property
     def called(self) -> str:
-        """The name from Python: that of what varies is in the plural."""
-        return self.name if self.name in OWN else plural(self.name)
+        """The name from Python."""
+        return argument(self.name)
 
     @property
     def unsaid(self) -> Any:
@@ -123,7 +125,7 @@ class Option:
     def require(self, value: Any) -> None:
         """Refuse a value out of bounds."""
         for one in value if self.many else (value,):
-            if self.bound is not None and one is not None and not self.bound.fits(one):
+            if one is not None and not self.bound.fits(one):
                 raise ValueError(f"{typed(self.name)} must be {self.bound.wanted}, not {one}")
 
 
@@ -186,7 +188,12 @@ class Settings:
         handed="thing",
     )
     batch: int | None = setting(
-        8, "samples of a batch (8; images 64; a loader's own)", ON, bound=COUNT, depends=True, task=True
+        BATCHES["text"],
+        f"samples of a batch ({{default}}; images {BATCHES['images']}; a loader's own)",
+        ON,
+        bound=COUNT,
+        depends=True,
+        task=True,
     )
     length: int = setting(64, "tokens of a sequence ({default})", ON, bound=COUNT, task=True)
     federated: bool = setting(
@@ -345,7 +352,7 @@ METAVARS = {int: "N", float: "X", str: "NAME"}
 KINDS = {"int": int, "float": float, "bool": bool, "str": str}
 
 
-def options_of(of: type) -> dict[str, Option]:
+def read_options(of: type) -> dict[str, Option]:
     """Return what is known of each field of a class, by the field's name."""
     return {
         f.name: dataclasses.replace(
@@ -358,8 +365,8 @@ def options_of(of: type) -> dict[str, Option]:
     }
 
 
-FIELDS = options_of(Settings)
-OWN = {one.name: one for one in (*FIELDS.values(), *options_of(Call).values()) if one.group}
+FIELDS = read_options(Settings)
+OWN = {one.name: one for one in (*FIELDS.values(), *read_options(Call).values()) if one.group}
 HANDED = tuple(name for name, one in OWN.items() if one.handed)
 
 
@@ -397,14 +404,17 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
+def argument(name: str) -> str:
+    """Return an option as an argument of Python: what varies is in the plural."""
+    return name if name in OWN else plural(name)
+
+
 _python = ContextVar("python", default=False)
 
 
 def typed(name: str) -> str:
     """Return an option as the user types it."""
-    if not _python.get():
-        return flag(name)
-    return name if name in OWN else plural(name)
+    return argument(name) if _python.get() else flag(name)
 
 
 @contextmanager

@@ -31,13 +31,11 @@ from normkit.lab.fit.training import bits, numbers_of
 from normkit.lab.plan import clients, data, handed, losses, measures, models, optimizers, samples
 from normkit.lab.plan.builtin import IMAGES, MATRICES, MODELS, SAMPLES, TEXT, Model, is_own, row
 from normkit.lab.plan.data import Data
-from normkit.lab.plan.settings import Settings, fields, typed
+from normkit.lab.plan.settings import BATCHES, Settings, fields, typed
 from normkit.lab.plan.variants import ORIGINAL, Variant, lets_leak
 from normkit.optional import library
 from normkit.surgery import fits, swapping
 from normkit.surgery.models import timm_with
-
-BATCHES = {TEXT: 8, IMAGES: 64, MATRICES: 64, SAMPLES: 256}  # samples of a batch, where it is left open
 
 
 @dataclass

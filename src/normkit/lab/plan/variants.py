@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from normkit.choice import parsed
 from normkit.columns import number_of
-from normkit.lab.plan.settings import ABOVE, COUNT, SHARE, Bound, typed
+from normkit.lab.plan.settings import OWN, typed
 
 if TYPE_CHECKING:
     from torch import nn
@@ -221,9 +221,9 @@ class Variant:
     start: str = "own"
 
     def __post_init__(self) -> None:
-        for name, (_, bound) in NUMBERS.items():
-            if (value := getattr(self, name)) is not None and not bound.fits(value):
-                raise ValueError(f"variant {self.name!r}: {name} must be {bound.wanted}, not {value!r}")
+        for name, one in NUMBERS.items():
+            if (value := getattr(self, name)) is not None and not one.bound.fits(value):
+                raise ValueError(f"variant {self.name!r}: {name} must be {one.bound.wanted}, not {value!r}")
         if self.start not in STARTS:
             raise ValueError(f"variant {self.name!r}: start must be one of {', '.join(STARTS)}, not {self.start!r}")
 
@@ -269,12 +269,7 @@ class Variant:
 SLOTS: dict[str, Slot] = {f.name: f.metadata["slot"] for f in dataclasses.fields(Variant) if "slot" in f.metadata}
 STARTS = ("own", "permuted")
 TWIN = "twin"  # what the command calls the baseline from a permuted start
-NUMBERS: dict[str, tuple[type, Bound]] = {
-    "steps": (int, COUNT),
-    "lr": (float, ABOVE),
-    "warmup": (float, SHARE),
-    "batch": (int, COUNT),
-}
+NUMBERS = {name: OWN[name] for name in ("steps", "lr", "warmup", "batch")}  # that it may have of its own
 OF_A_VARIANT = (*SLOTS, *NUMBERS, "start")
 
 
@@ -301,13 +296,13 @@ def converted(field: str, value: Any) -> Any:
     """
     if field not in NUMBERS:
         return str(value)
-    kind, bound = NUMBERS[field]
+    one = NUMBERS[field]
     try:
-        found = kind(value)
+        found = one.kind(value)
         if found != float(value):
             raise ValueError
     except (TypeError, ValueError):
-        raise ValueError(f"a variant's {field} must be {bound.wanted}, not {value!r}") from None
+        raise ValueError(f"a variant's {field} must be {one.bound.wanted}, not {value!r}") from None
     return found
 
 
