@@ -1,24 +1,11 @@
 """The evaluated methods of the activation room in ONNX: the same numbers from onnxruntime, for any batch size."""
 
-import functools
-
 import pytest
 import torch
 
 import normkit as nk
 from normkit.kinds.kind import layouts
-
-pytest.importorskip("onnx", reason="needs onnx")
-pytest.importorskip("onnxscript", reason="needs onnxscript, torch's exporter")
-ort = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
-ONNXRegistry = pytest.importorskip("torch.onnx._internal.exporter._registration").ONNXRegistry
-# what torch translates an operator to: read from a thousand sources, which it does anew in every export
-TABLE = functools.cache(ONNXRegistry.from_torchlib)
-
-
-@pytest.fixture(autouse=True)
-def _read_the_table_once(monkeypatch):
-    monkeypatch.setattr(ONNXRegistry, "from_torchlib", staticmethod(TABLE))
+from onnx_sessions import session
 
 
 def build(card):
@@ -29,14 +16,6 @@ def build(card):
         for parameter in module.parameters():
             parameter.add_(0.2 * torch.rand_like(parameter))
     return module
-
-
-def session(module, inputs, axes):
-    free = tuple({} if axis is None else {axis: torch.export.Dim.DYNAMIC} for axis in axes)
-    program = torch.onnx.export(module, tuple(inputs), dynamo=True, dynamic_shapes=free, verbose=False)
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    return ort.InferenceSession(program.model_proto.SerializeToString(), options)
 
 
 @pytest.mark.line("onnx")

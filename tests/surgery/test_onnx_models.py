@@ -1,7 +1,6 @@
 """Models that were folded, fused or swapped go to ONNX, and onnxruntime gives their numbers for any batch size."""
 
 import copy
-import functools
 
 import pytest
 import torch
@@ -9,17 +8,7 @@ from torch import nn
 
 import normkit as nk
 from normkit.surgery.saving import plain_state
-
-pytest.importorskip("onnx", reason="needs onnx")
-pytest.importorskip("onnxscript", reason="needs onnxscript, torch's exporter")
-ort = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
-ONNXRegistry = pytest.importorskip("torch.onnx._internal.exporter._registration").ONNXRegistry
-TABLE = functools.cache(ONNXRegistry.from_torchlib)
-
-
-@pytest.fixture(autouse=True)
-def _read_the_table_once(monkeypatch):
-    monkeypatch.setattr(ONNXRegistry, "from_torchlib", staticmethod(TABLE))
+from onnx_sessions import session
 
 
 def model():
@@ -42,12 +31,10 @@ CHANGES = {
 def test_a_changed_model_gives_the_same_numbers_in_onnxruntime(change):
     x = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))
     changed = CHANGES[change](model(), x).eval()
-    free = ({0: torch.export.Dim.DYNAMIC},)
-    program = torch.onnx.export(changed, (x,), dynamo=True, dynamic_shapes=free, verbose=False)
-    session = ort.InferenceSession(program.model_proto.SerializeToString())
+    exported = session(changed, [x], [0])
     for batch in (4, 7):
         given = torch.randn(batch, 6)
-        [got] = session.run(None, {session.get_inputs()[0].name: given.numpy()})
+        [got] = exported.run(None, {exported.get_inputs()[0].name: given.numpy()})
         torch.testing.assert_close(torch.from_numpy(got), changed(given).detach(), rtol=1e-5, atol=1e-5)
 
 
