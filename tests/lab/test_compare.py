@@ -306,7 +306,7 @@ def test_nothing_but_the_command_line_imports_the_lab():
 
 def test_the_steps_of_a_run_are_those_of_the_settings_where_none_are_given():
     options = cli.parser().parse_args(["compare"])
-    assert request.settled(request.filled(options, {}), 1).steps == Settings().steps == 160
+    assert request.settings_from(request.with_defaults(options, {}), 1).steps == Settings().steps == 160
 
 
 def test_the_command_line_loads_no_part_of_the_lab_before_it_is_asked():

@@ -42,7 +42,7 @@ def made(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engines, "make", lambda settings, root: engines.Here(settings, root))
         assert command(root / "whole") == 0
-    plan = request.planned(cli.parser().parse_args([*WORDS, "--out", str(root / "halfway")]))
+    plan = request.plan_from(cli.parser().parse_args([*WORDS, "--out", str(root / "halfway")]))
     folder = runs.open_folder(plan, root / "halfway", [])
     asked = itertools.count(1)
     for run, stop in zip(runs.ready(plan, {}), (lambda: False, lambda: next(asked) == 3), strict=True):

@@ -74,7 +74,7 @@ REPORTS = {
 def planned(words, folder):
     command = argparse.ArgumentParser()
     cli.add_arguments(command)
-    found = request.planned(command.parse_args([*words.split(), "--out", str(folder / "out")]))
+    found = request.plan_from(command.parse_args([*words.split(), "--out", str(folder / "out")]))
     settings = {k: v for k, v in vars(found.settings).items() if k not in OF_THE_MACHINE}
     variants = [dataclasses.asdict(variant) for variant in found.variants]
     return json.loads(json.dumps({"settings": settings, "variants": variants, "baseline": found.baseline}))

@@ -41,7 +41,7 @@ def test_what_a_command_cannot_do_is_said(told, tmp_path, monkeypatch):
     command = argparse.ArgumentParser()
     cli.add_arguments(command)
     with pytest.raises(ValueError) as refused:
-        request.planned(command.parse_args(COMMANDS[told].split()))
+        request.plan_from(command.parse_args(COMMANDS[told].split()))
     assert told in str(refused.value)
 
 

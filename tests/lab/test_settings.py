@@ -8,7 +8,7 @@ import pytest
 import normkit as nk
 from normkit import cli
 from normkit.lab.plan import builtin, settings
-from normkit.lab.plan.options import OPTIONS, unsaid
+from normkit.lab.plan.options import OPTIONS, open_options
 from normkit.lab.plan.settings import Settings
 from normkit.lab.report import page
 
@@ -16,7 +16,7 @@ from normkit.lab.report import page
 def test_the_command_python_and_the_docstring_have_the_same_options():
     typed = vars(cli.parser().parse_args(["compare"]))
     assert set(OPTIONS) == set(typed) - {"command", "run"}
-    assert {name: typed[name] for name in OPTIONS} == vars(unsaid())
+    assert {name: typed[name] for name in OPTIONS} == vars(open_options())
     arguments = inspect.signature(nk.compare).parameters
     assert set(arguments) == {one.called for one in OPTIONS.values()}
     assert {"norms", "losses", "lr", "until_decided", "out"} <= set(arguments)

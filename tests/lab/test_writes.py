@@ -93,9 +93,9 @@ class Handle:
 
 @pytest.fixture(autouse=True)
 def in_this_process_with_a_checkpoint_at_every_step(monkeypatch):
-    settled = request.settled
+    settled = request.settings_from
     monkeypatch.setattr(engines, "make", lambda settings, root: engines.Here(settings, root))
-    monkeypatch.setattr(request, "settled", lambda *a: dataclasses.replace(settled(*a), checkpoint_seconds=0.0))
+    monkeypatch.setattr(request, "settings_from", lambda *a: dataclasses.replace(settled(*a), checkpoint_seconds=0.0))
     monkeypatch.setattr(report, "page", lambda comparison: "a page takes a while")
 
 

@@ -24,7 +24,7 @@ from normkit.kinds.arguments import nearest
 from normkit.lab import course
 from normkit.lab.plan import data as data_of
 from normkit.lab.plan import handed, samples, tasks
-from normkit.lab.plan.options import OPTIONS, unsaid
+from normkit.lab.plan.options import OPTIONS, open_options
 from normkit.lab.plan.settings import HANDED, Option, in_python
 from normkit.lab.result import Result
 from normkit.optional import require_group
@@ -56,12 +56,12 @@ def compare(**options: Any) -> Result:
     Args:
     """
     require_group("lab")
-    return _carried_out({name: value for name, value in options.items() if value is not None})
+    return _run({name: value for name, value in options.items() if value is not None})
 
 
-def described() -> str:
+def argument_lines() -> str:
     """Return the arguments as a docstring lists them."""
-    lines = (f"{name}: {one.described(python=True)}." for name, one in ARGUMENTS.items())
+    lines = (f"{name}: {one.describe(python=True)}." for name, one in ARGUMENTS.items())
     return "".join(
         textwrap.fill(line, 120, initial_indent=" " * 8, subsequent_indent=" " * 12) + "\n" for line in lines
     )
@@ -90,16 +90,16 @@ def annotation(one: Option) -> str:
     return f"{kind} | Sequence[{kind}] | None" if one.many else f"{kind} | None"
 
 
-compare.__doc__ = f"{(compare.__doc__ or '').rstrip()}\n{described()}    "
+compare.__doc__ = f"{(compare.__doc__ or '').rstrip()}\n{argument_lines()}    "
 compare.__signature__ = signature()  # type: ignore[attr-defined]
 
 
-def _carried_out(given: Mapping[str, Any]) -> Result:
+def _run(given: Mapping[str, Any]) -> Result:
     tasks.loaded.cache_clear()  # by name alone, what another cell handed in could be taken for this
     try:
-        with in_python(), plainly(), as_it_was():
+        with in_python(), without_prints(), keep_chances():
             options = options_of(given)
-            results = course.compare(options, [_called(given)])
+            results = course.compare(options, [_call_text(given)])
     except KeyboardInterrupt:
         say(f"\nstopped; the same call goes on from {given.get('out', OPTIONS['out'].default)}", file=sys.stderr)
         raise
@@ -112,7 +112,7 @@ def _carried_out(given: Mapping[str, Any]) -> Result:
 
 def options_of(given: Mapping[str, Any]) -> argparse.Namespace:
     """Return what the command would have read: its defaults, and what is given."""
-    options = unsaid()
+    options = open_options()
     for name, value in given.items():
         if name not in ARGUMENTS:
             raise TypeError(f"compare() has no argument {name!r}; {nearest(name, sorted(ARGUMENTS))}")
@@ -124,7 +124,7 @@ def options_of(given: Mapping[str, Any]) -> argparse.Namespace:
 def read(one: Option, value: Any) -> Any:
     """Return a value as the command would have read it, or say what is wanted; a list of variants stands for itself."""
     if one.handed:
-        return named(one, value)
+        return name_of(one, value)
     if one.name == "variants" and isinstance(value, Sequence) and not isinstance(value, str):
         return value
     if one.many:
@@ -134,7 +134,7 @@ def read(one: Option, value: Any) -> Any:
     return value if one.kind is bool else _one(one, value)
 
 
-def named(one: Option, value: Any) -> str:
+def name_of(one: Option, value: Any) -> str:
     """Return the name by which the plan knows a model, data or a measure; what is none is handed in."""
     if isinstance(value, str | Path):
         return str(value)
@@ -146,7 +146,7 @@ def named(one: Option, value: Any) -> str:
     if one.handed == "function" and not callable(value):
         raise TypeError(f"{one.name} must be a name or a function, not {value!r}")
     is_code = inspect.isroutine(value) or inspect.isclass(value) or one.handed == "function"
-    return handed.hand_in(one.name, value, handed.print_of(value) if is_code else samples.sketch(value))
+    return handed.hand_in(value, handed.print_of(value) if is_code else samples.sketch(value))
 
 
 def _one(one: Option, value: Any) -> Any:
@@ -174,7 +174,7 @@ def _require_a_way_to_workers(options: argparse.Namespace) -> None:
 
 
 @contextmanager
-def plainly() -> Iterator[None]:
+def without_prints() -> Iterator[None]:
     """Leave out of an error the prints of what was handed in."""
     try:
         yield
@@ -183,7 +183,7 @@ def plainly() -> Iterator[None]:
 
 
 @contextmanager
-def as_it_was() -> Iterator[None]:
+def keep_chances() -> Iterator[None]:
     """Give the caller back what torch, NumPy and Python draw next, and torch's threads."""
     threads = torch.get_num_threads()
     try:
@@ -193,7 +193,7 @@ def as_it_was() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _called(given: Mapping[str, Any]) -> str:
+def _call_text(given: Mapping[str, Any]) -> str:
     """Write the call, for the report."""
 
     def text(value: Any) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from normkit.columns import number_of
 from normkit.lab import logs, request, together
 from normkit.lab.clock import RACE, REPORT, RUNS, START, Clock
+from normkit.lab.plan.settings import another_folder
 from normkit.lab.together import is_first
 from normkit.safe import say
 
@@ -32,7 +33,7 @@ def compare(options: Any, command: list[str]) -> Results:
     """Train, go on where an earlier call stopped, time, and write the report; return how the runs ended."""
     clock = Clock()
     with clock.part(START):
-        plan = request.planned(options)
+        plan = request.plan_from(options)
     from normkit.lab.report import page as report  # not before what is asked for is known to be possible
     from normkit.lab.training import engines, runs
 
@@ -156,7 +157,7 @@ def locked(root: str) -> Any:
         folder.root.mkdir(parents=True, exist_ok=True)
         return FileLock(folder.lock, timeout=0).acquire()
     except Timeout:
-        raise ValueError(f"another normkit compare is at work in {root}; {request.way_out()}") from None
+        raise ValueError(f"another normkit compare is at work in {root}; {another_folder()}") from None
     except OSError as error:
         where = error.filename or root
-        raise ValueError(f"{where} cannot be written: {error.strerror}; {request.way_out()}") from error
+        raise ValueError(f"{where} cannot be written: {error.strerror}; {another_folder()}") from error

@@ -15,7 +15,19 @@ from typing import TYPE_CHECKING, Any
 from normkit.lab import together
 from normkit.lab.plan import builtin, measures
 from normkit.lab.plan.handed import PREFIX, said
-from normkit.lab.plan.settings import BATCHES, DIRECTIONS, FIELDS, HANDED, MANY, MOST, OWN, ROUNDS, Settings, typed
+from normkit.lab.plan.settings import (
+    BATCHES,
+    DIRECTIONS,
+    FIELDS,
+    HANDED,
+    MANY,
+    MOST,
+    OWN,
+    ROUNDS,
+    Settings,
+    another_folder,
+    typed,
+)
 from normkit.lab.plan.variants import FEDBN, ORIGINAL, SLOTS, TWIN, Variant, lets_leak, unique
 
 if TYPE_CHECKING:
@@ -25,7 +37,7 @@ WITH_CLIENTS = "resnet:dim=32"  # the model of many owners of data, where none i
 TYPED = {field: one.name for field, one in FIELDS.items() if one.group}  # the settings that can be typed
 
 
-def planned(options: Any) -> Plan:
+def plan_from(options: Any) -> Plan:
     """Turn the arguments into a plan; what is not typed is as in the folder's comparison, to which it adds."""
     from normkit.lab.files import Folder
     from normkit.lab.plan import growth
@@ -33,24 +45,19 @@ def planned(options: Any) -> Plan:
 
     saved = None if options.fresh else there_in(Folder(options.out))
     require_federated(options, bool(saved and saved["settings"].get("federated")))
-    options = filled(options, saved["settings"] if saved else {})
+    options = with_defaults(options, saved["settings"] if saved else {})
     before = variants_of(saved, options.out) if saved else []
-    variants = tuple(before) if before and not named(options) else chosen(options)
+    variants = tuple(before) if before and not names_variants(options) else variants_from(options)
     variants = growth.joined(before, variants, crossed=not options.variants)
     names = [v.name for v in variants]
     saved_baseline = saved["baseline"] if saved else names[0]
     baseline = options.baseline or saved_baseline
     if baseline != saved_baseline and any(variant.start != "own" for variant in before):
-        raise ValueError(f"{typed('baseline')}: the control that is there is of {saved_baseline}; {way_out()}")
+        raise ValueError(f"{typed('baseline')}: the control that is there is of {saved_baseline}; {another_folder()}")
     if baseline not in names:
         raise ValueError(f"{typed('baseline')} {baseline!r} is none of the variants: {', '.join(names)}")
     variants = with_twin(variants, baseline) if options.twin else variants
-    return Plan(settled(options, len(variants)), variants, baseline)
-
-
-def way_out() -> str:
-    """Say what helps where a folder holds something else."""
-    return f"name another folder with {typed('out')}"
+    return Plan(settings_from(options, len(variants)), variants, baseline)
 
 
 def require_federated(options: Any, is_federated: bool) -> None:
@@ -80,10 +87,12 @@ def variants_of(plan: Mapping[str, Any], root: str) -> list[Variant]:
     try:
         return [Variant(**variant) for variant in plan["variants"]]
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{Folder(root).plan} has a variant that cannot be read: {error}; {way_out()}") from None
+        raise ValueError(
+            f"{Folder(root).plan} has a variant that cannot be read: {error}; {another_folder()}"
+        ) from None
 
 
-def filled(options: Any, saved: Mapping[str, Any]) -> Any:
+def with_defaults(options: Any, saved: Mapping[str, Any]) -> Any:
     """Return the options, with what was not typed as it is in the saved settings, or else the default.
 
     There are never fewer seeds than there are.
@@ -91,7 +100,7 @@ def filled(options: Any, saved: Mapping[str, Any]) -> Any:
     known = {**vars(Settings()), **saved}
     known["lrs"] = None if any(rate == 0 for rate in known["lrs"] or ()) else known["lrs"]
     if options.model is None and not saved and not options.train:
-        known["model"] = suited(options)
+        known["model"] = default_model(options)
     if known["train"]:  # it has its own
         known |= {"model": Settings.model, "data": None}
     given = dict(vars(options))
@@ -130,7 +139,7 @@ def names_code(source: str) -> bool:
     return ":" in source and builtin.is_own(source) and not source.startswith(PREFIX)
 
 
-def suited(options: Any) -> str:
+def default_model(options: Any) -> str:
     """Return the model that is meant where none is named: a density with flows, an SPDNet on matrices."""
     from normkit.lab.plan import data
 
@@ -141,7 +150,7 @@ def suited(options: Any) -> str:
     return WITH_CLIENTS if options.federated else Settings.model
 
 
-def named(options: Any) -> bool:
+def names_variants(options: Any) -> bool:
     """Whether variants were asked for."""
     return bool(options.variants) or any(getattr(options, key) for key in SLOTS)
 
@@ -153,11 +162,11 @@ def with_twin(variants: tuple[Variant, ...], baseline: str) -> tuple[Variant, ..
     return variants if twin in variants else unique([*variants, twin])
 
 
-def chosen(options: Any) -> tuple[Variant, ...]:
+def variants_from(options: Any) -> tuple[Variant, ...]:
     """Return the variants that were asked for, names checked."""
     from normkit.lab.plan import variants
 
-    model = builtin.row(options.model or suited(options))
+    model = builtin.row(options.model or default_model(options))
     given = {key: getattr(options, key) for key in SLOTS if getattr(options, key)}
     if options.variants and given:
         raise ValueError(f"{typed('variants')} and {typed(next(iter(given)))} exclude each other")
@@ -166,7 +175,7 @@ def chosen(options: Any) -> tuple[Variant, ...]:
         given = {"norm": list(model.norms if model else own)}
     elif model is None or ORIGINAL in model.norms:
         given.setdefault("norm", [ORIGINAL])
-    asked = written(options.variants) if options.variants else variants.cross(**given)
+    asked = read_variants(options.variants) if options.variants else variants.cross(**given)
     for variant in asked:  # all names before anything is imported to look at what they fit
         variant.check()
         if variant.norm == FEDBN and not options.federated:
@@ -176,7 +185,7 @@ def chosen(options: Any) -> tuple[Variant, ...]:
     return asked
 
 
-def written(source: Any) -> tuple[Variant, ...]:
+def read_variants(source: Any) -> tuple[Variant, ...]:
     """Return the variants that are written down: in a file, or from Python in a list."""
     from normkit.lab.plan import variants
 
@@ -192,7 +201,7 @@ def require_place(variant: Variant, options: Any) -> None:
     from normkit import catalog
     from normkit.surgery import fits
 
-    model = builtin.row(options.model or suited(options))
+    model = builtin.row(options.model or default_model(options))
     if model and model.place and variant.norm not in (ORIGINAL, FEDBN) and not options.train:
         fits.require(catalog.find(variant.norm), model.place, bool(options.allow_leak), lets_leak())
     if variant.flow != Variant.flow and (options.train or not model or model.takes != builtin.SAMPLES):
@@ -200,7 +209,7 @@ def require_place(variant: Variant, options: Any) -> None:
         raise ValueError(f"{typed('flow')} {variant.flow}: {what!r} is no density; leave it out")
 
 
-def settled(options: Any, variants: int) -> Settings:
+def settings_from(options: Any, variants: int) -> Settings:
     """Return the settings, with what was left open decided."""
     from normkit.lab.plan import clients, tasks
 

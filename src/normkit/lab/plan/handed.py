@@ -4,9 +4,9 @@ A plan holds words alone, so that it can be read again. What a module holds is `
 anything else is kept here, under its own name and a short print of what it is made of, by which a later call knows
 whether it is still the same. Other processes have it from :func:`packed`.
 
->>> hand_in("model", dict, print_of(dict))
+>>> hand_in(dict, print_of(dict))
 'builtins:dict'
->>> source = hand_in("model", lambda: 1, "1f3a")
+>>> source = hand_in(lambda: 1, "1f3a")
 >>> source, said(source), find(source)()
 ('given:lambda#1f3a', 'lambda', 1)
 """
@@ -30,7 +30,7 @@ PLAIN = (bool, int, float, str, bytes, type(None))
 _things: dict[str, Any] = {}
 
 
-def hand_in(role: str, thing: Any, print_: str = "") -> str:
+def hand_in(thing: Any, print_: str = "") -> str:
     """Keep a thing, and return the name by which it is found: of a function or class in a module, ``module:name``."""
     module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
     if _is_importable(thing, module, name):

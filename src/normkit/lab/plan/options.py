@@ -23,6 +23,6 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         one.add_to(groups[one.group])
 
 
-def unsaid() -> argparse.Namespace:
+def open_options() -> argparse.Namespace:
     """Return what the command reads where nothing is typed."""
-    return argparse.Namespace(**{name: one.unsaid for name, one in OPTIONS.items()})
+    return argparse.Namespace(**{name: one.open_value for name, one in OPTIONS.items()})

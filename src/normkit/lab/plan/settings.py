@@ -97,11 +97,11 @@ class Option:
         return argument(self.name)
 
     @property
-    def unsaid(self) -> Any:
+    def open_value(self) -> Any:
         """What stands where nothing is typed: nothing, if the folder or the rest decides."""
         return None if self.inherited or self.depends else self.default
 
-    def described(self, python: bool = False) -> str:
+    def describe(self, python: bool = False) -> str:
         """Return the help in the words of the command line or of Python."""
         words = {name: name if python else flag(name) for name in OWN}
         shown = "" if self.default is None else f"{self.default}"
@@ -109,7 +109,7 @@ class Option:
 
     def add_to(self, group: Any) -> None:
         """Add it to the command line; what is not typed stays open."""
-        words: dict[str, Any] = {"help": self.described(), "default": self.unsaid}
+        words: dict[str, Any] = {"help": self.describe(), "default": self.open_value}
         if self.kind is bool:
             words["action"] = "store_true"
         elif self.choices:
@@ -415,6 +415,11 @@ _python = ContextVar("python", default=False)
 def typed(name: str) -> str:
     """Return an option as the user types it."""
     return argument(name) if _python.get() else flag(name)
+
+
+def another_folder() -> str:
+    """Say what helps where a folder cannot be taken."""
+    return f"name another folder with {typed('out')}"
 
 
 @contextmanager

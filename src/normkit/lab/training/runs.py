@@ -20,7 +20,7 @@ from normkit.lab.files import Folder, Unwritable, replace_file, sealed, set_asid
 from normkit.lab.plan import findings, growth, measures, tasks
 from normkit.lab.plan.optimizers import usual_rate
 from normkit.lab.plan.plan import SEARCH_SEED, Plan, Run, environment, same, there_in
-from normkit.lab.plan.settings import typed
+from normkit.lab.plan.settings import another_folder, typed
 from normkit.lab.plan.variants import Variant
 from normkit.lab.training import own
 from normkit.lab.training.engines import Engine
@@ -253,7 +253,7 @@ def require_comparable(there: Mapping[str, Any], plan: Plan, folder: Folder) -> 
 
 def way_out() -> str:
     """Say what helps where a folder holds something else."""
-    return f"name another folder with {typed('out')}, or give {typed('fresh')} to delete what is there"
+    return f"{another_folder()}, or give {typed('fresh')} to delete what is there"
 
 
 def set_shorter_aside(plan: Plan, folder: Folder) -> None:
