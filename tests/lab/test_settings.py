@@ -48,6 +48,7 @@ def test_a_recipe_holds_the_settings_that_decide_a_runs_numbers():
         (["--local-steps", "0"], {"local_steps": 0}, "local{}steps must be at least 1, not 0"),
         (["--warmup", "1"], {"warmup": 1.0}, "warmup must be a share of the run, from 0 to below 1, not 1.0"),
         (["--lr", "0.1", "-1"], {"lr": [0.1, -1.0]}, "lr must be above 0, not -1.0"),
+        (["--seconds", "0"], {"seconds": 0.0}, "seconds must be above 0, not 0.0"),
     ],
 )
 def test_a_bound_is_named_as_the_user_typed_it(words, given, said, tmp_path, capsys):

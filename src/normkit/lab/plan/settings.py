@@ -249,7 +249,7 @@ class Settings:
         depends=True,
     )
     seconds: float | None = setting(
-        None, "instead of steps: seconds of training of a run", HOW, role=SCHEDULE, resuming=MORE, bound=SIZE
+        None, "instead of steps: seconds of training of a run", HOW, role=SCHEDULE, resuming=MORE, bound=ABOVE
     )
     lrs: tuple[float, ...] | None = setting(
         None, "learning rates to search; one: no search", HOW, role=SCHEDULE, bound=ABOVE, name="lr"
