@@ -237,6 +237,8 @@ def test_a_measure_of_a_function(tmp_path):
         ({"steps": "many"}, TypeError, "steps must be a whole number, not 'many'"),
         ({"steps": 0}, ValueError, "^steps must be at least 1, not 0"),
         ({"margin": True}, TypeError, "margin must be a number, not True"),
+        ({"norms": []}, ValueError, r"norms must hold at least one, not \[\]"),
+        ({"lr": ()}, ValueError, r"lr must hold at least one, not \(\)"),
         ({"twin": 1}, TypeError, "twin must be True or False, not 1"),
         ({"device": "tpu"}, ValueError, "device must be one of 'auto', 'cpu', 'cuda', not 'tpu'"),
         ({"norms": ["rmsnrm"]}, ValueError, "did you mean 'rmsnorm'"),

@@ -128,7 +128,10 @@ def read(one: Option, value: Any) -> Any:
     if one.name == "variants" and isinstance(value, Sequence) and not isinstance(value, str):
         return value
     if one.many:
-        return [_one(one, part) for part in ([value] if isinstance(value, str | float | int) else list(value))]
+        parts = [value] if isinstance(value, str | float | int) else list(value)
+        if not parts:
+            raise ValueError(f"{one.called} must hold at least one, not {value!r}")
+        return [_one(one, part) for part in parts]
     if one.kind is bool and not isinstance(value, bool):
         raise TypeError(f"{one.called} must be True or False, not {value!r}")
     return value if one.kind is bool else _one(one, value)
