@@ -15,10 +15,11 @@ import torch
 from helpers import all_numbers
 
 from normkit import cli
-from normkit.lab import logs, request
+from normkit.lab import course, logs, request
 from normkit.lab.files import Damaged, Folder, sealed
 from normkit.lab.plan import plan
 from normkit.lab.report import page as report
+from normkit.lab.report import times
 from normkit.lab.training import checkpoints, engines, loop, runs, speed
 
 WORDS = ["--model", "decoder:dim=8,depth=1,heads=1", "--length", "8", "--batch", "2", "--steps", "6", "--seeds", "2"]
@@ -50,6 +51,7 @@ def made(tmp_path_factory):
     report.write(folder.root)
     folder.lock.touch()
     folder.speed.write_text(json.dumps({"clock": "CPU time", "rounds": {"layernorm": [[1.0, 1.0, 2.0, 2.0]] * 12}}))
+    course.keep_times(folder, {"runs": 2.5, "report": 0.25}, 2)
     return root
 
 
@@ -69,6 +71,7 @@ KINDS = {
     "lock": lambda folder: folder.lock,
     "report": lambda folder: folder.report,
     "speed": lambda folder: folder.speed,
+    "times": lambda folder: folder.times,
     "runs": lambda folder: folder.runs,
     "checkpoints": lambda folder: folder.checkpoints,
 }
@@ -270,11 +273,13 @@ def content_of(kind, path, folder):
         return None
     if kind == "speed":
         return speed.read_rounds(folder.root, "rmsnorm") or None
+    if kind == "times":
+        return times.calls(folder.root) or None
     found = logs.read(path)
     return None if found.damaged else found.events
 
 
-FUZZED = [kind for kind in KINDS if kind.startswith(("plan", "log", "checkpoint", "speed")) and kind not in EMPTY]
+FUZZED = [kind for kind in KINDS if kind not in (*EMPTY, "report")]
 
 
 @pytest.mark.parametrize("kind", FUZZED)
@@ -305,3 +310,6 @@ def test_a_plan_and_speeds_of_before_they_had_seals_are_read(halfway):
         path.write_text(json.dumps(content))
     assert plan.there_in(halfway)["baseline"] == "layernorm"
     assert speed.read_rounds(halfway.root, "rmsnorm")
+    calls = times.calls(halfway.root)
+    halfway.times.write_text(json.dumps(calls))
+    assert times.calls(halfway.root) == calls == [{"parts": {"runs": 2.5, "report": 0.25}, "workers": 2}]

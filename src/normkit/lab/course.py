@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 import threading
@@ -61,11 +60,11 @@ def compare(options: Any, command: list[str]) -> Results:
 
 def keep_times(folder: Any, parts: Mapping[str, float], workers: int) -> None:
     """Add to a comparison's file where the time of this call went."""
-    from normkit.lab.files import replace_file
+    from normkit.lab.files import replace_file, sealed
     from normkit.lab.report import times
 
     calls = [*times.calls(folder.root), {"parts": parts, "workers": max(1, workers)}]
-    replace_file(folder.times, json.dumps(calls) + "\n")
+    replace_file(folder.times, sealed({"calls": calls}))
 
 
 def tell_additions(plan: Plan, options: Any) -> None:

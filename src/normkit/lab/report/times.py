@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from normkit.lab.clock import RUNS
-from normkit.lab.files import Folder
+from normkit.lab.files import Folder, unsealed
 from normkit.lab.report.history import Comparison
 
 OF_WORKERS = "start-up of workers, and waiting"
@@ -29,7 +28,8 @@ def spent(comparison: Comparison) -> list[tuple[str, list[tuple[str, str]]]]:
 def calls(root: str | Path) -> list[dict[str, Any]]:
     """Return the parts of each call and its workers, as the folder keeps them; of a file that cannot be read, none."""
     try:
-        kept = json.loads(Folder(root).times.read_text())
+        kept = unsealed(Folder(root).times.read_bytes())
+        kept = kept["calls"] if isinstance(kept, dict) else kept  # a list, of before it had a seal
         return [{"parts": added([call["parts"]]), "workers": int(call["workers"])} for call in kept]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return []
