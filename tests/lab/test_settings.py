@@ -7,9 +7,11 @@ import pytest
 
 import normkit as nk
 from normkit import cli
+from normkit.lab import request
 from normkit.lab.plan import builtin, settings
 from normkit.lab.plan.options import OPTIONS, open_options
 from normkit.lab.plan.settings import Settings
+from normkit.lab.plan.variants import Variant
 from normkit.lab.report import page
 
 
@@ -57,6 +59,38 @@ def test_a_bound_is_named_as_the_user_typed_it(words, given, said, tmp_path, cap
     with pytest.raises(ValueError) as refused:
         nk.compare(**given, out=tmp_path)
     assert str(refused.value) == said.format("_")
+
+
+OUTSIDE = {
+    **dict.fromkeys(("steps", "batch", "length", "seeds", "trials", "local_steps", "workers", "threads"), 0),
+    **dict.fromkeys(("margin", "clip", "weight_decay"), -1e-9),
+    **{"clients": 1, "warmup": 1.0, "seconds": 0.0, "lr": [0.0]},
+}
+
+
+def test_every_number_has_a_bound_which_a_variants_own_has_as_well():
+    bounded = {name for name, one in settings.OWN.items() if one.bound is not settings.ALL}
+    assert bounded == set(OUTSIDE) == {name for name, one in settings.OWN.items() if one.kind in (int, float)}
+    for name, value in OUTSIDE.items():
+        with pytest.raises(ValueError, match=f"^--{name.replace('_', '-')} must be "):
+            settings.OWN[name].require(value)
+    for name, value in {"steps": 0, "lr": 0.0, "warmup": 1.0, "batch": 0}.items():
+        with pytest.raises(ValueError, match=f"^variant 'a': {name} must be .*, not {value}"):
+            Variant("a", **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "batch", "of_clients"),
+    [
+        ("decoder", "python-docs", 8, 8),
+        ("resnet", "digits", 64, 32),
+        ("spdnet", "spd", 64, 32),
+        ("flow", "points.csv", 256, 256),
+    ],
+)
+def test_a_batch_that_is_left_open_is_that_of_what_the_data_are(model, data, batch, of_clients):
+    assert request.usual_batch(model, data) == batch
+    assert request.usual_batch(model, data, federated=True) == of_clients
 
 
 def test_a_slot_is_named_as_the_user_typed_it(tmp_path, capsys):
