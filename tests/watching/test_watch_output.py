@@ -1,6 +1,8 @@
 """What is read of the loss by the gradient of the output, and the rules about data, loss, start and optimizer."""
 
+import copy
 import math
+import pickle
 
 import pytest
 import torch
@@ -9,7 +11,7 @@ from torch.nn import functional as F
 from trainings import decoder, language, mlp, points
 
 import normkit as nk
-from normkit.watching import load
+from normkit.watching import load, onset
 
 
 def run(model, make=None, *, steps=80, feed=None, loss=F.cross_entropy, after=None, **options):
@@ -133,6 +135,119 @@ def test_the_step_of_the_first_nan_is_exact_between_two_samples(tmp_path):
         for one in (seen, load(tmp_path / str(step) / "watch.jsonl")):
             assert one.diagnosis()[0].since == step
             assert one.diagnosis().of("not-a-number")[0].cause == one.diagnosis()[0].rule
+
+
+def test_nan_that_the_model_replaces_is_not_blamed():
+    seen, _ = run(nn.Sequential(Imputed(), mlp()), feed=lambda step, x: batch_of(step, x, at=step), steps=20)
+    assert not seen.diagnosis()
+
+
+class Imputed(nn.Module):
+    """Puts zeros where numbers are missing."""
+
+    def forward(self, x):
+        return x.nan_to_num()
+
+
+def test_an_infinity_that_shows_only_in_weights_is_named():
+    seen, _ = run(nn.Sequential(nn.Linear(8, 8), nn.Tanh(), mlp()), feed=lambda *a: batch_of(*a, value=math.inf))
+    assert seen.diagnosis()[0].rule == "data-not-finite"
+    assert seen.diagnosis()[0].since == 33
+
+
+@pytest.mark.parametrize("least", [-math.inf, torch.finfo(torch.float32).min])
+def test_a_mask_beside_words_is_no_data(least):
+    class Words(nn.Module):
+        """Is called with words and a mask."""
+
+        def __init__(self):
+            super().__init__()
+            self.table, self.head = nn.Embedding(16, 8), nn.Linear(8, 16)
+
+        def forward(self, x, mask):
+            return self.head(mask.softmax(-1) @ self.table(x))
+
+    model = Words()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    with nk.watch(model, optimizer, every=5) as seen:
+        for step in range(10):
+            x = torch.randint(16, (4, 8), generator=torch.Generator().manual_seed(step))
+            F.cross_entropy(model(x, torch.full((8, 8), least).triu(1)).flatten(0, 1), x.flatten()).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert not {"data-not-finite", "data-scale"} & {finding.rule for finding in seen.diagnosis()}
+
+
+def test_large_numbers_in_float64_are_finite():
+    model = nn.Sequential(nn.Linear(8, 2, dtype=torch.float64), nn.LayerNorm(2, dtype=torch.float64))
+    seen, _ = run(model, feed=lambda step, x: x.double() * 1e100, steps=10)
+    assert seen.history().first_bad("data") == seen.history().first_bad("output") == 0
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_an_input_without_a_sum_does_not_end_the_training():
+    class Nested(nn.Linear):
+        """Is fed sequences of several lengths."""
+
+        def forward(self, x):
+            return super().forward(torch.cat(x.unbind()))
+
+    model = Nested(8, 2)
+    seen, losses = run(model, feed=lambda step, x: torch.nested.nested_tensor([x[:9], x[9:]]), steps=7)
+    assert len(losses) == 7
+    assert any("could not be read" in note for note in seen.history().notes)
+
+
+def test_a_loss_within_the_model_is_not_said_to_have_finite_outputs():
+    class Own(nn.Module):
+        """Gives its loss alone, of a value that is lost inside."""
+
+        def __init__(self):
+            super().__init__()
+            self.inside, self.calls = mlp(), 0
+
+        def forward(self, x):
+            self.calls += 1
+            z = self.inside(x)
+            return (z / (self.calls != 7) - z / (self.calls != 7)).sum() + z.square().mean()
+
+    seen, _ = run(Own(), loss=lambda z, y: z, steps=12)
+    assert not seen.diagnosis().of("loss-not-finite")
+    assert seen.history().first_bad("output") == 7
+
+
+def test_a_copy_of_a_watched_model_is_not_listened_to():
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with nk.watch(model, optimizer) as seen:
+        for step in range(2):
+            F.cross_entropy(model(points(step)[0]), points(step)[1]).backward()
+            optimizer.step()
+        for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+            twin(points(0)[0])
+            [hook] = twin._forward_hooks.values()
+            assert hook.__self__ is not seen.onset
+            assert not hook.__self__.calls
+        assert not seen.onset.calls
+
+
+def test_no_more_sums_wait_than_so_many(monkeypatch):
+    monkeypatch.setattr(onset, "WAITING", 9)
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with nk.watch(model, optimizer, every=10**9, start=10**8) as seen:
+        for step in range(20):
+            F.cross_entropy(model(points(step)[0]), points(step)[1]).backward()
+            optimizer.step()
+            assert len(seen.onset.kept) <= 9
+
+
+def test_the_deviation_of_data_far_from_zero_is_exact():
+    feed = lambda step, x: 1e4 + 0.5 * x  # noqa: E731
+    seen, _ = run(mlp(), sgd(1e-9), feed=feed, steps=5)
+    [finding] = seen.diagnosis().of("data-scale")
+    exact = float(feed(1, points(1)[0].double()).std(correction=0))
+    assert float(finding.remedies[0].line.rpartition(" / ")[2]) == pytest.approx(exact, rel=0.1)
 
 
 def test_a_softmax_in_the_model_is_found_too():

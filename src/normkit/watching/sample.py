@@ -127,8 +127,8 @@ class Sample:
             found = loss_in(output)
             self.loss = self.loss if found is None else found.detach().float()
             try:
-                x, scores = data.fed(args, kwargs), scores_in(output)
-                self.noise.called(data.examples(args, kwargs))
+                x, scores = data.first_input(args, kwargs), scores_in(output)
+                self.noise.called(0 if x is None else len(x))
                 if x is not None:
                     self._join((DATA, "data"), data.read(x), data.NUMBERS)
                 if scores is not None:

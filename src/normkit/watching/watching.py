@@ -81,7 +81,7 @@ class Watch(Seen):
                 last.register_step_post_hook(lambda *_: self._safely(self._after_step)),
             ]
             if not hidden:
-                self.handles.append(self.model.register_forward_hook(self.onset.hook, with_kwargs=True))
+                self.handles.append(self.onset.listen(self.model))
             self._safely(self._arm, self.step + 1)
         else:
             self.handles = [self.model.register_forward_pre_hook(lambda m, _: self._safely(self._called, m))]

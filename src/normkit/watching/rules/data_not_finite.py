@@ -9,9 +9,9 @@ from normkit.watching.history import DATA, History
 
 
 def find(history: History) -> Iterator[Finding]:
-    """Look at the first step of which the data were not finite; every step was looked at."""
+    """Look at the first step of which the data were not finite, and what the model made of them was not either."""
     step = history.first_bad(DATA)
-    if step:
+    if step and any(step <= history.first_bad(place) <= step + 1 for place in ("output", "gradient")):
         yield Finding(
             "the data hold NaN or infinity",
             11.0,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-
-import numpy as np
 
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import DATA, History, settled
@@ -15,13 +14,13 @@ hundred. A tenth of a percent is no input for a bias that moves by a thousandth.
 
 
 def find(history: History) -> Iterator[Finding]:
-    """Look at the first floating tensor that the model is called with."""
-    mean, size = (settled(history.series(DATA, what)) for what in ("data_mean", "data_rms"))
+    """Look at the first tensor that the model is called with, unless it is words."""
+    mean, spread = (settled(history.series(DATA, what)) for what in ("data_mean", "data_deviation"))
+    size = math.hypot(mean, spread)
     kinds, single = history.facts["kinds"], history.facts.get("single", ())
     first = next((kind for name, kind in kinds.items() if kind in ("layer", "norm") or name in single), "")
-    if np.isnan(size) or SMALL <= size <= LARGE or size == 0 or first == "norm":
+    if not math.isfinite(size) or SMALL <= size <= LARGE or size == 0 or first == "norm":
         return
-    spread = float(np.sqrt(max(size**2 - mean**2, 0.0)))
     yield Finding(
         "the data are not normalized",
         3.8,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -37,10 +37,16 @@ class Signal:
 
 def first_tensor(value: Any) -> Tensor | None:
     """Return the first floating tensor of what a module was given or gave, as tuples, mappings and outputs hold it."""
+    return next((x for x in tensors_in(value) if x.is_floating_point() and x.numel()), None)
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """Return the tensors that tuples, lists and mappings hold."""
     if isinstance(value, Tensor):
-        return value if value.is_floating_point() and value.numel() else None
-    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple | list) else ()
-    return next((found for part in parts if (found := first_tensor(part)) is not None), None)
+        yield value
+    elif isinstance(value, Mapping | tuple | list):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from tensors_in(part)
 
 
 def some(x: Tensor) -> Tensor:
