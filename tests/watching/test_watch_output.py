@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+import warnings
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from trainings import decoder, language, mlp, points
 
 import normkit as nk
 from normkit.watching import load, onset
+from normkit.watching.diagnosis import diagnose
 
 
 def run(model, make=None, *, steps=80, feed=None, loss=F.cross_entropy, after=None, **options):
@@ -135,6 +137,19 @@ def test_the_step_of_the_first_nan_is_exact_between_two_samples(tmp_path):
         for one in (seen, load(tmp_path / str(step) / "watch.jsonl")):
             assert one.diagnosis()[0].since == step
             assert one.diagnosis().of("not-a-number")[0].cause == one.diagnosis()[0].rule
+
+
+@pytest.mark.parametrize("at", [1, 2, 33])
+def test_rules_judge_lost_trainings_without_a_warning(at):
+    seen, _ = run(mlp(), feed=lambda step, x: batch_of(step, x, at=at), loss=noise)
+    history = seen.history()
+    history.table[:, history.store.columns["loss", "loss"]] = torch.linspace(1, 0.1, len(history.steps))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        seen.diagnosis()
+        found = diagnose(history)
+    assert found.notes == ()
+    assert found.of("data-not-finite")
 
 
 def test_nan_that_the_model_replaces_is_not_blamed():

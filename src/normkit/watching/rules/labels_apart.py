@@ -24,7 +24,8 @@ def find(history: History) -> Iterator[Finding]:
     classes = float(np.nanmax(history.series(LOSS, "classes")))
     chance, late = float(np.log(classes)), settled(loss)
     shapes = history.facts["shapes"]
-    moves = [np.nanmedian(s) for n, s in history.of("update").items() if len(shapes.get(n, [])) > 1]
+    matrices = [s for n, s in history.of("update").items() if len(shapes.get(n, [])) > 1]
+    moves = [np.nanmedian(s) for s in matrices if not np.isnan(s).all()]
     moved = float(np.median(moves)) * history.steps[-1] if moves else 0.0
     if late < (1 - NEAR) * chance or settled(right) > RIGHT / classes or moved < MOVED or late > 2 * chance:
         return

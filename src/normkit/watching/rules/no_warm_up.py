@@ -20,17 +20,19 @@ FEWEST = 8  # samples
 def find(history: History) -> Iterator[Finding]:
     """Ask for a rate that starts at its largest, long steps at the beginning alone, and a loss that rose there."""
     rates = history.rates(next(iter(history.facts["group_of"]), ""))
-    ratios = [s for n, s in history.of("update").items() if len(history.facts["shapes"].get(n, [])) > 1]
+    shapes = history.facts["shapes"]
+    ratios = [s for n, s in history.of("update").items() if len(shapes.get(n, [])) > 1 and not np.isnan(s).all()]
     loss = history.series(LOSS, LOSS)
-    if len(history.steps) < FEWEST or not ratios or np.isnan(loss[0]) or not rates[0] >= np.nanmax(rates):
+    if len(history.steps) < FEWEST or not ratios or np.isnan([loss[0], rates[0]]).any() or rates[0] < np.nanmax(rates):
         return
     if not any(group["optimizer"] in ADAPTIVE for group in history.facts["groups"]):
         return
-    with np.errstate(invalid="ignore"):
-        usual = np.nanmedian(np.array(ratios), axis=0)
     if not settled(loss) < RECOVERED * loss[0]:
         return  # then the rate itself is too high
+    usual = np.array([np.nan if np.isnan(sample).all() else np.nanmedian(sample) for sample in np.array(ratios).T])
     early, late = max(2, int(EARLY * len(usual))), usual[int(MIDDLE * len(usual)) :]
+    if np.isnan(usual[:early]).all() or np.isnan(late).all():
+        return  # then weights are lost, which other rules say
     peak = float(np.nanmax(usual[:early]))
     jump = float(np.nanmax(history.series(LOSS, "loss_peak")[:early]))
     if peak > HIGH and np.nanmedian(late) < CALM * peak and jump > JUMP * loss[0]:
