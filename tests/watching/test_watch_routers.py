@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 from trainings import decoder, language, train
 
+from normkit.watching.signals import attention
 from normkit.watching.signals.routing import shares
 
 
@@ -84,3 +85,28 @@ def test_a_softmax_taken_twice(times):
 )
 def test_only_shares_of_one_are_taken_for_a_softmax(scores, twice):
     assert shares(torch.tensor([scores])).tolist() == [twice]
+
+
+class OddMoE(OwnMoE):
+    """Hands scores over by name, and takes a softmax of a lone number."""
+
+    def forward(self, x):
+        return x * torch.softmax(input=self.gate(x), dim=-1)[:, :1] * F.softmax(x.sum(), dim=0)
+
+
+def test_no_softmax_of_a_mixture_ends_the_training():
+    model = nn.Sequential(nn.Linear(8, 8), OddMoE(1), nn.Linear(8, 2))
+    losses, seen = train(model, lambda step: (torch.randn(64, 8), torch.zeros(64, dtype=torch.long)), steps=3)
+    assert len(losses) == 3
+    assert seen.history().late("softmax_twice")["1"] == 0
+    assert not seen.history().notes
+
+
+def test_attention_that_cannot_be_read_is_told_and_ends_nothing(monkeypatch):
+    def fail(*args, **kwargs):
+        raise ValueError("no scores")
+
+    monkeypatch.setitem(attention.HEARS, F.scaled_dot_product_attention, fail)
+    losses, seen = train(decoder(), language, steps=3)
+    assert len(losses) == 3
+    assert any("attention of layers.0" in note and "no scores" in note for note in seen.history().notes)

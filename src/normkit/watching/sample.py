@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from normkit.watching.facts import named, plain
 from normkit.watching.history import DATA, LOSS, NOISE
 from normkit.watching.signals import attention, data, noise, parameters, routing
+from normkit.watching.signals.listener import Listener
 from normkit.watching.signals.noise import Noise
 from normkit.watching.signals.output import NUMBERS, Outputs, scores_in
 from normkit.watching.signals.signal import Call, first_tensor
@@ -49,7 +50,7 @@ class Sample:
         self.tensors: dict[str, parameters.Read] = {}
         self.caught: dict[str, Tensor] = {}
         self.dtypes: dict[str, str] = {}
-        self.listeners: list[attention.Listener | routing.Listener] = []
+        self.listeners: list[Listener] = []
         self.updates = parameters.Updates()
         self.loss: Tensor | None = None
         self.outputs = Outputs()
@@ -68,10 +69,14 @@ class Sample:
             self.handles.append(self.model.register_forward_hook(self._hears_whole(), with_kwargs=True))
         if "attention" in self.families:
             for name, module in attentions(self.model):
-                self.handles += self._overhears(plain(name), module)
+                self.handles += self._overhears(
+                    plain(name), module, "attention", attention.HEARS, attention.read, attention.NUMBERS
+                )
         if "activations" in self.families:
             for name, module in routing.mixtures(self.model):
-                self.handles += self._overhears_routers(plain(name), module)
+                self.handles += self._overhears(
+                    plain(name), module, "softmaxes", routing.HEARS, routing.shares, routing.TWICE
+                )
 
     def catch_gradients(self) -> None:
         """Read gradients as they arrive, where no optimizer says when they are all there."""
@@ -139,27 +144,18 @@ class Sample:
         hook.looks_on = True  # type: ignore[attr-defined]
         return hook
 
-    def _overhears(self, name: str, module: nn.Module) -> list[Any]:
-        def take(scores: Tensor) -> None:
-            try:
-                self._join((name, "attention"), attention.read(scores), attention.NUMBERS)
-            except Exception as error:
-                self.failed(f"attention of {name} could not be read: {error}")
-
-        return self._listens(module, lambda: attention.Listener(take))
-
-    def _overhears_routers(self, name: str, module: nn.Module) -> list[Any]:
-        def take(twice: Tensor) -> None:
-            self._join((name, "softmaxes"), twice, routing.TWICE)
-
-        return self._listens(module, lambda: routing.Listener(take))
-
-    def _listens(self, module: nn.Module, listener: Callable[[], attention.Listener | routing.Listener]) -> list[Any]:
+    def _overhears(self, name: str, module: nn.Module, what: str, hears: Any, read: Any, numbers: Any) -> list[Any]:
         """Have a listener entered for as long as each call of a module takes."""
+
+        def take(found: Tensor) -> None:
+            self._join((name, what), read(found), numbers)
+
+        def failed(error: Exception) -> None:
+            self.failed(f"{what} of {name} could not be read: {error}")
 
         def enter(called: nn.Module, _: Any) -> None:
             if not skipped(called):
-                self.listeners.append(listener())
+                self.listeners.append(Listener(hears, take, failed))
                 self.listeners[-1].__enter__()
 
         def leave(called: nn.Module, _: Any, output: Any) -> None:

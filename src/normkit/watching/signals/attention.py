@@ -4,47 +4,19 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 
 from normkit.attention.attention_entropy import attention_entropy
+from normkit.watching.signals.listener import SOFTMAXES
 from normkit.watching.signals.signal import vector
 from normkit.watching.store import BESIDE, LARGEST, LEAST
 
 SAMPLES, QUERIES = 2, 128  # of a batch, and of each sample: a few thousand rows a head tell an entropy
 NUMBERS = {"entropy": LEAST, "entropy_head": BESIDE, "logit": LARGEST, "logit_head": BESIDE}
-SOFTMAXES = (F.softmax, torch.softmax, Tensor.softmax)
-
-
-class Listener(TorchFunctionMode):
-    """While entered, hands what attention computes to ``take``; nothing is changed, kernels run as without it."""
-
-    looks_on = True
-
-    def __init__(self, take: Callable[[Tensor], None]):
-        super().__init__()
-        self.take = take
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if function is F.scaled_dot_product_attention:
-            self._hear(scores, args, kwargs)
-        elif function is F.multi_head_attention_forward:
-            self._hear(scores_of_torchs_module, args, kwargs)
-        elif function in SOFTMAXES and isinstance(args[0], Tensor) and args[0].dim() == 4:
-            self._hear(lambda x, *_, **__: x[:SAMPLES].detach().float(), args, kwargs)
-        return function(*args, **kwargs)
-
-    def _hear(self, make: Callable[..., Tensor | None], args: Any, kwargs: Any) -> None:
-        with torch.no_grad(), torch.autocast(args[0].device.type, enabled=False):
-            found = make(*args, **kwargs)
-            if found is not None:
-                self.take(found)
 
 
 def scores(
@@ -115,3 +87,16 @@ def read(scores: Tensor) -> Tensor:
     least, head = by_head.min(0)
     largest, other = sizes.max(0)
     return vector(least, head, largest, other)
+
+
+def scores_of_softmax(input: Tensor, *_: Any, **__: Any) -> Tensor | None:
+    """Return the scores that a softmax is taken of, where they are those of heads: four axes."""
+    return input[:SAMPLES].detach().float() if input.dim() == 4 else None
+
+
+HEARS = {
+    F.scaled_dot_product_attention: scores,
+    F.multi_head_attention_forward: scores_of_torchs_module,
+    **dict.fromkeys(SOFTMAXES, scores_of_softmax),
+}
+"""What is read of the arguments of torch's functions."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
-from normkit.watching.signals.attention import SOFTMAXES
+from normkit.watching.signals.listener import SOFTMAXES
 from normkit.watching.signals.signal import Call, Signal, vector
 from normkit.watching.store import LARGEST, LEAST, MEAN
 
@@ -26,7 +25,7 @@ def read(call: Call) -> Tensor | None:
     A router gives the numbers of the chosen as whole numbers, beside their weights or alone; of few tokens nothing is
     read.
     """
-    experts = chosen_in(call.output)
+    experts = choices_in(call.output)
     count = experts_of(call.module)
     if experts is None or count is None or experts.numel() < ENOUGH * count:
         return None
@@ -46,7 +45,7 @@ def read_dropped(call: Call) -> Tensor | None:
 DROPPED = Signal("dropped", {"dropped": MEAN}, read_dropped)
 
 
-def chosen_in(output: Any) -> Tensor | None:
+def choices_in(output: Any) -> Tensor | None:
     """Return the whole numbers in what a module gives."""
     parts = output if isinstance(output, tuple | list) else (output,)
     return next((part for part in parts if isinstance(part, Tensor) and part.dtype is torch.int64), None)
@@ -71,24 +70,17 @@ def mixtures(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield name, module
 
 
-class Listener(TorchFunctionMode):
-    """While entered, hands to ``take`` whether a softmax was taken of what already was shares; nothing is changed."""
-
-    looks_on = True
-
-    def __init__(self, take: Callable[[Tensor], None]):
-        super().__init__()
-        self.take = take
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function in SOFTMAXES and isinstance(args[0], Tensor) and args[0].dim() < 4 and args[0].numel():
-            self.take(shares(args[0]))
-        return function(*args, **(kwargs or {}))
+def scores_of_softmax(input: Tensor, *_: Any, **__: Any) -> Tensor | None:
+    """Return what a softmax is taken of, unless it has the four axes of attention."""
+    return input.detach() if 0 < input.dim() < 4 and input.numel() else None
 
 
-@torch.no_grad()
+HEARS = dict.fromkeys(SOFTMAXES, scores_of_softmax)
+"""What is read of the arguments of torch's functions."""
+
+
 def shares(x: Tensor) -> Tensor:
     """Return 1 where all rows, of two numbers or more, are shares of 1, else 0: (1,)."""
-    rows = x.detach().float()
+    rows = x.float()
     whole = (rows.sum(-1) - 1).abs().amax() < 1e-2
     return ((rows.amin() >= 0) & whole & (rows.shape[-1] > 1)).float().reshape(1)
