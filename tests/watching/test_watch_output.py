@@ -231,6 +231,20 @@ def test_a_loss_within_the_model_is_not_said_to_have_finite_outputs():
     assert seen.history().first_bad("output") == 7
 
 
+def test_nan_in_an_evaluation_is_not_the_trainings():
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with nk.watch(model, optimizer, every=5) as seen:
+        for step in range(5):
+            F.cross_entropy(model(points(step)[0]), points(step)[1]).backward()
+            with torch.no_grad():
+                model.eval()(points(step)[0] * math.nan)
+            model.train()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert seen.history().first_bad("data") == seen.history().first_bad("output") == 0
+
+
 def test_a_copy_of_a_watched_model_is_not_listened_to():
     model = mlp()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
