@@ -20,9 +20,9 @@ import torch
 from ill_runs import ILL, STEPS, Run, healthy
 
 HEALTHY = "healthy"
-NOTE = """Half of the runs hand over their loss, the others leave it to the watch. `train eval gap` is sorted data before
-a batch norm. A rate that is too high, a missing warm-up and growing scores are right under either of their two names
-(`ILL` in `ill_runs.py`). Not planted: the collapse of a router."""
+NOTE = """Half of the runs hand over their loss, the others leave it to the watch. `train eval gap` is sorted data
+before a batch norm. A rate that is too high, a missing warm-up and growing scores are right under either of their two
+names (`ILL` in `ill_runs.py`). Not planted: the collapse of a router."""
 
 
 def examine(half, ill, well):
