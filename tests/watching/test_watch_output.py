@@ -298,6 +298,7 @@ def test_micro_batches_whose_losses_are_not_divided_are_found():
         return seen
 
     assert series(steps(True), "loss_scale") == pytest.approx(1, rel=1e-4)
+    assert series(steps(True), "rescaled") == pytest.approx(1, rel=1e-4)
     assert steps(False).diagnosis()[0].rule == "scaled-loss"
 
 
