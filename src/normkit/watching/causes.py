@@ -17,7 +17,7 @@ BLOWN = (
 STEP = ("no-warm-up", "rate-too-high", "large-updates")
 FOLLOWS: Mapping[str, tuple[str, ...]] = {
     "data-scale": ("initial-scale", *STEP, *BLOWN, *STOPPED, *LOSS),
-    "data-not-finite": ("not-a-number", *BLOWN, *STOPPED, *LOSS),
+    "data-not-finite": (*BLOWN, *STOPPED, *LOSS),
     "loss-not-finite": ("not-a-number", "dead-units", *STOPPED, *LOSS),
     "eps-underflow": (*STEP, *BLOWN, *STOPPED, *LOSS),
     "scaled-loss": (*STEP, *BLOWN, "always-clipped", *STOPPED, *LOSS),

@@ -124,7 +124,7 @@ def checkup(
         limit = _limit(copy.deepcopy(model).train(), taken, measure, end - seconds / 2)
         own = rate or min(limit / APART, USUAL)
         twin = copy.deepcopy(model).train()
-        seen, losses = _trained(twin, taken, measure, own, end)
+        seen, losses = _train(twin, taken, measure, own, end)
         train, evaluation = (_mean_loss(twin.train(mode), taken, measure) for mode in (True, False))
     history = seen.history()
     without = _without_gradient(history)
@@ -154,7 +154,7 @@ def _limit(model: nn.Module, batches: list[Any], measure: Loss, end: float) -> f
     return math.inf
 
 
-def _trained(model: nn.Module, batches: list[Any], measure: Loss, rate: float, end: float) -> Any:
+def _train(model: nn.Module, batches: list[Any], measure: Loss, rate: float, end: float) -> Any:
     """Train a copy under a watch; return it, with the first and the last loss."""
     optimizer = torch.optim.AdamW(_trainable(model), lr=rate)
     losses = []

@@ -48,7 +48,7 @@ def _layer_before(history: History, name: str) -> tuple[str, list[int]]:
     return "", []
 
 
-def replaced(history: History, names: tuple[str, ...], function: str) -> str:
+def replacement(history: History, names: tuple[str, ...], function: str) -> str:
     """Return a line that puts another function where modules of the first's class stand."""
     kind = history.facts["classes"].get(next((n for n in names if history.facts["kinds"].get(n) == "function"), ""))
     if kind is None:

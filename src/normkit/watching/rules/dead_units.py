@@ -45,5 +45,5 @@ def find(history: History) -> Iterator[Finding]:
 
 def _remedies(history: History, names: list[str]) -> tuple[Remedy, ...]:
     """Propose a norm before the function, where the model has none."""
-    line = proposals.replaced(history, tuple(names), "nn.LeakyReLU(0.1)")
+    line = proposals.replacement(history, tuple(names), "nn.LeakyReLU(0.1)")
     return proposals.norms_before(history, names[0]) or (Remedy("a function that does not die", line),)

@@ -30,7 +30,7 @@ def find(history: History) -> Iterator[Finding]:
         if history.steps[-1] >= _waits(momenta, name) and shift > max(SHIFT, NOISE / _count(history, name) ** 0.5)
     }
     if far and not found:
-        yield _shifted(history, far)
+        yield _shift_of_means(history, far)
     order = sorted(found, key=lambda name: -abs(math.log(found[name])))
     if not order:
         return
@@ -60,7 +60,7 @@ def _count(history: History, name: str) -> float:
     return max(history.late("count").get(name, 1.0), 1.0)
 
 
-def _shifted(history: History, far: Mapping[str, float]) -> Finding:
+def _shift_of_means(history: History, far: Mapping[str, float]) -> Finding:
     order = sorted(far, key=lambda name: -far[name])
     return Finding(
         "running statistics are not those of the batches",

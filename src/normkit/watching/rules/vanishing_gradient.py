@@ -38,7 +38,7 @@ def _remedies(history: History) -> tuple[Remedy, ...]:
     functions = tuple(name for name, kind in history.facts["classes"].items() if kind in ("Sigmoid", "Tanh"))
     if not functions:
         return (Remedy("a residual path", "x + layer(norm(x)) in the place of layer(x)"),)
-    relu = Remedy("a function that does not shrink", proposals.replaced(history, functions, "nn.ReLU()"))
+    relu = Remedy("a function that does not shrink", proposals.replacement(history, functions, "nn.ReLU()"))
     return (relu,) if proposals.has_norm(history) else (_norms(history, functions), relu)
 
 
