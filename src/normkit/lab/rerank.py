@@ -96,7 +96,7 @@ def run_rerank(options: argparse.Namespace) -> int:
     moved = float((before.index[:, 0] != after.index[:, 0]).double().mean())
     measures = [counted(found.index, len(tables[1])) for found in (before, after)]
     recalls = {} if truth is None else recall(truth, before.index, after.index)
-    say(told(measures[0], measures[1], moved, options.json, recalls))
+    say(summary(measures[0], measures[1], moved, options.json, recalls))
     risen = [float(one.full_skewness) for one in measures]
     if risen[1] > risen[0]:
         say(
@@ -136,7 +136,7 @@ def recall(truth: Tensor, *indices: Tensor) -> dict[str, tuple[float, ...]]:
     return found
 
 
-def told(
+def summary(
     before: Hubness, after: Hubness, moved: float, as_json: bool, recalls: Mapping[str, tuple[float, ...]] = {}
 ) -> str:
     """Write the measures."""

@@ -78,7 +78,7 @@ class Screen:
             self.results[run.name] = result
         for note in logs.read(self.folder.log(run.name)).of(logs.NOTE):
             self.console.print(safe(note["text"], "terminal"), soft_wrap=True)
-        self.console.print(told(run, result), soft_wrap=True)
+        self.console.print(describe_end(run, result), soft_wrap=True)
 
     def drawn(self) -> Any:
         """Return the picture of this moment."""
@@ -161,7 +161,7 @@ def titled(run: Run) -> tuple[str, str]:
     return safe(run.variant.name, "terminal"), rate + ("search" if run.phase == "search" else f"seed {run.seed}")
 
 
-def told(run: Run, result: dict[str, Any]) -> Any:
+def describe_end(run: Run, result: dict[str, Any]) -> Any:
     """Tell in a line how a run ended, as a text of rich."""
     from rich.text import Text
 

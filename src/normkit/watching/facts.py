@@ -64,7 +64,7 @@ def of(model: nn.Module, optimizers: Sequence[Optimizer], every: int) -> dict[st
     groups = [(optimizer, group) for optimizer in optimizers for group in optimizer.param_groups]
     place = {id(p): number for number, (_, group) in enumerate(groups) for p in group["params"]}
     there = sites(model)
-    steps = orthogonalized(model, groups)
+    steps = muon_steps(model, groups)
     return {
         "model": type(model).__name__,
         "every": every,
@@ -86,9 +86,7 @@ def of(model: nn.Module, optimizers: Sequence[Optimizer], every: int) -> dict[st
     }
 
 
-def orthogonalized(
-    model: nn.Module, groups: Sequence[tuple[Optimizer, dict[str, Any]]]
-) -> dict[str, tuple[str, float]]:
+def muon_steps(model: nn.Module, groups: Sequence[tuple[Optimizer, dict[str, Any]]]) -> dict[str, tuple[str, float]]:
     """Return the parameters whose steps Muon or its kin make, with their roles and the length of a step at a rate of 1.
 
     The length is 0 where it is not known. A last matrix inside a block is no head.

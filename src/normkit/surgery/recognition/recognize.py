@@ -505,13 +505,13 @@ def _complete(match: Match, probe: _Probe, candidate: Candidate, carried: dict[s
     eps = candidate.card.signature.parameters.get("eps")
     if eps is not None and "None" in str(eps.annotation) and math.isclose(solved.get("eps", 0.0), MACHINE, rel_tol=0.1):
         try:
-            return _settled(match, probe, candidate, carried, {**arguments, "eps": None})
+            return _verify_and_round(match, probe, candidate, carried, {**arguments, "eps": None})
         except Differs:
             pass
-    return _settled(match, probe, candidate, carried, arguments)
+    return _verify_and_round(match, probe, candidate, carried, arguments)
 
 
-def _settled(
+def _verify_and_round(
     match: Match, probe: _Probe, candidate: Candidate, carried: dict[str, str], arguments: dict[str, Any]
 ) -> bool:
     """Verify, and settle the rounding of half precision."""
