@@ -17,7 +17,7 @@ from normkit.lab.plan.plan import Plan, Settings
 from normkit.lab.plan.variants import Variant
 from normkit.lab.report import drawing, exports, figures
 from normkit.lab.report import page as report
-from normkit.lab.screen import Screen, told
+from normkit.lab.screen import Screen, describe_end
 from normkit.lab.training import runs
 
 SRC = pathlib.Path(normkit.__file__).parent
@@ -48,7 +48,7 @@ def test_a_screen_shows_the_names_of_what_is_trained_and_of_the_model(tmp_path):
     for one in runs.ready(plan, {}):
         screen.seen(one, None)
     screen.console.print(screen.drawn())
-    screen.console.print(told(run(), {"status": "crashed", "error": "\x1b]0;title\x07[/b]"}))
+    screen.console.print(describe_end(run(), {"status": "crashed", "error": "\x1b]0;title\x07[/b]"}))
     shown = screen.console.file.getvalue()
     assert all(safe.safe(name, "terminal") in shown for name in [*NAMES, "mine[/x]:make", "\x1b]0;title\x07[/b]"])
     assert "\x1b" not in shown

@@ -13,7 +13,7 @@ from normkit.lab import notebook
 from normkit.lab.plan.plan import Plan
 from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.variants import Variant
-from normkit.lab.screen import Screen, clock, searched, side_by_side, told
+from normkit.lab.screen import Screen, clock, describe_end, searched, side_by_side
 from normkit.lab.training import runs
 
 
@@ -96,12 +96,12 @@ def test_a_terminal_shows_no_more_of_a_picture_that_has_ended(tmp_path, monkeypa
     assert terminal.getvalue().endswith("\x1b[2K"), "its lines are erased"
 
 
-def test_a_failure_is_told_as_it_is():
-    assert "RuntimeError: a [b]" in told(run(), {"status": "crashed", "error": "RuntimeError: a [b]"}).plain
+def test_a_failure_is_described_as_it_is():
+    assert "RuntimeError: a [b]" in describe_end(run(), {"status": "crashed", "error": "RuntimeError: a [b]"}).plain
 
 
 def test_a_run_that_was_lost_is_said_to_go_on():
-    assert told(run(), {"status": "interrupted", "error": "killed"}).plain.endswith(
+    assert describe_end(run(), {"status": "interrupted", "error": "killed"}).plain.endswith(
         "killed; the run goes on from its checkpoint"
     )
 

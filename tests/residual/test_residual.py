@@ -371,6 +371,7 @@ def train_in_two(rank, folder):
     train(sharded, own, sharded.normalize_weights)
     whole = {name: p.full_tensor() for name, p in sharded.state_dict().items()}
     torch.save((ddp.module.state_dict(), whole), f"{folder}/rank{rank}.pt")
+    torch.distributed.barrier()  # who leaves first may take the other's last message with it
     torch.distributed.destroy_process_group()
 
 

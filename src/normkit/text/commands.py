@@ -215,13 +215,13 @@ def run_map(options: argparse.Namespace) -> int:
     clash = sorted(set(added) & set(table))
     if clash:
         raise ValueError(f"{options.file} has a column {clash[0]!r} already; rename it")
+    asked = review(norm, matches)
+    rows = merged(asked, before)
+    if rows:  # written first: where the mapping stands, its review does too
+        write_table(path, {key: [row.get(key, "") for row in rows] for key in dict.fromkeys(itertools.chain(*rows))})
     write_table(output, {**table, **added})
     say(f"written to {output}")
-    asked = review(norm, matches)
     say(summary(norm, matches, asked))
-    rows = merged(asked, before)
-    if rows:
-        write_table(path, {key: [row.get(key, "") for row in rows] for key in dict.fromkeys(itertools.chain(*rows))})
     if asked:
         say(f"to review: {path}; fill in {RIGHT} ({NONE} for none), then")
         say(f"  normkit text fit {options.normalizer} --reviewed {path} -o {options.normalizer}")

@@ -23,6 +23,7 @@ def read(x: Tensor) -> Tensor | None:
 def first_input(args: Any, kwargs: Any) -> Tensor | None:
     """Return the first tensor that a model is called with; a floating one behind words is a mask.
 
+    >>> import torch
     >>> first_input((torch.ones(2), torch.zeros(3)), {}), first_input((), {"x": [torch.zeros(1)]})
     (tensor([1., 1.]), tensor([0.]))
     """
