@@ -82,7 +82,7 @@ def _table() -> None:
     Path("t.csv").write_text("a,b\n" + "".join(f"{draw.gauss(0, 1)},{draw.gauss(0, 1)}\n" for _ in range(200)))
 
 
-def _fitted() -> Any:
+def _fit() -> Any:
     """What fit has written: the flow's densities, the samples, and the results without their times."""
     found: dict[str, Any] = {}
     out = Path("out")
@@ -148,7 +148,7 @@ def _rows_before() -> Any:
 
 FIT = ("fit", "t.csv", "--flow", "affine-coupling", "--steps", "60", "--hidden", "8", "--samples", "50", "-o", "out")
 CASES = {
-    "fit": Case(_table, _command(*FIT), _fitted, lambda: _files("t.csv")),
+    "fit": Case(_table, _command(*FIT), _fit, lambda: _files("t.csv")),
     "text fit": Case(_names, _command("text", "fit", "names.csv", "-o", "norm"), lambda: _files("norm")),
     "text map": Case(
         _reviewed,

@@ -331,7 +331,7 @@ def find(text: str) -> Choice:
     if not isinstance(text, str):
         raise TypeError(f"name must be a string such as 'rmsnorm', not {text!r}")
     name, written = parsed(text)
-    found = _found(name)
+    found = _find(name)
     if found is None:
         file = Path(name if name.endswith(".py") else f"{name}.py")
         own = f"one of {file.name} is named with its class, {file.stem}.MyNorm" if file.is_file() else ""
@@ -346,7 +346,7 @@ def choose(owner: object, argument: str, text: Any, *kinds: Kind) -> Choice:
     """
     if isinstance(text, str):
         name, written = parsed(text)
-        found = _found(name, kinds)
+        found = _find(name, kinds)
         if found is not None:
             return found.given(written)
     return check.choice(owner, argument, text, [card.name for card in members(*kinds)])
@@ -366,7 +366,7 @@ def _nearest(word: str) -> str:
     return nearest(word, names, "normkit.methods() and 'normkit list' show them all")
 
 
-def _found(name: str, kinds: tuple[Kind, ...] = ()) -> Choice | None:
+def _find(name: str, kinds: tuple[Kind, ...] = ()) -> Choice | None:
     found = _by_name(name)
     if found is None or (kinds and found.card.kind not in kinds):
         found = _by_alias(name, kinds) or _by_path(name)
@@ -374,16 +374,16 @@ def _found(name: str, kinds: tuple[Kind, ...] = ()) -> Choice | None:
 
 
 def _by_name(name: str) -> Choice | None:
-    known = _written(name, _files()) or _written(name, _cards)
+    known = _write(name, _files()) or _write(name, _cards)
     if known is None:
         _load_others()
-        known = _written(name, _cards)
+        known = _write(name, _cards)
     if known is not None and known not in _cards:
         importlib.import_module(_files()[known].module)
     return None if known is None else Choice(_cards[known])
 
 
-def _written(name: str, known: Iterable[str]) -> str | None:
+def _write(name: str, known: Iterable[str]) -> str | None:
     """Return the name among ``known`` that is meant; see :func:`plain`."""
     if name in known:
         return name
@@ -432,7 +432,7 @@ def entry_named(name: str) -> Any:
 
     An alias that is written as a class is one: of the method itself, or of it with the alias's arguments as defaults.
     """
-    known = _written(name, [*_files(), *_cards])
+    known = _write(name, [*_files(), *_cards])
     if known is not None and card(known).entry.__name__ == name:
         return card(known).entry
     return next((c.entry for c in _cards.values() if c.entry.__name__ == name), None) or _class_of_alias(name)

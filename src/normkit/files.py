@@ -87,7 +87,7 @@ def folder_beside(path: Path) -> Iterator[Path]:
 def restore(path: Path) -> None:
     """Put back a folder whose writer died between moving it aside and putting another in its place."""
     for old in leftovers(path, OLD):
-        with _locked(old) as owner:
+        with _lock(old) as owner:
             if owner is not False:
                 _settle(old, path)
 
@@ -105,19 +105,19 @@ def _settle(old: Path, path: Path) -> None:
 
 def _take_place(there: Path, path: Path) -> None:
     """Move a folder to its place; what was there ends under the folder's old name, or is deleted."""
-    while not _moved(there, path) and not _swap(there, path):
+    while not _move(there, path) and not _swap(there, path):
         old = _name(path, OLD)
-        with _locked(path):
+        with _lock(path):
             try:
                 with contextlib.suppress(FileNotFoundError):
                     os.rename(path, old)
-                if _moved(there, path):
+                if _move(there, path):
                     return
             finally:
                 _settle(old, path)
 
 
-def _moved(there: Path, path: Path) -> bool:
+def _move(there: Path, path: Path) -> bool:
     """Whether a folder could be moved; False where another writer's stands there by now."""
     try:
         os.rename(there, path)
@@ -146,7 +146,7 @@ def _name(path: Path, kind: str) -> Path:
 def _side(path: Path, folder: bool) -> Iterator[Path]:
     """Make an empty file or folder of a name of its own, locked; what stands there at the end is deleted."""
     for left in leftovers(path):
-        with _locked(left) as owner:
+        with _lock(left) as owner:
             if owner:
                 _delete(left)
     owner = False
@@ -154,7 +154,7 @@ def _side(path: Path, folder: bool) -> Iterator[Path]:
         there = _name(path, PARTIAL)
         try:
             there.mkdir() if folder else there.touch()
-            with _locked(there) as owner:
+            with _lock(there) as owner:
                 if owner is not False:
                     yield there
         finally:
@@ -162,7 +162,7 @@ def _side(path: Path, folder: bool) -> Iterator[Path]:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[bool | None]:
+def _lock(path: Path) -> Iterator[bool | None]:
     """Lock a file or folder until the end, or the death of the process; None where the system has no such locks.
 
     False where another process has it, or has deleted it.

@@ -41,7 +41,7 @@ def _definite(shape, generator):
     return drawn @ drawn.mT / max(shape[-1], 1) + 0.5 * torch.eye(shape[-1], dtype=drawn.dtype)
 
 
-def _oriented(shape, generator):
+def _orient(shape, generator):
     """Matrices with a positive determinant: a definite one, and a skew one."""
     drawn = _normal(shape, generator)
     return _definite(shape, generator) + (drawn - drawn.mT) / 2
@@ -72,7 +72,7 @@ DRAWN: dict[str, Callable[[tuple[int, ...], torch.Generator | None], Tensor]] = 
     "ball": _ball,
     "definite": _definite,
     "frame": lambda shape, generator: torch.linalg.qr(_normal(shape, generator))[0],
-    "oriented": _oriented,
+    "oriented": _orient,
     "simplex": lambda shape, generator: torch.softmax(_normal(shape, generator), -1),
     "sphere": _sphere,
     "unit": _uniform,

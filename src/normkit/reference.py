@@ -150,10 +150,10 @@ def _meanings(card: Card) -> dict[str, str]:
 
 def axes(card: Card) -> list[Axis]:
     """Return the axes of the first input in order, each with how much of it a statistic spans."""
-    return [Axis(a, AXES.get(_letter(a), ""), _spanned(a, card.over)) for a in card.shape.axes]
+    return [Axis(a, AXES.get(_letter(a), ""), _span(a, card.over)) for a in card.shape.axes]
 
 
-def _spanned(axis: str, over: str) -> str:
+def _span(axis: str, over: str) -> str:
     names = over.replace("+", "*").split()
     if axis.replace("+", "*") in names:
         return "whole"
@@ -204,16 +204,16 @@ def statistic(card: Card) -> str:
     whole = [axis.name for axis in spans if axis.spanned == "whole"]
     inside = [a for a in spans if a.spanned == "part" or (a.name in whole and moved and moved[a.name] != "none")]
     if moved is None or further or not inside:
-        more = f"; an entry moves outputs along {_listed(further)} too" if further else ""
+        more = f"; an entry moves outputs along {_list(further)} too" if further else ""
         return f"statistics taken over {over(card)}{more}"
     apart = [axis for axis in spans if axis not in inside or axis.spanned == "part"]
     each = [f"group of {axis.name}" if axis.spanned == "part" else _one(axis.name) for axis in apart]
-    text = f"statistics of each {_listed(each)}, " if each else "statistics "
-    text += f"taken over {_listed([_spoken(axis) for axis in inside])}"
+    text = f"statistics of each {_list(each)}, " if each else "statistics "
+    text += f"taken over {_list([_spoken(axis) for axis in inside])}"
     ordered = [axis for axis in ("N", "T") if moved.get(axis) == "later"]
     kept = [_all(name) for name in whole if moved[name] == "none"]
-    text += f", in the order of {_listed(ordered)}" if ordered else ""
-    return text + (f"; what is kept is taken over {_listed(kept)} too" if kept else "")
+    text += f", in the order of {_list(ordered)}" if ordered else ""
+    return text + (f"; what is kept is taken over {_list(kept)} too" if kept else "")
 
 
 @functools.cache
@@ -229,7 +229,7 @@ def reach(name: str) -> dict[str, str] | None:
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            before, inputs = _outputs(card), _drawn(card).inputs
+            before, inputs = _outputs(card), _draw(card).inputs
             if before.shape != inputs[0].shape or not inputs[0].is_floating_point():
                 return None
             last = inputs[0].numel() - 1
@@ -245,7 +245,7 @@ def reach(name: str) -> dict[str, str] | None:
     return {axis: _direction([int(step[dim]) for step in steps for dim in own]) for axis, own in dims.items()}
 
 
-def _drawn(card: Card) -> Subject:
+def _draw(card: Card) -> Subject:
     """A small instance whose parameters were moved off their first values, and inputs for it."""
     torch.manual_seed(0)
     subject = card.kind.subject(card, seed=1, trailing=(3, 4), optional=True)
@@ -257,7 +257,7 @@ def _drawn(card: Card) -> Subject:
 
 def _outputs(card: Card, at: int = 0, by: float = 0.0) -> torch.Tensor:
     """The first output, with an entry of the first input changed."""
-    subject = _drawn(card)
+    subject = _draw(card)
     x = subject.inputs[0].clone(memory_format=torch.contiguous_format)
     x.view(-1)[at] += by
     torch.manual_seed(1)
@@ -291,7 +291,7 @@ def over(card: Card) -> str:
     """
     spanned = [a for a in axes(card) if a.spanned != "none"]
     words = [_spoken(axis) for axis in spanned]
-    return _listed(words or card.over.split()) if card.over else ""
+    return _list(words or card.over.split()) if card.over else ""
 
 
 def _one(axis: str) -> str:
@@ -310,7 +310,7 @@ def _all(axis: str) -> str:
     return {"...": "all leading indices", "*": "all positions", "+": "all positions"}.get(axis, axis)
 
 
-def _listed(words: list[str]) -> str:
+def _list(words: list[str]) -> str:
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]
 
 
@@ -372,7 +372,7 @@ def usage(card: Card) -> str:
     norm = nk.PowerNorm(768)  # or nk.create("powernorm", 768)
     y = norm(x)  # x: (T, N, C); optional: pad_mask (N, T)
     """
-    given = _typed(card)
+    given = _type(card)
     required = [name for name, _, optional in inputs(card) if not optional]
     shapes = [f"{name}: {_tuple(layout)}" for name, layout, optional in inputs(card) if not optional]
     spare = [f"{name} {_tuple(layout)}" for name, layout, optional in inputs(card) if optional]
@@ -381,15 +381,15 @@ def usage(card: Card) -> str:
     return f"{imports}\n\n{card.kind.use(card, given, ', '.join(required))}  # {note}".removesuffix("  # ")
 
 
-def _typed(card: Card) -> str:
+def _type(card: Card) -> str:
     width = card.width
     size = "" if width is None else str(WIDTHS.get(width.name, WIDTH))
     given = [] if width is None else [f"{width.name}={size}" if width.kind is width.KEYWORD_ONLY else size]
-    shown = [f"{key}={_made(value) if callable(value) else repr(value)}" for key, value in card.example.items()]
+    shown = [f"{key}={_make(value) if callable(value) else repr(value)}" for key, value in card.example.items()]
     return ", ".join(given + shown)
 
 
-def _made(build: Callable[[int], object]) -> str:
+def _make(build: Callable[[int], object]) -> str:
     """An example that is a function stands for something of the user's: a module, one of torch's, or a size."""
     made = build(WIDTH)
     return f"torch.nn.{made!r}" if isinstance(made, nn.Module) else repr(made)

@@ -69,7 +69,7 @@ OUTSIDE = {
 
 
 def test_every_number_has_a_bound_which_a_variants_own_has_as_well():
-    bounded = {name for name, one in settings.OWN.items() if one.bound}
+    bounded = {name for name, one in settings.OWN.items() if one.bound.wanted}
     assert bounded == set(OUTSIDE) == {name for name, one in settings.OWN.items() if one.kind in (int, float)}
     for name, value in OUTSIDE.items():
         with pytest.raises(ValueError, match=f"^--{name.replace('_', '-')} must be "):

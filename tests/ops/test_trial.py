@@ -145,7 +145,7 @@ def test_a_trial_is_small_whatever_it_is_made_for():
     shapes = [(4096, 4096, 8), (7, 1, 8), (8,), (2, 3, 4, 8)]
     assert [trial._cut(torch.Size(shape), 1) for shape in shapes] == [(9, 1, 8), (7, 1, 8), (8,), (2, 3, 1, 8)]
     assert trial._cut(torch.Size((50, 3, 8)), 2) == (9, 3, 8)
-    assert trial._aligned(torch.Size((50, 1, 4)), (3, 9, 1, 8)) == (9, 1, 4)
+    assert trial._align(torch.Size((50, 1, 4)), (3, 9, 1, 8)) == (9, 1, 4)
 
 
 def test_every_op_of_channels_can_be_tried():

@@ -43,7 +43,7 @@ CASES = {
     "TypoNoise: draws must be at least": lambda: made("typo-noise")("word", [1.0] * 50),
     "Dense: encoder must be a folder or a function": lambda: Dense(1),
     "Dense: encoder must give a vector": lambda: Dense(lambda texts: [[1.0]]).fit({"a": ["b", "c"]}),
-    "a data frame of pandas or polars is wanted, not int": lambda: frames._required(1),
+    "a data frame of pandas or polars is wanted, not int": lambda: frames._require(1),
     "there is no such file": lambda: lexical.read_multilexnorm("nowhere"),
     "a vocabulary in JSON is an object": lambda: read_vocabulary("list.json"),
     "is a folder; a file is wanted": lambda: read_vocabulary("there"),

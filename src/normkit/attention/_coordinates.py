@@ -29,7 +29,7 @@ class CoordinateCore(LinearCore):
         else:
             check.values(self, "pos", pos, (q.shape[0], q.shape[2], self.pos_dim), like=q)
 
-    def _joined(self, pos: Tensor | None, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def _join(self, pos: Tensor | None, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Put the coordinates before the features of each tensor."""
         if pos is None:
             return tensors

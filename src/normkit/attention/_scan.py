@@ -125,9 +125,9 @@ def _gated_scan(
         key_gate, value_gate = (gate if gate is None else F.pad(gate, fill) for gate in (key_gate, value_gate))
     # finite, since gates are summed by matrices of ones and zeros
     key_gate, value_gate = (gate if gate is None else gate.clamp(min=CLOSED) for gate in (key_gate, value_gate))
-    update = _decayed(k, _until_end(key_gate)).mT @ _decayed(v, _until_end(value_gate))
+    update = _decay(k, _until_end(key_gate)).mT @ _decay(v, _until_end(value_gate))
     before, after = _states(update, _over(key_gate, value_gate), state)
-    y = _decayed(_decayed(q, _from_start(key_gate)) @ before, _from_start(value_gate))
+    y = _decay(_decay(q, _from_start(key_gate)) @ before, _from_start(value_gate))
     y = y + (q * k).sum(-1, keepdim=True) * v
     half = 1
     while half < length:
@@ -142,14 +142,14 @@ def _second_from_first_half(
     """What the second half of every stretch of 2 * half tokens takes from the first; decays meet between the halves."""
     first_key_gate, second_key_gate = _halves(key_gate, half)
     first_value_gate, second_value_gate = _halves(value_gate, half)
-    queries = _decayed(_split(q, half)[1], _from_start(second_key_gate))
-    keys = _decayed(_split(k, half)[0], _until_end(first_key_gate))
-    values = _decayed(_split(v, half)[0], _until_end(first_value_gate))
-    taken = _decayed(_weighted(queries, keys, values), _from_start(second_value_gate))
+    queries = _decay(_split(q, half)[1], _from_start(second_key_gate))
+    keys = _decay(_split(k, half)[0], _until_end(first_key_gate))
+    values = _decay(_split(v, half)[0], _until_end(first_value_gate))
+    taken = _decay(_weigh(queries, keys, values), _from_start(second_value_gate))
     return torch.stack([torch.zeros_like(taken), taken], -3).flatten(-4, -2)
 
 
-def _weighted(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+def _weigh(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """The values of as many keys as queries, weighted by their products."""
     if keys.shape[-2] > SMALL:
         return queries @ keys.mT @ values
@@ -189,7 +189,7 @@ def _over(key_gate: Tensor | None, value_gate: Tensor | None) -> Tensor:
     return torch.as_tensor(of_keys + of_values).exp()
 
 
-def _decayed(x: Tensor, gate: Tensor | None) -> Tensor:
+def _decay(x: Tensor, gate: Tensor | None) -> Tensor:
     return x if gate is None else x * gate.exp()
 
 

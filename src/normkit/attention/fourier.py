@@ -75,7 +75,7 @@ class Fourier(CoordinateCore):
         q, k, v = accurate(q, k, v)
         if self.norm is not None:
             q, k = self.query_norm(q), self.key_norm(hide(k, seen))
-        q, k, v = self._joined(pos, q, k, v)
+        q, k, v = self._join(pos, q, k, v)
         with full_precision(q):
             product = hide(k, seen).mT @ hide(v, seen) / count(seen, k)
             return (q @ product * q.shape[-1] ** -0.5).to(dtype)

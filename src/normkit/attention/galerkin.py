@@ -83,7 +83,7 @@ class Galerkin(CoordinateCore):
             k, v = self.key_norm(k), self.value_norm(v)
         elif self.norm == "instance":
             k, v = self.key_norm(k, seen), self.value_norm(v, seen)
-        q, k, v = self._joined(pos, q, k, v)
+        q, k, v = self._join(pos, q, k, v)
         with statistics.full_precision(q):
             product = hide(k, seen).mT @ hide(v, seen) / count(seen, k)
             return (q @ product).to(dtype)

@@ -109,14 +109,14 @@ class GatedLinear(Recurrent, LinearCore):
         seen = self._seen(mask, q, k)
         dtype = q.dtype
         q, k, v, gate, refine = accurate(q, k, v, gate, refine)
-        sums, largest = self._raised(state, _largest(k, seen))
+        sums, largest = self._raise(state, _largest(k, seen))
         k = hide((hide(k, seen) - hide(largest, largest > -math.inf)).exp(), seen)
         with full_precision(q):
             forget = hide(_log_forget(gate, refine), seen)
             y, sums = gated_scan(_query(q), k, hide(v, seen), value_gate=forget, state=sums)
         return self._output(y).to(dtype), Memory(sums, largest)
 
-    def _raised(self, state: Memory | None, largest: Tensor) -> tuple[Tensor | None, Tensor]:
+    def _raise(self, state: Memory | None, largest: Tensor) -> tuple[Tensor | None, Tensor]:
         """The sums of the past as its largest key would have them, were it the largest of all so far; and that."""
         if state is None:
             return None, largest

@@ -86,7 +86,7 @@ class RNoPE(Recurrent):
             return self.prefill(q, k, v, mask)[0]
         self._check(q, k, v, same_length=True, free_value=True)
         self._check_mask(mask, q, k)
-        q, k = self._rotated(q, k, None)
+        q, k = self._rotate(q, k, None)
         window = q.shape[2] if self.full else self.window
         return softmax_attention(q, k, v, mask & within(window, q.shape[2], 0, q.device), scale=self._scale)
 
@@ -97,14 +97,14 @@ class RNoPE(Recurrent):
         self._check(q, k, v, same_length=True, free_value=True)
         self._check_state(state, q)
         seen = self._seen(mask, q, k)
-        q, k = self._rotated(q, k, state)
+        q, k = self._rotate(q, k, state)
         past = extended(state, k, v, seen)
         window = past.keys.shape[2] if self.full else self.window
         shown = None if seen is None and state is None else past.shown
         y = window_attention(q, past.keys, past.values, window, shown, scale=self._scale)
         return y, past if self.full else last(past, self.window - 1)
 
-    def _rotated(self, q: Tensor, k: Tensor, state: Past | None) -> tuple[Tensor, Tensor]:
+    def _rotate(self, q: Tensor, k: Tensor, state: Past | None) -> tuple[Tensor, Tensor]:
         """Turn by position and halve, which is exact: 6e4 in float16 could overflow by turning."""
         if self.full:
             return q, k

@@ -113,7 +113,7 @@ class SoftmaxFree(LinearCore):
             a, b = _kernel(q, z), _kernel(z, z)
             middle = self._symmetric_inverse(b) if self.norm else _ridge_inverse(b, self.max_iter)
             y = (a @ middle) @ (a.mT @ v)
-            return (y if self.conv is None else y + self._convolved(v)).to(dtype)
+            return (y if self.conv is None else y + self._convolve(v)).to(dtype)
 
     def _landmarks(self, q: Tensor) -> Tensor:
         image = q.mT.flatten(0, 1).unflatten(-1, self.size)
@@ -121,7 +121,7 @@ class SoftmaxFree(LinearCore):
         z = F.gelu(ops.row_norm(z, self.landmark_norm.weight, self.landmark_norm.bias, LAYER_NORM))
         return z.unflatten(0, (q.shape[0], self.heads))
 
-    def _convolved(self, v: Tensor) -> Tensor:
+    def _convolve(self, v: Tensor) -> Tensor:
         """Convolve the values on the grid, each feature an image with the heads as channels."""
         assert self.conv is not None
         images = v.permute(0, 3, 1, 2).flatten(0, 1).unflatten(-1, self.size)

@@ -104,12 +104,12 @@ class SoftplusAttention(Recurrent):
             cosines = ops.row_norm(q, rule=UNIT) @ ops.row_norm(k, rule=UNIT).mT
             number = keys_seen(seen, cosines)
             weights = F.softplus(cosines * (math.log(self.head_dim) * number.log()))
-            weights = self._divided(hide(weights, seen), 1.0)
+            weights = self._divide(hide(weights, seen), 1.0)
             if self.power is not None and k.shape[2]:
                 weights = self._sharpen(weights, number, self.power, first)
             return (weights @ v).to(dtype)
 
-    def _divided(self, weights: Tensor, floor: Tensor | float) -> Tensor:
+    def _divide(self, weights: Tensor, floor: Tensor | float) -> Tensor:
         return weights * inverse(weights.sum(-1, keepdim=True).clamp(min=self.eps * floor))
 
     def _sharpen(self, weights: Tensor, number: Tensor, power: float, first: int) -> Tensor:
@@ -119,4 +119,4 @@ class SoftplusAttention(Recurrent):
         # a high power of a large excess would overflow; the division cancels this factor
         largest = torch.where(above, excess, 1).detach().amax(-1, keepdim=True).clamp(min=1)
         sharp = torch.where(above, torch.where(above, excess / largest, 1).pow(power), 0)
-        return self._divided(sharp, largest.pow(-power))
+        return self._divide(sharp, largest.pow(-power))

@@ -99,7 +99,7 @@ class TPE2D(AttentionCore):
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, order: Tensor) -> Tensor:
         """Softmax attention with the positions and the causality of an order."""
-        q, k = (_rotated(x, order, self.base) for x in (q, k))
+        q, k = (_rotate(x, order, self.base) for x in (q, k))
         seen = order.unsqueeze(1) <= order.unsqueeze(2)
         return softmax_formula(q, k, accurate(v), seen.unsqueeze(1))
 
@@ -111,7 +111,7 @@ class TPE2D(AttentionCore):
         return inside.mean()
 
 
-def _rotated(x: Tensor, order: Tensor, base: float) -> Tensor:
+def _rotate(x: Tensor, order: Tensor, base: float) -> Tensor:
     """Turn (N, heads, T, head_dim) by the places (N, T), in the accurate type."""
     x = accurate(x)
     cos, sin = turns(order.unsqueeze(1), x.shape[-1], base, x.dtype)

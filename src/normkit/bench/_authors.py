@@ -54,7 +54,7 @@ class GBW(nn.Module):
         with torch.no_grad():
             mean = self._mean(points)
             var = (_trace(points) + x.shape[-1] - 2 * _trace(power(points, 0.5))).mean()
-        moved = eye + _transported(_log(mean, points), mean) / 2
+        moved = eye + _transport(_log(mean, points), mean) / 2
         tangent = self.scale / (var + self.eps).sqrt() * (2 * power(moved @ moved, 0.5) - 2 * eye)
         scaled = eye + tangent / 2
         tangent = 2 * power(scaled @ scaled, 0.5) - 2 * eye
@@ -77,7 +77,7 @@ def _log(mean: Tensor, points: Tensor) -> Tensor:
     return across + across.mT - 2 * mean
 
 
-def _transported(tangent: Tensor, mean: Tensor) -> Tensor:
+def _transport(tangent: Tensor, mean: Tensor) -> Tensor:
     values, vectors = torch.linalg.eigh(mean)
     turned = vectors.mT @ tangent @ vectors
     return vectors @ (turned * (2 / (values.unsqueeze(-1) + values)).sqrt()) @ vectors.mT

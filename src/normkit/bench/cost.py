@@ -44,7 +44,7 @@ def least_bytes(inputs: Sequence[Tensor], outputs: Sequence[Tensor], parameters:
 def peak_bytes(entrant: Entrant) -> int:
     """Return the most memory that one call holds above what was there before, results included."""
     activities = [torch.profiler.ProfilerActivity.CPU]
-    with _silenced(), entrant.around(), torch.profiler.profile(activities=activities, profile_memory=True) as profile:
+    with _silence(), entrant.around(), torch.profiler.profile(activities=activities, profile_memory=True) as profile:
         kept = entrant.call()
     del kept
     held = peak = 0
@@ -58,7 +58,7 @@ def peak_bytes(entrant: Entrant) -> int:
 def computes(call: Callable[[], object], least: int) -> bool:
     """Whether torch's own operations compute on tensors of so many entries within a call, beside any kernel."""
     activities = [torch.profiler.ProfilerActivity.CPU]
-    with _silenced(), torch.profiler.profile(activities=activities, record_shapes=True) as profile:
+    with _silence(), torch.profiler.profile(activities=activities, record_shapes=True) as profile:
         call()
     return any(
         event.name().startswith("aten::")
@@ -70,7 +70,7 @@ def computes(call: Callable[[], object], least: int) -> bool:
 
 
 @contextmanager
-def _silenced() -> Iterator[None]:
+def _silence() -> Iterator[None]:
     """Keep the profiler's C++ from writing to the terminal."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)

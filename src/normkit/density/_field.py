@@ -74,7 +74,7 @@ def integrate(slope: Slope, state: State, start: Tensor, end: Tensor, steps: int
     return state
 
 
-def _moved(state: State, h: Tensor, *parts: tuple[float, State]) -> State:
+def _move(state: State, h: Tensor, *parts: tuple[float, State]) -> State:
     """The state, moved by h times a weighted sum of slopes."""
     return tuple(
         value + h * sum(weight * change[place] for weight, change in parts) for place, value in enumerate(state)
@@ -82,20 +82,20 @@ def _moved(state: State, h: Tensor, *parts: tuple[float, State]) -> State:
 
 
 def _euler(slope: Slope, state: State, t: Tensor, h: Tensor) -> State:
-    return _moved(state, h, (1.0, slope(t, state)))
+    return _move(state, h, (1.0, slope(t, state)))
 
 
 def _midpoint(slope: Slope, state: State, t: Tensor, h: Tensor) -> State:
-    return _moved(state, h, (1.0, slope(t + h / 2, _moved(state, h, (0.5, slope(t, state))))))
+    return _move(state, h, (1.0, slope(t + h / 2, _move(state, h, (0.5, slope(t, state))))))
 
 
 def _rk4(slope: Slope, state: State, t: Tensor, h: Tensor) -> State:
     """Kutta's 3/8 rule, which is what the common library calls rk4."""
     first = slope(t, state)
-    second = slope(t + h / 3, _moved(state, h, (1 / 3, first)))
-    third = slope(t + 2 * h / 3, _moved(state, h, (1.0, second), (-1 / 3, first)))
-    fourth = slope(t + h, _moved(state, h, (1.0, first), (-1.0, second), (1.0, third)))
-    return _moved(state, h, (1 / 8, first), (3 / 8, second), (3 / 8, third), (1 / 8, fourth))
+    second = slope(t + h / 3, _move(state, h, (1 / 3, first)))
+    third = slope(t + 2 * h / 3, _move(state, h, (1.0, second), (-1 / 3, first)))
+    fourth = slope(t + h, _move(state, h, (1.0, first), (-1.0, second), (1.0, third)))
+    return _move(state, h, (1 / 8, first), (3 / 8, second), (3 / 8, third), (1 / 8, fourth))
 
 
 STEPS = {"euler": _euler, "midpoint": _midpoint, "rk4": _rk4}

@@ -150,7 +150,7 @@ class Coupling(Part):
         raw = self.network(given.beside(known))
         return known, other, raw.reshape(*other.shape, cast(int, self.curve.size))
 
-    def _joined(self, known: Tensor, other: Tensor) -> Tensor:
+    def _join(self, known: Tensor, other: Tensor) -> Tensor:
         joined = torch.cat([known, other], -1)
         return joined.flip(-1) if self.flipped else joined
 
@@ -158,12 +158,12 @@ class Coupling(Part):
         """Return the image of ``x`` (N, D), and its log-determinants."""
         known, other, raw = self._halves(x, given)
         other, log_slope = self.curve(other, raw)
-        return self._joined(known, other), log_slope.sum(-1)
+        return self._join(known, other), log_slope.sum(-1)
 
     def inverse(self, z: Tensor, given: Given) -> Tensor:
         """Return what ``z`` is the image of."""
         known, other, raw = self._halves(z, given)
-        return self._joined(known, self.curve.inverse(other, raw))  # type: ignore[operator]
+        return self._join(known, self.curve.inverse(other, raw))  # type: ignore[operator]
 
 
 class Autoregressive(Part):

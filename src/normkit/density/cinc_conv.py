@@ -86,7 +86,7 @@ class CInCConv(Transform):
         weight, corner = self._weight(wide.dtype)
         shifted = wide if self.bias is None else wide - self.bias.to(wide.dtype).reshape(-1, 1, 1)
         turned = [axis for axis, letter, at in ((-2, "B", 0), (-1, "R", 1)) if self.order[at] == letter]
-        return _solved(shifted.flip(turned), weight.flip(turned), corner).flip(turned).to(z.dtype)
+        return _solve(shifted.flip(turned), weight.flip(turned), corner).flip(turned).to(z.dtype)
 
     @property
     def _corner(self) -> tuple[int, int]:
@@ -112,7 +112,7 @@ class CInCConv(Transform):
         return torch.where(at, tap[:, :, None, None], weight), tap
 
 
-def _solved(z: Tensor, weight: Tensor, corner: Tensor) -> Tensor:
+def _solve(z: Tensor, weight: Tensor, corner: Tensor) -> Tensor:
     """Undo a convolution that is padded at the top left."""
     (height, width), (rows, columns) = weight.shape[2:], z.shape[2:]
     others = weight.clone()

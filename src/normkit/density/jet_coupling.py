@@ -28,11 +28,11 @@ class _Block(nn.Module):
         self.fc1, self.fc2 = nn.Linear(dim, 4 * dim), nn.Linear(4 * dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x + linear(self._attended(layer_norm(x, self.norm1)), self.out)
+        x = x + linear(self._attend(layer_norm(x, self.norm1)), self.out)
         inner = F.gelu(linear(layer_norm(x, self.norm2), self.fc1), approximate="tanh")
         return x + linear(inner, self.fc2)
 
-    def _attended(self, x: Tensor) -> Tensor:
+    def _attend(self, x: Tensor) -> Tensor:
         n, tokens, dim = x.shape
         width = dim // self.heads
         q, k, v = (

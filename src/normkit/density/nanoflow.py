@@ -119,7 +119,7 @@ class NanoFlow(Transform):
         z = reals(self, "x", x, (None, self.channels, self.height, self.width))
         log_det = z.new_zeros(len(z))
         for step in self._steps:
-            z, change = self._stepped(step, _normed(z, step.norm_bias, step.norm_log_scale))
+            z, change = self._step(step, _norm(z, step.norm_bias, step.norm_log_scale))
             area = self.height * self.width
             log_det = log_det + area * step.norm_log_scale.to(z.dtype).sum() + change
         return z.to(x.dtype), log_det.to(x.dtype)
@@ -145,16 +145,16 @@ class NanoFlow(Transform):
         for number, step in enumerate(self._steps):
             _set(z, step.norm_bias, step.norm_log_scale)
             _set(step.embedding, step.embedding_norm_bias, step.embedding_norm_log_scale)
-            z = _normed(z, step.norm_bias, step.norm_log_scale)
+            z = _norm(z, step.norm_bias, step.norm_log_scale)
             if number == 0:
-                self._estimated(step, z.flip(1).chunk(2, 1)[0], setting=True)
-            z, _ = self._stepped(step, z)
+                self._estimate(step, z.flip(1).chunk(2, 1)[0], setting=True)
+            z, _ = self._step(step, z)
 
     @property
     def _steps(self) -> list[_Step]:
         return cast(list[_Step], list(self.steps))
 
-    def _stepped(self, step: _Step, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _step(self, step: _Step, x: Tensor) -> tuple[Tensor, Tensor]:
         """A step behind its activation norm: the image, and what the coupling adds to the log-determinant."""
         known, other = x.flip(1).chunk(2, 1)
         shift, log_scale = self._affine(step, known)
@@ -162,24 +162,24 @@ class NanoFlow(Transform):
         return z, log_scale.sum((1, 2, 3))
 
     def _affine(self, step: _Step, known: Tensor) -> tuple[Tensor, Tensor]:
-        found = step.projection(self._estimated(step, known))
+        found = step.projection(self._estimate(step, known))
         if self.coupling == "additive":
             return found, torch.zeros_like(found)
         return found[:, ::2], F.logsigmoid(found[:, 1::2] + 2)
 
-    def _estimated(self, step: _Step, known: Tensor, setting: bool = False) -> Tensor:
+    def _estimate(self, step: _Step, known: Tensor, setting: bool = False) -> Tensor:
         """The shared network, with a step's embedding and gates."""
-        place = _normed(step.embedding.to(known.dtype), step.embedding_norm_bias, step.embedding_norm_log_scale)
+        place = _norm(step.embedding.to(known.dtype), step.embedding_norm_bias, step.embedding_norm_log_scale)
         h = torch.cat([known, place.expand(len(known), -1, -1, -1)], 1)
         for layer, gate in zip(cast(list[_Layer], self.estimator), step.gate.to(h.dtype), strict=True):
             h = F.conv2d(h, layer.weight.to(h.dtype), padding=1)
             if setting:
                 _set(h, layer.norm_bias, layer.norm_log_scale)
-            h = F.relu(_normed(h, layer.norm_bias, layer.norm_log_scale) * gate.exp())
+            h = F.relu(_norm(h, layer.norm_bias, layer.norm_log_scale) * gate.exp())
         return h
 
 
-def _normed(x: Tensor, bias: Tensor, log_scale: Tensor) -> Tensor:
+def _norm(x: Tensor, bias: Tensor, log_scale: Tensor) -> Tensor:
     return (x + bias.to(x.dtype)) * log_scale.to(x.dtype).exp()
 
 

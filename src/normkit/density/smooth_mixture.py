@@ -73,7 +73,7 @@ class SmoothMixture(Transform):
         turns = wide.detach().floor() if self.periodic else torch.zeros_like(wide)
         wide = wide - turns
         with torch.no_grad():
-            x = self._bisected(wide, *shape)
+            x = self._bisect(wide, *shape)
         # a Newton step from the root stays there, and each makes twice as many orders of derivatives right
         for _ in range(2):
             there, log_slope = self._curve(x, *shape)
@@ -119,7 +119,7 @@ class SmoothMixture(Transform):
         rise = p * alpha * (below ** (-p - 1) + above ** (-p - 1))
         return value, value * (1 - value) * rise
 
-    def _bisected(self, z: Tensor, *shape: Tensor) -> Tensor:
+    def _bisect(self, z: Tensor, *shape: Tensor) -> Tensor:
         low, high = torch.zeros_like(z), torch.ones_like(z)
         for _ in range(60 if z.dtype == torch.float64 else 30):
             middle = (low + high) / 2

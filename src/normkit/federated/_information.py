@@ -71,14 +71,14 @@ def newton(function: Callable[[Tensor], Taylor | None], start: Tensor) -> Tensor
         slope = float(now.gradient @ step)
         if not slope < -SMALL:
             break
-        found = _shortened(function, x, now, step, slope)
+        found = _shorten(function, x, now, step, slope)
         if found is None:
             break
         x, now = found
     return x
 
 
-def _shortened(function, x: Tensor, now: Taylor, step: Tensor, slope: float) -> tuple[Tensor, Taylor] | None:
+def _shorten(function, x: Tensor, now: Taylor, step: Tensor, slope: float) -> tuple[Tensor, Taylor] | None:
     """Halve a step until it lowers the function."""
     length = 1.0
     while length > 1e-12:

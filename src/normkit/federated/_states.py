@@ -33,7 +33,7 @@ def read(
     shapes: dict[str, torch.Size] = {}
     found: dict[str, list[Tensor]] = {role: [] for role in roles}
     for (role, entry), value in zip(names, states, strict=False):
-        _checked(owner, f"states {role}:{entry}" if role else f"states {entry}", value, clients, states[0])
+        _check(owner, f"states {role}:{entry}" if role else f"states {entry}", value, clients, states[0])
         if shapes.setdefault(entry, value.shape) != value.shape:
             raise ValueError(
                 f"{owner}: states {role}:{entry} must have shape {tuple(shapes[entry])} as the others of its name, not "
@@ -42,11 +42,11 @@ def read(
         found[role].append(value)
     others = list(states[len(names) :])
     for name, value in zip(rest, others, strict=True):
-        _checked(owner, f"states {name}", value, False, states[0])
+        _check(owner, f"states {name}", value, False, states[0])
     return found, others
 
 
-def _checked(owner: str, name: str, value: Tensor, clients: bool, first: Tensor) -> None:
+def _check(owner: str, name: str, value: Tensor, clients: bool, first: Tensor) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(f"{owner}: {name} must be a tensor, not {type(value).__name__}")
     check.dense(owner, value, name)
@@ -89,7 +89,7 @@ def mean(values: Tensor, weights: Tensor) -> Tensor:
     """Average over the clients in float64, ``weights`` (K,) or one a number; one client alone is what it was."""
     weights = weights.double()
     if weights.dim() == 1 and not (torch.is_grad_enabled() and (values.requires_grad or weights.requires_grad)):
-        return _added(values, weights / total(weights))
+        return _add(values, weights / total(weights))
     weights = weights.reshape(weights.shape + (1,) * (values.dim() - weights.dim()))
     return total(values.double() * (weights / total(weights)))
 
@@ -111,7 +111,7 @@ def averaged(values: Sequence[Tensor], weights: Tensor) -> Tensor:
     return weighted([values[k] for k in order], [each[k] for k in order], values[0])[0]
 
 
-def _added(values: Tensor, shares: Tensor) -> Tensor:
+def _add(values: Tensor, shares: Tensor) -> Tensor:
     """Add up shares of states one after the other: nothing of the size of all of them is made."""
     summed = torch.zeros(values.shape[1:], dtype=torch.float64, device=values.device)
     for k in places([[value] for value in values], shares):
@@ -137,14 +137,14 @@ def _order(rows: Sequence[Sequence[Tensor]], keys: Sequence[list[float]]) -> lis
         pairs = list(zip(rows[one], rows[other], strict=True))
         for begin, end in ((0, SEEN), (SEEN, None)):  # the beginnings of all, which mostly tell, and then the rest
             for x, y in pairs:
-                if sign := _compared(x[begin:end], y[begin:end]):
+                if sign := _compare(x[begin:end], y[begin:end]):
                     return sign
         return 0
 
     return sorted(range(len(keys)), key=functools.cmp_to_key(compare))
 
 
-def _compared(one: Tensor, other: Tensor) -> int:
+def _compare(one: Tensor, other: Tensor) -> int:
     """Tell by the first numbers that differ which of two comes first: -1, 1, or 0 where all are equal."""
     for x, y in zip(one.split(BLOCK), other.split(BLOCK), strict=True):
         differ = x != y

@@ -128,7 +128,7 @@ def train(
 
 def _by_output(forward: Forward, loss: Loss, now: Round, x: Tensor, y: Tensor, lr: float, move: bool) -> Round:
     w, v, alpha = now
-    w = _stepped(w, _gradients(lambda s: loss(forward(s, x), y), w)[0], lr)
+    w = _step(w, _gradients(lambda s: loss(forward(s, x), y), w)[0], lr)
 
     def mixed(v: State, w: State) -> Tensor:
         own = forward(v, x)
@@ -136,7 +136,7 @@ def _by_output(forward: Forward, loss: Loss, now: Round, x: Tensor, y: Tensor, l
         return loss(share * own + (1 - share) * forward(w, x), y)
 
     gv, gw = _gradients(mixed, v, w)
-    v = _stepped(v, gv, lr)
+    v = _step(v, gv, lr)
     if move:
         alpha = moved([list(s.values()) for s in (v, w, gv, gw)], alpha, lr, DECAY)
     return Round(w, v, alpha)
@@ -149,7 +149,7 @@ def _by_parameter(forward: Forward, loss: Loss, now: Round, x: Tensor, y: Tensor
     [gm] = _gradients(lambda s: loss(forward(s, x), y), m)
     slope = sum(((v[name].double() - w[name].double()) * gm[name].double()).sum() for name in v)
     after = torch.clamp(alpha - lr * slope, 0, 1) if move else alpha
-    return Round(_stepped(w, gw, lr), _stepped(v, gm, lr * float(alpha)), after)
+    return Round(_step(w, gw, lr), _step(v, gm, lr * float(alpha)), after)
 
 
 def _gradients(function: Callable[..., Tensor], *states: State) -> list[State]:
@@ -161,5 +161,5 @@ def _gradients(function: Callable[..., Tensor], *states: State) -> list[State]:
     return [{name: next(found) for name in state} for state in leaves]
 
 
-def _stepped(state: State, gradient: State, lr: float) -> State:
+def _step(state: State, gradient: State, lr: float) -> State:
     return {name: value - lr * gradient[name] for name, value in state.items()}

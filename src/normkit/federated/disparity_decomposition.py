@@ -75,7 +75,7 @@ def _least(p: Tensor) -> Tensor:
     free = _directions(start)
     x = torch.zeros(free.shape[1], dtype=p.dtype, device=p.device)
     for barrier in BARRIERS:
-        x = newton(partial(_barred, start, free, barrier), x)
+        x = newton(partial(_bar, start, free, barrier), x)
     return information((start + (free @ x).view_as(start)).clamp(min=0))
 
 
@@ -94,7 +94,7 @@ def _directions(start: Tensor) -> Tensor:
     return torch.stack(moves, 1) if moves else start.new_zeros(start.numel(), 0)
 
 
-def _barred(start: Tensor, free: Tensor, barrier: float, x: Tensor) -> Taylor | None:
+def _bar(start: Tensor, free: Tensor, barrier: float, x: Tensor) -> Taylor | None:
     """The information, and a wall before the end of each cell."""
     cells = start + (free @ x).view_as(start)
     inside = (start > 0).flatten()

@@ -55,7 +55,7 @@ def fairness_frontier(joint: Tensor, *, global_limit: float, local_limit: float)
     sums = _sums(p)[:, cells]
     x = most / 2
     for barrier in BARRIERS:
-        x = newton(partial(_barred, p, most, wrong, sums, limits, barrier), x)
+        x = newton(partial(_bar, p, most, wrong, sums, limits, barrier), x)
     error = (wrong * x).sum() + p[:, :, 1].sum()
     return torch.minimum(error, torch.minimum(p[:, :, 0].sum(), p[:, :, 1].sum())).clamp(min=0).to(joint.dtype)
 
@@ -66,7 +66,7 @@ def _sums(p: Tensor) -> Tensor:
     return eye.repeat_interleave(p.shape[2], 1)
 
 
-def _barred(
+def _bar(
     p: Tensor, most: Tensor, wrong: Tensor, sums: Tensor, limits: list[float], barrier: float, x: Tensor
 ) -> Taylor | None:
     """The error of saying yes to ``x`` of each cell, and walls before the cells' ends and both limits."""
@@ -79,7 +79,7 @@ def _barred(
     told = (sums @ x).view(p.shape[:2])
     both = torch.stack([p.sum(2) - told, told], 2)
     for limit, wide in zip(limits, (False, True), strict=True):
-        found = _limited(both, wide, sums)
+        found = _limit(both, wide, sums)
         room = limit - found.value
         if not room > 0:
             return None
@@ -89,7 +89,7 @@ def _barred(
     return Taylor(value, gradient, hessian)
 
 
-def _limited(both: Tensor, by_client: bool, sums: Tensor) -> Taylor:
+def _limit(both: Tensor, by_client: bool, sums: Tensor) -> Taylor:
     """The information of predictions (S, Z, 2) about groups, with its derivatives by the cells' yeses."""
     seen = both if by_client else both.sum(0, keepdim=True)
     kept = seen.sum(2) > 0  # of a group that is not at a client nothing is told

@@ -50,14 +50,14 @@ def fedselect_grow(
     found, _ = read(NAME, states, dict.fromkeys(("current", "previous", "mask"), entries), clients=False)
     own = masks(NAME, entries, found["mask"])
     return tuple(
-        (_grown(now, before, mask, rate, limit) if "weight" in name else mask).to(given.dtype)
+        (_grow(now, before, mask, rate, limit) if "weight" in name else mask).to(given.dtype)
         for name, now, before, mask, given in zip(
             entries, found["current"], found["previous"], own, found["mask"], strict=True
         )
     )
 
 
-def _grown(now: Tensor, before: Tensor, mask: Tensor, rate: float, limit: float) -> Tensor:
+def _grow(now: Tensor, before: Tensor, mask: Tensor, rate: float, limit: float) -> Tensor:
     if float(mask.double().mean()) > limit:
         return mask
     moved = (now.double() - before.double()).abs()

@@ -134,12 +134,12 @@ def simulate(client: Any, server: Any, state: Mapping[str, Tensor], *, clients: 
     """
     check.size("simulate", "clients", clients), check.size("simulate", "rounds", rounds)
     grid, arrays = _grid_class()(client, clients), _flower("app").ArrayRecord(dict(state))
-    with _identified():
+    with _identify():
         return server.start(grid=grid, initial_arrays=arrays, num_rounds=rounds, timeout=3600, **start)
 
 
 @contextlib.contextmanager
-def _identified() -> Iterator[None]:
+def _identify() -> Iterator[None]:
     """Let messages be made in this process, which Flower allows its own processes alone."""
     identity = _flower("supercore.task_identity").TaskIdentity
     names = ("_task_id", "_run_id", "_node_id")

@@ -65,7 +65,7 @@ def geometric_samples(
     wide = covariance.double()
     values, vectors = torch.linalg.eigh((wide + wide.mT) / 2)
     values = (values * _factors(() if scales is None else scales, size, largest).to(values)).clamp(min=0)
-    factor = _factored((vectors * values) @ vectors.mT, jitter)
+    factor = _factor((vectors * values) @ vectors.mT, jitter)
     return (features.double().unsqueeze(1) + noise.double() @ factor.mT).to(features.dtype)
 
 
@@ -76,7 +76,7 @@ def _factors(scales: Sequence[float], size: int, largest: bool) -> Tensor:
     return factors.flip(0) if largest else factors
 
 
-def _factored(matrix: Tensor, jitter: float) -> Tensor:
+def _factor(matrix: Tensor, jitter: float) -> Tensor:
     eye = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
     most = LARGEST_JITTER * max(1.0, float(matrix.abs().max()) if matrix.numel() else 0.0)
     while True:

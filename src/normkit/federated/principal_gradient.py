@@ -54,10 +54,10 @@ def principal_gradient(*updates: Tensor, entries: Sequence[str], share: float = 
                 f"principal-gradient: updates {name} has shape {tuple(update.shape)}; (clients, ...) is wanted"
             )
         finite("principal-gradient", f"updates {name}", update)
-    return tuple(_joined(by_numbers(accurate(update)), share).to(update.dtype) for update in updates)
+    return tuple(_join(by_numbers(accurate(update)), share).to(update.dtype) for update in updates)
 
 
-def _joined(update: Tensor, share: float) -> Tensor:
+def _join(update: Tensor, share: float) -> Tensor:
     clients = len(update)
     g = update.flatten(1) if update.dim() > 1 else update[:, None]
     if g.shape[1] == 1:

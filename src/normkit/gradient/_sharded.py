@@ -150,27 +150,27 @@ class Parted(NamedTuple):
         """Bring the parts of each to one process, and the parts of the result back."""
         cuts = [Cut(x.shape, x.placements[self.axis].dim, self.mesh.size(self.axis)) for x in xs]
         owners = shares([x.shape for x in xs], self.mesh.size(self.axis))
-        results = work(self._gathered(xs, cuts, owners))
-        return [like(part, x) for part, x in zip(self._scattered(xs, results, cuts, owners), xs, strict=True)]
+        results = work(self._gather(xs, cuts, owners))
+        return [like(part, x) for part, x in zip(self._scatter(xs, results, cuts, owners), xs, strict=True)]
 
     def bases(self, xs: list[Any], work: Callable[[Tensor], Tensor], sync: bool, group: Any) -> list[Tensor]:
         """Bring the parts of each to one process, and tell all the result."""
         cuts = [Cut(x.shape, x.placements[self.axis].dim, self.mesh.size(self.axis)) for x in xs]
         owners = shares([x.shape for x in xs], self.mesh.size(self.axis))
-        mine = [work(x) for x in self._gathered(xs, cuts, owners)]
+        mine = [work(x) for x in self._gather(xs, cuts, owners)]
         told = _broadcast(mine, [_square(x) for x in xs], owners, xs[0].to_local(), self.mesh.get_group(self.axis))
         return [_everywhere(q, x) for q, x in zip(told, xs, strict=True)]
 
-    def _gathered(self, xs: list[Any], cuts: list[Cut], owners: list[int]) -> list[Tensor]:
+    def _gather(self, xs: list[Any], cuts: list[Cut], owners: list[int]) -> list[Tensor]:
         """The tensors that this process owns, whole."""
         rank, size = self.mesh.get_local_rank(self.axis), self.mesh.size(self.axis)
         mine = [cut for cut, owner in zip(cuts, owners, strict=True) if owner == rank]
         sent = [[x.to_local() for x, o in zip(xs, owners, strict=True) if o == to] for to in range(size)]
         wanted = [[cut.part(source) for cut in mine] for source in range(size)]
-        parts = _exchanged(sent, wanted, xs[0].to_local(), self.mesh.get_group(self.axis))
+        parts = _exchange(sent, wanted, xs[0].to_local(), self.mesh.get_group(self.axis))
         return [torch.cat(pieces, cut.dim) for cut, *pieces in zip(mine, *parts, strict=True)]
 
-    def _scattered(self, xs: list[Any], results: list[Tensor], cuts: list[Cut], owners: list[int]) -> list[Tensor]:
+    def _scatter(self, xs: list[Any], results: list[Tensor], cuts: list[Cut], owners: list[int]) -> list[Tensor]:
         """This process' parts of what all processes have found."""
         rank, size = self.mesh.get_local_rank(self.axis), self.mesh.size(self.axis)
         mine = [cut for cut, owner in zip(cuts, owners, strict=True) if owner == rank]
@@ -178,7 +178,7 @@ class Parted(NamedTuple):
         wanted = [
             [cut.part(rank) for cut, o in zip(cuts, owners, strict=True) if o == source] for source in range(size)
         ]
-        parts = [iter(own) for own in _exchanged(sent, wanted, xs[0].to_local(), self.mesh.get_group(self.axis))]
+        parts = [iter(own) for own in _exchange(sent, wanted, xs[0].to_local(), self.mesh.get_group(self.axis))]
         return [next(parts[owner]) for owner in owners]
 
 
@@ -333,9 +333,7 @@ def _apart(flat: Tensor, shapes: Sequence[torch.Size]) -> list[Tensor]:
     return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
 
-def _exchanged(
-    sent: list[list[Tensor]], wanted: list[list[torch.Size]], like: Tensor, group: Any
-) -> list[list[Tensor]]:
+def _exchange(sent: list[list[Tensor]], wanted: list[list[torch.Size]], like: Tensor, group: Any) -> list[list[Tensor]]:
     """Send tensors to each process, and return those that each has sent, of the shapes ``wanted``."""
     outgoing = torch.cat([like.new_empty(0), *(x.reshape(-1) for x in itertools.chain(*sent))])
     sizes = [sum(math.prod(shape) for shape in own) for own in wanted]

@@ -91,7 +91,7 @@ def param_groups(
     if not isinstance(by_heads, bool):
         raise TypeError(f"param_groups: by_heads must be True or False, not {by_heads!r}")
     found = roles(model, *inputs, override=override)
-    name = _named(optimizer)
+    name = _name(optimizer)
     rule = _rule(name)
     for role in settings or {}:
         check.choice("param_groups", "settings", role, tuple(ROLES))
@@ -138,7 +138,7 @@ def _in_order(groups: Any) -> list[dict[str, Any]]:
     return sorted(groups, key=lambda group: min(list(ROLES).index(role) for role in group["roles"]))
 
 
-def _named(optimizer: Any) -> str:
+def _name(optimizer: Any) -> str:
     if optimizer is None:
         return ""
     if inspect.isclass(optimizer) and issubclass(optimizer, torch.optim.Optimizer):
@@ -166,7 +166,7 @@ def _block(row: Row, blocks: Mapping[int, str]) -> dict[str, Any]:
     return {"block": plain or (by_name if row.role == "bias" or by_name in ("qk", "vo", "ffn") else "other")}
 
 
-def _projected(row: Row, blocks: Mapping[int, str]) -> dict[str, Any]:
+def _project(row: Row, blocks: Mapping[int, str]) -> dict[str, Any]:
     return {} if row.role in MATRICES and row.scale_invariant is not False else {"delta": 0.0}
 
 
@@ -190,8 +190,8 @@ RULES: dict[str, Rule] = {
     "sinkgd": _without_adam,
     "swan": _without_adam,
     "conda": lambda row, blocks: {} if row.role in MATRICES else {"update_proj_gap": None},
-    "adamp": _projected,
-    "sgdp": _projected,
+    "adamp": _project,
+    "sgdp": _project,
     "blockwise-lr": _block,
     "agc": lambda row, blocks: {"clipping": None} if row.role == "head" else {},
 }

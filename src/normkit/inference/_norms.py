@@ -63,7 +63,7 @@ def replace_batch_norms(
     owner: object, model: nn.Module, norms: dict[str, nn.Module], make: Callable[[Any], nn.Module]
 ) -> dict[str, nn.Module]:
     """Put another norm in the place of each batch norm, with its gain, shift and running moments."""
-    made = {name: _made(owner, name, norm, make) for name, norm in norms.items()}
+    made = {name: _make(owner, name, norm, make) for name, norm in norms.items()}
     for name, new in made.items():
         parent, _, last = name.rpartition(".")
         setattr(model.get_submodule(parent), last, new)
@@ -71,7 +71,7 @@ def replace_batch_norms(
 
 
 @torch.no_grad()
-def _made(owner: object, name: str, old: Any, make: Callable[[Any], nn.Module]) -> nn.Module:
+def _make(owner: object, name: str, old: Any, make: Callable[[Any], nn.Module]) -> nn.Module:
     more = isinstance(old, _BatchNorm) and type(old).forward is not _BatchNorm.forward
     if not is_batch_norm(old) or more:
         what = "does more than normalize: nk.swap it first" if more else "is not a batch norm"

@@ -63,10 +63,10 @@ class DeltaTBR(Method, Running):
         """Normalize ``x`` (N, C, H, W), and move the running values."""
         check.channels_first(self, x, self.num_features, least=4, most=4)
         with once(self):
-            h = self._renormalized(accurate(x))
+            h = self._renormalize(accurate(x))
         return channel.affine(h, self.weight, self.bias).to(x.dtype)
 
-    def _renormalized(self, x: Tensor) -> Tensor:
+    def _renormalize(self, x: Tensor) -> Tensor:
         batch = moments(x, (0, 2, 3))
         mean, std = batch.mean, (batch.var + self.eps).sqrt()
         fresh = (self.num_batches_tracked == 0) & (batch.count > 0)

@@ -105,7 +105,7 @@ class DeYO(Adapter):
         if not len(sure):
             return logits
         with torch.no_grad():
-            other = self.logits(self.model, self._destroyed(x, sure, order))
+            other = self.logits(self.model, self._destroy(x, sure, order))
         label = p[sure].argmax(1, keepdim=True)
         drop = (p[sure].gather(1, label) - torch.softmax(accurate(other), 1).gather(1, label)).squeeze(1)
         kept = torch.ones_like(sure, dtype=torch.bool) if self.plpd_threshold is None else drop > self.plpd_threshold
@@ -120,20 +120,20 @@ class DeYO(Adapter):
             return NO_FILTER
         return share * math.log(logits.shape[1]) if isinstance(margin, str) else margin
 
-    def _destroyed(self, x: Tensor, sure: Tensor, order: Tensor | None) -> Tensor:
+    def _destroy(self, x: Tensor, sure: Tensor, order: Tensor | None) -> Tensor:
         """Copies of the samples that are sure, without their shapes."""
         kept = x.detach()[sure]
         if self.transform == "occlusion":
-            return self._occluded(kept)
+            return self._occlude(kept)
         wanted = (len(x), self.patches**2) if self.transform == "patch" else (math.prod(x.shape[2:]),)
         if order is None:
             order = torch.rand(wanted, device=x.device).argsort(-1)
         check.index(self, "order", order, wanted, wanted[-1], x)
         if self.transform == "pixel":
             return kept.flatten(2)[..., order].view_as(kept)
-        return _shuffled(kept, order[sure], self.patches)
+        return _shuffle(kept, order[sure], self.patches)
 
-    def _occluded(self, x: Tensor) -> Tensor:
+    def _occlude(self, x: Tensor) -> Tensor:
         height, width = x.shape[2:]
         size = min(height, width) // 2
         row, column, size = self.occlusion or ((height - size) // 2, (width - size) // 2, max(size, 1))
@@ -143,20 +143,20 @@ class DeYO(Adapter):
         return x
 
 
-def _shuffled(x: Tensor, order: Tensor, patches: int) -> Tensor:
+def _shuffle(x: Tensor, order: Tensor, patches: int) -> Tensor:
     """Images whose tile i is the tile ``order[i]`` of ``x``."""
     whole = x.shape[-2:]
     sides = [side // patches * patches for side in whole]
     if not all(sides):
         raise ValueError(f"DeYO: patches={patches} is more than the sides of images of {tuple(whole)}")
     if sides != list(whole):
-        x = _resized(x, sides)
+        x = _resize(x, sides)
     n, c, height, width = x.shape
     tiles = x.reshape(n, c, patches, height // patches, patches, width // patches).permute(0, 2, 4, 1, 3, 5)
     tiles = tiles.flatten(1, 2)[torch.arange(n, device=x.device).unsqueeze(1), order]
     tiles = tiles.unflatten(1, (patches, patches)).permute(0, 3, 1, 4, 2, 5).reshape(x.shape)
-    return tiles if sides == list(whole) else _resized(tiles, list(whole))
+    return tiles if sides == list(whole) else _resize(tiles, list(whole))
 
 
-def _resized(x: Tensor, sides: list[int]) -> Tensor:
+def _resize(x: Tensor, sides: list[int]) -> Tensor:
     return F.interpolate(accurate(x), size=sides, mode="bilinear", antialias=True).to(x.dtype)

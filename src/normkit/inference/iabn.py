@@ -70,7 +70,7 @@ class IABN(Running, Norm):
         if positions <= self.skip:
             mean, var = channel.along(mean, wide), channel.along(var, wide)
         else:
-            mean, var = self._corrected(wide, mean, var, positions)
+            mean, var = self._correct(wide, mean, var, positions)
         return channel.affine((wide - mean) / (var + self.eps).sqrt(), self.weight, self.bias).to(x.dtype)
 
     def _shared(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -81,7 +81,7 @@ class IABN(Running, Norm):
         self.follow(batch)
         return batch.mean, batch.unbiased()
 
-    def _corrected(self, x: Tensor, mean: Tensor, var: Tensor, positions: int) -> tuple[Tensor, Tensor]:
+    def _correct(self, x: Tensor, mean: Tensor, var: Tensor, positions: int) -> tuple[Tensor, Tensor]:
         own = moments(x, range(2, x.dim()))
         room = self.k * ((var + self.eps) / positions).sqrt()
         spread = self.k * (var + self.eps) * math.sqrt(2 / (positions - 1))

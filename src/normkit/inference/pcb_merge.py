@@ -64,11 +64,11 @@ def pcb_merge(
     factors = _factors(scale, t)
     if not t.numel():
         raise ValueError(f"{NAME}: task_vectors must not be empty, but their shape is {tuple(t.shape)}")
-    size = _clipped(t.abs(), q, q)
+    size = _clip(t.abs(), q, q)
     signed, relative = t.sign() * size, _unit(size)
     others = (t if variant == "paper" else t.sign() * relative).sum(0)
     balanced = (len(t) * relative.square()).exp() * (t * others).tanh()
-    importance = _unit(_clipped(balanced, 1 - ratio, 0.0))
+    importance = _unit(_clip(balanced, 1 - ratio, 0.0))
     merged = (factors * importance * signed).sum(0) / importance.sum(0).clamp(min=1e-12)
     return Merged(merged.to(task_vectors.dtype), importance.to(task_vectors.dtype))
 
@@ -107,7 +107,7 @@ def _factors(scale: float | Sequence[float], t: Tensor) -> Tensor:
     return t.new_tensor([check.number(NAME, "scale", value) for value in given]).unsqueeze(1)
 
 
-def _clipped(x: Tensor, low: float, high: float) -> Tensor:
+def _clip(x: Tensor, low: float, high: float) -> Tensor:
     """Clamp each row to its values at the share ``low`` from below and ``high`` from above."""
     d = x.shape[1]
     at = [min(max(place, 0), d - 1) for place in (int(d * low), int(d * (1 - high) - 1))]

@@ -47,15 +47,15 @@ def quantile_recalibration(
     check.choice(NAME, "map", map, MAPS)
     sharpness = check.number(NAME, "sharpness", sharpness, 0.0, open_low=True)
     if map == "smooth":
-        low, high = _reflected(c.new_zeros(1), c, sharpness), _reflected(c.new_ones(1), c, sharpness)
-        return ((_reflected(z, c, sharpness) - low) / (high - low)).to(pit.dtype)
+        low, high = _reflect(c.new_zeros(1), c, sharpness), _reflect(c.new_ones(1), c, sharpness)
+        return ((_reflect(z, c, sharpness) - low) / (high - low)).to(pit.dtype)
     c = c.sort().values
     if map == "empirical":
         return (torch.searchsorted(c, z.detach().to(c.dtype), right=True) / len(c)).to(pit.dtype)
     return _linear(c, z).to(pit.dtype)
 
 
-def _reflected(t: Tensor, c: Tensor, sharpness: float) -> Tensor:
+def _reflect(t: Tensor, c: Tensor, sharpness: float) -> Tensor:
     """A smooth distribution function of c, mirrored at 0 and 1."""
     smooth = [torch.sigmoid(sharpness * (at.unsqueeze(1) - c)).mean(1) for at in (2 - t, t, -t)]
     return 1 - smooth[0] + smooth[1] - smooth[2]

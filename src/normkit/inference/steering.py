@@ -21,7 +21,7 @@ def steered(model: nn.Module, maps: Mapping[str, LinEAS]) -> Iterator[nn.Module]
     ...     other(torch.zeros(1, 2)).shape
     torch.Size([1, 3])
     """
-    with _hooked(model, {name: lambda y, own=own: own(y) for name, own in maps.items()}):
+    with _hook(model, {name: lambda y, own=own: own(y) for name, own in maps.items()}):
         yield model
 
 
@@ -43,9 +43,9 @@ def steering_loss(
     there: dict[str, Tensor] = {}
     here: dict[str, Tensor] = {}
     masks = mask or (None, None)
-    with torch.no_grad(), _hooked(model, {name: _keeping(there, name, masks[1]) for name in maps}):
+    with torch.no_grad(), _hook(model, {name: _keeping(there, name, masks[1]) for name in maps}):
         _call(model, target)
-    with _hooked(model, {name: _keeping(here, name, masks[0], own) for name, own in maps.items()}):
+    with _hook(model, {name: _keeping(here, name, masks[0], own) for name, own in maps.items()}):
         _call(model, source)
     return torch.stack([own.wasserstein(here[name], there[name]) for name, own in maps.items()]).sum()
 
@@ -68,7 +68,7 @@ def _keeping(kept: dict[str, Tensor], name: str, mask: Tensor | None, own: LinEA
 
 
 @contextlib.contextmanager
-def _hooked(model: nn.Module, functions: Mapping[str, Any]) -> Iterator[None]:
+def _hook(model: nn.Module, functions: Mapping[str, Any]) -> Iterator[None]:
     """Let functions change what layers return."""
     layers = dict(model.named_modules())
     missing = sorted(set(functions) - set(layers))

@@ -75,14 +75,14 @@ class T3A(Fitted):
         wide = scores(self, "features", features, (None, self.num_features), self.weight)
         self._begin()
         self._keep(wide)
-        return self._predicted(wide).to(features.dtype)
+        return self._predict(wide).to(features.dtype)
 
     @torch.no_grad()
     def predict(self, features: Tensor) -> Tensor:
         """Return the logits (N, K) of ``features`` (N, D) without keeping them."""
         wide = scores(self, "features", features, (None, self.num_features), self.weight)
         self._begin()
-        return self._predicted(wide).to(features.dtype)
+        return self._predict(wide).to(features.dtype)
 
     def _begin(self) -> None:
         if not len(self.features):
@@ -94,7 +94,7 @@ class T3A(Fitted):
         self.labels = torch.cat([self.labels, logits.argmax(1)])
         self.unsure = torch.cat([self.unsure, entropies(logits).to(self.unsure)])
 
-    def _predicted(self, z: Tensor) -> Tensor:
+    def _predict(self, z: Tensor) -> Tensor:
         rows = [self._surest((self.labels == k).nonzero().flatten()) for k in range(self.num_classes)]
         kept = torch.cat(rows)
         self.features, self.labels, self.unsure = self.features[kept], self.labels[kept], self.unsure[kept]

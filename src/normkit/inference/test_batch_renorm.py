@@ -63,10 +63,10 @@ class TestBatchRenorm(Method, Running):
         """Normalize ``x`` (N, C, H, W); in training, and on the first batch, move the running values."""
         check.channels_first(self, x, self.num_features, least=4, most=4)
         with once(self):
-            h = self._renormalized(accurate(x))
+            h = self._renormalize(accurate(x))
         return channel.affine(h, self.weight, self.bias).to(x.dtype)
 
-    def _renormalized(self, x: Tensor) -> Tensor:
+    def _renormalize(self, x: Tensor) -> Tensor:
         found = moments(x, (0, 2, 3))
         mean, var = found.mean, found.unbiased()
         fresh = (self.num_batches_tracked == 0) & (found.count > 0)

@@ -101,7 +101,7 @@ class HCalibration(Loss):
         kept, p = kept[order], probs.detach().flatten()[order]
         difference = torch.where(kept, (over - under)[order], 0)
         errors = F.relu(self._averaged(difference).abs() - self.epsilon)
-        return self._weighed(torch.where(kept, errors, 0), p, kept, centroids)
+        return self._weigh(torch.where(kept, errors, 0), p, kept, centroids)
 
     def _averaged(self, x: Tensor) -> Tensor:
         """The mean over window + 1 neighbours of each, with zeros beyond the ends."""
@@ -109,7 +109,7 @@ class HCalibration(Loss):
             return x
         return F.avg_pool1d(x[None, None], self.window + 1, stride=1, padding=self.window // 2)[0, 0]
 
-    def _weighed(self, errors: Tensor, p: Tensor, kept: Tensor, centroids: Tensor | None) -> Tensor:
+    def _weigh(self, errors: Tensor, p: Tensor, kept: Tensor, centroids: Tensor | None) -> Tensor:
         if self.weighting == "unweighted":
             return errors.sum() / kept.sum().clamp(min=1)
         if self.weighting == "equal_width":

@@ -64,7 +64,7 @@ class PSKD(Loss):
         wanted = torch.nn.functional.one_hot(target, self.num_classes).to(wide.dtype)
         if self.training:
             with once(self):
-                wanted = self._mixed(wanted, index, self._epoch(epoch, wide), predicted)
+                wanted = self._mix(wanted, index, self._epoch(epoch, wide), predicted)
         return -(wanted * predicted).sum(1).mean().to(logits.dtype)
 
     def _epoch(self, epoch: int | Tensor, like: Tensor) -> Tensor:
@@ -74,7 +74,7 @@ class PSKD(Loss):
         return epoch.reshape(()).to(like.dtype)
 
     @torch.no_grad()
-    def _mixed(self, wanted: Tensor, index: Tensor, epoch: Tensor, predicted: Tensor) -> Tensor:
+    def _mix(self, wanted: Tensor, index: Tensor, epoch: Tensor, predicted: Tensor) -> Tensor:
         share = (self.alpha * (epoch + 1) / self.epochs).clamp(min=0)
         before = torch.where(epoch == 0, wanted, snapshot(self.memory[index]).to(wanted.dtype))
         self.memory[index] = predicted.exp().to(self.memory.dtype)

@@ -87,7 +87,7 @@ class StormFeatures(Fitted):
             for category in (0, 1) if self.categories else (None,):
                 those = groups == g if category is None else (groups == g) & (own[:, 4] == category)
                 like = history if category is None else history[history[:, 4] == category]
-                found[those] = _described(own[those], like)
+                found[those] = _describe(own[those], like)
         self.memory |= memory if self.window else {}
         found = torch.cat([found, own[:, 4:]], 1) if self.agreement else found
         return found.to(losses.dtype)
@@ -110,7 +110,7 @@ class StormFeatures(Fitted):
         return torch.cat([old, new])[-self.window * self.batch_size :]
 
 
-def _described(own: Tensor, like: Tensor) -> Tensor:
+def _describe(own: Tensor, like: Tensor) -> Tensor:
     """Each sample's numbers with mean and deviation of those that it is compared with: (N, 18)."""
     center = like[:, 0].mean(), like[:, 1].mean()
     columns = []

@@ -78,7 +78,7 @@ class StormRescaler(Method, Running):
         if self.training and not self.sync and len(features) < 2:
             raise ValueError(f"StormRescaler: features must have at least 2 rows in training, not {len(features)}")
         x = accurate(features).expand(self.num_classes or 1, *features.shape)
-        out = self._normalized("output", self._normalized("hidden", x).relu())
+        out = self._normalize("output", self._normalize("hidden", x).relu())
         return torch.softmax(out, 2)[net, torch.arange(len(net), device=net.device), 1].to(features.dtype)
 
     def _net(self, features: Tensor, target: Tensor | None) -> Tensor:
@@ -90,7 +90,7 @@ class StormRescaler(Method, Running):
         check.index(self, "target", target, features.shape[:1], self.num_classes, features)
         return target if self.num_classes else torch.zeros_like(target)
 
-    def _normalized(self, name: str, x: Tensor) -> Tensor:
+    def _normalize(self, name: str, x: Tensor) -> Tensor:
         """One linear map (K, N, F) and its batch norm."""
         weight, bias = (accurate(getattr(self, f"{name}_{part}")) for part in ("weight", "bias"))
         x = x.to(weight.dtype) @ weight.mT + bias.unsqueeze(1)

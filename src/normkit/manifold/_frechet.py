@@ -16,31 +16,31 @@ def mean(points: Tensor, c: float) -> Tensor:
     Iterated until it moves by less than 1e-12 (1e-6 in float32), 1000 times at most. The derivative is that of the
     condition that defines it, and to the first order.
     """
-    center = _iterated(points.detach(), c)
+    center = _iterate(points.detach(), c)
     slope, bend = _derivatives(points, center, c)
     step = torch.linalg.solve(bend.detach(), slope - slope.detach())
     return center - step
 
 
 @torch.library.custom_op("normkit::poincare_mean", mutates_args=())
-def _iterated(points: Tensor, c: float) -> Tensor:
+def _iterate(points: Tensor, c: float) -> Tensor:
     center = points[0].clone() if len(points) else points.new_zeros(points.shape[1])
     least = 1e-12 if points.dtype == torch.float64 else 1e-6
     squares = points.square().sum(1)
     for _ in range(STEPS if len(points) else 0):
-        before, center = center, _moved(points, squares, center, c)
+        before, center = center, _move(points, squares, center, c)
         change = (center - before).norm()
         if change < least or change < least * before.norm():
             break
     return center
 
 
-@_iterated.register_fake
+@_iterate.register_fake
 def _(points, c):
     return points.new_empty(points.shape[1])
 
 
-def _moved(points: Tensor, squares: Tensor, center: Tensor, c: float) -> Tensor:
+def _move(points: Tensor, squares: Tensor, center: Tensor, c: float) -> Tensor:
     """One step: the minimum of a bound of the sum."""
     y = c * (points - center).square().sum(1) / ((1 - c * squares) * (1 - c * center.square().sum()))
     quotient = _quotient(y)

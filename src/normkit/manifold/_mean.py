@@ -52,7 +52,7 @@ def mean(
     least = default if tolerance is None else check.number("mean", "tolerance", tolerance, 0.0, open_low=True)
     step = _karcher if metric == METRICS[0] else _barycenter
     center = torch.tensordot(share, points, 1)
-    return _iterated(points, share, center, step, least, check.size("mean", "steps", steps)).to(x.dtype)
+    return _iterate(points, share, center, step, least, check.size("mean", "steps", steps)).to(x.dtype)
 
 
 def _shares(weights: Tensor | None, points: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ def _shares(weights: Tensor | None, points: Tensor) -> Tensor:
 Step = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
-def _iterated(points: Tensor, share: Tensor, center: Tensor, step: Step, least: float, most: int) -> Tensor:
+def _iterate(points: Tensor, share: Tensor, center: Tensor, step: Step, least: float, most: int) -> Tensor:
     for _ in range(most):
         center, moved = step(points, share, center)
         if moved <= least:

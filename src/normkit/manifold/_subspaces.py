@@ -85,10 +85,10 @@ def rotated(tangent: Tensor, points: Tensor, by: Rotation | Quotient) -> Tensor:
     c, s, t = _functions(tangent, by)
     upper = torch.cat([c, -s @ tangent.mT], -1)
     lower = torch.cat([tangent @ s, _eye(tangent.mT) - tangent @ t @ tangent.mT], -1)
-    return _applied(torch.cat([upper, lower], -2), points)
+    return _apply(torch.cat([upper, lower], -2), points)
 
 
-def _applied(matrix: Tensor, points: Tensor) -> Tensor:
+def _apply(matrix: Tensor, points: Tensor) -> Tensor:
     """Matrices (..., m, n) times points (..., n, p) or (N, ..., n, p), one product for all N."""
     if points.dim() == matrix.dim():
         return matrix @ points
@@ -130,7 +130,7 @@ class _Log(torch.autograd.Function):
         return torch.cat([upper, turned * f.unsqueeze(-2)], -2) @ right
 
 
-def _turned(upper: Tensor) -> Tensor:
+def _turn(upper: Tensor) -> Tensor:
     """Return Q f(S) Rᵀ of matrices R S Qᵀ, with f(S) = arccos(S) / sqrt(1 - S^2), without a gradient."""
     left, cosines, right = _svd(upper)
     return (right.mT * angle_over_sine(cosines).unsqueeze(-2)) @ left.mT
@@ -187,13 +187,13 @@ def _angle_slope(cosine: Tensor, f: Tensor) -> Tensor:
 @torch.no_grad()
 def log(base: Tensor, points: Tensor) -> Tensor:
     """Return the tangent vectors (..., n, p) at ``base`` that lead to points."""
-    return _beside(base, points @ _turned(_applied(base.mT, points)))
+    return _beside(base, points @ _turn(_apply(base.mT, points)))
 
 
 @torch.no_grad()
 def mean_log(base: Tensor, points: Tensor) -> Tensor:
     """Return the mean of the tangent vectors that lead to points (N, ..., n, p)."""
-    turned = _turned(_applied(base.mT, points))
+    turned = _turn(_apply(base.mT, points))
     return _beside(base, torch.einsum("n...ij,n...jk->...ik", points, turned) / len(points))
 
 
@@ -205,8 +205,8 @@ def _beside(base: Tensor, x: Tensor) -> Tensor:
 @torch.no_grad()
 def squared_distances(base: Tensor, points: Tensor) -> Tensor:
     """Return the squared distances of points from ``base``: the sums of the squares of the principal angles."""
-    along = _applied(base.mT, points)
-    across = points - _applied(base, along)
+    along = _apply(base.mT, points)
+    across = points - _apply(base, along)
     wide = along.to(torch.promote_types(points.dtype, torch.float32 if points.device.type == "mps" else torch.float64))
     rest = _beyond_sine(ops.eigvalsh(wide.mT @ wide).clamp(0, 1)).sum(-1)
     return across.square().sum((-2, -1)) + rest.to(points.dtype)

@@ -80,7 +80,7 @@ def apply(
         of = spectrum(of)
     image = function(of.values)
     if of.is_still:
-        return _turned(of.vectors, image)
+        return _turn(of.vectors, image)
     inner = torch.diag_embed(image) + _slopes(of.values, image, slope, relative, diagonal) * of.moved
     return of.vectors @ inner @ of.vectors.mT
 
@@ -98,7 +98,7 @@ class Applied(torch.autograd.Function):
         image = function(values)
         ctx.save_for_backward(values, vectors, image)
         ctx.how = slope, relative, diagonal
-        return _turned(vectors, image)
+        return _turn(vectors, image)
 
     @staticmethod
     def backward(ctx, sent: Tensor):
@@ -108,7 +108,7 @@ class Applied(torch.autograd.Function):
         return vectors @ inner @ vectors.mT, None, None, None, None
 
 
-def _turned(vectors: Tensor, values: Tensor) -> Tensor:
+def _turn(vectors: Tensor, values: Tensor) -> Tensor:
     return (vectors * values.unsqueeze(-2)) @ vectors.mT
 
 

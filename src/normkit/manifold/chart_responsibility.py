@@ -51,11 +51,11 @@ def chart_responsibility(
     floor = check.number("chart-responsibility", "floor", floor, high=0.0)
     wide = wide - _log_weights(weights, wide)
     if extra is None:
-        found = _floored(-wide, floor)
+        found = _floor(-wide, floor)
     else:
         more = numbers("chart-responsibility", "extra", extra, tuple(losses.shape), losses)
         variants = wide.unsqueeze(1) + torch.diag_embed(more)
-        found = _floored(_floored(-variants, floor).amax(1), floor)
+        found = _floor(_floor(-variants, floor).amax(1), floor)
     return (found if log else found.exp()).to(losses.dtype)
 
 
@@ -68,6 +68,6 @@ def _log_weights(weights: Sequence[float] | None, like: Tensor) -> Tensor:
     return (found / found.sum()).log()
 
 
-def _floored(logarithms: Tensor, floor: float) -> Tensor:
+def _floor(logarithms: Tensor, floor: float) -> Tensor:
     below = logarithms - logarithms.amax(-1, keepdim=True)
     return torch.log_softmax(below.clamp(min=floor), -1)

@@ -96,11 +96,11 @@ def descend(
     step = check.number("chart-step", "step_size", step_size)
     retraction = check.choice("chart-step", "retraction", retraction, RETRACTIONS)
     kept = [k for k, one in enumerate(share.tolist()) if one >= LEAST]
-    results = (_moved(wide, encoders[k], decoders[k], objective, step, retraction) * share[k] for k in kept)
+    results = (_move(wide, encoders[k], decoders[k], objective, step, retraction) * share[k] for k in kept)
     return sum(results, torch.zeros_like(wide)).to(point.dtype)
 
 
-def _moved(point, encode, decode, objective, step: float, retraction: str) -> Tensor:
+def _move(point, encode, decode, objective, step: float, retraction: str) -> Tensor:
     """Where one chart takes the point."""
     code = encode(point)
     slope = torch.func.grad(lambda z: objective(decode(z)))(code)

@@ -86,7 +86,7 @@ class GBWBatchNorm(DefiniteNorm):
             points = _symmetric.symmetric(inverse @ powered @ inverse)
             bias = _symmetric.symmetric(inverse @ self._powered(_symmetric.symmetric(accurate(self.weight))) @ inverse)
             factor = accurate(self.scale) / (var + self.eps).sqrt()
-            found = _biased(_root_at_identity(factor * 2 * _root_at_identity(_centered(points, mean))), bias)
+            found = _bias(_root_at_identity(factor * 2 * _root_at_identity(_center(points, mean))), bias)
             found = _symmetric.symmetric(root @ found @ root)
             return (found if self.power == 1 else _symmetric.power(found, 1 / self.power)).to(x.dtype)
 
@@ -149,7 +149,7 @@ def _across(start: Tensor, end: Tensor) -> Tensor:
     return root @ _symmetric.sqrt(_symmetric.symmetric(root @ end @ root)) @ inverse
 
 
-def _centered(points: Tensor, mean: Tensor) -> Tensor:
+def _center(points: Tensor, mean: Tensor) -> Tensor:
     """The tangent vectors at the identity that points are at once ``mean``, a constant, is moved there."""
     values, vectors = ops.eigh(_symmetric.symmetric(mean))
     values = values.clamp(min=_symmetric.LEAST[values.dtype])
@@ -159,7 +159,7 @@ def _centered(points: Tensor, mean: Tensor) -> Tensor:
     return vectors @ tangent @ vectors.mT
 
 
-def _biased(half: Tensor, bias: Tensor) -> Tensor:
+def _bias(half: Tensor, bias: Tensor) -> Tensor:
     """Points moved so that the identity goes to ``bias``; ``half`` is the root of each, less the identity.
 
     In the basis of the bias the transport multiplies by the root of the mean of two eigenvalues, and the exponential

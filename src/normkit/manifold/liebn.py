@@ -101,7 +101,7 @@ class LieBN(DefiniteNorm):
 
     def _normalize(self, points: Tensor, weight: Tensor) -> Tensor:
         mean = self._batch_mean(points.detach()) if self.training else accurate(self.running_mean).to(points.dtype)
-        centered = self._centered(points, mean)
+        centered = self._center(points, mean)
         of = _symmetric.spectrum(centered).held() if self.metric == "AIM" else None
         if self.training:
             var = self._batch_var(centered.detach() if of is None else _symmetric.log(of.still()))
@@ -137,7 +137,7 @@ class LieBN(DefiniteNorm):
             mean = self._karcher(points, mean)
         return mean
 
-    def _centered(self, points: Tensor, mean: Tensor) -> Tensor:
+    def _center(self, points: Tensor, mean: Tensor) -> Tensor:
         if self.metric != "AIM":
             return points - mean
         factor = ops.cholesky(mean)

@@ -66,8 +66,8 @@ def tangent_normalization(
     logs, other = _log(kernels, ridge), _log(picture, ridge)
     if norm_factor is not None:
         factor = _factor(norm_factor, logs, other, scores)
-        logs, other = _scaled(logs, factor), _scaled(other, factor)
-        mean = _scaled(logs.mean(0), factor)
+        logs, other = _scale(logs, factor), _scale(other, factor)
+        mean = _scale(logs.mean(0), factor)
     else:
         mean = logs.mean(0)
     sign = 1 if direction == "increase" else -1
@@ -87,7 +87,7 @@ def _norm(matrix: Tensor) -> Tensor:
     return root(matrix.square().sum((-2, -1), keepdim=True))
 
 
-def _scaled(matrix: Tensor, factor: Tensor) -> Tensor:
+def _scale(matrix: Tensor, factor: Tensor) -> Tensor:
     length = _norm(matrix)
     return matrix * (factor / torch.where(length > 0, length, 1))
 

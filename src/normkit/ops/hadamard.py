@@ -54,15 +54,15 @@ def _paley(order: int) -> Tensor | None:
     eye = functools.partial(torch.eye, dtype=torch.float64)
     first, second = order - 1, order // 2 - 1
     if first % 4 == 3 and _is_prime(first):
-        return eye(order) + _bordered(first, -1)
+        return eye(order) + _border(first, -1)
     if order % 2 == 0 and second % 4 == 1 and _is_prime(second):
         inner = torch.tensor([[1.0, 1.0], [1.0, -1.0]], dtype=torch.float64)
         diagonal = torch.tensor([[1.0, -1.0], [-1.0, -1.0]], dtype=torch.float64)
-        return torch.kron(_bordered(second, 1), inner) + torch.kron(eye(order // 2), diagonal)
+        return torch.kron(_border(second, 1), inner) + torch.kron(eye(order // 2), diagonal)
     return None
 
 
-def _bordered(q: int, column: int) -> Tensor:
+def _border(q: int, column: int) -> Tensor:
     """Legendre symbols of (i - j) mod q, with a first row of 1, a first column of ``column`` and 0 in the corner."""
     squares = torch.arange(q).square() % q
     symbol = torch.full((q,), -1.0, dtype=torch.float64)

@@ -120,10 +120,10 @@ def _step(mean: Tensor, var: Tensor, moments: tuple[Tensor, Tensor], control: Co
     s, last_s = control.run(decay, (1 - a) * (var + a * (mean - m).square()), running_var)
     running_mean.copy_(last_m)
     running_var.copy_(last_s)
-    return _normalized(mean, var, m, s, control.eps)
+    return _normalize(mean, var, m, s, control.eps)
 
 
-def _normalized(mean: Tensor, var: Tensor, m: Tensor, s: Tensor, eps: float) -> _Step:
+def _normalize(mean: Tensor, var: Tensor, m: Tensor, s: Tensor, eps: float) -> _Step:
     """From a sample's own moments and the running ones before it."""
     rstd = (s + eps).rsqrt()
     off = mean - m
@@ -148,7 +148,7 @@ def _pull(g: Tensor, gh: Tensor, pulls: tuple[Tensor, Tensor], step: _Step, cont
     return u, v
 
 
-def _controlled(grad, x, weight, bias, step: _Step, pulls, control: Control) -> tuple[Tensor | None, ...]:
+def _control(grad, x, weight, bias, step: _Step, pulls, control: Control) -> tuple[Tensor | None, ...]:
     """Gradients of x, and of weight and bias where they are; ``pulls`` move."""
     axes, space = range(2, grad.dim()), math.prod(grad.shape[2:])
     exact, h = statistics.accurate(grad), _h(x, step)
@@ -172,7 +172,7 @@ class _ByFormula(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad):
         x, weight, bias, *step = ctx.saved_tensors
-        return *_controlled(grad, x, weight, bias, _Step(*step), *ctx.about), *[None] * 4
+        return *_control(grad, x, weight, bias, _Step(*step), *ctx.about), *[None] * 4
 
 
 class _ByKernel(torch.autograd.Function):
@@ -215,7 +215,7 @@ def _without_kernel(grad, x, weight, bias, extra, found, pulls, control: Control
     """The kernel's backward pass where ``grad`` is not a tensor for it."""
     exact = statistics.accurate(x)
     m, s, mean, var = found.view(4, *x.shape[:2])
-    step = _normalized(mean, var, m, s, control.eps)
+    step = _normalize(mean, var, m, s, control.eps)
     if extra is not None:
         grad = torch.where(channel.affine(_h(exact, step), weight, bias).abs() <= extra[0], grad, 0)
-    return _controlled(grad, exact, weight, bias, step, pulls, control)
+    return _control(grad, exact, weight, bias, step, pulls, control)

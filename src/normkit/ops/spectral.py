@@ -51,7 +51,7 @@ def cholesky(x: Tensor) -> Tensor:
 
 def log_cholesky(x: Tensor) -> Tensor:
     """Return lower factors of positive definite matrices, with the logarithms of their diagonals in their place."""
-    return _logged(x) if eager.refused("log_cholesky", _against(x), x) else _Cholesky.apply(x, True)
+    return _log(x) if eager.refused("log_cholesky", _against(x), x) else _Cholesky.apply(x, True)
 
 
 def from_log_cholesky(y: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ class _Symmetric(torch.autograd.Function):
         return symmetric(sent)
 
 
-def _logged(x: Tensor) -> Tensor:
+def _log(x: Tensor) -> Tensor:
     factor = torch.linalg.cholesky(x)
     return torch.diagonal_scatter(factor, factor.diagonal(0, -2, -1).log(), 0, -2, -1)
 
@@ -98,7 +98,7 @@ class _Cholesky(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, logged: bool) -> Tensor:
         factor = torch.empty(x.shape, dtype=x.dtype)
-        ctx.logged, ctx.formula = logged, _logged if logged else torch.linalg.cholesky
+        ctx.logged, ctx.formula = logged, _log if logged else torch.linalg.cholesky
         if not _noted(x, factor, logged)[..., 2].all():
             factor = ctx.formula(x)
         ctx.save_for_backward(x, factor)

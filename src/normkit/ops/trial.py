@@ -156,10 +156,10 @@ def _small(op: str, kind: tuple, tensors: tuple[Tensor | None, ...]) -> list[Ten
         if like is None:
             drawn.append(None)
         elif like.shape == x.shape:
-            drawn.append(_drawn(like, short, generator))
+            drawn.append(_draw(like, short, generator))
         else:
-            shape = _aligned(like.shape, short) if call.along else tuple(like.shape)
-            parameter = _drawn(like, shape, generator)
+            shape = _align(like.shape, short) if call.along else tuple(like.shape)
+            parameter = _draw(like, shape, generator)
             parameter.data.abs_().add_(0.1)  # some stand under a root
             drawn.append(parameter)
     return drawn
@@ -185,14 +185,14 @@ def _fewer(shape: tuple[int, ...], most: int) -> tuple[int, ...]:
     return (min(samples, shape[0]), shape[1], *reversed(space))
 
 
-def _aligned(shape: torch.Size, short: tuple[int, ...]) -> tuple[int, ...]:
+def _align(shape: torch.Size, short: tuple[int, ...]) -> tuple[int, ...]:
     """A shape that broadcasts with x's, cut as x's is; but for its last axis."""
     if len(shape) < 2:
         return tuple(shape)
     return (*(min(pair) for pair in zip(shape[:-1], short[-len(shape) : -1], strict=True)), shape[-1])
 
 
-def _drawn(like: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+def _draw(like: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     numbers = torch.randn(shape, generator=generator) * 0.5 + 1
     order = sorted(range(like.dim()), key=like.stride, reverse=True)
     laid = torch.empty([shape[axis] for axis in order], dtype=like.dtype, device=like.device)

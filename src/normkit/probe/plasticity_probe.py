@@ -108,7 +108,7 @@ def plasticity(
     generator = generator or torch.Generator().manual_seed(0)
     found = []
     for _ in range(targets):
-        subject = _prepared(model)
+        subject = _prepare(model)
         aim = _targets(subject, _fresh(model, generator), inputs, frequency)
         found.append(_learn(subject, aim, inputs, steps, optimizer).plasticity)
     values = torch.stack(found)
@@ -131,7 +131,7 @@ def _network(first: Tensor, second: Tensor, like: Tensor) -> nn.Module:
     return nn.Sequential(layers[0], nn.ReLU(), layers[1])
 
 
-def _prepared(model: nn.Module) -> nn.Module:
+def _prepare(model: nn.Module) -> nn.Module:
     """A copy in training without dropout, at least in float32."""
     own = copy.deepcopy(model).train()
     for part in own.modules():
@@ -142,7 +142,7 @@ def _prepared(model: nn.Module) -> nn.Module:
 
 def _fresh(model: nn.Module, generator: torch.Generator) -> nn.Module:
     """A copy with weights newly drawn."""
-    own = _prepared(model)
+    own = _prepare(model)
     seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
     with torch.random.fork_rng():
         torch.manual_seed(seed)

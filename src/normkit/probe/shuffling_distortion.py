@@ -63,8 +63,8 @@ def shuffling_distortion(
         raise ValueError(f"{name}: batch_size={size} leaves one of {len(x)} samples alone, which has no variance")
     wide = accurate(x)
     target = y.to(wide.dtype)
-    full = _normalized(wide, eps)
-    apart = torch.cat([_normalized(batch, eps) for batch in wide[orders].split(size, 1)], 1).flatten(0, 1)
+    full = _normalize(wide, eps)
+    apart = torch.cat([_normalize(batch, eps) for batch in wide[orders].split(size, 1)], 1).flatten(0, 1)
     shuffled = target[orders].flatten()
     optimum, distorted = _fit(full, target), _fit(apart, shuffled)
     gap = (distorted - optimum).norm() / optimum.norm()
@@ -81,7 +81,7 @@ def _check(x: Tensor, y: Tensor, orders: Tensor) -> None:
         raise ValueError(f"{name}: x and orders must not be empty, but are {tuple(x.shape)} and {tuple(orders.shape)}")
 
 
-def _normalized(rows: Tensor, eps: float) -> Tensor:
+def _normalize(rows: Tensor, eps: float) -> Tensor:
     var, mean = torch.var_mean(rows, dim=-2, correction=0, keepdim=True)
     return (rows - mean) / (var + eps).sqrt()
 

@@ -99,7 +99,7 @@ def adaquant(
     """
     check.size(NAME, "bits", bits, most=16)
     check.size(NAME, "stride", stride), check.size(NAME, "padding", padding, least=0)
-    rows = _checked(weight, bias, weight_range, weight_zero_point, input_range, input_zero_point)
+    rows = _check(weight, bias, weight_range, weight_zero_point, input_range, input_zero_point)
     for name, value in {"x": x, "y": y, "test_x": test_x, "test_y": test_y}.items():
         check.floating(NAME, value, name)
         if not value.numel():
@@ -124,7 +124,7 @@ def adaquant(
         )
 
 
-def _checked(weight: Tensor, bias: Tensor | None, *ranges: Tensor) -> dict[str, Tensor]:
+def _check(weight: Tensor, bias: Tensor | None, *ranges: Tensor) -> dict[str, Tensor]:
     """What is tuned, by name, as copies in the accurate type."""
     check.floating(NAME, weight, "weight")
     if weight.dim() not in (2, 4):

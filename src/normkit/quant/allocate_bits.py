@@ -95,7 +95,7 @@ def allocate_bits(
     if most < wanted:
         least = (total - most) / total * base / FULL
         raise ValueError(f"{NAME}: target={target:g} is not reached by any precisions; the least is {least:.4g}")
-    chosen = torch.from_numpy(_solved(costs.cpu().numpy(), savings.cpu().numpy(), wanted)).to(table.device)
+    chosen = torch.from_numpy(_solve(costs.cpu().numpy(), savings.cpu().numpy(), wanted)).to(table.device)
     picks = chosen.unsqueeze(1)
     bits = torch.tensor([base, *lower], device=table.device)[chosen]
     left = total - savings.gather(1, picks).sum()
@@ -106,7 +106,7 @@ def allocate_bits(
     )
 
 
-def _solved(costs, savings, wanted: float):
+def _solve(costs, savings, wanted: float):
     """The column of each row whose costs sum to the least while savings reach what is wanted."""
     import numpy as np
     from scipy.optimize import Bounds, LinearConstraint, milp

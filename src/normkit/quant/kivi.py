@@ -59,14 +59,14 @@ def kivi(keys: Tensor, values: Tensor, *, bits: int = 2, group_size: int = 32, r
     check.divides(NAME, "group_size", group_size, "D", keys.shape[3])
     tokens = keys.shape[2]
     of_keys, of_values = tokens - tokens % residual, max(tokens - residual, 0)
-    early = _rounded(keys[:, :, :of_keys].mT, bits, group_size).mT
+    early = _round(keys[:, :, :of_keys].mT, bits, group_size).mT
     return Cache(
         torch.cat([early, keys[:, :, of_keys:]], 2),
-        torch.cat([_rounded(values[:, :, :of_values], bits, group_size), values[:, :, of_values:]], 2),
+        torch.cat([_round(values[:, :, :of_values], bits, group_size), values[:, :, of_values:]], 2),
     )
 
 
-def _rounded(x: Tensor, bits: int, group_size: int) -> Tensor:
+def _round(x: Tensor, bits: int, group_size: int) -> Tensor:
     """Round groups of successive entries of the last axis."""
     if not x.numel():
         return x

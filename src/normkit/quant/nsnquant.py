@@ -63,23 +63,23 @@ class NSNQuant(Method):
         """Return y, scale1, shift and scale2."""
         self._checked("x", x)
         wide = accurate(x)
-        wide = _rotated(wide) if self.hadamard == "before" else wide
+        wide = _rotate(wide) if self.hadamard == "before" else wide
         scale1 = self._size(wide)
         once = wide / scale1
         shift = once.sum(-2, keepdim=True) / max(x.shape[-2], 1)
         apart = once - shift
         scale2 = self._size(apart)
         y = apart / scale2
-        y = _rotated(y) if self.hadamard == "after" else y
+        y = _rotate(y) if self.hadamard == "after" else y
         return y.to(x.dtype), scale1.to(x.dtype), shift.to(x.dtype), scale2.to(x.dtype)
 
     def inverse(self, y: Tensor, scale1: Tensor, shift: Tensor, scale2: Tensor) -> Tensor:
         """Return x again."""
         self._checked("y", y)
         wide = accurate(y)
-        wide = _rotated(wide) if self.hadamard == "after" else wide
+        wide = _rotate(wide) if self.hadamard == "after" else wide
         x = accurate(scale1) * (accurate(scale2) * wide + accurate(shift))
-        return (_rotated(x) if self.hadamard == "before" else x).to(y.dtype)
+        return (_rotate(x) if self.hadamard == "before" else x).to(y.dtype)
 
     def _checked(self, name: str, x: Tensor) -> None:
         check.features_last(self, x, self.head_dim, name)
@@ -95,7 +95,7 @@ class NSNQuant(Method):
         return square.clamp(min=max(self.eps**2, LEAST)).sqrt()
 
 
-def _rotated(x: Tensor) -> Tensor:
+def _rotate(x: Tensor) -> Tensor:
     """Multiply by Sylvester's matrix over the root of its order, which is its own inverse."""
     return x @ _matrix(x.shape[-1]).to(x)
 

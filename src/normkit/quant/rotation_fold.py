@@ -61,8 +61,8 @@ def rotation_fold(embedding: Tensor, gain: Tensor, *others: Tensor, center: bool
         check.values(NAME, name if name == "gain" else f"others: {name}", value, shapes[name], embedding)
     wide = {name: accurate(value) for name, value in given.items()}
     turn, read = wide["rotation"], wide["read_weight"]
-    back = turn.mT @ _centered(torch.eye(width, dtype=turn.dtype, device=turn.device), center)
-    found = [_centered(accurate(embedding), center) @ turn, (read * accurate(gain)) @ turn]
+    back = turn.mT @ _center(torch.eye(width, dtype=turn.dtype, device=turn.device), center)
+    found = [_center(accurate(embedding), center) @ turn, (read * accurate(gain)) @ turn]
     if bias or center:
         shift = read @ wide["shift"] if center else read.new_zeros(len(read))
         found.append(shift + wide["read_bias"] if bias else shift)
@@ -72,6 +72,6 @@ def rotation_fold(embedding: Tensor, gain: Tensor, *others: Tensor, center: bool
     return tuple(value.to(embedding.dtype) for value in found)
 
 
-def _centered(x: Tensor, center: bool) -> Tensor:
+def _center(x: Tensor, center: bool) -> Tensor:
     """Take the mean off each row."""
     return x - x.mean(-1, keepdim=True) if center else x

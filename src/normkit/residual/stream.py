@@ -113,7 +113,7 @@ class Stream(Method):
         """Register what a connection has of its own: norms and learned numbers."""
         self.branches[name] = branch
         for part, made in branch.parts(self.place, functools.partial(self._started, norm)).items():
-            attribute = part if part in branch.shares else _joined(name, part)
+            attribute = part if part in branch.shares else _join(name, part)
             if not hasattr(self, attribute):
                 setattr(self, attribute, made)
 
@@ -132,7 +132,7 @@ class Stream(Method):
 
     def own(self, name: str, part: str) -> Any:
         """A part of the connection ``name``: its norm, its scale; None where it has none."""
-        return getattr(self, part if part in self.branches[name].shares else _joined(name, part), None)
+        return getattr(self, part if part in self.branches[name].shares else _join(name, part), None)
 
     def connect(self, name: str, held: Any, sublayer: Sublayer) -> Any:
         """Run a sublayer on the stream, as its form holds it, and return the stream held so."""
@@ -150,7 +150,7 @@ class Stream(Method):
         return self.form.close(held)
 
 
-def _joined(name: str, part: str) -> str:
+def _join(name: str, part: str) -> str:
     return f"{name}_{part}" if name else part
 
 

@@ -31,14 +31,14 @@ def columns(frame: Any) -> dict[str, list[Any]]:
     >>> columns(pandas.DataFrame({"city": ["Bern", "Oslo"]}))
     {'city': ['Bern', 'Oslo']}
     """
-    found = _required(frame)
+    found = _require(frame)
     named = zip(map(str, found.columns), found.iter_columns(), strict=True)
     return {name: column.to_list() for name, column in named}
 
 
 def with_columns(frame: Any, added: Mapping[str, Sequence[Any]]) -> Any:
     """Return a frame of the same library with further columns, or with others in their place."""
-    found, narwhals = _required(frame), library("narwhals")
+    found, narwhals = _require(frame), library("narwhals")
     space = found.implementation
     series = [narwhals.new_series(name, list(cells), backend=space) for name, cells in added.items()]
     if space.is_pandas():  # whose rows are joined by their labels
@@ -49,11 +49,11 @@ def with_columns(frame: Any, added: Mapping[str, Sequence[Any]]) -> Any:
 
 def of_columns(cells: Mapping[str, Sequence[Any]], like: Any) -> Any:
     """Return a new frame of the library that another frame is of."""
-    space = _required(like).implementation
+    space = _require(like).implementation
     return library("narwhals").from_dict({name: list(own) for name, own in cells.items()}, backend=space).to_native()
 
 
-def _required(frame: Any) -> Any:
+def _require(frame: Any) -> Any:
     found = _native(frame)
     if found is None:
         raise TypeError(f"a data frame of pandas or polars is wanted, not {type(frame).__name__}")

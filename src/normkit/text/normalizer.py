@@ -158,7 +158,7 @@ class Normalizer:
         ``progress(done, all)`` is told how many different texts are done.
         """
         given = _texts(texts)
-        self._fitted()
+        self._fit()
         distinct = list(dict.fromkeys(given))
         found: dict[str, Match] = {}
         for start in range(0, len(distinct), AT_ONCE):
@@ -234,7 +234,7 @@ class Normalizer:
 
     def columns(self, matches: Sequence[Match]) -> dict[str, list[Any]]:
         """Return ids, first names and scores of matches, as columns of a table."""
-        names = self._fitted()
+        names = self._fit()
         ids = [match.id for match in matches]
         firsts = [None if id is None else names[id][0] for id in ids]
         return {"id": ids, "name": firsts, "score": [match.score for match in matches]}
@@ -270,7 +270,7 @@ class Normalizer:
 
         What was tuned stays.
         """
-        names = {key: list(own) for key, own in self._fitted().items()}
+        names = {key: list(own) for key, own in self._fit().items()}
         pairs = list(pairs)
         for id, name in pairs:
             if id not in names:
@@ -301,7 +301,7 @@ class Normalizer:
 
     def report(self) -> str:
         """Return what it holds and how it searches, in a few lines."""
-        names = self._fitted()
+        names = self._fit()
         count = sum(map(len, names.values()))
         lines = [f"{number_of(len(names), 'entry', 'entries')} with {number_of(count, 'name')}"]
         owners: dict[str, set[str]] = {}
@@ -339,7 +339,7 @@ class Normalizer:
 
         return folder.load(cls, Path(path), parts)
 
-    def _fitted(self) -> Names:
+    def _fit(self) -> Names:
         if self.names is None:
             raise ValueError("Normalizer: it has no vocabulary yet; call fit first")
         return self.names

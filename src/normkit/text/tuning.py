@@ -64,7 +64,7 @@ def tune(norm: Normalizer, texts: Sequence[str], gold: Sequence[Gold], folds: in
     fused, least = [np.empty(0)] * len(seen.texts), np.zeros(len(seen.texts))
     for fold in range(folds):
         rest, held = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
-        model, threshold = _fitted(seen, rest, folds, seed, aim)
+        model, threshold = _fit(seen, rest, folds, seed, aim)
         for at in held:
             fused[at], least[at] = model(seen.scores[at]), threshold
     notes = too_little(seen)
@@ -79,7 +79,7 @@ def tune(norm: Normalizer, texts: Sequence[str], gold: Sequence[Gold], folds: in
     return found
 
 
-def _fitted(seen: Mentions, which: np.ndarray, folds: int, seed: int, aim: str) -> tuple[Fusion, float]:
+def _fit(seen: Mentions, which: np.ndarray, folds: int, seed: int, aim: str) -> tuple[Fusion, float]:
     """Fit on some mentions: weights on all of them, the threshold on scores that each got from the others' weights."""
     inner = split([seen.texts[at] for at in which], seen.none[which], folds, seed + 1)
     fused = [np.empty(0)] * len(seen.texts)
@@ -149,7 +149,7 @@ def _marks(texts: Sequence[str], gold: Sequence[Gold]) -> set[str]:
 
 
 def _check(norm: Normalizer, texts: Sequence[str], gold: Sequence[Gold]) -> None:
-    names = norm._fitted()
+    names = norm._fit()
     if isinstance(texts, str) or len(texts) != len(gold):
         raise ValueError(f"gold must be as long as mentions, {len(texts)}, not {len(gold)}")
     unknown = sorted({id for one in gold for id in as_ids(one)} - set(names))

@@ -38,17 +38,17 @@ def read_vocabulary(source: Any, id: str = "id", name: str = "name", encoding: s
     if isinstance(source, str | Path):
         return _read_file(Path(source), id, name, encoding)
     if isinstance(source, Mapping):
-        return _gathered((key, one) for key, names in source.items() for one in _listed(key, names))
+        return _gather((key, one) for key, names in source.items() for one in _list(key, names))
     if frames.is_frame(source):
         return _of_columns(frames.columns(source), id, name, "the data frame")
     if isinstance(source, Iterable) and not isinstance(source, bytes):
-        return _gathered(map(_pair, source))
+        return _gather(map(_pair, source))
     raise TypeError(f"vocabulary must be a mapping, pairs, a data frame or a path, not {type(source).__name__}")
 
 
 def _read_file(path: Path, id: str, name: str, encoding: str) -> Names:
     if path.suffix == ".json":
-        found = json.loads(_decoded(path, encoding))
+        found = json.loads(_decode(path, encoding))
         if not isinstance(found, Mapping):
             raise ValueError(f"{path}: a vocabulary in JSON is an object of id: names")
         return read_vocabulary(found)
@@ -69,7 +69,7 @@ def read_rows(path: Path, encoding: str = UTF8) -> list[list[str]]:
 
     Rows that are empty are left out, and cells that are missing at the end are empty.
     """
-    text = _decoded(path, encoding)
+    text = _decode(path, encoding)
     first = text.partition("\n")[0]
     delimiter = max(",;\t|", key=first.count)
     rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row]
@@ -82,7 +82,7 @@ def read_rows(path: Path, encoding: str = UTF8) -> list[list[str]]:
     return [row + [""] * (width - len(row)) for row in rows]
 
 
-def _decoded(path: Path, encoding: str) -> str:
+def _decode(path: Path, encoding: str) -> str:
     try:
         return path.read_bytes().decode(encoding)
     except FileNotFoundError:
@@ -103,7 +103,7 @@ def _of_columns(columns: Mapping[str, Sequence[Any]], id: str, name: str, where:
     if name not in columns:
         raise ValueError(f"{where} has no column {name!r}; its columns are {', '.join(map(repr, columns))}")
     names = columns[name]
-    return _gathered(zip(columns.get(id, names), names, strict=True))
+    return _gather(zip(columns.get(id, names), names, strict=True))
 
 
 def _pair(item: Any) -> tuple[Any, Any]:
@@ -112,7 +112,7 @@ def _pair(item: Any) -> tuple[Any, Any]:
     return item[0], item[1]
 
 
-def _listed(key: Any, names: Any) -> Iterable[Any]:
+def _list(key: Any, names: Any) -> Iterable[Any]:
     if isinstance(names, str):
         return [names]
     if isinstance(names, Iterable) and not isinstance(names, bytes | Mapping):
@@ -120,7 +120,7 @@ def _listed(key: Any, names: Any) -> Iterable[Any]:
     raise TypeError(f"vocabulary: names of {key!r} must be a string or several, not {names!r}")
 
 
-def _gathered(pairs: Iterable[tuple[Any, Any]]) -> Names:
+def _gather(pairs: Iterable[tuple[Any, Any]]) -> Names:
     found: dict[str, dict[str, None]] = {}
     for key, name in pairs:
         if frames.is_missing(name) or name == "":

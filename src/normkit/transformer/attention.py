@@ -230,10 +230,10 @@ class Attention(nn.Module):
         if sphere is not None:
             q, k = (unit(z) * sphere[:, None].to(z.dtype) for z in (q, k))
         if isinstance(cache, State):
-            return self._joined(self._go_on(q, self._shared(k), self._shared(v), mask, cache))
+            return self._join(self._go_on(q, self._shared(k), self._shared(v), mask, cache))
         past = 0 if cache is None else len(cache)
         k, v = (k, v) if cache is None else cache.extend(k, v)
-        return self._joined(self._attend(q, self._shared(k), self._shared(v), mask, past))
+        return self._join(self._attend(q, self._shared(k), self._shared(v), mask, past))
 
     def empty_cache(self) -> KeysValues | State:
         """Return a cache for :meth:`forward`: of keys and values, or of the core's state where it has one."""
@@ -250,7 +250,7 @@ class Attention(nn.Module):
         if len(cache) == 0:
             cache.extend(self._heads("key", memory), self._heads("value", memory))
         k, v = cast(Tensor, cache.keys), cast(Tensor, cache.values)
-        return self._joined(self._attend(q, self._shared(k), self._shared(v), mask, 0))
+        return self._join(self._attend(q, self._shared(k), self._shared(v), mask, 0))
 
     def _go_on(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, cache: State) -> Tensor:
         """Let further tokens go on from the core's state; of a mask (B, S), what is past has been used."""
@@ -315,7 +315,7 @@ class Attention(nn.Module):
             return mask[:, None, None, :]
         return mask
 
-    def _joined(self, y: Tensor) -> Tensor:
+    def _join(self, y: Tensor) -> Tensor:
         """Join the heads, (B, heads, T, head_dim) to (B, T, dim)."""
         y = self.output(y.transpose(1, 2).flatten(2))
         if self.head_scale is None:

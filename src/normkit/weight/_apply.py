@@ -77,7 +77,7 @@ def planned(
     if not chosen(where, name, module):
         return "a vector" if value.dim() < 2 else "not chosen"
     _refuse_twice(name, module, found, tensor)
-    why = misfit(model, tensor, module, value) or _built(name, module, value, found)
+    why = misfit(model, tensor, module, value) or _build(name, module, value, found)
     if isinstance(why, str) and named_outright(where, name):
         raise ValueError(f"apply: {found.card.name} does not fit {name!r}: {why}")
     return why
@@ -93,7 +93,7 @@ def on(module: nn.Module, tensor: str = "weight") -> list[nn.Module]:
     return list(module.parametrizations[tensor]) if parametrize.is_parametrized(module, tensor) else []  # type: ignore
 
 
-def _built(name: str, module: nn.Module, value: Tensor, found: Choice) -> Parametrization | str:
+def _build(name: str, module: nn.Module, value: Tensor, found: Choice) -> Parametrization | str:
     options = options_for(found, module, name, value)
     if isinstance(options, str):
         return options
@@ -137,10 +137,10 @@ def bake(model: nn.Module) -> Table:
     """
     check_model("bake", model)
     found = [(name, module) for name, module in model.named_modules() if parametrize.is_parametrized(module)]
-    return Table("baked", [row for name, module in found for row in _baked(name, module)])
+    return Table("baked", [row for name, module in found for row in _bake(name, module)])
 
 
-def _baked(name: str, module: Any) -> list[Row]:
+def _bake(name: str, module: Any) -> list[Row]:
     training = {part: part.training for part in module.modules()}
     module.eval()
     tensors = take_off(module)

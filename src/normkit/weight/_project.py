@@ -84,7 +84,7 @@ def project(
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"project: optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}")
     check.size("project", "every", every)
-    made = _own(model) if name is None else _named(model, name, where, tensor, options)
+    made = _own(model) if name is None else _name(model, name, where, tensor, options)
     made()
     made.every = every
     made.handle = optimizer.register_step_post_hook(made.after_step)
@@ -108,7 +108,7 @@ def _own(model: nn.Module) -> Projection:
     return Projection(Table("normalize_weights", rows), [], found)
 
 
-def _named(model: nn.Module, name: str, where: Where, tensor: str, options: dict[str, Any]) -> Projection:
+def _name(model: nn.Module, name: str, where: Where, tensor: str, options: dict[str, Any]) -> Projection:
     found = catalog.choose("project", "name", name, PARAMETRIZATION).given(options)
     if not found.card.entry.projects:
         known = [card.name for card in catalog.members(PARAMETRIZATION) if card.entry.projects]

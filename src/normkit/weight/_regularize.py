@@ -69,7 +69,7 @@ def regularize(
             continue
         for tensor in found.card.entry.tensors(module):
             value = getattr(module, tensor)
-            made = _made(found, module, layer, value)
+            made = _make(found, module, layer, value)
             if isinstance(made, Penalty):
                 parts.append((module, tensor, made))
             path = f"{layer}.{tensor}".lstrip(".")
@@ -79,7 +79,7 @@ def regularize(
     return Regularizer(Table(found.card.name, rows), parts, strength)
 
 
-def _made(found: catalog.Choice, module: nn.Module, name: str, value: Tensor) -> Penalty | str:
+def _make(found: catalog.Choice, module: nn.Module, name: str, value: Tensor) -> Penalty | str:
     why = found.card.entry.misfit(value, found.arguments)
     options = why or options_for(found, module, name, value)
     if isinstance(options, str):

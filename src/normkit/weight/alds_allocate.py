@@ -102,31 +102,31 @@ def alds_allocate(*weights: Tensor, keep: float, splits: int = 3, search: bool =
     check.size(NAME, "splits", splits)
     budget = int(keep * sum(layer.size for layer in layers))
     if search:
-        starts = [found for start in STARTS if (found := _searched(layers, budget, start)) is not None]
+        starts = [found for start in STARTS if (found := _search(layers, budget, start)) is not None]
         found = min(starts, key=lambda found: found.level) if starts else None
         splits = 1
     else:
-        found = _solved(layers, budget, [layer.nearest(splits) for layer in layers])
+        found = _solve(layers, budget, [layer.nearest(splits) for layer in layers])
     if found is None:
         least = _size(layers, [layer.nearest(splits) for layer in layers], math.inf)
         raise ValueError(f"{NAME}: keep allows {budget} numbers, but no fewer than {least} can be had")
     return torch.tensor(found.ranks), torch.tensor(found.splits)
 
 
-def _searched(layers: list[Layer], budget: int, start: int) -> Found | None:
+def _search(layers: list[Layer], budget: int, start: int) -> Found | None:
     """Search from so many splits, or from half as many as long as these do not fit."""
-    first = _solved(layers, budget, [layer.nearest(start) for layer in layers])
+    first = _solve(layers, budget, [layer.nearest(start) for layer in layers])
     if first is None:
-        return _searched(layers, budget, start // 2) if start > 1 else None
+        return _search(layers, budget, start // 2) if start > 1 else None
     last = first
     for _ in range(ROUNDS):
         sizes = [r * layer.cost(k) for layer, r, k in zip(layers, last.ranks, last.splits, strict=True)]
         splits = [layer.better(k, size) for layer, k, size in zip(layers, last.splits, sizes, strict=True)]
-        last = _solved(layers, budget, splits) or last
+        last = _solve(layers, budget, splits) or last
     return first if first.level < last.level else last
 
 
-def _solved(layers: list[Layer], budget: int, splits: list[int]) -> Found | None:
+def _solve(layers: list[Layer], budget: int, splits: list[int]) -> Found | None:
     """Find the lowest level, among all entries of the curves, whose ranks fit; the size falls as the level rises."""
     levels = torch.cat([layer.curve(k) for layer, k in zip(layers, splits, strict=True)]).unique().tolist()
     low, high = 0, len(levels) - 1

@@ -64,7 +64,7 @@ class ALDSDecompose(Estimator):
         approximated = torch.cat(
             [unfolded(d @ e, self.scheme, group.shape) for (d, e), group in zip(parts, groups, strict=True)], 1
         )
-        self.encoder, self.decoder = (self._shaped(map_, weight) for map_ in self._maps(parts, kernel.shape))
+        self.encoder, self.decoder = (self._shape(map_, weight) for map_ in self._maps(parts, kernel.shape))
         shapes = [torch.tensor(map_.shape) for map_ in (self.decoder, self.encoder)]
         return approximated.view(weight.shape).to(weight.dtype), shapes[0], shapes[1]
 
@@ -85,7 +85,7 @@ class ALDSDecompose(Estimator):
         decoder = torch.cat([d.reshape(out, *of_decoder, self.rank).movedim(-1, 1) for d, _ in parts], 1)
         return encoder, decoder
 
-    def _shaped(self, kernel: Tensor, like: Tensor) -> Tensor:
+    def _shape(self, kernel: Tensor, like: Tensor) -> Tensor:
         return (kernel if like.dim() == 4 else kernel.flatten(1)).to(like.dtype)
 
     def project(

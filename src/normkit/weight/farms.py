@@ -76,7 +76,7 @@ def farms(
         spectra = list(_of_convolution(wide, q_ratio, conv_norm))
     else:
         spectra = [_of_linear(wide, num_row_samples, q_ratio, sampling_ops_per_dim, step_size)]
-    found = torch.stack([_measured(values, fit, xmin_pos, bins) for values in spectra]).mean(0)
+    found = torch.stack([_measure(values, fit, xmin_pos, bins) for values in spectra]).mean(0)
     return tuple(found.to(weight.dtype))
 
 
@@ -112,7 +112,7 @@ def _of_convolution(weight: Tensor, ratio: float, norm: float) -> Iterator[Tenso
         yield torch.linalg.svdvals(windows).square().flatten().sort().values
 
 
-def _measured(values: Tensor, fit: str, position: float, bins: int) -> Tensor:
+def _measure(values: Tensor, fit: str, position: float, bins: int) -> Tensor:
     """Return alpha, D, the largest value, alpha log10 of it, and the stable rank of sorted values."""
     if fit == "xmin_mid":
         alpha, distance = _tail(values, min(int(len(values) / position), len(values) - 1))

@@ -101,7 +101,7 @@ class SparseETFClassifier(Method):
         shape, like = (self.in_features, self.num_classes), self.weight
         drawn = torch.rand(shape, generator=generator, dtype=like.dtype, device=like.device)
         dense = self.etf(torch.linalg.qr(drawn).Q)
-        weight = (dense * self._kept(dense, generator)).requires_grad_()
+        weight = (dense * self._keep(dense, generator)).requires_grad_()
         optimizer = torch.optim.Adam([weight], lr=lr)
         for _ in range(steps):
             with torch.enable_grad():
@@ -109,7 +109,7 @@ class SparseETFClassifier(Method):
             optimizer.step()
         return weight.detach()
 
-    def _kept(self, dense: Tensor, generator: torch.Generator | None) -> Tensor:
+    def _keep(self, dense: Tensor, generator: torch.Generator | None) -> Tensor:
         zeros = int(self.sparsity * dense.numel())
         for _ in range(DRAWS if dense.numel() - zeros >= self.num_classes else 0):
             order = torch.randperm(dense.numel(), generator=generator, device=dense.device)

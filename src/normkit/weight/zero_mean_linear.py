@@ -50,11 +50,11 @@ class ZeroMeanLinear(Method):
     def forward(self, x: Tensor) -> Tensor:
         """Apply the centered layer."""
         check.features_last(self, x, self.in_features)
-        bias = None if self.bias is None else _centered(self.bias).to(x.dtype)
-        return functional.linear(x, _centered(self.weight).to(x.dtype), bias).to(x.dtype)
+        bias = None if self.bias is None else _center(self.bias).to(x.dtype)
+        return functional.linear(x, _center(self.weight).to(x.dtype), bias).to(x.dtype)
 
 
-def _centered(weight: Tensor) -> Tensor:
+def _center(weight: Tensor) -> Tensor:
     """Subtract the mean over the output axis, the first."""
     weight = accurate(weight)
     return weight - torch.mean(weight, 0)

@@ -55,7 +55,7 @@ class Whitening(Channelwise):
         else:
             mean, matrix = (statistics.accurate(t).to(exact.dtype) for t in (self.running_mean, self._running_matrix()))
             centered = exact - along(mean, x)
-        return self._mixed(matrix, centered, x)
+        return self._mix(matrix, centered, x)
 
     def _running_matrix(self) -> Tensor:
         return getattr(self, self.matrix)
@@ -74,7 +74,7 @@ class Whitening(Channelwise):
         """View (N, C, *space) as (groups, width, values)."""
         return x.movedim(1, 0).unflatten(0, (self.num_groups, -1)).flatten(2)
 
-    def _mixed(self, matrix: Tensor, centered: Tensor, x: Tensor) -> Tensor:
+    def _mix(self, matrix: Tensor, centered: Tensor, x: Tensor) -> Tensor:
         with statistics.full_precision(x):
             y = matrix @ self._grouped(centered)
         y = y.flatten(0, 1).reshape(x.shape[1], x.shape[0], *x.shape[2:]).movedim(0, 1)

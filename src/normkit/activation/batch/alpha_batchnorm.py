@@ -77,13 +77,13 @@ class AlphaBatchNorm(Channelwise):
         check.channels_first(self, x, self.num_features)
         self._require_spread(x)
         if not self.training:
-            mean, var = self._mixed(x)
+            mean, var = self._mix(x)
             return channel.normalize_with(x, mean, var, self.weight, self.bias, eps=self.eps)
         y, found = channel.batch_norm(x, self.weight, self.bias, eps=self.eps, sync=self.sync, group=self.process_group)
         self.follow(found)
         return y
 
-    def _mixed(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _mix(self, x: Tensor) -> tuple[Tensor, Tensor]:
         found = self._moments(x.detach())
         source = statistics.accurate(self.running_mean), statistics.accurate(self.running_var)
         target = found.mean, found.unbiased()

@@ -100,11 +100,11 @@ class BatchNorm(Running, Norm, _BatchNorm):
         """Normalize ``x``; in training move the running moments."""
         if self.channels_last:
             check.features_last(self, x, self.num_features, least=2)
-            return self._normalized(x.movedim(-1, 1)).movedim(1, -1)
+            return self._normalize(x.movedim(-1, 1)).movedim(1, -1)
         check.channels_first(self, x, self.num_features)
-        return self._normalized(x)
+        return self._normalize(x)
 
-    def _normalized(self, x: Tensor) -> Tensor:
+    def _normalize(self, x: Tensor) -> Tensor:
         if not self.training and self.running_mean is not None and self.running_var is not None:
             return ops.normalize_with(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
         if self.training and not self.sync and x.numel() == self.num_features:

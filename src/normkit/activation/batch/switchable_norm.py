@@ -84,8 +84,8 @@ class SwitchableNorm(Channelwise):
         axes = (2, 2) if self.vectors else (3, None)
         check.channels_first(self, x, self.num_features, *axes)
         found = self._of_vectors(x) if self.vectors else self._of_images(x)
-        mean = _mixed(self.mean_weight, [mean for mean, _ in found], x)
-        var = _mixed(self.var_weight, [var for _, var in found], x)
+        mean = _mix(self.mean_weight, [mean for mean, _ in found], x)
+        var = _mix(self.var_weight, [var for _, var in found], x)
         return ops.normalize_with(x, mean, var, self.weight, self.bias, eps=self.eps)
 
     def _of_images(self, x: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -114,7 +114,7 @@ class SwitchableNorm(Channelwise):
         return found.mean, found.var
 
 
-def _mixed(weight: Tensor, parts: list[Tensor], x: Tensor) -> Tensor:
+def _mix(weight: Tensor, parts: list[Tensor], x: Tensor) -> Tensor:
     """Mix numbers that broadcast to (N, C) by the softmax of a weight each."""
     shares = torch.softmax(statistics.accurate(weight), 0)
     mixed = sum(share.to(part.dtype) * part for share, part in zip(shares, parts, strict=True))

@@ -44,7 +44,7 @@ class ModulatedNorm(Norm):
         for parameter in self.modulation.parameters() if zero else ():
             nn.init.zeros_(parameter)
 
-    def _normalized(self, x: Tensor, name: str = "x", samples: int | None = None) -> Tensor:
+    def _normalize(self, x: Tensor, name: str = "x", samples: int | None = None) -> Tensor:
         """Normalize ``x`` (N, L, dim), in the type that statistics are taken in."""
         check.values(self, name, x, (samples, None, self.dim), x)
         return ops.row_norm(accurate(x), self.weight, self.bias, self.rule)

@@ -62,6 +62,6 @@ class AdaLNContinuous(ModulatedNorm):
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         """Normalize ``x`` and modulate it with ``condition``."""
-        h = self._normalized(x)
+        h = self._normalize(x)
         scale, shift = self._vectors(condition, x)
         return modulate(h, scale, shift).to(x.dtype)

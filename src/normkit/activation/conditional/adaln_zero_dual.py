@@ -50,7 +50,7 @@ class AdaLNZeroDual(ModulatedNorm):
 
     def forward(self, x: Tensor, condition: Tensor) -> tuple[Tensor, ...]:
         """Normalize ``x``, modulate it twice with ``condition``, and return what the block needs further."""
-        h = self._normalized(x)
+        h = self._normalize(x)
         shift, scale, gate, shift2, scale2, gate2, shift3, scale3, gate3 = self._vectors(condition, x)
         y, y3 = modulate(h, scale, shift), modulate(h, scale3, shift3)
         return tuple(part.to(x.dtype) for part in (y, gate, shift2, scale2, gate2, y3, gate3))

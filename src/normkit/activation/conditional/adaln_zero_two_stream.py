@@ -54,7 +54,7 @@ class AdaLNZeroTwoStream(ModulatedNorm):
 
     def forward(self, x: Tensor, context: Tensor, condition: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Normalize ``x`` and ``context``, modulate each with ``condition``, and return their gates."""
-        h, other = self._normalized(x), self._normalized(context, "context", x.shape[0])
+        h, other = self._normalize(x), self._normalize(context, "context", x.shape[0])
         shift, scale, gate, context_shift, context_scale, context_gate = self._vectors(condition, x)
         y = modulate(h, scale, shift).to(x.dtype)
         context_y = modulate(other, context_scale, context_shift).to(x.dtype)

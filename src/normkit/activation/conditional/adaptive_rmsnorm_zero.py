@@ -48,7 +48,7 @@ class AdaptiveRMSNormZero(ModulatedNorm):
 
     def forward(self, x: Tensor, condition: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Normalize ``x``, scale it by ``condition``, and return what the block needs further."""
-        h = self._normalized(x)
+        h = self._normalize(x)
         scale, gate, scale2, gate2 = self._vectors(condition, x)
         y = h * (1 + scale.unsqueeze(1))
         return y.to(x.dtype), gate.to(x.dtype), scale2.to(x.dtype), gate2.to(x.dtype)

@@ -67,10 +67,10 @@ class MixStyleLayerNorm(Norm):
         if not self.training:
             return x
         if permutation is not None and mix is not None:
-            return self._mixed(x, condition, permutation, mix)
+            return self._mix(x, condition, permutation, mix)
         active = torch.rand((), device=x.device) < self.p
         permutation = torch.randperm(x.shape[0], device=x.device)
-        return torch.where(active, self._mixed(x, condition, permutation, self._draw(x)), x)
+        return torch.where(active, self._mix(x, condition, permutation, self._draw(x)), x)
 
     def _check(self, x: Tensor, condition: Tensor, permutation: Tensor | None, mix: Tensor | None) -> None:
         check.values(self, "x", x, (None, None, self.num_features), x)
@@ -87,7 +87,7 @@ class MixStyleLayerNorm(Norm):
         alpha = torch.full(x.shape[:1], self.alpha, device=x.device)
         return torch.distributions.Beta(alpha, alpha, validate_args=False).sample()
 
-    def _mixed(self, x: Tensor, condition: Tensor, permutation: Tensor, mix: Tensor) -> Tensor:
+    def _mix(self, x: Tensor, condition: Tensor, permutation: Tensor, mix: Tensor) -> Tensor:
         h = ops.row_norm(statistics.accurate(x), rule=self.rule)
         style = run(self.affine, condition).to(h.dtype)
         shift, gain = torch.lerp(style[permutation], style, mix.to(h.dtype)[:, None, None]).chunk(2, dim=-1)

@@ -61,12 +61,12 @@ class ModulatedRMSNorm(Norm):
     def forward(self, x: Tensor, scale: Tensor, shift: Tensor | None = None) -> Tensor:
         """Normalize ``x`` and modulate it with ``scale`` and ``shift``."""
         check.features_last(self, x, self.dim)
-        gain = 1 + self._fitted("scale", scale, x)
-        added = None if shift is None else self._fitted("shift", shift, x)
+        gain = 1 + self._fit("scale", scale, x)
+        added = None if shift is None else self._fit("shift", shift, x)
         h = ops.row_norm(accurate(x), self.weight, rule=self.rule)
         return (h * gain if added is None else torch.addcmul(added, h, gain)).to(x.dtype)
 
-    def _fitted(self, name: str, given: Tensor, x: Tensor) -> Tensor:
+    def _fit(self, name: str, given: Tensor, x: Tensor) -> Tensor:
         """A scale or a shift in a shape that broadcasts with ``x``, in the type that statistics are taken in."""
         check.floating(self, given, name)
         check.shape(self, name, given, given.shape, x)

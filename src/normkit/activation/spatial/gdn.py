@@ -73,8 +73,8 @@ class GDN(Norm):
         check.channels_first(self, x, self.num_features)
         exact = statistics.accurate(x)
         energy = exact.square() if self.power == 2 else exact.abs()
-        bias = _squared(self.beta.to(exact.dtype), (self.beta_min + PEDESTAL) ** 0.5)
-        mix = _squared(self.gamma.to(exact.dtype), PEDESTAL**0.5)
+        bias = _square(self.beta.to(exact.dtype), (self.beta_min + PEDESTAL) ** 0.5)
+        mix = _square(self.gamma.to(exact.dtype), PEDESTAL**0.5)
         positions = energy.unsqueeze(-1).flatten(2).unsqueeze(-1)
         d = F.conv2d(positions, mix[:, :, None, None], bias).to(exact.dtype).reshape(x.shape)
         if self.power == 1:
@@ -82,7 +82,7 @@ class GDN(Norm):
         return (exact * (d.sqrt() if self.inverse else d.rsqrt())).to(x.dtype)
 
 
-def _squared(raw: Tensor, bound: float) -> Tensor:
+def _square(raw: Tensor, bound: float) -> Tensor:
     return _LowerBound.apply(raw, bound).square() - PEDESTAL
 
 

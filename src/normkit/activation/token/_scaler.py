@@ -15,7 +15,7 @@ class SeriesScaler(Norm):
 
     minimum_scale: float
 
-    def _observed(self, x: Tensor, observed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _observe(self, x: Tensor, observed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """x in the type of statistics; where it was observed; and x again, 0 where it was not, whatever it held."""
         check.values(self, "x", x, (None, None, None), x)
         check.flags(self, "observed", observed, x.shape, x)

@@ -99,7 +99,7 @@ class GatedRMSNorm(Norm):
         """Normalize ``x`` and apply ``gate``."""
         check.features_last(self, x, self.dim)
         z = accurate(x)
-        open_to = None if gate is None else self._opened(gate, x)
+        open_to = None if gate is None else self._open(gate, x)
         if open_to is not None and not self.norm_before_gate:
             z = z * open_to
         y = grouped_row_norm(z, self.num_groups, self.rule)
@@ -109,6 +109,6 @@ class GatedRMSNorm(Norm):
             y = y * open_to
         return y.to(x.dtype)
 
-    def _opened(self, gate: Tensor, x: Tensor) -> Tensor:
+    def _open(self, gate: Tensor, x: Tensor) -> Tensor:
         check.values(self, "gate", gate, x.shape, x)
         return ACTIVATIONS[self.activation](accurate(gate))

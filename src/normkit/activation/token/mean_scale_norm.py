@@ -49,7 +49,7 @@ class MeanScaleNorm(SeriesScaler):
 
     def forward(self, x: Tensor, observed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Scale ``x``, and return y, location and scale."""
-        z, seen, values = self._observed(x, observed)
+        z, seen, values = self._observe(x, observed)
         total, count = values.abs().sum(1, keepdim=True), seen.sum(1, keepdim=True)
         if self.default_scale is None:
             spare = total.sum(0, keepdim=True) / count.sum(0, keepdim=True).clamp(min=1)

@@ -43,7 +43,7 @@ class StdScaleNorm(SeriesScaler):
 
     def forward(self, x: Tensor, observed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Scale ``x``, and return y, location and scale."""
-        z, seen, _ = self._observed(x, observed)
+        z, seen, _ = self._observe(x, observed)
         found = moments(z, (1,), mask=seen)
         location, scale = found.mean.unsqueeze(1), (found.var + self.minimum_scale).sqrt().unsqueeze(1)
         return ((z - location) / scale).to(x.dtype), location.to(x.dtype), scale.to(x.dtype)

@@ -33,17 +33,17 @@ class Flipped(nn.Module):
         super().__init__()
         self.transform, self.flipped = transform, flipped
 
-    def _reversed(self, x):
+    def _reverse(self, x):
         return x.flip(-1) if self.flipped else x
 
     def forward(self, x):
         """Return the image, and its log-determinants."""
-        z, log_det = self.transform(self._reversed(x))
-        return self._reversed(z), log_det
+        z, log_det = self.transform(self._reverse(x))
+        return self._reverse(z), log_det
 
     def inverse(self, z):
         """Return what it is the image of."""
-        return self._reversed(self.transform.inverse(self._reversed(z)))  # type: ignore[operator]
+        return self._reverse(self.transform.inverse(self._reverse(z)))  # type: ignore[operator]
 
 
 FLOW = Recipe(build, depth=4, axes=(3,), small={"layers": 1})

@@ -49,9 +49,9 @@ def generated(
     try:
         with FakeTensorMode() as mode:
             tensors = [torch.empty(shape, dtype=kind, requires_grad=learning) for shape, kind in shapes]
-            traced = list(_traced(function, tensors, learning))  # on a CPU: autograd asks for a GPU's library
+            traced = list(_trace(function, tensors, learning))  # on a CPU: autograd asks for a GPU's library
             with _told_of_a_gpu():
-                return [_graph(graph, _moved(graph, given, mode), mode, not learning) for graph, given in traced]
+                return [_graph(graph, _move(graph, given, mode), mode, not learning) for graph, given in traced]
     except (AttributeError, ImportError, NameError, TypeError) as error:
         raise RuntimeError(
             f"Inductor of torch {torch.__version__} generates nothing for a GPU here: {error}"
@@ -61,7 +61,7 @@ def generated(
 def variants(graph: Graph, name: str, kind: str, width: int) -> Iterator[Variant]:
     """The kernels of a graph, each with the first of its settings, which is what runs where nothing is tuned."""
     for number, (called, source) in enumerate(graph.sources.items(), 1):
-        tuner = _loaded(called, source)
+        tuner = _load(called, source)
         config, meta = tuner.configs[0], tuner.triton_meta
         types = {key: told for key, told in meta["signature"].items() if told != "constexpr"}
         entries = math.prod(size for key, size in config.kwargs.items() if key.endswith("BLOCK"))
@@ -104,7 +104,7 @@ def _always(value: Any) -> Any:
     return lambda *_, **__: value
 
 
-def _traced(function: Callable, tensors: list[Tensor], learning: bool) -> Iterator[tuple[Any, list[Tensor]]]:
+def _trace(function: Callable, tensors: list[Tensor], learning: bool) -> Iterator[tuple[Any, list[Tensor]]]:
     """Graphs of torch's simplest operations, and what each is given."""
     from torch._functorch.aot_autograd import aot_function
     from torch._functorch.compilers import nop
@@ -127,7 +127,7 @@ def _traced(function: Callable, tensors: list[Tensor], learning: bool) -> Iterat
     yield from found
 
 
-def _moved(graph, given: list[Tensor], mode) -> list[Tensor]:
+def _move(graph, given: list[Tensor], mode) -> list[Tensor]:
     """Put a graph on the GPU, and return what it is given there."""
     from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
@@ -162,7 +162,7 @@ def _read(code: str) -> tuple[dict[str, str], tuple[str, ...]]:
     return sources, tuple(one or other for one, other in calls)
 
 
-def _loaded(name: str, source: str):
+def _load(name: str, source: str):
     """Run the source of a kernel's module, which compiles nothing yet, and take the kernel out."""
     source = source.replace("triton_helpers.set_driver_to_gpu()", "")
     file = f"<Inductor's {name}>"

@@ -52,6 +52,7 @@ class Bound:
     fits: Callable[[Any], bool]
 
 
+ALL = Bound("", lambda value: True)
 COUNT = Bound("at least 1", lambda value: value >= 1)
 SIZE = Bound("at least 0", lambda value: value >= 0)
 ABOVE = Bound("above 0", lambda value: value > 0)
@@ -76,7 +77,7 @@ class Option:
     group: str = ""
     role: str = RUN
     resuming: str = SAME
-    bound: Bound | None = None
+    bound: Bound = ALL
     choices: tuple[str, ...] | None = None
     metavar: str = ""
     depends: bool = False
@@ -124,7 +125,7 @@ class Option:
     def require(self, value: Any) -> None:
         """Refuse a value out of bounds."""
         for one in value if self.many else (value,):
-            if self.bound and one is not None and not self.bound.fits(one):
+            if one is not None and not self.bound.fits(one):
                 raise ValueError(f"{typed(self.name)} must be {self.bound.wanted}, not {one}")
 
 

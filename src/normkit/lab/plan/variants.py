@@ -222,7 +222,7 @@ class Variant:
 
     def __post_init__(self) -> None:
         for name, one in NUMBERS.items():
-            if (value := getattr(self, name)) is not None and one.bound and not one.bound.fits(value):
+            if (value := getattr(self, name)) is not None and not one.bound.fits(value):
                 raise ValueError(f"variant {self.name!r}: {name} must be {one.bound.wanted}, not {value!r}")
         if self.start not in STARTS:
             raise ValueError(f"variant {self.name!r}: start must be one of {', '.join(STARTS)}, not {self.start!r}")

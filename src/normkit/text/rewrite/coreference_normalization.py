@@ -57,7 +57,7 @@ class CoreferenceNormalization(Text):
                 raise ValueError(f"CoreferenceNormalization: mentions must lie in the text, not from {start} to {end}")
         found = [_read(text, *mention) for mention in mentions]
         forms = [_canonical(place, found) for place in range(len(found))]
-        return {"text": _replaced(text, found, forms), "canonical": forms}
+        return {"text": _replace(text, found, forms), "canonical": forms}
 
 
 def _read(text: str, start: int, end: int, kind: str) -> Mention:
@@ -96,7 +96,7 @@ def _initials(own: tuple[str, ...], other: tuple[str, ...]) -> bool:
     return own[0].replace(".", "") == "".join(word[:1] for word in other if word not in SMALL) != ""
 
 
-def _replaced(text: str, found: list[Mention], forms: list[str]) -> str:
+def _replace(text: str, found: list[Mention], forms: list[str]) -> str:
     parts, done = [], 0
     for mention, form in sorted(zip(found, forms, strict=True), key=lambda pair: pair[0].start):
         if mention.start >= done:

@@ -69,7 +69,7 @@ class HomophoneNormalization(Text):
     def __call__(self, texts: Sequence[str]) -> list[str]:
         """Return the texts with one letter for each sound."""
         if self.language == "am" and self.level == "labialized":
-            return [_labialized(text) for text in texts]
+            return [_labialize(text) for text in texts]
         table = AMHARIC if self.language == "am" else TIGRINYA
         return [text.translate(table) for text in texts]
 
@@ -78,6 +78,6 @@ class HomophoneNormalization(Text):
         return self([re.sub(r"[^\w\s]", " ", text).strip() for text in texts])
 
 
-def _labialized(text: str) -> str:
+def _labialize(text: str) -> str:
     joined = PAIR.sub(lambda found: PAIRS[found[1]], text.translate(LABIALIZED))
     return re.sub(r"\s+", " ", joined.translate(AFTER))

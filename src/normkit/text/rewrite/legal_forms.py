@@ -33,7 +33,7 @@ class LegalForms:
         if isinstance(more, str) or not all(isinstance(one, str) for one in more):
             raise TypeError(f"LegalForms: more must be words, not {more!r}")
         self.more = list(more)
-        self._forms = FORMS.union(map(_spelled, more))
+        self._forms = FORMS.union(map(_spell, more))
 
     def __call__(self, text: str) -> str:
         """Return the name alone."""
@@ -48,7 +48,7 @@ class LegalForms:
     def _ends_with(self, words: list[str]) -> int:
         """How many words at the end are a form, 0 where none is."""
         ends = range(min(LONGEST, len(words)), 0, -1)
-        return next((width for width in ends if _spelled("".join(words[-width:])) in self._forms), 0)
+        return next((width for width in ends if _spell("".join(words[-width:])) in self._forms), 0)
 
     def settings(self) -> dict[str, Any]:
         """What a normalizer writes down of it."""
@@ -58,5 +58,5 @@ class LegalForms:
 STEP = LegalForms
 
 
-def _spelled(word: str) -> str:
+def _spell(word: str) -> str:
     return word.casefold().translate(SIGNS)

@@ -66,10 +66,10 @@ def normalize_table(table: Any, model: Model | None = None, decimal: str | None 
     check.choice("normalize_table", "decimal", decimal, (None, ".", ","))
     if model is not None and not callable(model):
         raise TypeError(f"normalize_table: model must be a function from text to text, not {model!r}")
-    names, columns = _taken(table)
+    names, columns = _take(table)
     notes: list[str] = []
     if model is not None:
-        columns = _mended(names, columns, model, notes)
+        columns = _mend(names, columns, model, notes)
     method = TableNormalization()
     renamed = apart(method.column_names([name or f"column {at}" for at, name in enumerate(names, 1)]))
     notes += [f"{old!r} is now {new}" for old, new in zip(names, renamed, strict=True) if old != new]
@@ -123,7 +123,7 @@ def read_answer(said: str) -> Any:
     raise ValueError(f"model: neither JSON nor a literal: {said[:80]!r}")
 
 
-def _taken(table: Any) -> tuple[list[str], list[list[Any]]]:
+def _take(table: Any) -> tuple[list[str], list[list[Any]]]:
     if frames.is_frame(table):
         table = frames.columns(table)
     if isinstance(table, Mapping):
@@ -159,7 +159,7 @@ def _answer(model: Model, asked: str) -> Any:
     return read_answer(said)
 
 
-def _mended(names: list[str], columns: list[list[Any]], model: Model, notes: list[str]) -> list[list[Any]]:
+def _mend(names: list[str], columns: list[list[Any]], model: Model, notes: list[str]) -> list[list[Any]]:
     """Ask which columns to mend, and then for these."""
     rows = [[_string(cell) for cell in row] for row in zip(*columns, strict=True)]
     method = TableNormalization()

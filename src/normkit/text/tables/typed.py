@@ -66,8 +66,8 @@ def read(cells: Sequence[str], decimal: str | None = None) -> Reading:
 
 
 def _reading(cells: Sequence[str], ending: str, values: Sequence[Any], texts: Sequence[str], note: str = "") -> Reading:
-    written = ["" if one is None else one for one in _filled(cells, texts)]
-    return Reading([(ending, _filled(cells, values))], note, (written,))
+    written = ["" if one is None else one for one in _fill(cells, texts)]
+    return Reading([(ending, _fill(cells, values))], note, (written,))
 
 
 def numerals(cells: Sequence[str], decimal: str | None = None) -> list[list[str]]:
@@ -127,7 +127,7 @@ def _date(form: str) -> Callable[[str], datetime.date | None]:
     return read_one
 
 
-def _filled(cells: Sequence[str], values: Sequence[Any]) -> list[Any]:
+def _fill(cells: Sequence[str], values: Sequence[Any]) -> list[Any]:
     """Put values where cells have something, None elsewhere."""
     rest = iter(values)
     return [None if one.lower() in NOTHING else next(rest) for one in cells]

@@ -75,7 +75,7 @@ class CalibrationSet(Text):
         ordered = sorted(items, key=lambda item: -item["score"])
         if len(ordered) <= n:
             return [item["id"] for item in ordered]
-        return [ordered[place]["id"] for place in _ranked(ordered, strategy, n)]
+        return [ordered[place]["id"] for place in _rank(ordered, strategy, n)]
 
     def contrast_set(self, items: Sequence[Item], strategy: str, positives: int, negatives: int) -> list[Any]:
         """Return the ids of good outputs, then of bad ones."""
@@ -89,7 +89,7 @@ class CalibrationSet(Text):
             own = [item for item in ordered if item["sign"] == sign]
             if not own:
                 raise ValueError(f"CalibrationSet: items must have one of sign {sign!r}")
-            kept = [own[place]["id"] for place in _contrasted(own, rule, count)]
+            kept = [own[place]["id"] for place in _contrast(own, rule, count)]
             found += kept + kept[-1:] * (count - len(kept))
         return found
 
@@ -102,7 +102,7 @@ class CalibrationSet(Text):
                     check.number(self, f"{key} of items", item[key])
 
 
-def _ranked(items: list[Item], strategy: str, n: int) -> list[int]:
+def _rank(items: list[Item], strategy: str, n: int) -> list[int]:
     """The places of the chosen, in order."""
     m, h = len(items), n // 2
     beams = sorted(range(m), key=lambda place: items[place]["beam"])
@@ -146,7 +146,7 @@ def _ranks(values: list[float]) -> np.ndarray:
     return ((x[:, None] > x) * 1.0 - (x[:, None] < x)).sum(1) / 2
 
 
-def _contrasted(items: list[Item], rule: str, count: int) -> list[int]:
+def _contrast(items: list[Item], rule: str, count: int) -> list[int]:
     m, h = len(items), count // 2
     if " " in rule:
         most, key = rule.split()

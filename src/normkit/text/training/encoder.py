@@ -76,7 +76,7 @@ def train_encoder(
     place = new_model("train_encoder", output)
     found = sentence_transformers()
     made = fresh_encoder(seed) if model is None else given_encoder(model)
-    rows = _drawn(pairs, steps * batch, batch, random.Random(seed))
+    rows = _draw(pairs, steps * batch, batch, random.Random(seed))
     made.model_card_data.widget = [{}]  # else the trainer picks examples for a card that is not written
     with folder_beside(place) as there:
         given = settings(there / "running", steps, batch, lr or (2e-5 if model else 3e-3), seed)
@@ -133,7 +133,7 @@ def _pairs(
     return found
 
 
-def _drawn(pairs: Mapping[str, list[str]], count: int, batch: int, generator: random.Random) -> dict[str, list[str]]:
+def _draw(pairs: Mapping[str, list[str]], count: int, batch: int, generator: random.Random) -> dict[str, list[str]]:
     """Draw anchors and positives, so that no entry is twice in a batch."""
     ids: list[str] = []
     while len(ids) < count:

@@ -47,15 +47,15 @@ class TypoNoise(Text):
         if not word or (0.4 <= kind < 0.5 and len(word) == 1):
             return word
         if kind < 0.5:
-            return _moved(word, kind, next(rest))
-        return _changed(word, rest) if kind < 0.8 else _longer(word, rest)
+            return _move(word, kind, next(rest))
+        return _change(word, rest) if kind < 0.8 else _longer(word, rest)
 
 
 def _index(u: float, count: int) -> int:
     return min(int(u * count), count - 1)
 
 
-def _moved(word: str, kind: float, u: float) -> str:
+def _move(word: str, kind: float, u: float) -> str:
     """Double, leave out or swap a letter."""
     if kind < 0.4:
         i = _index(u, len(word))
@@ -64,7 +64,7 @@ def _moved(word: str, kind: float, u: float) -> str:
     return word[:i] + word[i + 1] + word[i] + word[i + 2 :]
 
 
-def _changed(word: str, rest: Iterator[float]) -> str:
+def _change(word: str, rest: Iterator[float]) -> str:
     i = _index(next(rest), len(word))
     near = NEIGHBOURS.get(word[i].lower())
     if near is None:
