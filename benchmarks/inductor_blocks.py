@@ -133,7 +133,7 @@ def counted() -> list[str]:
         for form in FORMS:
             block, shapes = build(form)
             with paths.formula_only():
-                passes = inductor.generated(block, shapes, learning=True)
+                passes = inductor.generate(block, shapes, learning=True)
             for way, graph in zip(("forward", "backward"), passes, strict=True):
                 apart = [APART[call.split(".")[1]] for call in graph.calls if call.startswith("blocks.")]
                 launches = len(graph.sources) + sum(number for number, _ in apart)
@@ -145,7 +145,7 @@ def counted() -> list[str]:
 
 def between() -> int:
     """How many kernels two pointwise functions and a kernel between them become, by `torch.library.triton_op`."""
-    [graph] = inductor.generated(lambda x: double(x * 3).relu() + 1, [((ROWS, WIDTH), HALF)], learning=False)
+    [graph] = inductor.generate(lambda x: double(x * 3).relu() + 1, [((ROWS, WIDTH), HALF)], learning=False)
     return len(graph.sources)
 
 

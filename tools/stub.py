@@ -139,7 +139,7 @@ def klass(name: str, card: Card, names: Names, brought: dict | None = None) -> l
         names.lines.add(f"import {entry.__module__} as {module}")
         base, line = f"{module}.{entry.__name__}", card.summary
     else:
-        base, line = entry.__name__, f"{entry.__name__} with {reference.written(brought)}."
+        base, line = entry.__name__, f"{entry.__name__} with {reference.write(brought)}."
     takes = [p.replace(default=(brought or {}).get(p.name, p.default)) for p in card.signature.parameters.values()]
     forms = [takes, *(form(read(text), takes) for text in card.called.values())]
     lines = [f"class {name}({base}):", f"    {quoted(line)}"]

@@ -142,7 +142,7 @@ def run_show(options: argparse.Namespace) -> int:
         say(json.dumps({**described(card), "explanation": reference.explanation(card), "state": state}, indent=2))
     else:
         if brought:
-            say(f"{options.name} is {card.name} with {reference.written(brought)}\n")
+            say(f"{options.name} is {card.name} with {reference.write(brought)}\n")
         say("\n\n".join(f"{title}\n{body}" if title else body for title, body in sections(card) if body))
     return 0
 

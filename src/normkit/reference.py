@@ -104,7 +104,7 @@ def arguments(card: Card) -> list[Argument]:
 
 def aliases(card: Card) -> list[tuple[str, str]]:
     """Return the other names of a method, each with what it brings."""
-    return [(name, written(brought)) for name, brought in card.aliases.items()]
+    return [(name, write(brought)) for name, brought in card.aliases.items()]
 
 
 def synonyms(card: Card) -> list[str]:
@@ -120,7 +120,7 @@ def synonyms(card: Card) -> list[str]:
     return list(dict.fromkeys(form for name in words for form in (name, re.sub(r" ?norm\b", " normalization", name))))
 
 
-def written(arguments: Mapping[str, Any]) -> str:
+def write(arguments: Mapping[str, Any]) -> str:
     """Write arguments as they are typed."""
     return ", ".join(f"{key}={value!r}" for key, value in arguments.items())
 

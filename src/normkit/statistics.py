@@ -94,14 +94,14 @@ def mean_over(
 def _mean_and_count(
     x: Tensor, axes: Sequence[int], mask: Tensor | None, group: ProcessGroup | None, sync: bool
 ) -> tuple[Tensor, Tensor]:
-    total, count = sum_over(x, axes, mask), counted(x, axes, mask)
+    total, count = sum_over(x, axes, mask), sample_count(x, axes, mask)
     if sync:
         total, count = _sum_both_over_processes(total, count, group)
     count = count.detach()
     return total / count.clamp(min=1), count
 
 
-def counted(x: Tensor, axes: Sequence[int], mask: Tensor | None = None) -> Tensor:
+def sample_count(x: Tensor, axes: Sequence[int], mask: Tensor | None = None) -> Tensor:
     """How many values a sum over ``axes`` adds up, as a tensor of x's (accurate) type that broadcasts with that sum."""
     if mask is None:
         number = 1

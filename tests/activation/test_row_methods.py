@@ -75,7 +75,7 @@ def test_rounding_at_every_step_is_refused_by_the_kernels_by_name_and_only_in_ha
     norm, x = nk.create("rmsnorm", 8, cast=cast), torch.randn(2, 3, 8)
     angles = turns_of(x)
     for call in (norm, lambda x: norm.add_norm(x, x), lambda x: norm.norm_rotate(x, angles)):
-        with paths.watched() as taken:
+        with paths.watch() as taken:
             call(x.bfloat16()), call(x.half()), call(x)
         assert [f"cast={cast!r} rounds" in str(path.why) for path in taken] == [True, True, False]
 

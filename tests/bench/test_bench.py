@@ -434,7 +434,7 @@ def test_cores_race_at_growing_lengths(tmp_path, capsys):
 @pytest.mark.parametrize("name, causal", FORMS)
 def test_every_core_can_be_made_at_a_length(name, causal):
     course = attention.Course(nk.card(name), causal, 48, "float32")
-    core, inputs = attention.made(course)
+    core, inputs = attention.make(course)
     y = core(*inputs)
     assert 48 in inputs[0].shape
     # cores that take coordinates return them beside the features, of each head

@@ -186,7 +186,7 @@ def test_what_inductor_writes_stands_there_too_and_reads_no_less():
     from normkit.ops.machine import _formula
 
     shapes = [((16384, 1024), torch.bfloat16), ((1024,), torch.float32)]
-    passes = inductor.generated(partial(_formula, ops.rms_norm, 1024), shapes, learning=True)
+    passes = inductor.generate(partial(_formula, ops.rms_norm, 1024), shapes, learning=True)
     forward, backward = passes
     large, kept = 16384 * 1024 * 2, 16384 * 4 + 1024 * 4
     assert forward.moved == 2 * large + kept

@@ -50,7 +50,7 @@ def test_a_size_that_does_not_fit_is_named(study, size):
 
 
 def test_what_does_not_import_did_not_race():
-    assert _steps.installed("no_such_library") is None
+    assert _steps.install("no_such_library") is None
     assert _steps.missing([{}], "no_such_library")[0]["absent"] == {
         "no_such_library": "pip install no_such_library brings it"
     }
@@ -60,7 +60,7 @@ def test_what_does_not_import_did_not_race():
 def test_who_is_there_races_and_takes_the_same_step(name):
     calls = density.RACES[name](8, 4)
     rivals = {"zuko"} if name in ("affine-coupling", "rational-quadratic-spline") else {"zuko", "normflows"}
-    there = {rival for rival in rivals if _steps.installed(rival) is not None}
+    there = {rival for rival in rivals if _steps.install(rival) is not None}
     assert {"normkit"} | there <= set(calls) <= {"normkit", "nflows"} | rivals
     for call in calls.values():
         call()

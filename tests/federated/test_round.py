@@ -9,9 +9,9 @@ from torch.nn import functional as F
 import normkit as nk
 from normkit.federated import _states, strategy
 from normkit.federated.plans import PLANS, learned
-from normkit.federated.rounds import Update, average, screened, taken
+from normkit.federated.rounds import Update, average, screen, taken
 from normkit.ops import paths
-from normkit.ops.sums import typed
+from normkit.ops.sums import in_type
 
 SENT = {"w": torch.ones(4), "n": torch.tensor(3)}
 
@@ -39,18 +39,18 @@ GOOD = {name: near(seed) for seed, name in enumerate("abc")}
     ],
 )
 def test_a_client_that_cannot_be_used_is_named_and_the_others_are_taken(bad, why):
-    refused = screened({**GOOD, "bad": bad}, SENT, 1e3)
+    refused = screen({**GOOD, "bad": bad}, SENT, 1e3)
     assert list(refused) == ["bad"]
     assert why in refused["bad"]
-    assert screened({"bad": bad}, SENT, 1e3).keys() == {"bad"}
+    assert screen({"bad": bad}, SENT, 1e3).keys() == {"bad"}
 
 
 def test_what_is_usual_is_taken():
-    assert screened(GOOD, SENT, 3.0) == {}
-    assert screened({"still": Update(SENT, 1)}, SENT, 2.0) == {}
+    assert screen(GOOD, SENT, 3.0) == {}
+    assert screen({"still": Update(SENT, 1)}, SENT, 2.0) == {}
     zeros = {"w": torch.zeros(3)}
     assert (
-        screened({k: Update({"w": torch.full((3,), v)}, 1) for k, v in zip("ab", (0.1, 0.2), strict=True)}, zeros, 3)
+        screen({k: Update({"w": torch.full((3,), v)}, 1) for k, v in zip("ab", (0.1, 0.2), strict=True)}, zeros, 3)
         == {}
     )
 
@@ -72,12 +72,12 @@ def test_an_average_in_blocks_is_the_mean_to_the_bit():
     states = [torch.randn(3, _states.BLOCK // 2 + 7, generator=chance) for _ in range(4)]
     states[3][0, :100] = states[2][0, :100]  # such as begin alike are told apart by their sums
     counts = torch.tensor([1.0, 2.0, 3.0, 3.0], dtype=torch.float64)
-    want = typed(_states.mean(torch.stack(states), counts), states[0])
+    want = in_type(_states.mean(torch.stack(states), counts), states[0])
     for order in ([0, 1, 2, 3], [3, 1, 0, 2]):
-        assert torch.equal(_states.averaged([states[k] for k in order], counts[order]), want)
+        assert torch.equal(_states.average([states[k] for k in order], counts[order]), want)
     whole = [torch.tensor([[1, 2]]), torch.tensor([[2, 2]])]
-    assert _states.averaged(whole, torch.tensor([1.0, 3.0])).tolist() == [[2, 2]]
-    assert _states.averaged([torch.empty(0), torch.empty(0)], counts[:2]).shape == (0,)
+    assert _states.average(whole, torch.tensor([1.0, 3.0])).tolist() == [[2, 2]]
+    assert _states.average([torch.empty(0), torch.empty(0)], counts[:2]).shape == (0,)
 
 
 def test_whole_states_that_begin_alike_are_put_in_an_order_by_what_differs():
@@ -97,7 +97,7 @@ def test_whole_states_that_begin_alike_are_put_in_an_order_by_what_differs():
 
 def test_a_round_goes_through_the_states_once_and_again_only_where_a_client_is_refused():
     bad = near(5, w=torch.tensor([1.0, math.nan, 0.0, 0.0]))
-    with paths.watched() as seen:
+    with paths.watch() as seen:
         found, refused = taken(GOOD, SENT, 1e3)
         made = average(found, SENT)
     assert refused == {}
@@ -116,7 +116,7 @@ def test_a_round_goes_through_the_states_once_and_again_only_where_a_client_is_r
 def test_what_is_finite_and_too_large_to_be_squared_is_refused_by_its_distance():
     sent = {"w": torch.ones(4, dtype=torch.float64)}
     near = {name: Update({"w": torch.full((4,), 1.0 + k, dtype=torch.float64)}, 2) for k, name in enumerate("abc")}
-    found = screened({**near, "far": Update({"w": torch.full((4,), 1e200, dtype=torch.float64)}, 2)}, sent, 1e3)
+    found = screen({**near, "far": Update({"w": torch.full((4,), 1e200, dtype=torch.float64)}, 2)}, sent, 1e3)
     assert found == {"far": "it is inf from what was sent, and at most 2e+03 is taken"}
 
 
@@ -190,7 +190,7 @@ def test_a_client_that_lacks_what_its_method_declares_is_named(method, more, num
     updates = {name: good._replace(more=sound, numbers=numbered) for name, good in GOOD.items()}
     updates["bad"] = GOOD["a"]._replace(more=more, numbers=numbers)
     options = {"parameters": ["w"]} if method == "pgfed" else {}
-    refused = screened(updates, SENT, 1e3, PLANS[method].wanted, {}, options)
+    refused = screen(updates, SENT, 1e3, PLANS[method].wanted, {}, options)
     assert list(refused) == ["bad"]
     assert why in refused["bad"]
 

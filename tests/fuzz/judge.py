@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from normkit.ops.paths import formula_only, watched
+from normkit.ops.paths import formula_only, watch
 
 from .cases import Case, Tensors, drawn
 from .draw import HUGE
@@ -79,7 +79,7 @@ def judge(number: int, seed: int = 0, only: str | None = None) -> tuple[list[str
 
 
 def _judge(case: Case, number: int) -> tuple[list[str], bool]:
-    with watched() as taken:
+    with watch() as taken:
         kernel = _on_threads(case, 1)
     formula = run(case, formula=True)
     live = any(path.why is None for path in taken)

@@ -107,10 +107,10 @@ def test_the_maps_of_subspaces_are_those_of_whole_matrices(b):
         (_subspaces.CAYLEY, (eye - w) @ torch.linalg.inv(eye + w)),
         (_subspaces.HALF, torch.linalg.inv(eye - w / 2) @ (eye + w / 2)),
     ):
-        close(_subspaces.rotated(tangent, x, by), want @ x)
+        close(_subspaces.rotate(tangent, x, by), want @ x)
         close(_subspaces.columns(tangent, by), want[:, :2])
         given = tangent.clone().requires_grad_()
-        assert torch.autograd.gradcheck(lambda t, by=by: _subspaces.rotated(t, x, by), given, atol=1e-6)
+        assert torch.autograd.gradcheck(lambda t, by=by: _subspaces.rotate(t, x, by), given, atol=1e-6)
 
 
 @pytest.mark.parametrize("by", [_subspaces.EXPM, _subspaces.HALF], ids=["exponential", "cayley"])
@@ -140,7 +140,7 @@ def test_expm_centers_a_batch_and_the_authors_cayley_map_moves_it_away():
     for mode in ("expm", "cayley", "cayley-half"):
         norm = nk.create("gyrobn-grassmann", 5, p=2, exp_mode=mode, karcher_steps=50, eps=0.0, dtype=F64)
         mean, _ = norm._statistics(x)
-        at = _subspaces.log0(_subspaces.rotated(-_subspaces.log0(mean), mean, _MODES[mode]))
+        at = _subspaces.log0(_subspaces.rotate(-_subspaces.log0(mean), mean, _MODES[mode]))
         tangents[mode], lengths[mode] = at.norm().item(), _subspaces.log0(mean).norm().item()
         y = norm(x)
         close(y.mT @ y, torch.eye(2, dtype=F64).expand(8, 1, 2, 2))

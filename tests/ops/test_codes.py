@@ -17,7 +17,7 @@ def drawn(*shape):
 @pytest.mark.parametrize("shape", [(2, 3, 37, 16), (1, 8), (5, 64), (4, 1, 17, 128), (2, 33, 8), (1, 4, 1024)])
 def test_chunks_are_encoded_and_decoded_as_by_the_formula(shape):
     x = drawn(*shape)
-    with ops.paths.watched() as taken:
+    with ops.paths.watch() as taken:
         found = caching.encode(x)
         again = caching.decode(found, x.dtype)
     assert [path.why for path in taken] == [None, None]

@@ -436,7 +436,7 @@ def test_the_path_that_is_told_is_the_one_taken():
     ]
     for calls, by in ((formula, "formula"), (kernel, f"C kernel, {kernels.status().isa}")):
         for act in calls:
-            with paths.watched() as taken:
+            with paths.watch() as taken:
                 act()
             assert [path.by for path in taken] == [by]
             assert (taken[0].why is None) == (by != "formula")
@@ -448,7 +448,7 @@ def test_a_path_is_what_ran(monkeypatch):
     for name in ("row_forward", "row_backward"):
         run = getattr(kernels.cpu(), name)
         monkeypatch.setattr(kernels.cpu(), name, lambda *a, name=name, run=run: ran.append(name) or run(*a))
-    with paths.watched() as taken:
+    with paths.watch() as taken:
         ops.rms_norm(x, (8,)).sum().backward()
         with paths.formula_only("a test wants it"):
             ops.rms_norm(x, (8,)).sum().backward()
@@ -462,9 +462,9 @@ def test_a_path_is_what_ran(monkeypatch):
 @live
 def test_watching_is_of_one_thread_and_may_be_nested():
     x = torch.ones(2, 4)
-    with paths.watched() as outer:
+    with paths.watch() as outer:
         ops.rms_norm(x, (4,))
-        with paths.watched() as inner:
+        with paths.watch() as inner:
             ops.rms_norm(x, (4,))
         other = threading.Thread(target=ops.rms_norm, args=(x, (4,)))
         other.start()

@@ -34,7 +34,7 @@ def in_pieces(monkeypatch):
 
 
 def by_kernel(*arguments):
-    with paths.watched() as taken:
+    with paths.watch() as taken:
         found = run(*arguments)
     assert {str(path) for path in taken} == {"Triton kernel, interpreted"}
     return found
@@ -181,7 +181,7 @@ def test_processes_are_normalized_together_whoever_of_them_takes_the_formula(sec
 
     def one(part, by_kernel):
         inner = [x[part].clone().requires_grad_(), weight.clone().requires_grad_(), bias.clone().requires_grad_()]
-        with paths.interpreted() if by_kernel else paths.formula_only(), paths.watched() as taken:
+        with paths.interpreted() if by_kernel else paths.formula_only(), paths.watch() as taken:
             y, moments = ops.batch_norm(*inner, sync=True)
             y.backward(grad[part])
         assert all((path.by == "formula") != by_kernel for path in taken), taken

@@ -53,7 +53,7 @@ def numbers(*shape, offset=0.0):
 
 def by_kernel(act, *tensors, grad=None):
     """Output and gradients, none of which any formula has made."""
-    with paths.watched() as taken:
+    with paths.watch() as taken:
         found = with_gradients(act, tensors, grad)
     assert {path.by for path in taken} == {"Triton kernel, interpreted"}, [str(path) for path in taken]
     assert len(taken) == 2
@@ -189,7 +189,7 @@ def test_rows_with_gaps_between_them_and_views_that_are_not_aligned():
 
 
 def test_a_tensor_that_is_on_neither_processor_takes_the_formula():
-    with paths.watched() as taken:
+    with paths.watch() as taken:
         assert ops.rms_norm(torch.ones(3, 8, device="meta"), (8,)).shape == (3, 8)
     assert [str(path) for path in taken] == ["formula: no GPU kernel for a tensor on meta"]
 
@@ -200,7 +200,7 @@ def test_a_single_gain_for_all():
 
 def test_an_addition_is_rounded_as_it_is_stored():
     x, residual = numbers(5, 24).bfloat16(), numbers(5, 24).flip(0).bfloat16()
-    with paths.watched() as taken:
+    with paths.watch() as taken:
         y, total = ops.add_rms_norm(x, residual)
     assert taken[0].why is None
     assert torch.equal(total, x + residual)
@@ -219,7 +219,7 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_a_kernel_does_not_take_the_formula_does_and_says_why(case):
     act, why = REFUSED[case]
-    with paths.watched() as taken:
+    with paths.watch() as taken:
         act(torch.ones(2, 4))
     assert any(why in str(path) for path in taken), [str(path) for path in taken]
     assert all(path.by == "formula" for path in taken)
@@ -243,7 +243,7 @@ from normkit import ops
 from normkit.ops import paths
 from normkit.kernels.cuda.templates import channel, row
 
-with paths.watched() as taken:
+with paths.watch() as taken:
     ops.rms_norm(torch.ones(2, 8), (8,))
 print(*taken)
 

@@ -39,7 +39,7 @@ def numbers(*shape):
 
 def assert_right(operation, x, parameters, unit=1e-5):
     grad = torch.linspace(-1, 2, x.numel()).view(x.shape)
-    with paths.watched() as taken:
+    with paths.watch() as taken:
         found = run(operation, x, parameters, grad)
     assert {str(path) for path in taken} == {"Triton kernel, interpreted"}
     with paths.formula_only():

@@ -95,7 +95,7 @@ def test_a_call_is_one_node_of_autograd_and_nothing_on_its_way_waits_for_the_gpu
     engine = Engine(False)
     x, w = torch.randn(8, 32, 8).requires_grad_(), torch.rand(8).requires_grad_()
     grad = torch.ones(8 * 32 * 8)
-    with paths.interpreted(), paths.watched() as taken:
+    with paths.interpreted(), paths.watch() as taken:
         for wait in WAITS:
             monkeypatch.setattr(torch.Tensor, wait, lambda tensor, *rest, wait=wait: pytest.fail(f"{wait} waits"))
         monkeypatch.setattr(torch.cuda, "synchronize", lambda *device: pytest.fail("synchronize waits"))
@@ -109,7 +109,7 @@ def test_a_call_is_one_node_of_autograd_and_nothing_on_its_way_waits_for_the_gpu
 
 
 def refused(x, *others):
-    with paths.interpreted(), paths.watched() as taken:
+    with paths.interpreted(), paths.watch() as taken:
         why = gpu.refusal(x, *others)
     assert not taken
     return why
@@ -124,7 +124,7 @@ def test_without_triton_or_with_an_old_one_the_reason_says_what_to_do(monkeypatc
         cuda.absent.cache_clear()
         with monkeypatch.context() as patch:
             patch.setattr(cuda.importlib.metadata, "version", lambda name: "3.1.0")
-            with paths.interpreted(), paths.watched() as taken:
+            with paths.interpreted(), paths.watch() as taken:
                 y = ops.rms_norm(torch.ones(2, 4), (4,))
             assert str(taken[0]) == "formula: Triton 3.1.0 is too old for the GPU kernels: 3.4 is the oldest"
             assert torch.allclose(y, torch.ones(2, 4))
@@ -160,7 +160,7 @@ def test_a_view_that_is_not_aligned_is_compiled_for_and_right():
     whole = torch.randn(7 * 24 + 1, generator=torch.Generator().manual_seed(0))
     x = whole[1:].view(7, 24)
     assert x.data_ptr() % 16
-    with paths.interpreted(), paths.watched() as taken:
+    with paths.interpreted(), paths.watch() as taken:
         y = ops.rms_norm(x, (24,))
     assert taken[0].why is None
     torch.testing.assert_close(y, torch.nn.functional.rms_norm(x, (24,), eps=1e-6))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import normkit as nk
 from normkit import kernels, ops
-from normkit.ops.paths import formula_only, watched
+from normkit.ops.paths import formula_only, watch
 from normkit.ops.rope import PAIRINGS, norm_rotate, rotate, turns, turns_of
 from normkit.ops.row import Row, row_norm
 from normkit.transformer.model import Decoder
@@ -343,10 +343,10 @@ def test_the_kernel_runs():
         lambda: rotate(x, angles, "pairs").sum().backward(),
         lambda: nk.create("qkv-norm", 16, heads=3, rope_base=50.0)(x, x, x).sum().backward(),
     ):
-        with watched() as taken:
+        with watch() as taken:
             call()
         assert {path.by for path in taken} == {f"C kernel, {kernels.status().isa}"}
-        with formula_only(), watched() as taken:
+        with formula_only(), watch() as taken:
             call()
         assert {path.by for path in taken} == {"formula"}
 
@@ -387,7 +387,7 @@ def qk_decoder(**options):
 def test_a_decoder_normalizes_and_turns_in_one_pass(norm):
     torch.manual_seed(0)
     model = Decoder(vocab=11, dim=16, depth=1, heads=2, query_key_norm="head", norm=norm)
-    with watched() as taken:
+    with watch() as taken:
         y = model(torch.arange(10)[None])
     assert [path.why for path in taken if path.op == "norm_rotate"] == [None, None]
     with formula_only():

@@ -446,14 +446,14 @@ def test_a_gain_and_a_shift_with_gaps_are_read_right(make):
 def test_many_short_rows_go_by_the_formula():
     x, wanted = torch.randn(4096, 16), "rows of 8 entries, fewer than 16, are faster so"
     for rows, why in ((x, None), (x.view(-1, 8), wanted), (x.view(-1, 8)[:4095], None)):
-        with paths.watched() as taken:
+        with paths.watch() as taken:
             row_norm(rows)
             add_row_norm(rows, rows)
         assert [path.why for path in taken] == [why, why] or not kernels.status().live
         with torch.no_grad():
             short = eager.short_row and eager.short_row(rows, None, None, Row().bare_plan, None)
         assert short is None or why is None
-    with paths.watched() as taken:
+    with paths.watch() as taken:
         row_norm(x.view(-1, 8), rule=Row(center=True))
     assert taken[0].why is None or not kernels.status().live, "the formula would lose digits at an offset"
 

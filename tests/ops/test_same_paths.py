@@ -109,7 +109,7 @@ def test_the_formula_rounds_the_gradient_of_half_precision_once(name):
 def test_given_moments_of_a_smaller_type_are_worked_with_in_the_type_of_x(path):
     x = torch.randn(5, 4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     mean, var = torch.linspace(-1, 1, 4), torch.linspace(0.1, 0.7, 4)
-    with paths.formula_only() if path == "formula" else paths.watched():
+    with paths.formula_only() if path == "formula" else paths.watch():
         y = ops.normalize_with(x, mean, var, eps=1e-5)
     want = (x - mean.double().view(4, 1)) / (var.double() + 1e-5).sqrt().view(4, 1)
     torch.testing.assert_close(y, want, rtol=1e-14, atol=1e-14)
@@ -322,7 +322,7 @@ def test_what_is_clipped_passes_no_gradient_of_a_gain_that_is_not_a_number():
 @pytest.mark.parametrize("path", ["kernel", "formula"])
 def test_a_single_number_of_any_shape_serves_a_vector(path):
     x, one = torch.linspace(-1, 2, 8), torch.full((1, 1), 0.5)
-    with paths.formula_only() if path == "formula" else paths.watched():
+    with paths.formula_only() if path == "formula" else paths.watch():
         for y in (ops.dyt(x, one), ops.derf(x, one, one), ops.eln(x, one)):
             assert y.shape == (8,)
         torch.testing.assert_close(ops.dyt(x, one), torch.tanh(0.5 * x))

@@ -153,7 +153,7 @@ NOT_ITS_OWN = {
     "too few arguments": lambda: eager.short_row(X),
     "too many arguments": lambda: eager.short_row(X, None, None, Row().bare_plan, None, None),
     "grad mode": lambda: eager.short_row(X, W, None, Row().bare_plan, None),
-    "one that watches": lambda: within(paths.watched()),
+    "one that watches": lambda: within(paths.watch()),
     "the formula asked for": lambda: within(paths.formula_only()),
     "a function mode": lambda: within(Onlooker()),
     "a default device": lambda: within(torch.device("cpu")),

@@ -32,7 +32,7 @@ def test_eigenvalues_and_vectors_are_those_of_the_matrices(name):
     for n in (1, 2, 3, 7, 20, 64):
         values = SPECTRA[name](n)
         x, size = drawn(values), values.abs().max().clamp(min=1e-320)
-        with ops.paths.watched() as taken:
+        with ops.paths.watch() as taken:
             found, vectors = ops.eigh(x)
         assert taken[0].why is None
         bound = 2e-15 * n**0.5 + 4e-15
@@ -63,7 +63,7 @@ def test_factors_and_their_gradients_are_those_of_torch(dtype, bound):
         x = drawn(torch.linspace(0.5, 3, n, dtype=F64)).to(dtype)
         sent = torch.randn(x.shape, generator=torch.Generator().manual_seed(1), dtype=F64)
         one, other = x.clone().requires_grad_(), x.double().requires_grad_()
-        with ops.paths.watched() as taken:
+        with ops.paths.watch() as taken:
             factor = ops.cholesky(one)
             (factor * sent.to(dtype)).sum().backward()
         assert [path.why for path in taken] == [None, None]
@@ -81,7 +81,7 @@ def test_log_cholesky_charts_and_the_way_back_are_their_formulas(dtype, bound):
         sent = torch.randn(x.shape, generator=torch.Generator().manual_seed(1), dtype=F64)
         for call, given in ((ops.log_cholesky, x), (ops.from_log_cholesky, sent.to(dtype) / n)):
             one, other = given.clone().requires_grad_(), given.double().requires_grad_()
-            with ops.paths.watched() as taken:
+            with ops.paths.watch() as taken:
                 found = call(one)
                 (found * sent.to(dtype)).sum().backward()
             assert [path.why for path in taken] == [None, None]
@@ -112,7 +112,7 @@ def test_symmetric_parts_and_what_is_noted_are_those_of_the_formulas():
     results = []
     for forced in (False, True):
         x.grad = None
-        with ops.paths.formula_only() if forced else ops.paths.watched():
+        with ops.paths.formula_only() if forced else ops.paths.watch():
             y = ops.symmetric(x.mT)
             (y * torch.arange(25.0).reshape(5, 5)).sum().backward()
             results.append([y.detach(), x.grad.clone(), *(value.double() for value in ops.soundness(x))])

@@ -24,7 +24,7 @@ def drawn(bins, tails, spread, count=61, seed=0):
 def both(knots, inverse, tensors, formula):
     """Values, logarithms and all gradients."""
     leaves = [t.clone().requires_grad_() for t in tensors]
-    with ops.paths.formula_only() if formula else ops.paths.watched() as taken:
+    with ops.paths.formula_only() if formula else ops.paths.watch() as taken:
         y, log_slope = spline(knots, *leaves, inverse=inverse)
         sent = torch.linspace(-1, 2, y.numel(), dtype=F64).reshape(y.shape).to(y.dtype)
         grads = torch.autograd.grad((y * sent + log_slope * sent.flip(0)).sum(), leaves)
@@ -125,7 +125,7 @@ def test_what_the_kernel_does_not_take_goes_to_the_formula():
     mapped = torch.func.vmap(lambda *tensors: spline(knots, *tensors))(x, *raw)
     torch.testing.assert_close(mapped, want)
     many = Knots(special.MOST_BINS + 1, BOXES[True], True, (1e-4, 1e-4, 1e-3))
-    with ops.paths.watched() as taken:
+    with ops.paths.watch() as taken:
         spline(many, *drawn(many.bins, True, 1.0, 3))
         spline(knots, x[:0], *(t[:0] for t in raw))
     assert [path.by for path in taken] == ["formula", "formula"]
@@ -136,7 +136,7 @@ def test_a_least_slope_of_one_holds_with_tails():
     x = torch.linspace(-0.9, 0.9, 5)
     raw = [torch.zeros(5, n) for n in (4, 4, 3)]
     for formula in (False, True):
-        with ops.paths.formula_only() if formula else ops.paths.watched():
+        with ops.paths.formula_only() if formula else ops.paths.watch():
             assert all(t.isfinite().all() for t in module(x, *raw))
 
 

@@ -26,9 +26,9 @@ def test_sums_and_distances_are_those_of_float64(dtype, clients, shape):
     states, shares, sent = drawn(clients, shape, dtype)
     want = sum(share * state.double() for share, state in zip(shares, states, strict=True))
     apart = torch.stack([(state.double() - sent.double()).square().sum() for state in states])
-    with ops.paths.watched() as taken:
-        found, squares = sums.weighted(states, shares, sent, measured=True)
-        alone, none = sums.weighted(states, shares, sent)
+    with ops.paths.watch() as taken:
+        found, squares = sums.weigh(states, shares, sent, measured=True)
+        alone, none = sums.weigh(states, shares, sent)
     assert [path.why for path in taken] == [None, None]
     assert none is None
     assert torch.equal(found, alone)
@@ -36,7 +36,7 @@ def test_sums_and_distances_are_those_of_float64(dtype, clients, shape):
     torch.testing.assert_close(found, want.to(dtype), rtol=2e-7 if dtype == torch.float32 else 1e-15, atol=1e-15)
     torch.testing.assert_close(squares, apart, rtol=1e-13, atol=0)
     with ops.paths.formula_only():
-        formula, others = sums.weighted(states, shares, sent, measured=True)
+        formula, others = sums.weigh(states, shares, sent, measured=True)
     torch.testing.assert_close(found, formula, rtol=2e-7 if dtype == torch.float32 else 1e-15, atol=1e-15)
     torch.testing.assert_close(squares, others, rtol=1e-13, atol=0)
 
@@ -47,7 +47,7 @@ def test_no_bit_depends_on_the_threads():
     try:
         for number in (1, 2, 7):
             torch.set_num_threads(number)
-            found.append(sums.weighted(states, shares, sent, measured=True))
+            found.append(sums.weigh(states, shares, sent, measured=True))
     finally:
         torch.set_num_threads(threads)
     for total, squares in found[1:]:
@@ -57,7 +57,7 @@ def test_no_bit_depends_on_the_threads():
 
 def test_a_long_output_is_written_past_the_cache():
     states, shares, sent = drawn(2, (6_400_003,), torch.float32)
-    total, _ = sums.weighted(states, shares, sent)
+    total, _ = sums.weigh(states, shares, sent)
     torch.testing.assert_close(total, (shares[0] * states[0].double() + shares[1] * states[1].double()).float())
 
 
@@ -65,23 +65,23 @@ def test_a_long_output_is_written_past_the_cache():
 def test_other_types_go_by_the_formula(dtype):
     states, shares, sent = drawn(3, (130,), F64)
     states, sent = [(8 * state).to(dtype) for state in states], sent.to(dtype)
-    with ops.paths.watched() as taken:
-        found, squares = sums.weighted(states, shares, sent, measured=True)
+    with ops.paths.watch() as taken:
+        found, squares = sums.weigh(states, shares, sent, measured=True)
     assert taken[0].why is not None
     want = sum(share * state.double() for share, state in zip(shares, states, strict=True))
-    assert torch.equal(found, sums.typed(want, sent))
+    assert torch.equal(found, sums.in_type(want, sent))
     assert squares[1] == (states[1].double() - sent.double()).square().sum()
 
 
 def test_states_as_they_lie_in_memory():
     states, shares, sent = drawn(3, (40, 6), torch.float32)
     turned = [state.t().contiguous().t() for state in states]
-    want = sums.weighted(states, shares, sent, measured=True)
-    found = sums.weighted(turned, shares, sent.t().contiguous().t().requires_grad_(), measured=True)
+    want = sums.weigh(states, shares, sent, measured=True)
+    found = sums.weigh(turned, shares, sent.t().contiguous().t().requires_grad_(), measured=True)
     assert torch.equal(found[0], want[0])
     assert torch.equal(found[1], want[1])
     assert not found[0].requires_grad
-    empty, none = sums.weighted([torch.empty(0)] * 2, [0.5, 0.5], torch.empty(0), measured=True)
+    empty, none = sums.weigh([torch.empty(0)] * 2, [0.5, 0.5], torch.empty(0), measured=True)
     assert empty.shape == (0,)
     assert none.tolist() == [0, 0]
 
@@ -89,7 +89,7 @@ def test_states_as_they_lie_in_memory():
 def test_numbers_that_are_not_finite_are_told_by_the_distance():
     states, shares, sent = drawn(3, (2000,), torch.float32)
     states[1][1500], states[2][3] = torch.nan, torch.inf
-    _, squares = sums.weighted(states, shares, sent, measured=True)
+    _, squares = sums.weigh(states, shares, sent, measured=True)
     assert squares.isfinite().tolist() == [True, False, False]
 
 

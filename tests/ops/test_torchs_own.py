@@ -36,7 +36,7 @@ def test_it_computes_what_the_formula_does(name, kind):
     found = []
     for forced in (False, True):
         x = X.clone().to(kind).requires_grad_()
-        with paths.watched() as taken, paths.formula_only() if forced else paths.watched():
+        with paths.watch() as taken, paths.formula_only() if forced else paths.watch():
             y = SAME[name](x)
         y.backward(torch.linspace(-1, 1, y.numel()).view(y.shape).to(y.dtype))
         assert str(taken[0]) == ("formula: it is asked for" if forced else f"torch's own: {WHY}")
@@ -63,7 +63,7 @@ OTHER = {
 
 @pytest.mark.parametrize("name", OTHER)
 def test_what_torch_computes_in_another_way_the_formula_does(name):
-    with paths.watched() as taken:
+    with paths.watch() as taken:
         OTHER[name]()
     assert str(taken[0]) == f"formula: {WHY}"
 

@@ -46,7 +46,7 @@ def wrong(monkeypatch):
 
 
 def test_a_kernel_that_is_right_is_tried_once_for_each_variant():
-    with paths.watched() as taken:
+    with paths.watch() as taken:
         ops.rms_norm(X, (8,))
         ops.rms_norm(X * 2, (8,))
         ops.rms_norm(X.bfloat16(), (8,))
@@ -59,7 +59,7 @@ def test_a_kernel_that_is_wrong_is_warned_of_once_and_never_used(wrong):
     with pytest.warns(RuntimeWarning, match="row_norm does not do what its formula does.*report"):
         y = ops.rms_norm(X, (8,))
     before = len(called)
-    with warnings.catch_warnings(), paths.watched() as taken:
+    with warnings.catch_warnings(), paths.watch() as taken:
         warnings.simplefilter("error")
         again = ops.rms_norm(X, (8,))
     assert len(called) == before == 1
@@ -72,7 +72,7 @@ def test_a_kernel_that_is_wrong_is_warned_of_once_and_never_used(wrong):
 
 def test_a_wrong_backward_pass_is_found_where_gradients_are_wanted(wrong):
     wrong("row_backward")
-    with paths.watched() as taken:
+    with paths.watch() as taken:
         ops.rms_norm(X, (8,))
         with pytest.warns(RuntimeWarning, match="gradient 0 is off"):
             ops.rms_norm(X.clone().requires_grad_(), (8,))
@@ -128,7 +128,7 @@ def test_a_file_that_is_broken_or_cannot_be_written_is_no_trouble(monkeypatch, t
 
 def test_every_op_that_has_a_kernel_can_be_tried():
     q, angles = torch.randn(4, 30, 3, 8), (torch.randn(30, 1, 4), torch.randn(4, 30, 1, 4))
-    with paths.watched() as taken:
+    with paths.watch() as taken:
         ops.add_row_norm(q, q, torch.ones(8))
         ops.row_norm(q, torch.ones(30, 3, 8))
         ops.dyt(q, torch.ones(1), torch.ones(30), channels_last=False)
@@ -150,7 +150,7 @@ def test_a_trial_is_small_whatever_it_is_made_for():
 
 def test_every_op_of_channels_can_be_tried():
     x, moving, still = torch.randn(4, 6, 5), (torch.zeros(6), torch.ones(6)), (torch.zeros(6), torch.zeros(6))
-    with paths.watched() as taken:
+    with paths.watch() as taken:
         ops.batch_norm(x)
         ops.group_norm(x, 2)
         ops.instance_norm(x.requires_grad_()).sum().backward()

@@ -56,7 +56,7 @@ CASES = {
         pathlib.Path("old"), folder.SETTINGS, {"files": {folder.SETTINGS: "0"}}
     ),
     "gold must hold ids, several of them, or None, not 1.5": lambda: evaluation.as_ids(1.5),
-    "decide must return None or a place below 2, not 2": lambda: match.ranked(
+    "decide must return None or a place below 2, not 2": lambda: match.rank(
         "a", ["x", "y"], np.array([0.1, 0.2]), [("b",), ("b",)], lambda scores: 2
     ),
     "gold must be as long as the mentions, 0, not 1": lambda: evaluation.evaluate([], ["a"]),

@@ -39,7 +39,7 @@ def run(capsys, line, status=0):
 def test_an_encoder_learns_which_names_are_meant_and_is_used(desk, capsys):
     names = {word: [word] for word in made_up(40, 0)}
     generator = random.Random(1)
-    mentions = [samples.mistyped(word, generator, 3) for word in names for _ in range(4)]
+    mentions = [samples.mistype(word, generator, 3) for word in names for _ in range(4)]
     gold = [word for word in names for _ in range(4)]
 
     def accuracy(encode):
@@ -71,7 +71,7 @@ def test_a_lexical_model_learns_normal_forms(desk, capsys):
 
     def sentences(count):
         gold = [[generator.choice(words) for _ in range(2)] for _ in range(count)]
-        return [[samples.mistyped(word, generator, 1) for word in own] for own in gold], gold
+        return [[samples.mistype(word, generator, 1) for word in own] for own in gold], gold
 
     lines = ["\n".join(map("\t".join, zip(*own, strict=True))) for own in zip(*sentences(400), strict=True)]
     (desk / "train.norm").write_text("\n\n".join(lines))

@@ -23,7 +23,7 @@ class Past(NamedTuple):
     seen: Tensor
 
 
-def extended(past: Past | None, k: Tensor, v: Tensor, shown: Tensor | None) -> Past:
+def extend(past: Past | None, k: Tensor, v: Tensor, shown: Tensor | None) -> Past:
     """The past and new tokens together; of these all are seen by default."""
     shown = k.new_ones(1, 1, 1, 1, dtype=torch.bool) if shown is None else shown
     shown = shown.expand(*k.shape[:3], 1)

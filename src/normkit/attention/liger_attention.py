@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from normkit import check
 from normkit.attention._linear import LinearCore, accurate, hide
 from normkit.attention._scan import gated_scan
-from normkit.attention._window import Past, extended, last, window_attention
+from normkit.attention._window import Past, extend, last, window_attention
 from normkit.attention.core import Recurrent, softmax_formula
 from normkit.catalog import method
 from normkit.ops.rope import rotate, turns
@@ -119,7 +119,7 @@ class LigerAttention(Recurrent, LinearCore):
             angles = turns(time, self.head_dim, self.rope_base, q.dtype)
             q, k = rotate(q, angles), rotate(k, angles)
         whole = seen is None and past is None
-        past = extended(past, k, v, seen)
+        past = extend(past, k, v, seen)
         shown = None if whole else past.shown
         y = window_attention(q, past.keys, past.values, self.window + 1, shown, attend=softmax_formula)
         return y, last(past, self.window)

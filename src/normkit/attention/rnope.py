@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from normkit import check
-from normkit.attention._window import Past, extended, last, window_attention, within
+from normkit.attention._window import Past, extend, last, window_attention, within
 from normkit.attention.core import Recurrent, softmax_attention
 from normkit.catalog import method
 from normkit.ops.rope import rotate, turns
@@ -98,7 +98,7 @@ class RNoPE(Recurrent):
         self._check_state(state, q)
         seen = self._seen(mask, q, k)
         q, k = self._rotate(q, k, state)
-        past = extended(state, k, v, seen)
+        past = extend(state, k, v, seen)
         window = past.keys.shape[2] if self.full else self.window
         shown = None if seen is None and state is None else past.shown
         y = window_attention(q, past.keys, past.values, window, shown, scale=self._scale)

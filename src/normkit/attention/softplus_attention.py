@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from normkit import check, ops
 from normkit.attention._linear import accurate, hide, inverse
 from normkit.attention._scores import keys_seen
-from normkit.attention._window import Past, extended, within
+from normkit.attention._window import Past, extend, within
 from normkit.attention.core import Recurrent, visible
 from normkit.catalog import method
 from normkit.statistics import full_precision
@@ -91,7 +91,7 @@ class SoftplusAttention(Recurrent):
         """Attend from the tokens behind ``state``: return the result and the state behind them."""
         self._check(q, k, v, same_length=True, free_value=True)
         self._check_state(state, q)
-        past = extended(state, k, v, self._seen(mask, q, k))
+        past = extend(state, k, v, self._seen(mask, q, k))
         length, keys = q.shape[2], past.keys.shape[2]
         seen = within(keys, length, keys - length, q.device) & past.shown.mT
         return self._attend(q, past.keys, past.values, seen, keys - length), past

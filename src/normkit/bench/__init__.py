@@ -138,7 +138,7 @@ def studied(options: argparse.Namespace) -> ModuleType | None:
 
 def line_up(options: argparse.Namespace) -> list[Case]:
     """Return the races that the options ask for."""
-    cards = chosen(options.names, options.room, options.group)
+    cards = choose(options.names, options.room, options.group)
     sizes = cases.sizes(options.sizes) if options.sizes else None
     passes = ("forward",) if options.forward else cases.PASSES
     types = cases.dtypes(options.dtypes or ("float32" if options.quick else "float32,bfloat16"))
@@ -153,7 +153,7 @@ def line_up(options: argparse.Namespace) -> list[Case]:
     return found
 
 
-def chosen(names: list[str], room: str | None, group: str | None) -> list[Card]:
+def choose(names: list[str], room: str | None, group: str | None) -> list[Card]:
     """Return the cards named, or those of the room and group, or those of one vector."""
     if not names:
         names = catalog.methods(room=room, group=group if room or group else "token")

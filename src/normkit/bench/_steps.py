@@ -49,7 +49,7 @@ def race(
     ]
 
 
-def installed(name: str) -> Any:
+def install(name: str) -> Any:
     """Import another library, or return None where it is not there or does not import."""
     try:
         return importlib.import_module(name) if importlib.util.find_spec(name.partition(".")[0]) else None
@@ -59,5 +59,5 @@ def installed(name: str) -> Any:
 
 def missing(rows: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
     """Tell in every row which libraries did not race."""
-    absent = {name: f"pip install {name} brings it" for name in names if installed(name) is None}
+    absent = {name: f"pip install {name} brings it" for name in names if install(name) is None}
     return [{**row, "absent": absent} for row in rows]

@@ -96,7 +96,7 @@ class Course:
 def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
     """Race the cores at every length, telling on stderr how far they are."""
     lengths = sorted({tokens(size) for size in (cases.sizes(options.sizes) if options.sizes else LENGTHS)})
-    known = {causal: chosen(options.names, causal) for causal in (False, True)}
+    known = {causal: choose(options.names, causal) for causal in (False, True)}
     rows: Rows = []
     failed: dict[str, str] = {}
     for dtype in cases.dtypes(options.dtypes or "float32"):
@@ -122,7 +122,7 @@ def races() -> list[str]:
     return sorted(card.name for card in [*catalog.members(CORE), *alone])
 
 
-def chosen(names: Sequence[str], causal: bool) -> list[Card]:
+def choose(names: Sequence[str], causal: bool) -> list[Card]:
     """Return the cores named, or all, that have that form."""
     known = races()
     cards = [catalog.card(name) for name in names or known]
@@ -165,7 +165,7 @@ class Race:
             except (ValueError, TypeError, RuntimeError) as error:
                 self.failed[f"{card.name} {course}"] = str(error).split("\n")[0]
         times = timing.race(there, self.repeats, self.clock)
-        return [{**row, **found(row, times, there, done[row["method"]])} for row in rows]
+        return [{**row, **find(row, times, there, done[row["method"]])} for row in rows]
 
     def _course(self, card: Card, length: int) -> Course:
         return Course(card, self.causal, length, self.dtype)
@@ -181,7 +181,7 @@ class Race:
             row["overtakes"] = overtaking(points)
 
 
-def found(row: Mapping[str, Any], times: Mapping[str, timing.Time], there: Mapping[str, Entrant], before: Rows) -> dict:
+def find(row: Mapping[str, Any], times: Mapping[str, timing.Time], there: Mapping[str, Entrant], before: Rows) -> dict:
     """Return what the race says of a core that ran in it."""
     name = row["method"]
     if name not in times:
@@ -202,7 +202,7 @@ def found(row: Mapping[str, Any], times: Mapping[str, timing.Time], there: Mappi
 
 def entrant(course: Course, forward: bool) -> tuple[bool, Entrant]:
     """Return whether the core claims to be linear, and the call to time."""
-    core, inputs = made(course)
+    core, inputs = make(course)
     if forward:
         return core.linear, Entrant(torch.no_grad()(lambda: core(*inputs)))
     sent = torch.randn_like(core(*inputs))
@@ -210,7 +210,7 @@ def entrant(course: Course, forward: bool) -> tuple[bool, Entrant]:
     return core.linear, Entrant(lambda: torch.autograd.grad(core(*inputs), wanted, sent, allow_unused=True))
 
 
-def made(course: Course) -> tuple[Any, list[Tensor]]:
+def make(course: Course) -> tuple[Any, list[Tensor]]:
     """Build the core and draw its inputs: whatever their layout, tokens are the axis before the last."""
     card, (taken, kept) = course.card, cases.DTYPES[course.dtype]
     fitting = card.entry.fitting(course.tokens)

@@ -219,7 +219,7 @@ class Added(nn.Module):
         return self.module(total), total
 
 
-def added(bout: Bout, fused: bool) -> Callable[[], object] | None:
+def add(bout: Bout, fused: bool) -> Callable[[], object] | None:
     """Call the method with a residual addition before it, where it has one in the same pass."""
     if not hasattr(bout.module, "add_norm"):
         return None
@@ -232,8 +232,8 @@ BUILDERS: dict[str, Callable[[Bout], Callable[[], object] | None]] = {
     "torch": peer,
     "layer_norm": yardstick,
     "compiled": compiled,
-    "add_norm": partial(added, fused=True),
-    "add, norm": partial(added, fused=False),
+    "add_norm": partial(add, fused=True),
+    "add, norm": partial(add, fused=False),
 }
 
 
@@ -249,7 +249,7 @@ def path_of(call: Callable[[], object], entries: int) -> str:
 
     entries: of the input; torch's operations on as many are a part of the work that is not the kernel's.
     """
-    with paths.watched() as taken:
+    with paths.watch() as taken:
         call()
     other = next((path for path in taken if path.why is not None), None)
     if other or not taken:

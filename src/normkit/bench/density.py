@@ -77,7 +77,7 @@ def _ours(name: str, x: Tensor, **options: Any) -> dict[str, Call]:
 
 
 def _zuko(kind: str, x: Tensor, **options: Any) -> dict[str, Call]:
-    zuko = _steps.installed("zuko")
+    zuko = _steps.install("zuko")
     if zuko is None:
         return {}
     flow = getattr(zuko.flows, kind)(x.shape[1], transforms=DEPTH, hidden_features=(HIDDEN, HIDDEN), **options)
@@ -85,8 +85,8 @@ def _zuko(kind: str, x: Tensor, **options: Any) -> dict[str, Call]:
 
 
 def _nflows(kind: str, x: Tensor, **options: Any) -> dict[str, Call]:
-    found = _steps.installed("nflows.transforms"), _steps.installed("nflows.flows")
-    bases = _steps.installed("nflows.distributions")
+    found = _steps.install("nflows.transforms"), _steps.install("nflows.flows")
+    bases = _steps.install("nflows.distributions")
     if None in found or bases is None:
         return {}
     parts, flows = found
@@ -97,7 +97,7 @@ def _nflows(kind: str, x: Tensor, **options: Any) -> dict[str, Call]:
 
 
 def _normflows(kind: str, x: Tensor, *sizes: int) -> dict[str, Call]:
-    normflows = _steps.installed("normflows")
+    normflows = _steps.install("normflows")
     if normflows is None:
         return {}
     made = [getattr(normflows.flows, kind)(x.shape[1], *sizes) for _ in range(DEPTH)]
@@ -137,7 +137,7 @@ def _spline(count: int, dim: int) -> dict[str, Call]:
 
 
 def _theirs_bent(x: Tensor, knots: list[Tensor]) -> dict[str, Call]:
-    zuko, nflows = _steps.installed("zuko"), _steps.installed("nflows.transforms.splines")
+    zuko, nflows = _steps.install("zuko"), _steps.install("nflows.transforms.splines")
     found: dict[str, Call] = {}
     if zuko is not None:
         kind = zuko.transforms.MonotonicRQSTransform

@@ -253,7 +253,7 @@ def race(op: str, size: Sequence[int], kind: torch.dtype, device, options, clock
     """Hold an op to its formula, then time its forward and its backward pass."""
     call, parts, *arrays = OPS[op]
     given = tensors(parts, size, kind, device)
-    with paths.watched() as taken:
+    with paths.watch() as taken:
         off = _off(call, given)
     about = {"kernel": op, "size": "x".join(map(str, size)), "type": SHORT[str(kind).split(".")[1]], "off": off}
     about |= {"path": str(taken[0])}

@@ -65,7 +65,7 @@ def others(name: str, n: int) -> dict[str, nn.Module]:
     """The same norm of others."""
     if name == "gbw-batchnorm":
         return {AUTHORS: _authors.GBW(n)}
-    module = _steps.installed("spd_learn.modules")
+    module = _steps.install("spd_learn.modules")
     if module is None:
         return {}
     plain, _, metric = name.partition(":metric=")

@@ -23,7 +23,7 @@ from normkit.bench.timing import Entrant
 from normkit.optional import library, require
 from normkit.text import Aliases, NGrams, Normalizer
 from normkit.text.rewrite.fold import fold
-from normkit.text.samples import Task, cities, countries, diagnoses, mistyped
+from normkit.text.samples import Task, cities, countries, diagnoses, mistype
 
 Row = dict[str, Any]
 MEASURES = ("accuracy@1", "accuracy@5", "accuracy", "nil_f1")
@@ -109,7 +109,7 @@ def speeds(repeats: int, clock: timing.Clock) -> Iterator[Row]:
 def race(names: Sequence[str], repeats: int, clock: timing.Clock) -> list[Row]:
     """Race the search of one vocabulary, mentions a second."""
     generator = random.Random(0)
-    mentions = [mistyped(name, generator) for name in generator.sample(list(names), MENTIONS)]
+    mentions = [mistype(name, generator) for name in generator.sample(list(names), MENTIONS)]
     vocabulary = {str(at): [name] for at, name in enumerate(names)}
     part, norm = NGrams(k=TOP).fit(vocabulary), Normalizer().fit(vocabulary)
     plain = scikit_learn(names)

@@ -42,7 +42,7 @@ class FieldFlow(Transform):
         return linear(inner, self.output), (1 - inner.square()) @ (back.mT * weight).sum(1)
 
 
-def adapted(owner: object, slope: Slope, state: State, start: Tensor, end: Tensor, tolerance: float) -> State:
+def adapt(owner: object, slope: Slope, state: State, start: Tensor, end: Tensor, tolerance: float) -> State:
     """Carry a state from one time to another by steps of torchdiffeq that fit themselves to a tolerance."""
     try:
         solver = importlib.import_module("torchdiffeq")

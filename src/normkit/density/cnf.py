@@ -8,7 +8,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.density._field import ADAPTIVE, METHODS, Adjoint, FieldFlow, adapted, integrate
+from normkit.density._field import ADAPTIVE, METHODS, Adjoint, FieldFlow, adapt, integrate
 from normkit.density._inputs import reals
 
 SOLVED = "a solve by a fixed grid is exact only as the grid gets finer"
@@ -86,7 +86,7 @@ class CNF(FieldFlow):
     def _solved(self, x: Tensor, start: float, end: float) -> tuple[Tensor, ...]:
         times, how = (x.new_tensor(start), x.new_tensor(end)), (self.steps, self.method)
         if self.method == ADAPTIVE:
-            return adapted(self, self._slope, (x, x.new_zeros(len(x))), *times, self.tolerance)
+            return adapt(self, self._slope, (x, x.new_zeros(len(x))), *times, self.tolerance)
         if self.adjoint:
             learned = [p for p in self.parameters() if p.requires_grad]
             return Adjoint.apply(self._slope, times, how, x, *learned)

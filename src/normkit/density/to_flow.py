@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.catalog import method
-from normkit.density._field import ADAPTIVE, METHODS, FieldFlow, adapted, integrate
+from normkit.density._field import ADAPTIVE, METHODS, FieldFlow, adapt, integrate
 from normkit.density._inputs import reals
 
 SOLVED = "a solve by a fixed grid is exact only as the grid gets finer"
@@ -107,5 +107,5 @@ class TOFlow(FieldFlow):
         slope = lambda t, state: self.field(t, state[0])  # noqa: E731
         state = x, x.new_zeros(len(x))
         if self.method == ADAPTIVE:
-            return adapted(self, slope, state, start, end, self.tolerance)
+            return adapt(self, slope, state, start, end, self.tolerance)
         return integrate(slope, state, start, end, self.steps, self.method)

@@ -24,7 +24,7 @@ def options(owner: object, threshold: float, measure: str, temperature: float) -
     )
 
 
-def judged(
+def judge(
     received: Tensor, trained: Tensor, threshold: float, measure: str, temperature: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return labels, weights, whether the trained model gave the label, and whether a sample is used; all (N,)."""

@@ -21,6 +21,6 @@ def weights(share_logit: Tensor, shrink_logit: Tensor, function: str) -> tuple[T
     return square / square.sum(), shrink_logit.square()
 
 
-def aggregated(stacked: Sequence[Tensor], share: Tensor, shrink: Tensor) -> list[Tensor]:
+def aggregate(stacked: Sequence[Tensor], share: Tensor, shrink: Tensor) -> list[Tensor]:
     """Return shrink times the states' sum by shares, one tensor an entry, in float64."""
     return [shrink * total(value.double() * share.reshape(-1, *(1,) * (value.dim() - 1))) for value in stacked]

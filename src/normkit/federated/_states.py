@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from normkit import check
-from normkit.ops.sums import BLOCK, typed, weighted
+from normkit.ops.sums import BLOCK, in_type, weigh
 
 SEEN = 64  # numbers of a client by which its place in a sum is told
 
@@ -94,21 +94,21 @@ def mean(values: Tensor, weights: Tensor) -> Tensor:
     return total(values.double() * (weights / total(weights)))
 
 
-def joined(values: Tensor, weights: Tensor) -> Tensor:
+def join(values: Tensor, weights: Tensor) -> Tensor:
     """Average over the clients on the first axis, ``weights`` (K,), in the states' own type."""
     if torch.is_grad_enabled() and (values.requires_grad or weights.requires_grad):
-        return typed(mean(values, weights), values)
-    return averaged(values.unbind(0), weights)
+        return in_type(mean(values, weights), values)
+    return average(values.unbind(0), weights)
 
 
-def averaged(values: Sequence[Tensor], weights: Tensor) -> Tensor:
+def average(values: Sequence[Tensor], weights: Tensor) -> Tensor:
     """Average one entry of the clients' states, in its own type; one client alone is what it was.
 
     The same number as :func:`mean` and :func:`typed` give, without a gradient; memory is gone through once.
     """
     shares = weights.double() / total(weights.double())
     each, order = shares.tolist(), places([[value] for value in values], shares)
-    return weighted([values[k] for k in order], [each[k] for k in order], values[0])[0]
+    return weigh([values[k] for k in order], [each[k] for k in order], values[0])[0]
 
 
 def _add(values: Tensor, shares: Tensor) -> Tensor:

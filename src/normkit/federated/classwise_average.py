@@ -10,7 +10,7 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.federated._states import counts, mean, read, total
-from normkit.ops.sums import typed
+from normkit.ops.sums import in_type
 
 NAME = "classwise-average"
 
@@ -56,4 +56,4 @@ def classwise_average(*states: Tensor, entries: Sequence[str]) -> tuple[Tensor, 
     share = share / total(share)
     weights = share * classes.double()
     weights = torch.where(total(weights) > 0, weights, share)
-    return tuple(typed(mean(value, weights), value) for value in found[""])
+    return tuple(in_type(mean(value, weights), value) for value in found[""])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from normkit.catalog import method
-from normkit.federated._states import counts, joined, read
+from normkit.federated._states import counts, join, read
 
 NAME = "fedbn-average"
 
@@ -47,6 +47,6 @@ def fedbn_average(*states: Tensor, entries: Sequence[str], local: Sequence[str] 
         raise ValueError(f"{NAME}: local must be among the entries, but {', '.join(unknown)} is not")
     weights = counts(NAME, "count", count, len(states[0]))
     return tuple(
-        value if name in local else joined(value, weights).expand(value.shape).clone()
+        value if name in local else join(value, weights).expand(value.shape).clone()
         for name, value in zip(entries, found[""], strict=True)
     )

@@ -10,7 +10,7 @@ from torch import Tensor
 from normkit.catalog import method
 from normkit.federated._judges import PAPER
 from normkit.federated._states import counts, mean, read
-from normkit.ops.sums import typed
+from normkit.ops.sums import in_type
 
 NAME = "fedlabel-aggregate"
 
@@ -44,6 +44,6 @@ def fedlabel_aggregate(*states: Tensor, entries: Sequence[str]) -> tuple[Tensor,
     used = counts(NAME, "pseudo_labels", torch.where(number == 0, 1, number), len(states[0]))
     alike = torch.ones_like(used)
     return tuple(
-        typed((mean(labeled, alike) + mean(pseudo, used)) / 2, labeled)
+        in_type((mean(labeled, alike) + mean(pseudo, used)) / 2, labeled)
         for labeled, pseudo in zip(found["labeled"], found["pseudo"], strict=True)
     )

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.federated._judges import PAPER, judged, options
+from normkit.federated._judges import PAPER, judge, options
 from normkit.kinds import Loss
 from normkit.statistics import accurate
 
@@ -58,7 +58,7 @@ class FedLabelLoss(Loss):
         check.values(self, "strong", strong, (None, None), strong)
         for name, logits in (("plain", plain), ("received", received), ("trained", trained)):
             check.values(self, name, logits, strong.shape, strong)
-        label, weight, _, used = judged(received, trained, self.threshold, self.measure, self.temperature)
+        label, weight, _, used = judge(received, trained, self.threshold, self.measure, self.temperature)
         own = torch.log_softmax(accurate(strong), 1).gather(1, label.unsqueeze(1)).squeeze(1)
         want, got = (torch.log_softmax(accurate(z) / self.temperature, 1) for z in (trained.detach(), plain))
         apart = (want.exp() * (want - got)).sum(1) * weight

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.federated._judges import PAPER, judged, options
+from normkit.federated._judges import PAPER, judge, options
 from normkit.federated._states import finite
 
 NAME = "fedlabel-select"
@@ -65,7 +65,7 @@ def fedlabel_select(
     check.values(NAME, "trained", trained, received.shape, received)
     for name, logits in (("received", received), ("trained", trained)):
         finite(NAME, name, logits)
-    label, weight, own, used = judged(received, trained, *options(NAME, threshold, measure, temperature))
+    label, weight, own, used = judge(received, trained, *options(NAME, threshold, measure, temperature))
     share = (own & used).sum() / used.sum().clamp(min=1)
     weight = torch.where(used, weight, 0).to(received.dtype)
     return Selected(torch.where(used, label, -1), weight, share.to(received.dtype))

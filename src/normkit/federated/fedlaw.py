@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from normkit import check
 from normkit.catalog import method
 from normkit.federated import _states
-from normkit.federated._logits import FUNCTIONS, PAPER, aggregated, weights
+from normkit.federated._logits import FUNCTIONS, PAPER, aggregate, weights
 from normkit.kinds import beside
 
 NAME = "fedlaw"
@@ -136,5 +136,5 @@ def _optimizer(free: Tensor, name: str, lr: float) -> torch.optim.Optimizer:
 
 
 def _state(stacked: Mapping[str, Tensor], free: Tensor, function: str) -> dict[str, Tensor]:
-    found = aggregated(list(stacked.values()), *weights(free[:-1], free[-1], function))
+    found = aggregate(list(stacked.values()), *weights(free[:-1], free[-1], function))
     return {name: value.to(stacked[name].dtype) for name, value in zip(stacked, found, strict=True)}

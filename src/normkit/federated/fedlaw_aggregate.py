@@ -8,9 +8,9 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.federated._logits import FUNCTIONS, PAPER, aggregated, weights
+from normkit.federated._logits import FUNCTIONS, PAPER, aggregate, weights
 from normkit.federated._states import read
-from normkit.ops.sums import typed
+from normkit.ops.sums import in_type
 
 NAME = "fedlaw-aggregate"
 
@@ -47,4 +47,4 @@ def fedlaw_aggregate(*states: Tensor, entries: Sequence[str], function: str = "e
     if shrink.numel() != 1:
         raise ValueError(f"{NAME}: states shrink_logit must be a single number, but its shape is {tuple(shrink.shape)}")
     given = weights(share.double(), shrink.double().reshape(()), function)
-    return tuple(typed(value, like) for value, like in zip(aggregated(found[""], *given), found[""], strict=True))
+    return tuple(in_type(value, like) for value, like in zip(aggregate(found[""], *given), found[""], strict=True))

@@ -10,7 +10,7 @@ from torch import Tensor
 from normkit.catalog import method
 from normkit.federated._masks import PAPER, masks
 from normkit.federated._states import read, total
-from normkit.ops.sums import typed
+from normkit.ops.sums import in_type
 
 NAME = "fedselect-aggregate"
 
@@ -50,6 +50,6 @@ def fedselect_aggregate(*states: Tensor, entries: Sequence[str], masked: Sequenc
     for name, own in zip(masked, masks(NAME, masked, found["mask"]), strict=True):
         value, number = stacked[name], (~own).sum(0)
         joined = total(torch.where(own, 0, value)) / number.clamp(min=1)
-        shared[name] = typed(joined, value)
+        shared[name] = in_type(joined, value)
         stacked[name] = torch.where(own, value, shared[name])
     return (*shared.values(), *stacked.values())

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.federated._states import counts, joined, read, total
+from normkit.federated._states import counts, join, read, total
 from normkit.federated.pgfed_client import PAPER
 
 NAME = "pgfed-server"
@@ -54,7 +54,7 @@ def pgfed_server(*states: Tensor, entries: Sequence[str], mu: float, momentum: f
     check.shape(NAME, "states risk", risk, (clients,))
     check.shape(NAME, "states alpha", alpha, (clients, clients))
     weights = counts(NAME, "count", count, clients)
-    state = [joined(value, weights) for value in found[""]]
+    state = [join(value, weights) for value in found[""]]
     shared = [(mu / clients * total(value)).to(value.dtype) for value in found["gradient"]]
     told = [mu * torch.stack([total(_by(row, value)) for row in alpha]) for value in found["gradient"]]
     before = found.get("previous", found["gradient"])

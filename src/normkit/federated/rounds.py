@@ -53,7 +53,7 @@ class Taken(list[Update]):
     average: dict[str, Tensor] | None = None
 
 
-def screened(
+def screen(
     updates: Mapping[Any, Update],
     sent: State,
     most: float,
@@ -218,7 +218,7 @@ def _gone_through(updates: Sequence[Update], sent: State, measured: bool = False
     found, squares, each = {}, torch.zeros(len(order), dtype=torch.float64), shares[order].tolist()
     for name in names:
         real = measured and sent[name].is_floating_point()
-        found[name], far = sums.weighted([updates[k].state[name] for k in order], each, sent[name], real)
+        found[name], far = sums.weigh([updates[k].state[name] for k in order], each, sent[name], real)
         if far is not None:
             squares[order] += far.to(squares.device)
     return found, squares.sqrt().tolist()

@@ -132,7 +132,7 @@ def shape_of_all(memory: Memory, client: Any, **_: Any) -> Told:
     return Told({"pooled": memory["pooled"], "others": stacked})
 
 
-def answered(updates: Sequence[Update], sent: State, *, memory: Memory) -> dict[str, Tensor]:
+def answer(updates: Sequence[Update], sent: State, *, memory: Memory) -> dict[str, Tensor]:
     """GGEUR: the average; who has answered is not told again."""
     found = average(updates, sent)
     memory["told"] = sorted({*memory["told"], *(update.client for update in updates)})

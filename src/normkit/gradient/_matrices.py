@@ -64,7 +64,7 @@ class MatrixOptimizer(Optimizer):
         """Do some work on matrices (..., rows, columns), whole ones, wherever they lie."""
 
         def on_some(matrices: list[Tensor]) -> list[Tensor]:
-            found = batched([as_matrix(x) for x in matrices], work, group["foreach"] is not False)
+            found = batch([as_matrix(x) for x in matrices], work, group["foreach"] is not False)
             return [y.reshape(x.shape) for x, y in zip(matrices, found, strict=True)]
 
         return shared_out(matrices, on_some, sync=self.sync, process_group=self.process_group)
@@ -122,7 +122,7 @@ def as_matrix(x: Tensor) -> Tensor:
     return x.flatten(1) if x.dim() > 3 else x
 
 
-def batched(matrices: Sequence[Tensor], work: Work, together: bool = True) -> list[Tensor]:
+def batch(matrices: Sequence[Tensor], work: Work, together: bool = True) -> list[Tensor]:
     """Do some work on every matrix, with those of one shape in one call, unless they are faster alone.
 
     >>> [x.shape for x in batched([torch.ones(2, 3), torch.ones(3, 2)], lambda x: x / x.norm())]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.gradient._matrices import Hidden, matrix_shape, newton_schulz
-from normkit.gradient._optimizer import MOMENTS, entrywise, kept
+from normkit.gradient._optimizer import MOMENTS, entrywise, keep
 from normkit.gradient._sharded import like, local
 from normkit.ops.polar import Triple
 
@@ -41,7 +41,7 @@ class Momentum(Hidden):
 
     def averaged(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> list[Tensor]:
         """Move the momentum, an average, and return what is orthogonalized, in the type for that."""
-        (buffers,) = kept(params, states, "momentum_buffer")
+        (buffers,) = keep(params, states, "momentum_buffer")
         dtype = _word(group["ns_dtype"])
         found = [torch.empty_like(local(p), dtype=getattr(torch, dtype) if dtype else p.dtype) for p in params]
 
@@ -86,7 +86,7 @@ class Kin(Momentum):
 
     def summed(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> list[Tensor]:
         """Move the momentum, a sum, and return what is orthogonalized, in the parameters' type."""
-        (buffers,) = kept(params, states, "momentum_buffer")
+        (buffers,) = keep(params, states, "momentum_buffer")
         found = [torch.empty_like(local(p)) for p in params]
 
         def work(found, grads, buffers):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import Card
-from normkit.gradient._sharded import agreed, is_sharded, local
+from normkit.gradient._sharded import agree, is_sharded, local
 from normkit.statistics import accurate
 
 MOMENTS = frozenset({"step", "exp_avg", "exp_avg_sq"})  # what Adam keeps of a parameter
@@ -238,7 +238,7 @@ def all_finite(grads: Sequence[Tensor]) -> bool:
         return True
     if wrong:  # a sum overflows where its terms do not
         wrong = ~torch.stack([g.isfinite().all().to(own[0].device) for g in own]).all()
-    return not agreed(wrong, grads)
+    return not agree(wrong, grads)
 
 
 BLOCK = 1 << 16  # entries: what a few tensors have of them stays in the cache of a core
@@ -282,7 +282,7 @@ def _blocks(own: Sequence[Any]) -> Iterable[tuple[Any, ...]]:
     return zip(*cut, strict=False)
 
 
-def kept(params: Sequence[Tensor], states: Sequence[dict], *names: str) -> list[list[Tensor]]:
+def keep(params: Sequence[Tensor], states: Sequence[dict], *names: str) -> list[list[Tensor]]:
     """The tensors of a state, by name, zeros like the parameters at first; ``step`` is a number."""
     for p, state in zip(params, states, strict=True):
         for name in names:
@@ -293,7 +293,7 @@ def kept(params: Sequence[Tensor], states: Sequence[dict], *names: str) -> list[
     return [[state[name] for state in states] for name in names]
 
 
-def counted(steps: Sequence[Tensor]) -> list[Any]:
+def count(steps: Sequence[Tensor]) -> list[Any]:
     """Count a step, and return the numbers that the steps now have."""
     for step in steps:
         step += 1
@@ -325,8 +325,8 @@ def adam(
     ``change`` makes of gradients, or of blocks of them, those that count, each with a mark of its own.
     """
     names = ("step", "exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if amsgrad else []))
-    steps, firsts, *squares = kept(params, states, *names)
-    numbers = counted(steps)
+    steps, firsts, *squares = keep(params, states, *names)
+    numbers = count(steps)
     rates = [-lr / (1 - betas[0] ** t) for t in numbers]
     roots = [(1 - betas[1] ** t) ** 0.5 for t in numbers]
     settings = {"lr": lr, "beta1": betas[0], "beta2": betas[1], "eps": eps, "weight_decay": weight_decay}

@@ -24,7 +24,7 @@ def is_sharded(tensors: Sequence[Tensor]) -> bool:
     return any(isinstance(x, DTensor) for x in tensors)
 
 
-def agreed(flag: Tensor, tensors: Sequence[Tensor]) -> bool:
+def agree(flag: Tensor, tensors: Sequence[Tensor]) -> bool:
     """Whether the flag is up on some process that holds a part of the tensors."""
     return bool(_most(flag.float(), tensors))
 
@@ -79,7 +79,7 @@ def settled(tensor: Tensor) -> Tensor:
     return own.redistribute(placements=[Replicate() if p.is_partial() else p for p in own.placements])
 
 
-def placed(tensor: Tensor, like: Tensor) -> Tensor:
+def place(tensor: Tensor, like: Tensor) -> Tensor:
     """A tensor that is cut as another is."""
     return tensor.redistribute(placements=like.placements) if is_sharded([tensor]) else tensor  # type: ignore[attr-defined]
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._optimizer import Groups, Optimizer, counted, kept, settings
+from normkit.gradient._optimizer import Groups, Optimizer, count, keep, settings
 from normkit.gradient._sharded import settled, together
 
 TINY = 1e-38  # a floor of floors, where those are 0
@@ -90,8 +90,8 @@ class Adafactor(Optimizer):
 
     def update(self, params: Sequence[Tensor], grads: Sequence[Tensor], states: Sequence[dict], group: dict) -> None:
         """Move the parameters of a group."""
-        (steps,) = kept(params, states, "step")
-        for p, g, state, t in zip(params, grads, states, counted(steps), strict=True):
+        (steps,) = keep(params, states, "step")
+        for p, g, state, t in zip(params, grads, states, count(steps), strict=True):
             root = max(1, p.numel()) ** 0.5
             rate = (together([p]) / root).clamp(min=group["eps2"]) * min(group["lr"], 1 / t**0.5)
             if group["weight_decay"]:
@@ -105,12 +105,12 @@ def moment(g: Tensor, state: dict, share: float, eps: float) -> Tensor:
     """Move the second moment of a gradient, and return it."""
     square = g.square()
     if g.dim() < 2:
-        return moved(state, "variance", square, share)
-    rows = moved(state, "row_var", settled(square.mean(-1, keepdim=True)), share)
-    columns = moved(state, "col_var", settled(square.mean(-2, keepdim=True)), share)
+        return move(state, "variance", square, share)
+    rows = move(state, "row_var", settled(square.mean(-1, keepdim=True)), share)
+    columns = move(state, "col_var", settled(square.mean(-2, keepdim=True)), share)
     return rows * columns / settled(rows.mean(-2, keepdim=True)).clamp(min=max(eps, TINY))
 
 
-def moved(state: dict, name: str, value: Tensor, share: float) -> Tensor:
+def move(state: dict, name: str, value: Tensor, share: float) -> Tensor:
     """Move an average of a state."""
     return state.setdefault(name, torch.zeros_like(value)).lerp_(value, share)

@@ -14,9 +14,9 @@ from normkit.gradient._optimizer import (
     Groups,
     Optimizer,
     adam,
-    counted,
+    count,
     entrywise,
-    kept,
+    keep,
     move_moments,
     settings,
 )
@@ -102,8 +102,8 @@ class AdamP(Optimizer):
 
     def turned(self, params, grads, states, found, group) -> None:
         """Move those whose direction is changed."""
-        steps, firsts, seconds = kept(params, states, "step", "exp_avg", "exp_avg_sq")
-        numbers = counted(steps)
+        steps, firsts, seconds = keep(params, states, "step", "exp_avg", "exp_avg_sq")
+        numbers = count(steps)
         directions = self.directions(grads, firsts, seconds, numbers, group)
         for w, u, projected, t in zip(params, directions, found, numbers, strict=True):
             ratio = group["wd_ratio"] if projected else 1.0

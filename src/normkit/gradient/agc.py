@@ -74,7 +74,7 @@ class AGC(Based):
     def changed(self, p: Tensor, group: dict) -> Tensor:
         """The gradient, clipped."""
         assert p.grad is not None
-        return p.grad if group["clipping"] is None else clipped(p, p.grad, group["clipping"], group["clipping_eps"])
+        return p.grad if group["clipping"] is None else clip(p, p.grad, group["clipping"], group["clipping_eps"])
 
 
 def adaptive_clip_grad_(params: Tensor | Iterable[Tensor], clipping: float = 0.01, eps: float = 1e-3) -> None:
@@ -84,10 +84,10 @@ def adaptive_clip_grad_(params: Tensor | Iterable[Tensor], clipping: float = 0.0
     with torch.no_grad():
         for p in listed(params):
             if p.grad is not None:
-                p.grad.copy_(clipped(p, p.grad, clipping, eps))
+                p.grad.copy_(clip(p, p.grad, clipping, eps))
 
 
-def clipped(w: Tensor, g: Tensor, clipping: float, eps: float) -> Tensor:
+def clip(w: Tensor, g: Tensor, clipping: float, eps: float) -> Tensor:
     """Return a gradient, clipped to a share of the length of its weight unit by unit."""
     limit, length = clipping * unit_length(w).clamp(min=eps), unit_length(g)
     return torch.where(length > limit, g * (limit / length.clamp(min=LEAST)), g)

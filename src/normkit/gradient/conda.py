@@ -10,9 +10,9 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.gradient._matrices import MatrixOptimizer
-from normkit.gradient._optimizer import MOMENTS, Groups, add_quotients, counted, entrywise, kept, move_moments, settings
-from normkit.gradient._sharded import placed, shared_bases
-from normkit.gradient.grams import corrected
+from normkit.gradient._optimizer import MOMENTS, Groups, add_quotients, count, entrywise, keep, move_moments, settings
+from normkit.gradient._sharded import place, shared_bases
+from normkit.gradient.grams import correct
 from normkit.statistics import accurate
 
 
@@ -92,17 +92,17 @@ class Conda(MatrixOptimizer):
 
     def move(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> None:
         """Move matrices."""
-        steps, firsts, seconds = kept(params, states, "step", "exp_avg", "exp_avg_sq")
-        numbers = counted(steps)
+        steps, firsts, seconds = keep(params, states, "step", "exp_avg", "exp_avg_sq")
+        numbers = count(steps)
         beta, beta_square = group["betas"]
         entrywise(lambda ms, gs: torch._foreach_lerp_(ms, gs, 1 - beta), firsts, grads)
         self.refresh(firsts, states, numbers, group)
         for w, g, m, v, state, t in zip(params, grads, firsts, seconds, states, numbers, strict=True):
             basis = state["projector"]
-            turned = placed(turn(g, basis), w)
+            turned = place(turn(g, basis), w)
             v.mul_(beta_square).addcmul_(turned, turned, value=1 - beta_square)
-            direction = turn_back(placed(turn(m, basis), w).div_(v.sqrt().add_(group["eps"])), basis)
-            w.add_(placed(direction, w), alpha=-group["scale"] * corrected(group, t))
+            direction = turn_back(place(turn(m, basis), w).div_(v.sqrt().add_(group["eps"])), basis)
+            w.add_(place(direction, w), alpha=-group["scale"] * correct(group, t))
             if group["weight_decay"]:
                 w.mul_(1 - group["lr"] * group["weight_decay"])
 
@@ -116,8 +116,8 @@ class Conda(MatrixOptimizer):
 
     def move_others(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> None:
         """Move what has no basis."""
-        steps, firsts, seconds = kept(params, states, "step", "exp_avg", "exp_avg_sq")
-        rates = [-corrected(group, t) for t in counted(steps)]
+        steps, firsts, seconds = keep(params, states, "step", "exp_avg", "exp_avg_sq")
+        rates = [-correct(group, t) for t in count(steps)]
 
         def work(params, grads, firsts, seconds, rates):
             move_moments(grads, firsts, seconds, group["betas"])

@@ -9,7 +9,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.gradient._matrices import Hidden, cut_as, full_matrix, matrix_shape
 from normkit.gradient._muon import factor, step
-from normkit.gradient._optimizer import Groups, kept, settings
+from normkit.gradient._optimizer import Groups, keep, settings
 
 STARTS = ("random", "identity")
 
@@ -80,7 +80,7 @@ class Dion(Hidden):
     @torch._disable_dynamo
     def move(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> None:
         """Move matrices."""
-        (momenta,) = kept(params, states, "momentum")
+        (momenta,) = keep(params, states, "momentum")
         torch._foreach_add_(momenta, grads)
         us = [self.one(p, m, state, group) for p, m, state in zip(params, momenta, states, strict=True)]
         step(params, us, [group["lr"] * factor("rms_to_rms", *matrix_shape(p)) for p in params], group)

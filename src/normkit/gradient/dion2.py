@@ -13,7 +13,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.gradient._dialects import POLAR_EXPRESS
 from normkit.gradient._muon import Coefficients, Kin, unit
-from normkit.gradient._optimizer import MOMENTS, Groups, entrywise, kept, settings
+from normkit.gradient._optimizer import MOMENTS, Groups, entrywise, keep, settings
 
 
 @method(
@@ -89,7 +89,7 @@ class Dion2(Kin):
 
     def orthogonal(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> list[Tensor]:
         """Move the momentum, and return the directions, zero outside the chosen slices."""
-        (buffers,) = kept(params, states, "momentum")
+        (buffers,) = keep(params, states, "momentum")
         entrywise(lambda buffers, grads: torch._foreach_add_(buffers, grads), buffers, grads)
         found = self.directions(buffers, lambda x: self.direction(x, group), group)
         chosen = self.directions(buffers, lambda x: self.on_chosen(x, torch.ones_like, group), group)

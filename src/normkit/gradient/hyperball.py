@@ -13,7 +13,7 @@ from normkit.catalog import method
 from normkit.gradient._bases import KEPT, eigenbasis, move_bases, project, project_back
 from normkit.gradient._matrices import cut_as, full_matrix, matrix_shape
 from normkit.gradient._muon import CONVERGING, Coefficients, Kin, factor
-from normkit.gradient._optimizer import Groups, below_one, counted, kept, move_moments, settings
+from normkit.gradient._optimizer import Groups, below_one, count, keep, move_moments, settings
 from normkit.gradient._sharded import settled
 from normkit.statistics import accurate
 
@@ -127,8 +127,8 @@ class Hyperball(Kin):
 
     def adam_directions(self, params, grads, states, group) -> list[Tensor]:
         """Move Adam's moments, and return its directions."""
-        steps, firsts, seconds = kept(params, states, "step", "exp_avg", "exp_avg_sq")
-        numbers = counted(steps)
+        steps, firsts, seconds = keep(params, states, "step", "exp_avg", "exp_avg_sq")
+        numbers = count(steps)
         move_moments(grads, firsts, seconds, group["betas"])
         beta, beta_square = group["betas"]
         below = torch._foreach_div(seconds, [1 - beta_square**t for t in numbers])
@@ -157,7 +157,7 @@ class Hyperball(Kin):
 def soap_direction(p: Tensor, g: Tensor, state: dict, group: dict) -> Tensor:
     """SOAP's direction from the first call on, without corrections."""
     beta, beta_square = group["betas"]
-    kept([p], [state], "step", "exp_avg", "exp_avg_sq")
+    keep([p], [state], "step", "exp_avg", "exp_avg_sq")
     state["step"] += 1
     m, full = state["exp_avg"].lerp_(g, 1 - beta), full_matrix(g)
     for side, x in enumerate((full, full.mT)):

@@ -9,7 +9,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.gradient._bases import KEPT, adam_direction, eigenbasis, move_bases, project, project_back
 from normkit.gradient._matrices import Hidden, cut_as, full_matrix
-from normkit.gradient._optimizer import Groups, below_one, kept, settings
+from normkit.gradient._optimizer import Groups, below_one, keep, settings
 from normkit.gradient.hyperball import turn_by_angle
 
 FLOOR = 1e-30  # of an eigenvalue
@@ -98,7 +98,7 @@ class KLSOAP(Hidden):
 
     def begin(self, w: Tensor, g: Tensor, state: dict, group: dict) -> None:
         """Begin the statistics with a gradient."""
-        kept([w], [state], "step", "exp_avg", "exp_avg_sq")
+        keep([w], [state], "step", "exp_avg", "exp_avg_sq")
         for side, x in enumerate((g, g.mT)):
             state[f"GG{side}"] = x @ x.mT / x.shape[-1]
             state[f"Q{side}"] = eigenbasis(state[f"GG{side}"])

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._optimizer import Groups, Optimizer, kept, move_moments, settings
+from normkit.gradient._optimizer import Groups, Optimizer, keep, move_moments, settings
 from normkit.gradient._sharded import together
 
 
@@ -93,7 +93,7 @@ class LAMB(Optimizer):
     @torch._disable_dynamo  # the count of a group is a number, for each of which a step would be compiled anew
     def update(self, params: Sequence[Tensor], grads: Sequence[Tensor], states: Sequence[dict], group: dict) -> None:
         """Move the parameters of a group."""
-        firsts, seconds = kept(params, states, "exp_avg", "exp_avg_sq")
+        firsts, seconds = keep(params, states, "exp_avg", "exp_avg_sq")
         if self.length is not None and group["max_grad_norm"] is not None:
             cut = (self.length / group["max_grad_norm"]).clamp(min=1.0)
             grads = [g / cut.to(g) for g in grads]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from normkit.catalog import method
-from normkit.gradient._optimizer import Groups, Optimizer, entrywise, kept, settings
+from normkit.gradient._optimizer import Groups, Optimizer, entrywise, keep, settings
 
 
 @method(
@@ -58,7 +58,7 @@ class Lion(Optimizer):
 
     def update(self, params: Sequence[Tensor], grads: Sequence[Tensor], states: Sequence[dict], group: dict) -> None:
         """Move the parameters of a group."""
-        (firsts,) = kept(params, states, "exp_avg")
+        (firsts,) = keep(params, states, "exp_avg")
         beta, beta_kept = group["betas"]
 
         def work(params, grads, firsts):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normkit.catalog import method
 from normkit.gradient._muon import CONVERGING, Coefficients, Kin
-from normkit.gradient._optimizer import Groups, below_one, entrywise, kept, settings
+from normkit.gradient._optimizer import Groups, below_one, entrywise, keep, settings
 
 
 @method(
@@ -84,7 +84,7 @@ class Muon2(Kin):
     def averaged(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> list[Tensor]:
         """Move both moments, and return what is orthogonalized."""
         us = super().averaged(params, grads, states, group)
-        (seconds,) = kept(params, states, "second_moment")
+        (seconds,) = keep(params, states, "second_moment")
 
         def work(us, grads, seconds):
             torch._foreach_mul_(seconds, group["beta2"])

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._optimizer import Groups, Optimizer, entrywise, kept, settings
+from normkit.gradient._optimizer import Groups, Optimizer, entrywise, keep, settings
 from normkit.gradient._sharded import whole
 from normkit.statistics import accurate
 
@@ -82,7 +82,7 @@ class NormalizedGD(Optimizer):
         else:
             own = [length([g]) for g in grads]
         scales = [(1 / (norm + group["eps"])).to(p.dtype) for norm, p in zip(own, params, strict=True)]
-        buffers = kept(params, states, "momentum_buffer") if group["momentum"] else []
+        buffers = keep(params, states, "momentum_buffer") if group["momentum"] else []
 
         def work(params, grads, scales, buffers=None):
             steps = torch._foreach_mul(grads, scales)

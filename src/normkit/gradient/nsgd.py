@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._optimizer import Groups, Optimizer, entrywise, gradients, kept, settings
+from normkit.gradient._optimizer import Groups, Optimizer, entrywise, gradients, keep, settings
 from normkit.gradient._sharded import together
 
 
@@ -75,7 +75,7 @@ class NSGD(Optimizer):
         """Move the momenta of all groups, and measure them together."""
         momenta: list[Tensor] = []
         for params, group in work:
-            (own,) = kept(params, [self.state[p] for p in params], "momentum_buffer")
+            (own,) = keep(params, [self.state[p] for p in params], "momentum_buffer")
             share = 1 - group["momentum"]
             if params:
                 entrywise(
@@ -87,7 +87,7 @@ class NSGD(Optimizer):
     @torch._disable_dynamo
     def update(self, params: Sequence[Tensor], grads: Sequence[Tensor], states: Sequence[dict], group: dict) -> None:
         """Move the parameters of a group."""
-        (momenta,) = kept(params, states, "momentum_buffer")
+        (momenta,) = keep(params, states, "momentum_buffer")
         for p, m in zip(params, momenta, strict=True):
             length = self.length.to(p.device) if group["scope"] == "global" else together([m])
             p.mul_(1 - group["lr"] * group["weight_decay"])

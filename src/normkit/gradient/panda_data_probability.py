@@ -47,7 +47,7 @@ def panda_data_probability(norms: Tensor, index: Tensor, *, size: int, tau: floa
     tau = check.number(owner, "tau", tau, 0.0, 1.0)
     wide = accurate(norms)
     value = wide.new_zeros(size).index_add(0, index, visits(wide.detach(), index, size) * wide)
-    return mixed(value, tau).to(norms.dtype)
+    return mix(value, tau).to(norms.dtype)
 
 
 def visits(norms: Tensor, index: Tensor, size: int) -> Tensor:
@@ -66,7 +66,7 @@ def visits(norms: Tensor, index: Tensor, size: int) -> Tensor:
     return 0.5 ** torch.where(place == first[index], later, later + 1)
 
 
-def mixed(value: Tensor, tau: float) -> Tensor:
+def mix(value: Tensor, tau: float) -> Tensor:
     """Mix the shares of values with equal ones; if all are 0, equal ones alone."""
     total, equal = value.sum(), torch.full_like(value, 1 / max(len(value), 1))
     share = torch.where(total > 0, value / torch.where(total > 0, total, 1), equal)

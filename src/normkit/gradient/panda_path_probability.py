@@ -6,7 +6,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient.panda_data_probability import PAPER, mixed
+from normkit.gradient.panda_data_probability import PAPER, mix
 from normkit.statistics import accurate
 
 
@@ -29,4 +29,4 @@ def panda_path_probability(norms: Tensor, *, tau: float = 0.5) -> Tensor:
     """
     check.values("panda-path-probability", "norms", norms, (None,), norms)
     tau = check.number("panda-path-probability", "tau", tau, 0.0, 1.0)
-    return mixed(accurate(norms), tau).to(norms.dtype)
+    return mix(accurate(norms), tau).to(norms.dtype)

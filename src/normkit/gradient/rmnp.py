@@ -10,7 +10,7 @@ from torch import Tensor
 from normkit.catalog import method
 from normkit.gradient._matrices import MatrixOptimizer
 from normkit.gradient._muon import factor, step
-from normkit.gradient._optimizer import MOMENTS, Groups, entrywise, kept, settings
+from normkit.gradient._optimizer import MOMENTS, Groups, entrywise, keep, settings
 from normkit.gradient._sharded import settled
 
 FLOOR = 1e-12
@@ -74,7 +74,7 @@ class RMNP(MatrixOptimizer):
 
     def move(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> None:
         """Move matrices."""
-        (buffers,) = kept(params, states, "momentum_buffer")
+        (buffers,) = keep(params, states, "momentum_buffer")
 
         def work(buffers, grads):
             torch._foreach_mul_(buffers, group["momentum"])

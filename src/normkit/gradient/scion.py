@@ -10,7 +10,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._optimizer import Groups, Optimizer, entrywise, kept, settings, tensors
+from normkit.gradient._optimizer import Groups, Optimizer, entrywise, keep, settings, tensors
 from normkit.gradient._sharded import is_sharded, like, part_of, shared_out, whole
 from normkit.gradient.lmo import AXES, NORMS, lmo
 
@@ -102,7 +102,7 @@ class Scion(Optimizer):
         """Move the parameters of a group."""
         momenta: Sequence[Tensor] = grads
         if group["momentum"]:
-            (momenta,) = kept(params, states, "momentum_buffer")
+            (momenta,) = keep(params, states, "momentum_buffer")
             share = 1 - group["momentum"]
             entrywise(lambda ms, gs: torch._foreach_lerp_(ms, gs, share), momenta, grads)
         names = ("norm", "normalized", "transpose", "at_least_one", "ns_dtype")

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._optimizer import Groups, Optimizer, entrywise, kept, settings
+from normkit.gradient._optimizer import Groups, Optimizer, entrywise, keep, settings
 from normkit.gradient._projection import projection
 
 
@@ -79,7 +79,7 @@ class SGDP(Optimizer):
     def update(self, params: Sequence[Tensor], grads: Sequence[Tensor], states: Sequence[dict], group: dict) -> None:
         """Move the parameters of a group."""
         momentum, rate = group["momentum"], group["lr"]
-        (buffers,) = kept(params, states, "momentum")
+        (buffers,) = keep(params, states, "momentum")
 
         def move(buffers, grads):
             torch._foreach_mul_(buffers, momentum)

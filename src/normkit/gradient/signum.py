@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from normkit.catalog import method
-from normkit.gradient._optimizer import Groups, Optimizer, entrywise, kept, settings
+from normkit.gradient._optimizer import Groups, Optimizer, entrywise, keep, settings
 
 
 @method(
@@ -64,7 +64,7 @@ class Signum(Optimizer):
 
     def update(self, params: Sequence[Tensor], grads: Sequence[Tensor], states: Sequence[dict], group: dict) -> None:
         """Move the parameters of a group."""
-        (firsts,) = kept(params, states, "exp_avg")
+        (firsts,) = keep(params, states, "exp_avg")
         rates = [-group["lr"] * (shape_scale(p) if group["shape_scale"] else 1.0) for p in params]
         share = 1 - group["momentum"]
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from normkit.catalog import method
-from normkit.gradient._optimizer import Groups, Optimizer, kept, move_moments, settings
+from normkit.gradient._optimizer import Groups, Optimizer, keep, move_moments, settings
 from normkit.gradient._sharded import together
 
 
@@ -72,7 +72,7 @@ class StableAdamW(Optimizer):
     @torch._disable_dynamo  # the count of a group is a number, for each of which a step would be compiled anew
     def update(self, params: Sequence[Tensor], grads: Sequence[Tensor], states: Sequence[dict], group: dict) -> None:
         """Move the parameters of a group."""
-        firsts, seconds = kept(params, states, "exp_avg", "exp_avg_sq")
+        firsts, seconds = keep(params, states, "exp_avg", "exp_avg_sq")
         t, eps = group["steps"], group["eps"]
         move_moments(grads, firsts, seconds, tuple(b * (1 - b ** (t - 1)) / (1 - b**t) for b in group["betas"]))
         for p, g, m, v in zip(params, grads, firsts, seconds, strict=True):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.gradient._optimizer import MOMENTS, Groups, Optimizer, adam, entrywise, kept
+from normkit.gradient._optimizer import MOMENTS, Groups, Optimizer, adam, entrywise, keep
 from normkit.gradient._sharded import is_sharded, largest_size, whole
 from normkit.statistics import accurate
 
@@ -126,7 +126,7 @@ class StableSPAM(Optimizer):
         """Move the parameters of a group."""
         share = self.share(group["total_steps"])
         anew = self.update_proj_gap != 0 and group["total_steps"] % self.update_proj_gap == 0
-        kept(params, states, "step", "exp_avg", "exp_avg_sq")
+        keep(params, states, "step", "exp_avg", "exp_avg_sq")
         marks = [self.measured(g, state, share, group["eps"]) for g, state in zip(grads, states, strict=True)]
         if anew:
             for state in states:
@@ -145,12 +145,12 @@ class StableSPAM(Optimizer):
             state.setdefault(name, torch.zeros((), dtype=accurate(g.new_empty(0)).dtype, device=g.device))
         step, rate = int(state["step"]) + 1, gamma1 * share
         most = accurate(largest_size(g))
-        ceiling = moved(state["m_max_t"], most, gamma3) / (1 - gamma3**step)
+        ceiling = move(state["m_max_t"], most, gamma3) / (1 - gamma3**step)
         spiky = not g.is_cpu or bool(most > ceiling)  # elsewhere it costs less not to ask
         clip = (ceiling, ceiling / most) if spiky else None
         length = accurate(length_without_spikes(g, clip))
-        mean = moved(state["m_norm_t"], length, rate) / (1 - rate**step)
-        square = moved(state["v_norm_t"], length.square(), gamma2) / (1 - gamma2**step)
+        mean = move(state["m_norm_t"], length, rate) / (1 - rate**step)
+        square = move(state["v_norm_t"], length.square(), gamma2) / (1 - gamma2**step)
         return clip, torch.where(length > 0, mean / (square.sqrt() + eps) / length, 1.0)
 
 
@@ -174,6 +174,6 @@ def calmed(grads: Sequence[Tensor], marks: Sequence[Mark]) -> list[Tensor]:
     return list(torch._foreach_mul(calm, [scale for _, scale in marks]))
 
 
-def moved(mean: Tensor, value: Tensor, rate: float) -> Tensor:
+def move(mean: Tensor, value: Tensor, rate: float) -> Tensor:
     """Move a running mean."""
     return mean.mul_(rate).add_(value, alpha=1 - rate)

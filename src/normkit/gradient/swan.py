@@ -92,11 +92,11 @@ class SWAN(MatrixOptimizer):
 
     def move(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> None:
         """Move matrices."""
-        found = self.directions(grads, lambda x: whitened(x, group["center"], group["rescale"]), group)
+        found = self.directions(grads, lambda x: whiten(x, group["center"], group["rescale"]), group)
         step(params, found, [group["lr"] * group["scale"]] * len(params), group)
 
 
-def whitened(x: Tensor, center: bool, rescale: bool) -> Tensor:
+def whiten(x: Tensor, center: bool, rescale: bool) -> Tensor:
     """Normalize the rows of matrices (..., rows, columns), then make their singular values equal."""
     wide = accurate(x)
     wide = wide - wide.mean(-1, keepdim=True) if center else wide

@@ -18,7 +18,7 @@ def outcomes(owner: str, name: str, pit: Tensor, like: Tensor | None = None) -> 
     return wide.clamp(0, 1)
 
 
-def filled(owner: str, name: str, x: Tensor) -> None:
+def fill(owner: str, name: str, x: Tensor) -> None:
     """Require at least one row."""
     if not len(x):
         raise ValueError(f"{check.whose(owner)}: {name} must not be empty")

@@ -30,12 +30,12 @@ def bank(owner: object, name: str, x: Tensor, similarity: Tensor) -> Tensor:
     return found
 
 
-def inverted(similarity: Tensor, bank: Tensor, beta: float) -> Tensor:
+def invert(similarity: Tensor, bank: Tensor, beta: float) -> Tensor:
     """Return exp(beta similarity) over the sum of the same of the bank, column by column."""
-    return raised(similarity, beta, log_sums(bank, beta))
+    return above_least(similarity, beta, log_sums(bank, beta))
 
 
-def raised(similarity: Tensor, beta: float, less: Tensor) -> Tensor:
+def above_least(similarity: Tensor, beta: float, less: Tensor) -> Tensor:
     """Return exp(beta similarity - less), with one number of ``less`` a column."""
     found = beta * similarity
     if not check.readable(found):
@@ -57,11 +57,11 @@ def dynamic(similarity: Tensor, bank: Tensor, beta: float, top: int) -> Tensor:
         return similarity.clone()
     near = near_hubs(similarity.argmax(1), bank, top)
     if not check.readable(similarity):
-        return torch.where(near.unsqueeze(1), inverted(similarity, bank, beta), similarity)
+        return torch.where(near.unsqueeze(1), invert(similarity, bank, beta), similarity)
     if near.all():
-        return inverted(similarity, bank, beta)
+        return invert(similarity, bank, beta)
     rows = near.nonzero().flatten()
-    return similarity.index_copy(0, rows, inverted(similarity[rows], bank, beta))
+    return similarity.index_copy(0, rows, invert(similarity[rows], bank, beta))
 
 
 def near_hubs(best: Tensor, bank: Tensor, top: int) -> Tensor:

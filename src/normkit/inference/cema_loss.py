@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from normkit import check
 from normkit.catalog import method
-from normkit.inference._pit import filled
+from normkit.inference._pit import fill
 from normkit.inference._scores import scores
 
 NAME = "cema-loss"
@@ -52,7 +52,7 @@ def cema_loss(
     """
     student = scores(NAME, "logits", logits, (None, None))
     teacher = scores(NAME, "teacher_logits", teacher_logits, logits.shape, logits).detach().to(student.dtype)
-    filled(NAME, "logits", logits)
+    fill(NAME, "logits", logits)
     parts = [check.number(NAME, key, value) for key, value in (("alpha", alpha), ("beta", beta), ("gamma", gamma))]
     t = check.number(NAME, "temperature", temperature, 0.0, open_low=True)
     most = None if max_entropy is None else check.number(NAME, "max_entropy", max_entropy)

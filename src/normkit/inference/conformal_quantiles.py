@@ -6,7 +6,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.inference._pit import filled
+from normkit.inference._pit import fill
 from normkit.inference._scores import scores
 
 NAME = "conformal-quantiles"
@@ -40,7 +40,7 @@ def conformal_quantiles(target: Tensor, quantiles: Tensor, levels: Tensor, new_q
     A Large-Scale Study of Probabilistic Calibration (Dheur and Ben Taieb, 2023), arXiv 2306.02738.
     """
     y = scores(NAME, "target", target, (None,))
-    filled(NAME, "target", target)
+    fill(NAME, "target", target)
     predicted = scores(NAME, "quantiles", quantiles, (len(target), None), target)
     kinds = quantiles.shape[1]
     at = scores(NAME, "levels", levels, (kinds,), target)

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from normkit import check
 from normkit.catalog import method
-from normkit.inference.drm_ensemble import heads, weighed
+from normkit.inference.drm_ensemble import heads, weigh
 
 LABELS = ("own", "last", "uniform", "drm")
 NAME = "drm-adaptation-loss"
@@ -58,4 +58,4 @@ def _labels(logits: Tensor, label: str, gamma: float) -> Tensor:
         return p
     if label == "last":
         return p[-1].expand_as(p)
-    return (p.mean(0) if label == "uniform" else weighed(logits, gamma)).softmax(1).expand_as(p)
+    return (p.mean(0) if label == "uniform" else weigh(logits, gamma)).softmax(1).expand_as(p)

@@ -36,7 +36,7 @@ def drm_ensemble(logits: Tensor, *, gamma: float = 1.0) -> Tensor:
     Returns (N, C). Domain-Specific Risk Minimization (Zhang et al., 2023), arXiv 2208.08661.
     """
     wide = heads("drm-ensemble", logits)
-    return weighed(wide, check.number("drm-ensemble", "gamma", gamma)).to(logits.dtype)
+    return weigh(wide, check.number("drm-ensemble", "gamma", gamma)).to(logits.dtype)
 
 
 def heads(owner: str, logits: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ def heads(owner: str, logits: Tensor) -> Tensor:
     return wide
 
 
-def weighed(logits: Tensor, gamma: float) -> Tensor:
+def weigh(logits: Tensor, gamma: float) -> Tensor:
     """Return the ensemble's probabilities (N, C)."""
     known = torch.log_softmax(logits, 2)
     p = known.exp()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.inference._scores import bank, dynamic, log_sums, near_hubs, raised, scores
+from normkit.inference._scores import above_least, bank, dynamic, log_sums, near_hubs, scores
 
 
 @method(
@@ -69,6 +69,6 @@ def _by_rows(similarity: Tensor, banks: Sequence[tuple[Tensor, float]], top: int
             some = similarity[rows]
             taken = [given for given, there in zip(banks, touched, strict=True) if there]
             less = torch.stack([log_sums(bank, beta) for bank, beta in taken]).sum(0)
-            value = raised(some, sum(beta for _, beta in taken), less)
+            value = above_least(some, sum(beta for _, beta in taken), less)
             found.index_copy_(0, rows, value if all(touched) else value * some)
     return found

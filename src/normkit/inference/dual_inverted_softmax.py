@@ -6,7 +6,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.inference._scores import bank, log_sums, raised, scores
+from normkit.inference._scores import above_least, bank, log_sums, scores
 
 
 @method(
@@ -49,4 +49,4 @@ def dual_inverted_softmax(
     beta_query = check.number(owner, "beta_query", beta_query, 0.0)
     beta_gallery = check.number(owner, "beta_gallery", beta_gallery, 0.0)
     both = log_sums(of_queries, beta_query) + log_sums(of_gallery, beta_gallery)
-    return raised(wide, beta_query + beta_gallery, both).to(similarity.dtype)
+    return above_least(wide, beta_query + beta_gallery, both).to(similarity.dtype)

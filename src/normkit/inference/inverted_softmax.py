@@ -7,7 +7,7 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.inference._scores import bank as _bank
-from normkit.inference._scores import inverted, scores
+from normkit.inference._scores import invert, scores
 
 
 @method(
@@ -40,4 +40,4 @@ def inverted_softmax(similarity: Tensor, bank: Tensor, *, beta: float = 20.0) ->
     wide = scores("inverted-softmax", "similarity", similarity, (None, None))
     others = _bank("inverted-softmax", "bank", bank, similarity)
     beta = check.number("inverted-softmax", "beta", beta, 0.0)
-    return inverted(wide, others, beta).to(similarity.dtype)
+    return invert(wide, others, beta).to(similarity.dtype)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.inference._pit import filled
+from normkit.inference._pit import fill
 from normkit.inference._scores import scores
 
 
@@ -38,7 +38,7 @@ def mano(logits: Tensor, *, p: float = 4, criterion: float | str = 0.0, threshol
     Differs from the authors' code in: ``"auto"``, whose function they have and do not call.
     """
     wide = scores("mano", "logits", logits, (None, None))
-    filled("mano", "logits", logits)
+    fill("mano", "logits", logits)
     p, threshold = check.number("mano", "p", p, 0.0, open_low=True), check.number("mano", "threshold", threshold)
     found = -torch.log_softmax(wide, 1).mean() if criterion == "auto" else check.number("mano", "criterion", criterion)
     rows = torch.where(torch.as_tensor(found > threshold, device=wide.device), torch.softmax(wide, 1), _parabola(wide))

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.inference._pit import filled, outcomes
+from normkit.inference._pit import fill, outcomes
 
 METHODS = ("sorted", "levels")
 NAME = "pit-calibration-error"
@@ -44,7 +44,7 @@ def pit_calibration_error(
     A Large-Scale Study of Probabilistic Calibration (Dheur and Ben Taieb, 2023), arXiv 2306.02738.
     """
     z = outcomes(NAME, "pit", pit)
-    filled(NAME, "pit", pit)
+    fill(NAME, "pit", pit)
     power = check.number(NAME, "power", power, 0.0, open_low=True)
     check.choice(NAME, "method", method, METHODS)
     if method == "sorted":

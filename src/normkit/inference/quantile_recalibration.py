@@ -7,7 +7,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.inference._pit import filled, outcomes
+from normkit.inference._pit import fill, outcomes
 
 MAPS = ("empirical", "linear", "smooth")
 NAME = "quantile-recalibration"
@@ -43,7 +43,7 @@ def quantile_recalibration(
     A Large-Scale Study of Probabilistic Calibration (Dheur and Ben Taieb, 2023), arXiv 2306.02738.
     """
     c, z = outcomes(NAME, "calibration", calibration), outcomes(NAME, "pit", pit, calibration)
-    filled(NAME, "calibration", calibration)
+    fill(NAME, "calibration", calibration)
     check.choice(NAME, "map", map, MAPS)
     sharpness = check.number(NAME, "sharpness", sharpness, 0.0, open_low=True)
     if map == "smooth":

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from normkit.catalog import method
-from normkit.inference._pit import filled
+from normkit.inference._pit import fill
 from normkit.inference._scores import scores
 
 
@@ -35,5 +35,5 @@ def residual_ebm_loss(real_energy: Tensor, fake_energy: Tensor) -> Tensor:
     real = scores("residual-ebm-loss", "real_energy", real_energy, (None,))
     fake = scores("residual-ebm-loss", "fake_energy", fake_energy, (None,), real_energy)
     for name, energy in (("real_energy", real), ("fake_energy", fake)):
-        filled("residual-ebm-loss", name, energy)
+        fill("residual-ebm-loss", name, energy)
     return (F.softplus(real).mean() + F.softplus(-fake).mean()).to(real_energy.dtype)

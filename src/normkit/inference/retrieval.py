@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from normkit import catalog, check
-from normkit.inference._scores import inverted, nearest_mean, normal_rank, scores
+from normkit.inference._scores import invert, nearest_mean, normal_rank, scores
 from normkit.kinds.arrays import takes_arrays
 
 NUMBERS = 2**22  # of one block of similarities: such memory is used again, where larger is fetched anew each time
@@ -144,7 +144,7 @@ def _near_hubs(queries: Tensor, gallery: Tensor, banks: tuple[Tensor, ...], beta
     def rank(similarity: Tensor, items: Tensor) -> Tensor:
         product = torch.ones_like(similarity)
         for bank, beta, rows in zip(banks, betas, touched, strict=True):
-            product *= torch.where(rows, inverted(similarity, bank @ items.T, beta), similarity)
+            product *= torch.where(rows, invert(similarity, bank @ items.T, beta), similarity)
         return product
 
     return rank

@@ -35,10 +35,10 @@ def storm_loss(losses: Tensor, weights: Tensor, *, normalize: bool = True) -> Te
     check.values("storm-loss", "losses", losses, (None,), losses)
     check.values("storm-loss", "weights", weights, losses.shape, losses)
     keeps = check.choice("storm-loss", "normalize", normalize, (True, False))
-    return rescaled(accurate(losses), accurate(weights), keeps).to(losses.dtype)
+    return rescale(accurate(losses), accurate(weights), keeps).to(losses.dtype)
 
 
-def rescaled(losses: Tensor, weights: Tensor, normalize: bool) -> Tensor:
+def rescale(losses: Tensor, weights: Tensor, normalize: bool) -> Tensor:
     """Return losses times weights, with the sum of the losses if ``normalize``."""
     weighted = losses * weights
     if not normalize:

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from normkit import check
 from normkit.catalog import method
-from normkit.loss.storm_loss import rescaled
+from normkit.loss.storm_loss import rescale
 from normkit.statistics import accurate
 
 
@@ -80,7 +80,7 @@ def _sizes(owner: str, weight: Tensor) -> tuple[int, int]:
 
 
 def _total(weight: Tensor, x: Tensor, target: Tensor, weights: Tensor, normalize: bool) -> Tensor:
-    losses = rescaled(F.cross_entropy(x @ weight.mT, target, reduction="none"), weights, normalize)
+    losses = rescale(F.cross_entropy(x @ weight.mT, target, reduction="none"), weights, normalize)
     return losses.sum() if normalize else losses.mean()
 
 

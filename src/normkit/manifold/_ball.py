@@ -70,7 +70,7 @@ def project(y: Tensor, c: float) -> Tensor:
     return torch.where(far, y * (most / torch.where(far, length, 1)), y)
 
 
-def multiplied(x: Tensor, moved: Tensor, c: float) -> Tensor:
+def multiply(x: Tensor, moved: Tensor, c: float) -> Tensor:
     """Return the product of Möbius of a matrix W and x, of which ``moved`` is the plain one."""
     s = math.sqrt(c)
     stretch = ratio(artanh, s * norm(x))  # artanh(s |x|) / (s |x|)

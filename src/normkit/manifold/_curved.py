@@ -31,7 +31,7 @@ def log0(y: Tensor, k: float) -> Tensor:
     return _ball.ratio(_ball.artanh if k < 0 else torch.atan, _length(y, k)) * y if k else y
 
 
-def scaled(factor: Tensor, x: Tensor, k: float) -> Tensor:
+def scale(factor: Tensor, x: Tensor, k: float) -> Tensor:
     """Return points at ``factor`` times their distances to the origin."""
     return exp0(factor * log0(x, k), k)
 
@@ -43,7 +43,7 @@ def squared_distance(x: Tensor, y: Tensor, k: float) -> Tensor:
 
 def between(x: Tensor, y: Tensor, share: float, k: float) -> Tensor:
     """Return the point at a share of the geodesic from x to y."""
-    step = scaled(torch.tensor(share, dtype=x.dtype, device=x.device), _ball.add(-x, y, -k), k)
+    step = scale(torch.tensor(share, dtype=x.dtype, device=x.device), _ball.add(-x, y, -k), k)
     return _ball.add(x, step, -k)
 
 

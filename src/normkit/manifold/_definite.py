@@ -58,7 +58,7 @@ class DefiniteNorm(Running, Norm):
     def _follow(self, points: Tensor, **values: Tensor) -> None:
         """Let running estimates be those values, unless there were no points."""
         for name, value in values.items():
-            track(getattr(self, name), value, (statistics.counted(points, (0,)) > 0).to(value.dtype))
+            track(getattr(self, name), value, (statistics.sample_count(points, (0,)) > 0).to(value.dtype))
 
     def _towards(self, running: Tensor, mean: Tensor) -> Tensor:
         """The point of the affine-invariant geodesic from a running mean to that of the batch, at ``momentum``."""

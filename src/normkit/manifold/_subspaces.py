@@ -80,7 +80,7 @@ def columns(tangent: Tensor, by: Rotation | Quotient) -> Tensor:
     return torch.cat([c, tangent @ s], -2)
 
 
-def rotated(tangent: Tensor, points: Tensor, by: Rotation | Quotient) -> Tensor:
+def rotate(tangent: Tensor, points: Tensor, by: Rotation | Quotient) -> Tensor:
     """Return E applied to points (N, ..., n, p); the tangent vectors are those of all N."""
     c, s, t = _functions(tangent, by)
     upper = torch.cat([c, -s @ tangent.mT], -1)

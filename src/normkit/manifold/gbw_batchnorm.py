@@ -109,7 +109,7 @@ class GBWBatchNorm(DefiniteNorm):
             distances = _trace(flat) + self.n - 2 * _symmetric.eigenvalues(flat).sqrt().sum(-1)
             var = (self._mean(distances) / self.power**2).reshape(1)
             self._follow(flat, running_mean=self._onwards(mean))
-            self.move(statistics.counted(flat, (0,)), running_var=var)
+            self.move(statistics.sample_count(flat, (0,)), running_var=var)
         return mean, var
 
     def _batch_mean(self, points: Tensor) -> Tensor:

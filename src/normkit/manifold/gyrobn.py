@@ -102,7 +102,7 @@ class GyroBN(Running, Norm):
         points = self._space.to(given, k)
         mean, var = self._statistics(points)
         factor = accurate(self.scale) / (var + self.eps).sqrt()
-        scaled = _curved.scaled(factor, _ball.add(-mean, points, -k), k)
+        scaled = _curved.scale(factor, _ball.add(-mean, points, -k), k)
         bias = _curved.exp0(accurate(self.bias) * (self._space.unit / 2), k)
         return self._space.back(_ball.add(bias, scaled, -k), k).to(x.dtype)
 

@@ -102,10 +102,10 @@ class GyroBNGrassmann(Running, Norm):
         self._refuse(points)
         with full_precision(x):
             mean, var = self._statistics(points.detach())
-            centered = _subspaces.rotated(-_subspaces.log0(mean), points, by)
+            centered = _subspaces.rotate(-_subspaces.log0(mean), points, by)
             factor = (accurate(self.scale) / (var + self.eps).sqrt()).unsqueeze(-1).unsqueeze(-1)
             scaled = _subspaces.columns(factor * _subspaces.log0(centered), by)
-            return _subspaces.rotated(accurate(self.bias), scaled, by).to(x.dtype)
+            return _subspaces.rotate(accurate(self.bias), scaled, by).to(x.dtype)
 
     @torch.no_grad()
     def _statistics(self, points: Tensor) -> tuple[Tensor, Tensor]:

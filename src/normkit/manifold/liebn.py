@@ -153,7 +153,7 @@ class LieBN(DefiniteNorm):
     @torch.no_grad()
     def _keep_moments(self, points: Tensor, mean: Tensor, var: Tensor) -> None:
         if self.metric != "AIM":
-            self.move(statistics.counted(points, (0,)), running_mean=mean, running_var=var)
+            self.move(statistics.sample_count(points, (0,)), running_mean=mean, running_var=var)
             return
-        self.move(statistics.counted(points, (0,)), running_var=var)
+        self.move(statistics.sample_count(points, (0,)), running_var=var)
         self._follow(points, running_mean=self._towards(self.running_mean, mean))

@@ -60,7 +60,7 @@ class RadiusScaling(Method):
         parts = wide.to(weight.dtype).unflatten(-1, (self.blocks, -1, 1))
         with full_precision(x):
             moved = (weight @ parts).flatten(-3)
-        return _ball.multiplied(wide, moved, self.c).to(x.dtype)
+        return _ball.multiply(wide, moved, self.c).to(x.dtype)
 
     def radius(self, x: Tensor) -> Tensor:
         """Return the hyperbolic distances (...,) of points to the origin."""

@@ -2,7 +2,7 @@
 
 Every function takes parameters of shape (C,), (N, C), or one number for all, any of which may be None, takes half
 precision in float32 and gives back the type and the memory format of ``x``. The formulas are the definition; the C
-kernel computes the same numbers faster, in either memory format, and is taken when `eager.refused` has nothing to say
+kernel computes the same numbers faster, in either memory format, and is taken when `eager.refuse` has nothing to say
 against it.
 """
 
@@ -132,7 +132,7 @@ def batch_norm(
     rule = Rule("batch_norm", _batch_formula, DEVIATION, over_samples=True, eps=eps, everyone=everyone)
     check_channels(rule.name, x, eps, weight=weight, bias=bias)
     own = lambda: None if everyone else _batch_by_torch(x, weight, bias, eps)  # noqa: E731
-    if eager.refused(rule.name, apart or against(x, weight, bias), x, weight, bias, kind=rule.kind(x), own=own):
+    if eager.refuse(rule.name, apart or against(x, weight, bias), x, weight, bias, kind=rule.kind(x), own=own):
         made = own()
         if made is not None:
             return made()
@@ -168,7 +168,7 @@ def normalize_with(
     check_channels(rule.name, x, eps, weight=weight, bias=bias, mean=mean, var=var)
     moved = "the moments need a gradient" if eager.needs_grad(mean, var) else None
     why = moved or against(x, weight, bias, mean, var)
-    if eager.refused(rule.name, why, x, weight, bias, mean, var, kind=rule.kind(x)):
+    if eager.refuse(rule.name, why, x, weight, bias, mean, var, kind=rule.kind(x)):
         return _with_eps(x, weight, bias, None, None, rule)
     return _run(rule, x, weight, bias)[0]
 
@@ -414,7 +414,7 @@ def _choose(rule: Rule, x: Tensor, weight, bias, extra=None, learned: Tensor | N
         raise ValueError(f"{rule.name}: eps must be a single number, but its shape is {tuple(learned.shape)}")
     why = against(x, weight, bias, extra)
     own = lambda: _group_by_torch(rule, x, weight, bias)  # noqa: E731
-    if eager.refused(rule.name, why, x, weight, bias, extra, learned, kind=rule.kind(x), own=own):
+    if eager.refuse(rule.name, why, x, weight, bias, extra, learned, kind=rule.kind(x), own=own):
         made = own()
         if made is not None:
             return made()
@@ -451,13 +451,13 @@ def _group_by_torch(rule: Rule, x: Tensor, weight, bias) -> Callable[[], Tensor]
 
 def _run(rule: Rule, x: Tensor, weight, bias, extra=None, learned: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The kernel's result and its statistics: per unit the means, then the variances, in float64."""
-    x, (weight, bias, extra) = arranged(x, rule), map(eager.packed, (weight, bias, extra))
+    x, (weight, bias, extra) = arrange(x, rule), map(eager.pack, (weight, bias, extra))
     if eager.needs_grad(x, weight, bias, extra, learned):
         return _Channel.apply(x, weight, bias, extra, learned, rule)
     return kernel_forward(rule, x, weight, bias, extra, learned)
 
 
-def arranged(x: Tensor, rule: Rule) -> Tensor:
+def arrange(x: Tensor, rule: Rule) -> Tensor:
     """``x`` in one of the two memory formats that the kernel reads, copied only if it is in neither."""
     last = rule.statistic != POSITION and x.movedim(1, -1).is_contiguous()
     return x if last else x.contiguous()
@@ -515,7 +515,7 @@ class _Channel(torch.autograd.Function):
         rule, wanted = ctx.rule, ctx.needs_input_grad
         if grad is None:
             return (None,) * 6
-        if eager.refused(f"{rule.name} backward", eager.derived_again(), grad, x):
+        if eager.refuse(f"{rule.name} backward", eager.derived_again(), grad, x):
             if rule.given is not None:
                 rule = rule._replace(given=tuple(both.to(accurate(grad[:0]).dtype).view(2, -1)))
             return (*eager.differentiate(_with_eps, tensors, (rule,), grad, wanted), None)

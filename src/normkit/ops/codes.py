@@ -22,13 +22,13 @@ def encoded(x: Tensor, directions: Tensor, least: float) -> tuple[Tensor, Tensor
     ``directions`` (256, 8) are the code words at length 1, ``least`` is the least square that a root is taken of.
     """
     x = x.detach()
-    if eager.refused("encoded", _against(x), x, directions):
+    if eager.refuse("encoded", _against(x), x, directions):
         return None
     *lead, tokens, width = x.shape
     signs, words = (torch.empty(*lead, tokens, width // WIDTH, dtype=torch.uint8) for _ in range(2))
     scale1, shift, scale2 = (torch.empty(*lead, *last) for last in ((tokens, 1), (1, width), (tokens, 1)))
-    plan, given = special.CODES.pack(tokens, width, least), eager.packed(x)
-    special.required().encode(plan, prod(lead), given, eager.packed(directions), signs, words, scale1, shift, scale2)
+    plan, given = special.CODES.pack(tokens, width, least), eager.pack(x)
+    special.require().encode(plan, prod(lead), given, eager.pack(directions), signs, words, scale1, shift, scale2)
     return signs, words, scale1, shift, scale2
 
 
@@ -38,10 +38,10 @@ def decoded(
     """Return chunks (..., T, D) again, in float32; None where the formula is to run."""
     *lead, tokens, _ = words.shape
     y = torch.empty(*lead, tokens, words.shape[-1] * WIDTH, device=words.device)
-    if eager.refused("decoded", _against(y), y, table, scale1, shift, scale2):
+    if eager.refuse("decoded", _against(y), y, table, scale1, shift, scale2):
         return None
     arrays = [value.contiguous() for value in (signs, words, table, scale1.float(), shift.float(), scale2.float())]
-    special.required().decode(special.CODES.pack(tokens, y.shape[-1], 0.0), prod(lead), *arrays, y)
+    special.require().decode(special.CODES.pack(tokens, y.shape[-1], 0.0), prod(lead), *arrays, y)
     return y
 
 

@@ -30,9 +30,9 @@ __all__ = [
     "needs_grad",
     "on_gpu",
     "own_stands_in",
-    "packed",
+    "pack",
     "refusal",
-    "refused",
+    "refuse",
     "storage_order",
 ]
 
@@ -87,7 +87,7 @@ def refusal(x: Tensor, *others: Tensor | None) -> str | None:
     return _tensor(x)
 
 
-def refused(
+def refuse(
     op: str,
     but: str | Callable[[], str | None] | None,
     *tensors: Tensor | None,
@@ -257,7 +257,7 @@ def differentiate(formula, tensors, rest, grad, wanted) -> tuple:
     return tuple(next(grads) if want and t is not None else None for t, want in zip(tensors, wanted, strict=False))
 
 
-def packed(x: Tensor | None) -> Tensor | None:
+def pack(x: Tensor | None) -> Tensor | None:
     """A gain or shift as it is read by the kernels, without gaps or a lazy sign; copied only if it has one."""
     return x if x is None or (x.is_contiguous() and not x.is_neg()) else x.contiguous().resolve_neg()
 

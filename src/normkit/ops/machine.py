@@ -63,7 +63,7 @@ def inductors(kind: str, width: int) -> Iterator[Any]:
         "dyt": (_dyt, (single, vector, vector)),
     }
     for name, (call, more) in calls.items():
-        passes = inductor.generated(call, [((rows, width), kinds[kind]), *more], learning=True)
+        passes = inductor.generate(call, [((rows, width), kinds[kind]), *more], learning=True)
         for way, graph in zip(("forward", "backward"), passes, strict=True):
             yield from inductor.variants(graph, f"Inductor's {name}, {way}", kind, width)
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
-__all__ = ["Path", "formula_only", "interpreted", "watched", "watching"]
+__all__ = ["Path", "formula_only", "interpreted", "watch", "watching"]
 
 
 class Path(NamedTuple):
@@ -64,7 +64,7 @@ watching = _watch.get  # None where nobody is
 
 
 @contextmanager
-def watched() -> Iterator[list[Path]]:
+def watch() -> Iterator[list[Path]]:
     """Within it, every path taken by an op is added to the list, also those of backward passes."""
     taken: list[Path] = []
     with _set(told=taken):

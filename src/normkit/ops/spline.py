@@ -58,7 +58,7 @@ def spline(
     inverse: where the curve is ``x``, and the logarithm of the inverse's slope.
     """
     raw = (widths, heights, slopes)
-    if eager.refused("spline", _against(knots, x, raw), x, *raw):
+    if eager.refuse("spline", _against(knots, x, raw), x, *raw):
         return _formula(x, *raw, knots, inverse)
     return _Spline.apply(x, *raw, knots, inverse)
 
@@ -68,22 +68,22 @@ class _Spline(torch.autograd.Function):
     def forward(ctx, x: Tensor, widths: Tensor, heights: Tensor, slopes: Tensor, knots: Knots, inverse: bool):
         ctx.knots, ctx.inverse = knots, inverse
         ctx.save_for_backward(x, widths, heights, slopes)
-        given = [eager.packed(t) for t in (x, widths, heights, slopes)]
+        given = [eager.pack(t) for t in (x, widths, heights, slopes)]
         y, log_slope = (torch.empty(x.shape, dtype=x.dtype) for _ in range(2))
-        special.required().spline(_plan(x, knots, inverse), x.numel(), *given, y, log_slope)
+        special.require().spline(_plan(x, knots, inverse), x.numel(), *given, y, log_slope)
         return y, log_slope
 
     @staticmethod
     def backward(ctx, *sent: Tensor):
         tensors, wanted = ctx.saved_tensors, ctx.needs_input_grad[:4]
-        if eager.refused("spline", eager.derived_again(), *tensors, *sent):
+        if eager.refuse("spline", eager.derived_again(), *tensors, *sent):
             grads = eager.differentiate(_formula, tensors, (ctx.knots, ctx.inverse), sent, wanted)
         else:
-            given = [eager.packed(t) for t in (*tensors, *sent)]
+            given = [eager.pack(t) for t in (*tensors, *sent)]
             asked = zip(tensors, wanted, strict=True)
             grads = tuple(torch.empty(t.shape, dtype=t.dtype) if want else None for t, want in asked)
             plan = _plan(tensors[0], ctx.knots, ctx.inverse)
-            special.required().spline_backward(plan, tensors[0].numel(), *given, *grads)
+            special.require().spline_backward(plan, tensors[0].numel(), *given, *grads)
         return *grads, None, None
 
 

@@ -17,12 +17,12 @@ from normkit import kernels
 from normkit.kernels import special
 from normkit.ops import eager
 
-__all__ = ["BLOCK", "typed", "weighted"]
+__all__ = ["BLOCK", "in_type", "weigh"]
 
 BLOCK = 2**16  # numbers that the formula sums at once: a processor's cache holds them
 
 
-def weighted(
+def weigh(
     states: Sequence[Tensor], shares: Sequence[float], sent: Tensor, measured: bool = False
 ) -> tuple[Tensor, Tensor | None]:
     """Return the sum of shares times states, in the type of what was sent, and the squared distances from it (K,).
@@ -31,19 +31,19 @@ def weighted(
     the shape of what was sent. Distances are taken where ``measured`` asks for them.
     """
     states, sent = [state.detach() for state in states], sent.detach()
-    if eager.refused("weighted", _against(states, sent), sent, *states):
+    if eager.refuse("weighted", _against(states, sent), sent, *states):
         return _formula(states, shares, sent, measured)
     packed = [state.contiguous().resolve_neg() for state in states]
-    before = eager.packed(sent) if measured else None
+    before = eager.pack(sent) if measured else None
     table = torch.tensor([[state.data_ptr(), kernels.held("states", "a state", state)] for state in packed])
     total, given = torch.empty(sent.shape, dtype=sent.dtype), torch.tensor(shares, dtype=torch.float64)
     squares = torch.empty(len(packed), dtype=torch.float64) if measured else None
     plan = special.STATES.pack(eager.code(sent), len(packed))
-    special.required().states(plan, sent.numel(), table, given, before, total, squares)
+    special.require().states(plan, sent.numel(), table, given, before, total, squares)
     return total, squares
 
 
-def typed(value: Tensor, like: Tensor) -> Tensor:
+def in_type(value: Tensor, like: Tensor) -> Tensor:
     """Cast to the type of ``like``, rounded where that holds whole numbers."""
     return (value if like.is_floating_point() else value.round()).to(like.dtype)
 
@@ -72,5 +72,5 @@ def _formula(
             part.add_(given, alpha=shares[k])
             if squares is not None:
                 squares[k] += (given.double() - before[at : at + BLOCK].double()).square().sum()
-        out[at : at + BLOCK] = typed(part, out)
+        out[at : at + BLOCK] = in_type(part, out)
     return out.reshape(sent.shape), squares

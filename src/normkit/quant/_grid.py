@@ -24,7 +24,7 @@ def rounded(x: Tensor) -> Tensor:
     return x + (x.round() - x).detach()
 
 
-def quantized(x: Tensor, span: Tensor, zero_point: Tensor, bits: int) -> Tensor:
+def quantize(x: Tensor, span: Tensor, zero_point: Tensor, bits: int) -> Tensor:
     """Return ``x`` on a grid of 2^bits points; everything but the rounding is differentiated."""
     most = 2**bits - 1
     scale = span.clamp(LEAST, MOST) / most

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from normkit import check
 from normkit.catalog import method
-from normkit.quant._grid import PAPER, bounds, quantized
+from normkit.quant._grid import PAPER, bounds, quantize
 from normkit.statistics import accurate
 
 NAME = "adaquant"
@@ -149,7 +149,7 @@ class _Layer:
         weight = self.tuned["weight"]
         rows = (-1, *(1,) * (weight.dim() - 1))
         span, zero_point = (self.tuned[f"weight_{name}"].view(rows) for name in ("range", "zero_point"))
-        return quantized(weight, span, zero_point, self.bits)
+        return quantize(weight, span, zero_point, self.bits)
 
     def bias(self) -> Tensor | None:
         """The bias on the grid of its own values, with the gradient of the identity."""
@@ -165,7 +165,7 @@ class _Layer:
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         """The mean squared distance from what the float layer gave."""
         x, y = accurate(x), accurate(y)
-        x = quantized(x, self.tuned["input_range"], self.tuned["input_zero_point"], self.bits)
+        x = quantize(x, self.tuned["input_range"], self.tuned["input_zero_point"], self.bits)
         weight, bias = self.weight(), self.bias()
         out = F.linear(x, weight, bias) if weight.dim() == 2 else F.conv2d(x, weight, bias, **self.geometry)
         return F.mse_loss(out.relu(), y.relu()) if self.relu else F.mse_loss(out, y)

@@ -42,7 +42,7 @@ def watched(module: nn.Module) -> bool:
     return any(hooks) or not all(getattr(hook, "looks_on", False) for hook in module._forward_hooks.values())
 
 
-def shown(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+def show(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     """Show hooks that only look on what the module made of ``x`` on a path that does not call it; return ``y``."""
     for hook in module._forward_hooks.values():
         hook(module, (x,), {}, y)
@@ -58,6 +58,6 @@ def add_then(norm: nn.Module, x: Tensor, branch: Tensor | None) -> tuple[Tensor,
         return norm(x), x
     if hasattr(norm, "add_norm") and not watched(norm):
         y, total = norm.add_norm(x, branch)  # type: ignore[operator]
-        return shown(norm, total, y), total
+        return show(norm, total, y), total
     total = x + branch
     return norm(total), total

@@ -38,7 +38,7 @@ NIL = "[NIL]"
 Decide = Callable[[Sequence[float]], int | None] | NilDecision
 
 
-def ranked(text: str, ids: Sequence[str], scores: np.ndarray, by: Sequence[tuple[str, ...]], decide: Decide) -> Match:
+def rank(text: str, ids: Sequence[str], scores: np.ndarray, by: Sequence[tuple[str, ...]], decide: Decide) -> Match:
     """Return the match of candidates that are given in the order of the vocabulary, which breaks ties.
 
     Where none of them is a candidate, the last score is of that.

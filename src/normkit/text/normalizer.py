@@ -21,7 +21,7 @@ from normkit.text.candidates.ngrams import NGrams
 from normkit.text.decide.fusion import Fusion
 from normkit.text.decide.nil_decision import NilDecision
 from normkit.text.decide.threshold import Threshold
-from normkit.text.match import NIL, Decide, Match, ranked
+from normkit.text.match import NIL, Decide, Match, rank
 from normkit.text.measures.evaluation import KS, Evaluation, Gold, evaluate
 from normkit.text.rescore.spelling import Spelling
 from normkit.text.rewrite.fold import fold
@@ -164,7 +164,7 @@ class Normalizer:
         for start in range(0, len(distinct), AT_ONCE):
             some = distinct[start : start + AT_ONCE]
             for text, own in zip(some, self.proposed(some), strict=True):
-                match = ranked(text, own.ids, self._scores(own), own.by, self.decide)
+                match = rank(text, own.ids, self._scores(own), own.by, self.decide)
                 found[text] = dataclasses.replace(match, id=None) if own.plain in self.nothing else match
             if progress is not None:
                 progress(min(start + AT_ONCE, len(distinct)), len(distinct))
@@ -228,7 +228,7 @@ class Normalizer:
         cells = frames.columns(frame)
         if column not in cells:
             raise ValueError(f"there is no column {column!r}; the columns are {', '.join(map(repr, cells))}")
-        texts = [frames.written("Normalizer", one) for one in cells[column]]
+        texts = [frames.write("Normalizer", one) for one in cells[column]]
         matches = self.normalize(texts, progress)
         return frames.with_columns(frame, {f"{column}_{key}": own for key, own in self.columns(matches).items()})
 

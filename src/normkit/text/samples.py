@@ -22,7 +22,7 @@ class Task(NamedTuple):
     gold: list[list[str] | None]
 
 
-def mistyped(text: str, generator: random.Random, errors: int = 2) -> str:
+def mistype(text: str, generator: random.Random, errors: int = 2) -> str:
     """Return a text with a number of tries at a typing error, each in a random word of three letters or more.
 
     >>> mistyped("United Kingdom", random.Random(4))
@@ -96,6 +96,6 @@ def _task(
     others: Sequence[str],
     generator: random.Random,
 ) -> Task:
-    mentions = [mistyped(name, generator) for name, _ in own]
+    mentions = [mistype(name, generator) for name, _ in own]
     gold: list[list[str] | None] = [ids for _, ids in own]
     return Task(dict(names), [*mentions, *others], [*gold, *[None] * len(others)])

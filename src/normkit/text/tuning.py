@@ -13,7 +13,7 @@ from normkit import check
 from normkit.columns import number_of
 from normkit.text.decide.fusion import Fusion
 from normkit.text.decide.threshold import AIMS, Threshold, best_threshold
-from normkit.text.match import Match, ranked
+from normkit.text.match import Match, rank
 from normkit.text.measures.evaluation import Evaluation, Gold, as_ids, evaluate
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _matches(norm: Normalizer, seen: Mentions, fused: Sequence[np.ndarray], leas
     own: Any = norm.decide
     deciders = [Threshold(float(one)) if isinstance(own, Threshold) else own for one in least]
     return [
-        ranked(text, ids, scores, by, decide)
+        rank(text, ids, scores, by, decide)
         for text, ids, scores, by, decide in zip(seen.texts, seen.ids, fused, seen.by, deciders, strict=True)
     ]
 

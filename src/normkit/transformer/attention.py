@@ -15,7 +15,7 @@ from normkit.attention.core import AttentionCore, Recurrent
 from normkit.kinds import CORE
 from normkit.layers import Linear
 from normkit.ops.rope import PAIRINGS, Turns, rotate
-from normkit.residual.norms import NormName, make_norm, shown, watched
+from normkit.residual.norms import NormName, make_norm, show, watched
 from normkit.residual.wiring import unit
 from normkit.transformer.gate import GATES, gated
 
@@ -278,7 +278,7 @@ class Attention(nn.Module):
         if norm is None or self.norm_over == "width":
             return self._turned(z, angles)
         if angles is not None and hasattr(norm, "norm_rotate") and not watched(norm):
-            return shown(norm, z, norm.norm_rotate(z.transpose(1, 2), angles, self.rotary))
+            return show(norm, z, norm.norm_rotate(z.transpose(1, 2), angles, self.rotary))
         return self._turned(norm(z), angles)
 
     def _turned(self, z: Tensor, angles: Turns | None) -> Tensor:

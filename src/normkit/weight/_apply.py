@@ -53,7 +53,7 @@ def apply(model: nn.Module, name: str, *, where: Where = None, tensor: str = "we
     found = catalog.choose("apply", "name", name, PARAMETRIZATION).given(options)
     rows, plans = [], []
     for layer, module, value in weights(model, tensor):
-        made = planned(model, layer, module, value, found, where, tensor)
+        made = plan(model, layer, module, value, found, where, tensor)
         if isinstance(made, Parametrization):
             plans.append((layer, module, made))
         rows.append(Row(layer, type(module).__name__, tuple(value.shape), made if isinstance(made, str) else ""))
@@ -70,7 +70,7 @@ def check_model(owner: str, model: Any) -> None:
         raise TypeError(f"{owner}: model must be a torch.nn.Module, not {type(model).__name__}")
 
 
-def planned(
+def plan(
     model: nn.Module, name: str, module: nn.Module, value: Tensor, found: Choice, where: Where, tensor: str
 ) -> Any:
     """Build what is put on a layer, or return why the layer is left; one named outright must fit."""

@@ -20,14 +20,14 @@ def as_kernel(owner: object, weight: Tensor, name: str = "weight") -> Tensor:
     return weight if weight.dim() == 4 else weight[:, :, None, None]
 
 
-def folded(kernel: Tensor, scheme: int) -> Tensor:
+def fold(kernel: Tensor, scheme: int) -> Tensor:
     """Lay a kernel out as the matrix of a scheme."""
     ordered = kernel.permute(*ROWS[scheme], *COLUMNS[scheme])
     rows = ordered.shape[: len(ROWS[scheme])].numel()
     return ordered.reshape(rows, -1)
 
 
-def unfolded(matrix: Tensor, scheme: int, shape: torch.Size) -> Tensor:
+def unfold(matrix: Tensor, scheme: int, shape: torch.Size) -> Tensor:
     """Undo :func:`folded`, for a kernel of ``shape``."""
     order = [*ROWS[scheme], *COLUMNS[scheme]]
     back = sorted(range(4), key=order.__getitem__)
@@ -36,6 +36,6 @@ def unfolded(matrix: Tensor, scheme: int, shape: torch.Size) -> Tensor:
 
 def curve(kernel: Tensor, splits: int, scheme: int) -> Tensor:
     """Return the largest relative singular value, over blocks of columns, that is lost where j are kept."""
-    matrix = folded(kernel, scheme)
+    matrix = fold(kernel, scheme)
     blocks = matrix.unflatten(1, (splits, -1)).transpose(0, 1)
     return torch.linalg.svdvals(blocks).amax(0) / torch.linalg.matrix_norm(matrix, 2)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.weight._fold import as_kernel, curve, folded
+from normkit.weight._fold import as_kernel, curve, fold
 
 NAME = "alds-allocate"
 STARTS, ROUNDS = (3, 5, 7, 9), 4
@@ -22,7 +22,7 @@ class Layer:
     def __init__(self, weight: Tensor):
         self.kernel = as_kernel(NAME, weight, "weights").detach().double()
         self.size = self.kernel.numel()
-        self.rows, self.columns = folded(self.kernel, 0).shape
+        self.rows, self.columns = fold(self.kernel, 0).shape
         self.curves: dict[int, Tensor] = {}
         self.divisors = [d for d in range(self.kernel.shape[1], 0, -1) if self.kernel.shape[1] % d == 0]
 

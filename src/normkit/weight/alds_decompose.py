@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Estimator
-from normkit.weight._fold import as_kernel, folded, unfolded
+from normkit.weight._fold import as_kernel, fold, unfold
 
 
 @method(
@@ -57,19 +57,19 @@ class ALDSDecompose(Estimator):
         kernel = as_kernel(self, weight).double()
         check.divides(self, "splits", self.splits, "input channels of weight", kernel.shape[1])
         groups = kernel.chunk(self.splits, 1)
-        most = min(folded(groups[0], self.scheme).shape)
+        most = min(fold(groups[0], self.scheme).shape)
         if self.rank > most:
             raise ValueError(f"{type(self).__name__}: rank must be at most {most}, not {self.rank}")
         parts = [self._parts(group) for group in groups]
         approximated = torch.cat(
-            [unfolded(d @ e, self.scheme, group.shape) for (d, e), group in zip(parts, groups, strict=True)], 1
+            [unfold(d @ e, self.scheme, group.shape) for (d, e), group in zip(parts, groups, strict=True)], 1
         )
         self.encoder, self.decoder = (self._shape(map_, weight) for map_ in self._maps(parts, kernel.shape))
         shapes = [torch.tensor(map_.shape) for map_ in (self.decoder, self.encoder)]
         return approximated.view(weight.shape).to(weight.dtype), shapes[0], shapes[1]
 
     def _parts(self, group: Tensor) -> tuple[Tensor, Tensor]:
-        left, values, right = torch.linalg.svd(folded(group, self.scheme), full_matrices=False)
+        left, values, right = torch.linalg.svd(fold(group, self.scheme), full_matrices=False)
         root = values[: self.rank].sqrt()
         return left[:, : self.rank] * root, root.unsqueeze(1) * right[: self.rank]
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import method
-from normkit.weight._fold import as_kernel, curve, folded
+from normkit.weight._fold import as_kernel, curve, fold
 
 NAME = "alds-error"
 
@@ -43,5 +43,5 @@ def alds_error(weight: Tensor, *, splits: int = 1, scheme: int = 0) -> Tensor:
     kernel = as_kernel(NAME, weight)
     check.size(NAME, "splits", splits)
     check.choice(NAME, "scheme", scheme, (0, 1, 2, 3))
-    check.divides(NAME, "splits", splits, "columns of weight", folded(kernel, scheme).shape[1])
+    check.divides(NAME, "splits", splits, "columns of weight", fold(kernel, scheme).shape[1])
     return curve(kernel.double(), splits, scheme).to(weight.dtype)

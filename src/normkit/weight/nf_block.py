@@ -14,7 +14,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Method
 from normkit.layers import Linear
-from normkit.weight.scaled_weight_standardization import nf_gamma, standardized
+from normkit.weight.scaled_weight_standardization import nf_gamma, standardize
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "identity": lambda x: x,
@@ -47,7 +47,7 @@ class NFConv2d(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Convolve ``x``."""
-        weight = standardized(self.weight, self.gain, self.eps).to(x.dtype)
+        weight = standardize(self.weight, self.gain, self.eps).to(x.dtype)
         width, height = (self._padding(x.shape[axis]) for axis in (3, 2))
         padded = x if self.kernel == 1 else F.pad(x, (*width, *height))
         return F.conv2d(padded, weight, self.bias.to(x.dtype), stride=self.stride)

@@ -90,13 +90,13 @@ class ScaledWeightStandardization(Parametrization):
         """Return the weight, in the type of ``raw``."""
         check.values(self, "raw", raw, self.shape, raw)
         if self.eps_mode == "clamp":
-            return standardized(raw, self.gain, self.eps, self.gamma)
+            return standardize(raw, self.gain, self.eps, self.gamma)
         wide = accurate(raw).flatten(1)
         gain = rows(self.gain, wide) * (self.gamma / math.sqrt(wide.shape[1]))
         return (ops.row_norm(wide, rule=ops.Row(center=True, eps=self.eps)) * gain).view(self.shape).to(raw.dtype)
 
 
-def standardized(raw: Tensor, gain: Tensor, eps: float, gamma: float = 1.0) -> Tensor:
+def standardize(raw: Tensor, gain: Tensor, eps: float, gamma: float = 1.0) -> Tensor:
     """Return gamma gain (raw - m) / sqrt(max(N v, eps)), row by row."""
     wide = accurate(raw).flatten(1)
     directions = ops.row_norm(wide, rule=ops.Row(center=True, eps=math.sqrt(eps), eps_place="floor"))

@@ -36,7 +36,7 @@ class Channelwise(Running, Norm):
         return statistics.mean_over(x, over(x), sync=self.sync, group=self.process_group)
 
     def _count(self, x: Tensor) -> Tensor:
-        count = statistics.counted(x, over(x))
+        count = statistics.sample_count(x, over(x))
         return statistics.sum_over_processes(count, self.process_group) if self.sync else count
 
     def _alone(self) -> bool:

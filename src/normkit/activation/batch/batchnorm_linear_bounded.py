@@ -101,7 +101,7 @@ class BatchNormLinearBounded(Norm):
         return x if self.force_factor is None else x * (self.force_factor / self._count(x).sqrt())
 
     def _count(self, x: Tensor) -> Tensor:
-        count = statistics.counted(x, (0,))
+        count = statistics.sample_count(x, (0,))
         return statistics.sum_over_processes(count, self.process_group) if self.sync else count
 
     def _mean(self, x: Tensor) -> Tensor:

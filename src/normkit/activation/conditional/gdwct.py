@@ -114,7 +114,7 @@ class GDWCT(Norm):
     def _covariance(self, grouped: Tensor) -> Tensor:
         """Covariance of centered values (N, G, n, H * W) by group, with eps on the diagonal."""
         square = torch.einsum("bgip,bgjp->gij", grouped, grouped)
-        count = statistics.counted(grouped, (0, 3))
+        count = statistics.sample_count(grouped, (0, 3))
         if self.sync:
             square, count = (statistics.sum_over_processes(s, self.process_group) for s in (square, count))
         identity = torch.eye(self.width, dtype=square.dtype, device=square.device)

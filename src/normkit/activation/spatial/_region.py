@@ -20,7 +20,7 @@ def region_norm(x: Tensor, foreground: Tensor, *, eps: float, sync: bool = False
 
 def _normalize(x: Tensor, region: Tensor, eps: float, sync: bool, group) -> Tensor:
     mean, var, count = statistics.moments(x, (0, 2, 3), mask=region, sync=sync, group=group)
-    total = statistics.counted(x, (0, 2, 3))
+    total = statistics.sample_count(x, (0, 2, 3))
     if sync:
         total = statistics.sum_over_processes(total, group)
     share = count / total.clamp(min=1)

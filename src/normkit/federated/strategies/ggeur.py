@@ -7,7 +7,7 @@ from normkit.federated import servers
 from normkit.federated.rounds import Ask, Plan, Wanted
 
 PLAN = Plan(
-    servers.answered,
+    servers.answer,
     ("pooled-covariance", "geometric-samples"),
     remembers=True,
     told=servers.shape_of_all,

@@ -72,7 +72,7 @@ def library() -> Library | None:
     return _load()[0]
 
 
-def required() -> Library:
+def require() -> Library:
     """The kernels, which are known to be there."""
     found = library()
     if found is None:

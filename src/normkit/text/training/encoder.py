@@ -17,7 +17,7 @@ from normkit.files import folder_beside
 from normkit.optional import library, require
 from normkit.text.candidates.dense import Dense
 from normkit.text.models import loaded, quiet, sentence_transformers
-from normkit.text.samples import mistyped
+from normkit.text.samples import mistype
 from normkit.text.training._trainer import SMALL, Told, new_model, settings, train
 from normkit.text.training.in_batch_ranking_loss import InBatchRankingLoss
 
@@ -112,7 +112,7 @@ def share_found(encoder: Any, vocabulary: Mapping[str, Sequence[str]], seed: int
     """Return the share of mistyped names whose entry an encoder puts nearest, among at most so many entries."""
     generator = random.Random(f"{seed} is not that of training")
     ids = generator.sample(list(vocabulary), min(most, len(vocabulary)))
-    mentions = [mistyped(generator.choice(vocabulary[id]), generator) for id in ids]
+    mentions = [mistype(generator.choice(vocabulary[id]), generator) for id in ids]
     part = Dense(lambda texts: encoder.encode(texts, show_progress_bar=False), k=1)
     found = part.fit({id: vocabulary[id] for id in ids})(mentions)
     return sum(id in [one for one, _ in own] for id, own in zip(ids, found, strict=True)) / len(ids)
@@ -140,7 +140,7 @@ def _draw(pairs: Mapping[str, list[str]], count: int, batch: int, generator: ran
         ids += generator.sample(list(pairs), batch)
     positives = [generator.choice(pairs[id]) for id in ids]
     anchors = [generator.choice(pairs[id]) for id in ids]
-    noisy = [mistyped(text, generator) if generator.random() < NOISY else text for text in anchors]
+    noisy = [mistype(text, generator) if generator.random() < NOISY else text for text in anchors]
     return {"anchor": noisy, "positive": positives}
 
 

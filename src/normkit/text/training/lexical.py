@@ -60,7 +60,7 @@ class LexicalModel:
 
     def __call__(self, sentences: Sequence[Sequence[str]]) -> Sentences:
         """Return each sentence's words in their normal form."""
-        proposed = iter(self._proposed([text for own in sentences for text in marked(own)]))
+        proposed = iter(self._proposed([text for own in sentences for text in mark(own)]))
         return [[self.decide(word, next(proposed)) for word in own] for own in sentences]
 
     @torch.no_grad()
@@ -77,7 +77,7 @@ class LexicalModel:
         return found
 
 
-def marked(sentence: Sequence[str]) -> list[str]:
+def mark(sentence: Sequence[str]) -> list[str]:
     """Return the sentence for each of its words, with marks around that.
 
     >>> marked(["c", "u"])
@@ -121,7 +121,7 @@ def train_lexical(
     transformers = library("transformers")
     torch.manual_seed(seed)
     tokenizer, made = _fresh() if model is None else _given("train_lexical", model)
-    asked = tokenizer([text for own in raw for text in marked(own)])["input_ids"]
+    asked = tokenizer([text for own in raw for text in mark(own)])["input_ids"]
     wanted = tokenizer([word for own in gold for word in own])["input_ids"]
     rows = [{"input_ids": one, "labels": other} for one, other in zip(asked, wanted, strict=True)]
     with folder_beside(place) as there:

@@ -30,7 +30,7 @@ def load(x, first, there, c, channels, space):
 
 
 @jit
-def measured(x, first, there, channels, space, eps, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def measure(x, first, there, channels, space, eps, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """The mean of each vector in two parts, and r."""
     lane = tl.arange(0, ROWS)
     v, _, inside = load(x, first, there, lane, channels, space)
@@ -66,7 +66,7 @@ def gains(weight, c, channels, otherwise):
 def forward(x, weight, bias, y, channels, space, blocks, eps, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """y."""
     first, there = vectors(channels, space, blocks, BLOCK)
-    pivot, middle, r = measured(x, first, there, channels, space, eps, ROWS, BLOCK)
+    pivot, middle, r = measure(x, first, there, channels, space, eps, ROWS, BLOCK)
     for begin in range(0, channels, ROWS):
         c = begin + tl.arange(0, ROWS)
         v, where, inside = load(x, first, there, c, channels, space)
@@ -81,7 +81,7 @@ def backward(
 ):  # fmt: skip
     """dx, and the program's share in the gradients of gain and shift."""
     first, there = vectors(channels, space, blocks, BLOCK)
-    pivot, middle, r = measured(x, first, there, channels, space, eps, ROWS, BLOCK)
+    pivot, middle, r = measure(x, first, there, channels, space, eps, ROWS, BLOCK)
     total = tl.full([ROWS, BLOCK], 0.0, tl.float32)
     along = tl.full([ROWS, BLOCK], 0.0, tl.float32)
     part = tl.program_id(0).to(tl.int64) * channels

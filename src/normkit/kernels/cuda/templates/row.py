@@ -121,7 +121,7 @@ def gain_of(weight, at, dim, offset, scale, SHARED: tl.constexpr, ROWS: tl.const
 
 
 @jit
-def added(x, residual, where, inside):
+def add(x, residual, where, inside):
     """The entries of a row in float32, the residual added and the sum rounded as it is stored."""
     v = tl.load(x + where, mask=inside, other=0.0)
     if residual is not None:
@@ -168,7 +168,7 @@ def recall(
 
 
 @jit
-def centred(v, mean, left, STATISTIC: tl.constexpr, CENTER: tl.constexpr):
+def center(v, mean, left, STATISTIC: tl.constexpr, CENTER: tl.constexpr):
     """z. Where squares are summed what is left of the mean stays in it: `scaled` takes it away."""
     if not CENTER:
         return v
@@ -188,7 +188,7 @@ def first_of(v, at, part, PART: tl.constexpr):
 
 
 @jit
-def measured(v, inside, at, part, share, STATISTIC: tl.constexpr, CENTER: tl.constexpr, PART: tl.constexpr):
+def measure(v, inside, at, part, share, STATISTIC: tl.constexpr, CENTER: tl.constexpr, PART: tl.constexpr):
     """z of whole rows in registers, 0 outside; the mean in two parts (or the sum), and the raw statistic."""
     mean = add_up(v, 1) * 0.0
     left = mean
@@ -222,7 +222,7 @@ def scaled(z, left, r, STATISTIC: tl.constexpr, CENTER: tl.constexpr):
 
 
 @jit
-def finished(n, gain, bias, at, dim, kind: tl.constexpr, EARLY: tl.constexpr, ROWS: tl.constexpr, FULL: tl.constexpr):
+def finish(n, gain, bias, at, dim, kind: tl.constexpr, EARLY: tl.constexpr, ROWS: tl.constexpr, FULL: tl.constexpr):
     """y of the normalized entries, before it is rounded."""
     if EARLY:
         n = n.to(kind).to(tl.float32)
@@ -245,14 +245,14 @@ def forward(
     at = tl.arange(0, BLOCK)
     present, inside = within(row, rows, at, dim, FULL, ROWS)
     where = row[:, None] * dim + at[None, :]
-    v = added(x, residual, where, inside)
+    v = add(x, residual, where, inside)
     if total is not None:
         tl.store(total + where, v, mask=inside)
-    z, mean, left, raw = measured(v.to(tl.float32), inside, at, part, share, STATISTIC, CENTER, PART)
+    z, mean, left, raw = measure(v.to(tl.float32), inside, at, part, share, STATISTIC, CENTER, PART)
     r = reciprocal(raw, portion, eps, constant, STATISTIC, PLACE)
     n = scaled(z, left, r, STATISTIC, CENTER)
     gain = gain_of(weight, at, dim, offset, scale, SHARED, ROWS, FULL)
-    out = finished(n, gain, bias, at, dim, y.dtype.element_ty, EARLY, ROWS, FULL)
+    out = finish(n, gain, bias, at, dim, y.dtype.element_ty, EARLY, ROWS, FULL)
     tl.store(y + where, out.to(y.dtype.element_ty), mask=inside)
     keep(stats, row, present, raw, r, mean, left, STATISTIC, CENTER, PLACE)
 
@@ -284,9 +284,9 @@ def flowed(h, t, r, pull, shift, at, part, STATISTIC: tl.constexpr, CENTER: tl.c
 
 
 @jit
-def taken(x, grad, where, inside, mean, left, r, STATISTIC: tl.constexpr, CENTER: tl.constexpr):
+def take(x, grad, where, inside, mean, left, r, STATISTIC: tl.constexpr, CENTER: tl.constexpr):
     """z, n and g of some entries of rows. Outside g is 0, and z where its size or its sign counts."""
-    z = centred(tl.load(x + where, mask=inside, other=0.0).to(tl.float32), mean, left, STATISTIC, CENTER)
+    z = center(tl.load(x + where, mask=inside, other=0.0).to(tl.float32), mean, left, STATISTIC, CENTER)
     if CENTER and (STATISTIC != SQUARE):
         z = tl.where(inside, z, 0.0)
     return z, scaled(z, left, r, STATISTIC, CENTER), tl.load(grad + where, mask=inside, other=0.0).to(tl.float32)
@@ -312,7 +312,7 @@ def backward(
         present, inside = within(row, rows, at, dim, FULL, ROWS)
         where = row[:, None] * dim + at[None, :]
         raw, r, mean, left = recall(stats, row, present, portion, eps, constant, STATISTIC, CENTER, PLACE)
-        z, n, g = taken(x, grad, where, inside, mean, left, r, STATISTIC, CENTER)
+        z, n, g = take(x, grad, where, inside, mean, left, r, STATISTIC, CENTER)
         if dgain is not None:
             gains += g * n
         if dbias is not None:
@@ -350,7 +350,7 @@ def forward_long(
         at = start + each
         where = row[:, None] * dim + at[None, :]
         inside = those(at, dim, FULL)[None, :]
-        v = added(x, residual, where, inside)
+        v = add(x, residual, where, inside)
         if total is not None:
             tl.store(total + where, v, mask=inside)
         z = v.to(tl.float32)
@@ -371,7 +371,7 @@ def forward_long(
         for start in range(0, dim, BLOCK):
             at = start + each
             inside = those(at, dim, FULL)[None, :]
-            v = added(x, residual, row[:, None] * dim + at[None, :], inside).to(tl.float32)
+            v = add(x, residual, row[:, None] * dim + at[None, :], inside).to(tl.float32)
             z = tl.where(inside, v - mean[:, None], 0.0)
             first += z * z
             second += z
@@ -381,8 +381,8 @@ def forward_long(
             for start in range(0, dim, BLOCK):
                 at = start + each
                 inside = those(at, dim, FULL)[None, :]
-                v = added(x, residual, row[:, None] * dim + at[None, :], inside).to(tl.float32)
-                z = tl.abs(tl.where(inside, centred(v, mean, left, STATISTIC, CENTER), 0.0))
+                v = add(x, residual, row[:, None] * dim + at[None, :], inside).to(tl.float32)
+                z = tl.abs(tl.where(inside, center(v, mean, left, STATISTIC, CENTER), 0.0))
                 if STATISTIC == ABSOLUTE:
                     first += z
                 else:
@@ -402,10 +402,10 @@ def forward_long(
         at = start + each
         where = row[:, None] * dim + at[None, :]
         inside = those(at, dim, FULL)[None, :]
-        v = added(x, residual, where, inside).to(tl.float32)
-        n = scaled(centred(v, mean, left, STATISTIC, CENTER), left, r, STATISTIC, CENTER)
+        v = add(x, residual, where, inside).to(tl.float32)
+        n = scaled(center(v, mean, left, STATISTIC, CENTER), left, r, STATISTIC, CENTER)
         gain = gain_of(weight, at, dim, offset, scale, SHARED, 1, FULL)
-        out = finished(n, gain, bias, at, dim, y.dtype.element_ty, EARLY, 1, FULL)
+        out = finish(n, gain, bias, at, dim, y.dtype.element_ty, EARLY, 1, FULL)
         tl.store(y + where, out.to(y.dtype.element_ty), mask=inside)
 
 
@@ -426,7 +426,7 @@ def backward_long(
     for start in range(0, dim, BLOCK):
         at = start + each
         inside = those(at, dim, FULL)[None, :]
-        z, n, g = taken(x, grad, row[:, None] * dim + at[None, :], inside, mean, left, r, STATISTIC, CENTER)
+        z, n, g = take(x, grad, row[:, None] * dim + at[None, :], inside, mean, left, r, STATISTIC, CENTER)
         h = g * gain_of(weight, at, dim, offset, scale, SHARED, 1, FULL)
         along += h * n
         if CENTER:
@@ -441,7 +441,7 @@ def backward_long(
         at = start + each
         where = row[:, None] * dim + at[None, :]
         inside = those(at, dim, FULL)[None, :]
-        z, n, g = taken(x, grad, where, inside, mean, left, r, STATISTIC, CENTER)
+        z, n, g = take(x, grad, where, inside, mean, left, r, STATISTIC, CENTER)
         h = g * gain_of(weight, at, dim, offset, scale, SHARED, 1, FULL)
         t = direction(z, n, r[:, None], mean[:, None], raw[:, None], STATISTIC)
         d = flowed(h, t, r, pull, shift, at, part, STATISTIC, CENTER, PART)
@@ -466,7 +466,7 @@ def gains_long(
         row = program * chunk + first + tl.arange(0, ROWS)
         present, inside = within(row, rows, at, dim, FULL, ROWS)
         _, r, mean, left = recall(stats, row, present, portion, eps, constant, STATISTIC, CENTER, PLACE)
-        _, n, g = taken(x, grad, row[:, None] * dim + at[None, :], inside, mean, left, r, STATISTIC, CENTER)
+        _, n, g = take(x, grad, row[:, None] * dim + at[None, :], inside, mean, left, r, STATISTIC, CENTER)
         gains += g * n
         shifts += g
     if dgain is not None:
