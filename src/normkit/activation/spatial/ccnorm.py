@@ -20,7 +20,7 @@ TEMPERATURE = 1e-6  # fixed in the authors' code
     shape="N C H W",
     over="N H W",
     replaces=("batchnorm",),
-    exempt={"gradients gate": "it acts on the sign of one Fourier bin alone, so its gradient is zero up to rounding"},
+    exempt={"gradients gate": "it acts on the sign of one Fourier bin alone, so its gradient is zero"},
 )
 class CCNorm(BatchMoments):
     """Give each channel the Fourier amplitudes of its batch norm and the phases of the input less a share of its mean.
@@ -46,10 +46,11 @@ class CCNorm(BatchMoments):
     2023), arXiv 2303.02328: content controlling normalization.
 
     Differs from the paper, as the authors' code does, in: nothing is learned of the content. Subtracting a mean
-    touches frequency 0 alone, so mean and gate decide the sign of that one bin, and the gate's gradient is zero in
-    exact arithmetic. Rounding leaves about 0.2 of it in float32, which Adam takes for a full step:
-    ``norm.gate.requires_grad_(False)`` keeps the gate where it is. A batch with NaN or infinity enters the running
-    averages, as in torch's BatchNorm.
+    touches frequency 0 alone, so mean and gate decide the sign of that one bin, and the gate's gradient is zero.
+
+    Differs from the authors' code in: that zero is exact. Theirs has what rounding leaves of it, about 0.2 in float32,
+    which Adam takes for a full step: outputs move by 0.4. A batch with NaN or infinity enters the running averages, as
+    in torch's BatchNorm.
     """
 
     def __init__(
@@ -76,5 +77,6 @@ class CCNorm(BatchMoments):
         mean, var = self._moments(exact, (0, 2, 3))
         amplitude = _fourier.amplitude(_fourier.spectrum(ops.normalize_with(exact, mean, var, eps=self.eps)))
         share = torch.softmax(self.gate.to(exact.dtype) / TEMPERATURE, 0)[0]
+        share = share.detach() + 0 * share  # as it acts on a sign: the temperature would make 1e6 times rounding of it
         phase = _fourier.phase(_fourier.spectrum(exact - (share * mean)[:, None, None]))
         return _fourier.compose(phase, amplitude, self.weight, self.bias, like=x)

@@ -24,11 +24,7 @@ def _timm(features: int) -> nn.Module:
     evidence="abstract",
     shape="N C *",
     over="*",
-    aliases={
-        "filter-response-norm": {},
-        "FilterResponseNormTlu2d": {},
-        "FilterResponseNormAct2d": {"apply_act": False},
-    },
+    aliases={"filter-response-norm": {}, "FilterResponseNormTlu2d": {"eps": 1e-5}},
     replaces=("batchnorm", "groupnorm"),
     invariant=("scale",),
     provenance="equations as in timm; the default eps and the learned eps are recalled, not read from the paper",
@@ -53,7 +49,7 @@ class FRN(Norm):
     Input ``(N, C)`` or ``(N, C, *space)``. Weight decay should leave all parameters out.
 
     Filter Response Normalization Layer (Singh, Krishnan, 2019), arXiv 1911.09737. The learned eps, one a layer, is
-    reconstructed.
+    reconstructed. timm's FilterResponseNormAct2d is ``apply_act=False`` and ``eps=1e-5`` with a ReLU behind it.
     """
 
     def __init__(self, num_features: int, *, eps: float = 1e-6, apply_act: bool = True, learnable_eps: bool = False):
