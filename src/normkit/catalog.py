@@ -363,7 +363,7 @@ def _nearest(word: str) -> str:
     names = methods()
     if not near(word, names):
         names = [name for card in members() for name in (card.name, *card.aliases)]
-    return nearest(word, names, "normkit.methods() and 'normkit list' show them all")
+    return nearest(word, names, "'normkit list' shows them all")
 
 
 def _find(name: str, kinds: tuple[Kind, ...] = ()) -> Choice | None:

@@ -66,11 +66,12 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str):
         """Say what is wrong, and leave with status 2."""
-        wrong = re.match(r"argument COMMAND: invalid choice: '([^']*)'", message)
+        wrong = re.match(r"argument (COMMAND|STEP): invalid choice: '([^']*)'", message)
         if wrong:
-            near = difflib.get_close_matches(wrong[1], self.commands)
-            message = f"no command {wrong[1]!r}; " + (
-                f"did you mean {near[0]!r}?" if near else "'normkit -h' shows all"
+            known = next(a.choices for a in self._actions if isinstance(a, argparse._SubParsersAction))
+            near = difflib.get_close_matches(wrong[2], known)
+            message = f"no {wrong[1].lower()} {wrong[2]!r}; " + (
+                f"did you mean {near[0]!r}?" if near else f"'{self.prog} -h' shows all"
             )
         self.exit(2, f"{self.prog}: {message}\n")
 

@@ -14,9 +14,11 @@ from typing import Any
 from normkit import catalog, check, families, reference
 from normkit.catalog import Card
 from normkit.columns import number_of
+from normkit.kinds.arguments import near
 from normkit.safe import say
 
 WIDTH = 100
+ABBREVIATIONS = {"rms": "root mean square", "bn": "batch norm", "ln": "layer norm"}
 
 
 def run_list(options: argparse.Namespace, standing: Callable[[list[Card]], list[Card]] | None = None) -> int:
@@ -81,8 +83,22 @@ def chosen(pattern: str, room: str | None, group: str | None, kind: str | None =
     if not found and not set(pattern) & set("*?["):
         found = [card for card in there if card is catalog.card(pattern)]
     if not found:
-        raise ValueError(f"no method fits {pattern!r} there; 'normkit list' shows them all")
-    return found
+        close = near(pattern.strip("*"), [card.name for card in there])
+        meant = f"did you mean {close[0]!r}?" if close else "'normkit list' shows them all"
+        raise ValueError(f"no method fits {pattern!r} there; {meant}")
+    short = pattern.strip("*").lower()
+    return [card for card in found if means(card, short)] if short in ABBREVIATIONS else found
+
+
+def means(card: Card, short: str) -> bool:
+    """Whether an abbreviation in a name is one: it begins a word there, or the card says what it stands for.
+
+    >>> means(catalog.card("crmsnorm"), "rms"), means(catalog.card("farms"), "rms")
+    (True, False)
+    """
+    said = f"{card.summary} {reference.explanation(card)} {card.paper}"
+    starts = any(word.startswith(short) for word in card.name.split("-"))
+    return starts or catalog.plain(ABBREVIATIONS[short]) in catalog.plain(re.sub(r"\s", "", said))
 
 
 def fits(card: Card, pattern: str) -> bool:

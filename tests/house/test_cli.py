@@ -169,23 +169,41 @@ def test_a_wrong_command_names_the_nearest(word, message, capsys):
     assert capsys.readouterr().err == f"normkit: {message}\n"
 
 
+@pytest.mark.parametrize(
+    "word, message",
+    [("mpa", "no step 'mpa'; did you mean 'map'?"), ("zzz", "no step 'zzz'; 'normkit text -h' shows all")],
+)
+def test_a_wrong_step_names_the_nearest(word, message, capsys):
+    with pytest.raises(SystemExit) as left:
+        cli.main(["text", word])
+    assert left.value.code == 2
+    assert capsys.readouterr().err == f"normkit text: {message}\n"
+
+
 def test_a_pattern_is_looked_for_in_words_and_not_across_them(capsys):
     assert cli.main(["list", "*rms*"]) == 0
     names = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")}
     assert {"rmsnorm", "crmsnorm", "gated-rmsnorm"} <= names
-    assert not {"pair-norm", "layernorm-scaling", "evonorm-s0"} & names
+    assert not {"pair-norm", "layernorm-scaling", "evonorm-s0", "farms"} & names
     assert cli.main(["list", "*qknorm*"]) == 0
     assert "qk-norm" in capsys.readouterr().out
+    assert cli.main(["list", "*bn*"]) == 0
+    out = capsys.readouterr().out
+    assert "  ibn " in out
+    assert "hubness" not in out
+    assert cli.main(["list", "*arms*"]) == 0
+    assert "  farms " in capsys.readouterr().out
 
 
 def test_every_command_that_writes_takes_the_same_words_for_where():
     top = cli.parser()
-    names = {
-        name: top.commands[name].described()._option_string_actions for name in ("fit", "compare", "fold", "rerank")
-    }
-    assert {name: {"-o", "--out", "--output"} <= set(words) for name, words in names.items()} == dict.fromkeys(
-        names, True
-    )
+    steps = next(a for a in top.commands["text"].described()._actions if a.dest == "step").choices
+    commands = {**top.commands, **{f"text {name}": step for name, step in steps.items()}}
+    words = {name: {*command.described()._option_string_actions} for name, command in commands.items()}
+    ways = {"-o", "--out", "--output"}
+    writing = {name for name, own in words.items() if ways & own}
+    assert writing == {*cli.SURGERY, "fit", "compare", "rerank", "text fit", "text map", "text table", "text train"}
+    assert all(ways <= words[name] for name in writing)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +212,8 @@ def test_every_command_that_writes_takes_the_same_words_for_where():
         (["show", "rmsnrm"], "did you mean 'rmsnorm'"),
         (["list", "layernom"], "did you mean 'layernorm'"),
         (["list", "zzz*"], "no method fits 'zzz*'"),
-        (["list", "zzz"], "no method 'zzz'; normkit.methods() and 'normkit list' show them all"),
+        (["list", "*layernrm*"], "no method fits '*layernrm*' there; did you mean 'layernorm'"),
+        (["list", "zzz"], "no method 'zzz'; 'normkit list' shows them all"),
         (["list", "--room", "attic"], "no room 'attic'"),
         (["list", "--group", "tokens"], "no group 'tokens'"),
     ],
