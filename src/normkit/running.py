@@ -7,13 +7,27 @@ training only; the rest deals with activation checkpointing, plain averages and 
 from __future__ import annotations
 
 import contextlib
+import sys
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from normkit.statistics import Moments, accurate
+
+WALKS = ("named_modules", "modules", "<genexpr>", "<listcomp>")  # between a tool and the modules that it looks through
+ESTIMATE = "does not estimate its averages anew; normkit.recalibrate(model, data) does"
+JOINING = "convert_sync_batchnorm"
+BY_CLASS = {  # functions that know batch norms by torch's class, and pass over others without a word
+    "update_bn": ESTIMATE,
+    "pl_module_contains_batch_norm": ESTIMATE,  # Lightning's StochasticWeightAveraging
+    "get_bn_modules": ESTIMATE,
+    JOINING: "does not join its statistics over processes; build it with sync=True, if it takes that",
+}
+BY_TYPE = ("get_bn_modules",)  # fvcore's, which takes torch's own few classes alone
 
 
 class Running(nn.Module):
@@ -43,6 +57,30 @@ class Running(nn.Module):
         if batches is not None and local_metadata.get("version") is None and key not in state_dict:
             state_dict[key] = torch.tensor(0) if batches.is_meta else batches
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+
+    def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Module]]:
+        """Walk through the modules, as torch does."""
+        self._warn_passed_over()
+        return super().named_modules(*args, **kwargs)
+
+    def named_children(self) -> Iterator[tuple[str, nn.Module]]:
+        """Walk through the children, as torch does."""
+        self._warn_passed_over()
+        return super().named_children()
+
+    def _warn_passed_over(self) -> None:
+        """Warn where a tool looks for batch norms that will not take this module for one."""
+        if torch.compiler.is_compiling():
+            return
+        frame = sys._getframe(2)
+        while frame.f_code.co_name in WALKS and frame.f_back is not None:
+            frame = frame.f_back
+        tool, card = frame.f_code.co_name, getattr(type(self), "card", None)
+        if tool not in BY_CLASS or card is None or "N" not in card.over.axes:
+            return
+        known = isinstance(self, _BatchNorm) and tool not in BY_TYPE
+        if not (known or (tool == JOINING and getattr(self, "sync", False))):
+            warnings.warn(f"{tool} passes over {type(self).__name__}: it {BY_CLASS[tool]}", stacklevel=3)
 
     def move(self, count: Tensor, **values: Tensor) -> None:
         """Move estimates by name towards those of ``count`` values; a batch of none counts, but moves nothing."""

@@ -1,6 +1,7 @@
 """What looks for torch's batch norm by its class takes normkit's for one, and older checkpoints load."""
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim.swa_utils import AveragedModel, update_bn
 
 import normkit as nk
+from normkit.surgery.batch_statistics import takes_batch_statistics
 
 
 def drawn(*shape, seed=0):
@@ -80,3 +82,50 @@ def test_what_lacks_more_is_still_named():
     del state["running_var"], state["num_batches_tracked"]
     with pytest.raises(RuntimeError, match="running_var"):
         nk.BatchNorm(3).load_state_dict(state)
+
+
+METHODS = [card for card in map(nk.card, nk.methods()) if card.kind.name == "norm" and "N" in card.over.axes]
+BATCH_NORMS = [card.name for card in METHODS if takes_batch_statistics(card.small(8)) and card.name != "batchnorm"]
+
+
+def get_bn_modules(model):
+    """As fvcore's, which is not installed."""
+    torchs = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+    return [module for module in model.modules() if module.training and isinstance(module, torchs)]
+
+
+@pytest.mark.parametrize("name", BATCH_NORMS)
+def test_batch_norms_that_tools_pass_over_are_warned_of(name):
+    norm = nk.card(name).small(8)
+    model, before = nn.Sequential(norm), copy.deepcopy(norm.state_dict())
+    for tool in (lambda: update_bn([], model), lambda: get_bn_modules(model)):
+        with pytest.warns(
+            UserWarning, match=rf"passes over {type(norm).__name__}: .* normkit.recalibrate\(model, data\)"
+        ):
+            tool()
+    with pytest.warns(UserWarning, match=rf"convert_sync_batchnorm passes over {type(norm).__name__}: .* sync=True"):
+        assert nn.SyncBatchNorm.convert_sync_batchnorm(model)[0] is norm
+    for key, value in before.items():
+        assert torch.equal(norm.state_dict()[key], value)
+
+
+def test_what_is_named_in_the_warning_estimates_the_averages():
+    model, data = network(nk.GhostBatchNorm), [5 + drawn(4, 3, 6, 6, seed=i) for i in range(3)]
+    with pytest.warns(UserWarning, match="update_bn passes over GhostBatchNorm"):
+        update_bn(data, model)
+    nk.recalibrate(model, data)
+    seen = torch.stack([model[0](batch).mean((0, 2, 3)) for batch in data]).mean(0)
+    torch.testing.assert_close(model[1].running_mean, seen.detach())
+
+
+def test_others_are_not_warned_of_and_fvcores_tool_does_not_find_batchnorm():
+    model = network(nk.BatchNorm)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        update_bn([drawn(4, 3, 6, 6)], model)
+        nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(model))
+        others = nn.Sequential(nk.InstanceNorm(4, track_running_stats=True), nk.GhostBatchNorm(4), nk.LayerNorm(4))
+        dict(others.named_modules()), others.train(), list(others.parameters())
+        nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nk.BatchRenorm(4, sync=True)))
+    with pytest.warns(UserWarning, match="get_bn_modules passes over BatchNorm"):
+        get_bn_modules(model)
