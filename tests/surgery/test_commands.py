@@ -113,7 +113,8 @@ def test_what_is_written_is_read_again(words, said, here, capsys):
     told = capsys.readouterr()
     assert said in told.out
     assert "its outputs differ by 0e+00" in told.err
-    assert sorted(path.name for path in (here / "out").iterdir()) == ["model.safetensors", "normkit.json"]
+    names = sorted(path.name for path in (here / "out").iterdir())
+    assert names == ["model.safetensors", "normkit.json", "normkit.sha256"]
     assert not list(here.glob(".out*"))
     assert cli.main([*words, "-o", "out"]) == 2
     assert "out exists already" in capsys.readouterr().err

@@ -2,6 +2,8 @@
 
 import copy
 import json
+import random
+import re
 
 import pytest
 import torch
@@ -97,3 +99,64 @@ def test_models_of_timm_and_of_ones_own(tmp_path):
         nk.save(own, tmp_path / "own")
     nk.save(own, tmp_path / "own", original=before)
     assert json.loads((tmp_path / "own/normkit.json").read_text())["parts"]["1"]["norm"] == "rmsnorm"
+
+
+def make():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2)).eval()
+
+
+def own_model(folder):
+    model = make()
+    with torch.no_grad():
+        model[1].weight.uniform_(0.5, 2)
+    before = copy.deepcopy(model)
+    nk.fold(model, example=torch.randn(3, 4))
+    nk.swap(model, "rmsnorm")
+    nk.save(model, folder, original=before)
+    return f"{__name__}:make@{folder}", lambda model: model(torch.linspace(-1, 2, 8).view(2, 4))
+
+
+def swapped_gpt2(folder):
+    model = gpt2()
+    nk.swap(model, "dyt")
+    model.save_pretrained(folder, max_shard_size="40KB")
+    return folder, logits
+
+
+def fused_gpt2(folder):
+    nk.save(gpt2(), folder)
+    return folder, logits
+
+
+@pytest.mark.parametrize("made", [own_model, swapped_gpt2, fused_gpt2])
+def test_no_flip_or_cut_of_a_model_folder_is_read_as_another_model(made, tmp_path):
+    word, numbers = made(tmp_path / "saved")
+    draw, right = random.Random(0), numbers(nk.load(word)).detach()
+    files = sorted(path for path in (tmp_path / "saved").rglob("*") if path.is_file())
+    assert "normkit.sha256" in {path.name for path in files}
+    for turn in range(300):
+        path = files[turn % len(files)]
+        whole = path.read_bytes()
+        at = draw.randrange(len(whole))
+        flip = whole[:at] + bytes([whole[at] ^ (1 << draw.randrange(8))]) + whole[at + 1 :]
+        path.write_bytes(flip if draw.random() < 0.5 else whole[:at])
+        found, error = None, ""
+        try:
+            found = numbers(nk.load(word))
+        except ValueError as refusal:
+            error = str(refusal)
+        assert path.name in error if found is None else torch.equal(found, right)
+        assert found is None or path.name in ("normkit.sha256", "generation_config.json")
+        path.write_bytes(whole)
+
+
+def test_a_missing_file_is_named_and_a_folder_of_before_there_were_checksums_loads(tmp_path):
+    word, numbers = own_model(tmp_path / "saved")
+    right = numbers(nk.load(word))
+    (tmp_path / "saved" / "normkit.json").rename(tmp_path / "aside")
+    with pytest.raises(ValueError, match=re.escape("normkit.json")):
+        nk.load(word)
+    (tmp_path / "aside").rename(tmp_path / "saved" / "normkit.json")
+    (tmp_path / "saved" / "normkit.sha256").unlink()
+    assert torch.equal(numbers(nk.load(word)), right)

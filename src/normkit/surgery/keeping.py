@@ -12,7 +12,7 @@ from torch import nn
 
 from normkit.files import replace_file
 from normkit.optional import library
-from normkit.surgery import rewriting, saving
+from normkit.surgery import rewriting, saving, seals
 
 __all__ = ["load", "save"]
 
@@ -64,6 +64,7 @@ def save_pretrained(self: Any, save_directory: str, *args: Any, **kwargs: Any) -
     replace_file(place / saving.ORIGINAL / "config.json", json.dumps(config, indent=1))
     replace_file(place / "config.json", json.dumps(_refused(config), indent=1))
     replace_file(place / saving.PARTS, json.dumps(_description(self), indent=1))
+    replace_file(place / seals.SEALS, seals.sealed(place))
     return answer
 
 

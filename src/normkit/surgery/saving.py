@@ -22,6 +22,7 @@ from normkit.surgery.converting import Centred
 from normkit.surgery.fold import KINDS, ConstantPad, ThresholdNeuron, Zeros
 from normkit.surgery.recognition.recognize import Followed
 from normkit.surgery.renaming import names_of, rename
+from normkit.surgery.seals import SEALS, check_seals, sealed
 
 WEIGHTS, PARTS = "model.safetensors", "normkit.json"
 # Of a model that its library would open as what it was: weights under a name, and a configuration at a place, where
@@ -53,6 +54,7 @@ def save(old: nn.Module, new: nn.Module, folder: str, *, same: bool = False) -> 
         _safetensors().save_file(_state(new), beside / weights, metadata={"format": "pt"})
         if parts or not own:
             (beside / PARTS).write_text(json.dumps({"parts": parts}, indent=1))
+        (beside / SEALS).write_text(sealed(beside))
         new_folder(folder)  # which another process may have written meanwhile
     return place
 
@@ -132,6 +134,7 @@ def load(word: str) -> nn.Module:
     Of a model of one's own, ``module:factory@FOLDER`` is what the function makes, with what the folder says.
     """
     made, at, folder = word.rpartition("@")
+    check_seals(folder)
     if at and ":" in made:
         return rebuilt(models.load(made), folder)
     if _weights(word)[0].is_file() and (Path(word, PARTS).is_file() or _of_timm(word)):

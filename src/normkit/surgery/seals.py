@@ -1,0 +1,39 @@
+"""Checksums of a model's folder, by which a damaged file is named and never read as another model."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+SEALS = "normkit.sha256"  # in the form of sha256sum: `sha256sum -c normkit.sha256` checks it too
+SEALED = ("*.safetensors", "*.safetensors.index.json", "*config.json", "original/config.json", "normkit.json")
+AT_ONCE = 1 << 20
+
+
+def sealed(folder: Path) -> str:
+    """Return the lines of a folder's checksums: of weights, configuration, and what says what is where."""
+    files = sorted({file for pattern in SEALED for file in folder.glob(pattern)})
+    return "".join(f"{_checksum(file)}  {file.relative_to(folder).as_posix()}\n" for file in files)
+
+
+def check_seals(folder: str) -> None:
+    """Require that a folder's files are what was written; those of before there were checksums have none."""
+    seals = Path(folder, SEALS)
+    if not seals.is_file():
+        return
+    for line in seals.read_bytes().decode(errors="replace").splitlines():
+        checksum, spaces, name = line.partition("  ")
+        if not spaces or not (file := Path(folder, name)).is_file():
+            raise ValueError(f"{seals} is damaged, or a file that it names is missing: {line!r}")
+        if _checksum(file) != checksum:
+            raise ValueError(
+                f"{file} is damaged: it is not what was written, by {seals}; delete the latter if a change was meant"
+            )
+
+
+def _checksum(file: Path) -> str:
+    found = hashlib.sha256()
+    with file.open("rb") as content:
+        while part := content.read(AT_ONCE):
+            found.update(part)
+    return found.hexdigest()
