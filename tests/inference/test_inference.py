@@ -15,33 +15,6 @@ def numbers(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-NOT_KEPT = {  # of what scikit-learn checks
-    "check_no_attributes_set_in_init": "a torch module has its own",
-    "check_do_not_raise_errors_in_init_or_set_params": "arguments are checked where they are given",
-}
-NOT_KEPT_WITH_CLASSES = NOT_KEPT | {
-    "check_fit_score_takes_y": "classes are called target, as in all this package",
-    "check_estimators_nan_inf": "it hands classes in as real numbers, and they are whole ones",
-    "check_dtype_object": "it asks for a classifier's words; classes are numbers from 0 here",
-    "check_n_features_in_after_fitting": "it is refused, in this package's words, which name the shapes",
-    "check_fit2d_predict1d": "the same",
-}
-
-
-@pytest.mark.parametrize(
-    "made, not_kept",
-    [(nk.GaussianNormality, NOT_KEPT), (nk.NearestMean, NOT_KEPT_WITH_CLASSES)],
-    ids=["gaussian-normality", "nearest-mean"],
-)
-def test_what_fit_finds_sizes_of_is_an_estimator_of_scikit_learn(made, not_kept):
-    checks = pytest.importorskip("sklearn.utils.estimator_checks")
-    found = checks.check_estimator(made(), expected_failed_checks=not_kept, on_fail=None, on_skip=None)
-    failed = {one["check_name"]: str(one["exception"]) for one in found if one["status"] == "failed"}
-    assert failed == {}
-    kept = {one["check_name"] for one in found if one["status"] == "passed"}
-    assert not kept & set(not_kept)
-
-
 def test_gaussian_normality_stands_in_a_pipeline_with_arrays():
     pytest.importorskip("sklearn")
     from sklearn.base import clone
