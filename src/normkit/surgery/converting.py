@@ -17,6 +17,7 @@ from normkit.surgery import proof
 from normkit.surgery.changes import Change, Report, replaced, tied, unrecognized, untie
 from normkit.surgery.flow import KEEPS, MOVES, Flow, Stays, channels, marked, moved, word
 from normkit.surgery.fold import as_linear, fold_scale, is_plain, like, width
+from normkit.surgery.layers import Centred
 from normkit.surgery.recognition.recognize import Match, sized_table
 from normkit.surgery.recognition.specimen import inputs_of
 
@@ -94,20 +95,6 @@ def _applied(model: nn.Module, made: _Edits, inplace: bool) -> nn.Module:
     if made.untied:
         untie(model)
     return model
-
-
-class Centred(nn.Module):
-    """A norm that writes to the residual stream, its result centred over features, perhaps ``shorter`` by the last."""
-
-    def __init__(self, norm: nn.Module, shorter: bool = False):
-        super().__init__()
-        self.norm, self.shorter = norm, shorter
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Normalize, and take the mean off."""
-        y = self.norm(x)
-        centred = y - y.mean(-1, keepdim=True)
-        return centred[..., :-1] if self.shorter else centred
 
 
 class Stream:

@@ -12,22 +12,12 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from normkit import check
-from normkit.activation.batch.membrane_batchnorm import MembraneBatchNorm
 from normkit.kinds.kind import sizes
 from normkit.layout import Layout
 from normkit.norm import Norm
-from normkit.statistics import accurate
 from normkit.surgery.batch_statistics import takes_batch_statistics
+from normkit.surgery.layers import KINDS, ConstantPad, ThresholdNeuron, Zeros  # noqa: F401  pickles name them here
 
-KINDS: dict[type[nn.Module], str] = {
-    nn.Linear: "linear",
-    nn.Conv1d: "conv",
-    nn.Conv2d: "conv",
-    nn.Conv3d: "conv",
-    nn.ConvTranspose1d: "conv-transpose",
-    nn.ConvTranspose2d: "conv-transpose",
-    nn.ConvTranspose3d: "conv-transpose",
-}
 FUNCTIONS: dict[Any, Any] = {  # what a layer calls
     nn.Linear: functional.linear,
     nn.Conv1d: functional.conv1d,
@@ -150,80 +140,6 @@ def _layout(norm: nn.Module) -> Layout:
         return norm.card.shape
     axes = next((rank for rank, kind in enumerate(TORCHS[:3], 1) if isinstance(norm, kind)), 2)
     return Layout("N C " + {1: "", 2: "H W", 3: "H W L"}[axes])
-
-
-class ConstantPad(nn.Module):
-    """Pad each channel with a value of its own, where a convolution in front of which a norm stood pads with zeros.
-
-    With the norm a z + c folded into the convolution, padding z with -c / a is what padding a z + c with 0 was.
-
-    Args:
-        padding: as torch.nn.functional.pad takes it, the last axis first.
-        values: per channel, (C,).
-    """
-
-    values: Tensor
-
-    def __init__(self, padding: list[int], values: Tensor):
-        super().__init__()
-        self.padding = list(padding)
-        self.register_buffer("values", values)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Pad ``x`` (N, C, *space)."""
-        border = 1 - functional.pad(torch.ones_like(x[:1, :1]), self.padding)
-        along = self.values.to(x.dtype).view(-1, *[1] * (x.dim() - 2))
-        return functional.pad(x, self.padding) + border * along
-
-
-class Zeros(nn.Module):
-    """Give zeros, where a norm was added to a layer into which it went."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Give as many zeros as ``x`` has numbers."""
-        return torch.zeros_like(x)
-
-
-class ThresholdNeuron(nn.Module):
-    """A spiking neuron that fires where its potential is beyond a threshold of its channel.
-
-    What :class:`~normkit.activation.batch.membrane_batchnorm.MembraneBatchNorm` is in evaluation: its normalization is
-    in the thresholds.
-
-    Args:
-        channels: C.
-        decay: share of the potential that is left after a step.
-    """
-
-    threshold: Tensor
-    sign: Tensor
-
-    def __init__(self, channels: int, decay: float):
-        super().__init__()
-        self.decay = decay
-        self.register_buffer("threshold", torch.zeros(channels))
-        self.register_buffer("sign", torch.ones(channels))
-
-    @classmethod
-    @torch.no_grad()
-    def of(cls, norm: MembraneBatchNorm) -> ThresholdNeuron:
-        """The neuron that a normalizing one is."""
-        neuron = cls(norm.num_features, norm.decay).to(norm.weight)
-        exact = copy.deepcopy(norm).double()
-        neuron.threshold.copy_(exact.folded_threshold())
-        neuron.sign.copy_(torch.where(norm.weight < 0, -1.0, 1.0))  # below it where the gain is negative
-        return neuron.eval()
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Spike: ``x`` (T, N, C) or (T, N, C, *space) gives zeros and ones."""
-        sign, threshold = (v.view(-1, *[1] * (x.dim() - 3)) for v in (self.sign, self.threshold))
-        potential, spikes = torch.zeros_like(accurate(x[0])), []
-        for now in x.unbind(0):
-            potential = self.decay * potential + now
-            spike = (sign * potential > sign * threshold).to(potential.dtype)
-            potential = potential * (1 - spike)
-            spikes.append(spike)
-        return torch.stack(spikes).to(x.dtype)
 
 
 class _Caught(TorchFunctionMode):

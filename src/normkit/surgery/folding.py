@@ -20,8 +20,6 @@ from normkit.surgery.batch_statistics import takes_batch_statistics
 from normkit.surgery.changes import Change, Report, replaced, tied
 from normkit.surgery.flow import Call, Flow, Stays, channels, marked, which
 from normkit.surgery.fold import (
-    ThresholdNeuron,
-    Zeros,
     asked,
     fold_beside,
     fold_scale,
@@ -30,6 +28,7 @@ from normkit.surgery.fold import (
     scale_and_shift,
     width,
 )
+from normkit.surgery.layers import ThresholdNeuron, Zeros
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.recognize import Followed, Match, behind, sized_table, without
 from normkit.surgery.recognition.specimen import inputs_of

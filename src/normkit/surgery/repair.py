@@ -13,7 +13,8 @@ from normkit import check
 from normkit.activation.batch.repair import Repair
 from normkit.surgery.batch_statistics import batch_norms, recalibrate
 from normkit.surgery.changes import Change, Report, replaced, take_over
-from normkit.surgery.fold import KINDS, fold_pair
+from normkit.surgery.fold import fold_pair
+from normkit.surgery.layers import KINDS
 
 __all__ = ["average"]
 

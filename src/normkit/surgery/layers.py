@@ -1,0 +1,110 @@
+"""What surgery puts into models: plain layers, and modules that torch has none of."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from normkit.activation.batch.membrane_batchnorm import MembraneBatchNorm
+from normkit.statistics import accurate
+
+KINDS: dict[type[nn.Module], str] = {
+    nn.Linear: "linear",
+    nn.Conv1d: "conv",
+    nn.Conv2d: "conv",
+    nn.Conv3d: "conv",
+    nn.ConvTranspose1d: "conv-transpose",
+    nn.ConvTranspose2d: "conv-transpose",
+    nn.ConvTranspose3d: "conv-transpose",
+}
+
+
+class ConstantPad(nn.Module):
+    """Pad each channel with a value of its own, where a convolution in front of which a norm stood pads with zeros.
+
+    With the norm a z + c folded into the convolution, padding z with -c / a is what padding a z + c with 0 was.
+
+    Args:
+        padding: as torch.nn.functional.pad takes it, the last axis first.
+        values: per channel, (C,).
+    """
+
+    values: Tensor
+
+    def __init__(self, padding: list[int], values: Tensor):
+        super().__init__()
+        self.padding = list(padding)
+        self.register_buffer("values", values)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Pad ``x`` (N, C, *space)."""
+        border = 1 - functional.pad(torch.ones_like(x[:1, :1]), self.padding)
+        along = self.values.to(x.dtype).view(-1, *[1] * (x.dim() - 2))
+        return functional.pad(x, self.padding) + border * along
+
+
+class Zeros(nn.Module):
+    """Give zeros, where a norm was added to a layer into which it went."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Give as many zeros as ``x`` has numbers."""
+        return torch.zeros_like(x)
+
+
+class ThresholdNeuron(nn.Module):
+    """A spiking neuron that fires where its potential is beyond a threshold of its channel.
+
+    What :class:`~normkit.activation.batch.membrane_batchnorm.MembraneBatchNorm` is in evaluation: its normalization is
+    in the thresholds.
+
+    Args:
+        channels: C.
+        decay: share of the potential that is left after a step.
+    """
+
+    threshold: Tensor
+    sign: Tensor
+
+    def __init__(self, channels: int, decay: float):
+        super().__init__()
+        self.decay = decay
+        self.register_buffer("threshold", torch.zeros(channels))
+        self.register_buffer("sign", torch.ones(channels))
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, norm: MembraneBatchNorm) -> ThresholdNeuron:
+        """The neuron that a normalizing one is."""
+        neuron = cls(norm.num_features, norm.decay).to(norm.weight)
+        exact = copy.deepcopy(norm).double()
+        neuron.threshold.copy_(exact.folded_threshold())
+        neuron.sign.copy_(torch.where(norm.weight < 0, -1.0, 1.0))  # below it where the gain is negative
+        return neuron.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Spike: ``x`` (T, N, C) or (T, N, C, *space) gives zeros and ones."""
+        sign, threshold = (v.view(-1, *[1] * (x.dim() - 3)) for v in (self.sign, self.threshold))
+        potential, spikes = torch.zeros_like(accurate(x[0])), []
+        for now in x.unbind(0):
+            potential = self.decay * potential + now
+            spike = (sign * potential > sign * threshold).to(potential.dtype)
+            potential = potential * (1 - spike)
+            spikes.append(spike)
+        return torch.stack(spikes).to(x.dtype)
+
+
+class Centred(nn.Module):
+    """A norm that writes to the residual stream, its result centred over features, perhaps ``shorter`` by the last."""
+
+    def __init__(self, norm: nn.Module, shorter: bool = False):
+        super().__init__()
+        self.norm, self.shorter = norm, shorter
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize, and take the mean off."""
+        y = self.norm(x)
+        centred = y - y.mean(-1, keepdim=True)
+        return centred[..., :-1] if self.shorter else centred
