@@ -186,9 +186,10 @@ def test_what_is_fused_is_read_by_transformers_too(dtype, here, fast, capsys):
     told = capsys.readouterr()
     assert "5 of 5 sites changed" in told.out
     assert "differ by 0e+00" in told.err
-    parts = json.loads((here / "out" / "normkit.json").read_text())["parts"]
-    assert parts["model.layers.0"] == {"calls": [["add", "post_attention_layernorm"]]}
-    assert parts["model.layers.0.self_attn"] == {"calls": [["turn", "q_norm", "k_norm"]]}
+    edits = json.loads((here / "out" / "normkit.json").read_text())["edits"]
+    calls = {edit["site"]: edit["words"]["calls"] for edit in edits if edit["kind"] == "calls"}
+    assert calls["model.layers.0"] == [["add", "post_attention_layernorm"]]
+    assert calls["model.layers.0.self_attn"] == [["turn", "q_norm", "k_norm"]]
     tokens = torch.arange(14).view(2, 7)
     made, again = (transformers.AutoModelForCausalLM.from_pretrained(place) for place in ("qwen", "out"))
     torch.testing.assert_close(again(tokens).logits, made(tokens).logits, rtol=0, atol=0)

@@ -12,7 +12,8 @@ from normkit import catalog, check
 from normkit.activation.batch.alpha_batchnorm import AlphaBatchNorm
 from normkit.kinds.adapter import ADAPTER, Adapter
 from normkit.surgery.batch_statistics import takes_batch_statistics
-from normkit.surgery.changes import Change, Report, replaced
+from normkit.surgery.changes import Change, Report
+from normkit.surgery.edits import replaced
 from normkit.surgery.recognition.recognize import Followed, Match, sized_table
 from normkit.where import Where, chosen
 

@@ -15,8 +15,9 @@ from normkit.safe import say
 from normkit.surgery import models, proof, saving
 from normkit.surgery.adapting import adapt
 from normkit.surgery.batch_statistics import recalibrate
-from normkit.surgery.changes import Report, replaced
+from normkit.surgery.changes import Report
 from normkit.surgery.converting import TARGETS, convert
+from normkit.surgery.edits import replaced
 from normkit.surgery.folding import fold
 from normkit.surgery.fusing import fuse
 from normkit.surgery.recognition.recognize import Recognized, table

@@ -17,7 +17,8 @@ from normkit.activation.batch.membrane_batchnorm import MembraneBatchNorm
 from normkit.norm import Norm
 from normkit.surgery import proof
 from normkit.surgery.batch_statistics import takes_batch_statistics
-from normkit.surgery.changes import Change, Report, replaced, tied
+from normkit.surgery.changes import Change, Report, tied
+from normkit.surgery.edits import replaced
 from normkit.surgery.flow import Call, Flow, Stays, channels, marked, which
 from normkit.surgery.fold import (
     asked,

@@ -12,7 +12,8 @@ from torch import nn
 
 from normkit.norm import Norm
 from normkit.surgery import adding, proof, rewriting, turning
-from normkit.surgery.changes import Change, Report, places, replaced
+from normkit.surgery.changes import Change, Report
+from normkit.surgery.edits import places, replaced
 from normkit.surgery.racing import SURE, Outcome, race, race_addition, race_models, race_turn, takes
 from normkit.surgery.recognition.recognize import Match, sized_table
 from normkit.surgery.recognition.specimen import quiet

@@ -13,6 +13,7 @@ from torch import nn
 from normkit.files import replace_file
 from normkit.optional import library
 from normkit.surgery import rewriting, saving, seals
+from normkit.surgery.edits import edits_between
 
 __all__ = ["load", "save"]
 
@@ -71,7 +72,7 @@ def save_pretrained(self: Any, save_directory: str, *args: Any, **kwargs: Any) -
 def _description(model: nn.Module) -> dict[str, Any]:
     """What is where in a model, or why that cannot be written: its weights are kept all the same."""
     try:
-        return {"parts": saving.differences(built_before(model), model)}
+        return {"edits": [edit.to_dict() for edit in edits_between(built_before(model), model)]}
     except ValueError as error:
         return {"unknown": str(error)}
 

@@ -16,7 +16,8 @@ from torch import nn
 from normkit.columns import number_of
 from normkit.safe import say
 from normkit.surgery import proof
-from normkit.surgery.changes import Change, Report, replaced, take_over, tied, unrecognized, untie
+from normkit.surgery.changes import Change, Report, take_over, tied, unrecognized, untie
+from normkit.surgery.edits import replaced
 from normkit.surgery.fading import Fading, Tokens
 from normkit.surgery.flow import Flow, Stays
 from normkit.surgery.fold import is_plain

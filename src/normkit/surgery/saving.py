@@ -9,19 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from normkit import catalog
 from normkit.files import folder_beside
-from normkit.norm import Norm
 from normkit.optional import at_hand, library
-from normkit.surgery import models, proof, rewriting
-from normkit.surgery.changes import call_norms, guard
-from normkit.surgery.converting import Centred
-from normkit.surgery.fold import KINDS, ConstantPad, ThresholdNeuron, Zeros
-from normkit.surgery.recognition.recognize import Followed
-from normkit.surgery.renaming import names_of, rename
+from normkit.surgery import models, proof
+from normkit.surgery.edits import Edit, edits_between, guard, of_words, replay
 from normkit.surgery.seals import SEALS, check_seals, sealed
 
 WEIGHTS, PARTS = "model.safetensors", "normkit.json"
@@ -29,13 +22,7 @@ WEIGHTS, PARTS = "model.safetensors", "normkit.json"
 # the library does not look, and in its stead one that makes it say who does.
 OWN_WEIGHTS, ORIGINAL = "normkit.safetensors", "original"
 CHANGED = "changed by normkit: normkit.surgery.saving.load opens its folder"
-SIZES = {  # what a layer calls the sizes of its weight's axes
-    nn.Linear: ("out_features", "in_features"),
-    nn.Embedding: ("num_embeddings", "embedding_dim"),
-}
-
 CLOSE = 1e-4  # of the largest output: what float32 may differ by where norms are worked out another way
-CONVOLUTION = ("out_channels", "kernel_size", "stride", "padding", "dilation", "groups", "padding_mode")
 
 
 def save(old: nn.Module, new: nn.Module, folder: str, *, same: bool = False) -> Path:
@@ -46,14 +33,14 @@ def save(old: nn.Module, new: nn.Module, folder: str, *, same: bool = False) -> 
     names, they read it as any. Of a model that a function of the user's makes, the folder holds what is put into it.
     """
     place = new_folder(folder)
-    parts = differences(old, new)
+    edits = [edit.to_dict() for edit in edits_between(old, new)]
     with folder_beside(place) as beside:
-        closed = bool(parts) and not (same and old.state_dict().keys() == new.state_dict().keys())
+        closed = bool(edits) and not (same and old.state_dict().keys() == new.state_dict().keys())
         own = _closed(new, beside) if closed else _config(new, beside)
         weights = OWN_WEIGHTS if closed and own else WEIGHTS
         _safetensors().save_file(_state(new), beside / weights, metadata={"format": "pt"})
-        if parts or not own:
-            (beside / PARTS).write_text(json.dumps({"parts": parts}, indent=1))
+        if edits or not own:
+            (beside / PARTS).write_text(json.dumps({"edits": edits}, indent=1))
         (beside / SEALS).write_text(sealed(beside))
         new_folder(folder)  # which another process may have written meanwhile
     return place
@@ -171,104 +158,25 @@ def _made_by_config(folder: str) -> nn.Module:
     return getattr(transformers, config.architectures[0])(config)
 
 
-def differences(old: nn.Module, new: nn.Module) -> dict[str, Any]:
-    """What stands where in a changed model, as plain values; a ValueError names what cannot be told so."""
-    found: dict[str, Any] = {}
-
-    def look(name: str, was: nn.Module, part: nn.Module) -> None:
-        words = rewriting.words_of(type(part))
-        if words and type(part) is not type(was):
-            found[name] = {"calls": [list(word) for word in words]}
-        told = None if words else _told(name, was, part)
-        if told is not None:
-            found[name] = told
-            return
-        before = dict(was.named_children())
-        for child, inner in part.named_children():
-            look(f"{name}.{child}" if name else child, before[child], inner)
-
-    look("", old, new)
-    return found
-
-
-def _told(name: str, was: nn.Module, part: nn.Module) -> dict[str, Any] | None:
-    own = {n: tuple(p.shape) for n, p in part.named_parameters(recurse=False)}
-    if type(part) is type(was) and [n for n, _ in part.named_children()] == [n for n, _ in was.named_children()]:
-        return None if own == {n: tuple(p.shape) for n, p in was.named_parameters(recurse=False)} else {"sizes": True}
-    if isinstance(part, Followed) and isinstance(part.norm, Norm):
-        return {**_norm(part.norm), "behind": [_name(was, layer) for layer in part.layers]}
-    if isinstance(part, Norm):
-        return _norm(part)
-    if isinstance(part, Centred):
-        return {"centred": True, "shorter": part.shorter}
-    if isinstance(part, nn.Identity):
-        return {"behind": []}
-    if isinstance(part, Zeros):
-        return {"zeros": True}
-    if isinstance(part, ThresholdNeuron):
-        return {"thresholds": len(part.threshold), "decay": part.decay}
-    if type(part) in KINDS:
-        return {"plain": type(part).__name__, "arguments": _arguments(part)}
-    children = list(part.children())
-    if isinstance(part, nn.Sequential) and children and isinstance(children[0], ConstantPad):
-        return {"padding": children[0].padding, "channels": len(children[0].values)}
-    if isinstance(was, nn.Module) and any(type(layer) is type(part) for layer in was.children()):
-        return {"behind": [_name(was, part)]}
-    if type(part) is nn.Sequential and children:
-        return {"behind": [_name(was, layer) for layer in children]}
-    raise ValueError(f"{name or 'the model'} has become a {type(part).__name__}, which cannot be written in words")
-
-
-def _norm(norm: Norm) -> dict[str, Any]:
-    names = names_of(norm)
-    told = {"norm": norm.card.name, "arguments": json.loads(json.dumps(dict(norm.arguments)))}
-    return {**told, "names": names} if names else told
-
-
-def _arguments(layer: Any) -> dict[str, Any]:
-    """What a plain layer is built from."""
-    names = ("out_features",) if isinstance(layer, nn.Linear) else CONVOLUTION
-    first = layer.in_features if isinstance(layer, nn.Linear) else layer.in_channels
-    own = {name: getattr(layer, name) for name in names}
-    return {"in": first, **own, "bias": layer.bias is not None}
-
-
-def _plain(kind: str, arguments: Mapping[str, Any]) -> nn.Module:
-    given = {name: tuple(v) if isinstance(v, list) else v for name, v in arguments.items() if name != "in"}
-    return next(known for known in KINDS if known.__name__ == kind)(arguments["in"], **given)
-
-
-def _name(was: nn.Module, layer: nn.Module) -> str:
-    for name, child in was.named_children():
-        if type(child) is type(layer):
-            return name
-    raise ValueError(f"a {type(layer).__name__} is new in a {type(was).__name__}, which cannot be written in words")
+def edits_of(folder: str) -> list[Edit]:
+    """The edits that a folder holds; of one that was written before they had a list, its words by site."""
+    place = Path(folder, PARTS)
+    held: Mapping[str, Any] = json.loads(place.read_text()) if place.is_file() else {}
+    if "unknown" in held:
+        raise ValueError(f"{folder}: build the model yourself and load its weights; {held['unknown']}")
+    if "parts" in held:
+        return [of_words(site, words) for site, words in held["parts"].items()]
+    return [Edit.from_dict(values) for values in held.get("edits", ())]
 
 
 def rebuilt(model: nn.Module, folder: str) -> nn.Module:
     """Put into a model what a folder says, and its weights."""
-    told = Path(folder, PARTS)
-    words: Mapping[str, Any] = json.loads(told.read_text()) if told.is_file() else {"parts": {}}
-    if "unknown" in words:
-        raise ValueError(f"{folder}: build the model yourself and load its weights; {words['unknown']}")
-    parts: Mapping[str, Any] = words["parts"]
+    edits = edits_of(folder)
     state: dict[str, Tensor] = {}
     for file in _weights(folder):
         state |= _safetensors().load_file(file)
     _typed(model, state)
-    for name, part in parts.items():
-        if "calls" in part:
-            whole = model.get_submodule(name)
-            whole.__class__ = rewriting.derived(type(whole), tuple(tuple(word) for word in part["calls"]))
-            continue
-        prefix = f"{name}." if name else ""
-        own = {key.removeprefix(prefix): t for key, t in state.items() if key.startswith(prefix)}
-        made = _made(model.get_submodule(name), part, own)
-        if not name:
-            model = made
-        else:
-            model.set_submodule(name, made)
-    call_norms(model)
+    model = replay(model, edits, state)
     shared = _shared(model, state)
     for name, module in model.named_modules():  # what was tied and now differs is not tied
         for key, parameter in list(module._parameters.items()):
@@ -297,42 +205,3 @@ def _typed(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if name in state:
             tensor.data = tensor.data.to(state[name].dtype)
-
-
-def _made(was: nn.Module, part: Mapping[str, Any], state: Mapping[str, Tensor]) -> nn.Module:
-    like = next((p for p in was.parameters()), torch.zeros(()))
-    if "norm" in part:
-        norm = catalog.find(part["norm"]).create(**part["arguments"]).to(dtype=like.dtype)
-        if part.get("names"):
-            rename(norm, part["names"])
-        return Followed(norm, [was.get_submodule(name) for name in part["behind"]]) if part.get("behind") else norm
-    if "thresholds" in part:
-        return ThresholdNeuron(part["thresholds"], part["decay"]).to(like.dtype)
-    if "plain" in part:
-        return _plain(part["plain"], part["arguments"]).to(like.dtype)
-    if "centred" in part:
-        return Centred(was, part["shorter"])
-    if "zeros" in part:
-        return Zeros()
-    if "behind" in part:
-        layers = [was.get_submodule(name) for name in part["behind"]]
-        return layers[0] if len(layers) == 1 else nn.Sequential(*layers) if layers else nn.Identity()
-    new: Any = copy.deepcopy(was)
-    if "padding" in part:
-        new.padding, new._reversed_padding_repeated_twice = (0,) * (new.weight.dim() - 2), [0] * len(part["padding"])
-        _sized(new, {key.removeprefix("1."): t for key, t in state.items()})
-        return nn.Sequential(ConstantPad(part["padding"], torch.zeros(part["channels"], dtype=like.dtype)), new)
-    _sized(new, state)
-    return new
-
-
-def _sized(layer: Any, state: Mapping[str, Tensor]) -> None:
-    """Give a layer parameters of the sizes that were saved."""
-    for name in ("weight", "bias"):
-        if name in layer._parameters:
-            layer._parameters[name] = nn.Parameter(torch.empty_like(state[name])) if name in state else None
-    sizes = [(kind, names) for kind, names in SIZES.items() if isinstance(layer, kind)]
-    for name, size in zip(sizes[0][1], state["weight"].shape, strict=False) if sizes else ():
-        setattr(layer, name, size)
-    if hasattr(layer, "out_channels") and not getattr(layer, "transposed", False):
-        layer.out_channels = state["weight"].shape[0]

@@ -5,15 +5,17 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Mapping
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from normkit import catalog
 from normkit.catalog import Card
 from normkit.norm import Norm
-from normkit.surgery import fits, matching, proof
-from normkit.surgery.changes import Change, Report, replaced, unrecognized
+from normkit.surgery import fits, forms, matching, proof
+from normkit.surgery.changes import Change, Report, unrecognized
+from normkit.surgery.edits import Edit, replaced
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.recognize import Followed, Match, Recognized, sized_table
 from normkit.where import Where, chosen
@@ -51,31 +53,48 @@ def swap(
     >>> model[1]  # doctest: +ELLIPSIS
     RMSNorm(8, eps=1e-06, p=1.0, affine=True, bias=False, offset=0.0, ...)
     """
-    wanted: dict[str | None, str] = {}
-    if isinstance(norms, Mapping):
-        wanted = {catalog.find(old).card.name: new for old, new in norms.items()}
     if match and example is None:
         raise ValueError("swap: match=True needs an example, on which the new norms are fitted to the old ones")
     sizes = proof.sizes_of("swap", model, example)
     model = model if inplace else copy.deepcopy(model)
     found = sized_table(model, sizes)
-    sites = {
+    edits = edits_for(model, found, norms, where)
+    made = {edit.site: edit.make(model.get_submodule(edit.site)) for edit in edits}
+    far: dict[str, float] = {}
+    for name, (x, y) in (matching.seen(model, example, made) if match else {}).items():
+        far[name] = matching.match(made[name], x, y)
+    changes = [
+        Change(
+            edit.site,
+            str(found[edit.site]).partition(": ")[2],
+            _called(made[edit.site]),
+            tuple(edit.words.get("carried", {}).values()),
+            far.get(edit.site),
+        )
+        for edit in edits
+    ]
+    return Report(replaced("swap", model, made, inplace, edits=edits), changes)
+
+
+def edits_for(model: nn.Module, sites: Recognized, norms: str | Mapping[str, str], where: Where = None) -> list[Edit]:
+    """Return the edits that put other norms where a model's are, of those that were recognized in it.
+
+    >>> model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8))
+    >>> [edit.words["norm"] for edit in edits_for(model, sized_table(model, {}), "rmsnorm")]
+    ['rmsnorm']
+    """
+    wanted: dict[str | None, str] = {}
+    if isinstance(norms, Mapping):
+        wanted = {catalog.find(old).card.name: new for old, new in norms.items()}
+    matches = {
         name: match
-        for name, match in found.found.items()
+        for name, match in sites.found.items()
         if chosen(where, name, model.get_submodule(name)) and (not wanted or match.name in wanted)
     }
-    if not sites:
+    if not matches:
         asked = " or ".join(map(str, wanted)) or "norm"
-        raise ValueError(f"swap: the model has no {asked} to replace{_there(model, found)}")
-    made = {name: _replacement(model, name, match, wanted.get(match.name, norms)) for name, match in sites.items()}
-    far: dict[str, float] = {}
-    for name, (x, y) in (matching.seen(model, example, sites) if match else {}).items():
-        far[name] = matching.match(made[name][0], x, y)
-    changes = [
-        Change(name, str(sites[name]).partition(": ")[2], _called(module), carried, far.get(name))
-        for name, (module, carried) in made.items()
-    ]
-    return Report(replaced("swap", model, {name: module for name, (module, _) in made.items()}, inplace), changes)
+        raise ValueError(f"swap: the model has no {asked} to replace{_there(model, sites)}")
+    return [_edit(model, name, match, wanted.get(match.name, norms)) for name, match in matches.items()]
 
 
 def _there(model: nn.Module, found: Recognized) -> str:
@@ -90,8 +109,8 @@ def _called(module: nn.Module) -> str:
     return str(module.norm if isinstance(module, Followed | fits.Laid) else module).split("\n")[0]
 
 
-def _replacement(model: nn.Module, name: str, match: Match, text: object) -> tuple[nn.Module, tuple[str, ...]]:
-    """Build what comes into one place, with the old one's gain and shift, type, device and mode."""
+def _edit(model: nn.Module, name: str, match: Match, text: object) -> Edit:
+    """What puts a norm into one place, with the old one's gain and shift and the layers that stand behind it."""
     old = model.get_submodule(name)
     card = catalog.card(match.name)  # type: ignore[arg-type]
     width = match.kwargs.get(card.width.name) if card.width is not None else None
@@ -99,21 +118,18 @@ def _replacement(model: nn.Module, name: str, match: Match, text: object) -> tup
         raise ValueError(f"swap: the width of {name} is not known; hand in an example")
     if not isinstance(width, int):
         raise ValueError(f"swap: {name} normalizes {width!r}, and only norms of one axis are replaced")
-    new = fits.maker(str(text), _channels_first(card, match.kwargs))(width)
+    new: Any = fits.maker(str(text), _channels_first(card, match.kwargs))(width)
     spare = specimen.further(old)[1] - specimen.further(new)[1]
     if spare > 0:
         takes = ", ".join(list(inspect.signature(old.forward).parameters)[-spare:])
         raise ValueError(f"swap: {name} may be called with {takes}, which {text} does not take; leave it out by where")
-    like = next(iter(specimen.tensors(old).values()), None)
-    if like is not None:
-        new = new.to(device=like.device, dtype=like.dtype)
-    carried = _carry(specimen.tensors(new), match, old)
-    layers = [old.get_submodule(layer) for layer in match.behind]
-    return (Followed(new, layers) if layers else new).train(old.training), carried
+    norm, way = (new.norm, new.way) if isinstance(new, fits.Laid) else (new, fits.PLAIN)
+    words = forms.norm_words(norm, way, behind=list(match.behind), carried=_carried(norm, match, old))
+    return Edit(name, "norm", words)
 
 
 def _channels_first(card: Card, arguments: Mapping[str, object]) -> bool:
-    return not card.shape.features_last and not arguments.get("channels_last")
+    return not arguments.get("channels_last", card.shape.features_last)
 
 
 def sites(model: nn.Module) -> dict[str, bool]:
@@ -143,15 +159,14 @@ def places(model: nn.Module) -> set[fits.Place]:
     return {fits.Place(fits.IMAGES if first else fits.STREAM) for first in sites(model).values()}
 
 
-@torch.no_grad()
-def _carry(ours: Mapping[str, Tensor], match: Match, old: nn.Module) -> tuple[str, ...]:
-    """Let gain and shift go over where both mean the same: they are called so, and begin at the same number."""
-    theirs, carried = specimen.tensors(old), []
+def _carried(new: nn.Module, match: Match, old: nn.Module) -> dict[str, str]:
+    """Gain and shift, which go over where both mean the same: they are called so, and begin at the same number."""
+    ours, theirs = specimen.tensors(new), specimen.tensors(old)
     begun = specimen.tensors(catalog.find(match.name).create(**match.kwargs))  # type: ignore[arg-type]
+    carried = {}
     for name, source in match.carried.items():
-        target = next((t for n, t in ours.items() if n.rpartition(".")[2] == name), None)
-        fits = target is not None and name in ("weight", "bias") and target.numel() == theirs[source].numel()
-        if fits and torch.equal(target.float().reshape(-1).cpu(), begun[name].float().reshape(-1).cpu()):  # type: ignore[union-attr]
-            target.copy_(theirs[source].reshape(target.shape))  # type: ignore[union-attr]
-            carried.append(source)
-    return tuple(carried)
+        own = next((n for n in ours if n.rpartition(".")[2] == name), None)
+        fits = own is not None and name in ("weight", "bias") and ours[own].numel() == theirs[source].numel()
+        if fits and torch.equal(ours[own].reshape(-1), begun[name].reshape(-1)):  # type: ignore[index]
+            carried[own] = source
+    return carried  # type: ignore[return-value]

@@ -1,0 +1,253 @@
+"""An edit of a model is a value: where, of what form, and in which words; it is applied, written, and applied again.
+
+A model carries the edits that were made of it, so that it can be saved as what it was and what was done to it.
+
+>>> model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))
+>>> edit = Edit("1", "norm", {"norm": "rmsnorm", "arguments": {"dim": 4}, "carried": {"weight": "weight"}})
+>>> Edit.from_dict(edit.to_dict()).apply(model)[1]  # doctest: +ELLIPSIS
+RMSNorm(4, eps=1e-06, p=1.0, affine=True, bias=False, offset=0.0, ...)
+>>> edits_in(model) == [edit]
+True
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import json
+import types
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normkit.norm import Norm
+from normkit.surgery import forms
+
+SAME = ("fuse", "recognize")  # what leaves a model one that its library may open as what it was
+RECORD = "_normkit_edits"  # where a model carries its edits
+
+
+@dataclass(frozen=True)
+class Edit:
+    """What comes to stand at a site: a form and its words, plain values, from which it is made of what stands there.
+
+    Numbers are what ``words`` carry over, such as a norm's gain and shift; all others come with the weights.
+    """
+
+    site: str
+    kind: str
+    words: Mapping[str, Any] = field(default_factory=dict)
+
+    def make(self, old: nn.Module, state: Mapping[str, Tensor] | None = None) -> nn.Module:
+        """Return what takes a module's place; of some forms it is the module itself, changed.
+
+        state: the weights that will be loaded into it, for forms whose words are sizes alone.
+        """
+        new = forms.FORMS[self.kind].make(old, self.words, state or {})
+        return new.train(old.training) if new is not old else new
+
+    def apply(self, model: nn.Module) -> nn.Module:
+        """Put it into a model, in all places that hold the same module; return the model, or what took its place."""
+        return replay(model, [self])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, such as JSON holds."""
+        try:
+            words = json.loads(json.dumps(dict(self.words)))
+        except TypeError as error:
+            raise ValueError(f"{self.site or 'the model'} cannot be written in words: {error}") from error
+        return {"site": self.site, "kind": self.kind, "words": words}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Edit:
+        """Read what :meth:`to_dict` gave."""
+        return cls(values["site"], values["kind"], values["words"])
+
+
+def of_words(site: str, words: Mapping[str, Any]) -> Edit:
+    """Return the edit that words alone tell, as folders were written before edits had forms."""
+    return Edit(site, next(kind for kind in forms.FORMS if kind in words), words)
+
+
+def replay(model: nn.Module, edits: Sequence[Edit], state: Mapping[str, Tensor] | None = None) -> nn.Module:
+    """Apply edits one after another to what a model was, and let it carry them; return it, or what took its place.
+
+    state: the weights that will be loaded into the whole. A module that is held in several places is changed in all but
+    those that another edit names.
+    """
+    named = {edit.site for edit in edits}
+    for edit in edits:
+        prefix = f"{edit.site}." if edit.site else ""
+        own = {key.removeprefix(prefix): t for key, t in (state or {}).items() if key.startswith(prefix)}
+        old = model.get_submodule(edit.site)
+        spots = [place for place in places(model, old) if place == edit.site or place not in named]
+        model = put(model, spots, edit.make(old, own))
+    call_norms(model)
+    note(model, edits)
+    return model
+
+
+def put(model: nn.Module, spots: Iterable[str], new: nn.Module) -> nn.Module:
+    """Put a module into some places of a model; return the model, or the module where it takes the model's own."""
+    for place in spots:
+        if not place:
+            return new
+        model.set_submodule(place, new)
+    return model
+
+
+def note(model: nn.Module, edits: Iterable[Edit]) -> None:
+    """Let a model carry edits, behind those that it carries already."""
+    if edits := tuple(edits):
+        vars(model)[RECORD] = vars(model).get(RECORD, ()) + edits
+
+
+def edits_in(model: nn.Module) -> list[Edit]:
+    """Return the edits that a model carries, and its parts."""
+    return [
+        Edit(".".join(filter(None, (name, edit.site))), edit.kind, edit.words)
+        for name, part in model.named_modules()
+        for edit in vars(part).get(RECORD, ())
+    ]
+
+
+def edits_between(old: nn.Module, new: nn.Module) -> list[Edit]:
+    """Return the edits that make one model of another: those that it carries, and what differs besides.
+
+    Where what it carries does not lead there, as after changes by hand, all is told from what differs. A ValueError
+    names what cannot be told.
+    """
+    if edits := edits_in(new):
+        with suppress(ValueError, AttributeError, KeyError):
+            return [*edits, *comparison(replay(_without_numbers(old), edits, new.state_dict()), new)]
+    return comparison(old, new)
+
+
+def comparison(old: nn.Module, new: nn.Module) -> list[Edit]:
+    """Return what differs between two models as edits; a ValueError names what cannot be told."""
+    edits: list[Edit] = []
+
+    def look(site: str, was: nn.Module, part: nn.Module) -> None:
+        edit = edit_of(site, was, part)
+        if edit is not None:
+            edits.append(edit)
+            if edit.kind not in ("calls", "sizes"):
+                return
+        before = dict(was.named_children())
+        for child, inner in part.named_children():
+            look(f"{site}.{child}" if site else child, before[child], inner)
+
+    look("", old, new)
+    return edits
+
+
+def edit_of(site: str, old: nn.Module, new: nn.Module) -> Edit | None:
+    """Return the edit that puts one module into another's place, None where they are the same as far as words go."""
+    try:
+        words = forms.words_of(old, new)
+    except ValueError as error:
+        lead = f"{site or 'the model'} " if str(error).startswith("has") else ""
+        raise ValueError(f"{lead}{error}") from None
+    return words and Edit(site, *words)
+
+
+def _without_numbers(model: nn.Module) -> nn.Module:
+    """A copy of a model that takes no memory for its numbers."""
+    memo: dict[int, Any] = {}
+    for tensor in (*model.parameters(), *model.buffers()):
+        empty = torch.empty_like(tensor, device="meta")
+        memo[id(tensor)] = nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
+    return copy.deepcopy(model, memo)
+
+
+def replaced(
+    owner: str,
+    model: nn.Module,
+    new: Mapping[str, nn.Module],
+    inplace: bool,
+    tensors: Mapping[str, nn.Parameter] | None = None,
+    edits: Collection[Edit] | None = None,
+) -> nn.Module:
+    """Put modules, and parameters, into their places; return the model, or what took its place.
+
+    A module goes into all places that hold the same one. The model carries the ``edits``, by default what is told of
+    each module and the one whose place it takes.
+    """
+    if "" in new and inplace:
+        raise ValueError(
+            f"{owner}: the model is itself what is replaced, and not in place: pass inplace=False and go on "
+            "with the report's model"
+        )
+    edits = _edits_of(model, new, tensors or {}) if edits is None else edits
+    if "" in new:
+        return new[""]
+    spots = {name: places(model, model.get_submodule(name)) for name in new}
+    for name, module in new.items():
+        put(model, spots[name], module)
+    for name, parameter in (tensors or {}).items():
+        path, _, last = name.rpartition(".")
+        setattr(model.get_submodule(path), last, parameter)
+    note(model, edits)
+    call_norms(model)
+    if owner not in SAME:
+        guard(model)
+    return model
+
+
+def _edits_of(model: nn.Module, new: Mapping[str, nn.Module], tensors: Mapping[str, nn.Parameter]) -> list[Edit]:
+    """The edits that put modules and parameters into their places; what has no words is left to who saves the model."""
+    made = []
+    for name, module in new.items():
+        with suppress(ValueError):
+            made.append(edit_of(name, model.get_submodule(name), module))
+    for name, parameter in tensors.items():
+        path, _, last = name.rpartition(".")
+        holder = model.get_submodule(path)
+        if getattr(holder, last).shape != parameter.shape:
+            made.append(Edit(path, "sizes", {"sizes": True}))
+    return [edit for edit in made if edit is not None]
+
+
+def guard(model: Any) -> None:
+    """Let ``save_pretrained`` of a changed model write a folder that nobody opens as the old model."""
+    if hasattr(model, "save_pretrained") and hasattr(getattr(model, "config", None), "save_pretrained"):
+        model.save_pretrained = types.MethodType(_save_pretrained, model)
+
+
+def _save_pretrained(self: Any, *args: Any, **kwargs: Any) -> Any:
+    return importlib.import_module("normkit.surgery.keeping").save_pretrained(self, *args, **kwargs)
+
+
+def call_norms(model: nn.Module) -> None:
+    """Let torch's own encoders call their norms where these are no layer norms any more.
+
+    In evaluation without gradients they read the norms' numbers instead, and work them out as layer norms themselves.
+    """
+    encoders = [
+        part for part in model.modules() if isinstance(part, nn.TransformerEncoderLayer | nn.TransformerEncoder)
+    ]
+    for part in reversed(encoders):  # an encoder is named before its layers
+        if isinstance(part, nn.TransformerEncoder):
+            part.use_nested_tensor = part.use_nested_tensor and all(
+                getattr(layer, "activation_relu_or_gelu", 0) for layer in part.layers
+            )
+        elif not (_readable(part.norm1) and _readable(part.norm2)):
+            part.activation_relu_or_gelu = 0
+
+
+def _readable(norm: nn.Module) -> bool:
+    """Whether gain, shift and eps of a layer norm tell all about a module."""
+    if not isinstance(norm, Norm):
+        return isinstance(norm, nn.LayerNorm)
+    vectors = dict(norm.named_parameters())
+    plain = not norm.arguments.get("offset") and norm.arguments.get("heads") is None
+    return norm.card.name == "layernorm" and {"weight", "bias"} <= set(vectors) and plain
+
+
+def places(model: nn.Module, module: nn.Module) -> list[str]:
+    """Every name by which a model holds a module."""
+    return [name for name, part in model.named_modules(remove_duplicate=False) if part is module]

@@ -1,0 +1,212 @@
+"""What can come to stand at a site of a model: of each form the words that tell it, and how it is made from them.
+
+A form is called by a word that its words always have, so that folders that were written as words alone are read too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from normkit import catalog
+from normkit.norm import Norm
+from normkit.surgery import rewriting
+from normkit.surgery.fits import PLAIN, Laid
+from normkit.surgery.layers import KINDS, Centred, ConstantPad, ThresholdNeuron, Zeros
+from normkit.surgery.recognition import specimen
+from normkit.surgery.recognition.recognize import Followed
+from normkit.surgery.renaming import names_of, rename
+
+SIZES = {  # what a layer calls the sizes of its weight's axes
+    nn.Linear: ("out_features", "in_features"),
+    nn.Embedding: ("num_embeddings", "embedding_dim"),
+}
+CONVOLUTION = ("out_channels", "kernel_size", "stride", "padding", "dilation", "groups", "padding_mode")
+
+Words = Mapping[str, Any]
+State = Mapping[str, Tensor]
+
+
+class Form(NamedTuple):
+    """How a form is told from the old module and the new one (None: it is another), and made of the old one.
+
+    Those without ``words`` are told before all others. The third argument of ``make`` are the weights that will be
+    loaded, by which sizes are known.
+    """
+
+    words: Callable[[nn.Module, nn.Module], Words | None] | None
+    make: Callable[[Any, Words, State], nn.Module]
+
+
+def words_of(old: nn.Module, new: nn.Module) -> tuple[str, Words] | None:
+    """Return the form and the words of what took a module's place, None where it is the same as far as words go."""
+    if calls := rewriting.words_of(type(new)) if type(new) is not type(old) else ():
+        return "calls", {"calls": [list(word) for word in calls]}
+    if _alike(old, new):
+        return None if _sizes(old) == _sizes(new) else ("sizes", {"sizes": True})
+    for name, form in FORMS.items():
+        if form.words and (words := form.words(old, new)) is not None:
+            return name, words
+    raise ValueError(f"has become a {type(new).__name__}, which cannot be written in words")
+
+
+def _alike(old: nn.Module, new: nn.Module) -> bool:
+    """Whether two modules are of one class, with children of the same names, and were built alike."""
+    if type(old) is not type(new) or [n for n, _ in old.named_children()] != [n for n, _ in new.named_children()]:
+        return False
+    if isinstance(old, Norm):
+        return repr(old.arguments) == repr(new.arguments)
+    return not isinstance(old, Laid) or old.way == new.way
+
+
+def _sizes(module: nn.Module) -> dict[str, torch.Size]:
+    return {name: p.shape for name, p in module.named_parameters(recurse=False)}
+
+
+def _like(made: Any, old: nn.Module) -> Any:
+    """Give what is made the type and the place of what was there."""
+    own = next(iter(specimen.tensors(old).values()), None)
+    return made if own is None else made.to(device=own.device, dtype=own.dtype)
+
+
+def _norm_words(old: nn.Module, new: nn.Module) -> Words | None:
+    inner = new.norm if isinstance(new, Followed) else new
+    norm = inner.norm if isinstance(inner, Laid) else inner
+    if not isinstance(norm, Norm):
+        return None
+    layers = list(new.layers) if isinstance(new, Followed) else []
+    return norm_words(
+        norm,
+        way=inner.way if isinstance(inner, Laid) else PLAIN,
+        behind=[_name(old, layer) for layer in layers],
+        names=names_of(norm),
+    )
+
+
+def norm_words(norm: Norm, way: str, **more: Any) -> dict[str, Any]:
+    """Return the words of a norm of the catalogue, how its input is laid out, and what else is not empty.
+
+    behind: the old module's own layers that act on what it gives; carried: its tensors that take the numbers of the old
+    one's, by name; names: what its tensors are saved as.
+    """
+    more = {name: value for name, value in {"way": way if way != PLAIN else "", **more}.items() if value}
+    return {"norm": norm.card.name, "arguments": dict(norm.arguments), **more}
+
+
+@torch.no_grad()
+def _norm(old: nn.Module, words: Words, state: State) -> nn.Module:
+    arguments = {name: tuple(v) if isinstance(v, list) else v for name, v in words["arguments"].items()}
+    with torch.random.fork_rng(devices=[]):  # its random numbers are drawn apart from those of the layers around it
+        norm = catalog.find(words["norm"]).create(**arguments)
+    norm = _like(norm, old)
+    if words.get("names"):
+        rename(norm, words["names"])
+    specimen.carry(specimen.tensors(norm), specimen.tensors(old), words.get("carried", {}))
+    made = Laid(norm, words["way"]) if words.get("way") else norm
+    layers = [old.get_submodule(name) for name in words.get("behind", ())]
+    return Followed(made, layers) if layers else made
+
+
+def _neuron_words(old: nn.Module, new: nn.Module) -> Words | None:
+    return {"thresholds": len(new.threshold), "decay": new.decay} if isinstance(new, ThresholdNeuron) else None
+
+
+def _neuron(old: nn.Module, words: Words, state: State) -> nn.Module:
+    return _like(ThresholdNeuron(words["thresholds"], words["decay"]), old)
+
+
+def _plain_words(old: nn.Module, new: Any) -> Words | None:
+    """What a plain layer is built from."""
+    if type(new) not in KINDS:
+        return None
+    names = ("out_features",) if isinstance(new, nn.Linear) else CONVOLUTION
+    wide = new.in_features if isinstance(new, nn.Linear) else new.in_channels
+    own = {name: getattr(new, name) for name in names}
+    return {"plain": type(new).__name__, "arguments": {"in": wide, **own, "bias": new.bias is not None}}
+
+
+def _plain(old: nn.Module, words: Words, state: State) -> nn.Module:
+    arguments = {name: tuple(v) if isinstance(v, list) else v for name, v in words["arguments"].items()}
+    wide = arguments.pop("in")
+    return _like(next(kind for kind in KINDS if kind.__name__ == words["plain"])(wide, **arguments), old)
+
+
+def _centred_words(old: nn.Module, new: nn.Module) -> Words | None:
+    return {"centred": True, "shorter": new.shorter} if isinstance(new, Centred) else None
+
+
+def _zeros_words(old: nn.Module, new: nn.Module) -> Words | None:
+    return {"zeros": True} if isinstance(new, Zeros) else None
+
+
+def _padded_words(old: nn.Module, new: nn.Module) -> Words | None:
+    """A convolution without padding behind one that pads each channel with a value of its own."""
+    first = next(new.children(), None) if isinstance(new, nn.Sequential) else None
+    return {"padding": first.padding, "channels": len(first.values)} if isinstance(first, ConstantPad) else None
+
+
+def _padded(old: Any, words: Words, state: State) -> nn.Module:
+    old.padding, old._reversed_padding_repeated_twice = (0,) * (old.weight.dim() - 2), [0] * len(words["padding"])
+    _sized(old, {}, {key.removeprefix("1."): t for key, t in state.items()})
+    return nn.Sequential(_like(ConstantPad(words["padding"], torch.zeros(words["channels"])), old), old)
+
+
+def _own_words(old: nn.Module, new: nn.Module) -> Words | None:
+    """The old module's own layers that are left, none, one or several."""
+    if isinstance(new, nn.Identity):
+        return {"behind": []}
+    if any(type(layer) is type(new) for layer in old.children()):
+        return {"behind": [_name(old, new)]}
+    several = type(new) is nn.Sequential and len(new)
+    return {"behind": [_name(old, layer) for layer in new]} if several else None
+
+
+def _own(old: nn.Module, words: Words, state: State) -> nn.Module:
+    layers = [old.get_submodule(name) for name in words["behind"]]
+    return layers[0] if len(layers) == 1 else nn.Sequential(*layers) if layers else nn.Identity()
+
+
+def _name(old: nn.Module, layer: nn.Module) -> str:
+    children = list(old.named_children())
+    same = [name for name, child in children if child is layer] or [n for n, c in children if type(c) is type(layer)]
+    if not same:
+        raise ValueError(f"a {type(layer).__name__} is new in a {type(old).__name__}, which cannot be written in words")
+    return same[0]
+
+
+def _sized(layer: Any, words: Words, state: State) -> nn.Module:
+    """Give a layer parameters of the sizes that will be loaded."""
+    like = next(layer.parameters(recurse=False), torch.zeros(()))
+    for name, own in layer._parameters.items():
+        if name in state and (own is None or own.shape != state[name].shape):
+            made = torch.empty(state[name].shape, device=like.device, dtype=state[name].dtype)
+            layer._parameters[name] = nn.Parameter(made, like.requires_grad)
+    if "bias" in layer._parameters and "weight" in state and "bias" not in state:
+        layer._parameters["bias"] = None
+    sizes = next((names for kind, names in SIZES.items() if isinstance(layer, kind)), ())
+    for name, size in zip(sizes, layer.weight.shape, strict=True) if sizes else ():
+        setattr(layer, name, size)
+    if hasattr(layer, "out_channels") and not getattr(layer, "transposed", False):
+        layer.out_channels = layer.weight.shape[0]
+    return layer
+
+
+def _rewritten(old: nn.Module, words: Words, state: State) -> nn.Module:
+    old.__class__ = rewriting.derived(type(old), tuple(tuple(word) for word in words["calls"]))
+    return old
+
+
+FORMS: dict[str, Form] = {
+    "norm": Form(_norm_words, _norm),
+    "centred": Form(_centred_words, lambda old, words, state: Centred(old, words["shorter"])),
+    "zeros": Form(_zeros_words, lambda old, words, state: Zeros()),
+    "thresholds": Form(_neuron_words, _neuron),
+    "plain": Form(_plain_words, _plain),
+    "padding": Form(_padded_words, _padded),
+    "behind": Form(_own_words, _own),
+    "sizes": Form(None, _sized),
+    "calls": Form(None, _rewritten),
+}

@@ -1,0 +1,179 @@
+"""Edits are values: written and read as JSON, applied to another model of the same class, carried by the model."""
+
+import copy
+import json
+import pickle
+
+import pytest
+import torch
+from near_misses import Layer, Rms
+from torch import nn
+
+import normkit as nk
+from normkit.surgery import saving
+from normkit.surgery.edits import RECORD, Edit, edits_between, edits_in, replay
+
+
+class Net(nn.Module):
+    def __init__(self, seed=0):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.up, self.one, self.two = nn.Linear(6, 12), Rms(), Layer()
+        self.again, self.down = self.one, nn.Linear(12, 3)
+        with torch.no_grad():
+            self.two.weight.add_(0.3 * torch.randn(12))
+
+    def forward(self, x):
+        return self.down(self.again(self.two(self.one(self.up(x)))))
+
+
+class Tokens(nn.Module):
+    """With a token of the model's own in front of the others."""
+
+    def __init__(self):
+        super().__init__()
+        self.token, self.up = nn.Parameter(torch.randn(1, 1, 8)), nn.Linear(6, 8)
+        self.norm, self.head = nn.LayerNorm(8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.norm(torch.cat([self.token.expand(len(x), -1, -1), self.up(x)], 1)))
+
+
+def images():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8))
+    for layer in (model[1], model[4]):
+        layer.running_var.uniform_(0.5, 2)
+    return model.eval()
+
+
+def opened(old, new, folder):
+    """What a folder gives that a changed model was written into."""
+    saving.save(old, new, str(folder))
+    return saving.rebuilt(copy.deepcopy(old), str(folder))
+
+
+def same(one, other, x):
+    with torch.no_grad():
+        torch.testing.assert_close(one(x), other(x), rtol=0, atol=0)
+
+
+def test_edits_of_one_model_do_the_same_to_another_of_its_class():
+    model, other, third = Net(0), Net(1), Net(1)
+    edits = nk.swap(model, {"layernorm": "rmsnorm:bias=True", "rmsnorm": "dyt:alpha=0.7"}).edits
+    edits = [Edit.from_dict(values) for values in json.loads(json.dumps([edit.to_dict() for edit in edits]))]
+    assert [(edit.site, edit.kind, edit.words["norm"]) for edit in edits] == [
+        ("one", "norm", "dyt"),
+        ("two", "norm", "rmsnorm"),
+    ]
+    gain = other.two.weight.clone()
+    assert replay(other, edits) is other
+    nk.swap(third, {"layernorm": "rmsnorm:bias=True", "rmsnorm": "dyt:alpha=0.7"})
+    same(other, third, torch.randn(4, 6))
+    assert torch.equal(other.two.weight, gain)
+    assert other.one is other.again
+    assert edits_in(other) == edits
+
+
+def test_one_edit_is_applied_alone():
+    model = Net()
+    edit = Edit("one", "norm", {"norm": "rmsnorm", "arguments": {"dim": 12, "offset": 1.0}})
+    assert edit.apply(model) is model
+    assert isinstance(model.again, nk.RMSNorm)
+    assert model.one is model.again
+    assert model.one.arguments["offset"] == 1.0
+    norm = Edit("", "norm", {"norm": "dyt", "arguments": {"dim": 4}}).apply(nn.LayerNorm(4))
+    assert isinstance(norm, nk.DyT)
+
+
+def test_a_copy_a_pickle_and_a_part_carry_their_edits():
+    model = nn.Sequential(nn.Linear(6, 6), Net())
+    nk.swap(model[1], "dyt", where="two")
+    (edit,) = edits_in(model)
+    assert edit.site == "1.two"
+    assert edits_in(copy.deepcopy(model)) == edits_in(pickle.loads(pickle.dumps(model))) == [edit]
+    nk.swap(model, "derf", where="1.one")
+    assert {edit.site for edit in edits_in(model)} == {"1.one", "1.two"}
+
+
+@pytest.mark.parametrize(
+    ("build", "norms", "shape"),
+    [
+        (lambda: nn.Sequential(nn.Linear(6, 8), nk.RMSNorm(8)), "rmsnorm:eps=0.5", (4, 6)),
+        (lambda: nn.Sequential(nn.Linear(6, 8), nk.GroupNorm(2, 8)), "groupnorm:num_groups=4", (4, 6)),
+        (images, "dyt:alpha=0.3", (2, 3, 9, 9)),
+        (images, "layernorm", (2, 3, 9, 9)),
+        (lambda: nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8)), "batchnorm", (4, 5, 6)),
+    ],
+)
+def test_a_swap_is_read_with_its_arguments_and_its_layout(build, norms, shape, tmp_path):
+    """A norm of the class that was there, with other arguments, and one whose input is laid out anew."""
+    old = build().eval()
+    model, x = copy.deepcopy(old), torch.randn(shape)
+    nk.swap(model, norms)
+    again = opened(old, model, tmp_path / "out")
+    same(again, model, x)
+    assert not torch.equal(old(x), model(x))
+    assert edits_in(again) == edits_in(model)
+    del vars(model)[RECORD]  # and where nothing is carried
+    same(opened(old, model, tmp_path / "other"), model, x)
+
+
+def test_what_was_shared_is_read_as_shared(tmp_path):
+    model = Net().eval()
+    old = copy.deepcopy(model)
+    nk.swap(model, "dyt")
+    again = opened(old, model, tmp_path / "out")
+    assert again.one is again.again
+    same(again, model, torch.randn(4, 6))
+
+
+def test_a_swap_upon_a_swap_is_read_as_the_second(tmp_path):
+    model = images()
+    old, x = copy.deepcopy(model), torch.randn(2, 3, 9, 9)
+    nk.swap(model, "dyt")
+    nk.swap(model, {"dyt": "groupnorm:num_groups=2"})
+    assert [edit.words["norm"] for edit in edits_in(model)] == ["dyt"] * 2 + ["groupnorm"] * 2
+    same(opened(old, model, tmp_path / "out"), model, x)
+    nk.fold(model.eval(), x)
+
+
+def test_what_was_changed_by_hand_after_a_swap_is_told_by_what_differs(tmp_path):
+    model = nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 8), nn.LayerNorm(8)).eval()
+    old, x = copy.deepcopy(model), torch.randn(4, 6)
+    nk.swap(model, "dyt")
+    model[1] = nn.LayerNorm(8)
+    same(opened(old, model, tmp_path / "back"), model, x)
+    assert [edit.site for edit in edits_between(old, model)] == ["3"]
+    model[1] = nk.RMSNorm(8, eps=0.5)
+    assert [edit.words["norm"] for edit in edits_between(old, model)] == ["dyt", "dyt", "rmsnorm"]
+    same(opened(old, model, tmp_path / "other"), model, x)
+    model[1] = nn.Softmax(-1)
+    with pytest.raises(ValueError, match="1 has become a Softmax, which cannot be written in words"):
+        saving.save(old, model, str(tmp_path / "odd"))
+
+
+def test_a_fold_upon_a_swap_is_read(tmp_path):
+    model = images()
+    old, x = copy.deepcopy(model), torch.randn(2, 3, 9, 9)
+    nk.swap(model, "layernorm", where="4")
+    nk.fold(model, x)
+    assert [edit.site for edit in edits_in(model)][:1] == ["4"]
+    assert isinstance(model[1], nn.Identity)
+    same(opened(old, model, tmp_path / "out"), model, x)
+
+
+def test_a_parameter_of_the_stream_that_lost_a_feature_is_read(tmp_path):
+    """A class token is a parameter of the model itself, and is shortened with the layers below it."""
+    torch.manual_seed(0)
+    model = Tokens().eval()
+    x = torch.randn(2, 5, 6)
+    new = nk.convert(model, "pre-crmsnorm", x, inplace=False).model
+    assert new.token.shape == (1, 1, 7)
+    same(opened(model, new, tmp_path / "out"), new, x)
+
+
+def test_words_that_json_does_not_hold_are_named():
+    edit = Edit("a.norm", "norm", {"norm": "rmsnorm", "arguments": {"dim": 4, "act": torch.relu}})
+    with pytest.raises(ValueError, match=r"a\.norm cannot be written in words: .*not JSON serializable"):
+        edit.to_dict()
