@@ -42,7 +42,7 @@ def test_a_run_and_a_call_tell_their_parts(result):
         }
         assert parts[clock.TRAINING] == pytest.approx(end["seconds"], abs=0.05, rel=0.1)
     (call,) = times.calls(folder.root)
-    assert set(call["parts"]) == {clock.START, clock.RUNS, clock.RACE, clock.REPORT}
+    assert set(call["parts"]) == {clock.START, clock.RECOGNITION, clock.RUNS, clock.RACE, clock.REPORT}
     own = times.added(logs.read(path).end["parts"] for path in folder.logs())
     assert sum(own.values()) < call["parts"][clock.RUNS]
 
@@ -52,7 +52,8 @@ def test_the_report_says_where_it_went_and_a_call_that_trains_nothing_adds_nothi
     again = nk.compare(**result[1])
     assert Folder(again.folder).times.read_text() == before
     lists = dict(page.content(again.comparison)["times"])
-    assert [name for name, _ in lists["All calls"]] == [clock.START, clock.RUNS, clock.RACE, clock.REPORT]
+    parts = [clock.START, clock.RECOGNITION, clock.RUNS, clock.RACE, clock.REPORT]
+    assert [name for name, _ in lists["All calls"]] == parts
     assert times.OF_WORKERS in dict(lists["All runs"])
     assert "Where the time went" in again.report.read_text()
 

@@ -44,6 +44,11 @@ class Clock:
             self.seconds[self.inside[-1]] += now - self.since
         self.since = now
 
+    def give(self, part: str, inner: str, seconds: float) -> None:
+        """Count seconds of one part as of another, which another clock has measured within it."""
+        self.seconds[part] -= seconds
+        self.seconds[inner] += seconds
+
     def read(self) -> dict[str, float]:
         """Return the seconds so far, in the order in which parts began, and begin anew."""
         self._turn()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from normkit.columns import number_of
 from normkit.lab import logs, request, together
-from normkit.lab.clock import RACE, REPORT, RUNS, START, Clock
+from normkit.lab.clock import OF_A_RUN, RACE, RECOGNITION, REPORT, RUNS, START, Clock
 from normkit.lab.plan.settings import another_folder
 from normkit.lab.together import is_first
 from normkit.safe import say
@@ -33,11 +33,15 @@ def compare(options: Any, command: list[str]) -> Results:
     clock = Clock()
     with clock.part(START):
         plan = request.plan_from(options)
+    from normkit.lab.plan import exchanges
     from normkit.lab.report import page as report  # not before what is asked for is known to be possible
     from normkit.lab.training import engines, runs
 
     with clock.part(START):
+        exchanges.forget()
+        OF_A_RUN.read()
         largest = runs.check(plan)
+    clock.give(START, RECOGNITION, OF_A_RUN.read().get(RECOGNITION, 0.0))
     with together.leaving(), locked(options.out), stoppable():
         with together.in_turn(plan.settings.device):
             tell_additions(plan, options)

@@ -160,8 +160,8 @@ def _own_words(old: nn.Module, new: nn.Module) -> Words | None:
         return {"behind": []}
     if any(type(layer) is type(new) for layer in old.children()):
         return {"behind": [_name(old, new)]}
-    several = type(new) is nn.Sequential and len(new)
-    return {"behind": [_name(old, layer) for layer in new]} if several else None
+    several = list(new.children()) if type(new) is nn.Sequential else []
+    return {"behind": [_name(old, layer) for layer in several]} if several else None
 
 
 def _own(old: nn.Module, words: Words, state: State) -> nn.Module:

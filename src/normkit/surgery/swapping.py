@@ -123,7 +123,8 @@ def _edit(model: nn.Module, name: str, match: Match, text: object) -> Edit:
     if spare > 0:
         takes = ", ".join(list(inspect.signature(old.forward).parameters)[-spare:])
         raise ValueError(f"swap: {name} may be called with {takes}, which {text} does not take; leave it out by where")
-    norm, way = (new.norm, new.way) if isinstance(new, fits.Laid) else (new, fits.PLAIN)
+    norm: Any = new.norm if isinstance(new, fits.Laid) else new
+    way = new.way if isinstance(new, fits.Laid) else fits.PLAIN
     words = forms.norm_words(norm, way, behind=list(match.behind), carried=_carried(norm, match, old))
     return Edit(name, "norm", words)
 

@@ -63,28 +63,32 @@ def said(source: str) -> str:
 def packed(sources: list[str]) -> bytes:
     """Return what was handed in under some names, in a form that other processes can read, functions included.
 
-    With it go the methods that are not the package's own: one that a module holds as the name of that module.
+    With it go the methods that are not the package's own, one that a module holds as the name of that module, and what
+    is known of models.
     """
     from normkit import catalog  # here, as in what follows: what help reads needs no torch
+    from normkit.lab.plan import exchanges
 
     things = {source: _things[source] for source in sources if source in _things}
     there = {card.name: _is_importable(card.entry, card.module, card.entry.__qualname__) for card in catalog.others()}
     modules = sorted({card.module for card in catalog.others() if there[card.name]})
     cards = [card for card in catalog.others() if not there[card.name]]
-    return library("cloudpickle").dumps((modules, cards, things))
+    return library("cloudpickle").dumps((modules, cards, things, exchanges.known()))
 
 
 def unpack(things: bytes) -> None:
     """Take in what another process has :func:`packed`."""
     from normkit import catalog
+    from normkit.lab.plan import exchanges
 
-    modules, cards, found = library("cloudpickle").loads(things)
+    modules, cards, found, known = library("cloudpickle").loads(things)
     for module in modules:
         with contextlib.suppress(ImportError):  # a method of it that is asked for is then named
             importlib.import_module(module)
     for card in cards:
         catalog.take_in(card)
     _things.update(found)
+    exchanges.take_in(known)
 
 
 def code_of(words: Iterable[str]) -> dict[str, str]:

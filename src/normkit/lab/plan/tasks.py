@@ -31,6 +31,7 @@ from normkit.lab.fit.training import bits, numbers_of
 from normkit.lab.plan import clients, data, handed, losses, measures, models, optimizers, samples
 from normkit.lab.plan.builtin import IMAGES, MATRICES, MODELS, SAMPLES, TEXT, Model, is_own, row
 from normkit.lab.plan.data import Data
+from normkit.lab.plan.exchanges import exchange, layers
 from normkit.lab.plan.settings import BATCHES, Settings, fields, typed
 from normkit.lab.plan.variants import ORIGINAL, Variant, lets_leak
 from normkit.optional import library
@@ -160,7 +161,7 @@ def _swapped(make: Callable[[], nn.Module], name: str, variant: Variant, seed: i
     made = make()
     if variant.norm != ORIGINAL:
         with OF_A_RUN.part(RECOGNITION):
-            swapping.swap(made, variant.norm)
+            return exchange(made, variant.norm, name)
     return made
 
 
@@ -442,6 +443,8 @@ def check_variant(variant: Variant, settings: Settings) -> int:
         optimizers.make_optimizer(variant.optimizer, model, 0.0, settings.weight_decay)
         objective, batch = task.objective(variant), task.data.train(1, 1)
         objective(model, batch).backward()
+        with OF_A_RUN.part(RECOGNITION):
+            layers(model, variant, settings.model)
         if settings.federated:
             clients.check(variant, model, task.data, settings)
     except Exception as error:

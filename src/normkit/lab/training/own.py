@@ -28,12 +28,12 @@ from torch import nn
 from normkit.lab import files, logs
 from normkit.lab.clock import TRAINING
 from normkit.lab.plan import data, measures, optimizers
+from normkit.lab.plan.exchanges import exchange
 from normkit.lab.plan.plan import Run, same
 from normkit.lab.plan.settings import Settings, typed
 from normkit.lab.plan.variants import ORIGINAL, SLOTS, Variant
 from normkit.lab.training.memory import peak_memory, reset_peak
 from normkit.surgery.fits import maker
-from normkit.surgery.swapping import swap
 
 GIVEN = ("norm", "optimizer")  # the slots of a variant that ``build`` gives
 EXTRA = ("lr", "steps", "seconds", "device")  # what the function is given as well if it has such arguments
@@ -60,7 +60,7 @@ class Build:
         self.used.add("norm")
         if isinstance(of, nn.Module):
             if self.variant.norm != ORIGINAL:
-                swap(of, self.variant.norm)
+                return exchange(of, self.variant.norm, tuple(type(part) for part in of.modules()))
             return of
         if not isinstance(of, int):
             raise TypeError(f"build takes a width, for a norm, or a model, whose norms it exchanges; not {of!r}")

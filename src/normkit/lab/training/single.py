@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from normkit.lab import files, logs, together
 from normkit.lab.clock import BUILDING, EVALUATION, OF_A_RUN, RECOGNITION, REST, TRAINING
 from normkit.lab.plan import optimizers, samples, tasks
+from normkit.lab.plan.exchanges import layers
 from normkit.lab.plan.plan import Run, same
 from normkit.lab.plan.settings import Settings
 from normkit.lab.training import checkpoints
@@ -57,7 +58,7 @@ class Training:
             self.objective = self.task.objective(run.variant)
             model = self.task.build(run.variant, run.seed)
             with OF_A_RUN.part(RECOGNITION):
-                self.layers = run.variant.told(model)
+                self.layers = layers(model, run.variant, self.settings.model)
         self.parameters = sum(p.numel() for p in model.parameters())
         self._prepare(model)
         self.held_out = samples.print_of(self.task.data.validation())
