@@ -10,8 +10,9 @@ from near_misses import Layer, Rms
 from torch import nn
 
 import normkit as nk
-from normkit.surgery import saving
-from normkit.surgery.edits import RECORD, Edit, edits_between, edits_in, replay
+from normkit.surgery import fusing, saving
+from normkit.surgery.edits import RECORD, Edit, comparison, edits_between, edits_in, replay
+from normkit.surgery.racing import Outcome
 
 
 class Net(nn.Module):
@@ -171,6 +172,58 @@ def test_a_parameter_of_the_stream_that_lost_a_feature_is_read(tmp_path):
     new = nk.convert(model, "pre-crmsnorm", x, inplace=False).model
     assert new.token.shape == (1, 1, 7)
     same(opened(model, new, tmp_path / "out"), new, x)
+
+
+@pytest.fixture
+def fast(monkeypatch):
+    """Let the library's norms be the faster ones, on whatever machine."""
+    for name in ("race", "race_addition", "race_turn", "race_models"):
+        monkeypatch.setattr(fusing, name, lambda *_, **__: Outcome(1.0, 0.5, True))
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.norm, self.down = nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        x = x + self.up(x)
+        return self.down(self.norm(x))
+
+
+def tokens():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(9, 8), Block(), nn.LayerNorm(8), nn.Linear(8, 9)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape))
+    return model
+
+
+WORDS = torch.arange(10).view(2, 5) % 9
+
+
+@pytest.mark.parametrize(
+    ("verb", "build", "kinds"),
+    [
+        (lambda m: nk.fold(m, torch.randn(2, 3, 9, 9), inplace=False), images, {"behind"}),
+        (lambda m: nk.adapt(m, inplace=False), images, {"norm"}),
+        (lambda m: nk.convert(m, "pre-crmsnorm", torch.randn(2, 5, 6), inplace=False), Tokens, {"norm", "sizes"}),
+        (lambda m: nk.fuse(m, WORDS, inplace=False), tokens, {"norm", "calls"}),
+        (
+            lambda m: nk.remove(m, [WORDS], steps=16, start=1, gaps=(1, 1, 1), log=print, inplace=False),
+            lambda: nn.Sequential(nn.Embedding(9, 8), nn.LayerNorm(8), nn.Linear(8, 9)).eval(),
+            {"behind"},
+        ),
+    ],
+)
+def test_every_verb_gives_edits_that_tell_all_that_it_did(verb, build, kinds, fast, tmp_path):
+    old = build().eval()
+    report = verb(old)
+    assert {edit.kind for edit in report.edits} == kinds
+    again = [Edit.from_dict(edit.to_dict()) for edit in report.edits]
+    assert comparison(replay(copy.deepcopy(old), again, report.model.state_dict()), report.model) == []
+    assert edits_in(opened(old, report.model, tmp_path / "out")) == again
 
 
 def test_words_that_json_does_not_hold_are_named():

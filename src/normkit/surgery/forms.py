@@ -43,8 +43,8 @@ class Form(NamedTuple):
 
 def words_of(old: nn.Module, new: nn.Module) -> tuple[str, Words] | None:
     """Return the form and the words of what took a module's place, None where it is the same as far as words go."""
-    if calls := rewriting.words_of(type(new)) if type(new) is not type(old) else ():
-        return "calls", {"calls": [list(word) for word in calls]}
+    if type(new) is not type(old) and rewriting.words_of(type(new)):
+        return "calls", call_words(type(new))
     if _alike(old, new):
         return None if _sizes(old) == _sizes(new) else ("sizes", {"sizes": True})
     for name, form in FORMS.items():
@@ -192,6 +192,11 @@ def _sized(layer: Any, words: Words, state: State) -> nn.Module:
     if hasattr(layer, "out_channels") and not getattr(layer, "transposed", False):
         layer.out_channels = layer.weight.shape[0]
     return layer
+
+
+def call_words(own: type[nn.Module]) -> dict[str, Any]:
+    """Return the words of a class whose forward was written anew."""
+    return {"calls": [list(word) for word in rewriting.words_of(own)]}
 
 
 def _rewritten(old: nn.Module, words: Words, state: State) -> nn.Module:

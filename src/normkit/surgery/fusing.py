@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from normkit.norm import Norm
-from normkit.surgery import adding, proof, rewriting, turning
+from normkit.surgery import adding, forms, proof, rewriting, turning
 from normkit.surgery.changes import Change, Report
-from normkit.surgery.edits import places, replaced
+from normkit.surgery.edits import Edit, places, replaced, replay
 from normkit.surgery.racing import SURE, Outcome, race, race_addition, race_models, race_turn, takes
 from normkit.surgery.recognition.recognize import Match, sized_table
 from normkit.surgery.recognition.specimen import quiet
@@ -65,8 +65,7 @@ def fuse(
             plan.rewrite()
             plan.hold_to(example)
     replaced("fuse", model, plan.made, inplace)
-    for name, own in plan.classes.items():
-        model.get_submodule(name).__class__ = own
+    replay(model, [Edit(name, "calls", forms.call_words(own)) for name, own in plan.classes.items()])
     return Report(plan.made.get("", model), list(plan.changes.values()))
 
 
