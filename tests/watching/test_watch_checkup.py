@@ -86,6 +86,17 @@ def test_the_parameters_without_a_gradient_are_named():
     assert "9.weight" not in found.without_gradient
 
 
+def test_steps_and_rates_that_there_was_no_time_for_are_not_claimed():
+    whole, short = (checkup(FAULTS["train-eval-gap"][0](), batches(), seconds=time) for time in (60.0, 1e-9))
+    assert (whole.steps, short.steps) == (60, 1)
+    assert short.highest == pytest.approx(1e-6)
+    rows = dict(short.rows())
+    assert rows["rate that the loss does not bear"] == "none up to 1e-06"
+    assert any(name.startswith("loss of 1 step at") for name in rows)
+    assert [f.evidence.endswith("after 60 steps.") for f in whole.mend.of("train-eval-gap")] == [True]
+    assert all(f.evidence.endswith("after 1 step.") for f in short.mend.of("train-eval-gap"))
+
+
 @pytest.mark.parametrize(
     "options, message",
     [({"batches": []}, "batches must hold at least one"), ({"rate": -1.0}, "rate must"), ({"seconds": 0}, "seconds")],

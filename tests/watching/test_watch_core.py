@@ -1,6 +1,7 @@
 """The watch: its numbers are those that one would take by hand, and a training does not notice it."""
 
 import contextlib
+import copy
 import json
 
 import numpy as np
@@ -425,6 +426,39 @@ def test_an_error_inside_attention_leaves_no_mode_behind():
     with nk.watch(model, torch.optim.SGD(model.parameters(), lr=0.1)), pytest.raises(RuntimeError, match="own"):
         model(torch.ones(2, 8))
     assert torch._C._len_torch_function_stack() == 0
+
+
+def copied(model, path):
+    return copy.deepcopy(model)
+
+
+def saved(model, path):
+    torch.save(model, path)
+    return torch.load(path, weights_only=False)
+
+
+@pytest.mark.parametrize("take", [copied, saved])
+@pytest.mark.parametrize("optimizer", [True, False])
+def test_a_copy_of_a_model_that_is_looked_at_is_not_watched(take, optimizer, tmp_path):
+    model = decoder()
+    x, y = language(0)
+    own = torch.optim.SGD(model.parameters(), lr=0.1) if optimizer else None
+    with nk.watch(model, own, every=1) as seen:
+        result = model(x)
+        assert any(module._forward_hooks for module in model.modules()), "a step is armed"
+        other = take(model, tmp_path / "model.pt")
+        before = {key: (values.clone(), count) for key, (values, _, count) in seen.sample.calls.items()}
+        assert len(before) > 10
+        assert torch.equal(other(x), result)
+        other((x + 1) % 16)
+        for key, (values, _, count) in seen.sample.calls.items():
+            assert torch.equal(values, before[key][0])
+            assert count == before[key][1]
+        assert seen.step == (0 if optimizer else 1)
+        F.cross_entropy(model(x).flatten(0, -2), y.flatten()).backward()
+        if optimizer:
+            own.step()
+    assert seen.notes == []
 
 
 def test_two_watches_see_the_same():

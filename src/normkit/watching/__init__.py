@@ -3,6 +3,7 @@
     signals     what is read of a model on a sampled step, a file each
     sites       the places of a model that are watched
     sample      the hooks of one sampled step
+    hook        what such a hook is, so that a copied model does not take it over
     onset       the first step that was not finite
     store       samples, which are joined as they grow old
     watching    the course of a training

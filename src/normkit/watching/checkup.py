@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check
-from normkit.columns import aligned
+from normkit.columns import aligned, number_of
 from normkit.surgery.batch_statistics import feed
 from normkit.watching import health
 from normkit.watching.causes import ordered
@@ -40,14 +40,17 @@ GAP, LEAST = 0.5, 0.1  # of evaluation over training: the share of the loss, and
 class Checkup:
     """What was seen; printed as numbers, the blocks, and a list of what to mend.
 
-    limit: the lowest rate of the range test that the loss did not bear; rate: the one that was trained at.
-    train, evaluation: the loss on the same batches in both modes after that training. noise: the noise scale, or None.
+    limit: the lowest rate of the range test that the loss did not bear; highest: the last one that was tried.
+    rate, steps, losses: of the training. train, evaluation: the loss on the same batches in both modes after it.
+    noise: the noise scale, or nothing.
     """
 
     history: History
     mend: Diagnosis
     limit: float
+    highest: float
     rate: float
+    steps: int
     losses: tuple[float, float]
     train: float
     evaluation: float
@@ -64,12 +67,12 @@ class Checkup:
         sizes = [self.history.series(name, "rms") for name in self.history.facts["blocks"]]
         first = [number(float(series[0])) for series in sizes if len(series) and not math.isnan(series[0])]
         lost = f"{len(self.without_gradient)} get none" if self.without_gradient else "all get one"
-        bound = number(self.limit) if math.isfinite(self.limit) else f"none up to {HIGHEST:g}"
+        bound = number(self.limit) if math.isfinite(self.limit) else f"none up to {number(self.highest)}"
         return [
             ("size by depth, at the start", " ".join(first)),
             ("parameters and gradients", lost),
             ("rate that the loss does not bear", bound),
-            (f"loss of {STEPS} steps at {number(self.rate)}", " to ".join(map(number, self.losses))),
+            (f"loss of {number_of(self.steps, 'step')} at {number(self.rate)}", " to ".join(map(number, self.losses))),
             ("loss in training and evaluation", f"{number(self.train)} and {number(self.evaluation)}"),
             ("largest value", f"{number(self.largest)}; float16 ends at {half_headroom.LARGEST:g}"),
             *([("gradient noise", self.noise)] if self.noise else []),
@@ -121,7 +124,7 @@ def checkup(
     measure = loss or loss_of
     end = time.monotonic() + check.number("checkup", "seconds", seconds, 0.0, open_low=True)
     with torch.random.fork_rng():
-        limit = _limit(copy.deepcopy(model).train(), taken, measure, end - seconds / 2)
+        limit, highest = _limit(copy.deepcopy(model).train(), taken, measure, end - seconds / 2)
         own = rate or min(limit / APART, USUAL)
         twin = copy.deepcopy(model).train()
         seen, losses = _train(twin, taken, measure, own, end)
@@ -129,15 +132,16 @@ def checkup(
     history = seen.history()
     without = _without_gradient(history)
     largest = max((float(s[0]) for s in history.of("largest").values() if len(s) and s[0] == s[0]), default=math.nan)
-    extra = [*_gap(train, evaluation), *_overflow(largest), *_rate(rate, limit)]
+    extra = [*_gap(train, evaluation, history.steps[-1]), *_overflow(largest), *_rate(rate, limit)]
     found = seen.diagnosis()
     mend = Diagnosis(tuple(ordered([*found, *extra])), found.seen, found.notes)
     noise = str(seen.noise_scale()) if history.names("one_square") else ""
-    return Checkup(history, mend, limit, own, losses, train, evaluation, largest, without, noise)
+    steps = history.steps[-1]
+    return Checkup(history, mend, limit, highest, own, steps, losses, train, evaluation, largest, without, noise)
 
 
-def _limit(model: nn.Module, batches: list[Any], measure: Loss, end: float) -> float:
-    """Return the rate at which the loss has left what it was, infinity if none."""
+def _limit(model: nn.Module, batches: list[Any], measure: Loss, end: float) -> tuple[float, float]:
+    """Return the rate at which the loss has left what it was, infinity if none, and the last rate that was tried."""
     optimizer = torch.optim.AdamW(_trainable(model), lr=LOWEST)
     first = best = math.nan
     for number_of_step, batch in zip(range(RATES), itertools.cycle(batches), strict=False):
@@ -148,10 +152,10 @@ def _limit(model: nn.Module, batches: list[Any], measure: Loss, end: float) -> f
         first = value if math.isnan(first) else first
         best = min(best, value) if best == best else value
         if not math.isfinite(value) or (value - best > (WORSE - 1) * abs(first) and number_of_step > 2):
-            return rate
+            return rate, rate
         if time.monotonic() > end:
             break
-    return math.inf
+    return math.inf, rate
 
 
 def _train(model: nn.Module, batches: list[Any], measure: Loss, rate: float, end: float) -> Any:
@@ -193,14 +197,14 @@ def _without_gradient(history: History) -> tuple[str, ...]:
     return tuple(name for name in history.facts["shapes"] if name not in read or not (read[name] != 0).any())
 
 
-def _gap(train: float, evaluation: float) -> Iterator[Finding]:
+def _gap(train: float, evaluation: float, steps: int) -> Iterator[Finding]:
     if evaluation - train > max(GAP * abs(train), LEAST) or (math.isfinite(train) and not math.isfinite(evaluation)):
         yield Finding(
             "evaluation is not training",
             3.9,
             ("loss",),
             f"the loss on the same batches is {number(train)} in training and {number(evaluation)} in evaluation, "
-            f"after {STEPS} steps.",
+            f"after {number_of(steps, 'step')}.",
             leads="a model that is right in training and wrong in evaluation",
             remedies=(Remedy("recalibrate", "nk.recalibrate(model, batches), where batch norms lag behind"),),
             rule="train-eval-gap",

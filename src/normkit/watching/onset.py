@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from normkit.watching.hook import Hook
 from normkit.watching.sample import skipped
 from normkit.watching.signals import data
 from normkit.watching.signals.output import scores_in
@@ -19,34 +20,24 @@ WAITING = 4096  # sums that wait on their devices; of more the devices are waite
 
 
 class Onset:
-    """Keeps a sum a step and place on its device, and the first step that was bad of each place.
-
-    A copy, as of a model that is copied or pickled while it is watched, does not listen.
-    """
+    """Keeps a sum a step and place on its device, and the first step that was bad of each place."""
 
     def __init__(self) -> None:
         self.first = dict.fromkeys(PLACES, 0)
         self.kept: list[tuple[int, str, Tensor]] = []
         self.calls: list[tuple[str, Tensor]] = []
         self.watched: nn.Parameter | None = None
-        self.listening = False
-
-    def __reduce__(self) -> tuple[type[Onset], tuple[()]]:
-        return Onset, ()
 
     def listen(self, model: nn.Module) -> Any:
         """Look at each call of the whole model; returns the handle of the hook."""
-        self.listening = True
-        return model.register_forward_hook(self.hook, with_kwargs=True)
+        return model.register_forward_hook(Hook(self.hook), with_kwargs=True)
 
     def hook(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         """Look at a call of the whole model."""
-        if self.listening and not skipped(module):
+        if not skipped(module):
             scores = scores_in(output)
             self._add("data", data.first_input(args, kwargs))
             self._add("output", first_tensor(output) if scores is None else scores)
-
-    hook.looks_on = True  # type: ignore[attr-defined]
 
     def _add(self, place: str, x: Tensor | None) -> None:
         if x is None or not x.is_floating_point() or hasattr(x, "full_tensor"):

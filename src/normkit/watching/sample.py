@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from normkit.watching.facts import named, plain
 from normkit.watching.history import DATA, LOSS, NOISE
+from normkit.watching.hook import Hook
 from normkit.watching.signals import attention, data, noise, parameters, routing
 from normkit.watching.signals.listener import Listener
 from normkit.watching.signals.noise import Noise
@@ -98,7 +99,7 @@ class Sample:
             handle.remove()
         self.handles = []
 
-    def _reads(self, site: Site) -> Callable[..., None]:
+    def _reads(self, site: Site) -> Hook:
         name = plain(site.name)
 
         def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
@@ -120,10 +121,9 @@ class Sample:
                     except Exception as error:
                         self.failed(f"{signal.name} of {name or 'the model'} could not be read: {error}")
 
-        hook.looks_on = True  # type: ignore[attr-defined]  # so that fused paths stay as they are
-        return hook
+        return Hook(hook)
 
-    def _hears_whole(self) -> Callable[..., None]:
+    def _hears_whole(self) -> Hook:
         """Take what the model is fed, the loss that it gives, and what a loss makes of its output."""
 
         def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
@@ -141,8 +141,7 @@ class Sample:
             except Exception as error:
                 self.failed(f"what the model is fed and gives could not be read: {error}")
 
-        hook.looks_on = True  # type: ignore[attr-defined]
-        return hook
+        return Hook(hook)
 
     def _overhears(self, name: str, module: nn.Module, what: str, hears: Any, read: Any, numbers: Any) -> list[Any]:
         """Have a listener entered for as long as each call of a module takes."""
@@ -162,7 +161,10 @@ class Sample:
             if self.listeners and not skipped(called):
                 self.listeners.pop().__exit__(None, None, None)
 
-        return [module.register_forward_pre_hook(enter), module.register_forward_hook(leave, always_call=True)]
+        return [
+            module.register_forward_pre_hook(Hook(enter)),
+            module.register_forward_hook(Hook(leave), always_call=True),
+        ]
 
     def _join(self, key: tuple[str, str], found: Tensor | None, numbers: Mapping[str, str]) -> None:
         """Take a reading; further calls in one step, of another micro-batch or place, are joined with it."""

@@ -14,6 +14,7 @@ from normkit import check
 from normkit.watching import facts, writers
 from normkit.watching.diagnosis import all_signs
 from normkit.watching.history import BAD, LOSS, PEAK, History
+from normkit.watching.hook import Hook
 from normkit.watching.onset import PLACES, Onset
 from normkit.watching.sample import FAMILIES, Row, Sample, skipped
 from normkit.watching.seen import Seen
@@ -84,7 +85,7 @@ class Watch(Seen):
                 self.handles.append(self.onset.listen(self.model))
             self._safely(self._arm, self.step + 1)
         else:
-            self.handles = [self.model.register_forward_pre_hook(lambda m, _: self._safely(self._called, m))]
+            self.handles = [self.model.register_forward_pre_hook(Hook(lambda m, _: self._safely(self._called, m)))]
         return self
 
     def stop(self) -> None:
