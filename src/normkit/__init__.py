@@ -34,6 +34,7 @@ WHOLE_MODELS = [
     "surgery.keeping",
     "watching",
     "lab.api",
+    "claims",
 ]  # what is done to models: each module's __all__
 
 

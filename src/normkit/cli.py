@@ -117,6 +117,7 @@ def parser() -> Parser:
     commands.add_parser("show", help="describe one method", description=SHOW).describe = describe_show
     commands.add_parser("bench", help="time methods on this machine").describe = describe_bench
     commands.add_parser("check", help="hold methods to the contract", description=CHECK).describe = describe_check
+    commands.add_parser("claim", help="tell whether what papers claim holds").describe = describe_claim
     found = commands.add_parser("recognize", help="tell what a model's norms are", description=RECOGNIZE)
     found.describe = describe_recognize
     found = commands.add_parser("rerank", help="retrieve with normalized scores between two tables of vectors")
@@ -187,12 +188,19 @@ def fitting(model: str) -> Callable[[list[Card]], list[Card]]:
 
 def describe_show(command: Parser) -> None:
     """Describe ``normkit show``."""
-    from normkit import describe
 
     command.add_argument("name", metavar="NAME", help="a name as 'normkit list' prints it")
     command.add_argument("--kind", metavar="KIND", help="what it is, where a name means several: flow, sampler ...")
     command.add_argument("--json", action="store_true", help="print the description as JSON")
-    command.set_defaults(run=describe.run_show)
+    command.set_defaults(run=run_show)
+
+
+def run_show(options: argparse.Namespace) -> int:
+    """Describe one method, with the verdicts on what its paper claims."""
+    from normkit import describe
+    from normkit.claims import pages
+
+    return describe.run_show(options, pages.line)
 
 
 def describe_bench(command: Parser) -> None:
@@ -216,6 +224,14 @@ def describe_check(command: Parser) -> None:
     command.add_argument("names", nargs="+", metavar="NAME", help="a name, or my_package.my_norm for one of yours")
     command.add_argument("-k", dest="only", metavar="WORDS", help="only tests whose names fit, as pytest's -k")
     command.set_defaults(run=run_check)
+
+
+def describe_claim(command: Parser) -> None:
+    """Describe ``normkit claim``."""
+    from normkit.claims import commands
+
+    command.description = commands.__doc__
+    commands.add_arguments(command)
 
 
 def describe_doctor(command: Parser) -> None:

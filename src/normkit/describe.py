@@ -142,8 +142,11 @@ def described(card: Card) -> dict[str, Any]:
     }
 
 
-def run_show(options: argparse.Namespace) -> int:
-    """Print what there is to know of a method, or of a flow, a sampler or another kind."""
+def run_show(options: argparse.Namespace, claimed: Callable[[str], str]) -> int:
+    """Print what there is to know of a method, or of a flow, a sampler or another kind.
+
+    ``claimed`` says in a line what came of a method's claims.
+    """
     if options.kind in families.KINDS:
         return show_member(options.kind, options.name, options.json)
     try:
@@ -155,11 +158,13 @@ def run_show(options: argparse.Namespace) -> int:
         return show_member(kinds[0], options.name, options.json)
     if options.json:
         state = {entry.name: {"shape": entry.shape, "kind": entry.kind} for entry in reference.state(card)}
-        say(json.dumps({**described(card), "explanation": reference.explanation(card), "state": state}, indent=2))
+        beside = {"explanation": reference.explanation(card), "state": state, "claims": claimed(card.name)}
+        say(json.dumps({**described(card), **beside}, indent=2))
     else:
         if brought:
             say(f"{options.name} is {card.name} with {reference.write(brought)}\n")
-        say("\n\n".join(f"{title}\n{body}" if title else body for title, body in sections(card) if body))
+        parts = [*sections(card), ("Claims", indented(claimed(card.name)))]
+        say("\n\n".join(f"{title}\n{body}" if title else body for title, body in parts if body))
     return 0
 
 

@@ -86,7 +86,7 @@ def check_normkit(words):
     if options.command == "compare":
         request.variants_from(options)
     if options.command != "text":  # whose names are of columns
-        for name in [*getattr(options, "names", []), *([options.name] if hasattr(options, "name") else [])]:
+        for name in [*getattr(options, "names", []), *([options.name] if getattr(options, "name", None) else [])]:
             catalog.card(name)
 
 

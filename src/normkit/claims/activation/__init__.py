@@ -1,0 +1,1 @@
+"""Claims of the room ``activation``, a file a method."""

@@ -1,0 +1,1 @@
+"""Claims of the room ``attention``, a file a method."""

@@ -1,0 +1,1 @@
+"""Claims of the room ``density``, a file a method."""

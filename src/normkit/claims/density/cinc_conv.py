@@ -1,0 +1,44 @@
+"""What FInC Flow claims of its determinant."""
+
+import torch
+from torch.nn import functional as F
+
+import normkit as nk
+from normkit.claims.kinds import Identity
+from normkit.claims.measures import randn
+
+
+def error(function, x, log_det):
+    """The relative error of a log-determinant against that of the whole Jacobian."""
+    jacobian = torch.autograd.functional.jacobian(lambda flat: function(flat.view_as(x)).flatten(), x.flatten())
+    wanted = torch.linalg.slogdet(jacobian)[1]
+    return (log_det - wanted).abs() / wanted.abs()
+
+
+def invertible(seed):
+    """Of the convolution that is padded at one corner."""
+    made, x = nk.CInCConv(2, unit_diagonal=False).double(), randn(1, 2, 5, 5)
+    with torch.no_grad():
+        made.weight[:, :, 2, 2] += torch.diag(torch.rand(2, dtype=torch.float64) + 0.5)
+    return error(lambda x: made(x)[0], x, made(x)[1][0])
+
+
+def plain(seed):
+    """Of a plain convolution, by its tap in the middle."""
+    weight = 0.3 * randn(2, 2, 3, 3)
+    weight[:, :, 1, 1] += 2 * torch.eye(2, dtype=torch.float64)
+    x = randn(1, 2, 5, 5)
+    return error(lambda x: F.conv2d(x, weight, padding=1), x, 25 * torch.linalg.slogdet(weight[:, :, 1, 1])[1])
+
+
+CLAIMS = [
+    Identity(
+        "determinant",
+        says="The determinant of the 3x3 convolution is that of one tap's diagonal, to the power of the pixels.",
+        measure=invertible,
+        bound=1e-10,
+        breaks=plain,
+        against="a plain convolution",
+        number="relative error",
+    )
+]

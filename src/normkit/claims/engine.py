@@ -1,0 +1,187 @@
+"""Measure a claim and its control, and judge.
+
+A claim has one of four words. *Holds* and *does not hold* need a control that fails; where the control passes too, the
+measure is blind and the claim *undecided*. *Not tried* has a reason.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from normkit.claims import shelf
+from normkit.claims.kinds import Bound, Claim
+from normkit.claims.shelf import Entry, Result
+
+HOLDS, FAILS, UNDECIDED, UNTRIED = "holds", "does not hold", "undecided", "not tried"
+WORDS = (FAILS, UNDECIDED, HOLDS, UNTRIED)  # as tables sort them
+SPENT = "the budget was spent"
+
+
+class Verdict(NamedTuple):
+    """What came of a claim.
+
+    method, room, name: whose claim, and which. kind: identity, property, training or beyond. says: the claim in our
+    words. word: holds, does not hold, undecided or not tried. why: what led to the word. measured: what the number is.
+    number: the worst draw, the median or the mean. wanted: what it must be. against: what the control is. control: its
+    number, of the best draw, the median or the mean.
+    least: the smallest effect that would have been found four times in five; NaN where every draw is judged.
+    """
+
+    method: str
+    room: str
+    name: str
+    kind: str
+    says: str
+    word: str
+    why: str
+    measured: str = ""
+    number: float = math.nan
+    wanted: str = ""
+    against: str = ""
+    control: float = math.nan
+    least: float = math.nan
+    reach: str = "full"
+    source: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values; a number that is not finite is None."""
+        plain = self._asdict()
+        unknown = [key for key, value in plain.items() if isinstance(value, float) and not math.isfinite(value)]
+        return {**plain, **dict.fromkeys(unknown)}
+
+    @property
+    def spoken(self) -> str:
+        """The word, with the scale where a small model stands for a large one."""
+        return f"{self.word} at this scale" if self.reach == "proxy" and self.word in (HOLDS, FAILS) else self.word
+
+
+def verdicts(entries: Iterable[Entry], *, run: bool = False, budget: float = math.inf) -> list[Verdict]:
+    """Judge claims, from stored results where there are any and unless ``run``, for so many seconds at most."""
+    return [verdict for verdict, _ in judged(entries, run=run, end=deadline(budget))]
+
+
+def deadline(budget: float) -> float:
+    """Return when so many seconds will have passed, on the engine's clock."""
+    return time.monotonic() + budget
+
+
+def judged(entries: Iterable[Entry], *, run: bool, end: float = math.inf) -> Iterable[tuple[Verdict, Result | None]]:
+    """Yield the verdict of each claim, with the numbers that it is from."""
+    for entry in entries:
+        if entry.claim is None:
+            yield untried(entry, entry.why), None
+            continue
+        result = None if run else shelf.stored(entry)
+        if result is None:
+            if time.monotonic() > end:
+                yield untried(entry, SPENT), None
+                continue
+            result = measured(entry.claim)
+        yield verdict(entry, result), result
+
+
+def measured(claim: Claim) -> Result:
+    """Measure a claim and its control on the same seeds; the caller's own random numbers stay where they were."""
+    began = time.process_time()
+    with torch.random.fork_rng(devices=[]):
+        numbers, control = ([_drawn(measure, seed) for seed in range(claim.draws)]
+                            for measure in (claim.measure, claim.control))  # fmt: skip
+    return Result(numbers, control, time.process_time() - began)
+
+
+def _drawn(measure, seed: int) -> float:
+    torch.manual_seed(seed)
+    number = measure(seed)
+    return number.item() if isinstance(number, torch.Tensor) else float(number)
+
+
+def untried(entry: Entry, why: str) -> Verdict:
+    """Return a verdict with the reason why there is none."""
+    return Verdict(entry.method, entry.room, entry.name, entry.kind, entry.says, UNTRIED, why)
+
+
+def verdict(entry: Entry, result: Result) -> Verdict:
+    """Judge the numbers of a claim."""
+    claim = entry.claim
+    assert claim is not None
+    word, number = _judge(claim, result.numbers)
+    control = summary(claim.wanted, claim.rule, result.control, best=True)
+    if _passes(claim, result.control):
+        word, why = UNDECIDED, f"the measure is blind: the control ({claim.against}) passes too"
+    else:
+        why = _reason(claim, word, len(result.numbers))
+    return Verdict(
+        entry.method,
+        entry.room,
+        claim.name,
+        claim.kind,
+        claim.says,
+        word,
+        why,
+        claim.number,
+        number,
+        str(claim.wanted),
+        claim.against,
+        control,
+        _least(result.numbers) if claim.rule == "mean" else math.nan,
+        claim.reach,
+        claim.source,
+    )
+
+
+def _judge(claim: Claim, numbers: Sequence[float]) -> tuple[str, float]:
+    """Return the word for these numbers alone, and the number that stands for all."""
+    wanted, number = claim.wanted, summary(claim.wanted, claim.rule, numbers)
+    if claim.rule != "mean":
+        return (HOLDS if wanted.met(number) else FAILS), number
+    low, high = _interval(numbers)
+    null = Bound(wanted.value if claim.null is None else claim.null, wanted.least)
+    safe, hopeful = (low, high) if wanted.least else (high, low)
+    if wanted.met(number) and null.met(safe):
+        return HOLDS, number
+    return (UNDECIDED if wanted.met(hopeful) or math.isnan(hopeful) else FAILS), number
+
+
+def _passes(claim: Claim, numbers: Sequence[float]) -> bool:
+    """Whether a control meets what it must not: in any draw where every one counts."""
+    return claim.wanted.met(summary(claim.wanted, claim.rule, numbers, best=True))
+
+
+def summary(wanted: Bound, rule: str, numbers: Sequence[float], *, best: bool = False) -> float:
+    """Return the number that stands for all: the mean, the median, or the worst draw (the best one, of a control)."""
+    if rule == "mean":
+        return statistics.fmean(numbers)
+    if rule == "median":
+        return statistics.median(numbers)
+    return (max if best else min)(numbers, key=wanted.margin)
+
+
+def _reason(claim: Claim, word: str, draws: int) -> str:
+    if claim.rule == "every":
+        return f"{'every' if word == HOLDS else 'not every'} one of {draws} draws is {claim.wanted}"
+    means = {"mean": f"the mean of {draws} draws", "median": f"the median of {draws} draws"}[claim.rule]
+    if word == UNDECIDED:
+        return f"the interval of {means} reaches to both sides of {claim.wanted.value:.4g}"
+    return f"{means} is {'' if word == HOLDS else 'not '}{claim.wanted}"
+
+
+def _interval(numbers: Sequence[float]) -> tuple[float, float]:
+    """The 95 % interval of the mean, by Student's t."""
+    from normkit.lab.plan import findings
+
+    mean, half, _ = findings.interval(numbers)
+    return mean - half, mean + half
+
+
+def _least(numbers: Sequence[float]) -> float:
+    import numpy as np
+
+    from normkit.lab.plan import findings
+
+    return findings.least(np.asarray(numbers))

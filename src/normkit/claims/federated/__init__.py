@@ -1,0 +1,1 @@
+"""Claims of the room ``federated``, a file a method."""

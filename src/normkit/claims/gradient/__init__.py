@@ -1,0 +1,1 @@
+"""Claims of the room ``gradient``, a file a method."""

@@ -1,0 +1,1 @@
+"""Claims of the room ``manifold``, a file a method."""

@@ -1,0 +1,1 @@
+"""Claims of the room ``residual``, a file a method."""

@@ -1,0 +1,1 @@
+"""Claims of the room ``text``, a file a method."""

@@ -1,0 +1,1 @@
+"""Claims of the room ``transformer``, a file a method."""

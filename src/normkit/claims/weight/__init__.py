@@ -1,0 +1,1 @@
+"""Claims of the room ``weight``, a file a method."""

@@ -1,0 +1,161 @@
+"""The words of the engine: what leads to each, and which claims are refused."""
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+
+import normkit as nk
+from normkit.claims import engine, shelf
+from normkit.claims.engine import FAILS, HOLDS, SPENT, UNDECIDED, UNTRIED
+from normkit.claims.kinds import Identity, Measured, above, below
+from normkit.claims.shelf import Entry, Result
+
+
+def identity(measure=lambda seed: 0.0, breaks=lambda seed: 1.0, bound=1e-10, **options):
+    options = {"says": "It is so.", "against": "where it is not", **options}
+    return Identity("planted", measure=measure, bound=bound, breaks=breaks, **options)
+
+
+def measured(measure, control=lambda seed: 0.0, wanted=None, **options):
+    wanted = wanted or above(1.0)
+    options = {"says": "It is so.", "against": "where it is not", **options}
+    return Measured("planted", measure=measure, wanted=wanted, control=control, **options)
+
+
+def judged(claim):
+    entry = Entry("planted", "activation", claim.name, claim.kind, claim.says, claim)
+    return engine.verdict(entry, engine.measured(claim))
+
+
+def test_a_true_identity_holds_and_tells_both_numbers():
+    verdict = judged(identity(lambda seed: seed * 1e-12, lambda seed: 2.0 + seed))
+    assert (verdict.word, verdict.number, verdict.control) == (HOLDS, 9e-12, 2.0)
+    assert (verdict.wanted, verdict.against, verdict.measured) == ("at most 1e-10", "where it is not", "error")
+
+
+def test_a_planted_false_identity_does_not_hold_for_one_draw_of_ten():
+    verdict = judged(identity(lambda seed: 1e-3 * (seed == 7)))
+    assert (verdict.word, verdict.number) == (FAILS, 1e-3)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_a_number_that_is_none_does_not_hold(number):
+    assert judged(identity(lambda seed: number)).word == FAILS
+    assert judged(identity(lambda seed: number, bound=above(1.0), breaks=lambda seed: 0.0)).word == (
+        FAILS if math.isnan(number) else HOLDS
+    )
+
+
+def test_a_control_that_passes_in_one_draw_leaves_it_undecided():
+    verdict = judged(identity(breaks=lambda seed: float(seed != 3)))
+    assert verdict.word == UNDECIDED
+    assert verdict.why == "the measure is blind: the control (where it is not) passes too"
+
+
+def test_a_measure_that_cannot_fail_is_refused():
+    same = lambda seed: 0.0  # noqa: E731
+    with pytest.raises(ValueError, match="the control is the measure itself"):
+        identity(same, same)
+    with pytest.raises(TypeError, match="breaks"):
+        Identity("planted", says="It is so.", measure=same, bound=0.0, against="nothing")
+    with pytest.raises(TypeError, match="functions of a seed"):
+        identity(breaks=None)
+    with pytest.raises(ValueError, match="against must say in words"):
+        identity(against=" ")
+    with pytest.raises(ValueError, match="rule must be one of"):
+        measured(same, lambda seed: 1.0, rule="most")
+    with pytest.raises(ValueError, match="2 draws are too few"):
+        measured(same, lambda seed: 1.0, rule="mean", draws=2)
+
+
+def test_the_mean_is_judged_by_its_interval():
+    spread = [-1.0, 0.0, 1.0, -0.5, 0.5, 0.2, -0.2, 0.1, -0.1, 0.0]
+    at = lambda mean, size: lambda seed: mean + size * spread[seed]  # noqa: E731
+    options = {"rule": "mean", "wanted": above(1.0)}
+    assert judged(measured(at(2.0, 0.1), **options)).word == HOLDS
+    assert judged(measured(at(0.5, 0.1), **options)).word == FAILS
+    assert judged(measured(at(1.1, 1.0), **options)).word == UNDECIDED
+    assert judged(measured(at(1.1, 1.0), **options, null=0.0)).word == HOLDS  # its interval is above 0
+    assert judged(measured(at(0.9, 1.0), **options, null=0.0)).word == UNDECIDED
+    lower = {**options, "wanted": below(1.0), "control": lambda seed: 9.0}
+    assert [judged(measured(at(mean, 0.1), **lower)).word for mean in (0.0, 2.0)] == [HOLDS, FAILS]
+    # two-sided 95 % and 80 % of a t with 9 degrees of freedom: 2.262 and 0.883
+    error = torch.tensor(spread, dtype=torch.float64).std().item() / math.sqrt(10)
+    assert judged(measured(at(1.1, 1.0), **options)).least == pytest.approx((2.2622 + 0.8834) * error, rel=1e-4)
+
+
+def test_the_median_is_judged_by_itself():
+    numbers = [3.0, 0.1, 5.0, 2.0, 0.2]
+    verdict = judged(measured(numbers.__getitem__, rule="median", draws=5))
+    assert (verdict.word, verdict.number) == (HOLDS, 2.0)
+    assert judged(measured(numbers.__getitem__, rule="median", draws=5, wanted=above(2.5))).word == FAILS
+
+
+def test_what_a_small_model_stands_for_is_said_at_this_scale():
+    assert judged(measured(lambda seed: 2.0, reach="proxy")).spoken == "holds at this scale"
+    assert judged(measured(lambda seed: 2.0)).spoken == "holds"
+
+
+def test_draws_are_seeded_and_the_callers_random_numbers_stay():
+    torch.manual_seed(5)
+    wanted = torch.rand(3)
+    torch.manual_seed(5)
+    draw = lambda seed: torch.rand(()).item()  # noqa: E731
+    results = [engine.measured(identity(draw, lambda seed: 2 + draw(seed))) for _ in range(2)]
+    assert results[0][:2] == results[1][:2]
+    assert [x + 2 for x in results[0].numbers] == results[0].control
+    assert torch.equal(torch.rand(3), wanted)
+
+
+def test_after_the_budget_nothing_is_begun():
+    verdicts = engine.verdicts(shelf.known("rmsnorm"), run=True, budget=-1.0)
+    assert {verdict.word for verdict in verdicts} == {UNTRIED}
+    assert verdicts[0].why == SPENT
+    assert engine.verdicts(shelf.known("rmsnorm"), budget=-1.0)[0].word == HOLDS  # it is stored
+
+
+def test_results_are_written_and_read_and_those_for_another_bound_are_not(tmp_path, monkeypatch):
+    entry = shelf.known("rmsnorm")[0]
+    kept = Result([1e-17, 2.5e-16], [0.5, math.inf], 0.25)
+    [path] = shelf.store([(entry, kept)], tmp_path)
+    about = json.loads(path.read_text())
+    assert (about["normkit"], about["torch"]) == (nk.__version__, torch.__version__)
+    monkeypatch.setattr(shelf, "RESULTS", tmp_path)
+    shelf._room.cache_clear()
+    try:
+        assert shelf.stored(entry) == kept
+        assert shelf.stored(entry._replace(claim=replace(entry.claim, bound=1e-9))) is None
+        shelf.store([(shelf.known("layernorm")[0], kept)], tmp_path)
+        assert shelf.stored(entry) == kept  # another method's do not replace it
+    finally:
+        shelf._room.cache_clear()
+
+
+def test_claims_are_of_methods_and_are_not_imported_with_the_package():
+    assert set(shelf.places()) - set(nk.methods()) == {"merge-statistics"}
+    for method, room in shelf.places().items():
+        assert method == "merge-statistics" or nk.card(method).room == room
+    words = "import sys, normkit; print([name for name in sys.modules if name.startswith('normkit.claims')])"
+    assert subprocess.run([sys.executable, "-c", words], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_every_claim_that_is_written_has_a_stored_result_and_every_other_a_reason():
+    for entry in shelf.every():
+        if entry.claim is None:
+            assert entry.why.partition(": ")[0] in shelf.NEEDS.values()
+            assert entry.why.partition(": ")[2]
+        else:
+            assert shelf.stored(entry) is not None, f"{entry.method}: normkit claim {entry.method} --run"
+
+
+def test_a_method_is_known_by_its_other_names_and_an_unknown_one_gets_the_nearest():
+    assert shelf.known("LlamaRMSNorm") == shelf.known("rmsnorm")
+    with pytest.raises(ValueError, match="did you mean 'rmsnorm'"):
+        shelf.known("rmsnrom")
+    with pytest.raises(ValueError, match="no claim of lamb's paper is in the list"):
+        shelf.known("lamb")
