@@ -2,8 +2,10 @@
 
 from functools import partial
 
+import torch
+
 import normkit as nk
-from normkit.claims.kinds import Identity
+from normkit.claims.kinds import Identity, Measured, above
 from normkit.claims.measures import gap, randn
 
 
@@ -17,6 +19,23 @@ def statistics_error(seed, eps, styled=True):
 def moments(x):
     """Mean and deviation over space."""
     return x.mean((2, 3)), x.var((2, 3), correction=0).sqrt()
+
+
+def gram_ratio(seed, styled=True):
+    """By how much the Gram distance to the style falls; textures are correlated noise, features the channels."""
+
+    def texture():
+        smooth = torch.nn.functional.avg_pool2d(randn(1, 8, 32, 32), 3, stride=1)
+        mixed = smooth + 0.2 * torch.einsum("oc,nchw->nohw", randn(8, 8), smooth)
+        return randn(8).exp()[:, None, None] * (mixed + randn(8)[:, None, None])
+
+    def gram(x):
+        flat = x.flatten(2)
+        return flat @ flat.mT / flat.shape[-1]
+
+    content, style = texture(), texture()
+    y = nk.AdaIN(8)(content, style) if styled else content
+    return (gram(content) - gram(style)).norm() / (gram(y) - gram(style)).norm()
 
 
 CLAIMS = [
@@ -37,5 +56,17 @@ CLAIMS = [
         breaks=partial(statistics_error, eps=1e-5),
         against="eps of 1e-5",
         draws=20,
+    ),
+    Measured(
+        "gram-distance",
+        says="The Gram distance to the style falls by an order of magnitude, in the median.",
+        measure=gram_ratio,
+        wanted=above(10.0),
+        control=partial(gram_ratio, styled=False),
+        against="the content as it is",
+        number="distance before over after",
+        draws=20,
+        rule="median",
+        reach="proxy",
     ),
 ]

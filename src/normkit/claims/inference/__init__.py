@@ -1,0 +1,1 @@
+"""Claims of the room ``inference``, a file a method."""

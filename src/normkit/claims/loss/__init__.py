@@ -1,0 +1,1 @@
+"""Claims of the room ``loss``, a file a method."""

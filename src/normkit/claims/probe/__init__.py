@@ -1,0 +1,1 @@
+"""Claims of the room ``probe``, a file a method."""

@@ -1,0 +1,1 @@
+"""Claims of the room ``quant``, a file a method."""
