@@ -13,6 +13,7 @@ import normkit as nk
 from normkit import ops
 from normkit.activation.batch.alpha_batchnorm import core_loss
 from normkit.ops.scan import recurrence
+from processes import over_processes
 
 
 def close(got, want, **tolerance):
@@ -83,18 +84,13 @@ def run(variant, rank=None):
     return found, state(module)
 
 
-def work(rank, folder):
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=len(SHARES))
-    torch.save({variant: run(variant, rank) for variant in VARIANTS}, f"{folder}/{rank}.pt")
-    torch.distributed.destroy_process_group()
+def work():
+    return {variant: run(variant, torch.distributed.get_rank()) for variant in VARIANTS}
 
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("processes")
-    torch.multiprocessing.spawn(work, args=(str(folder),), nprocs=len(SHARES))
-    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(len(SHARES))]
+    return over_processes(work, len(SHARES), tmp_path_factory.mktemp("processes"))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

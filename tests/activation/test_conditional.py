@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import normkit as nk
+from processes import over_processes
 
 SHARES = (3, 1)
 BATCHED = {
@@ -52,18 +53,13 @@ def returned(value):
     return value if isinstance(value, tuple) else (value,)
 
 
-def work(rank, folder):
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=len(SHARES))
-    torch.save({name: joined(name, rank) for name in BATCHED}, f"{folder}/{rank}.pt")
-    torch.distributed.destroy_process_group()
+def work():
+    return {name: joined(name, torch.distributed.get_rank()) for name in BATCHED}
 
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("conditional")
-    torch.multiprocessing.spawn(work, args=(str(folder),), nprocs=len(SHARES))
-    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(len(SHARES))]
+    return over_processes(work, len(SHARES), tmp_path_factory.mktemp("conditional"))
 
 
 @pytest.mark.parametrize("name", BATCHED)

@@ -9,6 +9,7 @@ import normkit as nk
 from normkit.attention import softmax_free
 from normkit.attention._scan import CHUNK, gated_scan, scan
 from normkit.contract import subject
+from processes import over_processes
 
 DIM, HEADS, LONG = 4, 2, 2 * CHUNK + 13
 CAUSAL = {
@@ -476,19 +477,13 @@ def symmetric(x):
     return y.detach(), x.grad
 
 
-def shard(rank, folder):
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    x = torch.load(f"{folder}/x.pt")
-    torch.save(symmetric(x[:1] if rank == 0 else x[1:]), f"{folder}/{rank}.pt")
-    torch.distributed.destroy_process_group()
+def shard(x):
+    return symmetric(x[:1] if torch.distributed.get_rank() == 0 else x[1:])
 
 
 def test_symmetric_softmax_free_on_two_processes_equals_one(tmp_path):
     x = torch.randn(4, 1, 16, DIM, dtype=torch.float64)
-    torch.save(x, tmp_path / "x.pt")
-    torch.multiprocessing.spawn(shard, args=(str(tmp_path),), nprocs=2)
-    parts = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
+    parts = over_processes(shard, 2, tmp_path, x)
     for got, want in zip(zip(*parts, strict=True), symmetric(x), strict=True):
         close(torch.cat(got), want)
     with pytest.raises(AssertionError):  # without the join the shards differ, after so few steps

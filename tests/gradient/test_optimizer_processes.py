@@ -5,6 +5,7 @@ import torch
 from torch import distributed
 
 import normkit as nk
+from processes import over_processes
 
 SHAPES = {"wide": (6, 9), "tall": (9, 4), "square": (6, 6), "stack": (2, 4, 6), "kernel": (4, 3, 2, 2), "bias": (5,)}
 STEPS = 3
@@ -91,9 +92,7 @@ def layouts(world):
     return found
 
 
-def work(rank, world, folder):
-    torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world)
+def work(world):
     found, sent = {}, {}
     counting(sent)
     for name in EXAMPLES if world == 2 else ("muon", "conda"):
@@ -105,10 +104,9 @@ def work(rank, world, folder):
             sent.clear()
             found[name, "sync"] = trained(name, sync=True)[0], dict(sent)
     if world == 2:
-        found["fully_shard"], found["plain"] = sharded_model(rank), sharded_model(None)
-        found["one is not finite"] = refusals(rank)
-    torch.save(found, f"{folder}/rank{rank}.pt")
-    distributed.destroy_process_group()
+        found["fully_shard"], found["plain"] = sharded_model(distributed.get_rank()), sharded_model(None)
+        found["one is not finite"] = refusals()
+    return found
 
 
 def sharded_model(rank):
@@ -129,7 +127,7 @@ def sharded_model(rank):
     return [p.detach() if rank is None else p.detach().full_tensor() for p in model.parameters()]
 
 
-def refusals(rank):
+def refusals():
     """What a process says whose own part of the gradient is sound, where another's is not."""
     spread = layouts(2)["rows"]
     p = torch.nn.Parameter(spread(torch.ones(4, 3), ""))
@@ -144,9 +142,7 @@ def refusals(rank):
 
 @pytest.fixture(scope="module", params=[2, 4])
 def ran(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("processes")
-    torch.multiprocessing.spawn(work, args=(request.param, str(folder)), nprocs=request.param)
-    return request.param, [torch.load(folder / f"rank{rank}.pt") for rank in range(request.param)]
+    return request.param, over_processes(work, request.param, tmp_path_factory.mktemp("processes"), request.param)
 
 
 def test_several_processes_equal_one(ran):

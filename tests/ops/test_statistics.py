@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 from normkit import statistics
 from normkit.running import averaging, once, recomputing, track
 from normkit.statistics import merge, moments
+from processes import over_processes
 
 AXES = (0, 2)
 
@@ -247,9 +248,8 @@ def shard_inputs(shares, masked, dtype=torch.float64):
     return x, (draw(total, 1, 4, seed=1) > -0.5 if masked else None)
 
 
-def work(rank, shares, folder):
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=len(shares))
+def work(shares):
+    rank = torch.distributed.get_rank()
     mine = slice(sum(shares[:rank]), sum(shares[: rank + 1]))
     results = {}
     for masked in (False, True):
@@ -267,16 +267,13 @@ def work(rank, shares, folder):
     gathered = statistics.gather_over_processes(own)
     (gathered * (rank + 1)).sum().backward()
     results["gathered"] = gathered.detach(), own.grad
-    torch.save(results, f"{folder}/rank{rank}.pt")
-    torch.distributed.destroy_process_group()
+    return results
 
 
 @pytest.fixture(scope="module", params=SHARES, ids=str)
 def processes(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("processes")
     shares = request.param
-    torch.multiprocessing.spawn(work, args=(shares, str(folder)), nprocs=len(shares))
-    return shares, [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(len(shares))]
+    return shares, over_processes(work, len(shares), tmp_path_factory.mktemp("processes"), shares)
 
 
 @pytest.mark.parametrize("masked", [False, True], ids=["plain", "masked"])

@@ -11,6 +11,7 @@ import normkit as nk
 from normkit import catalog
 from normkit.residual.stream import SUBLAYERS, WholeLayer, placements
 from normkit.residual.wiring import ONE, Branch, Wiring
+from processes import over_processes
 
 DOUBLE = torch.float64
 ALONE = [name for name, wiring in placements().items() if not wiring.needs_a_layer and wiring.form == ONE]
@@ -354,12 +355,11 @@ def batches():
     return torch.randint(7, (3, 4, 6), generator=torch.Generator().manual_seed(5))
 
 
-def train_in_two(rank, folder):
+def train_in_two():
     from torch.distributed.fsdp import fully_shard
     from torch.nn.parallel import DistributedDataParallel
 
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    rank = torch.distributed.get_rank()
     own = batches()[:, 2 * rank : 2 * rank + 2]
     ddp = DistributedDataParallel(sphere_model())
     train(ddp, own, ddp.module.normalize_weights)
@@ -370,20 +370,18 @@ def train_in_two(rank, folder):
     fully_shard(sharded, mesh=mesh)
     train(sharded, own, sharded.normalize_weights)
     whole = {name: p.full_tensor() for name, p in sharded.state_dict().items()}
-    torch.save((ddp.module.state_dict(), whole), f"{folder}/rank{rank}.pt")
-    torch.distributed.barrier()  # who leaves first may take the other's last message with it
-    torch.distributed.destroy_process_group()
+    return ddp.module.state_dict(), whole
 
 
 def test_weights_return_to_the_sphere_under_ddp_and_fsdp(tmp_path):
-    torch.multiprocessing.spawn(train_in_two, args=(str(tmp_path),), nprocs=2)
+    ranks = over_processes(train_in_two, 2, tmp_path)
     model = sphere_model()
     train(model, batches(), model.normalize_weights)
     for layer in model.layers:
         assert_on_the_sphere(layer)
     torch.testing.assert_close(model.embedding.weight.norm(dim=1), torch.ones(7))
-    for rank in range(2):
-        for state in torch.load(tmp_path / f"rank{rank}.pt"):
+    for states in ranks:
+        for state in states:
             torch.testing.assert_close(dict(state), dict(model.state_dict()))
 
 

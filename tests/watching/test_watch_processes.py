@@ -1,13 +1,12 @@
 """On two processes a watch gives the numbers of the whole tensors, not of a process's part."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import distributed, nn
 from torch.nn import functional as F
 
 import normkit as nk
+from processes import over_processes
 
 STEPS = 3
 WHATS = ("gradient", "weight", "radial", "update", "spectral", "stable_rank")
@@ -34,11 +33,9 @@ def watched(wrap=lambda model: model, mine=slice(None)):
     return found, history.columns, seen.notes
 
 
-def work(rank, place, way):
+def work(way):
     from torch.distributed.fsdp import fully_shard
     from torch.nn.parallel import DistributedDataParallel
-
-    distributed.init_process_group("gloo", init_method=f"file://{place}/meeting", rank=rank, world_size=2)
 
     def sharded(model):
         for part in (model[0], model[2], model[4]):
@@ -46,16 +43,15 @@ def work(rank, place, way):
         return fully_shard(model)
 
     wrap = sharded if way == "fsdp2" else DistributedDataParallel
-    torch.save(watched(wrap, slice(8 * rank, 8 * rank + 8)), Path(place) / f"{rank}.pt")
-    distributed.destroy_process_group()
+    rank = distributed.get_rank()
+    return watched(wrap, slice(8 * rank, 8 * rank + 8))
 
 
 @pytest.mark.parametrize("way", ["ddp", "fsdp2"])
 def test_numbers_are_those_of_the_whole_tensors(tmp_path, way):
-    torch.multiprocessing.start_processes(work, (str(tmp_path), way), nprocs=2, start_method="fork")
+    ranks = over_processes(work, 2, tmp_path, way)
     whole, columns, _ = watched()
-    for rank in range(2):
-        found, there, notes = torch.load(tmp_path / f"{rank}.pt", weights_only=False)
+    for rank, (found, there, notes) in enumerate(ranks):
         assert notes == []
         assert sorted(there) == sorted(columns), "nothing is left out"
         assert list(found) == list(whole)

@@ -8,23 +8,29 @@ from multiprocessing.connection import wait
 
 import torch
 
+# Forked from a process that has done nothing but import these: importing them again took each of them seconds.
+FRESH = "forkserver" if "forkserver" in torch.multiprocessing.get_all_start_methods() else "spawn"
+PRELOADED = ["pytest", "normkit.contract.subject", "torch.distributed.tensor"]
 PATIENCE = 120  # seconds that one answer may take
 
 
 class Elsewhere:
-    """Spawned processes that all do ``work(*task)`` when asked; several of them form a group of torch.distributed."""
+    """Fresh processes that all do ``work(*task)`` when asked; several of them form a group of torch.distributed."""
 
     def __init__(self, work, folder, count=1):
         self.work, self.folder, self.count = work, folder, count
         self.processes, self.pipes, self.starts = [], [], 0
 
     def start(self):
-        spawn = torch.multiprocessing.get_context("spawn")
+        context = torch.multiprocessing.get_context(FRESH)
+        if FRESH == "forkserver":
+            context.set_forkserver_preload(PRELOADED)
+        threads = torch.get_num_threads() if self.count == 1 else 1  # those of several would wait for one another
         self.starts += 1
         for rank in range(self.count):
-            near, far = spawn.Pipe()
+            near, far = context.Pipe()
             place = (rank, self.count, f"file://{self.folder}/meet{self.starts}") if self.count > 1 else None
-            process = spawn.Process(target=serve, args=(self.work, far, place, torch.get_num_threads()), daemon=True)
+            process = context.Process(target=serve, args=(self.work, far, place, threads), daemon=True)
             process.start()
             far.close()
             self.processes.append(process)
