@@ -3,6 +3,7 @@
     python tools/answers.py rmsnorm dyt   # of these methods
     python tools/answers.py               # of all that have no file yet; what is left of others is removed
     python tools/answers.py --all
+    python tools/answers.py --agree soap  # null where this processor answers otherwise than what is written
     python tools/answers.py --commands    # what each command takes: tests/house/commands/NAME.json
 
 `tests/house/test_answers.py` compares, so that a number that is another by mistake is seen: after a change that is
@@ -82,13 +83,25 @@ def rows(name):
     yield from (("takes", "", line) for line in takes(name))
 
 
-def record(name):
+def write(name, rows):
     """Write the file of a method, whole or not at all."""
-    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows(name))
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     path(name).parent.mkdir(exist_ok=True)
     beside = path(name).with_name(f"{FILE}.{os.getpid()}")
     beside.write_text(text, encoding="utf-8")
     os.replace(beside, path(name))
+
+
+def agree(name):
+    """Write null where this processor answers otherwise, as of the basis of a space of equal eigenvalues."""
+    now, rows = answers(name), map(json.loads, path(name).read_text(encoding="utf-8").splitlines())
+    write(name, [(part, case, held(values, now[case]) if part == "answers" else values) for part, case, values in rows])
+
+
+def held(values, now):
+    """The numbers that are the same ones now, the others null."""
+    same = (v is None or math.isclose(v, own, rel_tol=1e-4, abs_tol=1e-4) for v, own in zip(values, now, strict=True))
+    return [value if fits else None for value, fits in zip(values, same, strict=True)]
 
 
 def takes(name):
@@ -418,11 +431,13 @@ def main(words):
     """Write what is asked for."""
     if words == ["--commands"]:
         return record_commands()
+    if words[:1] == ["--agree"]:
+        return [agree(nk.card(word).name) for word in words[1:]]
     for file in leftovers():
         file.unlink()
     chosen = [nk.card(word).name for word in words if word != "--all"]
     for name in chosen or [name for name in nk.methods() if "--all" in words or not path(name).exists()]:
-        record(name)
+        write(name, rows(name))
         print(path(name))
 
 
