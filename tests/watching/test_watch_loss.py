@@ -178,7 +178,7 @@ def test_units_that_were_dead_before_the_first_step_have_no_rate_for_a_cause():
 
 
 def finding(rule, weight, since=None):
-    return Finding(rule, weight, ("0",), "", since=since).named(rule)
+    return Finding(rule, weight, ("0",), "", since=since, rule=rule)
 
 
 def test_effects_stand_behind_the_cause_that_is_first_in_the_chain():
@@ -232,7 +232,10 @@ def test_a_plain_network_has_no_residual_stream(depth, nested):
 
 
 def test_no_norm_is_proposed_where_one_stands():
-    for norm, proposed in ((None, ["batchnorm", "layernorm"]), ("layernorm", ["a function that does not die"])):
+    for norm, proposed in (
+        (None, ["batchnorm", "layernorm"]),
+        ("layernorm", ["a function that does not die", "another start of the layer"]),
+    ):
         model = mlp(norm=norm)
         model[3 if norm is None else 5].register_forward_pre_hook(lambda _, x: (x[0] - 90,))
         seen = run(model, points, torch.optim.Adam(model.parameters(), lr=1e-3), steps=10)

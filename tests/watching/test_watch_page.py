@@ -14,7 +14,8 @@ def test_a_page_shows_findings_and_pictures(tmp_path):
     _, seen = train(model, language, steps=12, every=4)
     text = seen.plot(tmp_path / "watch.html").read_text()
     assert "1. dyt is saturated" in text
-    assert "nk.create(&#34;dyt&#34;, width, alpha=0.2)" in text
+    assert "m.alpha.data.fill_(0.2)" in text
+    assert "(tried on a copy: the share of" in text
     assert "default-src 'none'" in text, "a browser fetches nothing"
     drawn = json.loads(re.search(r'<script type="application/json" id="figures">(.*?)</script>', text, re.DOTALL)[1])
     titles = re.findall(r"<h3>(.*?)</h3>", text)

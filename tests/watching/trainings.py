@@ -1,5 +1,7 @@
 """Tiny trainings, of which some are ill on purpose; a fraction of a second each."""
 
+import copy
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -26,6 +28,20 @@ def train(model, batches, *, steps=24, lr=3e-3, every=6, make=torch.optim.AdamW,
         losses.append(found.item())
     seen.stop()
     return losses, seen
+
+
+def run_lines(finding, seen):
+    """Run each line that a finding prints on a copy of the model, and of what a training loop holds."""
+    for remedy in finding.remedies:
+        if remedy.runs:
+            model, optimizers = copy.deepcopy((seen.model, seen.optimizers))
+            x = seen.batch.args[0]
+            scores = model(x)
+            scope = {"model": model, "optimizer": optimizers[0], "scores": scores, "x": x, "y": scores.argmax(-1)}
+            scope |= {"nk": nk, "nn": nn, "torch": torch, "F": F, "loss": scores.float().square().mean()}
+            scope["loader"] = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, scope["y"]))
+            with torch.autograd.set_detect_anomaly(False):
+                exec(remedy.line, scope | {"batches": [x]})
 
 
 def language(step, batch=8):

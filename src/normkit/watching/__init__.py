@@ -9,6 +9,9 @@
     watching    the course of a training
     history     what was seen
     rules       what is wrong, a file each; diagnosis asks them all
+    certainty   how sure a finding is, and what cannot be told
+    trials      remedies tried on a copy of the model, on the last batch
+    batch       that batch
     live        a training that is going on, in the terminal
     health      a model in a few numbers a block
     checkup     a minute before a long training, on copies

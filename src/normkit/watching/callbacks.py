@@ -53,7 +53,9 @@ def lightning_callback(**options: Any) -> Any:
 
         def on_train_start(self, trainer, pl_module):
             """Begin."""
-            self.seen = Watch(pl_module, list(trainer.optimizers), start=trainer.global_step, **options).start()
+            self.seen = Watch(pl_module, list(trainer.optimizers), start=trainer.global_step, **options)
+            self.seen.tries = False  # a copy of the module would be one of its trainer as well
+            self.seen.start()
 
         def on_before_backward(self, trainer, pl_module, loss):
             """Take the loss."""

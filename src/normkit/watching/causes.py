@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 
+from normkit.watching.certainty import RANK
 from normkit.watching.finding import Finding
 
 LOSS = ("loss-diverges", "loss-spikes", "loss-stands", "labels-apart")
@@ -58,16 +59,17 @@ STEPS = (
 
 
 def ordered(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings, the gravest first, each with its effects right behind it.
+    """Return findings, the surest first and of those the gravest, each with its effects right behind it.
 
-    The weight of a cause is that of the gravest of its effects, where that is more.
+    A cause is as sure as the surest of its effects, and as grave as the gravest, where that is more.
     """
-    heavy = sorted(findings, key=lambda finding: -finding.weight)
+    heavy = sorted(findings, key=lambda finding: (RANK[finding.certainty], -finding.weight))
     first = [dataclasses.replace(finding, cause=_root(finding, heavy)) for finding in heavy]
     roots = [finding for finding in first if not finding.cause]
     below = {root.rule: [finding for finding in first if finding.cause == root.rule] for root in roots}
-    roots.sort(key=lambda root: -max(finding.weight for finding in (root, *below[root.rule])))
-    return [finding for root in roots for finding in (root, *below.pop(root.rule, []))]
+    groups = [(root, *below.pop(root.rule, [])) for root in roots]
+    groups.sort(key=lambda group: (min(RANK[f.certainty] for f in group), -max(f.weight for f in group)))
+    return [finding for group in groups for finding in group]
 
 
 def _root(finding: Finding, findings: list[Finding]) -> str:

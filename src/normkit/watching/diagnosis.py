@@ -5,17 +5,19 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from normkit.columns import number_of
 from normkit.families import Family
 from normkit.watching.causes import ordered
+from normkit.watching.certainty import certainty, unknown
 from normkit.watching.finding import Finding
 from normkit.watching.history import History
 from normkit.watching.store import Sign
 
 WIDTH = 110
+INNER = ("weight", "margin")  # of a finding: what it is ranked by
 Rule = Callable[[History], Iterator[Finding]]
 
 
@@ -33,13 +35,22 @@ def all_signs() -> tuple[Sign, ...]:
     return tuple(dict.fromkeys(value for file in files for value in file.values() if isinstance(value, Sign)))
 
 
+def beside(rule: Rule, name: str) -> Any:
+    """Return what stands beside a rule in its file, as its trial; None where nothing does."""
+    return getattr(sys.modules.get(rule.__module__), name, None)
+
+
 @dataclass(frozen=True)
 class Diagnosis(Sequence[Finding]):
-    """Findings, the gravest first; printed as text."""
+    """Findings, the surest first and of those the gravest; printed as text.
+
+    seen: how much was looked at. notes: what could not be read. unknown: what cannot be told, and why.
+    """
 
     findings: tuple[Finding, ...]
     seen: str
     notes: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
     def __getitem__(self, place: Any) -> Any:
         return self.findings[place]
@@ -53,8 +64,8 @@ class Diagnosis(Sequence[Finding]):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the findings as plain values."""
-        told = [{key: value for key, value in asdict(f).items() if key != "weight"} for f in self.findings]
-        return {"seen": self.seen, "findings": told, "notes": list(self.notes)}
+        told = [{key: value for key, value in asdict(f).items() if key not in INNER} for f in self.findings]
+        return {"seen": self.seen, "findings": told, "notes": list(self.notes), "unknown": list(self.unknown)}
 
     def __str__(self) -> str:
         return self.text()
@@ -67,34 +78,44 @@ class Diagnosis(Sequence[Finding]):
         titles = {finding.rule: finding.title for finding in self.findings}
         pairs = enumerate(self.findings, 1)
         parts = [head, *(told(number, finding, width, titles.get(finding.cause, "")) for number, finding in pairs)]
+        parts += ["\n".join(textwrap.wrap(f"Cannot tell {question}.", width)) for question in self.unknown]
         return "\n\n".join([*parts, *(f"Not seen: {note}" for note in self.notes)])
 
 
 def told(number: int, finding: Finding, width: int = WIDTH, cause: str = "") -> str:
     """Tell a finding in some lines, and the title of its cause."""
-    since = f"  (since step {finding.since})" if finding.since is not None else ""
-    lines = [f"{number}. {finding.title}{since}", *_wrapped(finding.evidence, width)]
+    since = f"since step {finding.since}" if finding.since is not None else ""
+    marks = ", ".join(filter(None, (finding.certainty, since)))
+    lines = [f"{number}. {finding.title}{f'  ({marks})' * bool(marks)}", *_wrapped(finding.evidence, width)]
+    lines += _wrapped(f"otherwise: {finding.otherwise}", width) if finding.otherwise else []
     lines += _wrapped(f"follows from: {cause}", width) if cause else []
     lines += _wrapped(f"leads to: {finding.leads}", width) if finding.leads else []
     longest = max((len(remedy.name) for remedy in finding.remedies), default=0)
-    lines += [f"   try: {remedy.name:{longest}}   {remedy.line}" for remedy in finding.remedies]
+    for remedy in finding.remedies:
+        lines.append(f"   {'try' if remedy.runs else 'or'}: {remedy.name:{longest}}   {remedy.line}")
+        lines += _wrapped(f"tried on a copy: {remedy.tried}", width, 8) if remedy.tried else []
     return "\n".join(lines)
 
 
-def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, initial_indent="   ", subsequent_indent="   ", break_long_words=False)
+def _wrapped(text: str, width: int, indent: int = 3) -> list[str]:
+    space = " " * indent
+    return textwrap.wrap(text, width, initial_indent=space, subsequent_indent=space, break_long_words=False)
 
 
 def diagnose(history: History, asked: Mapping[str, Rule] | None = None) -> Diagnosis:
     """Ask all rules, or some; a rule that fails is told, and does not hide the others."""
     found: list[Finding] = []
     notes = list(history.notes)
-    for name, rule in (asked or all_rules()).items():
+    rules = asked or all_rules()
+    for name, rule in rules.items():
         try:
-            found += [finding.named(name) for finding in rule(history)]
+            found += [
+                replace(finding, rule=name, certainty=certainty(finding, history.steps)) for finding in rule(history)
+            ]
         except Exception as error:
             notes.append(f"rule {name} could not judge: {type(error).__name__}: {error}")
-    return Diagnosis(tuple(ordered(found)), span(history), tuple(notes))
+    needs = [needs for rule in rules.values() if (needs := beside(rule, "NEEDS")) is not None]
+    return Diagnosis(tuple(ordered(found)), span(history), tuple(notes), tuple(unknown(history, needs)))
 
 
 def span(history: History) -> str:

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from normkit.gradient._muon import FACTORS, factor
 from normkit.parameters import roles
 from normkit.watching.signals.norm import eps_of
-from normkit.watching.sites import BLOCK, blocks, has_matrix, is_norm, sites
+from normkit.watching.sites import BLOCK, attends, blocks, has_matrix, is_norm, sites
 
 EVEN = 1.8  # the kurtosis of an even distribution, as torch draws its layers; no training leaves one
 FEWEST_DRAWN, MOST_DRAWN = 256, 2**16  # entries of which it is taken
@@ -73,6 +73,7 @@ def of(model: nn.Module, optimizers: Sequence[Optimizer], every: int) -> dict[st
         "single": [plain(name) for name, m in blocks(model) if sum(map(has_matrix, m.modules())) < 2],
         "kinds": {plain(site.name): site.what for site in there},
         "classes": {plain(site.name): type(site.module).__name__ for site in there},
+        "attends": [plain(name) for name, m in model.named_modules() if attends(m)],
         "eps": {plain(s.name): eps for s in there if (eps := eps_of(s.module)) is not None and s.what != BLOCK},
         "momenta": {plain(s.name): m for s in there if isinstance(m := getattr(s.module, "momentum", None), float)},
         "shapes": {name: list(p.shape) for name, p in named(model).items()},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -11,10 +11,17 @@ SHOWN = 3  # places that are named
 
 
 class Remedy(NamedTuple):
-    """What would help, as the catalogue or a plain word calls it, and the line of code that tries it."""
+    """What would help, as the catalogue or a plain word calls it, and the line of code that does it.
+
+    A line calls the user's model ``model`` and the optimizer ``optimizer``; one for the training loop also uses ``x``,
+    ``y``, ``scores``, ``loss``, ``loader`` and ``batches``. Advice that is no line of code has ``runs=False``.
+    ``tried`` says what came of the line on a copy of the model.
+    """
 
     name: str
     line: str
+    runs: bool = True
+    tried: str = ""
 
 
 @dataclass(frozen=True)
@@ -22,8 +29,10 @@ class Finding:
     """What a rule has found.
 
     title: in a few words. weight: how grave; the gravest comes first. where: the layers, the worst first.
-    evidence: numbers. since: the first step from which on it was always so. leads: what it leads to. rule: which rule
-    has found it. cause: the rule of the finding that it follows from.
+    evidence: numbers. since: the first step from which on it was always so. leads: what it leads to. otherwise: what
+    would have been seen if it were not so. margin: how many times the number lies beyond the rule's bound, infinity
+    where none is needed. rule: which rule has found it. certainty: how sure it is. cause: the rule of the finding that
+    it follows from.
     """
 
     title: str
@@ -32,13 +41,12 @@ class Finding:
     evidence: str
     since: int | None = None
     leads: str = ""
+    otherwise: str = ""
+    margin: float = math.inf
     remedies: tuple[Remedy, ...] = ()
     rule: str = ""
+    certainty: str = ""
     cause: str = ""
-
-    def named(self, rule: str) -> Finding:
-        """Return it with the name of the rule that found it."""
-        return dataclasses.replace(self, rule=rule)
 
     def places(self) -> str:
         """Name the layers, of many the first few."""

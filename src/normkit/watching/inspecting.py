@@ -18,6 +18,7 @@ from normkit import check
 from normkit.columns import aligned
 from normkit.surgery.batch_statistics import feed
 from normkit.watching import health
+from normkit.watching.diagnosis import Diagnosis
 from normkit.watching.history import History
 from normkit.watching.seen import Seen
 from normkit.watching.signals.signal import first_tensor
@@ -37,6 +38,10 @@ class Inspection(Seen):
     def history(self) -> History:
         """Return the numbers."""
         return self.seen.history()
+
+    def diagnosis(self) -> Diagnosis:
+        """Return what is wrong, and what would help."""
+        return self.seen.diagnosis()
 
     def table(self) -> list[tuple[str, ...]]:
         """Return a row a block, below the titles of the columns; a column without numbers is left out."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,8 @@ class Live:
         """Return the picture of this moment, of so many lines at most, as far as the diagnosis leaves room."""
         if self.history is None or self.diagnosis is None:
             return f"waiting for a run: no file of a watch in {self.place} yet (nk.watch(..., to={str(self.place)!r}))"
-        top = [health.head(self.history), self._state(), "", *self.diagnosis.text(width).split("\n"), ""]
+        findings = replace(self.diagnosis, unknown=())  # which is for the end, and takes the room of the blocks
+        top = [health.head(self.history), self._state(), "", *findings.text(width).split("\n"), ""]
         rows = table(self.history)
         room = max(FEWEST, height - len(top) - 2)
         shown = [rows[0], *(rows[1 + place] for place in _evenly(len(rows) - 1, room))]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from normkit.watching.finding import Remedy
+import math
+
+from normkit.watching.finding import Remedy, number
 from normkit.watching.history import History
 
 
@@ -18,7 +20,7 @@ def norms_before(history: History, name: str) -> tuple[Remedy, ...]:
     """
     if has_norm(history):
         return ()
-    layer, shape = _layer_before(history, name)
+    layer, shape = layer_before(history, name)
     if not layer:
         return ()
     function = history.facts["kinds"].get(name) == "function"
@@ -38,7 +40,7 @@ def _norm(method: str, shape: list[int]) -> str:
     return f"nk.BatchNorm({width})" if method == "batchnorm" else f"nk.LayerNorm({width})"
 
 
-def _layer_before(history: History, name: str) -> tuple[str, list[int]]:
+def layer_before(history: History, name: str) -> tuple[str, list[int]]:
     """Return the last layer with a matrix that comes before a module, and the shape of its weight."""
     shapes, names = history.facts["shapes"], list(history.facts["kinds"])
     for layer in reversed(names[: names.index(name)] if name in names else []):
@@ -49,11 +51,31 @@ def _layer_before(history: History, name: str) -> tuple[str, list[int]]:
 
 
 def replacement(history: History, names: tuple[str, ...], function: str) -> str:
-    """Return a line that puts another function where modules of the first's class stand."""
+    """Return a line that puts another function where modules of the first's class stand; nothing where none is one."""
     kind = history.facts["classes"].get(next((n for n in names if history.facts["kinds"].get(n) == "function"), ""))
     if kind is None:
-        return f"{function} in the place of the function"
+        return ""
     return (
         f"[model.set_submodule(name, {function}) for name, m in list(model.named_modules()) "
         f'if type(m).__name__ == "{kind}"]'
     )
+
+
+def rate(history: History, name: str) -> str:
+    """Write the learning rate that a parameter has now."""
+    late = history.rates(name)[-1:]
+    return number(float(late[0])) if len(late) and math.isfinite(late[0]) else "1e-3"
+
+
+def set_rate(value: float) -> str:
+    """Return a line that gives all groups a learning rate."""
+    return f'for group in optimizer.param_groups: group["lr"] = {number(value)}'
+
+
+def swapped(history: History, norm: str) -> Remedy:
+    """Return a line that puts a norm without running statistics where the model's batch norms stand."""
+    widths = history.facts.get("widths", {})
+    own = [widths[name] for name in history.names("variance_ratio") if name in widths]
+    groups = math.gcd(*own, 32) if own else 4
+    name = f"groupnorm:num_groups={max(groups // 4, 1)}" if norm == "groupnorm" else norm
+    return Remedy(norm, f'nk.swap(model, {{"batchnorm": "{name}"}})  # keeps no statistics')

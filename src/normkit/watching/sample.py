@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from normkit.watching.batch import Batch, kept
 from normkit.watching.facts import named, plain
 from normkit.watching.history import DATA, LOSS, NOISE
 from normkit.watching.hook import Hook
 from normkit.watching.signals import attention, data, noise, parameters, routing
 from normkit.watching.signals.listener import Listener
 from normkit.watching.signals.noise import Noise
-from normkit.watching.signals.output import NUMBERS, Outputs, scores_in
+from normkit.watching.signals.output import NUMBERS, Outputs, loss_in, scores_in
 from normkit.watching.signals.signal import Call, first_tensor
 from normkit.watching.sites import NORMED, Site, attentions, compiled, sites
 from normkit.watching.store import Column, Ways, joined
@@ -54,6 +55,8 @@ class Sample:
         self.listeners: list[Listener] = []
         self.updates = parameters.Updates()
         self.loss: Tensor | None = None
+        self.batch: Batch | None = None
+        self.widths: dict[str, int] = {}
         self.outputs = Outputs()
         self.output: Tensor | None = None
         self.noise = Noise()
@@ -112,6 +115,7 @@ class Sample:
                 return
             call = Call(module, x, y, site.axis(known.dim()), output)
             self.dtypes[name] = str(known.dtype).removeprefix("torch.")
+            self.widths[name] = known.shape[call.axis]
             if y is not None and y.requires_grad and site.what == NORMED and not hasattr(module, "running_var"):
                 self.handles.append(y.register_hook(self.noise.listens(module, y, call.axis)))
             with torch._C.DisableTorchFunction(), torch.no_grad(), torch.autocast(known.device.type, enabled=False):
@@ -132,6 +136,7 @@ class Sample:
             found = loss_in(output)
             self.loss = self.loss if found is None else found.detach().float()
             try:
+                self.batch = kept(args, kwargs)
                 x, scores = data.first_input(args, kwargs), scores_in(output)
                 self.noise.called(0 if x is None else len(x))
                 if x is not None:
@@ -183,6 +188,12 @@ class Sample:
             for read in parameters.gradients(named(self.model)):
                 self.tensors[read[1]] = read
 
+    def last_batch(self) -> Batch | None:
+        """Return the last batch with the target that the loss had, where that was read."""
+        if self.batch is not None:
+            self.batch.target = self.outputs.target
+        return self.batch
+
     def before_step(self) -> None:
         """Read what is there before the optimizer's step."""
         self.gradients()
@@ -217,17 +228,6 @@ class Sample:
     def empty(self) -> bool:
         """Whether nothing was read so far."""
         return not (self.calls or self.tensors or self.caught)
-
-
-def loss_in(output: Any) -> Tensor | None:
-    """Return the loss in what a model gives: a lone number, the first of several, or what is called so.
-
-    >>> loss_in({"loss": torch.ones(())}), loss_in(torch.ones(2)), loss_in((torch.zeros(()), torch.ones(2)))
-    (tensor(1.), None, tensor(0.))
-    """
-    value = output[0] if isinstance(output, tuple) and output else output
-    value = value.get("loss") if isinstance(value, Mapping) else getattr(value, "loss", value)
-    return value if isinstance(value, Tensor) and value.dim() == 0 and value.is_floating_point() else None
 
 
 def skipped(module: nn.Module) -> bool:

@@ -116,11 +116,12 @@ def _signals(module: nn.Module, block: bool, what: str) -> tuple[Signal, ...]:
 def attentions(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """Return the innermost modules that are called attention, else the blocks."""
     hidden = set(compiled(model))
-    named = [(name, m) for name, m in model.named_modules() if _attends(m) and not any(_attends(p) for p in _parts(m))]
+    named = [(name, m) for name, m in model.named_modules() if attends(m) and not any(attends(p) for p in _parts(m))]
     return [(name, m) for name, m in named or blocks(model) if m not in hidden]
 
 
-def _attends(module: nn.Module) -> bool:
+def attends(module: nn.Module) -> bool:
+    """Whether a module is called attention."""
     return bool(ATTENTION_NAME.search(type(module).__name__)) and not isinstance(module, LISTS)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -11,8 +12,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from normkit import check
-from normkit.watching import facts, writers
-from normkit.watching.diagnosis import all_signs
+from normkit.watching import facts, trials, writers
+from normkit.watching.batch import Batch
+from normkit.watching.diagnosis import Diagnosis, all_signs
 from normkit.watching.history import BAD, LOSS, PEAK, History
 from normkit.watching.hook import Hook
 from normkit.watching.onset import PLACES, Onset
@@ -57,6 +59,9 @@ class Watch(Seen):
         self.writers = writers.writers_of(to)
         self.spectra = Spectra()
         self.sample: Sample | None = None
+        self.batch: Batch | None = None  # the last one that was looked at
+        self.tries = True  # whether remedies are tried on copies
+        self.began = self.took = 0.0  # when the last sampled step was armed, and the seconds until it ended
         self.pending: tuple[int, Row] | None = None
         self.losses: tuple[Tensor, int, Tensor] | None = None  # sum, count and largest since the last sample
         self.onset = Onset()
@@ -174,6 +179,10 @@ class Watch(Seen):
         self.flush()
         return History(self.store, self.facts, self.notes)
 
+    def diagnosis(self) -> Diagnosis:
+        """Return what goes wrong, what shows it, and what would help, tried on a copy where that costs little."""
+        return trials.tried(super().diagnosis(), self)
+
     def _safely(self, act: Callable[..., Any], *given: Any) -> None:
         """Do something for the watch's own sake: what goes wrong is noted, and the training goes on."""
         try:
@@ -210,6 +219,7 @@ class Watch(Seen):
             self._look()
 
     def _look(self) -> None:
+        self.began = time.monotonic()
         self.sample = Sample(self.model, self.families, self.note)
 
     def _close_sample(self) -> None:
@@ -219,6 +229,8 @@ class Watch(Seen):
             sample.detach()
             self._flush()
             self.facts["dtypes"] = {**self.facts.get("dtypes", {}), **sample.dtypes}
+            self.facts["widths"] = {**self.facts.get("widths", {}), **sample.widths}
+            self.batch, self.took = sample.last_batch() or self.batch, time.monotonic() - self.began
             row = sample.row(self.spectra, facts.rates(self.optimizers))
             for read in unseen_rows(self.model, self.optimizers):
                 row.add([(facts.plain(name), read[1]) for name in read[0]], [MEAN] * len(read[0]), read[2])

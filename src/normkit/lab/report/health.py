@@ -34,5 +34,5 @@ def _told(there: list[tuple[Record, dict[str, Any]]], of: int) -> dict[str, Any]
         "title": f"{finding['title']}: {listed(finding['where'])}{since}",
         "evidence": f"{finding['evidence']} Seen in {seen}; these are the words of seed {run.seed}.",
         "leads": finding.get("leads", ""),
-        "remedies": [tuple(remedy) for remedy in finding.get("remedies", [])],
+        "remedies": [tuple(remedy[:2]) for remedy in finding.get("remedies", [])],
     }

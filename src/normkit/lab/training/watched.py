@@ -18,7 +18,9 @@ SIGNALS = ("activations", "attention", "gradients", "updates")  # spectra take a
 
 def watched(model: nn.Module, optimizer: Any) -> Watch:
     """Return the watch of a run, which says itself which of its steps are looked at."""
-    return Watch(model, optimizer, signals=SIGNALS)
+    seen = Watch(model, optimizer, signals=SIGNALS)
+    seen.tries = False  # what is tried within a time does not come out alike twice
+    return seen
 
 
 class Depths:

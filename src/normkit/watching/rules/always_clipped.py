@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from normkit.watching.certainty import Needs
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import LOSS, History
 
@@ -15,6 +16,7 @@ LEFT = 0.1
 do well; at a tenth the threshold sets the step, and not the gradient."""
 SAME, SHORT, FEWEST = 1e-3, 0.1, 5
 """Where the output's bias does not tell: a length that is the same at so many samples, up to rounding, and short."""
+NEEDS = Needs("clipping bites at every step", ("gradient",), samples=FEWEST)
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -27,10 +29,16 @@ def find(history: History) -> Iterator[Finding]:
         return
     whole = np.sqrt(np.nansum([np.square(history.series(name, "gradient")) for name in names], axis=0))
     if len(left) >= FEWEST and np.mean(left < LEFT) >= SHARE:
-        evidence = f"the optimizer gets {number(float(np.median(left)))} of the gradient's length, the median of "
+        share = float(np.median(left))
+        evidence = f"the optimizer gets {number(share)} of the gradient's length, the median of "
         evidence += f"{len(left)} samples; all parameters together are clipped to {number(float(np.median(whole)))}."
+        margin, usual = LEFT / max(share, 1e-30), float(np.median(whole)) / max(share, 1e-30)
+        threshold = f"max_norm = {number(2 * usual)}  # of clip_grad_norm_: twice the usual length"
+        remedy = Remedy("a higher threshold", threshold)
     elif len(whole) >= FEWEST and 0 < whole.max() < SHORT and np.ptp(whole) < SAME * whole.max():
         evidence = f"the gradient of all parameters has a length of {number(float(whole.max()))} at every sample."
+        margin = SAME * float(whole.max()) / max(float(np.ptp(whole)), 1e-30)
+        remedy = Remedy("a higher threshold", "about twice the usual length, which clip_grad_norm_ returns", runs=False)
     else:
         return
     yield Finding(
@@ -40,5 +48,7 @@ def find(history: History) -> Iterator[Finding]:
         evidence,
         since=history.steps[0],
         leads="steps whose length the threshold sets: of SGD far shorter ones than its rate says",
-        remedies=(Remedy("a higher threshold", "about twice the usual length, which clip_grad_norm_ returns"),),
+        otherwise=f"most gradients would be shorter than the threshold, or keep more than {LEFT:.0%} of their length",
+        margin=margin,
+        remedies=(remedy,),
     )

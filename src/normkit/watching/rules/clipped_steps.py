@@ -28,6 +28,8 @@ def find(history: History) -> Iterator[Finding]:
         f"The steps of {len(ratios)} matrices have {middle:.1%} of the length that their learning rates give them, all "
         "alike.",
         leads="a learning rate that is not the one that was set",
+        otherwise=f"steps would have {SHORT:.0%} to 120% of it",
+        margin=SHORT / max(middle, 1e-30),
         remedies=(
             Remedy("clip before the optimizer", "nn.utils.clip_grad_norm_(model.parameters(), 1.0); optimizer.step()"),
         ),

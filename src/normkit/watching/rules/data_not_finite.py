@@ -19,5 +19,6 @@ def find(history: History) -> Iterator[Finding]:
             f"the batch of step {step} is the first that does; up to there all that the model was fed was finite.",
             since=step,
             leads="a loss of NaN, and weights of NaN after that step; go back to a checkpoint of before",
+            otherwise="data, output and gradient would be finite at every step",
             remedies=(Remedy("look at the data", "assert all(x.isfinite().all() for x, *_ in loader)"),),
         )

@@ -29,5 +29,7 @@ def find(history: History) -> Iterator[Finding]:
         "layer is drawn for 0 and 1, and no norm stands before it.",
         since=history.steps[0],
         leads="outputs as many times too large, units that die in the first steps, and a rate that fits no layer",
+        otherwise=f"a size of {SMALL:g} to {LARGE:g}, or a norm that takes it away",
+        margin=max(size / LARGE, SMALL / size),
         remedies=(Remedy("normalized data", f"x = (x - {number(mean)}) / {number(max(spread, 1e-12))}"),),
     )

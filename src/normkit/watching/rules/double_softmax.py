@@ -28,5 +28,14 @@ def find(history: History) -> Iterator[Finding]:
             f"cannot fall below {number(least)} with {classes:.0f} classes.",
             since=history.steps[int(np.argmax(seen))],
             leads="small gradients and a loss that stands far above zero",
-            remedies=(Remedy("scores", "F.cross_entropy(scores, y) of what the last linear layer gives"),),
+            otherwise="the gradient of the output would be that of one softmax",
+            remedies=_remedies(history),
         )
+
+
+def _remedies(history: History) -> tuple[Remedy, ...]:
+    """Take the model's last softmax away, where it is a module."""
+    classes = list(history.facts["classes"].items())
+    if classes and classes[-1][1] in ("Softmax", "LogSoftmax"):
+        return (Remedy("no softmax at the end", f'model.set_submodule("{classes[-1][0]}", nn.Identity())'),)
+    return (Remedy("the loss of scores", "loss = F.cross_entropy(scores, y)  # of what the last linear layer gives"),)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from normkit.watching import proposals
+from normkit.watching.certainty import Needs
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import History
 
@@ -18,10 +20,11 @@ FALL = 10.0
 whole cosine schedule takes away, unasked."""
 FEWEST = 3  # samples
 PROJECTING = {
-    1: Remedy("adamp", "nk.AdamP(model.parameters(), lr=...) in the place of Adam"),
-    2: Remedy("sgdp", "nk.SGDP(model.parameters(), lr=..., momentum=0.9) in the place of SGD"),
+    1: ("adamp", "optimizer = nk.AdamP(model.parameters(), lr={})"),
+    2: ("sgdp", "optimizer = nk.SGDP(model.parameters(), lr={}, momentum=0.9)"),
 }
 """What takes the part of a step away that only lengthens the weight, by the power that the step falls with."""
+NEEDS = Needs("effective steps shrink", ("radial",), samples=FEWEST)
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -33,6 +36,7 @@ def find(history: History) -> Iterator[Finding]:
     n = history.series(order[0], "weight")
     start = n[~np.isnan(n)][0]
     power = _power(history, order[0])
+    name, line = PROJECTING[power]
     yield Finding(
         "effective steps shrink",
         3.0 + math.log10(falls[order[0]]) / 10,
@@ -41,8 +45,10 @@ def find(history: History) -> Iterator[Finding]:
         f"{order[0]} grew from {number(start)} to {number(float(n[~np.isnan(n)][-1]))}.",
         since=history.since_when(order[0], "weight", lambda value: (value / start) ** power > FALL),
         leads="layers that stop to learn long before the schedule ends",
+        otherwise=f"weights that grow less, so that the effective step falls by less than {FALL:g}x",
+        margin=falls[order[0]] / FALL,
         remedies=(
-            PROJECTING[power],
+            Remedy(name, line.format(proposals.rate(history, order[0]))),
             Remedy("normalize-and-project", 'nk.weight.project(model, optimizer, "normalize-and-project")'),
         ),
     )

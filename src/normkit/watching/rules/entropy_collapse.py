@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from normkit.watching.certainty import Needs
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import History
 from normkit.watching.store import Sign
+from normkit.watching.trials import Trial, reading
 
 ENTROPY = 0.05  # of the largest possible: about one key in effect, whatever the length
 LOGIT = 50.0
@@ -15,6 +17,13 @@ of 1, and gradients are exactly zero. Entropy collapse goes with diverging train
 SIGN = Sign("logit", LOGIT)
 
 PAIRS = (("query", "key"), ("q_proj", "k_proj"), ("qkv",), ("c_attn",), ("to_q", "to_k"), ("wq", "wk"))
+NEEDS = Needs("attention collapses", ("entropy",), asked=lambda history: bool(history.facts.get("attends")))
+TRIAL = Trial(
+    what=lambda history, finding: f"the least entropy of a head of {finding.where[0]}",
+    read=lambda history, finding: reading(history, finding.where[0], "entropy"),
+    ill=lambda entropy: -entropy,
+    shows=lambda entropy: entropy < ENTROPY,
+)
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -34,6 +43,8 @@ def find(history: History) -> Iterator[Finding]:
         f"{number(logit[name])}; {len(order)} of {len(entropy)} layers are so.",
         since=history.since(name, SIGN),
         leads="no gradient through the scores, and spikes of the loss",
+        otherwise=f"an entropy above {ENTROPY:g}, or scores below {LOGIT:g}",
+        margin=min(ENTROPY / max(entropy[name], 1e-9), logit[name] / LOGIT),
         remedies=remedies(history),
     )
 
@@ -44,7 +55,13 @@ def remedies(history: History) -> tuple[Remedy, ...]:
         f'nk.weight.apply(model, "sigma-reparam", where="{pattern}", gamma_init=1.0)'
         for pattern in patterns(history.facts["shapes"])
     ]
-    return Remedy("qk-norm", 'nk.Decoder(..., query_key_norm="head")'), Remedy("sigma-reparam", "; ".join(lines))
+    norms = []
+    names = [pattern.strip("*") for pattern in patterns(history.facts["shapes"])]
+    if len(names) == 2:
+        which = f"n.endswith({tuple(names)!r})"
+        line = "[model.set_submodule(n, nn.Sequential(m, nk.RMSNorm(m.out_features)))"
+        norms = [Remedy("qk-norm", f"{line} for n, m in list(model.named_modules()) if {which}]")]
+    return (*norms, Remedy("sigma-reparam", "; ".join(lines)))
 
 
 def patterns(names: Iterable[str]) -> list[str]:

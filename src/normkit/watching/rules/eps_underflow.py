@@ -28,8 +28,11 @@ def find(history: History) -> Iterator[Finding]:
             f"divides by zero; {len(ill)} parameters are float16.",
             since=history.steps[0] if history.steps else None,
             leads="infinite steps, and NaN",
+            otherwise="an eps that float16 can hold, or weights of another type",
             remedies=(
-                Remedy("float32 weights", "model.float(), with torch.autocast and torch.amp.GradScaler for the speed"),
+                Remedy(
+                    "float32 weights", "model.float()  # with torch.autocast and torch.amp.GradScaler for the speed"
+                ),
                 Remedy("a larger eps", 'for group in optimizer.param_groups: group["eps"] = 1e-4'),
             ),
         )

@@ -29,10 +29,11 @@ def find(history: History) -> Iterator[Finding]:
             f"{len(frozen)} of {len(frozen) + len(trained)} matrices have requires_grad=False: "
             f"{', '.join(name for name in names[:4])}{fresh}.",
             leads="layers that stay as they are",
+            otherwise="layers that require a gradient, or most of a trained model frozen",
             remedies=(
                 Remedy(
                     "train them",
-                    f'model.get_submodule("{layer}").requires_grad_(True), and hand its parameters to the optimizer',
+                    f'model.get_submodule("{layer}").requires_grad_(True)  # and let the optimizer hold its parameters',
                 ),
             ),
         )

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from normkit.watching import proposals
+from normkit.watching.certainty import Needs
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import History
 
@@ -13,6 +15,7 @@ BEFORE = 5  # samples that a sample is compared with
 RATIO = 10.0
 """Over the second largest of them, which one spike before does not move. Noise of batches gives at most two or three;
 one step at ten times the usual length undoes what ten steps did, and fills the second moments of Adam for hundreds."""
+NEEDS = Needs("the gradient has spikes", ("gradient",), samples=BEFORE + 1)
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -29,6 +32,7 @@ def find(history: History) -> Iterator[Finding]:
         return
     worst = max(high, key=lambda i: ratio[i])
     growth = [history.series(n, "gradient")[worst + BEFORE] for n in history.names("gradient")]
+    rate = proposals.rate(history, next(iter(history.facts["group_of"]), ""))
     yield Finding(
         "the gradient has spikes",
         3.5,
@@ -36,8 +40,10 @@ def find(history: History) -> Iterator[Finding]:
         f"{len(high)} of {len(ratio)} samples have a gradient of more than {RATIO:g} times the usual; the largest, at "
         f"step {history.steps[worst + BEFORE]}, {number(whole[worst + BEFORE])} where {number(usual[worst])} is usual.",
         leads="steps that undo others, and moments that take long to forget",
+        otherwise="at most two or three times the usual, by the noise of batches",
+        margin=ratio[worst] / RATIO,
         remedies=(
-            Remedy("stable-spam", "nk.StableSPAM(model.parameters(), lr=...) in the place of Adam"),
-            Remedy("agc", "nk.AGC(model.parameters(), lr=...) in the place of SGD"),
+            Remedy("stable-spam", f"optimizer = nk.StableSPAM(model.parameters(), lr={rate})  # where Adam was"),
+            Remedy("agc", f"optimizer = nk.AGC(model.parameters(), lr={rate})  # where SGD was"),
         ),
     )

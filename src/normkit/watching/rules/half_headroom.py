@@ -27,5 +27,7 @@ def find(history: History) -> Iterator[Finding]:
             f"ends at {LARGEST:g}.",
             since=history.since_when(order[0], "largest", lambda value: value > LARGEST / BITS),
             leads="infinity in one layer, NaN in all",
-            remedies=(Remedy("bfloat16", "torch.autocast(device, dtype=torch.bfloat16)"),),
+            otherwise=f"values below {LARGEST / BITS:g}",
+            margin=BITS * worst / LARGEST,
+            remedies=(Remedy("bfloat16", "model.bfloat16()  # or torch.autocast(device, dtype=torch.bfloat16)"),),
         )

@@ -32,5 +32,18 @@ def find(history: History) -> Iterator[Finding]:
         f"{order[0]} is {late[order[0]]:.5f}, at a stream of size {number(size)}.",
         since=history.since(order[0], SIGN),
         leads="depth that is paid for and not used",
-        remedies=(Remedy("a norm after the embedding", "nk.Decoder(..., embedding_norm=True), or nk.RMSNorm(width)"),),
+        otherwise=f"a cosine below {COSINE:g}",
+        margin=(1 - COSINE) / max(1 - late[order[0]], 1e-9),
+        remedies=_remedies(history),
     )
+
+
+def _remedies(history: History) -> tuple[Remedy, ...]:
+    """Propose a norm behind the embedding, which keeps the stream as large as what blocks add."""
+    name = "a norm after the embedding"
+    for place, kind in history.facts["classes"].items():
+        width = history.facts.get("widths", {}).get(place)
+        if kind == "Embedding" and width:
+            line = f'nn.Sequential(model.get_submodule("{place}"), nk.RMSNorm({width}))'
+            return (Remedy(name, f'model.set_submodule("{place}", {line})'),)
+    return (Remedy(name, "nk.Decoder(..., embedding_norm=True), or nk.RMSNorm(width)", runs=False),)

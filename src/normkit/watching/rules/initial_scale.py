@@ -10,10 +10,25 @@ import numpy as np
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import History
 from normkit.watching.rules import saturated_function
+from normkit.watching.trials import Trial
 
 LARGE, SMALL = 4.0, 0.05
 """Of the root mean square of a matrix's entries times the root of its inputs: the factor by which it makes independent
 inputs larger. torch draws 0.58, Kaiming 1.4, Xavier 1; what is drawn by 0.02 has 0.1 to 1.3 at usual widths."""
+
+
+def _by_depth(history: History) -> float:
+    """Return how much larger what the last block gives is than what the first gives."""
+    sizes = [float(history.series(name, "rms")[-1]) for name in history.facts["blocks"] if history.names("rms")]
+    sizes = [size for size in sizes if math.isfinite(size)]
+    return sizes[-1] / max(sizes[0], 1e-30) if len(sizes) > 1 else math.nan
+
+
+TRIAL = Trial(
+    what=lambda history, finding: "the size of what the last block gives, over that of the first,",
+    read=lambda history, finding: _by_depth(history),
+    ill=lambda ratio: abs(math.log(max(ratio, 1e-30))),
+)
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -38,10 +53,12 @@ def find(history: History) -> Iterator[Finding]:
         f"or {'more' if large else 'less'}, {order[0]} by {number(gains[order[0]])}; usual is 0.5 to 2.",
         since=history.steps[0],
         leads=f"signals and gradients that {'explode' if large else 'vanish'} with depth",
+        otherwise=f"a factor of {SMALL:g} to {LARGE:g}",
+        margin=middle / LARGE if large else SMALL / middle,
         remedies=(
             Remedy(
                 "another start",
-                "for p in model.parameters(): p.dim() > 1 and torch.nn.init.kaiming_normal_(p)",
+                "[nn.init.kaiming_normal_(p) for p in model.parameters() if p.dim() > 1]",
             ),
         ),
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from normkit.watching.certainty import Needs
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import LOSS, History, settled
 
@@ -13,6 +14,13 @@ NEAR = 0.04  # of the logarithm of the number of classes, above which the loss s
 MOVED = 0.2  # of the weights' length, if all steps so far went the same way
 RIGHT = 2.5  # times the share that guessing has right
 FEWEST, STEPS = 8, 80  # samples and steps
+NEEDS = Needs(
+    "labels follow from the inputs",
+    ("accuracy",),
+    FEWEST,
+    STEPS,
+    lambda history: history.was_read(LOSS, "accuracy").any(),
+)
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -37,8 +45,10 @@ def find(history: History) -> Iterator[Finding]:
         f"give {number(chance)}; {settled(right):.0%} are right. The weights move, by {number(moved)} of their length "
         "in all, and gradients arrive.",
         leads="a model that learns how often each label comes, and no more",
+        otherwise=f"a loss below {number((1 - NEAR) * chance)}, or more than {RIGHT / classes:.0%} that are right",
+        margin=(late / ((1 - NEAR) * chance)) ** 12,
         remedies=(
-            Remedy("look at pairs", "print some inputs with their labels as they come from the loader"),
-            Remedy("one batch", "train on a single batch: a model that is right learns it by heart"),
+            Remedy("look at pairs", "print some inputs with their labels as they come from the loader", runs=False),
+            Remedy("one batch", "train on a single batch: a model that is right learns it by heart", runs=False),
         ),
     )

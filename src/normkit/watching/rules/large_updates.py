@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from normkit.watching.certainty import Needs
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import LOSS, Array, History, settled
 from normkit.watching.store import Sign
+from normkit.watching.trials import LOSS_AFTER_STEPS
 
 RATIO = 0.1
 """Of a step's length to the weight's. A common aim is a thousandth; at a tenth a weight is another one after ten steps,
@@ -22,6 +24,8 @@ FROM_ZERO = 0.99  # at the first sample: the weight is its first step, and what 
 DRAWN = 1e-4  # the size of an entry from which on it did not start at zero
 AIM = 0.01  # where the remedy wants to come to
 SIGN = Sign("update", RATIO)
+NEEDS = Needs("steps are too large", ("update",), samples=TIMES)
+TRIAL = LOSS_AFTER_STEPS
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -42,6 +46,8 @@ def find(history: History) -> Iterator[Finding]:
             f"{len(order)} of {len(often)} matrices have steps of more than {RATIO:.0%}.",
             since=first_step(history, worst),
             leads="a loss that jumps or stands still, and dead units",
+            otherwise=f"steps of at most {RATIO:.0%}, or a loss that falls well in spite of them",
+            margin=often[worst] / RATIO,
             remedies=(Remedy("a lower rate", f'for group in optimizer.param_groups: group["lr"] /= {number(factor)}'),),
         )
 

@@ -19,7 +19,13 @@ def find(history: History) -> Iterator[Finding]:
             f"{len(out)} of {len(history.facts['shapes'])} parameters that require a gradient are in none of its "
             f"groups: {', '.join(out[:4])}.",
             leads="layers that stay as they were drawn",
+            otherwise="all of them in some group",
             remedies=(
-                Remedy("add them", 'optimizer.add_param_group({"params": [...]}), or requires_grad_(False) if meant'),
+                Remedy(
+                    "add them",
+                    "held = {id(p) for group in optimizer.param_groups for p in group['params']}; "
+                    "left = [p for p in model.parameters() if p.requires_grad and id(p) not in held]; "
+                    "optimizer.add_param_group({'params': left})",
+                ),
             ),
         )

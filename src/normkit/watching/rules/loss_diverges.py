@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from normkit.watching.certainty import Needs
 from normkit.watching.finding import Finding, number
 from normkit.watching.history import LOSS, History, settled
 
@@ -23,6 +24,9 @@ def bound(series: np.ndarray) -> float:
     if first - best > GAINED * abs(first):
         return float(best + LOST * (first - best))
     return float(first + ABOVE * abs(first))
+
+
+NEEDS = Needs("the loss diverges", (LOSS,), samples=FEWEST)
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -45,4 +49,6 @@ def find(history: History) -> Iterator[Finding]:
         f"{'is no longer a number' if lost else f'has come to {number(late)}'}.",
         since=since,
         leads="a model that is worse than an untrained one; go back to a checkpoint of before",
+        otherwise=f"a loss below {number(limit)} in the last quarter of the samples",
+        margin=math.inf if lost else (late - best) / max(limit - best, 1e-30),
     )

@@ -20,8 +20,11 @@ def find(history: History) -> Iterator[Finding]:
             "root of zero, a division by zero, or an exponential in the loss.",
             since=step,
             leads="weights of NaN after that step; go back to a checkpoint of before",
+            otherwise="a finite gradient wherever data and output are",
             remedies=(
-                Remedy("find the line", "with torch.autograd.detect_anomaly(): loss.backward()"),
-                Remedy("a guard", "torch.log(x.clamp(min=1e-12)), or F.log_softmax instead of log(softmax)"),
+                Remedy(
+                    "find the line", "torch.autograd.set_detect_anomaly(True)  # names the line of the forward pass"
+                ),
+                Remedy("a guard", "x = x.clamp(min=1e-12).log()  # and log_softmax instead of log(softmax)"),
             ),
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from normkit.watching.certainty import Needs
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import LOSS, PEAK, History
 
@@ -13,6 +14,7 @@ BEFORE = 5  # samples that a sample is compared with
 RATIO = 3.0  # over the second largest of them, which one spike before does not move
 HEIGHT = 0.5
 """Of the first loss: in a run that has come to a thousandth of it, a hard batch may well have ten times the usual."""
+NEEDS = Needs("the loss has spikes", (LOSS,), samples=BEFORE + 1)
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -34,7 +36,9 @@ def find(history: History) -> Iterator[Finding]:
         f"step {history.steps[worst + BEFORE]}, {number(peaks[worst + BEFORE])} where {number(usual[worst])} is usual.",
         since=history.steps[int(np.argmax(high)) + BEFORE],
         leads="steps that undo others",
+        otherwise=f"losses below {RATIO:g} times the usual",
+        margin=float(peaks[worst + BEFORE] / max(RATIO * usual[worst], 1e-30)),
         remedies=(
-            Remedy("shorter steps", "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0) before optimizer.step()"),
+            Remedy("shorter steps", "nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # before optimizer.step()"),
         ),
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from normkit.watching.certainty import Needs
 from normkit.watching.finding import Finding, number
 from normkit.watching.history import LOSS, Array, History, settled
 from normkit.watching.rules import loss_diverges
@@ -16,6 +17,7 @@ FALLEN = 0.05
 """Of the first loss: healthy trainings of 40 steps were at more than twice as much."""
 NEAR, FLAT = 0.04, 0.03
 """Of the logarithm of the number of classes, and of the loss between the last quarter and the one before."""
+NEEDS = Needs("the loss falls", (LOSS,), FEWEST, STEPS)
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -36,6 +38,12 @@ def find(history: History) -> Iterator[Finding]:
             (LOSS,),
             f"it began at {number(first)} and stands at {number(late)} after {history.steps[-1]} steps{said}.",
             leads="a training that costs time and learns nothing",
+            otherwise=f"a loss that has fallen by {FALLEN:.0%} of where it began, and lies apart from guessing",
+            margin=2.0
+            if stuck and guesses
+            else FALLEN * abs(first) / max(first - np.min(series), 1e-30)
+            if stuck
+            else 1.5,
         )
 
 

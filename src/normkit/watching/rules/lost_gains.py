@@ -38,8 +38,22 @@ def find(history: History) -> Iterator[Finding]:
             "are so.",
             since=history.since_when(order[0], "weight", lambda value: value < LEFT * start),
             leads="layers that are fed nothing",
+            otherwise="gains of a half to twice of what they were",
+            margin=LEFT * first / max(now, 1e-30),
             remedies=(
-                Remedy("no decay of gains", 'a group of their own: {"params": gains, "weight_decay": 0.0}'),
-                Remedy("a gain that decays to one", 'nk.create("layernorm", width, offset=1.0)'),
+                Remedy("no decay of gains", _line(history, order[0])),
+                Remedy(
+                    "a gain that decays to one", "nk.create(name, width, offset=1.0), whose gain is 1 + weight", False
+                ),
             ),
         )
+
+
+def _line(history: History, name: str) -> str:
+    """Make the optimizer anew, with groups by role: gains do not decay."""
+    group = history.facts["groups"][history.facts["group_of"].get(name, 0)]
+    kind = group["optimizer"] if group["optimizer"] in ("Adam", "AdamW", "SGD") else "AdamW"
+    return (
+        f"optimizer = torch.optim.{kind}(nk.param_groups(model, weight_decay={number(group['weight_decay'])}), "
+        f"lr={number(group['lr'])})"
+    )

@@ -31,4 +31,6 @@ def find(history: History) -> Iterator[Finding]:
             f"times the root mean square of all; about one entry in {number(late[name])} holds all the power.",
             since=history.since(name, SIGN),
             leads="steps of quantization as coarse as the rest is large, and norms that this channel decides",
+            otherwise=f"a kurtosis of about 3 to 10, at most {KURTOSIS:g}",
+            margin=late[name] / KURTOSIS,
         )

@@ -22,5 +22,6 @@ def find(history: History) -> Iterator[Finding]:
             f"{len(wrong)} of {len(history.facts['orthogonalized'])} parameters with orthogonalized steps are {kinds}: "
             f"{', '.join(list(wrong)[:4])}.",
             leads="rows of rare tokens and classes that move as far as those of frequent ones",
-            remedies=(Remedy("groups by role", 'nk.Muon(nk.param_groups(model, "muon"))'),),
+            otherwise="matrices inside of the model alone",
+            remedies=(Remedy("groups by role", 'optimizer = nk.Muon(nk.param_groups(model, "muon"))'),),
         )

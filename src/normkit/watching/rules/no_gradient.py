@@ -6,8 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from normkit.watching.certainty import Needs
 from normkit.watching.finding import Finding
 from normkit.watching.history import History
+
+NEEDS = Needs("all parameters get a gradient", ("gradient",), samples=2)
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -29,4 +32,5 @@ def find(history: History) -> Iterator[Finding]:
             f"{' and '.join(said)}, of {len(history.facts['group_of'])} parameters that the optimizer holds: "
             f"{', '.join((none + zero)[:4])}.",
             leads="parameters that weight decay alone moves",
+            otherwise="a gradient other than zero at some sample",
         )

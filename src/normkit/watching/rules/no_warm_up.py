@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from normkit.watching.certainty import Needs
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import LOSS, History, settled
 from normkit.watching.rules import large_updates
@@ -15,6 +16,7 @@ HIGH, CALM = 0.1, 0.5  # the largest step at the beginning, and the share of it 
 JUMP = 1.5  # over the first loss
 RECOVERED = 0.6  # of the first loss, where the run has come to
 FEWEST = 8  # samples
+NEEDS = Needs("a warm-up is missing", (LOSS, "update"), samples=FEWEST)
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -45,8 +47,10 @@ def find(history: History) -> Iterator[Finding]:
             f"{number(float(loss[0]))} to {number(jump)}.",
             since=history.steps[0],
             leads="a start that the first steps destroy",
+            otherwise=f"first steps of at most {HIGH:.0%}, or a loss that does not rise in them",
+            margin=peak / HIGH,
             remedies=(
-                Remedy("warm-up", "torch.optim.lr_scheduler.LinearLR(optimizer, 0.01, total_iters=500), a step each"),
+                Remedy("warm-up", "scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 0.01, total_iters=500)"),
             ),
         )
 

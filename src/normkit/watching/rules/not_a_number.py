@@ -24,6 +24,7 @@ def find(history: History) -> Iterator[Finding]:
                         f"{step}, and nothing did that came before it{_before(history, place)}.",
                         since=step,
                         leads="every weight that it reaches is lost; go back to a checkpoint of before",
+                        otherwise="finite numbers at every sample",
                     )
                     return
 

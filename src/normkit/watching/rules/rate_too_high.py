@@ -7,13 +7,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from normkit.watching.certainty import Needs
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import LOSS, History, settled
 from normkit.watching.rules import dead_units, large_updates, loss_diverges, loss_stands, not_a_number
+from normkit.watching.trials import LOSS_AFTER_STEPS
 
 SHARE = 0.25
 """Of the matrices: a single one with long steps has a rate, or a start, of its own, and that is another finding."""
 GROWN = 10.0  # times what blocks gave at the first sample; healthy trainings stay below five
+NEEDS = Needs("the learning rate is too high", ("update", LOSS), samples=large_updates.TIMES)
+TRIAL = LOSS_AFTER_STEPS
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -41,6 +45,8 @@ def find(history: History) -> Iterator[Finding]:
         f"{large_updates.RATIO:.0%} of their length, {long[0]} by {ratios[long[0]]:.0%}; {' and '.join(harm)}.",
         since=since,
         leads="all that is named below it",
+        otherwise=f"steps of at most {large_updates.RATIO:.0%} of a weight, or no harm after them",
+        margin=ratios[long[0]] / large_updates.RATIO,
         remedies=(Remedy("a lower rate", f'for group in optimizer.param_groups: group["lr"] /= {number(lower)}'),),
     )
 

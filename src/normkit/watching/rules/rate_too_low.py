@@ -7,15 +7,19 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from normkit.watching.certainty import Needs
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import LOSS, History, settled
 from normkit.watching.rules import no_gradient
+from normkit.watching.trials import LOSS_AFTER_STEPS
 
 RATIO = 2e-4  # of a step's length to the weight's, the median of the matrices: a fifth of the common aim
 MOVED = 0.05  # of the weights' length, if all steps so far went the same way
 FALLEN = 0.1  # of the first loss
 FEWEST, STEPS = 6, 40  # samples and steps: sooner nobody expects the loss to have fallen
 AIM = 1e-3  # where the remedy wants to come to
+NEEDS = Needs("the learning rate is too low", (LOSS, "update"), FEWEST, STEPS)
+TRIAL = LOSS_AFTER_STEPS
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -47,5 +51,7 @@ def find(history: History) -> Iterator[Finding]:
         f"{number(series[0])}.",
         since=history.steps[0],
         leads="a training that costs time and learns nothing",
+        otherwise=f"steps of more than {number(RATIO)} of a weight, or a loss that has fallen by {FALLEN:.0%}",
+        margin=RATIO / middle,
         remedies=(Remedy("a higher rate", f'for group in optimizer.param_groups: group["lr"] *= {number(factor)}'),),
     )

@@ -27,10 +27,18 @@ def find(history: History) -> Iterator[Finding]:
         f"{len(order)} of {len(idle)} routers are so.",
         since=history.since_when(name, "idle", lambda value: value >= IDLE),
         leads="a smaller model than was paid for; experts without tokens get no gradient and stay so",
+        otherwise="every expert chosen in a batch, by even loads",
+        margin=load[name] / 2,
         remedies=(
             Remedy(
-                "a selection bias", "selection_bias=True of the router, and router.balance(experts) after each step"
+                "a selection bias",
+                "selection_bias=True of the router, and router.balance(experts) after each step",
+                runs=False,
             ),
-            Remedy("an auxiliary loss", "add experts * sum(load * mean score) of each router to the loss, times 0.01"),
+            Remedy(
+                "an auxiliary loss",
+                "add experts * sum(load * mean score) of each router to the loss, times 0.01",
+                runs=False,
+            ),
         ),
     )

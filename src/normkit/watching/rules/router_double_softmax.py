@@ -21,5 +21,8 @@ def find(history: History) -> Iterator[Finding]:
         f"{f', and so in {len(twice) - 1} others' if len(twice) > 1 else ''}.",
         since=history.since_when(twice[0], "softmax_twice", lambda seen: seen > 0),
         leads="weights that differ by a factor of e at most, so that no expert can be preferred, and small gradients",
-        remedies=(Remedy("one softmax", 'nk.create("router", dim, experts, top_k=2)'),),
+        otherwise="scores of any sign and sum go into the softmax",
+        remedies=(
+            Remedy("one softmax", 'take it of the scores: nk.create("router", dim, experts, top_k=2)', runs=False),
+        ),
     )

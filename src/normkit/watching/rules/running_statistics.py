@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from normkit.watching import proposals
+from normkit.watching.certainty import Needs
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import History
 
@@ -16,6 +18,9 @@ SHIFT, NOISE = 0.6, 3.0
 that are drawn at random differ by their noise, those of sorted data by what tells the classes apart."""
 LIVES, MOST = 3.0, 60
 """So many times 1 / momentum steps the average holds its start of one; but after 60 somebody may well evaluate."""
+NEEDS = Needs(
+    "running statistics are those of the batches", steps=30, asked=lambda history: bool(history.names("variance_ratio"))
+)
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -44,9 +49,11 @@ def find(history: History) -> Iterator[Finding]:
         f"{f'; {len(order) - 1} other layers are off as well' if len(order) > 1 else ''}.",
         since=history.since_when(order[0], "variance_ratio", lambda value: not 1 / RATIO < value < RATIO),
         leads="a model that is right in training and wrong in evaluation",
+        otherwise=f"a ratio of 1 / {RATIO:g} to {RATIO:g}; within 1.5 in healthy trainings",
+        margin=max(ratio, 1 / ratio) / RATIO,
         remedies=(
             Remedy("recalibrate", "nk.recalibrate(model, batches)"),
-            Remedy("groupnorm", 'nk.swap(model, {"batchnorm": "groupnorm"}), which keeps no statistics'),
+            proposals.swapped(history, "groupnorm"),
         ),
     )
 
@@ -62,6 +69,7 @@ def _count(history: History, name: str) -> float:
 
 def _shift_of_means(history: History, far: Mapping[str, float]) -> Finding:
     order = sorted(far, key=lambda name: -far[name])
+    bound = max(SHIFT, NOISE / _count(history, order[0]) ** 0.5)
     return Finding(
         "running statistics are not those of the batches",
         3.0,
@@ -70,8 +78,12 @@ def _shift_of_means(history: History, far: Mapping[str, float]) -> Finding:
         f"{_count(history, order[0]):.0f} values is {number(_count(history, order[0]) ** -0.5)}: batches differ.",
         since=history.since_when(order[0], "mean_shift", lambda value: value > SHIFT),
         leads="a model that is right in training and wrong in evaluation",
+        otherwise=f"a mean within {number(bound)} deviations, by the noise of batches",
+        margin=far[order[0]] / bound,
         remedies=(
-            Remedy("shuffled data", "DataLoader(..., shuffle=True)"),
-            Remedy("groupnorm", 'nk.swap(model, {"batchnorm": "groupnorm"}), which keeps no statistics'),
+            Remedy(
+                "shuffled data", "loader = torch.utils.data.DataLoader(loader.dataset, loader.batch_size, shuffle=True)"
+            ),
+            proposals.swapped(history, "groupnorm"),
         ),
     )

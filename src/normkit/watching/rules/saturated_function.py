@@ -8,12 +8,19 @@ from normkit.watching import proposals
 from normkit.watching.finding import Finding, Remedy
 from normkit.watching.history import History
 from normkit.watching.store import Sign
+from normkit.watching.trials import Trial, reading
 
 SHARE = 0.5
 """Of the entries beyond 0.99 of the bound: the slope there is 2 % of the largest, so half of the gradient is lost at
 each such layer. The last function of a model is left out: a sure classifier's output is meant to be there."""
 NAMES = ("Tanh", "Sigmoid", "Softsign", "Hardtanh")
 SIGN = Sign("saturated", SHARE)
+TRIAL = Trial(
+    what=lambda history, finding: f"the share of {finding.where[0]} that lies where the function is flat",
+    read=lambda history, finding: reading(history, finding.where[0], "saturated"),
+    write="{:.0%}".format,
+    shows=lambda share: share > SHARE,
+)
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -30,6 +37,8 @@ def find(history: History) -> Iterator[Finding]:
             f"{late[order[0]]:.0%} of {order[0]} ({classes[order[0]]}) lies where the function is flat.",
             since=history.since(order[0], SIGN),
             leads="layers that pass on signs, and hardly any gradient to those before them",
+            otherwise=f"at most {SHARE:.0%}",
+            margin=(1 - SHARE) / max(1 - late[order[0]], 1e-9),
             remedies=_remedies(history, order[0]),
         )
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from normkit.watching.finding import Finding, Remedy
 from normkit.watching.history import History
 from normkit.watching.store import Sign
+from normkit.watching.trials import Trial, reading
 
 SHARE = 0.75
 """Of the entries beyond 0.99 of the bound. DyT's paper finds trained layers mostly on the straight part, with a few
@@ -14,6 +15,12 @@ outliers squashed; here three quarters of the gradient are gone. The last one, w
 up to 0.8 in trainings that go well, and is left out."""
 NAMES = {"DyT": "dyt", "DynamicTanh": "dyt", "Derf": "derf", "DynamicErf": "derf"}
 SIGN = Sign("saturated", SHARE)
+TRIAL = Trial(
+    what=lambda history, finding: f"the share of {finding.where[0]} that lies where the function is flat",
+    read=lambda history, finding: reading(history, finding.where[0], "saturated"),
+    write="{:.0%}".format,
+    shows=lambda share: share > SHARE,
+)
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -23,7 +30,8 @@ def find(history: History) -> Iterator[Finding]:
     order = sorted((name for name, share in late.items() if share > SHARE), key=lambda name: -late[name])
     if not order:
         return
-    name = NAMES[history.facts["classes"][order[0]]]
+    kind = history.facts["classes"][order[0]]
+    name, which = NAMES[kind], f"type(m).__name__ == '{kind}'"
     yield Finding(
         f"{name} is saturated",
         3.0 + late[order[0]],
@@ -32,5 +40,7 @@ def find(history: History) -> Iterator[Finding]:
         f"{f', and most of {len(order) - 1} other layers as well' if len(order) > 1 else ''}.",
         since=history.since(order[0], SIGN),
         leads="vectors of signs, and no gradient through them",
-        remedies=(Remedy("a lower alpha", f'nk.create("{name}", width, alpha=0.2)'),),
+        otherwise=f"at most {SHARE:.0%}",
+        margin=(1 - SHARE) / max(1 - late[order[0]], 1e-9),
+        remedies=(Remedy("a lower alpha", f"[m.alpha.data.fill_(0.2) for m in model.modules() if {which}]"),),
     )

@@ -39,8 +39,10 @@ def find(history: History) -> Iterator[Finding]:
         f"the gradients are {number(scale)} times those of the mean cross entropy, at the optimizer's step as well.",
         since=history.steps[0],
         leads="steps of SGD that are as many times too large or too small, and clipping that always or never bites",
+        otherwise=f"a factor of 1 / {RATIO:g} to {RATIO:g}",
+        margin=max(scale, 1 / scale) / RATIO,
         remedies=(
-            Remedy("the mean", "loss / count once for micro-batches; scaler.unscale_ before clipping, scaler.step"),
+            Remedy("the mean", f"loss = loss / {number(scale)}  # or once by the number of micro-batches, or unscaled"),
         ),
     )
 

@@ -6,14 +6,21 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from normkit.watching.certainty import Needs
 from normkit.watching.finding import Finding, number
 from normkit.watching.history import History
 from normkit.watching.rules import entropy_collapse
+from normkit.watching.trials import Trial, reading
 
 LARGE, TIMES, RISEN = 100.0, 5.0, 1.2
 """The score, over the first sample's, and over the middle of the run. Healthy small decoders reach 55 in 160 steps of a
 large rate; 100 is what QK-clip holds scores below (Kimi K2). Where scores stand still, it was meant."""
 FEWEST = 6  # samples
+NEEDS = Needs("attention scores grow", ("entropy",), FEWEST, asked=lambda history: bool(history.facts.get("attends")))
+TRIAL = Trial(
+    what=lambda history, finding: f"the largest score of {finding.where[0]}",
+    read=lambda history, finding: reading(history, finding.where[0], "logit"),
+)
 
 
 def find(history: History) -> Iterator[Finding]:
@@ -37,5 +44,7 @@ def find(history: History) -> Iterator[Finding]:
             f"{len(order)} layers are so.",
             since=history.since_when(order[0], "logit", lambda value: value > TIMES * first),
             leads="heads that look at one key, without a gradient, and spikes of the loss",
+            otherwise=f"scores below {LARGE:g}, or scores that stand still",
+            margin=now / LARGE,
             remedies=entropy_collapse.remedies(history),
         )

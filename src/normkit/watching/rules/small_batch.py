@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from normkit.watching.finding import Finding, Remedy, number
+from normkit.watching import proposals
+from normkit.watching.finding import Finding, number
 from normkit.watching.history import History
 
 COUNT = 10.0
@@ -23,8 +24,10 @@ def find(history: History) -> Iterator[Finding]:
             tuple(order),
             f"{order[0]} takes its variance of {number(late[order[0]])} values a channel, which is off by {noise:.0%}.",
             leads="noise in training, and another network in evaluation",
+            otherwise=f"at least {COUNT:g} values",
+            margin=COUNT / late[order[0]],
             remedies=(
-                Remedy("layernorm", 'nk.create("layernorm", width)'),
-                Remedy("groupnorm", 'nk.create("groupnorm", width, num_groups=...), for images'),
+                proposals.swapped(history, "layernorm"),
+                proposals.swapped(history, "groupnorm"),
             ),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from normkit.watching import proposals
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import History
 from normkit.watching.store import Sign
@@ -29,7 +30,7 @@ def find(history: History) -> Iterator[Finding]:
         return
     rate = float(history.rates(order[0])[-1])
     better = min(1e-3, 1e-3 * rate / max(late[order[0]], 1e-30))
-    higher = [Remedy("a higher learning rate", f"lr={number(better)}")] if better > rate else []
+    higher = [Remedy("a higher learning rate", proposals.set_rate(better))] if better > rate else []
     yield Finding(
         "weights do not move",
         3.5,
@@ -38,8 +39,10 @@ def find(history: History) -> Iterator[Finding]:
         f"though it has a gradient; {len(order)} of {len(late)} matrices are so.",
         since=history.since(order[0], SIGN),
         leads="a training that costs time and changes nothing",
+        otherwise=f"steps of more than {RATIO:g} of the weight; a thousandth is usual",
+        margin=RATIO / max(late[order[0]], 1e-30),
         remedies=(
             *higher,
-            Remedy("float32 weights", "model.float(), with autocast for the speed"),
+            Remedy("float32 weights", "model.float()  # with autocast for the speed"),
         ),
     )

@@ -28,5 +28,9 @@ def find(history: History) -> Iterator[Finding]:
             f"{number(rank)}); {len(order)} of {len(late)} blocks are so.",
             since=history.since(order[0], SIGN),
             leads="predictions that do not depend on the place, and vanishing gradients of queries and keys",
-            remedies=(Remedy("a residual path", 'x + attention(norm(x)): nk.Decoder(..., placement="pre-norm")'),),
+            otherwise=f"less than {ALIKE:.0%}",
+            margin=(1 - ALIKE) / max(1 - late[order[-1]], 1e-9),
+            remedies=(
+                Remedy("a residual path", "x + attention(norm(x)) in the place of attention(norm(x))", runs=False),
+            ),
         )

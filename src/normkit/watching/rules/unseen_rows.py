@@ -35,5 +35,11 @@ def find(history: History) -> Iterator[Finding]:
             f"{found[order[0]]:.0%} of the {rows} rows of {order[0]} have had no gradient in {history.steps[-1]} "
             "steps, and since the middle of the run no new ones came.",
             leads="rows that stay as they were drawn, which answer a word of theirs by chance",
-            remedies=(Remedy("a smaller table", "as many rows as the tokenizer has words; or look at the tokenizer"),),
+            otherwise=f"less than {SHARE:.0%}, or new rows in the second half",
+            margin=found[order[0]] / SHARE,
+            remedies=(
+                Remedy(
+                    "a smaller table", "as many rows as the tokenizer has words; or look at the tokenizer", runs=False
+                ),
+            ),
         )

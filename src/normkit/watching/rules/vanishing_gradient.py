@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from normkit.watching import proposals
 from normkit.watching.finding import Finding, Remedy, number
 from normkit.watching.history import History
+from normkit.watching.trials import Trial
 
 FEWEST = 4
 RATIO = 1e3
@@ -29,6 +30,8 @@ def find(history: History) -> Iterator[Finding]:
             f"{first} has a gradient of {number(low)}, {last} one of {number(high)}, {number(high / low)} times as "
             "much.",
             leads="the first layers stay as they were drawn",
+            otherwise=f"a ratio below {RATIO:g}",
+            margin=high / (RATIO * low),
             remedies=_remedies(history),
         )
 
@@ -37,7 +40,7 @@ def _remedies(history: History) -> tuple[Remedy, ...]:
     """Propose norms where there are none, and another function where one that shrinks is a module."""
     functions = tuple(name for name, kind in history.facts["classes"].items() if kind in ("Sigmoid", "Tanh"))
     if not functions:
-        return (Remedy("a residual path", "x + layer(norm(x)) in the place of layer(x)"),)
+        return (Remedy("a residual path", "x + layer(norm(x)) in the place of layer(x)", runs=False),)
     relu = Remedy("a function that does not shrink", proposals.replacement(history, functions, "nn.ReLU()"))
     return (relu,) if proposals.has_norm(history) else (_norms(history, functions), relu)
 
@@ -65,3 +68,14 @@ def gradients_by_block(history: History) -> dict[str, float]:
         if own:
             found[block] = math.sqrt(sum(value**2 for value in own))
     return found
+
+
+def _ratio(history: History) -> float:
+    by_block = [value for value in gradients_by_block(history).values() if value > 0]
+    return by_block[-1] / by_block[0] if len(by_block) > 1 else math.nan
+
+
+TRIAL = Trial(
+    what=lambda history, finding: "the gradient of the last block over that of the first",
+    read=lambda history, finding: _ratio(history),
+)

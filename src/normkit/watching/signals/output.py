@@ -7,7 +7,7 @@ the loss, and the factor c. Of a softmax upon a softmax it is another one, which
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -32,20 +32,51 @@ def scores_in(output: Any) -> Tensor | None:
     return next((found for part in parts if (found := scores_in(part)) is not None), None)
 
 
+def loss_in(output: Any) -> Tensor | None:
+    """Return the loss in what a model gives: a lone number, the first of several, or what is called so.
+
+    >>> loss_in({"loss": torch.ones(())}), loss_in(torch.ones(2)), loss_in((torch.zeros(()), torch.ones(2)))
+    (tensor(1.), None, tensor(0.))
+    """
+    value = output[0] if isinstance(output, tuple) and output else output
+    value = value.get("loss") if isinstance(value, Mapping) else getattr(value, "loss", value)
+    return value if isinstance(value, Tensor) and value.dim() == 0 and value.is_floating_point() else None
+
+
+class Target(NamedTuple):
+    """The classes that a cross entropy took for those of some rows, which rows count, and what was read of it."""
+
+    classes: Tensor
+    live: Tensor
+    read: Tensor
+
+    def is_known(self) -> bool:
+        """Whether the loss was a cross entropy, of scores; here the device is waited for."""
+        return bool((self.read != MISSING).all()) and not bool(self.read[4])
+
+    @property
+    def scale(self) -> Tensor:
+        """What the mean cross entropy was multiplied by."""
+        return self.read[3]
+
+
 class Outputs:
     """Hears the gradients that arrive at the outputs of one sampled step, of which there may be several."""
 
     def __init__(self) -> None:
+        self.target: Target | None = None  # of the last
         self.read: list[Tensor] = []
         self.sums: list[Tensor] = []  # over all rows of a gradient: what it is of a bias
 
     def listen(self, scores: Tensor) -> Any:
         """Wait for the gradient of some scores; returns the handle of the hook."""
-        kept = _rows(scores.detach()).clone()
+        kept = rows_of_scores(scores.detach()).clone()
 
         def take(gradient: Tensor) -> None:
             with torch.no_grad():
-                self.read.append(_of(kept, _rows(gradient).float(), gradient.numel() / gradient.shape[-1]))
+                slope = rows_of_scores(gradient).float()
+                self.read.append(_of(kept, slope, gradient.numel() / gradient.shape[-1]))
+                self.target = Target(slope.argmin(1), slope.abs().amax(1) > 0, self.read[-1])
                 self.sums.append(gradient.detach().float().flatten(0, -2).sum(0))
 
         return scores.register_hook(take)
@@ -72,7 +103,8 @@ class Outputs:
         return best
 
 
-def _rows(x: Tensor) -> Tensor:
+def rows_of_scores(x: Tensor) -> Tensor:
+    """Return the rows that are looked at, (rows, classes): of many evenly chosen ones."""
     return rows_of(x, -1, max(MOST // x.shape[-1], 1))
 
 
