@@ -9,7 +9,7 @@ import torch
 import normkit as nk
 from normkit import cli
 from normkit.optional import library
-from normkit.surgery import fusing, saving
+from normkit.surgery import commands, fusing, saving
 from normkit.surgery.racing import Outcome
 
 MINE = """
@@ -307,3 +307,7 @@ def test_the_table_tells_how_each_was_recognized_and_all_can_be_probed(here, cap
         assert cli.main(["recognize", "plain:build", *more]) == 0
         rows.append([line.split()[-1] for line in capsys.readouterr().out.splitlines()[:2]])
     assert rows == [["how", "known"], ["how", "probed"]]
+
+
+def test_every_command_that_changes_a_model_is_a_row():
+    assert list(commands.VERBS) == list(cli.SURGERY)

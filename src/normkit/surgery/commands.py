@@ -6,7 +6,8 @@ import argparse
 import copy
 import json
 import sys
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -28,41 +29,120 @@ from normkit.surgery.swapping import swap
 
 CLOSE = 1e-4  # of the largest number: how far a model that was written may be off when it is read again
 TOKENS = (2, 16)
+NOTHING = "it has no norm to change"
+
+
+def option(*names: str, **given: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Return what an argument parser is told of an option."""
+    return names, given
+
+
+WHERE = option("--where", metavar="PATTERN", help="only norms whose name fits, such as '*.attn.*'")
+INPUT = option("--input", metavar="SHAPE", help="an example: 1x3x224x224 of numbers, or tokens:1x16")
+DATA = option("--data", metavar="DATA", required=True, help="module:name, a list or loader of batches")
+SETTINGS = ("steps", "lr", "separator", "compare", "folder", "where")  # of a removal
+
+
+class Verb(NamedTuple):
+    """A command that changes a model: what it does with the model and an example, and its options besides the usual.
+
+    example: whether it needs an input of the model. same: whether it leaves a model that computes the same, by tensors
+    of the same names. nothing: what is said where a model has norms and it changes none of them.
+    """
+
+    do: Callable[[nn.Module, Any, argparse.Namespace], Report]
+    options: Sequence[tuple[tuple[str, ...], dict[str, Any]]]
+    example: bool = True
+    same: bool = False
+    nothing: str = NOTHING
+
+
+def _swap(model: nn.Module, given: Any, options: argparse.Namespace) -> Report:
+    pairs = [word.partition("=") for word in options.norms]
+    if len(pairs) > 1 and not all(equals for _, equals, _ in pairs):
+        raise ValueError(f"swap: give one norm for all, or OLD=NEW for each; not {' '.join(options.norms)}")
+    one = len(pairs) == 1 and (not pairs[0][1] or ":" in pairs[0][0])
+    norms = options.norms[0] if one else {old: new for old, _, new in pairs}
+    return swap(model, norms, where=options.where, example=given, match=options.match, inplace=False)
+
+
+def _remove(model: nn.Module, given: Any, options: argparse.Namespace) -> Report:
+    asked = {name: getattr(options, name) for name in SETTINGS}
+    val = None if options.val is None else batches(options.val)
+    return remove(model, batches(options.data), val=val, **asked, inplace=False)
+
+
+def _average(model: nn.Module, given: Any, options: argparse.Namespace) -> Report:
+    parents = [model, *(saving.load(word).eval() for word in options.others)]
+    data = None if options.data is None else batches(options.data)
+    repair = None if options.repair == "none" else options.repair
+    return average(parents, data, weights=options.weights, repair=repair, layers=options.layers)
+
+
+VERBS: dict[str, Verb] = {
+    "fold": Verb(
+        lambda m, x, o: fold(m, x, where=o.where, inplace=False),
+        [WHERE, INPUT],
+        nothing="there is nothing to fold in its norms ({names}): they have no gain but 1 and no shift but 0",
+    ),
+    "fuse": Verb(lambda m, x, o: fuse(m, x, where=o.where, inplace=False), [WHERE, INPUT], same=True),
+    "swap": Verb(
+        _swap,
+        [
+            option("norms", nargs="+", metavar="OLD=NEW", help="layernorm=derf, or one name for all norms"),
+            option("--match", action="store_true", help="fit the new norms to the old ones on the example"),
+            WHERE,
+            INPUT,
+        ],
+    ),
+    "convert": Verb(
+        lambda m, x, o: convert(m, o.to, x, inplace=False),
+        [option("to", metavar="TO", choices=TARGETS, help=" or ".join(TARGETS)), INPUT],
+    ),
+    "remove": Verb(
+        _remove,
+        [
+            DATA,
+            option("--val", metavar="DATA", help="module:name, batches held out to tell what it cost"),
+            option("--steps", type=int, default=300, help="batches that it is trained on (300)"),
+            option("--lr", type=float, default=6e-4, help="learning rate (0.0006)"),
+            option("--separator", type=int, metavar="TOKEN", help="the token between texts"),
+            option("--compare", action="store_true", help="train another copy with its norms kept"),
+            option("--folder", help="keep here what is needed to go on after an interruption"),
+            WHERE,
+        ],
+    ),
+    "average": Verb(
+        _average,
+        [
+            option("others", nargs="+", metavar="MODEL", help="those that it is averaged with"),
+            option("--weights", nargs="+", type=float, metavar="SHARE", help="of each (all alike)"),
+            option("--data", metavar="DATA", help="module:name, batches that the average is repaired on"),
+            option("--repair", choices=(*VARIANTS, "none"), default="repair", help="with data (repair)"),
+            option("--layers", nargs="+", metavar="NAME", help="those to repair (every convolution)"),
+            INPUT,
+        ],
+        example=False,
+    ),
+    "recalibrate": Verb(lambda m, x, o: recalibrate(m, batches(o.data), inplace=False), [DATA]),
+    "adapt": Verb(
+        lambda m, x, o: adapt(m, weight=o.weight, where=o.where, inplace=False),
+        [
+            option("--weight", type=float, default=0.1, help="share of the batch at hand (0.1)"),
+            option("--method", metavar="NAME[:ARGUMENTS]", help="learn from a stream: tent, or sar:lr=0.001"),
+            option("--data", metavar="DATA", help="with a method: module:name, batches, with labels or without"),
+            WHERE,
+            INPUT,
+        ],
+    ),
+}
 
 
 def add_arguments(command: argparse.ArgumentParser, name: str) -> None:
     """Describe one of the commands."""
     command.add_argument("model", metavar="MODEL", help=models.FORMS)
-    if name == "average":
-        command.add_argument("others", nargs="+", metavar="MODEL", help="those that it is averaged with")
-        command.add_argument("--weights", nargs="+", type=float, metavar="SHARE", help="of each (all alike)")
-        command.add_argument("--data", metavar="DATA", help="module:name, batches that the average is repaired on")
-        command.add_argument("--repair", choices=(*VARIANTS, "none"), default="repair", help="with data (repair)")
-        command.add_argument("--layers", nargs="+", metavar="NAME", help="those to repair (every convolution)")
-    if name == "swap":
-        command.add_argument("norms", nargs="+", metavar="OLD=NEW", help="layernorm=derf, or one name for all norms")
-        command.add_argument("--match", action="store_true", help="fit the new norms to the old ones on the example")
-    if name == "convert":
-        command.add_argument("to", metavar="TO", choices=TARGETS, help=" or ".join(TARGETS))
-    if name in ("remove", "recalibrate"):
-        command.add_argument("--data", metavar="DATA", required=True, help="module:name, a list or loader of batches")
-    if name == "adapt":
-        command.add_argument("--weight", type=float, default=0.1, help="share of the batch at hand (0.1)")
-        command.add_argument("--method", metavar="NAME[:ARGUMENTS]", help="learn from a stream: tent, or sar:lr=0.001")
-        command.add_argument(
-            "--data", metavar="DATA", help="with a method: module:name, batches, with labels or without"
-        )
-    if name == "remove":
-        command.add_argument("--val", metavar="DATA", help="module:name, batches held out to tell what it cost")
-        command.add_argument("--steps", type=int, default=300, help="batches that it is trained on (300)")
-        command.add_argument("--lr", type=float, default=6e-4, help="learning rate (0.0006)")
-        command.add_argument("--separator", type=int, metavar="TOKEN", help="the token between texts")
-        command.add_argument("--compare", action="store_true", help="train another copy with its norms kept")
-        command.add_argument("--folder", help="keep here what is needed to go on after an interruption")
-    if name not in ("convert", "recalibrate", "average"):
-        command.add_argument("--where", metavar="PATTERN", help="only norms whose name fits, such as '*.attn.*'")
-    if name not in ("remove", "recalibrate"):
-        command.add_argument("--input", metavar="SHAPE", help="an example: 1x3x224x224 of numbers, or tokens:1x16")
+    for names, given in VERBS[name].options:
+        command.add_argument(*names, **given)
     command.add_argument("--json", action="store_true", help="print the report as JSON")
     command.add_argument("-o", "--out", "--output", metavar="OUT", help="write the changed model into this new folder")
     command.add_argument("--check", action="store_true", help="read what was written, and compare its outputs")
@@ -87,19 +167,19 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError("--check reads what was written: name a folder with -o")
     if options.out:
         saving.new_folder(options.out)  # before anything is timed or trained
-    model = saving.load(options.model).eval()
+    model, verb = saving.load(options.model).eval(), VERBS[options.command]
     given = _first(options) if getattr(options, "data", None) else None
-    if given is None and (options.command != "average" or options.check):
+    if given is None and (verb.example or options.check):
         given = example(model, options.input)
     before = copy.deepcopy(model)
-    report = changed(model, given, options)
+    report = verb.do(model, given, options)
     say(json.dumps(report.to_dict(), indent=2) if options.json else report)
     if not report.done:
         if not report.changes:
             say(_nothing(options, before, given), file=sys.stderr)
         return 1
     if options.out:
-        place = saving.save(before, report.model, options.out, same=options.command == "fuse")
+        place = saving.save(before, report.model, options.out, same=verb.same)
         say(f"written to {place}", file=sys.stderr)
     return _checked(options, report.model, given) if options.check else 0
 
@@ -121,9 +201,7 @@ def _nothing(options: argparse.Namespace, model: nn.Module, given: Any) -> str:
     if where:
         return f"no norm of it has a name like {where!r}"
     names = sorted({str(match.name) for match in table(model, given).found.values()})
-    if options.command != "fold" or not names:
-        return "it has no norm to change"
-    return f"there is nothing to fold in its norms ({', '.join(names)}): they have no gain but 1 and no shift but 0"
+    return VERBS[options.command].nothing.format(names=", ".join(names)) if names else NOTHING
 
 
 def recognized(options: argparse.Namespace) -> int:
@@ -153,36 +231,6 @@ def _stands(model: nn.Module, found: Recognized, given: Any) -> int:
     told = f"with the {len(known)} that were recognized in their places, outputs differ by {apart:.0e} of the largest"
     say(told, file=sys.stderr)
     return 0
-
-
-def changed(model: nn.Module, given: Any, options: argparse.Namespace) -> Report:
-    """Do what the command is called."""
-    if options.command == "convert":
-        return convert(model, options.to, given, inplace=False)
-    if options.command == "fold":
-        return fold(model, given, where=options.where, inplace=False)
-    if options.command == "fuse":
-        return fuse(model, given, where=options.where, inplace=False)
-    if options.command == "adapt":
-        return adapt(model, weight=options.weight, where=options.where, inplace=False)
-    if options.command == "average":
-        parents = [model, *(saving.load(word).eval() for word in options.others)]
-        data = None if options.data is None else batches(options.data)
-        repair = None if options.repair == "none" else options.repair
-        return average(parents, data, weights=options.weights, repair=repair, layers=options.layers)
-    if options.command == "recalibrate":
-        return recalibrate(model, batches(options.data), inplace=False)
-    if options.command == "remove":
-        names = ("steps", "lr", "separator", "compare", "folder", "where")
-        asked = {name: getattr(options, name) for name in names}
-        val = None if options.val is None else batches(options.val)
-        return remove(model, batches(options.data), val=val, **asked, inplace=False)
-    pairs = [word.partition("=") for word in options.norms]
-    if len(pairs) > 1 and not all(equals for _, equals, _ in pairs):
-        raise ValueError(f"swap: give one norm for all, or OLD=NEW for each; not {' '.join(options.norms)}")
-    one = len(pairs) == 1 and (not pairs[0][1] or ":" in pairs[0][0])
-    norms = options.norms[0] if one else {old: new for old, _, new in pairs}
-    return swap(model, norms, where=options.where, example=given, match=options.match, inplace=False)
 
 
 def batches(source: str) -> Any:
