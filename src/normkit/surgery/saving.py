@@ -52,6 +52,7 @@ def plain_state(old: nn.Module, new: nn.Module, example: Any) -> dict[str, Tenso
     Whoever loads it builds the old model and needs no normkit. It is proven on the example, and refused where the old
     classes cannot hold what the new ones do, as after a swap, or where a batch norm is gone.
 
+    >>> import torch
     >>> old = nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 2))
     >>> list(plain_state(old, copy.deepcopy(old), torch.randn(3, 4)))
     ['0.weight', '0.bias', '1.weight', '1.bias']
