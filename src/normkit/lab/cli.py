@@ -129,13 +129,18 @@ def tell(folder: Path) -> None:
     from rich.console import Console
 
     from normkit.lab.files import Folder
+    from normkit.lab.report import conclusion
     from normkit.lab.report import page as report
+    from normkit.lab.report.tables import section_text
 
-    rows = report.summary(folder)
+    comparison = report.load(folder)
+    rows = report.rank(comparison)
     console = Console(highlight=False, markup=False)
     shown = report.rich_table(rows, console.width) if console.is_terminal else report.table(rows)
     console.print(shown, soft_wrap=True)
-    console.print(safe(f"{report.headline(rows)}.", "terminal"), style="bold")
-    for sentence in report.answer(rows):
+    for section in conclusion.sections(comparison, rows):
+        console.print(section_text(section, console.width if console.is_terminal else None), soft_wrap=True)
+    console.print(safe(f"{conclusion.headline(comparison, rows)}.", "terminal"), style="bold")
+    for sentence in conclusion.answer(comparison, rows):
         console.print(safe(sentence, "terminal"))
     console.print(safe(f"report: {Folder(folder).report}", "terminal"), soft_wrap=True)

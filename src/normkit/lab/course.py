@@ -134,13 +134,14 @@ def train(plan: Plan, folder: Any, results: Results, engine: Any) -> None:
 
 def time_steps(plan: Plan, folder: Any) -> None:
     """Time a step of all variants side by side, now that nothing trains; not where processes share a step."""
+    from normkit.lab.plan import ladder
     from normkit.lab.report import page as report
     from normkit.lab.training import speed
 
     if together.is_spread() or plan.settings.train:
         return
     try:
-        speed.measure(plan, folder, [row.variant for row in report.summary(folder.root) if row.seeds])
+        speed.measure(ladder.top(plan), folder, [row.variant for row in report.summary(folder.root) if row.seeds])
     except RuntimeError as error:  # such as a GPU that is elsewhere, or has no room for two models
         say(f"steps could not be timed: {error}", file=sys.stderr)
 

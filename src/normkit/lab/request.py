@@ -26,6 +26,7 @@ from normkit.lab.plan.settings import (
     ROUNDS,
     Settings,
     another_folder,
+    paces,
     typed,
 )
 from normkit.lab.plan.variants import FEDBN, ORIGINAL, SLOTS, TWIN, Variant, lets_leak, unique
@@ -40,12 +41,15 @@ TYPED = {field: one.name for field, one in FIELDS.items() if one.group}  # the s
 def plan_from(options: Any) -> Plan:
     """Turn the arguments into a plan; what is not typed is as in the folder's comparison, to which it adds."""
     from normkit.lab.files import Folder
-    from normkit.lab.plan import growth
+    from normkit.lab.plan import factor, growth, ladder
     from normkit.lab.plan.plan import Plan, there_in
 
     saved = None if options.fresh else there_in(Folder(options.out))
     require_federated(options, bool(saved and saved["settings"].get("federated")))
+    of = options.ladder_of
     options = with_defaults(options, saved["settings"] if saved else {})
+    if of and not options.ladder:
+        raise ValueError(f"{typed('ladder_of')} {of} is of a ladder: give {typed('ladder')} as well, such as 1,2,4")
     before = variants_of(saved, options.out) if saved else []
     variants = tuple(before) if before and not names_variants(options) else variants_from(options)
     variants = growth.joined(before, variants, crossed=not options.variants)
@@ -57,7 +61,11 @@ def plan_from(options: Any) -> Plan:
     if baseline not in names:
         raise ValueError(f"{typed('baseline')} {baseline!r} is none of the variants: {', '.join(names)}")
     variants = with_twin(variants, baseline) if options.twin else variants
-    return Plan(settings_from(options, len(variants)), variants, baseline)
+    if options.factor:
+        factor.require(options.factor, variants)
+    plan = Plan(settings_from(options, len(variants)), variants, baseline)
+    ladder.plans(plan)  # so that a rung that cannot be is refused now
+    return plan
 
 
 def require_federated(options: Any, is_federated: bool) -> None:
@@ -211,7 +219,7 @@ def require_place(variant: Variant, options: Any) -> None:
 
 def settings_from(options: Any, variants: int) -> Settings:
     """Return the settings, with what was left open decided."""
-    from normkit.lab.plan import clients, tasks
+    from normkit.lab.plan import clients, ladder, tasks
 
     if options.steps and options.seconds:
         raise ValueError(f"{typed('steps')} and {typed('seconds')} exclude each other")
@@ -226,26 +234,26 @@ def settings_from(options: Any, variants: int) -> Settings:
         clients.read(options.split)
     usual = ROUNDS if options.federated else Settings.steps
     steps = options.steps or (None if options.seconds or options.train else usual)
-    every = max(1, (steps or 100) // 40)
     device = device_for(options.device or "auto")
     workers, threads = places(options, device, variants)
     settings = Settings(**{field: getattr(options, name) for field, name in TYPED.items()})
-    return replace(
+    settings = replace(
         settings,
         model=model,
         data=source,
         steps=steps,
         batch=options.batch or (None if options.train else usual_batch(model, source, options.federated)),
         seeds=seeds_of(options),
+        ladder=tuple(options.ladder) if options.ladder else None,
+        factor=tuple(options.factor) if options.factor else None,
         lrs=rates(options),
         higher=direction(options),
         device=device,
         workers=workers,
         threads=threads,
-        log_every=every,
-        eval_every=5 * every,
-        probe_every=5 * every,
+        **paces(steps or 100),
     )
+    return ladder.checked(settings)
 
 
 def usual_batch(model: str, source: str, federated: bool = False) -> int | None:

@@ -8,10 +8,13 @@ from typing import Any
 
 from normkit.columns import number_of
 from normkit.lab.files import Folder
+from normkit.lab.plan.factor import Interaction
 from normkit.lab.plan.findings import Finding
-from normkit.lab.report import drawing, exports, page
+from normkit.lab.plan.trends import Trend
+from normkit.lab.report import conclusion, drawing, exports, factor, ladder, page
 from normkit.lab.report.history import Comparison, load
 from normkit.lab.report.ranking import Row, rank
+from normkit.lab.report.tables import section_text
 from normkit.optional import at_hand
 
 
@@ -52,12 +55,22 @@ class Result:
     @property
     def headline(self) -> str:
         """What to do, in a line."""
-        return page.headline(self.rows)
+        return conclusion.headline(self.comparison, self.rows)
 
     @property
     def answer(self) -> list[str]:
         """What was found, in sentences."""
-        return page.answer(self.rows)
+        return conclusion.answer(self.comparison, self.rows)
+
+    @property
+    def trends(self) -> dict[str, Trend]:
+        """What may be said of each variant's gap to the baseline along a ladder; empty where there is none."""
+        return ladder.trends_of(self.comparison)
+
+    @property
+    def interactions(self) -> list[Interaction]:
+        """How each gap changes with the other of two choices that are crossed; empty where none are."""
+        return factor.interactions_of(self.comparison)
 
     def plot(self, title: str | None = None) -> Any:
         """Return a picture of the report as a figure of plotly, by a part of its title; the first by default."""
@@ -82,8 +95,10 @@ class Result:
         return _written(exports.latex_text(self.rows), path)
 
     def __str__(self) -> str:
+        width = page.terminal_width()
+        beside = [section_text(one, width) for one in conclusion.sections(self.comparison, self.rows)]
         return "\n".join(
-            [page.table(self.rows, page.terminal_width()), f"{self.headline}.", *self.answer, f"report: {self.report}"]
+            [page.table(self.rows, width), *beside, f"{self.headline}.", *self.answer, f"report: {self.report}"]
         )
 
     def __repr__(self) -> str:

@@ -12,11 +12,13 @@ from typing import Any
 from normkit.columns import number_of
 from normkit.lab import logs, notebook
 from normkit.lab.files import Folder
+from normkit.lab.plan import ladder
 from normkit.lab.plan.handed import said
-from normkit.lab.plan.plan import SEARCH_SEED, Plan, Run
+from normkit.lab.plan.plan import NAME, SEARCH_SEED, Plan, Run
 from normkit.lab.plan.settings import Settings
 from normkit.lab.training import runs
 from normkit.safe import safe
+from normkit.watching.finding import listed
 
 PAINTS = {logs.DONE: "green", logs.DIVERGED: "red", logs.CRASHED: "red", logs.INTERRUPTED: "yellow"}
 
@@ -39,6 +41,8 @@ class Screen:
         unit = "round" if settings.federated else "step"
         length = f"{number_of(settings.steps, unit)} a run, " if settings.steps else ""
         length = f"{settings.seconds:g} s a run, " if settings.seconds else length
+        if settings.ladder:
+            length += f"a ladder of {listed([ladder.called(vars(settings), rung) for rung in settings.ladder])}, "
         length = f"{among(settings)}, {length}" if settings.federated else length
         what = f"of {said(settings.model)} on {said(settings.data)}"
         if settings.train:
@@ -110,7 +114,9 @@ class Screen:
         return sum(self._worth(name) for name in self.results)
 
     def _worth(self, name: str) -> float:
-        return self.plan.settings.search if name.endswith(f"--seed{SEARCH_SEED}") else 1.0
+        known = NAME.fullmatch(name)
+        rung = runs.weight(self.plan, float(known["rung"] or 1)) if known else 1.0
+        return rung * (self.plan.settings.search if name.endswith(f"--seed{SEARCH_SEED}") else 1.0)
 
     def _summary(self) -> str:
         going = sum(share_of(run, e) * self._worth(run.name) for run, _, e in list(self.active.values()))
@@ -158,6 +164,7 @@ def share_of(run: Run, event: dict[str, Any]) -> float:
 def titled(run: Run) -> tuple[str, str]:
     """Name a run in words."""
     rate = f"lr {run.lr:g}, " if run.lr else ""
+    rate += f"x{run.rung:g}, " if run.rung != 1 else ""
     return safe(run.variant.name, "terminal"), rate + ("search" if run.phase == "search" else f"seed {run.seed}")
 
 

@@ -16,7 +16,7 @@ class Model:
     """A built-in model.
 
     takes: what its data are; data: those it is trained on where none are named, "" where some must be.
-    sizes: its arguments with their defaults.
+    sizes: its arguments with their defaults; width: which of them is its width.
     parts: whether its parts are names, so that variants may differ in them, and not in the norm alone.
     stands: what the input of its norms is, by its name in ``surgery.fits``; causal: whether it predicts what comes.
     original: the norm that it has of its own; norms: those compared where none are named.
@@ -25,6 +25,7 @@ class Model:
     takes: str
     data: str
     sizes: Mapping[str, Any]
+    width: str = "dim"
     parts: bool = False
     stands: str = ""
     causal: bool = False
@@ -48,7 +49,7 @@ MODELS = {
     "resnet": Model(IMAGES, "digits", {"dim": 16, "depth": 1}, stands="IMAGES", original="batchnorm"),
     # dim None: 6, or what the matrices have
     "spdnet": Model(MATRICES, "spd", {"dim": None, "depth": 2}, stands="MATRICES", norms=ON_MATRICES),
-    "flow": Model(SAMPLES, "", {"depth": None, "hidden": 64}, norms=(ORIGINAL,)),
+    "flow": Model(SAMPLES, "", {"depth": None, "hidden": 64}, width="hidden", norms=(ORIGINAL,)),
 }
 ELSEWHERE = ("hf", "timm")
 

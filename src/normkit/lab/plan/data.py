@@ -52,19 +52,26 @@ def generator(*numbers: int) -> torch.Generator:
 def held_out(count: int, batch: int, labels: Tensor | None = None) -> Tensor:
     """Return which of ``count`` samples are held out: a tenth, at least one batch if possible, drawn once for ever.
 
-    With labels the draw is stratified: of n samples of a class, the i-th in a random order stands at (i + 1/2) / n, and
-    the samples that stand first are taken.
+    With labels the draw is stratified.
     """
     share = min(int(count * HELD_OUT), max(MOST_HELD_OUT, 20 * batch))
     wanted = max(1, share, min(batch, count // 4))
+    return spread_order(count, labels)[:wanted].sort().values
+
+
+def spread_order(count: int, labels: Tensor | None = None) -> Tensor:
+    """Return ``count`` samples in an order drawn once for ever, whose beginnings have as much of each class as all.
+
+    Of n samples of a class, the i-th in a random order stands at (i + 1/2) / n.
+    """
     order = torch.randperm(count, generator=generator(0))
     if labels is None:
-        return order[:wanted].sort().values
+        return order
     stands = torch.empty(count, dtype=torch.float64)
     for label in labels.unique():
         rows = order[labels[order] == label]
         stands[rows] = (torch.arange(len(rows), dtype=torch.float64) + 0.5) / len(rows)
-    return order[stands[order].argsort(stable=True)][:wanted].sort().values
+    return order[stands[order].argsort(stable=True)]
 
 
 def all_but(rows: Tensor, count: int) -> Tensor:

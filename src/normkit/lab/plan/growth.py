@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from normkit.lab.plan.settings import ANY, FOLLOWS, JUDGEMENT, MORE, Settings, fields, full
+from normkit.lab.plan import ladder
+from normkit.lab.plan.settings import ANY, FOLLOWS, JUDGEMENT, MORE, RUNGS, Settings, fields, full
 from normkit.lab.plan.variants import SLOTS, Variant, unique
 
 LENGTHS = ("steps", "seconds")
@@ -45,6 +46,7 @@ def barred(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     there, here = (full(Settings, side["settings"]) for side in (old, new))
     free = fields(resuming=ANY)
     free += fields(resuming=FOLLOWS) if any(there[key] != here[key] for key in LENGTHS) else []
+    free += fields(resuming=RUNGS) if ladder.contains(here, there) else []
     growing = fields(resuming=MORE)
     changed = [
         f"{key}: {there.get(key)!r} there, {here.get(key)!r} here"
@@ -76,6 +78,8 @@ def additions(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     added = [variant["name"] for variant in new["variants"] if variant["name"] not in known]
     said = [f"added: {', '.join(added)}"] if added else []
     said += [f"seeds: {here['seeds']} instead of {there['seeds']}"] if here["seeds"] != there["seeds"] else []
+    rungs, before = (ladder.listed(ladder.rungs(side)) for side in (here, there))
+    said += [f"rungs of {here['ladder_of']}: {rungs} instead of {before}"] if rungs != before else []
     said += [f"baseline: {new['baseline']} instead of {old['baseline']}"] if old["baseline"] != new["baseline"] else []
     said += [
         f"{key}: {here[key]:g} instead of {there[key]:g}; the learning rate falls along the whole run, so that no "

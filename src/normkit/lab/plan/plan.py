@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import platform
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from normkit.lab.plan.variants import SLOTS, Variant, safe
 
 VERSION = 1
 SEARCH_SEED = 0  # of the trials of a learning rate; the runs that count have others
+NAME = re.compile(r"(?P<variant>.+?)(--x(?P<rung>[\d.e+-]+))?--lr(?P<lr>[\d.e+-]+)--seed(?P<seed>\d+)")
 NEEDED = ("model", "data", "seeds")
 
 
@@ -31,29 +33,35 @@ class Run:
     phase: str
     steps: int | None = None
     seconds: float | None = None
+    rung: float = 1.0
 
     @property
     def name(self) -> str:
         """What its files are called."""
-        return f"{safe(self.variant.name)}--lr{self.lr:.6g}--seed{self.seed}"
+        rung = "" if self.rung == 1 else f"--x{self.rung:g}"
+        return f"{safe(self.variant.name)}{rung}--lr{self.lr:.6g}--seed{self.seed}"
 
     def recipe(self, settings: Settings) -> dict[str, Any]:
-        """Return plain values that determine every number of the run."""
+        """Return plain values that determine every number of the run, under the settings of its rung."""
         found = dataclasses.asdict(self)
+        if self.rung == 1:
+            del found["rung"]  # as where there is no ladder
         shared = deciding(dataclasses.asdict(settings))
         if ":" not in (settings.metric or ""):
             shared["metric"] = None  # loss and accuracy are always logged
+        shared |= {} if settings.share == 1 else {"share": settings.share}
         code = handed.code_of(getattr(self.variant, name) for name in SLOTS)
         return json.loads(json.dumps({**found, "settings": shared, **({"code": code} if code else {})}))
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A comparison: what is compared, with which baseline, under which settings."""
+    """A comparison: what is compared, with which baseline, under which settings, on which rung of a ladder."""
 
     settings: Settings
     variants: tuple[Variant, ...]
     baseline: str
+    rung: float = 1.0
 
     def variant(self, name: str) -> Variant:
         """Return a variant by name."""
@@ -74,15 +82,22 @@ def told_by_name(name: str, variants: Iterable[str]) -> dict[str, Any]:
     """Return what the name of a run's files tells of it, nothing where it is none of these variants'.
 
     >>> told_by_name("dyt_alpha=0.8--lr0.003--seed0", ["dyt", "dyt:alpha=0.8"])
-    {'variant': 'dyt:alpha=0.8', 'lr': 0.003, 'seed': 0, 'phase': 'search'}
+    {'variant': 'dyt:alpha=0.8', 'lr': 0.003, 'seed': 0, 'phase': 'search', 'rung': 1.0}
     """
-    stem, _, rest = name.rpartition("--lr")
-    lr, _, seed = rest.partition("--seed")
-    variant = next((v for v in variants if safe(v) == stem), None)
-    if variant is None or not seed.isdigit():
+    found = NAME.fullmatch(name)
+    variant = next((v for v in variants if found and safe(v) == found["variant"]), None)
+    if found is None or variant is None:
         return {}
-    phase = "search" if int(seed) == SEARCH_SEED else "final"
-    return {"variant": variant, "lr": float(lr), "seed": int(seed), "phase": phase}
+    seed, rung = int(found["seed"]), float(found["rung"] or 1)
+    phase = "search" if seed == SEARCH_SEED else "final"
+    return {"variant": variant, "lr": float(found["lr"]), "seed": seed, "phase": phase, "rung": rung}
+
+
+def rung_of(start: Mapping[str, Any]) -> float:
+    """Return the rung of a run that the first line of its log tells."""
+    recipe = start.get("recipe")
+    found = recipe.get("rung", 1.0) if isinstance(recipe, Mapping) else start.get("rung", 1.0)
+    return float(found) if isinstance(found, int | float) else 1.0
 
 
 def environment() -> dict[str, Any]:

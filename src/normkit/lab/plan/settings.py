@@ -12,6 +12,7 @@ resuming, the words of errors and the report's table are read from the fields.
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -34,14 +35,21 @@ SPLITS = {
     "looks": "even, inputs with a gain and an offset of each client's own, of that deviation: looks:0.5",
 }
 DIRECTIONS = ("lower", "higher")
+LADDERS = {
+    "steps": "the length of a run, also where it is given in seconds",
+    "width": "of a built-in model",
+    "depth": "of a built-in model",
+    "data": "rungs are shares of the training data, the last of which is all of them",
+}
 WHAT, ON, MANY, BY = "what is compared", "on what", "many owners of data", "by what, and how surely"
 HOW, PLACE = "how it is trained", "where"
 
 RUN, SCHEDULE, JUDGEMENT, MACHINE = "of a run", "of the plan", "of the judgement", "of the machine"
 """What a setting decides: a run's numbers; which runs there are, and for how long; what is concluded; no number."""
 
-SAME, MORE, FOLLOWS, ANY = "same", "more", "follows", "any"
-"""What it may be in a comparison that goes on: the same; more; what follows from a new length; anything."""
+SAME, MORE, RUNGS, FOLLOWS, ANY = "same", "more", "rungs", "follows", "any"
+"""What it may be in a comparison that goes on: the same; more; with more rungs; what follows from a new length;
+anything."""
 
 
 @dataclass(frozen=True)
@@ -117,9 +125,10 @@ class Option:
         else:
             words |= {
                 "metavar": self.metavar or METAVARS[self.kind],
-                "type": self.kind,
+                "type": self.kind if self.kind is str or not self.many else between_commas(self.kind),
                 "nargs": "+" if self.many else None,
             }
+            words |= {"action": Joined} if self.many and self.kind is not str else {}
         group.add_argument(*(self.flags or (flag(self.name),)), **words)
 
     def require(self, value: Any) -> None:
@@ -127,6 +136,28 @@ class Option:
         for one in value if self.many else (value,):
             if one is not None and not self.bound.fits(one):
                 raise ValueError(f"{typed(self.name)} must be {self.bound.wanted}, not {one}")
+
+
+def between_commas(kind: type) -> Callable[[str], list[Any]]:
+    """Return a function that reads numbers between commas.
+
+    >>> between_commas(float)("1,2.5")
+    [1.0, 2.5]
+    """
+
+    def read(text: str) -> list[Any]:
+        return [kind(part) for part in text.split(",")]
+
+    read.__name__ = kind.__name__  # which errors name
+    return read
+
+
+class Joined(argparse.Action):
+    """Take numbers that are written one by one, between commas, or both."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        """Keep them as one list."""
+        setattr(namespace, self.dest, [number for part in values for number in part])
 
 
 def setting(default: Any, help: str = "", group: str = "", **more: Any) -> Any:
@@ -141,6 +172,7 @@ class Settings:
     steps, seconds: how long a run trains; with ``seconds``, the clock decides and ``steps`` is None.
     search: the share of a run's length that a trial of the search gets; a short trial favours a rate too high for the
         whole run, most of all for a variant that is easily shaken.
+    share: of the training data, what is trained on; in a run's recipe where it is not all.
     higher: whether more of the measure is better.
     """
 
@@ -251,6 +283,31 @@ class Settings:
     seconds: float | None = setting(
         None, "instead of steps: seconds of training of a run", HOW, role=SCHEDULE, resuming=MORE, bound=ABOVE
     )
+    ladder: tuple[float, ...] | None = setting(
+        None,
+        "train all variants at several lengths or sizes, multiples of what {ladder_of} names, such as 1,2,4, each with "
+        "its own search, and tell how the gap to the baseline changes along them",
+        BY,
+        role=SCHEDULE,
+        resuming=RUNGS,
+        bound=ABOVE,
+    )
+    ladder_of: str = setting(
+        "steps",
+        f"what grows along {{ladder}} ({{default}}): {'; '.join(f'{name}, {law}' for name, law in LADDERS.items())}",
+        BY,
+        role=SCHEDULE,
+        resuming=RUNGS,
+        choices=tuple(LADDERS),
+    )
+    factor: tuple[str, ...] | None = setting(
+        None,
+        "two choices whose names are crossed, such as optimizer norm: test whether the gap between names of the second "
+        "depends on the first",
+        BY,
+        role=JUDGEMENT,
+        resuming=ANY,
+    )
     lrs: tuple[float, ...] | None = setting(
         None, "learning rates to search; one: no search", HOW, role=SCHEDULE, bound=ABOVE, name="lr"
     )
@@ -263,6 +320,7 @@ class Settings:
         bound=COUNT,
     )
     search: float = setting(1.0, role=SCHEDULE)
+    share: float = setting(1.0, role=SCHEDULE, task=True)
     warmup: float = setting(0.2, "share of a run with a growing rate ({default})", HOW, bound=SHARE)
     clip: float = setting(1.0, "greatest gradient norm; 0: any ({default})", HOW, bound=SIZE)
     weight_decay: float = setting(0.1, "for matrices ({default})", HOW, bound=SIZE)
@@ -382,6 +440,12 @@ def fields(**wanted: Any) -> list[str]:
 def deciding(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of the settings that decide a run's numbers."""
     return {name: values[name] for name in fields(role=RUN)}
+
+
+def paces(steps: int) -> dict[str, Any]:
+    """Return how often a run of a length is logged, evaluated and probed."""
+    every = max(1, steps // 40)
+    return {"log_every": every, "eval_every": 5 * every, "probe_every": 5 * every}
 
 
 def full(of: type, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -75,12 +75,31 @@ def load(settings: Settings) -> Task:
 def loaded(settings: Settings) -> Task:
     """Return the task; only what the settings say of model, data and measure is looked at."""
     task = _task(settings)
+    task.data = portion(task.data, settings.share)
     measure = measures.of(vars(settings))
     if measure.key == measures.OWN:
         task.metric = measures.found_at(settings.metric or "")
     if measure.is_share and task.accuracy is None:
         raise ValueError(f"model {settings.model!r} on data {settings.data!r} has no accuracy: it tells no classes")
     return dataclasses.replace(task, build=_started(task.build, task.causal and not settings.allow_leak))
+
+
+def portion(whole: Data, share: float) -> Data:
+    """Return data with a share of what is trained on, of text its beginning; a smaller share is a part of a larger.
+
+    Of samples as much of each class as all have; what is held out stays.
+    """
+    if share == 1:
+        return whole
+    if not hasattr(whole, "part"):
+        raise ValueError(
+            f"{typed('ladder_of')} data takes a part of the samples: hand in a data set, or a loader whose samples "
+            "have numbers"
+        )
+    count = clients.size_of(whole)
+    order = data.spread_order(count, clients.labels_of(whole))
+    order = torch.arange(count) if isinstance(whole, data.Tokens) else order
+    return whole.part(order[: max(1, round(share * count))].sort().values)
 
 
 def _started(build: Callable[[Variant, int], nn.Module], causal: bool) -> Callable[[Variant, int], nn.Module]:

@@ -302,7 +302,8 @@ def converted(field: str, value: Any) -> Any:
         if found != float(value):
             raise ValueError
     except (TypeError, ValueError):
-        raise ValueError(f"a variant's {field} must be {one.bound.wanted}, not {value!r}") from None
+        wanted = one.bound.wanted if one.bound else "a number"
+        raise ValueError(f"a variant's {field} must be {wanted}, not {value!r}") from None
     return found
 
 

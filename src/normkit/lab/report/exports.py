@@ -13,7 +13,7 @@ from typing import Any
 
 from normkit.lab.plan import measures
 from normkit.lab.report import figures
-from normkit.lab.report.advice import answer, headline
+from normkit.lab.report.conclusion import answer, headline
 from normkit.lab.report.history import Comparison
 from normkit.lab.report.ranking import Row, rank
 from normkit.lab.report.tables import Column, columns_of, place
@@ -118,8 +118,8 @@ def html_text(comparison: Comparison) -> str:
         for row in rows
     ]
     body = "".join(f"<tr>{line}</tr>" for line in lines)
-    said = "".join(f"<p>{safe(sentence, 'html')}</p>" for sentence in answer(rows))
-    title = f"<p><b>{safe(headline(rows), 'html')}.</b></p>"
+    said = "".join(f"<p>{safe(sentence, 'html')}</p>" for sentence in answer(comparison, rows))
+    title = f"<p><b>{safe(headline(comparison, rows), 'html')}.</b></p>"
     return f"{title}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{said}"
 
 

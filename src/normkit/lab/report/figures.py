@@ -12,7 +12,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from normkit.lab.plan import measures
+from normkit.lab.plan.findings import Interval, interval
 from normkit.lab.plan.measures import EACH
+from normkit.lab.report import factor as crossed
+from normkit.lab.report import ladder
 from normkit.lab.report.history import UNFINISHED, Comparison, Record, number, points
 from normkit.lab.report.ranking import DIVERGED, DONE, time_at
 from normkit.page import Figure, figure
@@ -43,6 +47,16 @@ def pictures(comparison: Comparison) -> list[dict[str, Any]]:
             f"Difference from {comparison.baseline}",
             f"The {held_out} minus that of {comparison.baseline} with the same seed; mean, and a band that spans them.",
             differences(comparison),
+        ),
+        (
+            f"Gap to {comparison.baseline} along the ladder",
+            "Mean over seeds with its interval on each rung; dotted, where its line leads on the next two.",
+            gaps_along_ladder(comparison),
+        ),
+        (
+            "Crossed choices",
+            "The mean over seeds with its interval; where lines are not parallel, a gap depends on the other choice.",
+            crossed_means(comparison),
         ),
         ("Training loss", f"{SPAN} A long run is averaged bin by bin.", curves(comparison)),
         ("Time against loss", f"The {held_out} after so many seconds of training.", times(comparison)),
@@ -116,6 +130,50 @@ def times(comparison: Comparison) -> Figure:
     """Draw the loss against the seconds of training."""
     found = {name: _at_same_times(comparison.final_runs(name)) for name in comparison.variants}
     return _lines(comparison, found, "seconds", "loss", limits(found))
+
+
+def gaps_along_ladder(comparison: Comparison) -> Figure:
+    """Draw the gap to the baseline on each rung, and where its line leads, where there is a ladder."""
+    found = ladder.trends_of(comparison)
+    factor, unit = ladder.scale_of(comparison, found).factor, ladder.scale_of(comparison, found).unit
+    data: list[Figure] = []
+    for name, trend in found.items():
+        data += _band_and_mean(comparison, name, _scaled(trend.gaps, factor)) if trend.gaps else []
+        if trend.ahead:
+            ahead = _scaled({max(trend.gaps): trend.ends[1], **trend.ahead}, factor)
+            *band, line = _band_and_mean(comparison, name, ahead)
+            marker = {**line["marker"], "symbol": "circle-open", "size": [0, 7, 7]}
+            data += [*band, {**line, "line": {**line["line"], "dash": "dot", "width": 1}, "marker": marker}]
+    rungs = sorted({at for trace in data for at in trace["x"]})
+    named = {"type": "log", "tickvals": rungs, "ticktext": ladder.names_of(comparison, rungs)}
+    measure = measures.of(comparison.settings).name
+    y = f"{measure} minus {comparison.baseline}'s{', ' * bool(unit.strip())}{unit.strip()}"
+    zero = {"zeroline": True, "zerolinecolor": "var(--ink)", "zerolinewidth": 1.5}
+    return figure(data, comparison.settings.get("ladder_of", ""), y, named, zero)
+
+
+def _scaled(found: Mapping[float, Interval], factor: float) -> Merged:
+    """Return (place, (mean, lowest, highest)) of intervals."""
+    reach = {at: 0.0 if math.isnan(one.half) else one.half for at, one in found.items()}
+    return [
+        (at, tuple(factor * value for value in (one.mean, one.mean - reach[at], one.mean + reach[at])))  # type: ignore[misc]
+        for at, one in sorted(found.items())
+    ]
+
+
+def crossed_means(comparison: Comparison) -> Figure:
+    """Draw the mean of each pair of crossed names, a line for each name of the second choice."""
+    there = crossed.cells_of(comparison)
+    firsts, seconds = (list(dict.fromkeys(key[side] for key in there)) for side in (0, 1))
+    data: list[Figure] = []
+    for second in seconds:
+        means = {firsts.index(key[0]): interval(found.values()) for key, found in there.items() if key[1] == second}
+        variant = crossed.variants_by_cell(comparison)[firsts[0], second][0]
+        traces = _band_and_mean(comparison, variant, _scaled({at: m for at, m in means.items() if m.count}, 1.0))
+        data += [{**trace, "name": safe(second, "html")} for trace in traces]
+    named = {"tickvals": list(range(len(firsts))), "ticktext": [safe(first, "html") for first in firsts]}
+    title = (comparison.settings.get("factor") or [""])[0]
+    return figure(data, title, measures.of(comparison.settings).name, named, {})
 
 
 def of_clients(comparison: Comparison) -> Figure:

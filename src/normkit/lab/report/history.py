@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from normkit.lab import logs
 from normkit.lab.files import Folder
+from normkit.lab.plan import ladder
 from normkit.lab.plan.measures import LOSS
 from normkit.lab.plan.plan import read as read_plan
-from normkit.lab.plan.plan import told_by_name
+from normkit.lab.plan.plan import rung_of, told_by_name
 
 UNFINISHED = "unfinished"
 
@@ -28,6 +29,7 @@ class Record:
     end: the last line of a run that came to an end, else empty.
     layers: of how many layers of the model a slot of the variant was, in words.
     found: what the watch found wrong, None of a run that has not ended or that no watch looked at.
+    rung: of the ladder that it stands on.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Record:
     end: Mapping[str, Any] = field(default_factory=dict)
     layers: Mapping[str, str] = field(default_factory=dict)
     found: list[dict[str, Any]] | None = None
+    rung: float = 1.0
 
     @property
     def status(self) -> str:
@@ -73,12 +76,24 @@ class Record:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The plan, the runs that have begun, and notes on what could not be read."""
+    """The plan, the runs that have begun, and notes on what could not be read.
+
+    Of a ladder, the comparison at its highest rung. rungs: those at each, from the lowest; whole: all runs, under the
+    plan as it was written.
+    """
 
     folder: Path
     plan: Mapping[str, Any]
     runs: list[Record]
     notes: list[str]
+    rung: float = 1.0
+    rungs: Mapping[float, Comparison] = field(default_factory=dict)
+    whole: Comparison | None = None
+
+    @property
+    def entire(self) -> Comparison:
+        """Return the comparison with the runs of all rungs."""
+        return self.whole or self
 
     @property
     def baseline(self) -> str:
@@ -134,7 +149,21 @@ def load(folder: str | Path) -> Comparison:
     found = [run for path in files.logs() if (run := _run(path, plan, notes)) is not None]
     strangers = sorted({run.variant for run in found} - known)
     notes += [f"the plan has no variant {name!r}; its runs are left out" for name in strangers]
-    return Comparison(files.root, plan, [run for run in found if run.variant in known], notes)
+    whole = Comparison(files.root, plan, [run for run in found if run.variant in known], notes)
+    return top_of_ladder(whole) if whole.settings.get("ladder") else whole
+
+
+def top_of_ladder(whole: Comparison) -> Comparison:
+    """Return the comparison at the highest rung of a ladder, which knows those at the others."""
+    settings = whole.settings
+    rungs = {rung: at_rung(whole, {**settings, **ladder.changes(settings, rung)}, rung) for rung in settings["ladder"]}
+    return replace(rungs[max(rungs)], rungs=rungs, whole=whole)
+
+
+def at_rung(whole: Comparison, settings: Mapping[str, Any], rung: float) -> Comparison:
+    """Return what belongs to a rung."""
+    runs = [run for run in whole.runs if run.rung == rung]
+    return Comparison(whole.folder, {**whole.plan, "settings": settings}, runs, whole.notes, rung)
 
 
 def points(entries: Iterable[Mapping[str, Any]], key: str = "loss") -> list[tuple[int, float]]:
@@ -170,13 +199,16 @@ def _run(path: Path, plan: Mapping[str, Any], notes: list[str]) -> Record | None
     steps, evals, probes = (_by_step(log.of(kind)) for kind in (logs.STEP, logs.EVAL, logs.PROBE))
     found = [event["findings"] for event in log.of(logs.FOUND)][-1:]
     end = log.end if log.whole else {}
-    return Record(path.stem, *facts, steps, evals, probes, end, start.get("layers", {}), *found)
+    seen = found[0] if found else None
+    return Record(path.stem, *facts, steps, evals, probes, end, start.get("layers", {}), seen, rung_of(start))
 
 
 def _shorter(log: logs.Read, plan: Mapping[str, Any]) -> bool:
     """Whether a run is of the time before all runs were to be longer."""
     there, given = log.start.get("recipe"), plan.get("settings", {})
     own = next((v.get("steps") for v in plan["variants"] if v["name"] == log.start.get("variant")), None)
+    if (rung := rung_of(log.start)) in ladder.rungs(given):
+        given = {**given, **ladder.changes(given, rung)}
     if not isinstance(there, Mapping) or own is not None:
         return False
     share = given.get("search", 1.0) if there.get("phase") == "search" else 1.0

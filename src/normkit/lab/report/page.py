@@ -19,12 +19,12 @@ from normkit.lab.logs import DONE
 from normkit.lab.plan import findings, measures
 from normkit.lab.plan.handed import said
 from normkit.lab.plan.settings import FIELDS, JUDGEMENT, Settings
-from normkit.lab.report import figures, times
+from normkit.lab.report import conclusion, figures, times
 from normkit.lab.report.advice import answer, headline
 from normkit.lab.report.health import health
 from normkit.lab.report.history import Comparison, load
 from normkit.lab.report.ranking import Row, rank
-from normkit.lab.report.tables import Column, columns_of, place, rich_table, table, terminal_width
+from normkit.lab.report.tables import Column, Section, columns_of, place, rich_table, table, terminal_width
 from normkit.lab.report.words import listed
 from normkit.page import rendered
 
@@ -75,9 +75,9 @@ def content(comparison: Comparison) -> dict[str, Any]:
     rows = rank(comparison)
     looks = {name: figures.style(comparison, name) for name in comparison.variants}
     return {
-        "title": headline(rows),
+        "title": conclusion.headline(comparison, rows),
         "subtitle": subtitle(comparison),
-        "answer": answer(rows),
+        "answer": conclusion.answer(comparison, rows),
         "tables": [
             {
                 "title": title,
@@ -97,15 +97,35 @@ def content(comparison: Comparison) -> dict[str, Any]:
                 ("Ranking", [column for column in columns_of(rows) if not column.cost]),
                 ("What a run took", [column for column in columns_of(rows) if column.cost]),
             )
-        ],
+        ]
+        + [beside(comparison, one) for one in conclusion.sections(comparison, rows)],
         "keys": [{"name": row.variant, "look": looks[row.variant]} for row in rows],
-        "reading": reading(comparison),
+        "reading": reading(comparison) + conclusion.reading(comparison),
         "health": [(name, looks[name], found) for name, found in health(comparison)],
         "notes": comparison.notes,
         "command": "\n".join(_typed(command) for command in commands(comparison)),
         "settings": settings(comparison),
         "times": times.spent(comparison),
-        "errors": [(run.name, run.end["traceback"]) for run in comparison.runs if run.end.get("traceback")],
+        "errors": [(run.name, run.end["traceback"]) for run in comparison.entire.runs if run.end.get("traceback")],
+    }
+
+
+def beside(comparison: Comparison, section: Section) -> dict[str, Any]:
+    """Return a table beside the ranked one, as the page takes it."""
+    looks = [figures.style(comparison, line.drawn_as) for line in section.lines]
+    return {
+        "title": section.title,
+        "columns": [Column("variant", place, words=True), *section.columns],
+        "rows": [
+            {
+                "rank": "",
+                "name": line.variant,
+                "look": look,
+                "baseline": False,
+                "cells": [(column, column.text(line)) for column in section.columns],
+            }
+            for line, look in zip(section.lines, looks, strict=True)
+        ],
     }
 
 
@@ -186,11 +206,11 @@ def subtitle(comparison: Comparison) -> str:
 
 def settings(comparison: Comparison) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return every setting, by group."""
-    plan = comparison.plan
+    plan = comparison.entire.plan
     layers = {run.variant: run.layers for run in comparison.runs}
     variants = [(v["name"], chosen(v, layers.get(v["name"], {}))) for v in plan["variants"]]
     return [
-        *by_role({**comparison.settings, "baseline": comparison.baseline}),
+        *by_role({**plan["settings"], "baseline": comparison.baseline}),
         ("Variants", variants),
         ("Environment", _lines(plan.get("environment", {}))),
     ]

@@ -89,14 +89,20 @@ class Judgement:
 
 def rank(comparison: Comparison) -> list[Row]:
     """Return the rows, the best first, then what is unfinished, then what failed."""
-    measure, timed = measures.of(comparison.settings), ratios(comparison.folder, comparison.baseline)
-    sound = [name for name in comparison.variants if not _failed(comparison, name)]
-    values = {name: _values(comparison.final_runs(name), measure.key) for name in sound}
+    measure, timed = measures.of(comparison.settings), ratios(comparison.folder, comparison.baseline, comparison.rung)
+    values = sound_values(comparison)
     judged = judge(comparison, values)
     rows = [_row(comparison, name, judged, timed.get(name)) for name in comparison.variants]
     lead = {name: _lead(found, values.get(comparison.baseline, {})) for name, found in values.items() if found}
     sign = -1 if measure.higher else 1
     return sorted(rows, key=lambda row: (sign * lead.get(row.variant, sign * math.inf), ORDER.index(row.status)))
+
+
+def sound_values(comparison: Comparison) -> dict[str, dict[int, float]]:
+    """Return by seed what the variants of which no seed failed are compared by."""
+    key = measures.of(comparison.settings).key
+    sound = [name for name in comparison.variants if not _failed(comparison, name)]
+    return {name: _values(comparison.final_runs(name), key) for name in sound}
 
 
 def judge(comparison: Comparison, values: Mapping[str, Mapping[int, float]]) -> Judgement:

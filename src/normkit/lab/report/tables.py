@@ -38,11 +38,29 @@ class Column(NamedTuple):
     """
 
     title: str
-    text: Callable[[Row], str]
+    text: Callable[[Any], str]
     words: bool = False
     brief: bool = False
     kept: bool = False
     cost: bool = False
+
+
+class Line(NamedTuple):
+    """A line of a table beside the ranked one: a name, what its columns are of, and the variant whose look it has."""
+
+    variant: str
+    of: Any
+    drawn_as: str
+    place: None = None
+    is_baseline: bool = False
+
+
+class Section(NamedTuple):
+    """A table beside the ranked one."""
+
+    title: str
+    columns: Sequence[Column]
+    lines: Sequence[Line]
 
 
 def columns_of(rows: Sequence[Row]) -> list[Column]:
@@ -100,7 +118,7 @@ def finding(row: Row) -> str:
     return "; ".join(filter(None, (control, said, row.happened)))
 
 
-def place(row: Row) -> str:
+def place(row: Row | Line) -> str:
     """Return the place, or the places that a variant may have that others may have as well."""
     if row.place is None:
         return ""
@@ -110,26 +128,40 @@ def place(row: Row) -> str:
 
 def table(rows: Sequence[Row], width: int | None = None) -> str:
     """Return the ranked table as text: all columns, as a file takes them, or those of a terminal of a width."""
+    return as_text(rich_table(rows, width), width)
+
+
+def section_text(section: Section, width: int | None = None) -> str:
+    """Return a table beside the ranked one as text, below its title."""
+    return f"{safe(section.title, 'terminal')}\n{as_text(rich_columns(section.lines, section.columns, width), width)}"
+
+
+def as_text(shown: Any, width: int | None = None) -> str:
+    """Return what a rich console would show, without colours."""
     from rich.console import Console
 
     console = Console(width=width or ENDLESS, color_system=None, markup=False)
     with console.capture() as captured:
-        console.print(rich_table(rows, width))
+        console.print(shown)
     return "\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n"))
 
 
 def rich_table(rows: Sequence[Row], width: int | None = None) -> Any:
     """Return the ranked table for a rich console; columns that do not fit in ``width`` follow in tables below."""
+    return rich_columns(rows, [column for column in columns_of(rows) if column.brief or width is None], width)
+
+
+def rich_columns(rows: Sequence[Row | Line], columns: Sequence[Column], width: int | None = None) -> Any:
+    """Return some columns for a rich console, in as many tables as they need."""
     from rich.console import Group
 
-    columns = [column for column in columns_of(rows) if column.brief or width is None]
     names = ("variant", *(folded(safe(row.variant, "terminal")) for row in rows))
     first = max(len(line) for name in names for line in name.split("\n"))
     first += max(len(place(row)) for row in rows) + EDGES
     return Group(*(_rich_part(rows, part) for part in parts(rows, columns, (width or ENDLESS) - first)))
 
 
-def _rich_part(rows: Sequence[Row], columns: Sequence[Column]) -> Any:
+def _rich_part(rows: Sequence[Row | Line], columns: Sequence[Column]) -> Any:
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -152,7 +184,7 @@ def _rich_part(rows: Sequence[Row], columns: Sequence[Column]) -> Any:
     return made
 
 
-def parts(rows: Sequence[Row], columns: Sequence[Column], room: int) -> list[list[Column]]:
+def parts(rows: Sequence[Row | Line], columns: Sequence[Column], room: int) -> list[list[Column]]:
     """Cut columns into parts, each as many as there is room for beside the names, at least one."""
     cut: list[list[Column]] = [[]]
     left = room
@@ -166,13 +198,13 @@ def parts(rows: Sequence[Row], columns: Sequence[Column], room: int) -> list[lis
     return cut
 
 
-def _width(rows: Sequence[Row], column: Column) -> int:
+def _width(rows: Sequence[Row | Line], column: Column) -> int:
     """Return the characters that a column needs; its title stands on two lines, words on as many as they need."""
     texts = [_longest_word(rows, column)] if column.words else [len(column.text(row)) for row in rows]
     return max(*map(len, column.title.split(" ", 1)), *texts)
 
 
-def _longest_word(rows: Iterable[Row], column: Column) -> int:
+def _longest_word(rows: Iterable[Row | Line], column: Column) -> int:
     """Return the length of a column's longest word, within reason: an error may hold a path."""
     return min(WORD, max((len(word) for row in rows for word in column.text(row).split()), default=0))
 

@@ -18,7 +18,7 @@ def spent(comparison: Comparison) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return what calls and runs spent their time on, in words, with the share of the whole."""
     kept = calls(comparison.folder)
     of_calls = added(call["parts"] for call in kept)
-    of_runs = added(run.end.get("parts") or {} for run in comparison.runs)
+    of_runs = added(run.end.get("parts") or {} for run in comparison.entire.runs)
     lists = [("All calls", _shares(of_calls))] if of_calls else []
     room = sum(call["parts"].get(RUNS, 0.0) * call["workers"] for call in kept)
     rest = {OF_WORKERS: room - sum(of_runs.values())} if room > sum(of_runs.values()) else {}

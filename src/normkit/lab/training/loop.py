@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from normkit.lab import files, logs
+from normkit.lab.plan import ladder
 from normkit.lab.plan.plan import Run
 from normkit.lab.plan.settings import Settings
 from normkit.lab.training import own
@@ -27,7 +28,7 @@ def train(run: Run, settings: Settings, root: str, stop: Callable[[], bool] = la
     Whatever goes wrong inside is that line's ``error``, so that other runs go on. A folder that cannot be written to is
     no fault of the run: it is interrupted, and ``unwritable`` says which file it was.
     """
-    folder = files.Folder(root)
+    folder, settings = files.Folder(root), ladder.at(settings, run.rung)
     try:
         torch.set_num_threads(settings.threads)
         accelerator = make_accelerator(settings)

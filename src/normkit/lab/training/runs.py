@@ -17,9 +17,9 @@ from typing import Any
 
 from normkit.lab import logs
 from normkit.lab.files import Folder, Unwritable, replace_file, sealed, set_aside
-from normkit.lab.plan import findings, growth, measures, tasks
+from normkit.lab.plan import findings, growth, ladder, measures, tasks
 from normkit.lab.plan.optimizers import usual_rate
-from normkit.lab.plan.plan import SEARCH_SEED, Plan, Run, environment, same, there_in
+from normkit.lab.plan.plan import SEARCH_SEED, Plan, Run, environment, rung_of, same, there_in
 from normkit.lab.plan.settings import another_folder, typed
 from normkit.lab.plan.variants import Variant
 from normkit.lab.training import own
@@ -33,7 +33,11 @@ RETRIES = 2  # how often a run is taken up again whose process was killed
 
 
 def ready(plan: Plan, results: Mapping[str, Mapping[str, Any]]) -> list[Run]:
-    """Return the runs that could start now, in order, those that have ended left out."""
+    """Return the runs that could start now, in order, those that have ended left out: rung by rung of a ladder."""
+    return [run for rung in ladder.plans(plan) for run in _ready(rung, results)]
+
+
+def _ready(plan: Plan, results: Mapping[str, Mapping[str, Any]]) -> list[Run]:
     trials = [run for variant in plan.variants for run in search(plan, variant, results)]
     rates = {variant.name: best_rate(plan, variant, results) for variant in plan.variants}
     wanted = seeds_wanted(plan, rates, results)
@@ -101,12 +105,13 @@ def trial(plan: Plan, variant: Variant, lr: float) -> Run:
     steps, seconds = length(plan, variant)
     share = plan.settings.search
     steps = None if steps is None else max(1, round(steps * share))
-    return Run(variant, lr, SEARCH_SEED, "search", steps, None if seconds is None else seconds * share)
+    seconds = None if seconds is None else seconds * share
+    return Run(variant, lr, SEARCH_SEED, "search", steps, seconds, plan.rung)
 
 
 def final(plan: Plan, variant: Variant, lr: float, seed: int) -> Run:
     """Return a run that counts."""
-    return Run(variant, lr, seed, "final", *length(plan, variant))
+    return Run(variant, lr, seed, "final", *length(plan, variant), plan.rung)
 
 
 def length(plan: Plan, variant: Variant) -> tuple[int | None, float | None]:
@@ -181,7 +186,19 @@ def best_rate(plan: Plan, variant: Variant, results: Mapping[str, Mapping[str, A
 
 
 def steps_in_all(plan: Plan, results: Mapping[str, Mapping[str, Any]]) -> float:
-    """Return how many full runs' worth of training a comparison is, as far as can be told now: searches may go on."""
+    """Return how many full runs' worth of training a comparison is, as far as can be told now: searches may go on.
+
+    A run on a rung is worth as many as the rung says.
+    """
+    return sum(weight(plan, rung.rung) * _steps_in_all(rung, results) for rung in ladder.plans(plan))
+
+
+def weight(plan: Plan, rung: float) -> float:
+    """Return how many runs of the first rung one is worth."""
+    return 1.0 if plan.settings.ladder_of == ladder.DATA else rung
+
+
+def _steps_in_all(plan: Plan, results: Mapping[str, Mapping[str, Any]]) -> float:
     trials = sum(len(search(plan, variant, results)) for variant in plan.variants)
     rates = {variant.name: best_rate(plan, variant, results) for variant in plan.variants}
     return sum(seeds_wanted(plan, rates, results).values()) + trials * plan.settings.search
@@ -202,12 +219,15 @@ def belongs(plan: Plan, log: logs.Read, unsaid: bool = True) -> bool:
     if "recipe" not in log.start:
         return unsaid
     run = run_of(plan, log)
-    return run is not None and same(log.start["recipe"], run.recipe(plan.settings))
+    return run is not None and same(log.start["recipe"], run.recipe(ladder.at(plan.settings, run.rung)))
 
 
 def run_of(plan: Plan, log: logs.Read) -> Run | None:
     """Return the run that a plan has by the name of a log, or None."""
-    start = log.start
+    start, rung = log.start, rung_of(log.start)
+    if rung not in ladder.rungs(vars(plan.settings)):
+        return None
+    plan = ladder.plan_at(plan, rung)
     variant = next((v for v in plan.variants if v.name == start["variant"]), None)
     if variant is None:
         return None
@@ -234,7 +254,8 @@ def open_folder(plan: Plan, root: str | Path, command: list[str], fresh: bool = 
         return folder
     require_comparable(there, plan, folder)
     if growth.additions(there, plan.described()):
-        added = [*there.get("added", []), {"command": command, "seeds": there["settings"]["seeds"]}]
+        before = {"seeds": there["settings"]["seeds"], "rungs": ladder.rungs(there["settings"])}
+        added = [*there.get("added", []), {"command": command, **before}]
         write_plan(folder, {**there, **plan.described(), "added": added})
     set_shorter_aside(plan, folder)
     return folder
@@ -292,7 +313,9 @@ def check(plan: Plan) -> int:
         for variant in plan.variants:
             own.check(variant)
         return 0
-    return max(tasks.check_variant(variant, plan.settings) for variant in plan.variants)
+    rungs = ladder.plans(plan)
+    rungs = rungs[:1] if plan.settings.ladder_of == ladder.STEPS else rungs  # longer runs are of the same models
+    return max(tasks.check_variant(variant, rung.settings) for rung in rungs for variant in rung.variants)
 
 
 def conduct(

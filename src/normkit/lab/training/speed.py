@@ -38,14 +38,19 @@ class Ratio(NamedTuple):
 
 def measure(plan: Plan, folder: Folder, names: Sequence[str]) -> None:
     """Race those variants against the baseline that have not been raced, and keep the rounds' times."""
-    there = read_rounds(folder.root, plan.baseline)
+    there = read_rounds(folder.root, plan.baseline, plan.rung)
     missing = [name for name in names if name != plan.baseline and name not in there]
     if not missing or plan.baseline not in names:
         return
     torch.set_num_threads(plan.settings.threads)
     for name in missing:
         there[name] = race(*(stepper(plan.variant(one), plan.settings) for one in (plan.baseline, name)))
-    content = {"clock": WALL if plan.settings.device == "cuda" else CPU, "baseline": plan.baseline, "rounds": there}
+    content: dict[str, Any] = {
+        "clock": WALL if plan.settings.device == "cuda" else CPU,
+        "baseline": plan.baseline,
+        "rounds": there,
+    }
+    content |= {} if plan.rung == 1 else {"rung": plan.rung}
     replace_file(folder.speed, sealed(content))
 
 
@@ -103,13 +108,14 @@ def race(baseline: Callable[[], Any], variant: Callable[[], Any]) -> list[list[f
     return rounds
 
 
-def read_rounds(root: str | Path, baseline: str) -> dict[str, list[list[float]]]:
+def read_rounds(root: str | Path, baseline: str, rung: float = 1.0) -> dict[str, list[list[float]]]:
     """Return the rounds of every variant raced so far against the baseline; of a file that cannot be read, none."""
     content = _content(root)
-    return dict(content.get("rounds", {})) if content.get("baseline", baseline) == baseline else {}
+    of = (content.get("baseline", baseline), content.get("rung", 1.0))
+    return dict(content.get("rounds", {})) if of == (baseline, rung) else {}
 
 
-def ratios(root: str | Path, baseline: str) -> dict[str, Ratio]:
+def ratios(root: str | Path, baseline: str, rung: float = 1.0) -> dict[str, Ratio]:
     """Return what each variant's step takes of the baseline's, as the file in a comparison's folder tells it.
 
     With several variants, each interval is wider, so that all hold together at 1 - :data:`LEVEL`.
@@ -117,7 +123,7 @@ def ratios(root: str | Path, baseline: str) -> dict[str, Ratio]:
     content = _content(root)
     clock = content.get("clock", CPU)
     at = 0 if clock == CPU else 1
-    rounds: Mapping[str, Any] = read_rounds(root, baseline)
+    rounds: Mapping[str, Any] = read_rounds(root, baseline, rung)
     return {
         name: _ratio([row[2 + at] / row[at] for row in found if row[at] > 0], LEVEL / len(rounds), clock)
         for name, found in rounds.items()

@@ -1,0 +1,180 @@
+"""A ladder: the same comparison at several lengths or sizes, each rung a comparison of its own within one plan.
+
+A rung is a multiple of what the settings say; rung 1 is the comparison without a ladder, whose runs it shares. Of a
+ladder of data, a rung is a share of the training data, and 1 is all of them.
+
+>>> from normkit.lab.plan.settings import Settings
+>>> at(Settings(model="decoder:depth=2", ladder=(1, 2), ladder_of="width"), 2).model
+'decoder:depth=2,dim=128'
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from normkit.choice import parsed
+from normkit.lab.plan import builtin
+from normkit.lab.plan.plan import Plan
+from normkit.lab.plan.settings import LADDERS, Settings, paces, typed
+from normkit.lab.plan.variants import Variant
+
+FEWEST = 2
+STEPS, WIDTH, DEPTH, DATA = LADDERS
+
+
+def rungs(settings: Mapping[str, Any]) -> tuple[float, ...]:
+    """Return the rungs of settings, the only one where there is no ladder.
+
+    >>> rungs({"ladder": [1, 2, 4]}), rungs({})
+    ((1, 2, 4), (1.0,))
+    """
+    return tuple(settings.get("ladder") or (1.0,))
+
+
+def changes(settings: Mapping[str, Any], rung: float) -> dict[str, Any]:
+    """Return the settings that are others at a rung."""
+    of = settings.get("ladder_of", STEPS)
+    if rung == 1:
+        return {}
+    if of == DATA:
+        return {"share": rung}
+    if of in (WIDTH, DEPTH):
+        return {"model": sized(settings["model"], of, rung)}
+    steps, seconds = settings.get("steps"), settings.get("seconds")
+    if steps is None:
+        return {} if seconds is None else {"seconds": seconds * rung}
+    longer = whole(steps * rung, f"{steps} steps")
+    return {"steps": longer, **paces(longer)}
+
+
+def at(settings: Settings, rung: float) -> Settings:
+    """Return the settings of a rung, which have no ladder."""
+    return dataclasses.replace(settings, ladder=None, **changes(vars(settings), rung))
+
+
+def plan_at(plan: Plan, rung: float) -> Plan:
+    """Return the comparison at a rung; steps that a variant has of its own are as many times more."""
+    longer = rung if plan.settings.ladder_of == STEPS else 1
+    variants = tuple(_longer(variant, longer) for variant in plan.variants)
+    return Plan(at(plan.settings, rung), variants, plan.baseline, rung)
+
+
+def plans(plan: Plan) -> list[Plan]:
+    """Return the comparisons of all rungs, from the lowest; the plan itself where there is no ladder."""
+    return [plan_at(plan, rung) for rung in plan.settings.ladder] if plan.settings.ladder else [plan]
+
+
+def top(plan: Plan) -> Plan:
+    """Return the comparison of the highest rung."""
+    return plans(plan)[-1]
+
+
+def _longer(variant: Variant, times: float) -> Variant:
+    if variant.steps is None or times == 1:
+        return variant
+    return dataclasses.replace(variant, steps=whole(variant.steps * times, f"{variant.steps} steps of {variant.name}"))
+
+
+def whole(value: float, what: str) -> int:
+    """Return a size as a whole number, which it must be."""
+    if value != round(value) or value < 1:
+        raise ValueError(f"{typed('ladder')}: a rung makes {what} {value:g}, which is no whole number of at least 1")
+    return round(value)
+
+
+def sized(model: str, of: str, rung: float) -> str:
+    """Return a built-in model's name with a width or depth so many times as large.
+
+    >>> sized("flow:depth=3", "width", 2), sized("resnet", "depth", 3)
+    ('flow:depth=3,hidden=128', 'resnet:depth=3')
+    """
+    if (row := builtin.row(model)) is None:
+        raise ValueError(
+            f"{typed('ladder_of')} {of}: only built-in models have one that can be set, not {model!r}; {way_out()}"
+        )
+    name, arguments = parsed(model)
+    argument = row.width if of == WIDTH else "depth"
+    size = {**row.sizes, **arguments}.get(argument)
+    if not isinstance(size, int):
+        raise ValueError(
+            f"{typed('ladder_of')} {of}: give {name!r} a {argument} of its own, such as {name}:{argument}=4; "
+            f"{way_out()}"
+        )
+    arguments[argument] = whole(size * rung, f"{argument}={size}")
+    return f"{name}:{','.join(f'{key}={value}' for key, value in arguments.items())}"
+
+
+def way_out() -> str:
+    """Say what can grow with any model."""
+    return f"or take {typed('ladder_of')} {STEPS}"
+
+
+def checked(settings: Settings) -> Settings:
+    """Return the settings with a ladder that can be climbed; of data, with the shares that the rungs are."""
+    if settings.ladder is None:
+        return settings
+    ladder, of, name = tuple(map(float, settings.ladder)), settings.ladder_of, typed("ladder")
+    if len(ladder) < FEWEST:
+        raise ValueError(f"{name} must have at least {FEWEST} rungs, such as 1,2,4, not {listed(ladder)} alone")
+    for lower, higher in itertools.pairwise(ladder):
+        if higher <= lower:
+            raise ValueError(f"{name} must grow from rung to rung, but {higher:g} follows {lower:g}")
+    if settings.train and of != STEPS:
+        raise ValueError(
+            f"{typed('ladder_of')} {of}: a training loop of your own makes its model and data itself; {way_out()}"
+        )
+    if settings.steps is None and settings.seconds is None and of == STEPS:
+        raise ValueError(f"{name} multiplies {typed('steps')} or {typed('seconds')}: give one of them")
+    if of == DATA:
+        if settings.federated:
+            raise ValueError(f"{typed('ladder_of')} {DATA} and {typed('federated')} exclude each other")
+        ladder = tuple(float(f"{rung / ladder[-1]:.6g}") for rung in ladder)
+    for rung in ladder:
+        changes(vars(settings), rung)
+    return dataclasses.replace(settings, ladder=ladder)
+
+
+def contains(here: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
+    """Whether the ladder of the settings here has all rungs of that there, which may be none but the first."""
+    alike = not there.get("ladder") or there["ladder_of"] == here["ladder_of"]
+    return alike and set(rungs(there)) <= set(rungs(here))
+
+
+def listed(ladder: Sequence[float]) -> str:
+    """Write rungs as they are typed.
+
+    >>> listed((1.0, 2.0, 0.5))
+    '1,2,0.5'
+    """
+    return ",".join(f"{rung:g}" for rung in ladder)
+
+
+def beyond(ladder: Sequence[float]) -> tuple[float, float]:
+    """Return the next two rungs, which grow as the last one did.
+
+    >>> beyond((1, 2, 4))
+    (8.0, 16.0)
+    """
+    ratio = ladder[-1] / ladder[-2]
+    return ladder[-1] * ratio, ladder[-1] * ratio**2
+
+
+def called(settings: Mapping[str, Any], rung: float) -> str:
+    """Say what a rung is.
+
+    >>> called({"ladder_of": "steps", "steps": 160}, 2), called({"ladder_of": "data"}, 0.25)
+    ('320 steps', '25% of the data')
+    """
+    of = settings.get("ladder_of", STEPS)
+    if of == DATA:
+        return f"{100 * rung:g}% of the data"
+    if of in (WIDTH, DEPTH):
+        row, (_, arguments) = builtin.row(settings["model"]), parsed(settings["model"])
+        argument = row.width if row and of == WIDTH else "depth"
+        return f"{argument} {({**row.sizes, **arguments}[argument] if row else 1) * rung:g}"
+    if settings.get("steps") is None:
+        return f"{(settings.get('seconds') or 0) * rung:g} s"
+    return f"{settings['steps'] * rung:g} {'rounds' if settings.get('federated') else 'steps'}"
