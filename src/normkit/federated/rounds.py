@@ -68,7 +68,7 @@ def screen(
     numbers may be so many times as long as the median client's.
 
     >>> sent = {"w": torch.zeros(2)}
-    >>> screened({"a": Update({"w": torch.ones(2)}, 3), "b": Update({"w": torch.ones(3)}, 3)}, sent, 1e3)
+    >>> screen({"a": Update({"w": torch.ones(2)}, 3), "b": Update({"w": torch.ones(3)}, 3)}, sent, 1e3)
     {'b': 'w has shape (3,), but (2,) was sent'}
     """
     return taken(updates, sent, most, wanted, memory, options)[1]
@@ -82,7 +82,7 @@ def taken(
     memory: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> tuple[Taken, dict[Any, str]]:
-    """Return the updates that are taken, and which clients are refused, and why, as :func:`screened` tells.
+    """Return the updates that are taken, and which clients are refused, and why, as :func:`screen` tells.
 
     Distances and the average of all come from one pass over the states: where nobody is refused it is what
     :func:`average` gives.

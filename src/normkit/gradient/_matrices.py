@@ -125,7 +125,7 @@ def as_matrix(x: Tensor) -> Tensor:
 def batch(matrices: Sequence[Tensor], work: Work, together: bool = True) -> list[Tensor]:
     """Do some work on every matrix, with those of one shape in one call, unless they are faster alone.
 
-    >>> [x.shape for x in batched([torch.ones(2, 3), torch.ones(3, 2)], lambda x: x / x.norm())]
+    >>> [x.shape for x in batch([torch.ones(2, 3), torch.ones(3, 2)], lambda x: x / x.norm())]
     [torch.Size([2, 3]), torch.Size([3, 2])]
     """
     found = list(matrices)  # those without entries stay

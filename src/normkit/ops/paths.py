@@ -2,7 +2,7 @@
 
 >>> import torch
 >>> from normkit import ops
->>> with formula_only(), watched() as taken:
+>>> with formula_only(), watch() as taken:
 ...     y = ops.rms_norm(torch.ones(2, 4), (4,))
 >>> [str(path) for path in taken]
 ['formula: it is asked for']

@@ -2,7 +2,7 @@
 
 >>> import torch
 >>> states = [torch.tensor([1.0, 2.0]), torch.tensor([3.0, 2.0])]
->>> weighted(states, [0.5, 0.5], torch.zeros(2), measured=True)
+>>> weigh(states, [0.5, 0.5], torch.zeros(2), measured=True)
 (tensor([2., 2.]), tensor([ 5., 13.], dtype=torch.float64))
 """
 

@@ -25,7 +25,7 @@ class Task(NamedTuple):
 def mistype(text: str, generator: random.Random, errors: int = 2) -> str:
     """Return a text with a number of tries at a typing error, each in a random word of three letters or more.
 
-    >>> mistyped("United Kingdom", random.Random(4))
+    >>> mistype("United Kingdom", random.Random(4))
     'Unitd Kingdonm'
     """
     noise, words = TypoNoise(), text.split(" ")

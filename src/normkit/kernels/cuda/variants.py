@@ -81,7 +81,7 @@ class Variant:
 def fill(width: int, block: int) -> float:
     """The share of the blocks of a row that is within it.
 
-    >>> filled(768, 1024), filled(5000, 1000)
+    >>> fill(768, 1024), fill(5000, 1000)
     (0.75, 1.0)
     """
     return width / (-(-width // block) * block)

@@ -80,7 +80,7 @@ class LexicalModel:
 def mark(sentence: Sequence[str]) -> list[str]:
     """Return the sentence for each of its words, with marks around that.
 
-    >>> marked(["c", "u"])
+    >>> mark(["c", "u"])
     ['<extra_id_0>c<extra_id_1> u', 'c <extra_id_0>u<extra_id_1>']
     """
     parts = [[*sentence[:at], f"{BEFORE}{word}{AFTER}", *sentence[at + 1 :]] for at, word in enumerate(sentence)]
