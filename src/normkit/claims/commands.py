@@ -30,7 +30,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--run", dest="again", action="store_true", help="measure again what has a stored result")
     command.add_argument("--budget", metavar="TIME", help="begin no claim after this time: 90s, 2m, 1h (no limit)")
     command.add_argument("--json", action="store_true", help="print the verdicts as JSON")
-    command.add_argument("-o", "--out", metavar="DIR", help="with --run: write the numbers of each draw, a file a room")
+    command.add_argument(
+        "-o", "--out", "--output", metavar="DIR", help="with --run: write the numbers of each draw, a file a room"
+    )
     command.add_argument("--page", metavar="FILE", help="with --all: write the table into this page of the site")
     command.set_defaults(run=run)
 
