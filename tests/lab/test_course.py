@@ -18,7 +18,7 @@ def folder(tmp_path):
 
 
 def plan(train=None):
-    return SimpleNamespace(settings=SimpleNamespace(train=train))
+    return SimpleNamespace(settings=SimpleNamespace(train=train, ladder=None))
 
 
 def test_steps_of_all_variants_that_ended_are_timed(folder, monkeypatch):

@@ -5,7 +5,7 @@ imports from itself and those above it::
 
     .           files logs together notebook clock
     fit         table training
-    plan        handed settings variants builtin options plan ladder growth data samples
+    plan        exchanges handed settings variants builtin options plan ladder growth data samples
     plan        clients models optimizers losses measures findings trends factor tasks
     training    watched checkpoints memory own single federated loop engines runs speed
     report      times history health ranking words tables ladder factor advice conclusion figures page drawing exports
