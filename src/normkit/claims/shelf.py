@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 import normkit
-from normkit import catalog, check
+from normkit import catalog
 from normkit.claims.kinds import Claim
 from normkit.files import replace_file
 
@@ -92,18 +92,13 @@ def methods() -> tuple[str, ...]:
 def known(name: str) -> list[Entry]:
     """Return the claims of one method, by any name of it."""
     names = methods()
-    if name not in names and name in (*catalog.methods(), *_aliases()):
+    if name not in names:
         method = catalog.find(name).card.name
         if method not in names:
             raise ValueError(f"no claim of {method}'s paper is in the list")
         name = method
-    check.choice("claim", "name", name, names)
     own = written(name) if name in places() else ()
     return [*own, *(entry for entry in unwritten() if entry.method == name)]
-
-
-def _aliases() -> set[str]:
-    return {alias for card in catalog.members() for alias in card.aliases}
 
 
 def source(entry: Entry) -> str:
@@ -169,6 +164,7 @@ def _lines(claims: dict[str, Any]) -> str:
     return ",\n".join(f"   {json.dumps(name)}: {json.dumps(row)}" for name, row in claims.items())
 
 
+@functools.cache  # before results are written, which would make the tree another
 def _commit() -> str:
     """The commit of the checkout that the package lies in, or none."""
     words = ["git", "-C", str(HOME), "describe", "--always", "--dirty", "--abbrev=10", "--exclude", "*"]
