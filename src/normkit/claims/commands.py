@@ -79,8 +79,8 @@ def seconds(budget: str | None) -> float:
 def parts(first: shelf.Entry, verdicts: Sequence[Verdict]) -> list[str]:
     """Describe the claims of one method, a paragraph each."""
     head = f"{first.method}: {shelf.source(first)}".removesuffix(": ")
-    made = shelf.made(first.room)
-    foot = [f"Stored results are from {made}."] if made else []
+    origin = shelf.origin(first.room)
+    foot = [f"Stored results are from {origin}."] if origin else []
     return [head, *map(paragraph, verdicts), *foot]
 
 

@@ -115,7 +115,7 @@ def stored(entry: Entry) -> Result | None:
     return Result([float(x) for x in kept["numbers"]], [float(x) for x in kept["control"]], kept["seconds"])
 
 
-def made(room: str) -> str:
+def origin(room: str) -> str:
     """Return in a line where a room's stored results come from."""
     kept = _room(room)
     return f"normkit {kept['normkit']} at {kept['commit']}, torch {kept['torch']}" if kept else ""

@@ -11,7 +11,7 @@ from normkit.claims.measures import randn
 SAMPLES = 48
 
 
-def found(orders, batch_size):
+def optima(orders, batch_size):
     """The optimum of the batches of some orders, and that of the whole."""
     x, w = randn(SAMPLES, 4), randn(4)
     y = x @ w + 0.5 * randn(SAMPLES)
@@ -22,7 +22,7 @@ def found(orders, batch_size):
 def angle(seed, orders, batch_size=4):
     """The angle of both optima."""
     torch.manual_seed(seed)
-    one = found(orders, batch_size)
+    one = optima(orders, batch_size)
     direction = one.optimum / one.optimum.norm()
     along = one.distorted @ direction
     return torch.atan2((one.distorted - along * direction).norm(), along)
@@ -35,7 +35,7 @@ def difference(seed, batch_size=4):
 
 def gap(seed, batch_size=SAMPLES):
     """The relative gap of the optima."""
-    return found(20, batch_size).gap
+    return optima(20, batch_size).gap
 
 
 CLAIMS = [
