@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+import threading
 
 import pytest
 import torch
@@ -230,3 +231,20 @@ def test_words_that_json_does_not_hold_are_named():
     edit = Edit("a.norm", "norm", {"norm": "rmsnorm", "arguments": {"dim": 4, "act": torch.relu}})
     with pytest.raises(ValueError, match=r"a\.norm cannot be written in words: .*not JSON serializable"):
         edit.to_dict()
+
+
+def locked():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))
+    model.lock = threading.Lock()
+    return model
+
+
+def test_a_model_that_cannot_be_copied_is_saved_by_what_differs(tmp_path):
+    model = locked()
+    nk.swap(model, "rmsnorm")
+    with pytest.raises(TypeError, match="cannot pickle"):
+        copy.deepcopy(model)
+    nk.save(model, tmp_path / "out", original=locked())
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(nk.load(f"{__name__}:locked@{tmp_path / 'out'}")(x), model(x), rtol=0, atol=0)

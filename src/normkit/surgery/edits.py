@@ -118,11 +118,11 @@ def edits_in(model: nn.Module) -> list[Edit]:
 def edits_between(old: nn.Module, new: nn.Module) -> list[Edit]:
     """Return the edits that make one model of another: those that it carries, and what differs besides.
 
-    Where what it carries does not lead there, as after changes by hand, all is told from what differs. A ValueError
-    names what cannot be told.
+    Where what it carries does not lead there, as after changes by hand, or the model cannot be copied, all is told from
+    what differs. A ValueError names what cannot be told.
     """
     if edits := edits_in(new):
-        with suppress(ValueError, AttributeError, KeyError):
+        with suppress(Exception):
             return [*edits, *comparison(replay(_without_numbers(old), edits, new.state_dict()), new)]
     return comparison(old, new)
 
