@@ -2,14 +2,17 @@
 
 import json
 
+from normkit import cli
 from normkit.lab import logs
 from normkit.lab.files import Folder
 from normkit.lab.plan.plan import Run
 from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.variants import Variant
+from normkit.lab.training import engines, loop, speed
 from normkit.lab.training.loop import train
 
 TINY = "decoder:dim=16,depth=2,heads=2"
+WORDS = ["compare", "--model", "decoder:dim=8,depth=1,heads=1", "--length", "8", "--batch", "2", "--threads", "1"]
 CLOCKS = ("time", "seconds", "cpu_seconds", "parts", "tokens_per_second", "peak_memory", "seal")
 
 
@@ -46,3 +49,18 @@ def losses(events, kind="step"):
 
 def plan_of(root):
     return json.loads((root / "plan.json").read_text())
+
+
+def command(root, *words):
+    """Type a comparison of the smallest decoders."""
+    assert cli.main([*WORDS, *words, "--out", str(root)]) == 0
+
+
+def train_here(patch):
+    """Let comparisons train in this process, and hardly time their steps; return the names of what is trained."""
+    names, own = [], loop.train
+    patch.setattr(engines, "make", lambda settings, root: engines.Here(settings, root))
+    patch.setattr(loop, "train", lambda run, *rest: (names.append(run.name), own(run, *rest))[1])
+    patch.setattr(speed, "ROUNDS", 1)
+    patch.setattr(speed, "FEWEST", 1)
+    return names

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from helpers import all_numbers, plan_of
+from helpers import WORDS, all_numbers, command, plan_of, train_here
 
 import normkit as nk
 from normkit import cli
@@ -15,32 +15,22 @@ from normkit.lab.plan.plan import Plan
 from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.variants import Variant, cross
 from normkit.lab.report import page as report
-from normkit.lab.training import engines, loop, runs, speed
+from normkit.lab.training import loop, runs
 
-WORDS = ["compare", "--model", "decoder:dim=8,depth=1,heads=1", "--length", "8", "--batch", "2", "--threads", "1"]
 HOW = ["--steps", "6", "--seeds", "3", "--trials", "2"]
 
 
 @pytest.fixture(autouse=True)
 def trained(monkeypatch):
     """What is trained, in this process, in order."""
-    names, train = [], loop.train
-    monkeypatch.setattr(engines, "make", lambda settings, root: engines.Here(settings, root))
-    monkeypatch.setattr(loop, "train", lambda run, *rest: (names.append(run.name), train(run, *rest))[1])
-    monkeypatch.setattr(speed, "ROUNDS", 1)
-    monkeypatch.setattr(speed, "FEWEST", 1)
-    return names
-
-
-def command(root, *words):
-    assert cli.main([*WORDS, *words, "--out", str(root)]) == 0
+    return train_here(monkeypatch)
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     root = tmp_path_factory.mktemp("small") / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engines, "make", lambda settings, root: engines.Here(settings, root))
+        train_here(patch)
         command(root, *HOW, "--norm", "layernorm", "dyt")
     return root
 

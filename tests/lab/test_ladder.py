@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 import torch
-from helpers import all_numbers, plan_of
+from helpers import WORDS, all_numbers, command, plan_of, train_here
 
 import normkit as nk
 from normkit import cli
@@ -16,9 +16,8 @@ from normkit.lab.plan.variants import Variant
 from normkit.lab.report import conclusion, figures
 from normkit.lab.report import page as report
 from normkit.lab.result import Result
-from normkit.lab.training import engines, loop, runs, speed
+from normkit.lab.training import runs
 
-WORDS = ["compare", "--model", "decoder:dim=8,depth=1,heads=1", "--length", "8", "--batch", "2", "--threads", "1"]
 HOW = ["--seeds", "3", "--trials", "2", "--norm", "layernorm", "dyt"]
 STEPS = ["--steps", "4", "--ladder", "1,2"]
 
@@ -26,25 +25,14 @@ STEPS = ["--steps", "4", "--ladder", "1,2"]
 @pytest.fixture(autouse=True)
 def trained(monkeypatch):
     """What is trained, in this process, in order."""
-    names, train = [], loop.train
-    monkeypatch.setattr(engines, "make", lambda settings, root: engines.Here(settings, root))
-    monkeypatch.setattr(loop, "train", lambda run, *rest: (names.append(run.name), train(run, *rest))[1])
-    monkeypatch.setattr(speed, "ROUNDS", 1)
-    monkeypatch.setattr(speed, "FEWEST", 1)
-    return names
-
-
-def command(root, *words):
-    assert cli.main([*WORDS, *words, "--out", str(root)]) == 0
+    return train_here(monkeypatch)
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     root = tmp_path_factory.mktemp("small") / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engines, "make", lambda settings, root: engines.Here(settings, root))
-        patch.setattr(speed, "ROUNDS", 1)
-        patch.setattr(speed, "FEWEST", 1)
+        train_here(patch)
         command(root, *HOW, *STEPS)
     return root
 
