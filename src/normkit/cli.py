@@ -188,7 +188,6 @@ def fitting(model: str) -> Callable[[list[Card]], list[Card]]:
 
 def describe_show(command: Parser) -> None:
     """Describe ``normkit show``."""
-
     command.add_argument("name", metavar="NAME", help="a name as 'normkit list' prints it")
     command.add_argument("--kind", metavar="KIND", help="what it is, where a name means several: flow, sampler ...")
     command.add_argument("--json", action="store_true", help="print the description as JSON")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils._pytree import tree_map_only
 
 from normkit.watching.signals.output import Target, loss_in, rows_of_scores, scores_in
 from normkit.watching.signals.signal import tensors_in
@@ -63,8 +63,4 @@ def _is_plain(value: Any) -> bool:
 
 
 def _copied(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.detach().clone()
-    if isinstance(value, tuple | list):
-        return type(value)(map(_copied, value))
-    return {key: _copied(part) for key, part in value.items()} if isinstance(value, Mapping) else value
+    return tree_map_only(Tensor, lambda x: x.detach().clone(), value)

@@ -6,17 +6,15 @@ import copy
 import dataclasses
 import itertools
 import math
-import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
+from normkit.surgery.recognition.specimen import HOOKS, quiet
 from normkit.watching.batch import Batch
 from normkit.watching.diagnosis import RULES, Diagnosis, beside
 from normkit.watching.finding import Finding, Remedy, number
@@ -103,8 +101,7 @@ def is_cheap(watch: Watch) -> bool:
 
 def _foreign_hooks(model: nn.Module) -> Iterator[Any]:
     for module in model.modules():
-        kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-        for hook in itertools.chain(*(getattr(module, kind).values() for kind in kinds)):
+        for hook in itertools.chain(*(getattr(module, kind).values() for kind in HOOKS)):
             home = getattr(hook, "__module__", None) or type(hook).__module__
             if not isinstance(hook, Hook) and not home.startswith(OWN):
                 yield hook
@@ -149,7 +146,7 @@ class Bench:
     def history(self, line: str, steps: int) -> History | None:
         """Return what is seen of a copy after a line has run on it; None where anything fails."""
         try:
-            with _state_kept(self.batch.device), torch.enable_grad():
+            with quiet():
                 model, optimizers = copy.deepcopy((unwrapped(self.watch.model), self.watch.optimizers))
                 scope = _scope(model.train(), optimizers)
                 exec(line, scope)
@@ -178,19 +175,6 @@ def _scope(model: nn.Module, optimizers: list[Any]) -> dict[str, Any]:
 
     own = optimizers[0] if len(optimizers) == 1 else None
     return {"model": model, "optimizer": own, "nk": nk, "nn": nn, "torch": torch, "F": nn.functional}
-
-
-@contextmanager
-def _state_kept(device: str) -> Iterator[None]:
-    """Give torch, numpy and Python their random states back."""
-    python, numbers = random.getstate(), np.random.get_state()
-    devices = [torch.cuda.current_device()] if device == "cuda" else []
-    try:
-        with torch.random.fork_rng(devices):
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numbers)
 
 
 def _moved(before: float, after: float, trial: Trial) -> str:

@@ -185,5 +185,5 @@ def _flipped(change: np.ndarray) -> np.ndarray:
 
 def _dealt(both: np.ndarray) -> np.ndarray:
     """Return how far the sums lie apart with all numbers dealt to two sides."""
-    size = both.size // 2
-    return np.abs([both.sum() - 2 * both[list(deal)].sum() for deal in itertools.combinations(range(2 * size), size)])
+    deals = np.array(list(itertools.combinations(range(both.size), both.size // 2)))
+    return np.abs(both.sum() - 2 * both[deals].sum(axis=1))

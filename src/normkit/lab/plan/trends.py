@@ -25,7 +25,6 @@ from normkit.lab.plan.findings import ENOUGH, LEVEL, ROUNDING, Interval, Values
 from normkit.lab.plan.settings import Settings
 
 CLOSING, GROWING, STAYS, UNKNOWN = "closing", "growing", "stays", "cannot tell"
-FEWEST = 2  # rungs of a line
 UNMEASURED = Interval(math.nan, math.nan, 0)
 
 Gaps = Mapping[float, Mapping[int, float]]  # by rung and seed
@@ -91,7 +90,7 @@ def trends(
     """Judge every variant against the baseline; ``values`` holds, for each rung, a variant's numbers by seed.
 
     A variant or rung without numbers, as where seeds failed, is left out. Only variants with :data:`ENOUGH` seeds on
-    :data:`FEWEST` rungs are tested.
+    :data:`ladder.FEWEST` rungs are tested.
 
     share: the margin, as a share of the baseline's mean on the highest rung; relative: whether gaps are such shares,
         too. Shares rung by rung would grow where a gap stays and the baseline's loss falls.
@@ -164,7 +163,7 @@ def fit(gaps: Gaps) -> Lines | None:
     """Fit a line for each seed by least squares; None where rungs or seeds in common are too few."""
     rungs = sorted(_sound(gaps))
     seeds = sorted(set.intersection(*(set(gaps[rung]) for rung in rungs))) if rungs else []
-    if len(rungs) < FEWEST or len(seeds) < ENOUGH:
+    if len(rungs) < ladder.FEWEST or len(seeds) < ENOUGH:
         return None
     table = np.array([[gaps[rung][seed] for seed in seeds] for rung in rungs])
     slopes, starts = np.polyfit(np.log2(rungs), table, 1)

@@ -302,8 +302,7 @@ def converted(field: str, value: Any) -> Any:
         if found != float(value):
             raise ValueError
     except (TypeError, ValueError):
-        wanted = one.bound.wanted if one.bound else "a number"
-        raise ValueError(f"a variant's {field} must be {wanted}, not {value!r}") from None
+        raise ValueError(f"a variant's {field} must be {one.bound.wanted}, not {value!r}") from None
     return found
 
 

@@ -10,7 +10,7 @@ from normkit.lab.logs import CRASHED, DIVERGED, DONE
 from normkit.lab.plan import findings
 from normkit.lab.plan.findings import BETTER, EQUAL, FEW, SAME, WORSE
 from normkit.lab.report.ranking import Row
-from normkit.lab.report.words import Scale, chance, faster, listed, scale_of
+from normkit.lab.report.words import Scale, chance, faster, listed, odds, scale_of
 
 LIKELY = 0.2  # up to this p, corrected, a difference that is not decided is called likely
 CHEAPER = 0.02  # a share of time that is worth a change, if the whole interval says that there is some
@@ -140,11 +140,10 @@ def _compared(row: Row, baseline: Row, scale: Scale) -> str:
     size = scale.change(row.finding.difference)
     unit = " points" if "points" in scale.unit else ""
     what = f"its final {scale.measure.name}" if scale.measure.name == "loss" else f"its {scale.measure.name}"
-    odds = f"p = {chance(row.finding.p)}".replace("= <", "< ")
     cost = f"; {faster(row.speed, brief=False)}" if is_sure(row) else ""
     return (
         f"{row.variant} is {row.finding.word} than {baseline.variant}: {what} is {size}{unit} {_way(mean)} "
-        f"({odds}, {number_of(seeds, 'seed')}){cost}."
+        f"({odds(row.finding.p)}, {number_of(seeds, 'seed')}){cost}."
     )
 
 
@@ -154,9 +153,9 @@ def _equals(rows: Sequence[Row], baseline: Row, scale: Scale) -> list[str]:
     if not equal:
         return []
     costs = [f"{row.variant} ({faster(row.speed, brief=False)})" if is_sure(row) else row.variant for row in equal]
-    odds = chance(max(row.finding.equal for row in equal if row.finding))
+    p = max(row.finding.equal for row in equal if row.finding)
     within = scale.share(rows[0].margin)
-    return [f"As good as {baseline.variant}, within {within} (p = {odds}): {listed(costs)}.".replace("= <", "< ")]
+    return [f"As good as {baseline.variant}, within {within} ({odds(p)}): {listed(costs)}."]
 
 
 def _open(rows: Sequence[Row], baseline: Row, scale: Scale) -> list[str]:

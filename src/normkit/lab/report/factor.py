@@ -12,7 +12,7 @@ from normkit.lab.plan.variants import Variant
 from normkit.lab.report.history import Comparison
 from normkit.lab.report.ranking import Row, sound_values
 from normkit.lab.report.tables import Column, Line, Section
-from normkit.lab.report.words import Scale, chance, scale_of
+from normkit.lab.report.words import Scale, chance, odds, scale_of
 
 
 def variants_of(comparison: Comparison) -> list[Variant]:
@@ -105,14 +105,14 @@ def _sentence(one: Interaction, scale: Scale, tests: int) -> str:
             f"{findings.ENOUGH} of all four must be finished."
         )
     sides = [scale.difference(side._replace(half=float("nan"))) for side in (one.before, one.after)]
-    odds = f"p = {chance(one.p)}, {number_of(one.change.count, 'seed')}".replace("= <", "< ")
+    sure = f"{odds(one.p)}, {number_of(one.change.count, 'seed')}"
     size = f"{sides[0]} with {one.first[0]}, {sides[1]} with {one.first[1]}, a change of {scale.difference(one.change)}"
     if one.word != SAME:
-        return f"{_gap(one)} {VERBS[one.word]}: {size} ({odds})."
+        return f"{_gap(one)} {VERBS[one.word]}: {size} ({sure})."
     few, needed = factor.fewest(tests), factor.fewest(tests, paired=True)
     more = f"; from {needed} seeds on gaps are compared seed by seed" if one.change.count < needed else ""
     more = f"; fewer than {few} seeds cannot tell" if one.change.count < few else more
-    return f"{_gap(one)} was not found to differ: {size} ({odds}){more}."
+    return f"{_gap(one)} was not found to differ: {size} ({sure}){more}."
 
 
 def reading(comparison: Comparison) -> list[str]:

@@ -12,7 +12,7 @@ from normkit.lab.plan.trends import CLOSING, GROWING, STAYS, UNKNOWN, Trend
 from normkit.lab.report.history import Comparison
 from normkit.lab.report.ranking import sound_values
 from normkit.lab.report.tables import Column, Line, Section
-from normkit.lab.report.words import Scale, chance, listed
+from normkit.lab.report.words import Scale, chance, listed, odds
 
 WORDS = (CLOSING, GROWING, STAYS, UNKNOWN)
 
@@ -117,19 +117,19 @@ def _sentence(comparison: Comparison, name: str, trend: Trend, scale: Scale) -> 
     if math.isnan(trend.p):
         return (
             f"{gap} has no trend yet: {findings.ENOUGH} seeds of both must be finished, and none failed, on "
-            f"{trends.FEWEST} rungs."
+            f"{ladder.FEWEST} rungs."
         )
     first, last = names_of(comparison, [min(trend.gaps), max(trend.gaps)])
     ends = [_mean(scale, end.mean) for end in trend.ends]
-    odds = f"p = {chance(trend.p)}, {number_of(trend.slope.count, 'seed')}".replace("= <", "< ")
+    sure = f"{odds(trend.p)}, {number_of(trend.slope.count, 'seed')}"
     way = f"from {ends[0]} at {first} to {ends[1]} at {last} on its line"
-    each = f"{_written(scale, trend.slope)} with each doubling ({odds})"
+    each = f"{_written(scale, trend.slope)} with each doubling ({sure})"
     if trend.word in (CLOSING, GROWING):
         turned = ", and its sign has turned" if trend.ends[0].mean * trend.ends[1].mean < 0 else ""
         return f"{gap} is {trend.word}: {way}, {each}{turned}."
     if trend.word == STAYS:
         within = scale.share(comparison.settings.get("margin", Settings.margin))
-        return f"{gap} stays, within {within} (p = {chance(trend.equal)}): {way}.".replace("= <", "< ")
+        return f"{gap} stays, within {within} ({odds(trend.equal)}): {way}."
     return f"{gap}: cannot tell whether it closes or grows, {each}{_enough(trend)}."
 
 

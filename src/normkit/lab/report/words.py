@@ -193,6 +193,15 @@ def chance(p: float) -> str:
     return "" if math.isnan(p) else "<0.001" if p < 0.001 else f"{p:.2g}"
 
 
+def odds(p: float) -> str:
+    """Write a p-value as a sentence does.
+
+    >>> odds(0.0123), odds(1e-5)
+    ('p = 0.012', 'p < 0.001')
+    """
+    return f"p = {chance(p)}".replace("= <", "< ")
+
+
 def listed(names: Sequence[str]) -> str:
     """Join names as a sentence does.
 
