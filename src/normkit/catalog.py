@@ -374,16 +374,16 @@ def _find(name: str, kinds: tuple[Kind, ...] = ()) -> Choice | None:
 
 
 def _by_name(name: str) -> Choice | None:
-    known = _write(name, _files()) or _write(name, _cards)
+    known = _name_among(name, _files()) or _name_among(name, _cards)
     if known is None:
         _load_others()
-        known = _write(name, _cards)
+        known = _name_among(name, _cards)
     if known is not None and known not in _cards:
         importlib.import_module(_files()[known].module)
     return None if known is None else Choice(_cards[known])
 
 
-def _write(name: str, known: Iterable[str]) -> str | None:
+def _name_among(name: str, known: Iterable[str]) -> str | None:
     """Return the name among ``known`` that is meant; see :func:`plain`."""
     if name in known:
         return name
@@ -432,7 +432,7 @@ def entry_named(name: str) -> Any:
 
     An alias that is written as a class is one: of the method itself, or of it with the alias's arguments as defaults.
     """
-    known = _write(name, [*_files(), *_cards])
+    known = _name_among(name, [*_files(), *_cards])
     if known is not None and card(known).entry.__name__ == name:
         return card(known).entry
     return next((c.entry for c in _cards.values() if c.entry.__name__ == name), None) or _class_of_alias(name)

@@ -246,12 +246,12 @@ def _last(model: nn.Module) -> nn.Parameter | None:
             weight = max(module.parametrizations["weight"].parameters(), key=Tensor.numel)
         if weight is not None and weight.dim() == 2 and weight.requires_grad and not isinstance(module, nn.Embedding):
             found = path, weight
-    if found is None or _repeat(model, found[0]):
+    if found is None or _is_repeated(model, found[0]):
         return None
     return found[1]
 
 
-def _repeat(model: nn.Module, path: str) -> bool:
+def _is_repeated(model: nn.Module, path: str) -> bool:
     """Whether a module is inside one of several layers of a list that are built alike."""
     parts = path.split(".")
     for depth in range(1, len(parts) - 1):

@@ -372,7 +372,7 @@ def usage(card: Card) -> str:
     norm = nk.PowerNorm(768)  # or nk.create("powernorm", 768)
     y = norm(x)  # x: (T, N, C); optional: pad_mask (N, T)
     """
-    given = _type(card)
+    given = _example_arguments(card)
     required = [name for name, _, optional in inputs(card) if not optional]
     shapes = [f"{name}: {_tuple(layout)}" for name, layout, optional in inputs(card) if not optional]
     spare = [f"{name} {_tuple(layout)}" for name, layout, optional in inputs(card) if optional]
@@ -381,7 +381,7 @@ def usage(card: Card) -> str:
     return f"{imports}\n\n{card.kind.use(card, given, ', '.join(required))}  # {note}".removesuffix("  # ")
 
 
-def _type(card: Card) -> str:
+def _example_arguments(card: Card) -> str:
     width = card.width
     size = "" if width is None else str(WIDTHS.get(width.name, WIDTH))
     given = [] if width is None else [f"{width.name}={size}" if width.kind is width.KEYWORD_ONLY else size]

@@ -90,12 +90,12 @@ def _directions(keys: Tensor, index: Tensor) -> Tensor:
 
 def _unselectable(u: Tensor, bound: float, tolerance: float) -> Tensor:
     """Whether no query selects the key, for each set of directions u (m, d); most are found by trying."""
-    hard = ~_select(u, bound, tolerance)
+    hard = ~_is_selected(u, bound, tolerance)
     hard[hard.clone()] = _below(u[hard], bound, tolerance)
     return hard
 
 
-def _select(u: Tensor, bound: float, tolerance: float) -> Tensor:
+def _is_selected(u: Tensor, bound: float, tolerance: float) -> Tensor:
     """Whether one of a few queries selects the key: the mean direction, then what a perceptron makes of it."""
     query = u.sum(1, keepdim=True)
     found = torch.zeros(len(u), dtype=torch.bool, device=u.device)

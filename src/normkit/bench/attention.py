@@ -165,7 +165,7 @@ class Race:
             except (ValueError, TypeError, RuntimeError) as error:
                 self.failed[f"{card.name} {course}"] = str(error).split("\n")[0]
         times = timing.race(there, self.repeats, self.clock)
-        return [{**row, **find(row, times, there, done[row["method"]])} for row in rows]
+        return [{**row, **verdict_on(row, times, there, done[row["method"]])} for row in rows]
 
     def _course(self, card: Card, length: int) -> Course:
         return Course(card, self.causal, length, self.dtype)
@@ -181,7 +181,9 @@ class Race:
             row["overtakes"] = overtaking(points)
 
 
-def find(row: Mapping[str, Any], times: Mapping[str, timing.Time], there: Mapping[str, Entrant], before: Rows) -> dict:
+def verdict_on(
+    row: Mapping[str, Any], times: Mapping[str, timing.Time], there: Mapping[str, Entrant], before: Rows
+) -> dict:
     """Return what the race says of a core that ran in it."""
     name = row["method"]
     if name not in times:

@@ -81,7 +81,7 @@ class EBFlow(Loss):
         """Return the objective at samples (N, D), a single number."""
         wide = reals(self, "x", x, (None, self.dim))
         v = self._drawn(wide) if probe is None else reals(self, "probe", probe, x.shape, x).to(wide.dtype)
-        loss = {"ssm": self._slice, "dsm": self._denoise, "fdssm": self._differences}[self.matching]
+        loss = {"ssm": self._sliced_score, "dsm": self._denoising_score, "fdssm": self._differences}[self.matching]
         return loss(wide, v).mean().to(x.dtype)
 
     def objective(self, x: Tensor, probe: Tensor | None = None) -> Tensor:
@@ -105,10 +105,10 @@ class EBFlow(Loss):
     def _drawn(self, x: Tensor) -> Tensor:
         return torch.randint_like(x, 2) * 2 - 1 if self.matching == "ssm" else torch.randn_like(x)
 
-    def _slice(self, x: Tensor, v: Tensor) -> Tensor:
+    def _sliced_score(self, x: Tensor, v: Tensor) -> Tensor:
         return self._score(x).square().sum(1) / 2 + self._curvature(x, v)
 
-    def _denoise(self, x: Tensor, v: Tensor) -> Tensor:
+    def _denoising_score(self, x: Tensor, v: Tensor) -> Tensor:
         return (self._score(x + self.std * v) + v / self.std).square().sum(1) / 2
 
     def _differences(self, x: Tensor, v: Tensor) -> Tensor:

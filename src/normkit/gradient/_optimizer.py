@@ -11,7 +11,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import Card
-from normkit.gradient._sharded import agree, is_sharded, local
+from normkit.gradient._sharded import is_any, is_sharded, local
 from normkit.statistics import accurate
 
 MOMENTS = frozenset({"step", "exp_avg", "exp_avg_sq"})  # what Adam keeps of a parameter
@@ -238,7 +238,7 @@ def all_finite(grads: Sequence[Tensor]) -> bool:
         return True
     if wrong:  # a sum overflows where its terms do not
         wrong = ~torch.stack([g.isfinite().all().to(own[0].device) for g in own]).all()
-    return not agree(wrong, grads)
+    return not is_any(wrong, grads)
 
 
 BLOCK = 1 << 16  # entries: what a few tensors have of them stays in the cache of a core

@@ -24,7 +24,7 @@ def is_sharded(tensors: Sequence[Tensor]) -> bool:
     return any(isinstance(x, DTensor) for x in tensors)
 
 
-def agree(flag: Tensor, tensors: Sequence[Tensor]) -> bool:
+def is_any(flag: Tensor, tensors: Sequence[Tensor]) -> bool:
     """Whether the flag is up on some process that holds a part of the tensors."""
     return bool(_most(flag.float(), tensors))
 

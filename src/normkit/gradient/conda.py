@@ -12,7 +12,7 @@ from normkit.catalog import method
 from normkit.gradient._matrices import MatrixOptimizer
 from normkit.gradient._optimizer import MOMENTS, Groups, add_quotients, count, entrywise, keep, move_moments, settings
 from normkit.gradient._sharded import place, shared_bases
-from normkit.gradient.grams import correct
+from normkit.gradient.grams import corrected_rate
 from normkit.statistics import accurate
 
 
@@ -102,7 +102,7 @@ class Conda(MatrixOptimizer):
             turned = place(turn(g, basis), w)
             v.mul_(beta_square).addcmul_(turned, turned, value=1 - beta_square)
             direction = turn_back(place(turn(m, basis), w).div_(v.sqrt().add_(group["eps"])), basis)
-            w.add_(place(direction, w), alpha=-group["scale"] * correct(group, t))
+            w.add_(place(direction, w), alpha=-group["scale"] * corrected_rate(group, t))
             if group["weight_decay"]:
                 w.mul_(1 - group["lr"] * group["weight_decay"])
 
@@ -117,7 +117,7 @@ class Conda(MatrixOptimizer):
     def move_others(self, params: list[Tensor], grads: list[Tensor], states: list[dict], group: dict) -> None:
         """Move what has no basis."""
         steps, firsts, seconds = keep(params, states, "step", "exp_avg", "exp_avg_sq")
-        rates = [-correct(group, t) for t in count(steps)]
+        rates = [-corrected_rate(group, t) for t in count(steps)]
 
         def work(params, grads, firsts, seconds, rates):
             move_moments(grads, firsts, seconds, group["betas"])

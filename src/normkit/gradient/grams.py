@@ -71,7 +71,7 @@ class Grams(Optimizer):
     def update(self, params: Sequence[Tensor], grads: Sequence[Tensor], states: Sequence[dict], group: dict) -> None:
         """Move the parameters of a group."""
         steps, firsts, seconds = keep(params, states, "step", "exp_avg", "exp_avg_sq")
-        rates = [-correct(group, t) for t in count(steps)]
+        rates = [-corrected_rate(group, t) for t in count(steps)]
 
         def work(params, grads, firsts, seconds, rates):
             if group["weight_decay"]:
@@ -86,7 +86,7 @@ class Grams(Optimizer):
         entrywise(work, params, grads, firsts, seconds, rates)
 
 
-def correct(group: dict, step: float) -> float:
+def corrected_rate(group: dict, step: float) -> float:
     """The rate of a step, with Adam's corrections in it where ``correct_bias`` asks for them."""
     beta, beta_square = group["betas"]
     return group["lr"] * (((1 - beta_square**step) ** 0.5 / (1 - beta**step)) if group["correct_bias"] else 1.0)

@@ -91,7 +91,7 @@ def param_groups(
     if not isinstance(by_heads, bool):
         raise TypeError(f"param_groups: by_heads must be True or False, not {by_heads!r}")
     found = roles(model, *inputs, override=override)
-    name = _name(optimizer)
+    name = _method_name(optimizer)
     rule = _rule(name)
     for role in settings or {}:
         check.choice("param_groups", "settings", role, tuple(ROLES))
@@ -138,7 +138,7 @@ def _in_order(groups: Any) -> list[dict[str, Any]]:
     return sorted(groups, key=lambda group: min(list(ROLES).index(role) for role in group["roles"]))
 
 
-def _name(optimizer: Any) -> str:
+def _method_name(optimizer: Any) -> str:
     if optimizer is None:
         return ""
     if inspect.isclass(optimizer) and issubclass(optimizer, torch.optim.Optimizer):

@@ -13,7 +13,7 @@ from normkit.gradient._bases import KEPT, adam_direction, eigenbasis, power_step
 from normkit.gradient._matrices import cut_as
 from normkit.gradient._optimizer import Groups, Optimizer, keep, settings
 from normkit.gradient._sharded import whole
-from normkit.gradient.grams import correct
+from normkit.gradient.grams import corrected_rate
 from normkit.statistics import accurate
 
 LEAST = 1e-30  # added to the size of a step that is divided by it
@@ -114,7 +114,7 @@ class SOAP(Optimizer):
         u = in_bases(accurate(whole(direction)), state, back=True)
         if group["normalize_grads"]:
             u = u / (LEAST + u.square().mean().sqrt())
-        w.add_(cut_as(u, w), alpha=-correct(group, state["step"].item()))
+        w.add_(cut_as(u, w), alpha=-corrected_rate(group, state["step"].item()))
         if group["weight_decay"]:
             w.mul_(1 - group["lr"] * group["weight_decay"])
 

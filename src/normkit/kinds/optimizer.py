@@ -38,7 +38,11 @@ class OptimizerKind(Kind):
             for p in group["params"]:
                 p.grad = torch.ones_like(p)
         made.step()
-        return {name.removeprefix("0."): (value, False) for name, value in keep(made).items() if name.startswith("0.")}
+        return {
+            name.removeprefix("0."): (value, False)
+            for name, value in state_tensors(made).items()
+            if name.startswith("0.")
+        }
 
     def given(self, card: Card, features: int = 8, **overrides: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Parameters of a small model, and the card's example arguments."""
@@ -67,10 +71,10 @@ class OptimizerKind(Kind):
             made.step()
             return tuple(p.detach().clone() for p in learned)
 
-        return Subject(made, list(grads), call, {str(i): p for i, p in enumerate(learned)}, keep(made))
+        return Subject(made, list(grads), call, {str(i): p for i, p in enumerate(learned)}, state_tensors(made))
 
 
-def keep(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def state_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Every tensor of an optimizer's state, by the number of its parameter and its name."""
     states = optimizer.state_dict()["state"]
     return {f"{i}.{name}": value for i, own in states.items() for name, value in own.items() if torch.is_tensor(value)}

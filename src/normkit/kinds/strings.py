@@ -27,7 +27,7 @@ class TextKind(Kind):
         """The class, whose methods refuse by name what is of another type than they say."""
         for name, value in list(vars(entry).items()):
             if inspect.isfunction(value) and (name in ASKED or not name.startswith("_")):
-                setattr(entry, name, _type(value))
+                setattr(entry, name, _check_types(value))
         return entry
 
     def takes(self, card: Card) -> list[str]:
@@ -70,7 +70,7 @@ class Text:
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-def _type(function: Callable[..., Any]) -> Callable[..., Any]:
+def _check_types(function: Callable[..., Any]) -> Callable[..., Any]:
     """Check what a method is given against its annotations."""
     signature = inspect.signature(function)
     names = list(signature.parameters)[1:]
@@ -112,9 +112,9 @@ def is_a(value: Any, wanted: Any) -> bool:
     if origin in (types.UnionType, typing.Union):
         return any(is_a(value, one) for one in inner)
     if origin is tuple:
-        return _list(value) and len(value) == len(inner) and all(map(is_a, value, inner))
+        return _is_list(value) and len(value) == len(inner) and all(map(is_a, value, inner))
     if origin is Sequence:
-        return _list(value) and (inner[0] is Any or all(is_a(item, inner[0]) for item in value))
+        return _is_list(value) and (inner[0] is Any or all(is_a(item, inner[0]) for item in value))
     if origin is Mapping:
         return isinstance(value, Mapping) and all(is_a(k, inner[0]) and is_a(v, inner[1]) for k, v in value.items())
     if origin in (int, float):
@@ -122,5 +122,5 @@ def is_a(value: Any, wanted: Any) -> bool:
     return isinstance(value, origin)
 
 
-def _list(value: Any) -> bool:
+def _is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)

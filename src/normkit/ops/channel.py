@@ -2,8 +2,8 @@
 
 Every function takes parameters of shape (C,), (N, C), or one number for all, any of which may be None, takes half
 precision in float32 and gives back the type and the memory format of ``x``. The formulas are the definition; the C
-kernel computes the same numbers faster, in either memory format, and is taken when `eager.refuse` has nothing to say
-against it.
+kernel computes the same numbers faster, in either memory format, and is taken unless `eager.runs_formula` says
+otherwise.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def batch_norm(
     rule = Rule("batch_norm", _batch_formula, DEVIATION, over_samples=True, eps=eps, everyone=everyone)
     check_channels(rule.name, x, eps, weight=weight, bias=bias)
     own = lambda: None if everyone else _batch_by_torch(x, weight, bias, eps)  # noqa: E731
-    if eager.refuse(rule.name, apart or against(x, weight, bias), x, weight, bias, kind=rule.kind(x), own=own):
+    if eager.runs_formula(rule.name, apart or against(x, weight, bias), x, weight, bias, kind=rule.kind(x), own=own):
         made = own()
         if made is not None:
             return made()
@@ -168,7 +168,7 @@ def normalize_with(
     check_channels(rule.name, x, eps, weight=weight, bias=bias, mean=mean, var=var)
     moved = "the moments need a gradient" if eager.needs_grad(mean, var) else None
     why = moved or against(x, weight, bias, mean, var)
-    if eager.refuse(rule.name, why, x, weight, bias, mean, var, kind=rule.kind(x)):
+    if eager.runs_formula(rule.name, why, x, weight, bias, mean, var, kind=rule.kind(x)):
         return _with_eps(x, weight, bias, None, None, rule)
     return _run(rule, x, weight, bias)[0]
 
@@ -414,7 +414,7 @@ def _choose(rule: Rule, x: Tensor, weight, bias, extra=None, learned: Tensor | N
         raise ValueError(f"{rule.name}: eps must be a single number, but its shape is {tuple(learned.shape)}")
     why = against(x, weight, bias, extra)
     own = lambda: _group_by_torch(rule, x, weight, bias)  # noqa: E731
-    if eager.refuse(rule.name, why, x, weight, bias, extra, learned, kind=rule.kind(x), own=own):
+    if eager.runs_formula(rule.name, why, x, weight, bias, extra, learned, kind=rule.kind(x), own=own):
         made = own()
         if made is not None:
             return made()
@@ -515,7 +515,7 @@ class _Channel(torch.autograd.Function):
         rule, wanted = ctx.rule, ctx.needs_input_grad
         if grad is None:
             return (None,) * 6
-        if eager.refuse(f"{rule.name} backward", eager.derived_again(), grad, x):
+        if eager.runs_formula(f"{rule.name} backward", eager.derived_again(), grad, x):
             if rule.given is not None:
                 rule = rule._replace(given=tuple(both.to(accurate(grad[:0]).dtype).view(2, -1)))
             return (*eager.differentiate(_with_eps, tensors, (rule,), grad, wanted), None)

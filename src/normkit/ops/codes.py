@@ -22,7 +22,7 @@ def encoded(x: Tensor, directions: Tensor, least: float) -> tuple[Tensor, Tensor
     ``directions`` (256, 8) are the code words at length 1, ``least`` is the least square that a root is taken of.
     """
     x = x.detach()
-    if eager.refuse("encoded", _against(x), x, directions):
+    if eager.runs_formula("encoded", _against(x), x, directions):
         return None
     *lead, tokens, width = x.shape
     signs, words = (torch.empty(*lead, tokens, width // WIDTH, dtype=torch.uint8) for _ in range(2))
@@ -38,7 +38,7 @@ def decoded(
     """Return chunks (..., T, D) again, in float32; None where the formula is to run."""
     *lead, tokens, _ = words.shape
     y = torch.empty(*lead, tokens, words.shape[-1] * WIDTH, device=words.device)
-    if eager.refuse("decoded", _against(y), y, table, scale1, shift, scale2):
+    if eager.runs_formula("decoded", _against(y), y, table, scale1, shift, scale2):
         return None
     arrays = [value.contiguous() for value in (signs, words, table, scale1.float(), shift.float(), scale2.float())]
     special.require().decode(special.CODES.pack(tokens, y.shape[-1], 0.0), prod(lead), *arrays, y)

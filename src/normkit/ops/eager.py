@@ -32,7 +32,7 @@ __all__ = [
     "own_stands_in",
     "pack",
     "refusal",
-    "refuse",
+    "runs_formula",
     "storage_order",
 ]
 
@@ -55,7 +55,7 @@ short_row: Callable[..., Tensor | None] | None = None
 
 def library(x: Tensor) -> Any:
     """The kernels for a tensor, C's or Triton's; to be asked for only after `refusal` has said None."""
-    if not x.is_cpu or _interpret():
+    if not x.is_cpu or _is_interpreted():
         return cuda.library(x.is_cpu)
     if _library is None:
         raise RuntimeError(f"the C kernels are not there: {_absent}")
@@ -70,7 +70,7 @@ def refusal(x: Tensor, *others: Tensor | None) -> str | None:
     """
     if torch.compiler.is_compiling():
         return "torch.compile is tracing"
-    if x.is_cuda or _interpret():
+    if x.is_cuda or _is_interpreted():
         return _situation() or gpu.refusal(x, *others)
     if _absent is not None and (reason := _look()) is not None:
         return reason
@@ -87,7 +87,7 @@ def refusal(x: Tensor, *others: Tensor | None) -> str | None:
     return _tensor(x)
 
 
-def refuse(
+def runs_formula(
     op: str,
     but: str | Callable[[], str | None] | None,
     *tensors: Tensor | None,
@@ -109,7 +109,7 @@ def refuse(
         _on_one_device(op, x, *tensors[1:])
     watch = paths.watching()
     forced = watch is not None and watch.forced
-    if why is None and kind is not None and not forced and (x.is_cuda or _interpret()):
+    if why is None and kind is not None and not forced and (x.is_cuda or _is_interpreted()):
         why = trial.verdict(op, kind, tensors)
     if watch is not None:
         why = watch.decide(op, why, lambda: _name(x), own)
@@ -118,7 +118,7 @@ def refuse(
 
 def on_gpu(x: Tensor) -> bool:
     """Whether a tensor's kernels are those of GPUs."""
-    return x.is_cuda or _interpret()
+    return x.is_cuda or _is_interpreted()
 
 
 def own_stands_in(x: Tensor, *same: Tensor | None, kind: torch.dtype | None = None) -> bool:
@@ -133,7 +133,7 @@ def own_stands_in(x: Tensor, *same: Tensor | None, kind: torch.dtype | None = No
     return not (watch is not None and watch.forced) and all(t is None or t.dtype == kind for t in same)
 
 
-def _interpret() -> bool:
+def _is_interpreted() -> bool:
     """Whether CPU tensors go to the GPU's kernels."""
     watch = paths.watching()
     return watch is not None and watch.interpreted

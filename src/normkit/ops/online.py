@@ -66,7 +66,7 @@ def online_norm(
     """
     _check(x, weight, bias, moments, pulls)
     kind = control._replace(group=None), limit, not x.is_contiguous(), channel.size_of(x)
-    if eager.refuse("online_norm", _against(x, control), x, weight, bias, *moments, *pulls, kind=kind):
+    if eager.runs_formula("online_norm", _against(x, control), x, weight, bias, *moments, *pulls, kind=kind):
         return _formula(x, weight, bias, moments, pulls, control, limit)
     activation = channel.AFFINE if limit is None else channel.CLAMP
     rule = channel.Rule("online_norm", _formula, channel.ONLINE, activation, eps=control.eps)
@@ -194,7 +194,7 @@ class _ByKernel(torch.autograd.Function):
     def backward(ctx, grad):
         x, weight, bias, extra, found = ctx.saved_tensors
         rule, pulls, control = ctx.about
-        if eager.refuse("online_norm backward", None, grad):
+        if eager.runs_formula("online_norm backward", None, grad):
             return *_without_kernel(grad, x, weight, bias, extra, found, pulls, control), *[None] * 5
         backward = rule._replace(decay=control.backward_decay)
         state = torch.cat(pulls).double()

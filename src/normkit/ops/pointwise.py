@@ -117,7 +117,7 @@ def _pointwise(owner, op, x, alpha, shift, weight, bias, function, channels_last
     _check_parameters(owner, x, axis, alpha, shift, weight, bias)
     but = "there is no kernel for float64" if x.dtype == torch.float64 else None
     kind = function, axis, x.shape[axis:]
-    if eager.refuse(op, but, x, alpha, shift, weight, bias, kind=kind):
+    if eager.runs_formula(op, but, x, alpha, shift, weight, bias, kind=kind):
         return pointwise_formula(x, alpha, shift, weight, bias, function, axis)
     alpha, shift, weight, bias = map(eager.pack, (alpha, shift, weight, bias))
     x, layout = _laid_out(x, axis)
@@ -212,7 +212,7 @@ class _Pointwise(torch.autograd.Function):
         x, *parameters = ctx.saved_tensors
         plan, width, name, function, axis = ctx.about
         needs = ctx.needs_input_grad
-        if eager.refuse(f"{name} backward", eager.derived_again(), grad):
+        if eager.runs_formula(f"{name} backward", eager.derived_again(), grad):
             grads = eager.differentiate(pointwise_formula, (x, *parameters), (function, axis), grad, needs)
         else:
             grads = _backward(x, grad, parameters, plan, width, needs[1:5])

@@ -96,7 +96,7 @@ def rotate(x: Tensor, angles: Turns, pairing: str = "halves") -> Tensor:
     """
     cos, sin = _fitting("rotate", x, angles, pairing)
     but, kind = _against(x, cos, sin, UNCHANGED), (pairing,)
-    if eager.refuse("rotate", but, x, cos, sin, kind=kind):
+    if eager.runs_formula("rotate", but, x, cos, sin, kind=kind):
         return rotate_formula(x.to(cos.dtype), cos, sin, pairing).to(x.dtype)
     if eager.needs_grad(x):
         return _Rotate.apply(x, cos, sin, pairing)
@@ -125,7 +125,7 @@ def norm_rotate(
     cos, sin = _fitting("norm_rotate", x, angles, pairing)
     vector("norm_rotate", x, weight, bias, rule, x.shape[-1:])
     but, kind = _against(x, cos, sin, rule), (rule, pairing)
-    if eager.refuse("norm_rotate", but, x, weight, bias, cos, sin, kind=kind):
+    if eager.runs_formula("norm_rotate", but, x, weight, bias, cos, sin, kind=kind):
         return norm_rotate_formula(x, weight, bias, cos, sin, rule, pairing)
     weight, bias = eager.pack(weight), eager.pack(bias)
     if eager.needs_grad(x, weight, bias):
@@ -284,7 +284,7 @@ class _NormRotate(torch.autograd.Function):
         x, weight, bias, cos, sin, stats = ctx.saved_tensors
         rule, pairing = ctx.about
         needs = ctx.needs_input_grad[:3]
-        if eager.refuse("norm_rotate backward", eager.derived_again(), grad):
+        if eager.runs_formula("norm_rotate backward", eager.derived_again(), grad):
             rest = cos, sin, rule, pairing
             grads = eager.differentiate(norm_rotate_formula, (x, weight, bias), rest, grad, needs)
         else:

@@ -195,7 +195,7 @@ def row_norm(
             return made
     count, dim = vector(owner, x, weight, bias, rule, shape)
     own = lambda: _by_torch(x, weight, bias, rule, count)  # noqa: E731
-    if eager.refuse("row_norm", lambda: _against(rule, x, dim), x, weight, bias, kind=(rule, count), own=own):
+    if eager.runs_formula("row_norm", lambda: _against(rule, x, dim), x, weight, bias, kind=(rule, count), own=own):
         check.floating(owner, x)
         torchs = own()
         return row_formula(x, weight, bias, rule, count) if torchs is None else torchs()
@@ -244,7 +244,7 @@ def add_row_norm(
     check.shape(owner, "residual", residual, x.shape, x)
     but = None if x.dtype == residual.dtype else f"x is {x.dtype} and residual {residual.dtype}"
     against = lambda: but or _against(rule, x, dim)  # noqa: E731
-    if eager.refuse("add_row_norm", against, x, residual, weight, bias, kind=(rule, count)):
+    if eager.runs_formula("add_row_norm", against, x, residual, weight, bias, kind=(rule, count)):
         check.floating(owner, x)
         total = (x + residual).to(x.dtype)
         return row_formula(total, weight, bias, rule, count), total
@@ -400,7 +400,7 @@ class _RowNorm(torch.autograd.Function):
         x, weight, bias, stats = ctx.saved_tensors
         plan, rule, count, dim = ctx.about
         needs = ctx.needs_input_grad
-        if eager.refuse("row_norm backward", eager.derived_again(), grad):
+        if eager.runs_formula("row_norm backward", eager.derived_again(), grad):
             grads = eager.differentiate(row_formula, (x, weight, bias), (rule, count), grad, needs)
         else:
             grads = _backward(x, grad, None, weight, bias, stats, plan, dim, needs[1:3])
@@ -426,7 +426,7 @@ class _AddRowNorm(torch.autograd.Function):
         total, weight, bias, stats = ctx.saved_tensors
         plan, rule, count, dim = ctx.about
         needs = ctx.needs_input_grad
-        if eager.refuse("add_row_norm backward", eager.derived_again(), grad, grad_total):
+        if eager.runs_formula("add_row_norm backward", eager.derived_again(), grad, grad_total):
             wanted = (needs[0] or needs[1], *needs[2:4])
             dx, dweight, dbias = eager.differentiate(row_formula, (total, weight, bias), (rule, count), grad, wanted)
             dx = dx if grad_total is None or dx is None else dx + grad_total

@@ -27,7 +27,7 @@ def eigh(s: Tensor) -> tuple[Tensor, Tensor]:
 
     Of matrices (..., n, n) the lower triangle is read, here as in `cholesky`. Without a gradient.
     """
-    found = None if eager.refuse("eigh", _against(s), s) else _eigen(s, True)
+    found = None if eager.runs_formula("eigh", _against(s), s) else _eigen(s, True)
     if found is None or found[1] is None:
         return tuple(torch.linalg.eigh(s.detach()))
     return found[0], found[1]
@@ -35,35 +35,35 @@ def eigh(s: Tensor) -> tuple[Tensor, Tensor]:
 
 def eigvalsh(s: Tensor) -> Tensor:
     """Return eigenvalues (..., n) alone, without a gradient."""
-    found = None if eager.refuse("eigvalsh", _against(s), s) else _eigen(s, False)
+    found = None if eager.runs_formula("eigvalsh", _against(s), s) else _eigen(s, False)
     return torch.linalg.eigvalsh(s.detach()) if found is None else found[0]
 
 
 def symmetric(x: Tensor) -> Tensor:
     """Return the symmetric part of matrices (..., n, n)."""
-    return (x + x.mT) / 2 if eager.refuse("symmetric", _against(x), x) else _Symmetric.apply(x)
+    return (x + x.mT) / 2 if eager.runs_formula("symmetric", _against(x), x) else _Symmetric.apply(x)
 
 
 def cholesky(x: Tensor) -> Tensor:
     """Return lower factors of positive definite matrices; what has none is torch's LinAlgError."""
-    return torch.linalg.cholesky(x) if eager.refuse("cholesky", _against(x), x) else _Cholesky.apply(x, False)
+    return torch.linalg.cholesky(x) if eager.runs_formula("cholesky", _against(x), x) else _Cholesky.apply(x, False)
 
 
 def log_cholesky(x: Tensor) -> Tensor:
     """Return lower factors of positive definite matrices, with the logarithms of their diagonals in their place."""
-    return _log(x) if eager.refuse("log_cholesky", _against(x), x) else _Cholesky.apply(x, True)
+    return _log(x) if eager.runs_formula("log_cholesky", _against(x), x) else _Cholesky.apply(x, True)
 
 
 def from_log_cholesky(y: Tensor) -> Tensor:
     """Return the matrices that `log_cholesky` gives lower triangles ``y`` of."""
-    return _product(y) if eager.refuse("from_log_cholesky", _against(y), y) else _Product.apply(y)
+    return _product(y) if eager.runs_formula("from_log_cholesky", _against(y), y) else _Product.apply(y)
 
 
 def soundness(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return of each matrix the largest entry of its symmetric part, how far it is from its transpose, and whether it
     is positive definite."""
     x = x.detach()
-    if eager.refuse("soundness", _against(x), x):
+    if eager.runs_formula("soundness", _against(x), x):
         made = (x + x.mT) / 2
         return made.abs().amax((-2, -1)), (x - x.mT).abs().amax((-2, -1)), torch.linalg.cholesky_ex(made).info == 0
     most, skew, sound = _noted(x, None).unbind(-1)
@@ -107,7 +107,7 @@ class _Cholesky(torch.autograd.Function):
     @staticmethod
     def backward(ctx, sent: Tensor):
         x, factor = ctx.saved_tensors
-        if eager.refuse("cholesky", eager.derived_again() or _against(sent), sent, factor):
+        if eager.runs_formula("cholesky", eager.derived_again() or _against(sent), sent, factor):
             return eager.differentiate(ctx.formula, (x,), (), sent, (True,))[0], None
         dx, grad = torch.empty(x.shape, dtype=x.dtype), eager.pack(sent)
         special.require().cholesky_backward(_plan(x, ctx.logged), prod(x.shape[:-2]), eager.pack(factor), grad, dx)
@@ -125,7 +125,7 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx, sent: Tensor):
         [y] = ctx.saved_tensors
-        if eager.refuse("from_log_cholesky", eager.derived_again() or _against(sent), sent, y):
+        if eager.runs_formula("from_log_cholesky", eager.derived_again() or _against(sent), sent, y):
             return eager.differentiate(_product, (y,), (), sent, (True,))[0]
         dy, given, grad = torch.empty(y.shape, dtype=y.dtype), eager.pack(y), eager.pack(sent)
         special.require().product_backward(_plan(y, True), prod(y.shape[:-2]), given, grad, dy)

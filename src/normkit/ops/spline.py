@@ -58,7 +58,7 @@ def spline(
     inverse: where the curve is ``x``, and the logarithm of the inverse's slope.
     """
     raw = (widths, heights, slopes)
-    if eager.refuse("spline", _against(knots, x, raw), x, *raw):
+    if eager.runs_formula("spline", _against(knots, x, raw), x, *raw):
         return _formula(x, *raw, knots, inverse)
     return _Spline.apply(x, *raw, knots, inverse)
 
@@ -76,7 +76,7 @@ class _Spline(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *sent: Tensor):
         tensors, wanted = ctx.saved_tensors, ctx.needs_input_grad[:4]
-        if eager.refuse("spline", eager.derived_again(), *tensors, *sent):
+        if eager.runs_formula("spline", eager.derived_again(), *tensors, *sent):
             grads = eager.differentiate(_formula, tensors, (ctx.knots, ctx.inverse), sent, wanted)
         else:
             given = [eager.pack(t) for t in (*tensors, *sent)]

@@ -31,7 +31,7 @@ def weigh(
     the shape of what was sent. Distances are taken where ``measured`` asks for them.
     """
     states, sent = [state.detach() for state in states], sent.detach()
-    if eager.refuse("weighted", _against(states, sent), sent, *states):
+    if eager.runs_formula("weighted", _against(states, sent), sent, *states):
         return _formula(states, shares, sent, measured)
     packed = [state.contiguous().resolve_neg() for state in states]
     before = eager.pack(sent) if measured else None

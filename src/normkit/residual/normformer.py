@@ -7,7 +7,7 @@ from normkit.residual.stream import SIZES, WholeLayer
 from normkit.residual.wiring import At, Branch, Wiring
 
 
-def _scale(at: At) -> bool:
+def _scales_residual(at: At) -> bool:
     return bool(at.options["scale_residual"])
 
 
@@ -53,7 +53,7 @@ class NormFormer(WholeLayer):
 
     wiring = Wiring(
         Branch(norm="input", output_norm=True),
-        Branch(norm="input", residual_scale=_scale),
+        Branch(norm="input", residual_scale=_scales_residual),
         options={"scale_residual": False},
         head_scale=True,
         hidden="norm",

@@ -37,7 +37,7 @@ def save(norm: Normalizer, path: Path) -> None:
     if path.exists() and not (path / SETTINGS).is_file():
         raise ValueError(f"{path} is there already and is no normalizer; it stays as it is")
     names = norm._fit()
-    parts = {role: [_write(part) for part in _parts(norm, role)] for role in ROLES}
+    parts = {role: [_description(part) for part in _parts(norm, role)] for role in ROLES}
     with folder_beside(path) as there:
         files = {VOCABULARY: json.dumps(names).encode()}
         (there / VOCABULARY).write_bytes(files[VOCABULARY])
@@ -119,7 +119,7 @@ def _parts(norm: Normalizer, role: str) -> list[Any]:
     return found if isinstance(found, list) else [found]
 
 
-def _write(part: Any) -> dict[str, Any]:
+def _description(part: Any) -> dict[str, Any]:
     """A part by its name and settings; one that is not ours by its name alone."""
     if part is fold:
         return {"function": "fold"}

@@ -65,7 +65,7 @@ def is_missing(value: Any) -> bool:
     return value is None or type(value).__name__ in ("NAType", "NaTType") or (value != value) is True
 
 
-def write(owner: str, cell: Any) -> str:
+def as_text(owner: str, cell: Any) -> str:
     """Return a cell as text; a missing one is empty, and bytes are refused, whose encoding nobody knows."""
     if isinstance(cell, bytes):
         raise TypeError(f"{owner}: cells must not be bytes, as {cell!r} is; decode them")

@@ -228,7 +228,7 @@ class Normalizer:
         cells = frames.columns(frame)
         if column not in cells:
             raise ValueError(f"there is no column {column!r}; the columns are {', '.join(map(repr, cells))}")
-        texts = [frames.write("Normalizer", one) for one in cells[column]]
+        texts = [frames.as_text("Normalizer", one) for one in cells[column]]
         matches = self.normalize(texts, progress)
         return frames.with_columns(frame, {f"{column}_{key}": own for key, own in self.columns(matches).items()})
 

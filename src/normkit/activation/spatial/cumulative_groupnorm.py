@@ -64,7 +64,7 @@ class CumulativeGroupNorm(Norm):
         """Normalize the next piece of a sequence behind ``past`` (None: it begins); return it and the new past."""
         check.features_last(self, x, self.channels, least=3)
         z = accurate(x).flatten(2)
-        origin, squares, steps = self._begin(z) if past is None else self._checked(past, x, z)
+        origin, squares, steps = self._empty_past(z) if past is None else self._checked(past, x, z)
         around = z - origin[:, None, None]  # so that sums stay small
         count = steps[:, None] + torch.arange(1, z.shape[1] + 1, device=z.device)
         mean = around.mean(-1).cumsum(1) / count
@@ -76,7 +76,7 @@ class CumulativeGroupNorm(Norm):
             return y, Past(origin, squares, steps)
         return y, Past(origin + mean[:, -1], total[:, -1], count[:, -1])
 
-    def _begin(self, z: Tensor) -> Past:
+    def _empty_past(self, z: Tensor) -> Past:
         """The past of no steps; the mean is of any number near the first ones."""
         none = z.new_zeros(z.shape[0])
         return Past(z[:, 0].mean(-1).detach() if z.shape[1] else none, none, none)

@@ -17,7 +17,7 @@ from normkit.federated.rounds import Local, Plan, State, Told, Update, Wanted, a
 CONTROL = "control"  # the role of what a client's control variate has changed by
 
 
-def correct(
+def correction(
     weights: State, sent: State, memory: Mapping[str, Any], kept: State, *, clients: int | None = None
 ) -> dict[str, Tensor]:
     """What a client adds to its gradients: the server's control variate less its own, c - c_k."""
@@ -61,5 +61,5 @@ PLAN = Plan(
     takes=("clients",),
     remembers=True,
     told=of_the_server,
-    local=Local(correct, controls),
+    local=Local(correction, controls),
 )

@@ -178,7 +178,7 @@ class Channels:
         if deps is not None:
             deps.copy_(parts.sum() * -0.5)  # type: ignore[union-attr]
         if wanted:
-            rows, many = settings.join(p.channels, samples)
+            rows, many = settings.sum_sizes(p.channels, samples)
             told = sums, weight, moments, *made, samples, p.channels, 1, 1, 1, p.channels, units, cells
             self._launch(channel.parameters, -(-p.channels // rows), told, {**kind, "UNITS": rows, "MEMBERS": many}, 4)
 
@@ -191,7 +191,7 @@ class Channels:
         shape = {"LAST": p.last, "ROWS": cut.rows, "BLOCK": cut.block}
         sizes = w.samples, p.channels, p.space, cut.steps, cut.pieces, w.cells
         self._launch(channel.measure, w.grid, (x, found, *sizes), {**kind, **shape}, cut.warps)
-        units, many = settings.join(w.units, w.outer * cut.pieces)
+        units, many = settings.sum_sizes(w.units, w.outer * cut.pieces)
         told = w.units, w.per_sample, w.outer, cut.pieces, *w.steps, p.space, cut.steps, w.cells
         shape = {"STEP": cut.rows if p.last else cut.block, "UNITS": units, "MEMBERS": many}
         kind = {"CENTER": kind["CENTER"], "LENGTH": p.statistic == SHARE}
@@ -245,7 +245,7 @@ class Channels:
         elif p.statistic != GIVEN:
             parts = None if deps is None else torch.empty(w.units, dtype=torch.float64, device=sums.device)
             own = made if w.alone else (None, None, None)
-            units, many = settings.join(w.units, w.outer * w.cut.pieces)
+            units, many = settings.sum_sizes(w.units, w.outer * w.cut.pieces)
             values = float((w.samples if p.over_samples else w.group) * p.space)
             sizes = w.units, w.per_sample, w.group, w.outer, w.cut.pieces, *w.steps, w.cells, values, p.eps
             more = {"ALONE": w.alone, "EXTRA": own[2] is not None, "UNITS": units, "MEMBERS": many}
@@ -254,7 +254,7 @@ class Channels:
             if deps is not None:
                 deps.copy_(parts.sum() * -0.5)  # type: ignore[union-attr]
         if any(wanted is not None for wanted in made) and (not w.alone or p.statistic in (GIVEN, SHARE)):
-            units, many = settings.join(p.channels, w.samples * w.cut.pieces)
+            units, many = settings.sum_sizes(p.channels, w.samples * w.cut.pieces)
             steps = channel_step, w.piece_step, sample_step, w.units, w.cells
             told = sums, weight, moments, *made, w.samples, p.channels, w.cut.pieces, *steps
             shape = {"UNITS": units, "MEMBERS": many}

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from normkit.kernels.cuda import settings
-from normkit.kernels.cuda.variants import Variant, fill
+from normkit.kernels.cuda.variants import Variant, filled_share
 
 
 class H100:
@@ -68,7 +68,7 @@ def variants(graph: Graph, name: str, kind: str, width: int) -> Iterator[Variant
         if "R0_BLOCK" not in config.kwargs:  # a whole row is a block
             entries *= tuner.size_hints.get("r0_", 1)
         along = tuner.size_hints.get("r0_") == settings.power_of_two(width)
-        used = fill(width, config.kwargs.get("R0_BLOCK", settings.power_of_two(width))) if along else 1.0
+        used = filled_share(width, config.kwargs.get("R0_BLOCK", settings.power_of_two(width))) if along else 1.0
         known = dict.fromkeys(types, 16)
         large = frozenset(key for key, told in types.items() if told == f"*{kind}")
         constants = {**meta["constants"], **config.kwargs}

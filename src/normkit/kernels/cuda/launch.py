@@ -48,7 +48,7 @@ def launch(kernel, grid: tuple[int, ...], arguments: tuple, constants: dict, war
     with _beside(device):
         kind = (kernel, device, warps, *constants.values(), *map(_kind, arguments))
         binary = _binaries.get(kind)
-        if binary is None or _hook():
+        if binary is None or _has_hooks():
             made = kernel[grid](*arguments, **constants, num_warps=warps)
             names = kernel.arg_names[len(arguments) :]
             _binaries[kind] = Binary(
@@ -69,7 +69,7 @@ def _kind(argument: Tensor | float | None) -> object:
     return type(argument)
 
 
-def _hook() -> bool:
+def _has_hooks() -> bool:
     """Whether somebody, such as a profiler, asks to hear of launches, which only the dispatch tells."""
     knobs = _triton()[1]
     enter, leave = knobs.launch_enter_hook, knobs.launch_exit_hook

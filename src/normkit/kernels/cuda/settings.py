@@ -122,7 +122,7 @@ def positions(channels: int, space: int) -> Setting:
     return Setting(max(1, min(TILE // block, power_of_two(channels))), block, 4)
 
 
-def join(units: int, members: int) -> tuple[int, int]:
+def sum_sizes(units: int, members: int) -> tuple[int, int]:
     """How many units a program adds up, and how many of their cells at a time."""
     many = min(256, power_of_two(members))
     return min(power_of_two(units), max(1, 512 // many)), many

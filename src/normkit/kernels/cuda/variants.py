@@ -78,10 +78,10 @@ class Variant:
         return {**told, "best": best, "hidden": hidden, **code.row()}
 
 
-def fill(width: int, block: int) -> float:
+def filled_share(width: int, block: int) -> float:
     """The share of the blocks of a row that is within it.
 
-    >>> fill(768, 1024), fill(5000, 1000)
+    >>> filled_share(768, 1024), filled_share(5000, 1000)
     (0.75, 1.0)
     """
     return width / (-(-width // block) * block)
@@ -135,7 +135,7 @@ def rows(rule: str, kind: str, width: int) -> Iterator[Variant]:
         if not s.long:
             shape["WIDTH"] = settings.known(width)
         name = f"row {kernel.__name__}, {rule}"
-        types, used = _types(kernel, kind, absent), fill(width, s.block)
+        types, used = _types(kernel, kind, absent), filled_share(width, s.block)
         yield Variant(name, kernel, kind, width, types, shape, s.warps, s.rows * s.block, used=used)
 
 
@@ -149,7 +149,7 @@ def points(function: str, kind: str, width: int) -> Iterator[Variant]:
     absent = ("shift", "dshift", "scale") if function == "tanh" else ()
     for kernel in (pointwise.forward, pointwise.backward):
         name = f"pointwise {kernel.__name__}, {function}"
-        types, used = _types(kernel, kind, absent), fill(width, s.block)
+        types, used = _types(kernel, kind, absent), filled_share(width, s.block)
         yield Variant(name, kernel, kind, width, types, shape, s.warps, s.rows * s.block, used=used)
 
 
@@ -162,7 +162,7 @@ def heads(kind: str, width: int) -> Iterator[Variant]:
     for kernel in (rotate.forward, rotate.backward):
         types = _types(kernel, kind, ("bias", "dbias"))
         name = f"norm and turn, {kernel.__name__}"
-        used = fill(width // 2, s.block)
+        used = filled_share(width // 2, s.block)
         yield Variant(name, kernel, kind, width, types, shape, s.warps, 2 * s.rows * s.block, used=used)
 
 
@@ -187,7 +187,7 @@ def channels(rule: str, last: bool, kind: str, width: int, *, joins: bool = Fals
     for kernel, constants in made:
         types = _types(kernel, kind, extra)
         name = f"{order}, {rule}, {kernel.__name__}"
-        used = fill(width, s.block)
+        used = filled_share(width, s.block)
         yield Variant(name, kernel, kind, width, types, constants, s.warps, s.rows * s.block, sizes, used=used)
     if joins:
         yield from _joins(rule, order, kind, width, s)
@@ -197,7 +197,7 @@ def _joins(rule: str, order: str, kind: str, width: int, s: settings.Pieces) -> 
     from normkit.kernels.cuda.templates import channel
 
     statistic, activation, over = CHANNELS[rule]
-    units, many = settings.join(256, 256)
+    units, many = settings.sum_sizes(256, 256)
     shape = {"UNITS": units, "MEMBERS": many}
     about = {"STATISTIC": statistic, "ACTIVATION": activation}
     step = {"CENTER": statistic == 1, "LENGTH": statistic == 3, "STEP": s.block}
@@ -269,7 +269,7 @@ def liger(kind: str, width: int) -> Iterator[Variant]:
                     if "stride" in name and not name.startswith(("RSTD", "Mean")) and name[-4:] not in ("mean", "rstd"):
                         known[name] = width
             large = frozenset(name for name in found if name[:-4].lower() in ("x", "y", "dx", "dy"))
-            name, used = f"Liger's {rule}, {way}", fill(width, block)
+            name, used = f"Liger's {rule}, {way}", filled_share(width, block)
             yield Variant(name, kernel, kind, width, found, shape, warps, block, known, large, used)
     yield from _liger_dyt(kind, width)
 
@@ -285,7 +285,7 @@ def _liger_dyt(kind: str, width: int) -> Iterator[Variant]:
         types = {name: f"*{kind if name in large else 'fp32'}" for name in kernel.arg_names if name not in shape}
         types |= {"M": "i32"} if "M" in types else {}
         block = config.kwargs["BLOCK_N"]
-        name, used = f"Liger's dyt, {way}", fill(width, block)
+        name, used = f"Liger's dyt, {way}", filled_share(width, block)
         yield Variant(name, kernel, kind, width, types, shape, config.num_warps, block, {}, large, used)
 
 

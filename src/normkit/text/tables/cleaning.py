@@ -149,7 +149,7 @@ def _given_back(columns: Mapping[str, list[Any]], table: Any) -> Any:
 
 
 def _string(cell: Any) -> str:
-    return frames.write("normalize_table", cell)
+    return frames.as_text("normalize_table", cell)
 
 
 def _answer(model: Model, asked: str) -> Any:

@@ -62,7 +62,7 @@ def joinable(
 
 def _forms(cells: Any, norm: Normalizer | None) -> list[str]:
     """Distinct values as they are compared."""
-    texts = [fold(frames.write("joinable", cell)) for cell in cells]
+    texts = [fold(frames.as_text("joinable", cell)) for cell in cells]
     distinct = [text for text in dict.fromkeys(texts) if text]
     if norm is None:
         return distinct
