@@ -159,3 +159,13 @@ def test_a_method_is_known_by_its_other_names_and_an_unknown_one_gets_the_neares
         shelf.known("rmsnrom")
     with pytest.raises(ValueError, match="no claim of lamb's paper is in the list"):
         shelf.known("lamb")
+
+
+def test_a_file_of_results_that_was_cut_is_named(tmp_path, monkeypatch):
+    whole = (shelf.RESULTS / "probe.json").read_bytes()
+    (tmp_path / "probe.json").write_bytes(whole[: len(whole) // 2])
+    monkeypatch.setattr(shelf, "RESULTS", tmp_path)
+    shelf._room.cache_clear()
+    with pytest.raises(ValueError, match=r"probe\.json is damaged"):
+        nk.claim("shuffling-distortion")
+    shelf._room.cache_clear()

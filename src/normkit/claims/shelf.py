@@ -123,8 +123,15 @@ def origin(room: str) -> str:
 
 @functools.cache
 def _room(room: str) -> dict[str, Any]:
-    path = RESULTS / f"{room}.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return _read(RESULTS / f"{room}.json")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Read a room's results, none where there is no file."""
+    try:
+        return json.loads(path.read_bytes()) if path.is_file() else {}
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}); delete it, and measure again") from None
 
 
 def store(results: Iterable[tuple[Entry, Result]], folder: Path) -> list[Path]:
@@ -147,7 +154,7 @@ def _row(entry: Entry, result: Result) -> dict[str, Any]:
 
 
 def _written(path: Path, methods: dict[str, dict[str, Any]]) -> Path:
-    before = json.loads(path.read_text(encoding="utf-8")).get("claims", {}) if path.is_file() else {}
+    before = _read(path).get("claims", {})
     claims = {name: {**before.get(name, {}), **methods.get(name, {})} for name in sorted({*before, *methods})}
     about = {"normkit": normkit.__version__, "commit": _commit(), "torch": torch.__version__,
              "python": platform.python_version(), "machine": platform.machine()}  # fmt: skip
