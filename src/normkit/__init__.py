@@ -11,6 +11,7 @@ import ast
 import functools
 import importlib
 import pathlib
+import re
 
 __version__ = "0.1.0"
 HERE = {  # what is there at all times, and where from; imported at the first look, so that help needs no torch
@@ -46,9 +47,8 @@ def _exports() -> dict[str, str]:
     for place in [*catalog.rooms(), *WHOLE_MODELS]:
         folder = catalog.HOME.joinpath(*place.split("."))
         path = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
-        for node in ast.parse(path.read_text()).body if path.is_file() else ():
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-                found |= dict.fromkeys(ast.literal_eval(node.value), f"normkit.{place}")
+        for names in re.findall(r"^__all__ = (\[[^]]*\])", path.read_text(), re.MULTILINE) if path.is_file() else ():
+            found |= dict.fromkeys(ast.literal_eval(names), f"normkit.{place}")
     return found
 
 
@@ -63,9 +63,10 @@ def __getattr__(name: str):
     catalog = importlib.import_module("normkit.catalog")
     if name == "__all__":  # which only `from normkit import *` asks for: then every method is imported
         return sorted([*HERE, *_exports(), *catalog.entry_names()])
-    if name in _exports():
+    found = catalog.method_named(name)  # most of what is asked for, and no other file is read for it
+    if found is None and name in _exports():
         return getattr(importlib.import_module(_exports()[name]), name)
-    found = catalog.entry_named(name)
+    found = found or catalog.entry_named(name)
     if found is None:
         raise AttributeError(f"module 'normkit' has no attribute {name!r}")
     return found

@@ -17,6 +17,7 @@ import fnmatch
 import functools
 import importlib
 import inspect
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -228,11 +229,16 @@ class _Place(NamedTuple):
 def _files() -> dict[str, _Place]:
     """Every method's file, by its name; nothing is imported."""
     found = {}
-    for path in sorted(HOME.glob("*/**/[!_]*.py")):
-        if DECORATOR in path.read_bytes():
-            room, *groups, name = path.relative_to(HOME).with_suffix("").parts
-            module = ".".join(["normkit", room, *groups, name])
-            found[name.replace("_", "-")] = _Place(module, room, "/".join(groups), path)
+    for folder, _, names in sorted(os.walk(HOME)):  # and `open`: in half the time of pathlib
+        room, *groups = folder[len(str(HOME)) + 1 :].split(os.sep)
+        for name in sorted(names) if room else ():
+            if name[0] == "_" or not name.endswith(".py"):
+                continue
+            with open(f"{folder}{os.sep}{name}", "rb", buffering=0) as file:
+                text = file.read()
+            if DECORATOR in text:
+                module = ".".join(["normkit", room, *groups, name[:-3]])
+                found[name[:-3].replace("_", "-")] = _Place(module, room, "/".join(groups), Path(folder, name))
     return found
 
 
@@ -427,14 +433,20 @@ def create(name: str, *args: Any, **kwargs: Any) -> Any:
     return find(name).create(*args, **kwargs)
 
 
+def method_named(name: str) -> Any:
+    """Return the class or function of that Python name whose method is called the same, ``RMSNorm``; else None."""
+    known = _name_among(name, [*_files(), *_cards])
+    return card(known).entry if known is not None and card(known).entry.__name__ == name else None
+
+
 def entry_named(name: str) -> Any:
     """Return the class or function of that Python name, so that ``normkit.RMSNorm`` works; else None.
 
     An alias that is written as a class is one: of the method itself, or of it with the alias's arguments as defaults.
     """
-    known = _name_among(name, [*_files(), *_cards])
-    if known is not None and card(known).entry.__name__ == name:
-        return card(known).entry
+    own = method_named(name)
+    if own is not None:
+        return own
     return next((c.entry for c in _cards.values() if c.entry.__name__ == name), None) or _class_of_alias(name)
 
 
