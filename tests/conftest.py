@@ -1,5 +1,6 @@
 """One thread a worker, and the instruction sets; exempt cases of the contract as in the contract itself."""
 
+import gc
 import os
 
 import pytest
@@ -11,6 +12,18 @@ from normkit.contract.conftest import *  # noqa: F403  exempt cases, and what ma
 os.environ["NORMKIT_CACHE"] = "off"  # no test depends on what an earlier one recognized, but those that ask for it
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # workers that share the cores would wait for one another
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session):
+    """Forty thousand tests are no garbage: none is looked for while they are made, nor among them later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(params=["baseline", "avx2", "avx512"])
