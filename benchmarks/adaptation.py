@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 import normkit as nk
-from normkit.surgery.streaming import run_stream
+from normkit.surgery.statistics.streaming import run_stream
 
 HERE = Path(__file__).parent / "results" / "adaptation.md"
 METHODS = ("tent", "eata", "sar", "deyo", "delta", "cotta", "note", "rotta")

@@ -23,7 +23,7 @@ from folding import stirred
 from fusing import PIXELS, ROUNDS, WORDS, raced, wide
 from normkit.bench import report as machine
 from normkit.optional import library
-from normkit.surgery.changes import Report
+from normkit.surgery.edits.changes import Report
 from normkit.surgery.proof import called, difference
 
 LAYERS, TOKENS = 2, 128

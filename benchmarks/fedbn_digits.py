@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from normkit.federated import keep_local, simulate, strategy
-from normkit.surgery.federated import local_entries
+from normkit.surgery.statistics.federated import local_entries
 
 CLIENTS, ROUNDS, PASSES, LR = 4, 15, 1, 0.05
 FILE = pathlib.Path(__file__).parent / "results/fedbn-digits.md"

@@ -20,8 +20,8 @@ from torch import nn
 import normkit as nk
 from normkit.bench import report as machine
 from normkit.optional import library
-from normkit.surgery.batch_statistics import takes_batch_statistics
 from normkit.surgery.proof import called, difference, said
+from normkit.surgery.statistics.batch_statistics import takes_batch_statistics
 
 TRIED = 12  # models a family, of which the one with the fewest parameters is taken
 CLOSE = 1e-4  # how far logits may be apart, of the largest

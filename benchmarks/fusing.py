@@ -25,11 +25,11 @@ from torch import Tensor, nn
 import normkit as nk
 from normkit.bench import report as machine
 from normkit.optional import library
-from normkit.surgery.changes import Report
+from normkit.surgery.edits.changes import Report
+from normkit.surgery.exact.racing import MOST as MOST_TURNS
+from normkit.surgery.exact.racing import SECONDS as LIMIT
 from normkit.surgery.flow import tensors_in
 from normkit.surgery.proof import called, difference
-from normkit.surgery.racing import MOST as MOST_TURNS
-from normkit.surgery.racing import SECONDS as LIMIT
 
 ROUNDS, MOST, SECONDS = 7, 49, 3.0  # turns about: at least, at most, and for how long
 WORDS, LONGEST, PIXELS = 512, 512, 224

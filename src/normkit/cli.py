@@ -180,7 +180,7 @@ def run_list(options: argparse.Namespace) -> int:
 def fitting(model: str) -> Callable[[list[Card]], list[Card]]:
     """Return a function that picks the norms which stand in a model."""
     from normkit.lab.plan import tasks
-    from normkit.surgery import fits
+    from normkit.surgery.replacement import fits
 
     places = tasks.places(model)
     return lambda cards: fits.fitting(cards, places)

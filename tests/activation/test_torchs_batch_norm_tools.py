@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim.swa_utils import AveragedModel, update_bn
 
 import normkit as nk
-from normkit.surgery.batch_statistics import takes_batch_statistics
+from normkit.surgery.statistics.batch_statistics import takes_batch_statistics
 
 
 def drawn(*shape, seed=0):

@@ -9,7 +9,7 @@ import normkit as nk
 from normkit import statistics
 from normkit.attention import attention_entropy as entropy
 from normkit.attention import attention_separation as separation
-from normkit.surgery.fold import fold_batchnorm
+from normkit.surgery.exact.pairs import fold_batchnorm
 
 
 class Call(nn.Module):

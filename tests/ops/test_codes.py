@@ -5,7 +5,7 @@ import torch
 
 from normkit import ops
 from normkit.kernels import special
-from normkit.surgery import caching
+from normkit.surgery.quantizing import caching
 
 
 def drawn(*shape):

@@ -8,7 +8,7 @@ import torch
 
 from normkit.federated.rounds import Update
 from normkit.federated.rounds import average as average_updates
-from normkit.surgery.federated import average
+from normkit.surgery.statistics.federated import average
 
 if importlib.util.find_spec("flwr") is None:  # .ci/run has a folder for it
     pytest.skip("flwr wants other versions than the rest of the tests", allow_module_level=True)

@@ -9,7 +9,7 @@ from torch import nn
 import normkit as nk
 from normkit.cli import main
 from normkit.optional import library
-from normkit.surgery.streaming import run_stream
+from normkit.surgery.statistics.streaming import run_stream
 
 
 @pytest.fixture

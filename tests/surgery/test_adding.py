@@ -12,9 +12,10 @@ from torch.nn import functional
 
 import normkit as nk
 from normkit.optional import library
-from normkit.surgery import adding, fusing, racing, turning
+from normkit.surgery.edits import adding, turning
+from normkit.surgery.edits.source import Source
+from normkit.surgery.exact import fusing, racing
 from normkit.surgery.proof import called, difference
-from normkit.surgery.source import Source
 
 HALVED = racing.Outcome(1.0, 0.5, True)
 

@@ -8,9 +8,9 @@ from torch import nn
 
 import normkit as nk
 from normkit import statistics
-from normkit.surgery.batch_statistics import batch_norms, recalibrate, takes_batch_statistics
-from normkit.surgery.federated import average, local_entries, pool
-from normkit.surgery.selection import select
+from normkit.surgery.statistics.batch_statistics import batch_norms, recalibrate, takes_batch_statistics
+from normkit.surgery.statistics.federated import average, local_entries, pool
+from normkit.surgery.statistics.selection import select
 
 TORCHS = [lambda: nn.BatchNorm1d(4), lambda: nn.BatchNorm2d(4), lambda: nn.BatchNorm3d(4), lambda: nn.SyncBatchNorm(4)]
 OTHERS = [lambda: nn.InstanceNorm2d(4, track_running_stats=True), lambda: nn.LayerNorm(4), lambda: nn.Linear(4, 4)]

@@ -5,7 +5,7 @@ import torch
 
 import normkit as nk
 from normkit.optional import library
-from normkit.surgery.caching import decode, encode
+from normkit.surgery.quantizing.caching import decode, encode
 
 
 @pytest.fixture(scope="module")

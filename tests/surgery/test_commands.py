@@ -9,8 +9,9 @@ import torch
 import normkit as nk
 from normkit import cli
 from normkit.optional import library
-from normkit.surgery import commands, fusing, saving
-from normkit.surgery.racing import Outcome
+from normkit.surgery import commands, saving
+from normkit.surgery.exact import fusing
+from normkit.surgery.exact.racing import Outcome
 
 MINE = """
 import torch

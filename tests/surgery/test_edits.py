@@ -11,9 +11,10 @@ from near_misses import Layer, Rms
 from torch import nn
 
 import normkit as nk
-from normkit.surgery import fusing, saving
+from normkit.surgery import saving
 from normkit.surgery.edits import RECORD, Edit, comparison, edits_between, edits_in, replay
-from normkit.surgery.racing import Outcome
+from normkit.surgery.exact import fusing
+from normkit.surgery.exact.racing import Outcome
 
 
 class Net(nn.Module):

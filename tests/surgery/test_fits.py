@@ -6,7 +6,7 @@ import torch
 from normkit import catalog
 from normkit.lab.plan.builtin import MODELS
 from normkit.lab.plan.variants import lets_leak
-from normkit.surgery import fits
+from normkit.surgery.replacement import fits
 
 DECODER = MODELS["decoder"].place
 STREAM = [card.name for card in fits.fitting(fits.norms(), [DECODER], allow_leak=True)]

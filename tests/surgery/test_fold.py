@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 import normkit as nk
-from normkit.surgery.fold import fold_batchnorm, fold_pair, scale_and_shift
+from normkit.surgery.exact.pairs import fold_batchnorm, fold_pair, scale_and_shift
 
 CONVS = [
     (kind, groups, stride, dilation)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import normkit as nk
-from normkit.surgery.freeze import start, train_only
+from normkit.surgery.statistics.freeze import start, train_only
 
 
 def model():

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import normkit as nk
-from normkit.surgery import fusing, racing
+from normkit.surgery.exact import fusing, racing
 
 RACES = 400
 DEVICE = torch.device("cpu")

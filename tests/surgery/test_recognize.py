@@ -16,8 +16,9 @@ from torch import nn
 
 import normkit as nk
 from normkit.optional import library
-from normkit.surgery import fusing, saving
-from normkit.surgery.racing import Outcome
+from normkit.surgery import saving
+from normkit.surgery.exact import fusing
+from normkit.surgery.exact.racing import Outcome
 from normkit.surgery.recognition.recognize import examine
 
 LISTS = near_misses, more_near_misses, sly_near_misses, lurking_near_misses

@@ -12,9 +12,9 @@ from torch.nn import functional
 import normkit as nk
 from normkit import cli
 from normkit.optional import library
-from normkit.surgery.fading import Fading, Fixed, Tokens
 from normkit.surgery.flow import Flow
-from normkit.surgery.order import parts
+from normkit.surgery.removal.fading import Fading, Fixed, Tokens
+from normkit.surgery.removal.order import parts
 
 DIM, WORDS = 8, 11
 

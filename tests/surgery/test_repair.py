@@ -8,7 +8,7 @@ from torch import nn
 
 import normkit as nk
 from normkit.activation.batch.repair import Repair
-from normkit.surgery.repair import average, interpolate, measure
+from normkit.surgery.statistics.repair import average, interpolate, measure
 
 
 def close(got, want, **tolerance):

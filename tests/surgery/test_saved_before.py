@@ -1,6 +1,7 @@
 """Folders and pickles that were written before edits were values are read as they were then."""
 
 import copy
+import importlib
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 from test_commands import MINE, NAMED
 
-from normkit.surgery import saving
+from normkit.surgery import MOVED, saving
 from normkit.surgery.commands import example
 
 BEFORE = Path(__file__).parent / "of_before"
@@ -43,3 +44,18 @@ def test_a_pickle_gives_the_numbers_that_it_gave():
             with torch.no_grad():
                 torch.testing.assert_close(each(kept["inputs"][name]), kept["results"][name], rtol=1e-5, atol=1e-6)
     assert list(kept["parts"]["renamed"].state_dict()) == ["gamma"]
+
+
+@pytest.mark.parametrize("name", [*MOVED, "edits", "quantizing", "saving"])
+def test_a_file_is_imported_by_the_name_that_it_had(name):
+    """As one module: a class of a pickle is the class of today."""
+    made = importlib.import_module(f"normkit.surgery.{name}")
+    assert made is importlib.import_module(f"normkit.surgery.{MOVED.get(name, name)}")
+    assert made.__spec__.name == made.__name__ == f"normkit.surgery.{MOVED.get(name, name)}"
+
+
+def test_what_pickles_name_in_files_that_are_folders_by_now_is_there():
+    from normkit.surgery import edits, quantizing
+
+    assert edits.Edit is edits.edit.Edit
+    assert quantizing.Quantized is quantizing.weights.Quantized

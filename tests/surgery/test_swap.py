@@ -6,9 +6,9 @@ from torch import nn
 
 import normkit as nk
 from normkit.optional import library
-from normkit.surgery import fits
 from normkit.surgery.recognition import recognize
-from normkit.surgery.swapping import places, sites
+from normkit.surgery.replacement import fits
+from normkit.surgery.replacement.swapping import places, sites
 
 timm, transformers = library("timm"), library("transformers")
 

@@ -10,9 +10,11 @@ from torch import nn
 
 import normkit as nk
 from normkit.optional import library
-from normkit.surgery import fusing, matching, saving
-from normkit.surgery.racing import Outcome
+from normkit.surgery import saving
+from normkit.surgery.exact import fusing
+from normkit.surgery.exact.racing import Outcome
 from normkit.surgery.recognition import candidates
+from normkit.surgery.replacement import matching
 
 
 class Net(nn.Module):

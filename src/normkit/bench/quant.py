@@ -13,7 +13,7 @@ from torch import Tensor
 
 from normkit.bench import cases, goals, timing
 from normkit.bench.goals import COLUMNS
-from normkit.surgery import caching
+from normkit.surgery.quantizing import caching
 
 __all__ = ["COLUMNS", "LEGEND", "measure"]
 

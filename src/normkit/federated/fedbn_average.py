@@ -33,7 +33,7 @@ def fedbn_average(*states: Tensor, entries: Sequence[str], local: Sequence[str] 
     Args:
         states: for each entry the clients', stacked (K, ...), then their sample counts (K,).
         entries: the names, in order.
-        local: those that stay; ``surgery.federated.local_entries`` finds a model's batch norms.
+        local: those that stay; ``surgery.statistics.federated.local_entries`` finds a model's batch norms.
 
     Returns what each client has after the round, stacked, one tensor an entry.
 

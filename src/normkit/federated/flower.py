@@ -42,7 +42,7 @@ def strategy(
             pseudo-labels; ``"fedloge"``, with the names of the ``classifier``, whose clients also send how many samples
             each class has; or ``"fedlaw"``, with ``loss(state, batch)``, the server's ``batches``, and the names of the
             ``parameters``; and the options of ``fedlaw``.
-        local: entries that stay; ``surgery.federated.local_entries`` finds a model's batch norms.
+        local: entries that stay; ``surgery.statistics.federated.local_entries`` finds a model's batch norms.
         most: how many times as far as the median client a client may be.
         flower: arguments of Flower's ``FedAvg``, by name: fractions and numbers of nodes.
         options: of the method.

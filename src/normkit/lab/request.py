@@ -207,7 +207,7 @@ def read_variants(source: Any) -> tuple[Variant, ...]:
 def require_place(variant: Variant, options: Any) -> None:
     """Refuse a norm whose card says that it has no place in a built-in model, before anything is built."""
     from normkit import catalog
-    from normkit.surgery import fits
+    from normkit.surgery.replacement import fits
 
     model = builtin.row(options.model or default_model(options))
     if model and model.place and variant.norm not in (ORIGINAL, FEDBN) and not options.train:

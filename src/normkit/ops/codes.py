@@ -1,4 +1,4 @@
-"""A cache's chunks of tokens in two bits a number, and back: the kernel of what `surgery.caching` says in PyTorch."""
+"""A cache's chunks of tokens in two bits a number, and back: the kernel of `surgery.quantizing.caching`'s PyTorch."""
 
 from __future__ import annotations
 

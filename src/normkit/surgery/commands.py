@@ -14,18 +14,18 @@ from torch import nn
 
 from normkit.safe import say
 from normkit.surgery import models, proof, saving
-from normkit.surgery.adapting import adapt
-from normkit.surgery.batch_statistics import recalibrate
-from normkit.surgery.changes import Report
-from normkit.surgery.converting import TARGETS, convert
 from normkit.surgery.edits import replaced
-from normkit.surgery.folding import fold
-from normkit.surgery.fusing import fuse
+from normkit.surgery.edits.changes import Report
+from normkit.surgery.exact.converting import TARGETS, convert
+from normkit.surgery.exact.folding import fold
+from normkit.surgery.exact.fusing import fuse
 from normkit.surgery.recognition.recognize import Recognized, table
-from normkit.surgery.removing import example_of, remove
-from normkit.surgery.repair import VARIANTS, average
-from normkit.surgery.streaming import run_stream
-from normkit.surgery.swapping import swap
+from normkit.surgery.removal.removing import example_of, remove
+from normkit.surgery.replacement.swapping import swap
+from normkit.surgery.statistics.adapting import adapt
+from normkit.surgery.statistics.batch_statistics import recalibrate
+from normkit.surgery.statistics.repair import VARIANTS, average
+from normkit.surgery.statistics.streaming import run_stream
 
 CLOSE = 1e-4  # of the largest number: how far a model that was written may be off when it is read again
 TOKENS = (2, 16)

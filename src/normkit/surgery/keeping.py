@@ -12,8 +12,8 @@ from torch import nn
 
 from normkit.files import replace_file
 from normkit.optional import library
-from normkit.surgery import rewriting, saving, seals
-from normkit.surgery.edits import edits_between
+from normkit.surgery import saving, seals
+from normkit.surgery.edits import edits_between, rewriting
 
 __all__ = ["load", "save"]
 

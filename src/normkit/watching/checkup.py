@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.columns import aligned, number_of
-from normkit.surgery.batch_statistics import feed
+from normkit.surgery.statistics.batch_statistics import feed
 from normkit.watching import health
 from normkit.watching.causes import ordered
 from normkit.watching.diagnosis import Diagnosis

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from normkit import check
 from normkit.columns import aligned
-from normkit.surgery.batch_statistics import feed
+from normkit.surgery.statistics.batch_statistics import feed
 from normkit.watching import health
 from normkit.watching.diagnosis import Diagnosis
 from normkit.watching.history import History

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check
-from normkit.surgery.batch_statistics import batch_norms, feed, recalibrate
+from normkit.surgery.statistics.batch_statistics import batch_norms, feed, recalibrate
 from normkit.watching.drawn import Drawn, grid, line, picture
 from normkit.watching.inspecting import loss_of
 from normkit.weight.filter_normalization import random_direction

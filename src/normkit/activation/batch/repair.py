@@ -21,8 +21,8 @@ class Repair(Running, Norm):
     """Give each channel a goal mean and a goal standard deviation, from the mean and variance of all batches seen.
 
     For networks merged by averaging weights, whose activations have collapsed: put after a convolution or linear, shown
-    the training data once, and folded away; ``normkit.surgery.repair`` does all of it. Per channel, over batch and
-    space,
+    the training data once, and folded away; ``normkit.surgery.statistics.repair`` does all of it. Per channel, over
+    batch and space,
 
         repair      y = weight * (x - mean) / sqrt(var + eps) + bias
         rescale     y = weight * x / sqrt(var + eps)

@@ -18,7 +18,8 @@ class Model:
     takes: what its data are; data: those it is trained on where none are named, "" where some must be.
     sizes: its arguments with their defaults; width: which of them is its width.
     parts: whether its parts are names, so that variants may differ in them, and not in the norm alone.
-    stands: what the input of its norms is, by its name in ``surgery.fits``; causal: whether it predicts what comes.
+    stands: what the input of its norms is, by its name in ``surgery.replacement.fits``.
+    causal: whether it predicts what comes.
     original: the norm that it has of its own; norms: those compared where none are named.
     """
 
@@ -35,7 +36,7 @@ class Model:
     @property
     def place(self) -> Any:
         """Where its norms stand; None where it has none."""
-        from normkit.surgery import fits
+        from normkit.surgery.replacement import fits
 
         return fits.Place(getattr(fits, self.stands), self.causal) if self.stands else None
 

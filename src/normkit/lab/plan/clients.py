@@ -19,7 +19,7 @@ from normkit.lab.plan.data import Data, Images, Tokens, generator
 from normkit.lab.plan.samples import BySample
 from normkit.lab.plan.settings import SPLITS, Settings, typed
 from normkit.lab.plan.variants import Variant
-from normkit.surgery.federated import local_entries
+from normkit.surgery.statistics.federated import local_entries
 
 SERVER = 0.05  # the share of the training data that the server has for itself, whatever the method makes of it
 TRIES = 1000  # draws until no client is left with fewer than LEAST samples

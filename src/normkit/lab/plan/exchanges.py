@@ -19,7 +19,7 @@ from torch import nn
 from normkit.surgery.edits import Edit, guard, replay
 from normkit.surgery.recognition.effects import PLAIN
 from normkit.surgery.recognition.recognize import Recognized, sized_table
-from normkit.surgery.swapping import edits_for
+from normkit.surgery.replacement.swapping import edits_for
 
 if TYPE_CHECKING:
     from normkit.lab.plan.variants import Variant

@@ -22,8 +22,8 @@ from normkit.lab.plan.data import Images
 from normkit.lab.plan.settings import typed
 from normkit.lab.plan.variants import ORIGINAL, Variant
 from normkit.residual.stream import wiring_of
-from normkit.surgery import fits
-from normkit.surgery.fits import maker
+from normkit.surgery.replacement import fits
+from normkit.surgery.replacement.fits import maker
 from normkit.transformer.model import Decoder, Encoder
 from normkit.weight import spheres
 

@@ -35,8 +35,8 @@ from normkit.lab.plan.exchanges import exchange, layers
 from normkit.lab.plan.settings import BATCHES, Settings, fields, typed
 from normkit.lab.plan.variants import ORIGINAL, Variant, lets_leak
 from normkit.optional import library
-from normkit.surgery import fits, swapping
 from normkit.surgery.models import timm_with
+from normkit.surgery.replacement import fits, swapping
 
 
 @dataclass

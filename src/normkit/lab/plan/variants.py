@@ -60,13 +60,13 @@ def _norm(text: str) -> None:
 
 
 def _norm_argument(text: str) -> Mapping[str, Any]:
-    from normkit.surgery.fits import maker
+    from normkit.surgery.replacement.fits import maker
 
     return {"norm": maker(text)}
 
 
 def _count_norms(model: nn.Module, text: str) -> str:
-    from normkit.surgery.swapping import sites
+    from normkit.surgery.replacement.swapping import sites
 
     return number_of(len(sites(model)), "norm")
 

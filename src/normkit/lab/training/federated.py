@@ -22,7 +22,7 @@ from normkit.federated import plans, rounds
 from normkit.lab import logs
 from normkit.lab.plan import clients, measures, optimizers
 from normkit.lab.training.single import Training
-from normkit.surgery.federated import local_entries, pool
+from normkit.surgery.statistics.federated import local_entries, pool
 from normkit.weight import project, spheres
 
 FARTHEST = 1e3  # how many times as far from what was sent as the median client a client may be

@@ -33,7 +33,7 @@ from normkit.lab.plan.plan import Run, same
 from normkit.lab.plan.settings import Settings, typed
 from normkit.lab.plan.variants import ORIGINAL, SLOTS, Variant
 from normkit.lab.training.memory import peak_memory, reset_peak
-from normkit.surgery.fits import maker
+from normkit.surgery.replacement.fits import maker
 
 GIVEN = ("norm", "optimizer")  # the slots of a variant that ``build`` gives
 EXTRA = ("lr", "steps", "seconds", "device")  # what the function is given as well if it has such arguments

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from normkit.ops.rope import rotate, turns
 from normkit.residual.norms import watched
-from normkit.surgery.source import Source, method, replaced
+from normkit.surgery.edits.source import Source, method, replaced
 
 TURNED = "_normkit_turned"
 MOVES = ("transpose", "swapaxes", "permute", "contiguous")

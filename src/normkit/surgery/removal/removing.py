@@ -16,15 +16,15 @@ from torch import nn
 from normkit.columns import number_of
 from normkit.safe import say
 from normkit.surgery import proof
-from normkit.surgery.changes import Change, Report, take_over, tied, unrecognized, untie
 from normkit.surgery.edits import replaced
-from normkit.surgery.fading import Fading, Tokens
+from normkit.surgery.edits.changes import Change, Report, take_over, tied, unrecognized, untie
+from normkit.surgery.exact.pairs import is_plain
 from normkit.surgery.flow import Flow, Stays
-from normkit.surgery.fold import is_plain
-from normkit.surgery.order import FINAL, Part, parts, timetable
 from normkit.surgery.recognition.recognize import Match, sized_table
 from normkit.surgery.recognition.specimen import inputs_of
-from normkit.surgery.weaning import Loss, Plan, Progress, Run, mean_loss, next_token
+from normkit.surgery.removal.fading import Fading, Tokens
+from normkit.surgery.removal.order import FINAL, Part, parts, timetable
+from normkit.surgery.removal.weaning import Loss, Plan, Progress, Run, mean_loss, next_token
 from normkit.where import Where, chosen
 
 __all__ = ["remove"]

@@ -16,11 +16,10 @@ from normkit import catalog
 from normkit.activation.batch.membrane_batchnorm import MembraneBatchNorm
 from normkit.norm import Norm
 from normkit.surgery import proof
-from normkit.surgery.batch_statistics import takes_batch_statistics
-from normkit.surgery.changes import Change, Report, tied
 from normkit.surgery.edits import replaced
-from normkit.surgery.flow import Call, Flow, Stays, channels, marked, which
-from normkit.surgery.fold import (
+from normkit.surgery.edits.changes import Change, Report, tied
+from normkit.surgery.edits.layers import ThresholdNeuron, Zeros
+from normkit.surgery.exact.pairs import (
     asked,
     fold_beside,
     fold_scale,
@@ -29,10 +28,11 @@ from normkit.surgery.fold import (
     scale_and_shift,
     width,
 )
-from normkit.surgery.layers import ThresholdNeuron, Zeros
+from normkit.surgery.flow import Call, Flow, Stays, channels, marked, which
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.recognize import Followed, Match, behind, sized_table, without
 from normkit.surgery.recognition.specimen import inputs_of
+from normkit.surgery.statistics.batch_statistics import takes_batch_statistics
 from normkit.weight._apply import take_off
 from normkit.where import Where, chosen
 

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from normkit import catalog
 from normkit.norm import Norm
-from normkit.surgery import rewriting
-from normkit.surgery.fits import PLAIN, Laid
-from normkit.surgery.layers import KINDS, Centred, ConstantPad, ThresholdNeuron, Zeros
+from normkit.surgery.edits import rewriting
+from normkit.surgery.edits.layers import KINDS, Centred, ConstantPad, ThresholdNeuron, Zeros
+from normkit.surgery.edits.renaming import names_of, rename
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.recognize import Followed
-from normkit.surgery.renaming import names_of, rename
+from normkit.surgery.replacement.fits import PLAIN, Laid
 
 SIZES = {  # what a layer calls the sizes of its weight's axes
     nn.Linear: ("out_features", "in_features"),

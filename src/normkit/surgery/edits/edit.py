@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit.norm import Norm
-from normkit.surgery import forms
+from normkit.surgery.edits import forms
 
 SAME = ("fuse", "recognize")  # what leaves a model one that its library may open as what it was
 RECORD = "_normkit_edits"  # where a model carries its edits

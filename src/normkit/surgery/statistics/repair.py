@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.activation.batch.repair import Repair
-from normkit.surgery.batch_statistics import batch_norms, recalibrate
-from normkit.surgery.changes import Change, Report, take_over
 from normkit.surgery.edits import replaced
-from normkit.surgery.fold import fold_pair
-from normkit.surgery.layers import KINDS
+from normkit.surgery.edits.changes import Change, Report, take_over
+from normkit.surgery.edits.layers import KINDS
+from normkit.surgery.exact.pairs import fold_pair
+from normkit.surgery.statistics.batch_statistics import batch_norms, recalibrate
 
 __all__ = ["average"]
 

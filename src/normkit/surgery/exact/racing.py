@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit.ops.rope import turns
-from normkit.surgery import adding, turning
+from normkit.surgery.edits import adding, turning
 from normkit.surgery.flow import arguments, tensors_in
 from normkit.surgery.recognition.specimen import quiet
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check, statistics
-from normkit.surgery.batch_statistics import batch_norms
+from normkit.surgery.statistics.batch_statistics import batch_norms
 
 State = Mapping[str, Tensor]
 

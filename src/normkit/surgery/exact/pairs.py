@@ -15,8 +15,8 @@ from normkit import check
 from normkit.kinds.kind import sizes
 from normkit.layout import Layout
 from normkit.norm import Norm
-from normkit.surgery.batch_statistics import takes_batch_statistics
-from normkit.surgery.layers import KINDS, ConstantPad, ThresholdNeuron, Zeros  # noqa: F401  pickles name them here
+from normkit.surgery.edits.layers import KINDS, ConstantPad, ThresholdNeuron, Zeros  # noqa: F401  pickles name them here
+from normkit.surgery.statistics.batch_statistics import takes_batch_statistics
 
 FUNCTIONS: dict[Any, Any] = {  # what a layer calls
     nn.Linear: functional.linear,

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from normkit import statistics
 from normkit.residual.fake_layernorm import FakeLayerNorm
-from normkit.surgery.fold import as_linear, like
+from normkit.surgery.exact.pairs import as_linear, like
 from normkit.surgery.recognition.recognize import Match
 
 REST, SEPARATOR, FIRST = KINDS = ("rest", "separator", "first")  # positions with a deviation of their own

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from normkit.columns import aligned
-from normkit.surgery.edits import Edit, edits_in
+from normkit.surgery.edits.edit import Edit, edits_in
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,12 @@ from torch import nn
 from normkit import catalog
 from normkit.catalog import Card
 from normkit.norm import Norm
-from normkit.surgery import fits, forms, matching, proof
-from normkit.surgery.changes import Change, Report, unrecognized
-from normkit.surgery.edits import Edit, replaced
+from normkit.surgery import proof
+from normkit.surgery.edits import Edit, forms, replaced
+from normkit.surgery.edits.changes import Change, Report, unrecognized
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.recognize import Followed, Match, Recognized, sized_table
+from normkit.surgery.replacement import fits, matching
 from normkit.where import Where, chosen
 
 __all__ = ["swap"]

@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from normkit.catalog import Card
 from normkit.running import averaging
-from normkit.surgery.changes import Change, Report
+from normkit.surgery.edits.changes import Change, Report
 
 __all__ = ["recalibrate"]
 

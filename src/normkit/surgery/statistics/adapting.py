@@ -11,10 +11,10 @@ from torch import nn
 from normkit import catalog, check
 from normkit.activation.batch.alpha_batchnorm import AlphaBatchNorm
 from normkit.kinds.adapter import ADAPTER, Adapter
-from normkit.surgery.batch_statistics import takes_batch_statistics
-from normkit.surgery.changes import Change, Report
 from normkit.surgery.edits import replaced
+from normkit.surgery.edits.changes import Change, Report
 from normkit.surgery.recognition.recognize import Followed, Match, sized_table
+from normkit.surgery.statistics.batch_statistics import takes_batch_statistics
 from normkit.where import Where, chosen
 
 __all__ = ["adapt"]

@@ -15,9 +15,9 @@ from torch.nn import functional
 
 from normkit import check, files
 from normkit.columns import number_of
-from normkit.surgery.batch_statistics import feed
-from normkit.surgery.fading import Fading
-from normkit.surgery.order import Step
+from normkit.surgery.removal.fading import Fading
+from normkit.surgery.removal.order import Step
+from normkit.surgery.statistics.batch_statistics import feed
 
 Loss = Callable[[nn.Module, Any], Tensor]
 LAST_LR = 0.5  # of the first

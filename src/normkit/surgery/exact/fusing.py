@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from normkit.norm import Norm
-from normkit.surgery import adding, forms, proof, rewriting, turning
-from normkit.surgery.changes import Change, Report
-from normkit.surgery.edits import Edit, places, replaced, replay
-from normkit.surgery.racing import SURE, Outcome, race, race_addition, race_models, race_turn, takes
+from normkit.surgery import proof
+from normkit.surgery.edits import Edit, adding, forms, places, replaced, replay, rewriting, turning
+from normkit.surgery.edits.changes import Change, Report
+from normkit.surgery.edits.renaming import rename
+from normkit.surgery.edits.source import Source
+from normkit.surgery.exact.racing import SURE, Outcome, race, race_addition, race_models, race_turn, takes
 from normkit.surgery.recognition.recognize import Match, sized_table
 from normkit.surgery.recognition.specimen import quiet
-from normkit.surgery.renaming import rename
-from normkit.surgery.source import Source
 from normkit.where import Where, chosen
 
 __all__ = ["fuse"]

@@ -21,9 +21,9 @@ from normkit.quant.learned_rounding import LearnedRounding
 from normkit.quant.norm_tweaking_loss import NormTweakingLoss
 from normkit.quant.reconstruction_loss import ReconstructionLoss
 from normkit.quant.rounding_regularizer import RoundingRegularizer
-from normkit.surgery.batch_statistics import feed
-from normkit.surgery.fold import as_linear
+from normkit.surgery.exact.pairs import as_linear
 from normkit.surgery.recognition import recognize
+from normkit.surgery.statistics.batch_statistics import feed
 from normkit.where import Where, chosen
 
 __all__ = ["perplexity", "quantize"]

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, fx, nn
 
+from normkit.surgery.exact.pairs import as_linear
 from normkit.surgery.flow import KEEPS, Call, Flow, Stays, channels, marked, moved, which, word
-from normkit.surgery.fold import as_linear
 
 ATTENTION = "scaled_dot_product_attention"
 PRODUCTS = ("matmul", "bmm")

@@ -14,11 +14,11 @@ from normkit import check
 from normkit.activation.token.crmsnorm import CRMSNorm
 from normkit.activation.token.rmsnorm import RMSNorm
 from normkit.surgery import proof
-from normkit.surgery.changes import Change, Report, tied, unrecognized, untie
 from normkit.surgery.edits import replaced
+from normkit.surgery.edits.changes import Change, Report, tied, unrecognized, untie
+from normkit.surgery.edits.layers import Centred
+from normkit.surgery.exact.pairs import as_linear, fold_scale, is_plain, like, width
 from normkit.surgery.flow import KEEPS, MOVES, Flow, Stays, channels, marked, moved, word
-from normkit.surgery.fold import as_linear, fold_scale, is_plain, like, width
-from normkit.surgery.layers import Centred
 from normkit.surgery.recognition.recognize import Match, sized_table
 from normkit.surgery.recognition.specimen import inputs_of
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import nn
 
-from normkit.surgery import adding, turning
-from normkit.surgery.source import Source
+from normkit.surgery.edits import adding, turning
+from normkit.surgery.edits.source import Source
 
 EDITS: dict[str, Callable[..., dict[str, Any]]] = {"add": adding.edit, "turn": turning.edit}
 Word = tuple[str, ...]

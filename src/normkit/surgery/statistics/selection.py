@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from normkit.surgery.batch_statistics import recalibrate
-from normkit.surgery.federated import local_entries, pool
+from normkit.surgery.statistics.batch_statistics import recalibrate
+from normkit.surgery.statistics.federated import local_entries, pool
 
 
 class Selection(NamedTuple):

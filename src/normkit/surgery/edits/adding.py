@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit.residual.norms import add_then
-from normkit.surgery.source import Source, method, replaced
+from normkit.surgery.edits.source import Source, method, replaced
 
 NORMED = "_normed_{}"
 ADDED, AGAIN = "_normkit_added", "_normkit_again"

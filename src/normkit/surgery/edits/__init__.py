@@ -1,0 +1,27 @@
+"""What was done to a model, as values: each says where, of what form, in which words, and is applied and written."""
+
+from normkit.surgery.edits.edit import (
+    RECORD,
+    Edit,
+    comparison,
+    edits_between,
+    edits_in,
+    guard,
+    of_words,
+    places,
+    replaced,
+    replay,
+)
+
+__all__ = [
+    "RECORD",
+    "Edit",
+    "comparison",
+    "edits_between",
+    "edits_in",
+    "guard",
+    "of_words",
+    "places",
+    "replaced",
+    "replay",
+]

@@ -1,0 +1,1 @@
+"""Layer norms taken out of a model while it is trained on."""
