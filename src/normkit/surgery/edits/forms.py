@@ -17,7 +17,7 @@ from normkit.surgery.edits import rewriting
 from normkit.surgery.edits.layers import KINDS, Centred, ConstantPad, ThresholdNeuron, Zeros
 from normkit.surgery.edits.renaming import names_of, rename
 from normkit.surgery.recognition import specimen
-from normkit.surgery.recognition.recognize import Followed
+from normkit.surgery.recognition.match import Followed
 from normkit.surgery.replacement.fits import PLAIN, Laid
 
 SIZES = {  # what a layer calls the sizes of its weight's axes

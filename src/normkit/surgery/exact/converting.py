@@ -19,7 +19,8 @@ from normkit.surgery.edits.changes import Change, Report, tied, unrecognized, un
 from normkit.surgery.edits.layers import Centred
 from normkit.surgery.exact.pairs import as_linear, fold_scale, is_plain, like, width
 from normkit.surgery.flow import KEEPS, MOVES, Flow, Stays, channels, marked, moved, word
-from normkit.surgery.recognition.recognize import Match, sized_table
+from normkit.surgery.recognition.match import Match
+from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.recognition.specimen import inputs_of
 
 __all__ = ["convert"]

@@ -30,7 +30,9 @@ from normkit.surgery.exact.pairs import (
 )
 from normkit.surgery.flow import Call, Flow, Stays, channels, marked, which
 from normkit.surgery.recognition import specimen
-from normkit.surgery.recognition.recognize import Followed, Match, behind, sized_table, without
+from normkit.surgery.recognition.match import Followed, Match
+from normkit.surgery.recognition.recognize import sized_table
+from normkit.surgery.recognition.search import behind, without
 from normkit.surgery.recognition.specimen import inputs_of
 from normkit.surgery.statistics.batch_statistics import takes_batch_statistics
 from normkit.weight._apply import take_off

@@ -17,7 +17,8 @@ from normkit.surgery.edits.changes import Change, Report
 from normkit.surgery.edits.renaming import rename
 from normkit.surgery.edits.source import Source
 from normkit.surgery.exact.racing import SURE, Outcome, race, race_addition, race_models, race_turn, takes
-from normkit.surgery.recognition.recognize import Match, sized_table
+from normkit.surgery.recognition.match import Match
+from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.recognition.specimen import quiet
 from normkit.where import Where, chosen
 

@@ -15,7 +15,7 @@ from normkit.surgery.recognition import stored
 from normkit.surgery.recognition.fingerprint import Unknown, configuration, fingerprint
 
 if TYPE_CHECKING:
-    from normkit.surgery.recognition.recognize import Match
+    from normkit.surgery.recognition.match import Match
 
 REMEMBERED = "remembered"
 MOST = 4096  # verdicts that are kept

@@ -20,7 +20,8 @@ from normkit.surgery.edits import replaced
 from normkit.surgery.edits.changes import Change, Report, take_over, tied, unrecognized, untie
 from normkit.surgery.exact.pairs import is_plain
 from normkit.surgery.flow import Flow, Stays
-from normkit.surgery.recognition.recognize import Match, sized_table
+from normkit.surgery.recognition.match import Match
+from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.recognition.specimen import inputs_of
 from normkit.surgery.removal.fading import Fading, Tokens
 from normkit.surgery.removal.order import FINAL, Part, parts, timetable

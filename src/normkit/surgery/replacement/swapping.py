@@ -17,7 +17,8 @@ from normkit.surgery import proof
 from normkit.surgery.edits import Edit, forms, replaced
 from normkit.surgery.edits.changes import Change, Report, unrecognized
 from normkit.surgery.recognition import specimen
-from normkit.surgery.recognition.recognize import Followed, Match, Recognized, sized_table
+from normkit.surgery.recognition.match import Followed, Match, Recognized
+from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.replacement import fits, matching
 from normkit.where import Where, chosen
 

@@ -13,7 +13,8 @@ from normkit.activation.batch.alpha_batchnorm import AlphaBatchNorm
 from normkit.kinds.adapter import ADAPTER, Adapter
 from normkit.surgery.edits import replaced
 from normkit.surgery.edits.changes import Change, Report
-from normkit.surgery.recognition.recognize import Followed, Match, sized_table
+from normkit.surgery.recognition.match import Followed, Match
+from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.statistics.batch_statistics import takes_batch_statistics
 from normkit.where import Where, chosen
 

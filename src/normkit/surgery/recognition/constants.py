@@ -1,0 +1,123 @@
+"""The constants of a candidate that was not refuted: an eps, a momentum, the rounding of half precision."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from normkit.surgery.recognition import solve
+from normkit.surgery.recognition.candidates import Candidate
+from normkit.surgery.recognition.halves import HALVES, OTHER_BITS, Half, half, in_half
+from normkit.surgery.recognition.inputs import Shape
+from normkit.surgery.recognition.pair import Differs
+from normkit.surgery.recognition.probe import SMALL, Probe
+from normkit.surgery.recognition.specimen import Specimen, carry
+
+LIKELY = 5e-3  # a candidate whose constants are still unknown may be this far off where they hardly matter
+NEAR = 1e-4  # and this far, where the constants are only stabilizers
+SURE = 3e-5
+
+
+def solved(probe: Probe, candidate: Candidate, carried: Mapping[str, str]) -> dict[str, Any]:
+    """The constants, as they would be written; what the module itself holds is tried first."""
+    held = [getattr(probe.module, name, None) for name in ("eps", "variance_epsilon", "epsilon", "norm_eps")]
+    found: dict[str, Any] = {}
+
+    def far(**more: float) -> float:
+        return probe.far(candidate, carried, {**found, **more}, SMALL)
+
+    for name in candidate.constants:
+        sure = next((value for value in held if isinstance(value, float) and far(**{name: value}) < SURE), None)
+        found[name] = _written(functools.partial(_named, far, name)) if sure is None else sure
+    if far() > LIKELY:
+        raise Differs("no constants explain what it makes of small numbers")
+    return found
+
+
+def _named(far: Callable[..., float], name: str, value: float) -> float:
+    return far(**{name: value})
+
+
+def _written(far: Callable[[float], float]) -> float:
+    at = solve.smallest(far)
+    limit = max(2 * far(at), SURE)
+    return next(value for value in [*solve.written(at), at] if far(value) <= limit)
+
+
+def momentum(
+    probe: Probe, candidate: Candidate, carried: Mapping[str, str], solved: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The share of the new batch in running estimates, from how far one call moves them."""
+    learned = dict(candidate.build().named_parameters())
+    kept = [(ours, theirs) for ours, theirs in carried.items() if ours not in learned]
+    if "momentum" not in candidate.card.signature.parameters or not kept or True not in probe.modes:
+        return {}
+    theirs = Specimen(probe.module, probe.exact, seed=1).train(True)
+    ours = Specimen(candidate.build(**solved, momentum=1.0), torch.float64, drawn=False).train(True)
+    carry(ours.tensors, theirs.tensors, carried)
+    before = {name: theirs.tensors[name].double().clone() for _, name in kept}
+    inputs, _ = probe.answers[True]["normal"]
+    with torch.no_grad():
+        theirs(*[t.to(probe.exact) for t in inputs])
+        ours(*inputs)
+    name, source = kept[0]
+    step = theirs.tensors[source].double().reshape(-1) - before[source].reshape(-1)
+    whole = ours.tensors[name].reshape(-1) - before[source].reshape(-1)
+    share = float((step / whole).median())
+    if not 0 <= share <= 1:
+        raise Differs(f"{source} moves by {share:.3g} of a batch")
+    averages = getattr(probe.module, "momentum", 0) is None
+    return {"momentum": None if averages else next(solve.written(share))}
+
+
+def rounded(
+    probe: Probe, candidate: Candidate, arguments: dict[str, Any], carried: Mapping[str, str]
+) -> tuple[dict[str, Any], list[Half]]:
+    """Where the method can round half precision in several ways, the one that gives their bits."""
+    casts = candidate.card.dialects.get("cast", ())
+    ways = [{**arguments, "cast": cast} for cast in casts] or [arguments]
+    tried = []
+    for way in ways:
+        halves = _halves(probe, Candidate(candidate.card, way), carried, probe.there[0], HALVES)
+        tried.append((sum(h.other for h in halves), way, halves))
+    _, way, halves = min(tried, key=lambda one: one[0])
+    best = Candidate(candidate.card, way)
+    for h in halves:
+        if h.other > OTHER_BITS and not h.rounded:
+            raise Differs(f"in {str(h.dtype)[6:]} it is {h.units:.3g} units off what it is in float64")
+        in_half(probe.module, best.build(), carried, probe.there[0], probe.further, h)
+    _check_other_shape(probe, best, carried, halves)
+    return way, halves
+
+
+def _halves(
+    probe: Probe, candidate: Candidate, carried: Mapping[str, str], shape: Shape, dtypes: Sequence[torch.dtype]
+) -> list[Half]:
+    """What comes of half precision at a shape, in each type that both go in."""
+    explained, names = probe.explanation(candidate, carried)
+    tries = (half(probe.whole, explained, names, shape, probe.further, dtype) for dtype in dtypes)
+    return [made for made in tries if made is not None]
+
+
+def _check_other_shape(probe: Probe, candidate: Candidate, carried: Mapping[str, str], halves: Sequence[Half]) -> None:
+    """Refuse a candidate whose bits are theirs at the first shape, and at the one with most axes not."""
+    other = max(probe.there, key=lambda shape: len(shape.sizes))
+    exact = [h for h in halves if h.other <= OTHER_BITS and other is not probe.there[0]]
+    for h in exact:  # one that rounds at every step loses as much as its numbers make it lose
+        for again in _halves(probe, candidate, carried, other, [h.dtype]):
+            if again.other > h.other + OTHER_BITS:
+                raise Differs(f"in {str(h.dtype)[6:]} it is rounded otherwise at shape {other.sizes}")
+
+
+def told(candidate: Candidate, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that are not as they would be by default."""
+    takes = candidate.card.signature.parameters
+    width = candidate.card.width
+    return {
+        name: value
+        for name, value in arguments.items()
+        if (width is not None and name == width.name) or name in candidate.constants or takes[name].default != value
+    }

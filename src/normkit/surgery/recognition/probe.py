@@ -1,0 +1,147 @@
+"""What a module makes of a few inputs, to be compared with what candidates make of them."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normkit.surgery.recognition import candidates
+from normkit.surgery.recognition.candidates import Candidate
+from normkit.surgery.recognition.inputs import Shape, draw
+from normkit.surgery.recognition.match import Followed
+from normkit.surgery.recognition.specimen import Specimen, carry
+
+LARGE = 1e3
+EXACT = (torch.float64, torch.float32)
+FOREIGN = ".*does not match num_features"  # torch's InstanceNorm warns of a size that it was not made for, and goes on
+SMALL = ("normal", "of many sizes", "samples of many sizes", "channels of many sizes")
+
+
+def taken(module: nn.Module, tried: Sequence[Shape], further: int) -> list[Shape]:
+    """The shapes that a module takes and keeps: in both modes, or where there is none such, in either."""
+    modes = [
+        [shape for shape in tried if any(takes(module, shape, further, dtype, mode) for dtype in EXACT)]
+        for mode in (False, True)
+    ]
+    return [shape for shape in modes[0] if shape in modes[1]] or modes[0] or modes[1]
+
+
+def takes(module: nn.Module, shape: Shape, further: int, dtype: torch.dtype, mode: bool) -> bool:
+    """Whether a module takes an input of a shape, in a type and a mode, and keeps the shape."""
+    inputs = [draw(shape, seed=i).to(dtype) for i in range(1 + further)]
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=FOREIGN)
+            return Specimen(module, dtype).train(mode)(*inputs).shape == inputs[0].shape
+    except Exception:
+        return False
+
+
+class Probe:
+    """What a module makes of a few inputs, to be compared with what candidates make of them.
+
+    ``module`` is without the layers ``behind`` that the ``whole`` has; ``open_`` where nothing tells its width.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        there: Sequence[Shape],
+        further: int,
+        whole: nn.Module,
+        behind: Sequence[str] = (),
+        open_: bool = False,
+    ):
+        self.module, self.there, self.further = module, there, further
+        self.whole, self.behind, self.open = whole, behind, open_
+        self.exact = (
+            torch.float64 if takes(module, there[0], further, torch.float64, module.training) else torch.float32
+        )
+        self.theirs, self.large = Specimen(module, self.exact, seed=1), self._large()
+        self.answers = {mode: self._answers(mode) for mode in (False, True)}
+        self.modes = [mode for mode, made in self.answers.items() if "normal" in made]
+
+    @property
+    def idle(self) -> bool:
+        """Whether it changes nothing, as some methods do not either without gain and activation."""
+        answers = [self.answers[mode]["normal"] for mode in self.modes]
+        return all(torch.equal(inputs[0].to(self.exact).double(), given) for inputs, given in answers)
+
+    def _large(self) -> Specimen:
+        """The same with buffers beside which no eps counts: they may be variances."""
+        made = Specimen(self.module, self.exact, seed=1)
+        with torch.no_grad():
+            for tensor in made.tensors.values():
+                if not isinstance(tensor, nn.Parameter):
+                    tensor.mul_(LARGE**2)
+        return made
+
+    def _answers(self, mode: bool) -> dict[str, tuple[list[Tensor], Tensor]]:
+        made: dict[str, tuple[list[Tensor], Tensor]] = {}
+        for numbers in ("large", *SMALL):
+            theirs = (self._large() if numbers == "large" else Specimen(self.module, self.exact, seed=1)).train(mode)
+            for shape in self.there:
+                inputs = [
+                    draw(shape, "normal" if numbers == "large" else numbers, seed=i) for i in range(1 + self.further)
+                ]
+                if numbers == "large":
+                    inputs[0] = inputs[0] * LARGE
+                try:
+                    with torch.no_grad():
+                        made[numbers] = inputs, theirs(*[t.to(self.exact) for t in inputs]).double()
+                except Exception:
+                    continue
+                break
+        return made
+
+    def screened(self, candidate: Candidate) -> Iterator[tuple[float, dict[str, str]]]:
+        """How far a candidate is off, for each way of carrying the tensors over; constants that are unknown aside."""
+        try:
+            made = Specimen(candidate.build(), torch.float64, drawn=False)
+        except (ValueError, TypeError):
+            return
+        numbers = "large" if candidate.constants else "normal"
+        for carried in candidates.carryings(made.tensors, self.theirs.tensors):
+            yield self.far(candidate, carried, {}, (numbers,)), carried
+
+    def explanation(self, candidate: Candidate, carried: Mapping[str, str]) -> tuple[nn.Module, dict[str, str]]:
+        """A candidate with the layers that the whole module has behind it, and the names of its tensors there."""
+        made = candidate.build()
+        if not self.behind:
+            return made, dict(carried)
+        layers = [copy.deepcopy(self.whole.get_submodule(name)) for name in self.behind]
+        return Followed(made, layers), {f"norm.{ours}": theirs for ours, theirs in carried.items()}
+
+    def far(
+        self, candidate: Candidate, carried: Mapping[str, str], more: Mapping[str, Any], kinds: Sequence[str]
+    ) -> float:
+        """The largest difference, relative to the largest number of its row, over some kinds of numbers."""
+        worst = 0.0
+        for mode in self.modes:
+            for numbers in kinds:
+                ours = Specimen(candidate.build(**more), torch.float64, drawn=False).train(mode)
+                carry(ours.tensors, (self.large if numbers == "large" else self.theirs).tensors, carried)
+                if numbers not in self.answers[mode]:
+                    continue
+                inputs, want = self.answers[mode][numbers]
+                try:
+                    with torch.no_grad():
+                        got = ours(*inputs)
+                except (ValueError, TypeError, RuntimeError, IndexError):
+                    return math.inf
+                worst = max(worst, _far(got, want, self.there[0].axes))
+        return worst
+
+
+def _far(got: Tensor, want: Tensor, axes: tuple[int, ...]) -> float:
+    if got.shape != want.shape:
+        return math.inf
+    most = want.abs().amax(axes, keepdim=True).clamp(min=1e-300)
+    apart = float(((got - want).abs() / most).max())
+    return apart if math.isfinite(apart) else math.inf

@@ -1,0 +1,276 @@
+"""What a module is: candidates of the catalogue tried on it, until one is verified or none is left."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from normkit.surgery.recognition import candidates, effects, known, memory, specimen
+from normkit.surgery.recognition.candidates import Candidate
+from normkit.surgery.recognition.constants import LIKELY, NEAR, momentum, rounded, solved, told
+from normkit.surgery.recognition.halves import Half
+from normkit.surgery.recognition.inputs import Shape, draw, shapes
+from normkit.surgery.recognition.match import Match, again
+from normkit.surgery.recognition.pair import UNIT, Differs, Final, final
+from normkit.surgery.recognition.probe import Probe, taken
+from normkit.surgery.recognition.specimen import Specimen, carry, quiet
+from normkit.surgery.recognition.verify import verify
+
+SMALL_MOVE = 1e-10  # that no float32 holds
+CONSTANT = 2.0**-28  # units of what is exact but for constants that were rounded to float32
+SQUARED = 1e6  # how large a gain may be whose product with an input is squared, in float32 by some
+MACHINE = torch.finfo(torch.float64).eps
+ANY = ((16,), (64,))  # widths to be tried where a module tells none
+BESIDES = ((5,), (12,))  # and then at which it must be the same
+
+
+class Nearest(NamedTuple):
+    """How far off the candidate is that came nearest, and what differs there."""
+
+    far: float
+    why: str
+
+
+def examine(module: nn.Module, width: int | None = None, prove: bool = False) -> Match:
+    """Return what a module is, or why it is nothing that the catalogue has; ``prove`` probes what was probed before."""
+    kind, why_not = type(module).__name__, specimen.refusal(module)
+    if why_not is not None:
+        return Match(kind, why_not=why_not)
+    key = memory.key(module, width)
+    match = None if prove or key is None else _recalled(kind, key)
+    if match is not None:
+        return again(match, module)
+    try:
+        with quiet(), effects.undone(module):
+            if other := effects.differs_as_copy(module, Specimen(module, torch.float64, drawn=False).module):
+                raise Differs(f"a copy is not the same: {other}")
+            match = _explained_with(module, width)
+    except Differs as difference:
+        match = Match(kind, why_not=str(difference))
+    except Exception as error:  # what somebody's module raises while it is probed, and may not raise again
+        said = str(error).splitlines()[0] if str(error) else ""
+        return Match(kind, why_not=f"it raises {type(error).__name__}: {said}")
+    if key is not None:
+        memory.remember(key, match)
+    return match
+
+
+def _recalled(kind: str, key: memory.Key) -> Match | None:
+    """The verdict on a class that was proven before, or on a module like this; None where there is neither."""
+    proven = known.claim(key.source, key.config) if key.usual else None
+    return memory.recall(key, Match) if proven is None else Match(kind, **proven, how="known")
+
+
+def behind(module: nn.Module) -> list[str]:
+    """A module's own layers without parameters, which may act on what was normalized."""
+    children = dict(module.named_children())
+    bare = all(not specimen.tensors(child) and not isinstance(child, nn.Dropout) for child in children.values())
+    return [name for name, child in children.items() if not isinstance(child, nn.Identity)] if bare else []
+
+
+def without(module: nn.Module, layers: Sequence[str]) -> nn.Module:
+    """A copy of a module that leaves out some of its layers."""
+    bare = copy.deepcopy(module)
+    for name in layers:
+        setattr(bare, name, nn.Identity())
+    return bare
+
+
+def _explained_with(module: nn.Module, width: int | None) -> Match:
+    """Explain a module, first as a norm with layers behind it, where it has such."""
+    if layers := behind(module):
+        try:
+            if match := _explained(module, width, layers):
+                return match
+        except Final:
+            raise
+        except Exception:  # it may not go without them
+            pass
+    return _explained(module, width)
+
+
+def _explained(module: nn.Module, width: int | None, behind: Sequence[str] = ()) -> Match:
+    bare = without(module, behind) if behind else module
+    if not specimen.further(module)[0] and _is_linear(bare):
+        return Match(type(module).__name__, why_not="it is a linear layer")
+    nearest = Nearest(math.inf, "it takes no input of the shapes that were tried")
+    own = [(width,)] if width else specimen.extents(module)
+    for extent in [*own, *ANY]:
+        known = extent in own
+        for further, there in _calls(module, bare, extent):
+            made = _try_all(Probe(bare, there, further, module, behind, open_=not known))
+            if isinstance(made, Match):
+                return replace(made, sized=known)
+            nearest = min(made, nearest, key=lambda one: one.far)
+        if known and nearest.far < math.inf and specimen.tensors(module):
+            break
+    return Match(type(module).__name__, why_not=nearest.why)
+
+
+def _calls(module: nn.Module, bare: nn.Module, extent: tuple[int, ...]) -> Iterator[tuple[int, list[Shape]]]:
+    """With how many further arguments a module is called, and the shapes that it takes with the vector on one side."""
+    needed, possible = specimen.further(module)
+    for further in range(needed, min(possible, 1) + 1) if needed else (1, 0) if possible else (0,):
+        all_taken = taken(bare, shapes(extent), further)
+        for last in (True, False):
+            there = [shape for shape in all_taken if shape.last == last]
+            if _whole(there, all_taken):
+                yield further, there
+
+
+@torch.no_grad()
+def _is_linear(module: nn.Module) -> bool:
+    """Whether what holds matrices only adds and scales, in training as well, as no norm with matrices does."""
+    matrices = [t.shape for t in specimen.tensors(module).values() if sum(n > 1 for n in t.shape) > 1]
+    for width in sorted({width for shape in matrices for width in shape}):
+        try:
+            theirs = Specimen(module, torch.float64).train(True)
+            x, y = (draw(Shape((3, width), True, (width,)), seed=seed) for seed in (1, 2))
+            one, other, both = (theirs(given) - theirs(0 * x) for given in (x, y, x - 3 * y))
+        except Exception:  # it takes no such vectors, or does not go in this type
+            continue
+        if torch.allclose(both, one - 3 * other, rtol=1e-9, atol=1e-9 * one.abs().max().item()):
+            return True
+    return False
+
+
+def _whole(there: Sequence[Shape], taken: Sequence[Shape]) -> bool:
+    """Whether shapes with the vector on one side are what a module is for: not matrices alone, where it takes more."""
+    return bool(there) and max(len(s.sizes) for s in there) >= min(3, max(len(s.sizes) for s in taken))
+
+
+def _try_all(probe: Probe) -> Match | Nearest:
+    """The match of the candidate that is verified; else how near the nearest came, and what differs there."""
+    nearest = Nearest(math.inf, "no method of the catalogue computes this")
+    if probe.idle:
+        return nearest._replace(why="it gives what it is given")
+    for candidate, far, carried in _screened(probe):
+        try:
+            return _completed(probe, candidate, carried)
+        except Final as difference:
+            raise Final(f"{candidate.card.name} differs: {difference}") from None
+        except Differs as difference:
+            if far < nearest.far:
+                nearest = Nearest(far, f"{candidate.card.name} differs: {difference}")
+    return nearest
+
+
+def _screened(probe: Probe) -> Iterator[tuple[Candidate, float, dict[str, str]]]:
+    """The candidates that a few inputs do not refute, how far off they are, and which tensors they take."""
+    numbers = [v for v in vars(probe.module).values() if type(v) is int]
+    shape = probe.there[0]
+    matrices = all(len(shape.sizes) == 2 for shape in probe.there)
+    for candidate in candidates.candidates(shape.extent, shape.last, probe.further, numbers, matrices):
+        for far, carried in probe.screened(candidate):
+            if not far > (LIKELY if candidate.told else NEAR):
+                yield candidate, far, carried
+
+
+def _completed(probe: Probe, candidate: Candidate, carried: dict[str, str]) -> Match:
+    """Solve for the constants, and settle them where they hold; an eps that is float64's own may be each type's."""
+    constants = solved(probe, candidate, carried)
+    arguments = {**candidate.arguments, **constants, **momentum(probe, candidate, carried, constants)}
+    eps = candidate.card.signature.parameters.get("eps")
+    if (
+        eps is not None
+        and "None" in str(eps.annotation)
+        and math.isclose(constants.get("eps", 0.0), MACHINE, rel_tol=0.1)
+    ):
+        try:
+            return _verified(probe, candidate, carried, {**arguments, "eps": None})
+        except Differs:
+            pass
+    return _verified(probe, candidate, carried, arguments)
+
+
+def _verified(probe: Probe, candidate: Candidate, carried: dict[str, str], arguments: dict[str, Any]) -> Match:
+    """Verify, and settle the rounding of half precision."""
+    benign = probe.far(Candidate(candidate.card, arguments), carried, {}, ("normal",))
+    unit = UNIT[torch.float64]
+    if benign > 1e-11:
+        unit = CONSTANT if _follows(probe, Candidate(candidate.card, arguments), carried) else UNIT[torch.float32]
+    there = _of_several(candidate, probe.there)
+    explained, names = probe.explanation(Candidate(candidate.card, arguments), carried)
+    verdict = verify(probe.whole, explained, names, there, probe.further, unit, spread=_spread(probe, arguments))
+    if probe.behind:
+        verify(probe.module, candidate.build(**arguments), carried, there, probe.further, unit)
+    needed, possible = specimen.further(probe.whole)
+    with final():
+        for fewer in range(needed, probe.further):
+            if taken(probe.whole, there, fewer):
+                verify(probe.whole, explained, names, there, fewer, unit, spread=_spread(probe, arguments))
+        _other_widths(probe, candidate, arguments, carried, unit)
+        arguments, halves = rounded(probe, candidate, arguments, carried)
+    match = Match(
+        type(probe.whole).__name__,
+        candidate.card.name,
+        told(candidate, arguments),
+        error={**verdict.error, **{str(h.dtype)[6:]: h.units * UNIT[h.dtype] for h in halves}},
+        evidence=[*verdict.evidence, *_besides(possible - probe.further, halves)],
+        carried=carried,
+        behind=list(probe.behind),
+    )
+    return again(match, probe.whole)
+
+
+def _besides(left: int, halves: Sequence[Half]) -> Iterator[str]:
+    """What was not tried, and what was in half precision."""
+    if left > 0:
+        yield f"what it takes besides was left out: {left} of its arguments"
+    for h in halves:
+        bits = f"{h.other:.1%} of the results have other bits; theirs are at most {h.units:.1f} units off"
+        yield f"{str(h.dtype)[6:]}: {bits}"
+
+
+def _follows(probe: Probe, candidate: Candidate, carried: Mapping[str, str]) -> bool:
+    """Whether nothing in a module is rounded to float32: its results follow moves that are smaller than such a step."""
+    if probe.exact is torch.float32:
+        return False
+    mode = probe.modes[0]
+    (x, *others), before = probe.answers[mode]["normal"]
+    moved = x * (1 + SMALL_MOVE * (torch.arange(x.numel()).reshape(x.shape) % 2).double())
+    theirs = Specimen(probe.module, probe.exact, seed=1).train(mode)
+    ours = Specimen(candidate.build(), torch.float64, drawn=False).train(mode)
+    carry(ours.tensors, theirs.tensors, carried)
+    with torch.no_grad():
+        went, should = theirs(moved, *others) - before, ours(moved, *others) - ours(x, *others)
+    axes = probe.there[0].axes
+    apart = (went - should).abs().amax(axes) / should.abs().amax(axes).clamp(min=1e-300)
+    return float(apart.median()) < 0.01
+
+
+def _spread(probe: Probe, arguments: Mapping[str, Any]) -> float | None:
+    """How large parameters are tried."""
+    return None if probe.behind else SQUARED if arguments.get("gain_first") else specimen.SPREAD
+
+
+def _other_widths(
+    probe: Probe, candidate: Candidate, arguments: Mapping[str, Any], carried: Mapping[str, str], unit: float
+) -> None:
+    """Where nothing tells a module's width, the same of other widths must explain it, if there is such."""
+    width = candidate.card.width
+    if width is None or not probe.open:
+        return
+    for extent in BESIDES:
+        there = [
+            shape for shape in taken(probe.whole, shapes(extent), probe.further) if shape.last == probe.there[0].last
+        ]
+        try:
+            made, names = probe.explanation(Candidate(candidate.card, {**arguments, width.name: extent[0]}), carried)
+        except (ValueError, TypeError):  # its groups do not divide it
+            continue
+        if there:
+            verify(probe.whole, made, names, there[:2], probe.further, unit, spread=_spread(probe, arguments))
+
+
+def _of_several(candidate: Candidate, there: Sequence[Shape]) -> Sequence[Shape]:
+    """Leave matrices out where groups have two entries of a row: normalized, those are 1 and -1, and mere rounding."""
+    groups = candidate.arguments.get("num_groups")
+    spaces = [shape for shape in there if len(shape.sizes) > 2]
+    return spaces if spaces and groups and 2 * groups >= math.prod(there[0].extent) else there
