@@ -2,8 +2,14 @@
 
 import copy
 import json
+import os
 import pickle
+import subprocess
+import sys
 import threading
+import warnings
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,8 +17,9 @@ from near_misses import Layer, Rms
 from torch import nn
 
 import normkit as nk
+from normkit.optional import at_hand
 from normkit.surgery import saving
-from normkit.surgery.edits import RECORD, Edit, comparison, edits_between, edits_in, replay
+from normkit.surgery.edits import RECORD, Edit, comparison, edit, edits_between, edits_in, replay
 from normkit.surgery.exact import fusing
 from normkit.surgery.exact.racing import Outcome
 
@@ -42,8 +49,8 @@ class Tokens(nn.Module):
         return self.head(self.norm(torch.cat([self.token.expand(len(x), -1, -1), self.up(x)], 1)))
 
 
-def images():
-    torch.manual_seed(0)
+def images(seed=0):
+    torch.manual_seed(seed)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8))
     for layer in (model[1], model[4]):
         layer.running_var.uniform_(0.5, 2)
@@ -205,27 +212,163 @@ def tokens():
 WORDS = torch.arange(10).view(2, 5) % 9
 
 
-@pytest.mark.parametrize(
-    ("verb", "build", "kinds"),
-    [
-        (lambda m: nk.fold(m, torch.randn(2, 3, 9, 9), inplace=False), images, {"behind"}),
-        (lambda m: nk.adapt(m, inplace=False), images, {"norm"}),
-        (lambda m: nk.convert(m, "pre-crmsnorm", torch.randn(2, 5, 6), inplace=False), Tokens, {"norm", "sizes"}),
-        (lambda m: nk.fuse(m, WORDS, inplace=False), tokens, {"norm", "calls"}),
-        (
-            lambda m: nk.remove(m, [WORDS], steps=16, start=1, gaps=(1, 1, 1), log=print, inplace=False),
-            lambda: nn.Sequential(nn.Embedding(9, 8), nn.LayerNorm(8), nn.Linear(8, 9)).eval(),
-            {"behind"},
-        ),
-    ],
-)
-def test_every_verb_gives_edits_that_tell_all_that_it_did(verb, build, kinds, fast, tmp_path):
-    old = build().eval()
+IMAGES = [torch.randn(6, 3, 9, 9, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2)]
+
+
+def merged(**options):
+    """Average two networks of images, and repair what the first convolution gives."""
+    return lambda m: nk.average([m, images(1)], IMAGES, layers=["0"], **options)
+
+
+def padded():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 4, (3, 5), padding=(1, 2)), nn.ReLU())
+    model(IMAGES[0] + 1)
+    return model.eval()
+
+
+def hooked():
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return nn.Sequential(nn.utils.weight_norm(nn.Linear(6, 4)), nn.ReLU()).eval()
+
+
+def parametrized():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(6, 4)), nn.ReLU()).eval()
+
+
+def vectors():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 32), nn.LayerNorm(32), nn.ReLU(), nn.Linear(32, 16)).eval()
+
+
+def quantized(**options):
+    def verb(model):
+        pytest.importorskip("torchao")
+        return nk.quantize(model, bits=4, **options)
+
+    return verb
+
+
+def stream():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Embedding(9, 8), nn.LayerNorm(8), nn.Linear(8, 9)).eval()
+
+
+X = torch.linspace(-1, 2, 24).view(4, 6)
+VERBS = {
+    "swap": (lambda m: nk.swap(m, "dyt:alpha=0.7", inplace=False), "vectors", {"norm"}, X),
+    "fold": (lambda m: nk.fold(m, IMAGES[0], inplace=False), "images", {"behind"}, IMAGES[0]),
+    "pad": (lambda m: nk.fold(m, IMAGES[0], inplace=False), "padded", {"behind", "padding"}, IMAGES[0]),
+    "fold hooked": (lambda m: nk.fold(m, X, inplace=False), "hooked", {"plain"}, X),
+    "fold parametrized": (lambda m: nk.fold(m, X, inplace=False), "parametrized", {"plain"}, X),
+    "adapt": (lambda m: nk.adapt(m, inplace=False), "images", {"norm"}, IMAGES[0]),
+    "convert": (lambda m: nk.convert(m, "pre-rmsnorm", X[None], inplace=False), "Tokens", {"norm"}, X[None]),
+    "shorten": (lambda m: nk.convert(m, "pre-crmsnorm", X[None], inplace=False), "Tokens", {"norm", "sizes"}, X[None]),
+    "fuse": (lambda m: nk.fuse(m, WORDS, inplace=False), "tokens", {"norm", "calls"}, WORDS),
+    "remove": (
+        lambda m: nk.remove(m, [WORDS], steps=16, start=1, gaps=(1, 1, 1), log=print, inplace=False),
+        "stream",
+        {"behind"},
+        WORDS,
+    ),
+    "average": (merged(), "images", set(), IMAGES[0]),
+    "average and keep": (merged(folded=False), "images", {"normed"}, IMAGES[0]),
+    "quantize": (quantized(), "vectors", {"bits"}, X),
+    "quantize and pack": (quantized(group=32, pack=True, where="3"), "vectors", {"bits"}, X),
+}
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_verb_gives_edits_that_tell_all_that_it_did(name, fast, tmp_path):
+    verb, build, kinds, x = VERBS[name]
+    old = globals()[build]().eval()
     report = verb(old)
     assert {edit.kind for edit in report.edits} == kinds
-    again = [Edit.from_dict(edit.to_dict()) for edit in report.edits]
+    again = [Edit.from_dict(json.loads(json.dumps(edit.to_dict()))) for edit in report.edits]
+    assert [edit.to_dict() for edit in again] == [edit.to_dict() for edit in report.edits]
     assert comparison(replay(copy.deepcopy(old), again, report.model.state_dict()), report.model) == []
-    assert edits_in(opened(old, report.model, tmp_path / "out")) == again
+    made = opened(old, report.model, tmp_path / "out")
+    assert edits_in(made) == again
+    same(made, report.model, x)
+
+
+FRESH = """
+import json, sys
+import torch
+import normkit as nk
+torch.set_num_threads(1)
+import test_edits
+for name, (_, build, _, x) in test_edits.VERBS.items():
+    if name in sys.argv[1:]:
+        with torch.no_grad():
+            torch.save(nk.load(f"test_edits:{build}@{name}")(x), f"{name}.pt")
+"""
+
+
+def test_what_a_verb_made_gives_the_same_numbers_in_a_process_of_its_own(fast, tmp_path):
+    wanted = {}
+    for name, (verb, build, _, x) in VERBS.items():
+        if "quantize" in name and not at_hand("torchao"):
+            continue
+        old = globals()[build]().eval()
+        made = verb(old).model.eval()
+        saving.save(old, made, str(tmp_path / name))
+        with torch.no_grad():
+            wanted[name] = made(x)
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    subprocess.run(
+        [sys.executable, "-c", FRESH, *wanted], check=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}
+    )
+    for name, numbers in wanted.items():
+        torch.testing.assert_close(torch.load(tmp_path / f"{name}.pt"), numbers, rtol=1e-6, atol=1e-6, msg=name)
+
+
+def changed(kind, **words):
+    """Change the words of the edits of a form."""
+    return lambda edits: [replace(edit, words={**edit.words, **words}) if edit.kind == kind else edit for edit in edits]
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "why"),
+    [
+        ("fold", lambda edits: edits[:-1], "its edits leave out what became of 4"),
+        ("fold", lambda edits: [replace(edit, site="3") for edit in edits], "its edits leave out what became of 1"),
+        ("pad", changed("padding", padding=[1, 1, 2, 2]), "its edits give results that differ by inf"),
+        (
+            "convert",
+            changed("norm", norm="layernorm"),
+            "its edits cannot be applied: TypeError: LayerNorm takes no",
+        ),
+        ("convert", changed("norm", arguments={"dim": 8, "eps": 0.5}), "its edits leave out what became of norm"),
+        ("remove", lambda edits: [], "its edits leave out what became of 1"),
+    ],
+)
+def test_a_wrong_edit_is_refused(name, wrong, why, monkeypatch):
+    """What is done to the model may be right: it is refused where the edits that tell it would do something else."""
+    verb, build, _, _ = VERBS[name]
+    model = globals()[build]().eval()
+    right = edit.edits_of
+    monkeypatch.setattr(edit, "edits_of", lambda *given: wrong(right(*given)))
+    with pytest.raises(ValueError, match=rf"refused, and the model is as it was: once changed, {why}"):
+        verb(model)
+
+
+def test_a_fusion_whose_edits_are_wrong_is_given_up(fast, monkeypatch):
+    right = edit.edits_of
+    monkeypatch.setattr(edit, "edits_of", lambda *given: changed("norm", norm="rmsnorm")(right(*given)))
+    report = nk.fuse(tokens(), WORDS, inplace=False)
+    assert not report.done
+    assert report.changes[0].why_not.startswith(
+        "once changed, its edits cannot be applied: TypeError: RMSNorm takes no"
+    )
+
+
+def test_the_edit_of_a_module_that_is_the_whole_model_is_carried():
+    made = nk.swap(nn.LayerNorm(4), "dyt", inplace=False)
+    assert [(one.site, one.words["norm"]) for one in made.edits] == [("", "dyt")]
 
 
 def test_words_that_json_does_not_hold_are_named():

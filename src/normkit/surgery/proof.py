@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
+from normkit.surgery.edits import comparison, edits_since, load_numbers, replay
 from normkit.surgery.flow import arguments, tensors_in
 from normkit.surgery.recognition.specimen import inputs_of, quiet
 
@@ -85,10 +86,12 @@ def ready(owner: str, model: nn.Module, example: Any) -> None:
 
 
 def proven(owner: str, before: nn.Module, after: nn.Module, example: Any) -> float:
-    """Return how far a changed model is from what it was; refuse one that gives other numbers."""
+    """Return how far a changed model is from what it was; refuse one that gives other numbers, or whose edits do."""
     try:
         with quiet():
-            return prove(before, after, example)
+            far = prove(before, after, example)
+            prove_edits(before, after, example)
+            return far
     except Unequal as error:
         why = str(error)
     except Exception as error:
@@ -124,6 +127,30 @@ def prove(before: nn.Module, after: nn.Module, example: Any) -> float:
                 raise Unequal(f"results differ by {apart:.1e} of the largest number")
         worst = max(worst, apart)
     return worst
+
+
+def prove_edits(before: nn.Module, after: nn.Module, example: Any) -> None:
+    """Apply the edits that a changed model carries to a copy of what it was; raise :class:`Unequal` if it is another.
+
+    The copy takes the changed model's numbers. Where something was changed that has no words, nothing is asked: who
+    saves the model is told so.
+    """
+    try:
+        comparison(before, after)
+    except ValueError:
+        return
+    try:
+        twin = replay(copy.deepcopy(before), edits_since(before, after), after.state_dict())
+        rest = comparison(twin, after)
+        if not rest:
+            load_numbers(twin, after.state_dict())
+    except Exception as error:
+        raise Unequal(f"its edits cannot be applied: {said(error)}") from error
+    if rest:
+        raise Unequal(f"its edits leave out what became of {rest[0].site or 'the model'}")
+    apart = difference(_exact(after, example), _exact(twin, example))
+    if not apart <= CLOSE:
+        raise Unequal(f"its edits give results that differ by {apart:.1e} of the largest number")
 
 
 def apart(one: nn.Module, other: nn.Module, example: Any) -> float:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from normkit.files import folder_beside
 from normkit.optional import at_hand, library
 from normkit.surgery import models, proof
-from normkit.surgery.edits import Edit, edits_between, guard, of_words, replay
+from normkit.surgery.edits import Edit, bits, edits_between, guard, load_numbers, of_words, replay
 from normkit.surgery.seals import SEALS, check_seals, sealed
 
 WEIGHTS, PARTS = "model.safetensors", "normkit.json"
@@ -90,8 +90,12 @@ def _safetensors() -> Any:
 
 
 def _state(model: nn.Module) -> dict[str, Tensor]:
-    """All tensors by name, none sharing memory with another."""
-    return {name: tensor.detach().clone().contiguous() for name, tensor in model.state_dict().items()}
+    """All tensors by name, none sharing memory with another; those of few bits in the parts that they are made of."""
+    state: dict[str, Tensor] = {}
+    for name, tensor in model.state_dict().items():
+        parts = {f"{name}.{part}": own for part, own in bits.parts(tensor).items()} or {name: tensor}
+        state |= {part: own.detach().clone().contiguous() for part, own in parts.items()}
+    return state
 
 
 def _config(model: nn.Module, folder: Path) -> bool:
@@ -179,12 +183,7 @@ def rebuilt(model: nn.Module, folder: str) -> nn.Module:
     _typed(model, state)
     model = replay(model, edits, state)
     shared = _shared(model, state)
-    for name, module in model.named_modules():  # what was tied and now differs is not tied
-        for key, parameter in list(module._parameters.items()):
-            full = f"{name}.{key}" if name else key
-            if parameter is not None and full in state and full not in shared:
-                setattr(module, key, nn.Parameter(parameter.detach().clone(), parameter.requires_grad))
-    model.load_state_dict(state)
+    load_numbers(model, state, shared)
     if _configured(folder) != Path(folder):
         guard(model)
     return model.eval()

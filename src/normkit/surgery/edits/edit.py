@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit.norm import Norm
-from normkit.surgery.edits import forms
+from normkit.surgery.edits import bits, forms
 
 SAME = ("fuse", "recognize")  # what leaves a model one that its library may open as what it was
 RECORD = "_normkit_edits"  # where a model carries its edits
@@ -115,6 +115,30 @@ def edits_in(model: nn.Module) -> list[Edit]:
     ]
 
 
+def edits_since(old: nn.Module, new: nn.Module) -> list[Edit]:
+    """Return the edits that a changed model carries, and the model that it was made of did not."""
+    before = vars(old).get(RECORD, ())
+    made = vars(new).get(RECORD, ())
+    return list(made[len(before) :] if made[: len(before)] == before else made)
+
+
+def load_numbers(model: nn.Module, state: Mapping[str, Tensor], tied: Collection[str] = ()) -> None:
+    """Give a model its numbers; what was tied is two tensors from here on, but for the names in ``tied``.
+
+    Weights of few bits are in their parts in a state, and in place already.
+    """
+    held = {f"{name}.weight" if name else "weight" for name, part in model.named_modules() if bits.words_of(part)}
+    for name, module in model.named_modules():
+        for key, parameter in list(module._parameters.items()):
+            full = f"{name}.{key}" if name else key
+            if parameter is not None and full in state and full not in held and full not in tied:
+                setattr(module, key, nn.Parameter(parameter.detach().clone(), parameter.requires_grad))
+    own = {name: t for name, t in state.items() if name not in held and name.rpartition(".")[0] not in held}
+    missing, unexpected = model.load_state_dict(own, strict=False)
+    if unexpected or set(missing) - held:
+        raise ValueError(f"{[*unexpected, *sorted(set(missing) - held)][0]} is in the weights or in the model alone")
+
+
 def edits_between(old: nn.Module, new: nn.Module) -> list[Edit]:
     """Return the edits that make one model of another: those that it carries, and what differs besides.
 
@@ -182,8 +206,9 @@ def replaced(
             f"{owner}: the model is itself what is replaced, and not in place: pass inplace=False and go on "
             "with the report's model"
         )
-    edits = _edits_of(model, new, tensors or {}) if edits is None else edits
+    edits = edits_of(model, new, tensors) if edits is None else edits
     if "" in new:
+        note(new[""], edits)
         return new[""]
     spots = {name: places(model, model.get_submodule(name)) for name in new}
     for name, module in new.items():
@@ -198,13 +223,15 @@ def replaced(
     return model
 
 
-def _edits_of(model: nn.Module, new: Mapping[str, nn.Module], tensors: Mapping[str, nn.Parameter]) -> list[Edit]:
-    """The edits that put modules and parameters into their places; what has no words is left to who saves the model."""
+def edits_of(
+    model: nn.Module, new: Mapping[str, nn.Module], tensors: Mapping[str, nn.Parameter] | None = None
+) -> list[Edit]:
+    """Return the edits that put modules and parameters into their places, but for what has no words."""
     made = []
     for name, module in new.items():
         with suppress(ValueError):
             made.append(edit_of(name, model.get_submodule(name), module))
-    for name, parameter in tensors.items():
+    for name, parameter in (tensors or {}).items():
         path, _, last = name.rpartition(".")
         holder = model.get_submodule(path)
         if getattr(holder, last).shape != parameter.shape:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from normkit import catalog
 from normkit.norm import Norm
-from normkit.surgery.edits import rewriting
+from normkit.surgery.edits import bits, rewriting
 from normkit.surgery.edits.layers import KINDS, Centred, ConstantPad, ThresholdNeuron, Zeros
 from normkit.surgery.edits.renaming import names_of, rename
 from normkit.surgery.recognition import specimen
@@ -45,6 +45,8 @@ def words_of(old: nn.Module, new: nn.Module) -> tuple[str, Words] | None:
     """Return the form and the words of what took a module's place, None where it is the same as far as words go."""
     if type(new) is not type(old) and rewriting.words_of(type(new)):
         return "calls", call_words(type(new))
+    if (few := bits.words_of(new)) is not None and few != bits.words_of(old):
+        return "bits", few
     if _alike(old, new):
         return None if _sizes(old) == _sizes(new) else ("sizes", {"sizes": True})
     for name, form in FORMS.items():
@@ -54,8 +56,10 @@ def words_of(old: nn.Module, new: nn.Module) -> tuple[str, Words] | None:
 
 
 def _alike(old: nn.Module, new: nn.Module) -> bool:
-    """Whether two modules are of one class, with children of the same names, and were built alike."""
+    """Whether two modules are of one class, with children and tensors of the same names, and were built alike."""
     if type(old) is not type(new) or [n for n, _ in old.named_children()] != [n for n, _ in new.named_children()]:
+        return False
+    if old._parameters.keys() != new._parameters.keys() or old._buffers.keys() != new._buffers.keys():
         return False
     if isinstance(old, Norm):
         return repr(old.arguments) == repr(new.arguments)
@@ -154,6 +158,19 @@ def _padded(old: Any, words: Words, state: State) -> nn.Module:
     return nn.Sequential(_like(ConstantPad(words["padding"], torch.zeros(words["channels"])), old), old)
 
 
+def _normed_words(old: nn.Module, new: nn.Module) -> Words | None:
+    """The old module, and a norm of the catalogue behind it."""
+    pair = list(new.children()) if type(new) is nn.Sequential else []
+    if len(pair) != 2 or not _alike(old, pair[0]) or not isinstance(pair[1], Norm):
+        return None
+    return {"normed": norm_words(pair[1], PLAIN)}
+
+
+def _normed(old: nn.Module, words: Words, state: State) -> nn.Module:
+    layer = _sized(old, {}, {key.removeprefix("0."): t for key, t in state.items() if key.startswith("0.")})
+    return nn.Sequential(layer, _norm(old, words["normed"], {}))
+
+
 def _own_words(old: nn.Module, new: nn.Module) -> Words | None:
     """The old module's own layers that are left, none, one or several."""
     if isinstance(new, nn.Identity):
@@ -211,7 +228,9 @@ FORMS: dict[str, Form] = {
     "thresholds": Form(_neuron_words, _neuron),
     "plain": Form(_plain_words, _plain),
     "padding": Form(_padded_words, _padded),
+    "normed": Form(_normed_words, _normed),
     "behind": Form(_own_words, _own),
     "sizes": Form(None, _sized),
     "calls": Form(None, _rewritten),
+    "bits": Form(None, bits.layer),
 }

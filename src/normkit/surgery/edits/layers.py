@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -108,3 +109,30 @@ class Centred(nn.Module):
         y = self.norm(x)
         centred = y - y.mean(-1, keepdim=True)
         return centred[..., :-1] if self.shorter else centred
+
+
+def is_conv1d(layer: nn.Module) -> bool:
+    """Whether it is the linear of GPT-2 in transformers, which keeps its weight the other way round."""
+    kind = type(layer)
+    return kind.__name__ == "Conv1D" and kind.__module__ == "transformers.pytorch_utils"
+
+
+def as_linear(layer: Any) -> nn.Module:
+    """Return a plain layer, GPT-2's as the linear that it is."""
+    if not is_conv1d(layer):
+        return layer
+    inputs, outputs = layer.weight.shape
+    linear = nn.Linear(inputs, outputs, device="meta")
+    linear.weight, linear.bias = nn.Parameter(layer.weight.T, layer.weight.requires_grad), layer.bias
+    return linear
+
+
+def like(layer: nn.Module, linear: Any) -> nn.Module:
+    """Return a linear in the form of the layer that it came from."""
+    if not is_conv1d(layer):
+        return linear
+    new: Any = copy.copy(layer)
+    new._parameters = {"weight": nn.Parameter(linear.weight.T.contiguous(), linear.weight.requires_grad)}
+    new._parameters["bias"] = linear.bias
+    new.nx, new.nf = linear.weight.shape[1], linear.weight.shape[0]
+    return new

@@ -16,8 +16,8 @@ from normkit.activation.token.rmsnorm import RMSNorm
 from normkit.surgery import proof
 from normkit.surgery.edits import replaced
 from normkit.surgery.edits.changes import Change, Report, tied, unrecognized, untie
-from normkit.surgery.edits.layers import Centred
-from normkit.surgery.exact.pairs import as_linear, fold_scale, is_plain, like, width
+from normkit.surgery.edits.layers import Centred, as_linear, like
+from normkit.surgery.exact.pairs import fold_scale, is_plain, width
 from normkit.surgery.flow import KEEPS, MOVES, Flow, Stays, channels, marked, moved, word
 from normkit.surgery.recognition.match import Match
 from normkit.surgery.recognition.recognize import sized_table

@@ -66,7 +66,7 @@ def fuse(
             plan.rewrite()
             plan.hold_to(example)
     replaced("fuse", model, plan.made, inplace)
-    replay(model, [Edit(name, "calls", forms.call_words(own)) for name, own in plan.classes.items()])
+    replay(model, plan.calls())
     return Report(plan.made.get("", model), list(plan.changes.values()))
 
 
@@ -204,6 +204,7 @@ class _Plan:
         before, after = self._twins()
         try:
             far = proof.prove(before.eval(), after.eval(), example)
+            proof.prove_edits(before, after, example)
         except Exception as error:
             return f"once changed, {error}"
         if not race_models(before, after, example, self.training, sure).faster:
@@ -217,9 +218,11 @@ class _Plan:
         before, made = copy.deepcopy((self.model, self.made))
         held = {id(p): p for p in before.parameters()}
         after = replaced("fuse", *copy.deepcopy((before, made), held), False)
-        for name, own in self.classes.items():
-            after.get_submodule(name).__class__ = own
-        return before, after
+        return before, replay(after, self.calls())
+
+    def calls(self) -> list[Edit]:
+        """The edits of blocks whose forward was written anew."""
+        return [Edit(name, "calls", forms.call_words(own)) for name, own in self.classes.items()]
 
     def _give_up(self, why: str) -> None:
         self.made, self.classes = {}, {}

@@ -15,7 +15,15 @@ from normkit import check
 from normkit.kinds.kind import sizes
 from normkit.layout import Layout
 from normkit.norm import Norm
-from normkit.surgery.edits.layers import KINDS, ConstantPad, ThresholdNeuron, Zeros  # noqa: F401  pickles name them here
+from normkit.surgery.edits.layers import (  # noqa: F401  pickles name them here
+    KINDS,
+    ConstantPad,
+    ThresholdNeuron,
+    Zeros,
+    as_linear,
+    is_conv1d,
+    like,
+)
 from normkit.surgery.statistics.batch_statistics import takes_batch_statistics
 
 FUNCTIONS: dict[Any, Any] = {  # what a layer calls
@@ -220,7 +228,7 @@ def fold_pair(layer: nn.Module, norm: nn.Module, position: str = "after") -> nn.
 
 def check_plain(owner: str, layer: nn.Module) -> None:
     """Refuse what is no plain linear or convolution: a subclass, a parametrization, a layer with a hook."""
-    known = type(layer) in KINDS or _is_conv1d(layer)
+    known = type(layer) in KINDS or is_conv1d(layer)
     if not known or layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer):
         raise ValueError(f"{owner}: {type(layer).__name__} is no plain linear or convolution, or has a hook")
 
@@ -232,33 +240,6 @@ def is_plain(layer: nn.Module) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_conv1d(layer: nn.Module) -> bool:
-    """Whether it is the linear of GPT-2 in transformers, which keeps its weight the other way round."""
-    kind = type(layer)
-    return kind.__name__ == "Conv1D" and kind.__module__ == "transformers.pytorch_utils"
-
-
-def as_linear(layer: Any) -> nn.Module:
-    """Return a plain layer, GPT-2's as the linear that it is."""
-    if not _is_conv1d(layer):
-        return layer
-    inputs, outputs = layer.weight.shape
-    linear = nn.Linear(inputs, outputs, device="meta")
-    linear.weight, linear.bias = nn.Parameter(layer.weight.T, layer.weight.requires_grad), layer.bias
-    return linear
-
-
-def like(layer: nn.Module, linear: Any) -> nn.Module:
-    """Return a linear in the form of the layer that it came from."""
-    if not _is_conv1d(layer):
-        return linear
-    new: Any = copy.copy(layer)
-    new._parameters = {"weight": nn.Parameter(linear.weight.T.contiguous(), linear.weight.requires_grad)}
-    new._parameters["bias"] = linear.bias
-    new.nx, new.nf = linear.weight.shape[1], linear.weight.shape[0]
-    return new
 
 
 def width(layer: nn.Module, position: str) -> int:

@@ -21,14 +21,17 @@ from normkit.quant.learned_rounding import LearnedRounding
 from normkit.quant.norm_tweaking_loss import NormTweakingLoss
 from normkit.quant.reconstruction_loss import ReconstructionLoss
 from normkit.quant.rounding_regularizer import RoundingRegularizer
-from normkit.surgery.exact.pairs import as_linear
+from normkit.surgery.edits import Edit, edits_in
+from normkit.surgery.edits import bits as few
+from normkit.surgery.edits.edit import note
+from normkit.surgery.edits.layers import as_linear
 from normkit.surgery.recognition import recognize
 from normkit.surgery.statistics.batch_statistics import feed
 from normkit.where import Where, chosen
 
 __all__ = ["perplexity", "quantize"]
 
-PACKED_BITS, PACKED_GROUPS, PACKED_ROWS = 4, (32, 64, 128), 16  # what torchao's kernel takes on a CPU
+PACKED_GROUPS, PACKED_ROWS = (32, 64, 128), 16  # what torchao's kernel takes on a CPU
 METHODS = ("nearest", "learned-rounding", "norm-tweaking", "learned-rounding+norm-tweaking")
 
 
@@ -50,6 +53,11 @@ class Quantized:
     seconds: float
     perplexity: tuple[float, float] | None = None
     tweaked: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def edits(self) -> list[Edit]:
+        """What was done to the model so far, as values."""
+        return edits_in(self.model)
 
     def __str__(self) -> str:
         linears, (before, after) = number_of(len(self.layers), "linear"), self.bytes
@@ -118,10 +126,10 @@ def quantize(
         check.size("quantize", "group", group)
     check.size("quantize", "steps", steps), check.size("quantize", "rows", rows)
     check.number("quantize", "lr", lr, 0.0), check.number("quantize", "norm_lr", norm_lr, 0.0)
-    if pack and (bits != PACKED_BITS or group not in PACKED_GROUPS):
+    if pack and (bits != few.PACKED_BITS or group not in PACKED_GROUPS):
         raise ValueError(
-            f"quantize: pack=True is for bits={PACKED_BITS} and a group of {', '.join(map(str, PACKED_GROUPS))}, not "
-            f"bits={bits}, group={group}"
+            f"quantize: pack=True is for bits={few.PACKED_BITS} and a group of {', '.join(map(str, PACKED_GROUPS))}, "
+            f"not bits={bits}, group={group}"
         )
     batches, held = _listed("data", data), None if held is None else _listed("held", held)
     if method != "nearest" and not batches:
@@ -160,6 +168,7 @@ def quantize(
         _turn(teacher, layers)
         _carry(model, teacher, layers)
         model = teacher
+    note(model, [Edit(name, "bits", few.words_of(model.get_submodule(name)) or {}) for name in layers])
     after = perplexity(model, held) if held else None
     seconds = time.perf_counter() - start
     measured = None if before is None or after is None else (before, after)
@@ -241,23 +250,13 @@ def _turn(model: nn.Module, layers: Sequence[str]) -> list[str]:
 
 def _pack(model: nn.Module, layers: Sequence[str]) -> dict[str, str]:
     """Put quantized weights into the form of torchao's kernel; return which are left as they are, and why."""
-    from torchao.prototype.quantization.int4.int4_opaque_tensor import Int4OpaqueTensor
-
     left = {}
     for name in layers:
         weight: Any = model.get_submodule(name).weight.data
         if len(weight) % PACKED_ROWS or weight.device.type != "cpu":
             left[name] = f"not packed, its {len(weight)} outputs are no multiple of {PACKED_ROWS}, or not on a CPU"
             continue
-        half = 2 ** (PACKED_BITS - 1)
-        zero = -weight.zero_point.to(weight.scale.dtype) * weight.scale  # the kernel adds it to (code - half) scale
-        made = Int4OpaqueTensor(
-            torch.ops.aten._convert_weight_to_int4pack_for_cpu(weight.qdata.to(torch.int32) + half, 1),
-            torch.stack([weight.scale, zero], -1).transpose(0, 1).contiguous(),
-            list(weight.block_size),
-            weight.shape,
-        )
-        model.get_submodule(name).weight = nn.Parameter(made, requires_grad=False)
+        model.get_submodule(name).weight = nn.Parameter(few.packed(weight), requires_grad=False)
     return left
 
 
@@ -300,11 +299,10 @@ def _round(
     for name in names:
         weight = model.get_parameter(f"{name}.weight").detach()
         width = group or weight.shape[1]
-        rounding = LearnedRounding((weight.numel() // width, width), bits=bits).to(weight.device)
-        rounding.fit(weight.reshape(-1, width))
+        rounding = few.nearest(weight, bits, width)
         if learned and name in seen:
             _learn(rounding, weight, seen[name], learned)
-        made[name] = _tensor(rounding, weight, width)
+        made[name] = few.rounded(rounding, weight, width)
     for name, tensor in made.items():
         model.get_submodule(name).weight = nn.Parameter(tensor, requires_grad=False)
     return [name for name in names if learned and name not in seen]
@@ -324,23 +322,6 @@ def _learn(rounding: LearnedRounding, weight: Tensor, x: Tensor, how: _Learning)
                 loss(F.linear(rows, change), rows.new_zeros(len(rows), len(weight))) + regularizer(rounding.alpha)
             ).backward()
             optimizer.step()
-
-
-def _tensor(rounding: LearnedRounding, weight: Tensor, width: int) -> Tensor:
-    """A quantized tensor of torchao that has a rounding's numbers."""
-    from torchao.quantization import IntxUnpackedToInt8Tensor
-
-    half, shape = 2 ** (rounding.bits - 1), (len(weight), weight.shape[1] // width)
-    codes = rounding.codes(weight.reshape(rounding.shape)).reshape(weight.shape)
-    return IntxUnpackedToInt8Tensor(
-        (codes - half).to(torch.int8),
-        rounding.scale.reshape(shape).to(weight.dtype),
-        (rounding.zero_point.reshape(shape) - half).to(torch.int8),
-        getattr(torch, f"int{rounding.bits}"),
-        (1, width),
-        weight.dtype,
-        None,
-    )
 
 
 @torch.no_grad()
@@ -455,5 +436,4 @@ def _bytes(model: nn.Module) -> int:
 
 
 def _stored(tensor: Tensor) -> list[Tensor]:
-    names = getattr(tensor, "tensor_data_names", None)
-    return [tensor] if names is None else [getattr(tensor, name) for name in names]
+    return list(few.parts(tensor).values()) or [tensor]

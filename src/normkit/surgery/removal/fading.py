@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from normkit import statistics
 from normkit.residual.fake_layernorm import FakeLayerNorm
-from normkit.surgery.exact.pairs import as_linear, like
+from normkit.surgery.edits.layers import as_linear, like
 from normkit.surgery.recognition.match import Match
 
 REST, SEPARATOR, FIRST = KINDS = ("rest", "separator", "first")  # positions with a deviation of their own

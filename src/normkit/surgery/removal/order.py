@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, fx, nn
 
-from normkit.surgery.exact.pairs import as_linear
+from normkit.surgery.edits.layers import as_linear
 from normkit.surgery.flow import KEEPS, Call, Flow, Stays, channels, marked, moved, which, word
 
 ATTENTION = "scaled_dot_product_attention"

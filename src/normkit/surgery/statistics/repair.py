@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.activation.batch.repair import Repair
-from normkit.surgery.edits import replaced
+from normkit.surgery.edits import edits_of, replaced
 from normkit.surgery.edits.changes import Change, Report, take_over
 from normkit.surgery.edits.layers import KINDS
 from normkit.surgery.exact.pairs import fold_pair
@@ -151,7 +151,7 @@ def average(
         made, rows = _repaired(merged, models, data, weights, _layers(merged, layers), repair, uniform, factor, eps)
         if folded:
             made = {name: fold_pair(*pair) for name, pair in made.items()}  # type: ignore[misc]
-        merged = replaced("average", merged, made, False)
+        merged = replaced("average", merged, made, False, edits=edits_of(models[0], made))
     elif data is not None and batch_norms(merged):
         rows = recalibrate(merged, data).changes
     merged.eval()
