@@ -312,3 +312,10 @@ def test_the_table_tells_how_each_was_recognized_and_all_can_be_probed(here, cap
 
 def test_every_command_that_changes_a_model_is_a_row():
     assert list(commands.VERBS) == list(cli.SURGERY)
+
+
+@pytest.mark.parametrize("name", commands.VERBS)
+def test_the_help_of_a_verb_says_what_proves_it(name, capsys):
+    with pytest.raises(SystemExit):
+        cli.main([name, "--help"])
+    assert " ".join(commands.VERBS[name].proof.split()) in " ".join(capsys.readouterr().out.split())

@@ -43,15 +43,24 @@ DATA = option("--data", metavar="DATA", required=True, help="module:name, a list
 SETTINGS = ("steps", "lr", "separator", "compare", "folder", "where")  # of a removal
 
 
+PROVEN = (
+    "Before anything is changed, outputs are compared in float64, on the example and on fresh inputs, and the edits "
+    "are applied to a copy and compared with what was done."
+)
+VERIFIED = "The norms that go were verified to be what they are taken for; the numbers are meant to be others."
+
+
 class Verb(NamedTuple):
     """A command that changes a model: what it does with the model and an example, and its options besides the usual.
 
+    proof: what proves that the change is what it should be, or that nothing does; the end of the command's help.
     example: whether it needs an input of the model. same: whether it leaves a model that computes the same, by tensors
     of the same names. nothing: what is said where a model has norms and it changes none of them.
     """
 
     do: Callable[[nn.Module, Any, argparse.Namespace], Report]
     options: Sequence[tuple[tuple[str, ...], dict[str, Any]]]
+    proof: str
     example: bool = True
     same: bool = False
     nothing: str = NOTHING
@@ -83,9 +92,15 @@ VERBS: dict[str, Verb] = {
     "fold": Verb(
         lambda m, x, o: fold(m, x, where=o.where, inplace=False),
         [WHERE, INPUT],
+        PROVEN,
         nothing="there is nothing to fold in its norms ({names}): they have no gain but 1 and no shift but 0",
     ),
-    "fuse": Verb(lambda m, x, o: fuse(m, x, where=o.where, inplace=False), [WHERE, INPUT], same=True),
+    "fuse": Verb(
+        lambda m, x, o: fuse(m, x, where=o.where, inplace=False),
+        [WHERE, INPUT],
+        f"{PROVEN} Then the whole model is timed.",
+        same=True,
+    ),
     "swap": Verb(
         _swap,
         [
@@ -94,10 +109,12 @@ VERBS: dict[str, Verb] = {
             WHERE,
             INPUT,
         ],
+        VERIFIED,
     ),
     "convert": Verb(
         lambda m, x, o: convert(m, o.to, x, inplace=False),
         [option("to", metavar="TO", choices=TARGETS, help=" or ".join(TARGETS)), INPUT],
+        PROVEN,
     ),
     "remove": Verb(
         _remove,
@@ -111,6 +128,7 @@ VERBS: dict[str, Verb] = {
             option("--folder", help="keep here what is needed to go on after an interruption"),
             WHERE,
         ],
+        "What is left of the norms at the end is folded, which is compared in float64; losses tell what the rest cost.",
     ),
     "average": Verb(
         _average,
@@ -122,9 +140,14 @@ VERBS: dict[str, Verb] = {
             option("--layers", nargs="+", metavar="NAME", help="those to repair (every convolution)"),
             INPUT,
         ],
+        "Nothing is proven: the report tells what had become of each layer's deviation.",
         example=False,
     ),
-    "recalibrate": Verb(lambda m, x, o: recalibrate(m, batches(o.data), inplace=False), [DATA]),
+    "recalibrate": Verb(
+        lambda m, x, o: recalibrate(m, batches(o.data), inplace=False),
+        [DATA],
+        "Nothing is proven: the report tells how far each layer's statistics moved.",
+    ),
     "adapt": Verb(
         lambda m, x, o: adapt(m, weight=o.weight, where=o.where, inplace=False),
         [
@@ -134,6 +157,7 @@ VERBS: dict[str, Verb] = {
             WHERE,
             INPUT,
         ],
+        VERIFIED,
     ),
 }
 
@@ -146,6 +170,7 @@ def add_arguments(command: argparse.ArgumentParser, name: str) -> None:
     command.add_argument("--json", action="store_true", help="print the report as JSON")
     command.add_argument("-o", "--out", "--output", metavar="OUT", help="write the changed model into this new folder")
     command.add_argument("--check", action="store_true", help="read what was written, and compare its outputs")
+    command.epilog = VERBS[name].proof
     command.set_defaults(run=run)
 
 
