@@ -172,11 +172,7 @@ class Stream:
         elif kind in SUMS or (kind in FACTORS and len(node.all_input_nodes) == 1):
             if any(isinstance(part, int | float) and part for part in node.args[:2]) and kind not in (*FACTORS, "cat"):
                 raise Stays("a number is added to the residual stream")
-            for source in node.all_input_nodes:
-                offset = node.meta["val"].ndim - source.meta["val"].ndim
-                if at < offset or source.meta["val"].shape[at - offset] != size:
-                    raise Stays(f"{kind} joins other features to the residual stream")
-                yield source, at - offset
+            yield from _joined(node, at, kind)
         elif kind in MOVES | KEEPS and len(node.all_input_nodes) == 1:
             source = node.all_input_nodes[0]
             yield source, self._before(node, source, at, size)
@@ -256,6 +252,15 @@ class Stream:
                 raise Stays(f"{call.site} writes to the residual stream, and elsewhere too")
             if call.site in self.read_by and call.inputs[0] not in self.axis:
                 raise Stays(f"{call.site} reads the residual stream, and elsewhere something else")
+
+
+def _joined(node: fx.Node, at: int, kind: str) -> Iterator[tuple[fx.Node, int]]:
+    """What a sum is made of, and the axis of its features there."""
+    for source in node.all_input_nodes:
+        offset = node.meta["val"].ndim - source.meta["val"].ndim
+        if at < offset or source.meta["val"].shape[at - offset] != node.meta["val"].shape[at]:
+            raise Stays(f"{kind} joins other features to the residual stream")
+        yield source, at - offset
 
 
 def _in_order(marks: Tensor, axis: int, size: int) -> bool:

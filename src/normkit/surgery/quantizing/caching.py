@@ -138,83 +138,86 @@ def _half(x: Tensor) -> Tensor:
     return x.to(torch.float16) if not x.numel() or float(x.abs().amax()) < most else x.to(torch.bfloat16)
 
 
+class _Coded:
+    """One layer's keys and values: chunks in codes, and the tokens since."""
+
+    keys: Any
+    values: Any
+    coded: Any
+
+    def __init__(self, chunk: int, **kwargs):
+        super().__init__()
+        self.chunk, self.coded = chunk, ([], [])
+
+    def update(self, key_states, value_states, *args, **kwargs):
+        """Add tokens, and return all."""
+        super().update(key_states, value_states)  # type: ignore[misc]
+        found = tuple(
+            torch.cat([*(decode(made, new.dtype) for made in coded), new], -2)
+            for coded, new in zip(self.coded, (self.keys, self.values), strict=True)
+        )
+        full = self.keys.shape[-2] // self.chunk * self.chunk
+        for at in range(0, full, self.chunk):
+            for coded, new in zip(self.coded, (self.keys, self.values), strict=True):
+                coded.append(encode(new[..., at : at + self.chunk, :]))
+        self.keys, self.values = (new[..., full:, :].clone() for new in (self.keys, self.values))
+        return found
+
+    def get_seq_length(self):
+        """How many tokens there are."""
+        return super().get_seq_length() + self.chunk * len(self.coded[0])  # type: ignore[misc]
+
+    def reset(self):
+        """Forget all."""
+        super().reset()  # type: ignore[misc]
+        self.coded = ([], [])
+
+    def crop(self, *args, **kwargs):
+        """Refuse to go back: tokens in codes cannot be cut."""
+        raise ValueError("nsnquant_cache: a cache in codes cannot be cropped, as assisted generation would do")
+
+    def _rows(self, change):
+        self.coded = tuple([Codes(*map(change, made)) for made in coded] for coded in self.coded)
+        self.keys, self.values = change(self.keys), change(self.values)
+
+    def reorder_cache(self, beam_idx):
+        """Go on with other texts of a batch."""
+        if self.get_seq_length():
+            self._rows(lambda x: x.index_select(0, beam_idx.to(x.device)))
+
+    def batch_repeat_interleave(self, repeats):
+        """Repeat each text of a batch."""
+        if self.get_seq_length():
+            self._rows(lambda x: x.repeat_interleave(repeats, 0))
+
+    def batch_select_indices(self, indices):
+        """Keep some texts of a batch."""
+        if self.get_seq_length():
+            self._rows(lambda x: x[indices])
+
+    def offload(self):
+        """Stay: codes are small."""
+
+    prefetch = offload
+
+
+class _Counted:
+    """Keys and values in two bits a number."""
+
+    layers: Any
+
+    def bytes(self) -> int:
+        """What codes, scales and newest tokens take."""
+        held = [t for layer in self.layers if layer.is_initialized for t in (layer.keys, layer.values)]
+        held += [t for layer in self.layers for coded in layer.coded for made in coded for t in made]
+        return sum(math.prod(t.shape) * t.element_size() for t in held)
+
+
 @functools.cache
 def _classes() -> tuple[Any, Any]:
+    """The classes of a layer and of a cache, with those of transformers behind them."""
     library("transformers")
     from transformers import cache_utils
 
-    dynamic: Any = cache_utils.DynamicLayer
-    base: Any = cache_utils.Cache
-
-    class Layer(dynamic):
-        """One layer's keys and values: chunks in codes, and the tokens since."""
-
-        keys: Any
-        values: Any
-        coded: Any
-
-        def __init__(self, chunk: int, **kwargs):
-            super().__init__()
-            self.chunk, self.coded = chunk, ([], [])
-
-        def update(self, key_states, value_states, *args, **kwargs):
-            """Add tokens, and return all."""
-            super().update(key_states, value_states)
-            found = tuple(
-                torch.cat([*(decode(made, new.dtype) for made in coded), new], -2)
-                for coded, new in zip(self.coded, (self.keys, self.values), strict=True)
-            )
-            full = self.keys.shape[-2] // self.chunk * self.chunk
-            for at in range(0, full, self.chunk):
-                for coded, new in zip(self.coded, (self.keys, self.values), strict=True):
-                    coded.append(encode(new[..., at : at + self.chunk, :]))
-            self.keys, self.values = (new[..., full:, :].clone() for new in (self.keys, self.values))
-            return found
-
-        def get_seq_length(self):
-            """How many tokens there are."""
-            return super().get_seq_length() + self.chunk * len(self.coded[0])
-
-        def reset(self):
-            """Forget all."""
-            super().reset()
-            self.coded = ([], [])
-
-        def crop(self, *args, **kwargs):
-            """Refuse to go back: tokens in codes cannot be cut."""
-            raise ValueError("nsnquant_cache: a cache in codes cannot be cropped, as assisted generation would do")
-
-        def _rows(self, change):
-            self.coded = tuple([Codes(*map(change, made)) for made in coded] for coded in self.coded)
-            self.keys, self.values = change(self.keys), change(self.values)
-
-        def reorder_cache(self, beam_idx):
-            """Go on with other texts of a batch."""
-            if self.get_seq_length():
-                self._rows(lambda x: x.index_select(0, beam_idx.to(x.device)))
-
-        def batch_repeat_interleave(self, repeats):
-            """Repeat each text of a batch."""
-            if self.get_seq_length():
-                self._rows(lambda x: x.repeat_interleave(repeats, 0))
-
-        def batch_select_indices(self, indices):
-            """Keep some texts of a batch."""
-            if self.get_seq_length():
-                self._rows(lambda x: x[indices])
-
-        def offload(self):
-            """Stay: codes are small."""
-
-        prefetch = offload
-
-    class NSNQuantCache(base):
-        """Keys and values in two bits a number."""
-
-        def bytes(self) -> int:
-            """What codes, scales and newest tokens take."""
-            held = [t for layer in self.layers if layer.is_initialized for t in (layer.keys, layer.values)]
-            held += [t for layer in self.layers for coded in layer.coded for made in coded for t in made]
-            return sum(math.prod(t.shape) * t.element_size() for t in held)
-
-    return Layer, NSNQuantCache
+    layer = type("Layer", (_Coded, cache_utils.DynamicLayer), {"__doc__": _Coded.__doc__})
+    return layer, type("NSNQuantCache", (_Counted, cache_utils.Cache), {"__doc__": _Counted.__doc__})

@@ -120,17 +120,9 @@ def quantize(
 
     Gradient-Based Post-Training Quantization (2023), arXiv 2308.07662; Norm Tweaking (2024), arXiv 2309.02784.
     """
-    check.choice("quantize", "method", method, METHODS)
-    check.size("quantize", "bits", bits, least=2, most=8)
-    if group is not None:
-        check.size("quantize", "group", group)
+    _check(method, bits, group, pack)
     check.size("quantize", "steps", steps), check.size("quantize", "rows", rows)
     check.number("quantize", "lr", lr, 0.0), check.number("quantize", "norm_lr", norm_lr, 0.0)
-    if pack and (bits != few.PACKED_BITS or group not in PACKED_GROUPS):
-        raise ValueError(
-            f"quantize: pack=True is for bits={few.PACKED_BITS} and a group of {', '.join(map(str, PACKED_GROUPS))}, "
-            f"not bits={bits}, group={group}"
-        )
     batches, held = _listed("data", data), None if held is None else _listed("held", held)
     if method != "nearest" and not batches:
         raise ValueError(f"quantize: data must hold at least one batch for method={method!r}, but it is empty")
@@ -140,40 +132,40 @@ def quantize(
     library("torchao")
     start = time.perf_counter()
     before = perplexity(model, held) if held else None
-    teacher, size = model, _bytes(model)
-    model = copy.deepcopy(model)
-    turned = _turn(model, layers)
-    tweaked: dict[str, tuple[float, float]] = {}
-    generator = torch.Generator().manual_seed(seed)
-    learned = _Learning(steps, lr, rows, generator) if "learned-rounding" in method else None
-    blocks = _blocks(model) if method != "nearest" else {}
-    norms = list(recognize.table(model).found) if "norm-tweaking" in method else []
-    with _still(model), _still(teacher):
-        for number, (block, names) in enumerate(_parts(layers, blocks).items()):
-            missed = _round(model, names, batches, bits, group, learned)
-            notes |= dict.fromkeys(missed, "rounded to the nearest: nothing came to it")
-            own = [norm for norm in norms if norm.startswith(f"{block}.")]
-            free = [p for norm in own for p in model.get_submodule(norm).parameters()]
-            if block and free:
-                rate = norm_lr * (1 + norm_growth * number / len(blocks))
-                tweaked[block] = _tweak(teacher, model, block, free, batches, rate)
-    if "norm-tweaking" in method and not tweaked:
-        raise ValueError(
-            "quantize: norm tweaking wants blocks, in a ModuleList of the model, that hold norms and linears"
-        )
-    width = _bytes(model) - sum(math.ceil(model.get_parameter(f"{n}.weight").numel() * (8 - bits) / 8) for n in layers)
+    made = copy.deepcopy(model)
+    turned = _turn(made, layers)
+    learned = _Learning(steps, lr, rows, torch.Generator().manual_seed(seed)) if "learned-rounding" in method else None
+    tweaking = _Tweaking(norm_lr, norm_growth) if "norm-tweaking" in method else None
+    with _still(made), _still(model):
+        tweaked, missed = _by_blocks(model, made, layers, batches, (bits, group), learned, tweaking)
+    notes |= dict.fromkeys(missed, "rounded to the nearest: nothing came to it")
+    width = _bytes(made) - sum(math.ceil(made.get_parameter(f"{n}.weight").numel() * (8 - bits) / 8) for n in layers)
     if pack:
-        notes |= _pack(model, layers)
+        notes |= _pack(made, layers)
+    size = _bytes(model)
     if inplace:
-        _turn(teacher, layers)
-        _carry(model, teacher, layers)
-        model = teacher
-    note(model, [Edit(name, "bits", few.words_of(model.get_submodule(name)) or {}) for name in layers])
-    after = perplexity(model, held) if held else None
+        _turn(model, layers)
+        _carry(made, model, layers)
+        made = model
+    note(made, [Edit(name, "bits", few.words_of(made.get_submodule(name)) or {}) for name in layers])
+    after = perplexity(made, held) if held else None
     seconds = time.perf_counter() - start
     measured = None if before is None or after is None else (before, after)
     notes |= dict.fromkeys(turned, "a Conv1D, now a Linear")
-    return Quantized(model, layers, notes, (size, _bytes(model)), width, seconds, measured, tweaked)
+    return Quantized(made, layers, notes, (size, _bytes(made)), width, seconds, measured, tweaked)
+
+
+def _check(method: str, bits: int, group: int | None, pack: bool) -> None:
+    """Refuse a method, or a form of weights, that there is none of."""
+    check.choice("quantize", "method", method, METHODS)
+    check.size("quantize", "bits", bits, least=2, most=8)
+    if group is not None:
+        check.size("quantize", "group", group)
+    if pack and (bits != few.PACKED_BITS or group not in PACKED_GROUPS):
+        raise ValueError(
+            f"quantize: pack=True is for bits={few.PACKED_BITS} and a group of {', '.join(map(str, PACKED_GROUPS))}, "
+            f"not bits={bits}, group={group}"
+        )
 
 
 @torch.no_grad()
@@ -283,6 +275,43 @@ class _Learning(NamedTuple):
     lr: float
     rows: int
     generator: torch.Generator
+
+
+class _Tweaking(NamedTuple):
+    """At which rate norms are trained, and by which share of it the last block's is larger."""
+
+    lr: float
+    growth: float
+
+
+def _by_blocks(
+    teacher: nn.Module,
+    model: nn.Module,
+    layers: Sequence[str],
+    batches: Sequence[Any],
+    grid: tuple[int, int | None],
+    learned: _Learning | None,
+    tweaking: _Tweaking | None,
+) -> tuple[dict[str, tuple[float, float]], list[str]]:
+    """Quantize block by block, and train the norms of each behind it; return how that went, and what was not learned.
+
+    grid: bits, and inputs that share a grid.
+    """
+    blocks = _blocks(model) if learned or tweaking else {}
+    norms = list(recognize.table(model).found) if tweaking else []
+    tweaked, missed = {}, []
+    for number, (block, names) in enumerate(_parts(layers, blocks).items()):
+        missed += _round(model, names, batches, *grid, learned)
+        own = [norm for norm in norms if norm.startswith(f"{block}.")]
+        free = [p for norm in own for p in model.get_submodule(norm).parameters()]
+        if tweaking and block and free:
+            rate = tweaking.lr * (1 + tweaking.growth * number / len(blocks))
+            tweaked[block] = _tweak(teacher, model, block, free, batches, rate)
+    if tweaking and not tweaked:
+        raise ValueError(
+            "quantize: norm tweaking wants blocks, in a ModuleList of the model, that hold norms and linears"
+        )
+    return tweaked, missed
 
 
 def _round(

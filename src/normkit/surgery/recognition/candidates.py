@@ -89,20 +89,8 @@ def _fits(card: Card, extent: tuple[int, ...], last: bool, further: int, matrice
 
 
 def _dialects(card: Card, extent: tuple[int, ...], last: bool, numbers: Sequence[int]) -> Iterator[Candidate]:
-    takes = card.signature.parameters
-    fixed: dict[str, Any] = {}
-    choices: dict[str, Sequence[Any]] = {}
-    for name in ("affine", "bias", "track_running_stats", "apply_act"):
-        if name in takes and isinstance(takes[name].default, bool):
-            choices[name] = (True, False)
-    if "channels_last" in takes:
-        fixed["channels_last"] = last
-    for name in ("num_groups", "group_size"):
-        if name in takes:
-            choices[name] = divisors(math.prod(extent), numbers)
-    for name, values in card.dialects.items():
-        if values != "any" and name != "cast":
-            choices[name] = values
+    choices = _choices(card, extent, numbers)
+    fixed: dict[str, Any] = {"channels_last": last} if "channels_last" in card.signature.parameters else {}
     for name, value in card.example.items():
         if name not in choices and name not in fixed and not callable(value):
             fixed[name] = value
@@ -112,6 +100,22 @@ def _dialects(card: Card, extent: tuple[int, ...], last: bool, numbers: Sequence
         if plain and (arguments.pop("bias", False) or any(arguments.get(name) for name in OF_GAIN)):
             continue  # the same as without
         yield Candidate(card, arguments)
+
+
+def _choices(card: Card, extent: tuple[int, ...], numbers: Sequence[int]) -> dict[str, Sequence[Any]]:
+    """The arguments of a method that are tried, and with which values."""
+    takes = card.signature.parameters
+    choices: dict[str, Sequence[Any]] = {}
+    for name in ("affine", "bias", "track_running_stats", "apply_act"):
+        if name in takes and isinstance(takes[name].default, bool):
+            choices[name] = (True, False)
+    for name in ("num_groups", "group_size"):
+        if name in takes:
+            choices[name] = divisors(math.prod(extent), numbers)
+    for name, values in card.dialects.items():
+        if values != "any" and name != "cast":
+            choices[name] = values
+    return choices
 
 
 def _widths(card: Card, extent: tuple[int, ...]) -> list[dict[str, Any]]:

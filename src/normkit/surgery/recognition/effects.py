@@ -22,6 +22,12 @@ FEW = 10_000  # numbers of a tensor that are read one by one
 DEEP = 4
 MOST = 64  # functions that are looked into
 
+GENERATORS: dict[type, Callable[[Any], Any]] = {  # of random numbers, and the state that each is in
+    torch.Generator: lambda generator: generator.get_state().numpy().tobytes(),
+    random.Random: random.Random.getstate,
+    numpy.random.Generator: lambda generator: str(generator.bit_generator.state),
+}
+
 
 def plain(module: nn.Module) -> dict[str, Any]:
     """Return what a module holds besides its tensors and modules, in values that can be compared."""
@@ -61,24 +67,21 @@ def told(value: Any, deep: int = DEEP) -> Any:
         return told((value.func, value.args, value.keywords), deep)
     if callable(value) and not isinstance(value, nn.Module):
         return getattr(value, "__qualname__", ""), id(value)
-    if deep == 0:
-        return id(value)
-    deep -= 1
+    return id(value) if deep == 0 else _inside(value, deep - 1)
+
+
+def _inside(value: Any, deep: int) -> Any:
+    """What a value holds."""
     if isinstance(value, dict):
         return tuple((told(k, deep), told(v, deep)) for k, v in value.items())
     if isinstance(value, list | tuple):
         return tuple(told(v, deep) for v in value)
     if isinstance(value, set | frozenset):
         return tuple(sorted(str(told(v, deep)) for v in value))
-    if isinstance(value, torch.Generator):
-        return value.get_state().numpy().tobytes()
-    if isinstance(value, random.Random):
-        return value.getstate()
-    if isinstance(value, numpy.random.Generator):
-        return str(value.bit_generator.state)
-    if hasattr(value, "__dict__"):
-        return type(value).__qualname__, told(vars(value), deep)
-    return repr(value)
+    for kind, state in GENERATORS.items():
+        if isinstance(value, kind):
+            return state(value)
+    return (type(value).__qualname__, told(vars(value), deep)) if hasattr(value, "__dict__") else repr(value)
 
 
 @contextlib.contextmanager

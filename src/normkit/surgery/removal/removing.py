@@ -122,27 +122,26 @@ def remove(
     work = copy.deepcopy(was)
     fading, release = _faded(work, order, norms, Tokens(separator))
     last = [fading[part.site] for part in order if part.role == FINAL]
-    place = Path(folder, SAVED) if folder else None
-    losses = Run(work, wean, **how, norms=fading, last=last, place=place).through(data)
+    run = Run(work, wean, **how, norms=fading, last=last, place=Path(folder, SAVED) if folder else None)
+    losses = run.through(data)
     release()
-    for site, one in fading.items():
-        work.set_submodule(site, one.left())
-    changed = _folded(work.eval(), order)
+    changed = _folded(work.eval(), order, fading)
     after = _put(copy.deepcopy(work), copy.deepcopy(changed))
     far = proof.proven("remove", work, after, example)
     costs = mean_loss(was, measured, how["loss"]), mean_loss(after, measured, how["loss"])
-    kept = None
-    if compare:
-        Run(was, plan, **how).through(data)
-        kept = mean_loss(was, measured, how["loss"])
-    rows = [
-        Change(part.site, str(norms[part.site]).partition(": ")[2], f"into {', '.join(part.readers)}", (), far)
-        for part in order
-    ]
+    kept = _kept(was, plan, how, data, measured) if compare else None
+    named = {site: str(match).partition(": ")[2] for site, match in norms.items()}
+    rows = [Change(part.site, named[part.site], f"into {', '.join(part.readers)}", (), far) for part in order]
     if inplace:
         take_over(model, work)
         after = _put(model, changed)
     return Removal(after, rows, *costs, kept, losses)
+
+
+def _kept(model: nn.Module, plan: Plan, how: dict[str, Any], data: Iterable[Any], measured: Sequence[Any]) -> float:
+    """The loss after the same training with all norms."""
+    Run(model, plan, **how).through(data)
+    return mean_loss(model, measured, how["loss"])
 
 
 def _given(data: Iterable[Any], val: Iterable[Any] | None) -> tuple[list[Any], Any]:
@@ -208,8 +207,10 @@ def _faded(
     return fading, release
 
 
-def _folded(model: nn.Module, order: Sequence[Part]) -> dict[str, nn.Module]:
-    """What stands where once the linear maps are in the layers that read them."""
+def _folded(model: nn.Module, order: Sequence[Part], fading: Mapping[str, Fading]) -> dict[str, nn.Module]:
+    """What stands where once the linear maps that norms have become, in the model, are in the layers that read them."""
+    for site, one in fading.items():
+        model.set_submodule(site, one.left())
     changed: dict[str, nn.Module] = {}
     for part in order:
         fixed: Any = model.get_submodule(part.site)
