@@ -50,15 +50,18 @@ def bind(
     problem = None
     for given in _readings(signature, forms, args, kwargs):
         try:
-            bound = signature.bind_partial(*given[0], **given[1])
-            bound.arguments = {**(brought or {}), **bound.arguments}
-            found.append(signature.bind(*bound.args, **bound.kwargs))
+            bound = signature.bind_partial(*given[0], **given[1]) if brought else signature.bind(*given[0], **given[1])
+            if brought:
+                bound.arguments = {**brought, **bound.arguments}
+                bound = signature.bind(*bound.args, **bound.kwargs)
         except TypeError as error:
             problem = problem or error
+            continue
+        if sensible is None or sensible(**bound.arguments):
+            return bound
+        found.append(bound)
     if not found:
         raise TypeError(_refusal(name, signature, forms, kwargs, problem)) from None
-    if len(found) > 1 and sensible is not None:
-        return next((b for b in found if sensible(**b.arguments)), found[0])
     return found[0]
 
 

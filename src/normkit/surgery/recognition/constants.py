@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -26,25 +27,21 @@ def solved(probe: Probe, candidate: Candidate, carried: Mapping[str, str]) -> di
     held = [getattr(probe.module, name, None) for name in ("eps", "variance_epsilon", "epsilon", "norm_eps")]
     found: dict[str, Any] = {}
 
-    def far(**more: float) -> float:
-        return probe.far(candidate, carried, {**found, **more}, SMALL)
+    def far(name: str, value: float, bound: float) -> float:
+        return probe.far(candidate, carried, {**found, name: value}, SMALL, bound)
 
     for name in candidate.constants:
-        sure = next((value for value in held if isinstance(value, float) and far(**{name: value}) < SURE), None)
-        found[name] = _written(functools.partial(_named, far, name)) if sure is None else sure
-    if far() > LIKELY:
+        sure = next((value for value in held if isinstance(value, float) and far(name, value, SURE) < SURE), None)
+        found[name] = _written(functools.partial(far, name)) if sure is None else sure
+    if probe.far(candidate, carried, found, SMALL, LIKELY) > LIKELY:
         raise Differs("no constants explain what it makes of small numbers")
     return found
 
 
-def _named(far: Callable[..., float], name: str, value: float) -> float:
-    return far(**{name: value})
-
-
-def _written(far: Callable[[float], float]) -> float:
+def _written(far: Callable[[float, float], float]) -> float:
     at = solve.smallest(far)
-    limit = max(2 * far(at), SURE)
-    return next(value for value in [*solve.written(at), at] if far(value) <= limit)
+    limit = max(2 * far(at, math.inf), SURE)
+    return next(value for value in [*solve.written(at), at] if far(value, limit) <= limit)
 
 
 def momentum(
@@ -56,7 +53,7 @@ def momentum(
     if "momentum" not in candidate.card.signature.parameters or not kept or True not in probe.modes:
         return {}
     theirs = Specimen(probe.module, probe.exact, seed=1).train(True)
-    ours = Specimen(candidate.build(**solved, momentum=1.0), torch.float64, drawn=False).train(True)
+    ours = Specimen.of(candidate.build(**solved, momentum=1.0)).train(True)
     carry(ours.tensors, theirs.tensors, carried)
     before = {name: theirs.tensors[name].double().clone() for _, name in kept}
     inputs, _ = probe.answers[True]["normal"]

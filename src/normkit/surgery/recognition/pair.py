@@ -7,6 +7,7 @@ the precision at work.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -136,8 +137,10 @@ def difference(theirs: Tensor, ours: Tensor, slack: Tensor, axes: tuple[int, ...
         raise Differs(f"shape {tuple(theirs.shape)}, not {tuple(ours.shape)}, {where}")
     if not ours.numel():
         return 0.0
+    if (close := _all_close(theirs, ours, slack, axes, unit)) is not None:
+        return close
     most = ours.abs().nan_to_num(0, 0, 0).amax(axes, keepdim=True)
-    allowed = 8 * slack.amax(axes, keepdim=True) + STEPS * unit * most + (STEPS * unit if unit < 1e-11 else 1e-300)
+    allowed = _allowed(slack, most, axes, unit)
     known = ours.isfinite() & allowed.isfinite()
     apart = (theirs - ours).abs()
     wrong = known & ~(apart <= allowed)  # not a number where a number is wanted, too
@@ -150,6 +153,20 @@ def difference(theirs: Tensor, ours: Tensor, slack: Tensor, axes: tuple[int, ...
         raise Differs(f"{theirs[tuple(at)].item():.6g}, not {ours[tuple(at)].item():.6g}, {where}")
     share = (apart / most.clamp(min=1e-300))[known & (most > 0)]
     return float(share.max()) if share.numel() else 0.0
+
+
+def _all_close(theirs: Tensor, ours: Tensor, slack: Tensor, axes: tuple[int, ...], unit: float) -> float | None:
+    """The largest difference where all numbers are finite and near, which most comparisons are; None where not."""
+    most = ours.abs().amax(axes, keepdim=True)
+    allowed = _allowed(slack, most, axes, unit)
+    apart = (theirs - ours).abs_()
+    if not bool(((apart <= allowed) & (allowed < math.inf)).all()):
+        return None
+    return float((apart.amax(axes, keepdim=True) / most).nan_to_num_(0, posinf=0).max())
+
+
+def _allowed(slack: Tensor, most: Tensor, axes: tuple[int, ...], unit: float) -> Tensor:
+    return 8 * slack.amax(axes, keepdim=True) + (STEPS * unit * most + (STEPS * unit if unit < 1e-11 else 1e-300))
 
 
 def _lost(t: Tensor, axes: tuple[int, ...]) -> Tensor:

@@ -20,7 +20,7 @@ from normkit.surgery.recognition.specimen import Specimen, carry
 LARGE = 1e3
 EXACT = (torch.float64, torch.float32)
 FOREIGN = ".*does not match num_features"  # torch's InstanceNorm warns of a size that it was not made for, and goes on
-SMALL = ("normal", "of many sizes", "samples of many sizes", "channels of many sizes")
+SMALL = ("samples of many sizes", "channels of many sizes", "of many sizes", "normal")  # the most telling first
 
 
 def taken(module: nn.Module, tried: Sequence[Shape], further: int) -> list[Shape]:
@@ -103,7 +103,7 @@ class Probe:
     def screened(self, candidate: Candidate) -> Iterator[tuple[float, dict[str, str]]]:
         """How far a candidate is off, for each way of carrying the tensors over; constants that are unknown aside."""
         try:
-            made = Specimen(candidate.build(), torch.float64, drawn=False)
+            made = Specimen.of(candidate.build())
         except (ValueError, TypeError):
             return
         numbers = "large" if candidate.constants else "normal"
@@ -119,13 +119,23 @@ class Probe:
         return Followed(made, layers), {f"norm.{ours}": theirs for ours, theirs in carried.items()}
 
     def far(
-        self, candidate: Candidate, carried: Mapping[str, str], more: Mapping[str, Any], kinds: Sequence[str]
+        self,
+        candidate: Candidate,
+        carried: Mapping[str, str],
+        more: Mapping[str, Any],
+        kinds: Sequence[str],
+        bound: float = math.inf,
     ) -> float:
-        """The largest difference, relative to the largest number of its row, over some kinds of numbers."""
+        """The largest difference, relative to the largest number of its row, over some kinds of numbers.
+
+        Where it is above ``bound``, it may be any number above it: the first such ends the calls.
+        """
         worst = 0.0
         for mode in self.modes:
             for numbers in kinds:
-                ours = Specimen(candidate.build(**more), torch.float64, drawn=False).train(mode)
+                if worst > bound:
+                    return worst
+                ours = Specimen.of(candidate.build(**more)).train(mode)
                 carry(ours.tensors, (self.large if numbers == "large" else self.theirs).tensors, carried)
                 if numbers not in self.answers[mode]:
                     continue

@@ -236,7 +236,7 @@ def _follows(probe: Probe, candidate: Candidate, carried: Mapping[str, str]) -> 
     (x, *others), before = probe.answers[mode]["normal"]
     moved = x * (1 + SMALL_MOVE * (torch.arange(x.numel()).reshape(x.shape) % 2).double())
     theirs = Specimen(probe.module, probe.exact, seed=1).train(mode)
-    ours = Specimen(candidate.build(), torch.float64, drawn=False).train(mode)
+    ours = Specimen.of(candidate.build()).train(mode)
     carry(ours.tensors, theirs.tensors, carried)
     with torch.no_grad():
         went, should = theirs(moved, *others) - before, ours(moved, *others) - ours(x, *others)

@@ -14,29 +14,32 @@ WRITTEN = (
 )
 
 
-def smallest(error: Callable[[float], float]) -> float:
-    """Return the number, 0 or larger, at which an error is least.
+def smallest(error: Callable[[float, float], float]) -> float:
+    """Return the number, 0 or larger, at which an error is least; of one above its bound the error may be any above it.
 
-    >>> round(smallest(lambda value: abs(math.log(value / 3e-6)) if value else 9), 9)
+    >>> round(smallest(lambda value, bound: abs(math.log(value / 3e-6)) if value else 9), 9)
     3e-06
     """
-    tried = [(error(value), value) for value in GRID]
-    _, best = min(tried)
+    least, best = math.inf, 0.0
+    for value in GRID:
+        if (far := error(value, least)) < least:
+            least, best = far, value
     if best == 0.0:
         return 0.0
     low, high = math.log(best) - 1.2, math.log(best) + 1.2
     ratio = (math.sqrt(5) - 1) / 2
     left, right = high - ratio * (high - low), low + ratio * (high - low)
-    at_left, at_right = error(math.exp(left)), error(math.exp(right))
+    at_left = error(math.exp(left), math.inf)
+    at_right = error(math.exp(right), at_left)
     while high - low > 1e-7:
         if at_left < at_right:
             high, right, at_right = right, left, at_left
             left = high - ratio * (high - low)
-            at_left = error(math.exp(left))
+            at_left = error(math.exp(left), at_right)
         else:
             low, left, at_left = left, right, at_right
             right = low + ratio * (high - low)
-            at_right = error(math.exp(right))
+            at_right = error(math.exp(right), at_left)
     return math.exp((low + high) / 2)
 
 

@@ -73,11 +73,20 @@ class Specimen:
     def __init__(
         self, module: nn.Module, dtype: torch.dtype, *, drawn: bool = True, spread: float = 1.0, seed: int = 0
     ):
-        self.module = copy.deepcopy(module).to(dtype)
-        self.tensors = tensors(self.module)
+        self._hold(copy.deepcopy(module).to(dtype))
         if drawn:
             self._draw(torch.Generator().manual_seed(seed), spread)
-        for parameter in self.module.parameters():
+
+    @classmethod
+    def of(cls, module: nn.Module) -> Specimen:
+        """A module that was just built for it, itself."""
+        made = cls.__new__(cls)
+        made._hold(module)
+        return made
+
+    def _hold(self, module: nn.Module) -> None:
+        self.module, self.tensors = module, tensors(module)
+        for parameter in module.parameters():
             parameter.requires_grad_(True)
 
     @torch.no_grad()
