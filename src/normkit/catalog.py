@@ -141,6 +141,19 @@ class Card:
             raise ValueError(f"no line {line!r} in the contract; the lines are {', '.join(CONTRACT)}")
         return line in self.kind.lines
 
+    @property
+    def spans_samples(self) -> bool:
+        """Whether a statistic is taken over samples, so that the result of one depends on the others."""
+        samples = self.shape.samples
+        return samples is not None and self.shape.axes[samples] in {axis.partition("/")[0] for axis in self.over.axes}
+
+    @property
+    def batch_invariant(self) -> bool:
+        """Whether a row has the same bits in any batch: the line "batches" of the contract is asked of it and kept."""
+        asked = self.held_to("batches") and self.shape.samples is not None and not self.spans_samples
+        broken = [key for key in self.exempt if key.startswith("batches") and not key.endswith(("order", "gains"))]
+        return asked and not broken
+
 
 Entry = TypeVar("Entry", bound=Callable[..., Any])
 

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import normkit as nk
 from normkit import kernels, ops
-from normkit.ops import eager, paths
+from normkit.ops import paths
 from normkit.ops.row import Row, add_row_norm, row_norm
 
 RULES = {
@@ -443,19 +443,25 @@ def test_a_gain_and_a_shift_with_gaps_are_read_right(make):
             torch.testing.assert_close(a, b)
 
 
-def test_many_short_rows_go_by_the_formula():
-    x, wanted = torch.randn(4096, 16), "rows of 8 entries, fewer than 16, are faster so"
-    for rows, why in ((x, None), (x.view(-1, 8), wanted), (x.view(-1, 8)[:4095], None)):
-        with paths.watch() as taken:
-            row_norm(rows)
-            add_row_norm(rows, rows)
-        assert [path.why for path in taken] == [why, why] or not kernels.status().live
-        with torch.no_grad():
-            short = eager.short_row and eager.short_row(rows, None, None, Row().bare_plan, None)
-        assert short is None or why is None
+@pytest.mark.parametrize("dim", [2, 8, 15])
+@pytest.mark.parametrize("rule", [Row(), Row(eps_place="floor"), Row(center=True)], ids=["rms", "length", "layer"])
+def test_a_row_has_the_same_bits_among_any_number_of_rows(dim, rule):
+    generator = torch.Generator().manual_seed(0)
+    x, grad = (torch.randn(2**16 // dim, dim, generator=generator) for _ in range(2))
+    inputs = x.clone().requires_grad_()
     with paths.watch() as taken:
-        row_norm(x.view(-1, 8), rule=Row(center=True))
-    assert taken[0].why is None or not kernels.status().live, "the formula would lose digits at an offset"
+        y = row_norm(inputs, rule=rule)
+        total = add_row_norm(x, x, rule=rule)[0]
+    assert {path.why for path in taken} == {None} or not kernels.status().live
+    (dx,) = torch.autograd.grad(y, inputs, grad)
+    for rows in (1, 3, 100):
+        few = x[5 : 5 + rows].clone().requires_grad_()
+        got = row_norm(few, rule=rule)
+        assert torch.equal(got, y[5 : 5 + rows])
+        assert torch.equal(torch.autograd.grad(got, few, grad[5 : 5 + rows])[0], dx[5 : 5 + rows])
+        assert torch.equal(add_row_norm(few, few, rule=rule)[0], total[5 : 5 + rows])
+        with torch.no_grad():
+            assert torch.equal(row_norm(few, rule=rule), row_norm(x, rule=rule)[5 : 5 + rows])
 
 
 @pytest.mark.parametrize("name", ["eps", "constant", "offset", "scale"])

@@ -9,7 +9,7 @@ import pytest
 
 import normkit as nk
 
-LOOSE = {"offsets"}  # how far rounding leads astray is another on another processor
+LOOSE = {"offsets", "batches"}  # how far rounding leads astray, and in which order torch sums, differs by processor
 
 
 def cases(item):

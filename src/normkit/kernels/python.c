@@ -32,7 +32,6 @@ typedef struct {
     void *stream;
 } Table;
 
-enum { FEW = 16, MANY = 1 << 15 };                                           /* as ops/row.py has them */
 enum { CPU = 1, FLOAT = 2, BFLOAT = 4 };                                     /* as DLPack numbers them */
 
 static struct { PyObject *tensor, *parameter, *empty_like, *unusual, *is_neg, *storage, *nbytes, *offset; const Table *table; } torch;
@@ -127,7 +126,7 @@ static PyObject *normalized(PyObject *x, PyObject *weight, PyObject *bias, const
         plan->dim = like.shape[like.axes - 1];
         plan->part = plan->part ? plan->part : plan->dim;
         call.rows = all / plan->dim;
-        fit = type_of(&result) == plan->x_type && (plan->dim >= FEW || all < MANY || plan->center);
+        fit = type_of(&result) == plan->x_type;
     }
     if (fit && shape != Py_None) fit = PyTuple_Check(shape) && PyTuple_Size(shape) == 1 && is(PyTuple_GetItem(shape, 0), plan->dim);
     if (fit && gained) {

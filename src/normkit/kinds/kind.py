@@ -40,6 +40,9 @@ MODULE_LINES = {
     "units": "an input in other units, with eps in those, gives the same; each use of eps is seen by it",
     "meta": "the module can be built on the meta device, and passes there, forward and backward",
 }
+NORM_LINES = {
+    "batches": "without batch statistics a row has the same bits in any batch, at any place in it and on any threads",
+}
 POINT_LINES = {
     "on-manifold": "points of a manifold stay on it, also at a condition of 1e8 or its edge, and gradients are finite",
     "turned": "points of a manifold that are turned give the result, turned",
@@ -113,7 +116,7 @@ TEXT_LINES = {
     "unicode": "composed and decomposed text give the same where a Unicode form is stated",
 }
 CONTRACT = {
-    **(MODULE_LINES | POINT_LINES | PARAMETRIZATION_LINES | TRANSFORM_LINES | OPTIMIZER_LINES),
+    **(MODULE_LINES | NORM_LINES | POINT_LINES | PARAMETRIZATION_LINES | TRANSFORM_LINES | OPTIMIZER_LINES),
     **(FUNCTION_LINES | FITTED_LINES | ADAPTER_LINES | TEXT_LINES),
 }
 

@@ -14,7 +14,15 @@ from torch import Tensor, nn
 
 from normkit import check
 from normkit.kinds.arguments import bind
-from normkit.kinds.kind import MODULE_LINES, PARAMETRIZATION_LINES, POINT_LINES, TRANSFORM_LINES, Kind, Subject
+from normkit.kinds.kind import (
+    MODULE_LINES,
+    NORM_LINES,
+    PARAMETRIZATION_LINES,
+    POINT_LINES,
+    TRANSFORM_LINES,
+    Kind,
+    Subject,
+)
 
 if TYPE_CHECKING:
     from normkit.catalog import Card
@@ -49,7 +57,7 @@ class ModuleKind(Kind):
         return Subject(made, inputs, made, dict(made.named_parameters()), dict(made.named_buffers()))
 
 
-NORM = ModuleKind("norm", "norm", "activation", MODULE_LINES | POINT_LINES)
+NORM = ModuleKind("norm", "norm", "activation", MODULE_LINES | POINT_LINES | NORM_LINES)
 LAYER = ModuleKind("layer", "layer", "activation", MODULE_LINES | POINT_LINES)
 CORE = ModuleKind("core", "core", "attention", MODULE_LINES)
 BLOCK = ModuleKind("block", "block", "residual", MODULE_LINES)

@@ -40,8 +40,6 @@ EPS_PLACES = {"inside": 0, "outside": 1, "floor": 2}
 CASTS = {"late": 0, "early": 1, "factor": 2, "native": 3}  # the C code knows the first two
 HALVES = (torch.bfloat16, torch.float16)
 
-FEW, MANY = 16, 2**15  # entries of a row and of all: shorter rows, so many, are faster by the formula; so in python.c
-
 
 @dataclass(frozen=True)
 class Row:
@@ -195,7 +193,7 @@ def row_norm(
             return made
     count, dim = vector(owner, x, weight, bias, rule, shape)
     own = lambda: _by_torch(x, weight, bias, rule, count)  # noqa: E731
-    if eager.runs_formula("row_norm", lambda: _against(rule, x, dim), x, weight, bias, kind=(rule, count), own=own):
+    if eager.runs_formula("row_norm", lambda: rounding(rule, x), x, weight, bias, kind=(rule, count), own=own):
         check.floating(owner, x)
         torchs = own()
         return row_formula(x, weight, bias, rule, count) if torchs is None else torchs()
@@ -243,7 +241,7 @@ def add_row_norm(
     check.floating(owner, residual, "residual")
     check.shape(owner, "residual", residual, x.shape, x)
     but = None if x.dtype == residual.dtype else f"x is {x.dtype} and residual {residual.dtype}"
-    against = lambda: but or _against(rule, x, dim)  # noqa: E731
+    against = lambda: but or rounding(rule, x)  # noqa: E731
     if eager.runs_formula("add_row_norm", against, x, residual, weight, bias, kind=(rule, count)):
         check.floating(owner, x)
         total = (x + residual).to(x.dtype)
@@ -277,20 +275,6 @@ def rounding(rule: Row, x: Tensor) -> str | None:
     """What speaks against a kernel where a rule rounds at steps that the kernels take in float32."""
     stepwise = rule.cast in ("factor", "native") and x.dtype in HALVES
     return f"cast={rule.cast!r} rounds {x.dtype} at every step, which no kernel does" if stepwise else None
-
-
-def _against(rule: Row, x: Tensor, dim: int) -> str | None:
-    """What speaks against the kernel beside what the tensors are."""
-    return rounding(rule, x) or _brevity(rule, x, dim)
-
-
-def _brevity(rule: Row, x: Tensor, dim: int) -> str | None:
-    """What speaks against the C kernel where there are many rows of few entries, which do not fill its vectors.
-
-    Nothing where a mean is subtracted: there the formula loses digits at an offset, and the kernel does not.
-    """
-    many = dim < FEW and x.numel() >= MANY and not rule.center and not eager.on_gpu(x)
-    return f"rows of {dim} entries, fewer than {FEW}, are faster so" if many else None
 
 
 def vector(owner: object, x: Tensor, weight: Tensor | None, bias: Tensor | None, rule: Row, shape) -> tuple[int, int]:

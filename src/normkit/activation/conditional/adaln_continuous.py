@@ -22,6 +22,10 @@ from normkit.catalog import method
         "diffusers' AdaLayerNormContinuous": "embedding_dim=dim conditioning_embedding_dim=condition_features "
         "elementwise_affine=affine eps bias",
     },
+    exempt={
+        "batches rows": "the order of sums in a linear layer's product follows the number of its rows",
+        "batches order": "the order of sums in a linear layer's product follows the number of its rows",
+    },
 )
 class AdaLNContinuous(ModulatedNorm):
     """Normalize each token by layer norm or RMS norm, then scale and shift it by numbers made from a condition.

@@ -19,6 +19,10 @@ from normkit.catalog import method
     replaces=("adaln-zero",),
     aliases=("SD35AdaLayerNormZeroX",),
     called={"diffusers' SD35AdaLayerNormZeroX": "embedding_dim=dim"},
+    exempt={
+        "batches rows": "the order of sums in a linear layer's product follows the number of its rows",
+        "batches order": "the order of sums in a linear layer's product follows the number of its rows",
+    },
 )
 class AdaLNZeroDual(ModulatedNorm):
     """Give each token zero mean and unit variance, then two gains and shifts, and gates, that start at nothing.

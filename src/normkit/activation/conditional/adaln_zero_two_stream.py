@@ -23,6 +23,10 @@ from normkit.catalog import method
         "diffusers' CogVideoXLayerNormZero": "conditioning_dim=condition_features embedding_dim=dim "
         "elementwise_affine=affine eps",
     },
+    exempt={
+        "batches rows": "the order of sums in a linear layer's product follows the number of its rows",
+        "batches order": "the order of sums in a linear layer's product follows the number of its rows",
+    },
 )
 class AdaLNZeroTwoStream(ModulatedNorm):
     """Layer-normalize the tokens of two streams alike, then give each stream a gain, a shift and a gate of its own.

@@ -24,6 +24,10 @@ from normkit.norm import Norm
     aliases={"adagn": {}, "scale-shift-groupnorm": {}, "AdaGroupNorm": {"affine": False, "activation": False}},
     invariant=("shift", "scale"),
     provenance="the authors' and diffusers' equations in float64 in tests/activation/test_conditional_neighbours.py",
+    exempt={
+        "batches rows": "the order of sums in a linear layer's product follows the number of its rows",
+        "batches order": "the order of sums in a linear layer's product follows the number of its rows",
+    },
 )
 class AdaptiveGroupNorm(Norm):
     """Group-normalize an image, then scale and shift its channels by the time step and the class.

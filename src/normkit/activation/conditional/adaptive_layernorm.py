@@ -29,6 +29,10 @@ from normkit.norm import Norm
         "elementwise_affine=affine eps",
     },
     invariant=("shift", "scale"),
+    exempt={
+        "batches rows": "the order of sums in a linear layer's product follows the number of its rows",
+        "batches order": "the order of sums in a linear layer's product follows the number of its rows",
+    },
 )
 class AdaptiveLayerNorm(Norm):
     """Give each token zero mean and unit variance, then a gain and a shift made from the sample's condition.

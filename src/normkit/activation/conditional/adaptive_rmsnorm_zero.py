@@ -20,6 +20,10 @@ MOST = 1024  # features of a condition
     inputs={"condition": "N C"},
     replaces=("adaln-zero",),
     aliases=("LuminaRMSNormZero",),
+    exempt={
+        "batches rows": "the order of sums in a linear layer's product follows the number of its rows",
+        "batches order": "the order of sums in a linear layer's product follows the number of its rows",
+    },
 )
 class AdaptiveRMSNormZero(ModulatedNorm):
     """Divide each token by its root mean square, scale it by numbers made from a condition, and make gates.

@@ -19,6 +19,7 @@ from normkit.norm import Norm
     example={"condition_features": 6},
     aliases=("feature-wise-linear-modulation",),
     provenance="equations in float64 in tests/activation/test_conditional_neighbours.py",
+    exempt={"batches rows": "the order of sums in a linear layer's product follows the number of its rows"},
 )
 class FiLM(Norm):
     """Scale and shift each channel by numbers made from the sample's condition.

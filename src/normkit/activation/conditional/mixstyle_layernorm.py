@@ -20,6 +20,7 @@ from normkit.norm import Norm
     shape="N T C",
     over="C",
     inputs={"condition": "N 1 C", "permutation?": "N : permutation", "mix?": "N : unit"},
+    exempt={"batches rows": "each sample is mixed with another's statistics"},
 )
 class MixStyleLayerNorm(Norm):
     """Give each frame a style's gain and shift, mixed with another sample's; in evaluation pass x on as it is.

@@ -17,6 +17,7 @@ from normkit.catalog import method
     inputs={"motion": "N motion_channels h w"},
     example={"motion_channels": 2, "hidden_channels": 6},
     invariant=("shift", "scale"),
+    exempt={"batches": "the order of sums in torch's convolution follows batch and threads"},
 )
 class MotionAdaptiveNorm(ResizedMapNorm):
     """Normalize each channel of each frame, then give every pixel a gain and a shift made from a motion field.

@@ -20,6 +20,7 @@ from normkit.norm import Norm
     inputs={"condition": "... condition_features"},
     example={"condition_features": 6},
     invariant=("shift", "scale"),
+    exempt={"batches": "the order of sums in a linear layer's product follows the number of its rows"},
 )
 class MotionLayerNorm(Norm):
     """Give each vector zero mean and unit variance, then a gain and a shift made from a condition.

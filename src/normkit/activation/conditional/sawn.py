@@ -18,6 +18,7 @@ from normkit.catalog import method
     over="H W",
     inputs={"style": "N 2C h w", "flow": "N 2 H W", "mask?": "N 1 H W"},
     example={"kernel_size": 3, "hidden_channels": 4},
+    exempt={"batches": "the order of sums in torch's convolution follows batch and threads"},
 )
 class SAWN(FreeNorm):
     """Normalize each channel, then give every pixel a gain and a shift fetched from a style along a flow.

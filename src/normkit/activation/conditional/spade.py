@@ -18,6 +18,11 @@ from normkit.catalog import method
     aliases=("spatially-adaptive-norm",),
     example={"label_channels": 3, "hidden_channels": 6},
     invariant=("shift", "scale"),
+    exempt={
+        "batches rows": "the order of sums in torch's convolution follows batch and threads",
+        "batches threads": "the order of sums in torch's convolution follows batch and threads",
+        "batches gains": "the order of sums in torch's convolution follows batch and threads",
+    },
 )
 class SPADE(ResizedMapNorm):
     """Normalize each channel, then give every pixel a gain and a shift made from a segmentation map.

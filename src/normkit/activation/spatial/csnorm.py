@@ -17,6 +17,7 @@ from normkit.norm import Norm
     shape="N C +",
     over="*",
     replaces=("instancenorm",),
+    exempt={"batches rows": "the order of sums in a linear layer's product follows the number of its rows"},
 )
 class CSNorm(Norm):
     """Instance-normalize the channels that a nearly binary gate opens for the image, leave the others as they are.

