@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
-__all__ = ["Path", "formula_only", "interpreted", "watch", "watching"]
+__all__ = ["Path", "formula_only", "interpreted", "tell", "watch", "watching"]
 
 
 class Path(NamedTuple):
@@ -61,6 +61,13 @@ class Watch(NamedTuple):
 _always = Watch(interpreted=True) if os.environ.get("NORMKIT_KERNELS", "").lower() == "interpret" else None
 _watch: ContextVar[Watch | None] = ContextVar("normkit.ops.paths", default=_always)
 watching = _watch.get  # None where nobody is
+
+
+def tell(op: str, by: str, why: str) -> None:
+    """Let whoever watches know what an op took that had no choice."""
+    now = _watch.get()
+    if now is not None:
+        now.tell(op, by, why)
 
 
 @contextmanager

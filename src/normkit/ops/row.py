@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from normkit import check, kernels
-from normkit.ops import eager, trial
+from normkit.ops import eager, paths, sharded, trial
 from normkit.ops.eager import CODES
 from normkit.statistics import root
 
@@ -99,13 +99,19 @@ class Row:
             most = z.abs().amax(axes, keepdim=True) if dim else z.abs().sum(axes, keepdim=True)  # none has no maximum
             return 1 / (most + self.eps)
         if self.statistic == "zero-sum":
-            q = z.square().sum(axes, keepdim=True) + z.sum(axes, keepdim=True).square()
-            return torch.rsqrt(q / (dim + 1) + self.eps)
-        part = dim if self.part is None else self.part
-        squares = (z if self.part is None else z[..., :part]).square()
+            return self.factor(z.square().sum(axes, keepdim=True) + z.sum(axes, keepdim=True).square(), dim)
+        squares = (z if self.part is None else z[..., : self.part]).square()
         if self.eps_place == "inside":
             return torch.rsqrt(squares.mean(axes, keepdim=True) + self.eps)
-        s = squares.sum(axes, keepdim=True)
+        return self.factor(squares.sum(axes, keepdim=True), dim)
+
+    def factor(self, s: Tensor, dim: int) -> Tensor:
+        """r, from the sum of the squares of a vector of ``dim`` entries; for "zero-sum" with that of their sum."""
+        if self.statistic == "zero-sum":
+            return torch.rsqrt(s / (dim + 1) + self.eps)
+        part = dim if self.part is None else self.part
+        if self.eps_place == "inside":
+            return torch.rsqrt(s / part + self.eps)
         if self.eps_place == "outside":
             return 1 / (root(s) / math.sqrt(part) + self.eps)
         return 1 / root(s).clamp(min=self.eps)
@@ -148,15 +154,20 @@ def row_values(x: Tensor, weight: Tensor | None, bias: Tensor | None, rule: Row,
         return _stepwise(x, weight, bias, rule, axes)
     wide = x.float() if x.dtype in HALVES else x
     z = wide - wide.mean(axes, keepdim=True) if rule.center else wide
-    n = z * rule.reciprocal(z, axes)
+    return _gained(z * rule.reciprocal(z, axes), x.dtype, weight, bias, rule)
+
+
+def _gained(n: Tensor, kind: torch.dtype, weight: Tensor | None, bias: Tensor | None, rule: Row) -> Tensor:
+    """What a rule does to the normalized values of an input of type ``kind``."""
+    wide = n.dtype
     if rule.cast == "early":
-        n = n.to(x.dtype).to(wide.dtype)
+        n = n.to(kind).to(wide)
     if weight is not None:
-        n = n * (weight.to(wide.dtype) + rule.offset if rule.offset else weight.to(wide.dtype))
+        n = n * (weight.to(wide) + rule.offset if rule.offset else weight.to(wide))
     elif rule.scale != 1:
         n = n * rule.scale
     if bias is not None:
-        n = n + bias.to(wide.dtype)
+        n = n + bias.to(wide)
     return n
 
 
@@ -192,6 +203,10 @@ def row_norm(
         if made is not None:
             return made
     count, dim = vector(owner, x, weight, bias, rule, shape)
+    if type(x) is not Tensor and sharded.is_sharded(x):
+        made = _by_parts(owner, x, None, weight, bias, rule, count)
+        if made is not None:
+            return made[0]
     own = lambda: _by_torch(x, weight, bias, rule, count)  # noqa: E731
     if eager.runs_formula("row_norm", lambda: rounding(rule, x), x, weight, bias, kind=(rule, count), own=own):
         check.floating(owner, x)
@@ -240,6 +255,10 @@ def add_row_norm(
     count, dim = vector(owner, x, weight, bias, rule, shape)
     check.floating(owner, residual, "residual")
     check.shape(owner, "residual", residual, x.shape, x)
+    if type(x) is not Tensor and sharded.is_sharded(x):
+        made = _by_parts(owner, x, residual, weight, bias, rule, count)
+        if made is not None:
+            return made
     but = None if x.dtype == residual.dtype else f"x is {x.dtype} and residual {residual.dtype}"
     against = lambda: but or rounding(rule, x)  # noqa: E731
     if eager.runs_formula("add_row_norm", against, x, residual, weight, bias, kind=(rule, count)):
@@ -257,6 +276,46 @@ def add_row_norm(
     else:
         y, total = _add_forward(x, residual, weight, bias, plan, dim)
     return (y, total) if restore is None else (restore(y), restore(total))
+
+
+def _by_parts(owner, x, residual, weight, bias, rule: Row, count: int) -> tuple[Tensor, Tensor] | None:
+    """A DTensor's result and x + residual, each process working on its part; None where the formula must see it all."""
+    part, first = sharded.parts(owner, x), x.ndim - count
+    if part is None:
+        return None
+    along = part.along(range(first, x.ndim))
+    if along and (rule.statistic not in ("square", "zero-sum") or rounding(rule, x) is not None):
+        return None  # what is not a sum of moments of one pass
+    weight, bias = (part.parameter(owner, n, v, first) for n, v in (("weight", weight), ("bias", bias)))
+    total = local = part.local
+    if residual is not None:
+        residual = part.alike(owner, "residual", residual)
+        if not along:
+            y, total = add_row_norm(local, residual, weight, bias, rule, tuple(local.shape[first:]), owner)
+            return part.joined(y), part.joined(total)
+        total = (local + residual).to(local.dtype)
+    if along:
+        y = _over_processes(part, total, weight, bias, rule, first, along)
+    else:
+        y = row_norm(local, weight, bias, rule, tuple(local.shape[first:]), owner)
+    return part.joined(y), part.joined(total) if residual is not None else total
+
+
+def _over_processes(part: sharded.Parts, x, weight, bias, rule: Row, first: int, along: list[int]) -> Tensor:
+    """The definition for vectors that lie across processes: the sums that make the statistic are theirs together."""
+    paths.tell("row_norm", "formula", "the entries of a vector lie on several processes")
+    axes, dim = tuple(range(first, x.ndim)), math.prod(part.whole.shape[first:])
+    if rule.center:
+        z, s = sharded.centered(part, x, axes, along)
+    else:
+        z = x.float() if x.dtype in HALVES else x
+        counted = z if rule.part is None else z[..., : max(0, rule.part - part.begin[-1])]
+        sums = [counted.square().sum(axes, keepdim=True)]
+        if rule.statistic == "zero-sum":
+            sums.append(z.sum(axes, keepdim=True))
+        s, *rest = sharded.sum_over_mesh(torch.stack(sums).double(), part, along)
+        s = s + rest[0].square() if rest else s
+    return _gained(z * rule.factor(s, dim).to(z.dtype), x.dtype, weight, bias, rule).to(x.dtype)
 
 
 @trial.call("row_norm", lambda kind: kind[1])
