@@ -48,35 +48,33 @@ def placed(words):
     return [Replicate() if w is None else Partial() if w == "sum" else Shard(w) for w in words]
 
 
-def measured(name, options, shape, words, dtype, add, offset=0.0):
+def measured(name, width, options, shape, words, sizes, dtype=torch.float32, add=False, offset=0.0):
     """How far a norm on a mesh is from one process', what it sent, how all is placed, and which paths ran."""
     from torch.distributed.tensor import distribute_module, distribute_tensor
     from torch.distributed.tensor.debug import CommDebugMode
 
     mesh, places = meshes(shape), placed(words)
-    width = TOKENS[-1] - (name == "crmsnorm")
-    inputs = [numbers(*TOKENS[:-1], width, seed=s, dtype=dtype) + offset for s in (range(10, 12) if add else [10])]
-    sent = numbers(*TOKENS[:-1], width, seed=20, dtype=dtype)
-    whole = norm_of(name, TOKENS[-1], dtype, **options)
-    want = run(whole, [i.clone().requires_grad_() for i in inputs], sent)
-    module = distribute_module(norm_of(name, TOKENS[-1], dtype, **options), mesh)
+    inputs = [numbers(*sizes, seed=s, dtype=dtype) + offset for s in ((10, 11) if add else (10,))]
+    sent = numbers(*sizes, seed=20, dtype=dtype)
+    want = run(norm_of(name, width, dtype, **options), [i.clone().requires_grad_() for i in inputs], sent)
+    module = distribute_module(norm_of(name, width, dtype, **options), mesh)
     cut = [distribute_tensor(i, mesh, places).requires_grad_() for i in inputs]
+    sent = distribute_tensor(sent, mesh, places)
     with torch.no_grad(), paths.watch() as taken:
         module(cut[0])
-    counts = []
     with CommDebugMode() as forward:
         y, total = call(module, cut)
-    counts.append(sent_by(forward))
-    sent = distribute_tensor(sent, mesh, places)
     with CommDebugMode() as backward:
         torch.autograd.backward([y, total] if add else [y], [sent] * (1 + add))
-    counts.append(sent_by(backward))
     placements = {"y": y.placements, "x": cut[0].grad.placements}
     placements |= {n: p.grad.placements for n, p in module.named_parameters()}
     got = [y, total, *(i.grad for i in cut), *(p.grad for p in module.parameters())]
     off = [
-        (g.full_tensor().double() - w.double()).abs().max().item() for g, w in zip(got, want, strict=True) if g is not None
+        (g.full_tensor().double() - w.double()).abs().max().item()
+        for g, w in zip(got, want, strict=True)
+        if g is not None
     ]
+    counts = [sent_by(forward), sent_by(backward)]
     return off, counts, {k: [str(p) for p in v] for k, v in placements.items()}, [path.why for path in taken]
 
 
@@ -94,6 +92,7 @@ def sent_by(mode):
     return {str(op).rsplit(".", 1)[-1]: count for op, count in mode.get_comm_counts().items()}
 
 
+SUM = [{"all_reduce": 1}] * 2
 NAMES = {
     "rmsnorm": {"bias": True},
     "layernorm": {},
@@ -109,12 +108,163 @@ LIMITS = {torch.float64: 1e-12, torch.float32: 3e-5, torch.bfloat16: 0.4}  # of 
 @pytest.mark.parametrize("add", [False, True], ids=["", "added"])
 @pytest.mark.parametrize("name", NAMES)
 def test_parts_give_the_numbers_of_the_whole_with_one_sum_at_most(name, add, dtype, processes):
+    sizes = (*TOKENS[:-1], TOKENS[-1] - (name == "crmsnorm"))
     for where, axis in PLACES.items():
-        for answer in processes.ask("measured", name, NAMES[name], (COUNT,), (axis,), dtype, add):
-            off, counts, places, taken = answer
+        task = name, TOKENS[-1], NAMES[name], (COUNT,), (axis,), sizes, dtype, add
+        for off, counts, places, taken in processes.ask("measured", *task):
             assert max(off) <= LIMITS[dtype], where
-            assert counts == ([{"all_reduce": 1}] * 2 if where == "entries" else [{}, {}]), where
+            assert counts == (SUM if where == "entries" else [{}, {}]), where
             assert places.pop("y") == places.pop("x") == [f"S({axis})"]
             assert all(place == ["P(sum)"] for place in places.values())
             if where != "entries" and status().live:
                 assert set(taken) <= {None, "the input is empty"}
+
+
+CASES = {
+    "samples and entries": ("layernorm", {}, (2, 2), (0, 2), SUM),
+    "entries twice": ("rmsnorm", {}, (2, 2), (2, 2), [{"all_reduce": 2}] * 2),
+    "copies": ("layernorm", {}, (2, 2), (None, 1), [{}, {}]),
+    "part of the entries": ("rmsnorm", {"p": 0.4}, (4,), (2,), SUM),
+    "an offset in the gain": ("rmsnorm", {"offset": 1.0}, (4,), (2,), SUM),
+    "eps outside": ("rmsnorm", {"eps_inside": False}, (4,), (2,), SUM),
+    "a floor": ("rmsnorm", {"eps_floor": True}, (4,), (2,), SUM),
+    "another mean": ("l1-layernorm", {}, (4,), (1,), [{}, {}]),
+    "dyt": ("dyt", {}, (2, 2), (0, 2), [{}, {}]),
+    "derf": ("derf", {}, (2, 2), (1, 2), [{}, {}]),
+    "eln": ("eln", {}, (2, 2), (0, 1), [{}, {}]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_meshes_and_dialects(case, processes):
+    name, options, mesh, words, counts = CASES[case]
+    for off, sent, places, _ in processes.ask("measured", name, TOKENS[-1], options, mesh, words, TOKENS):
+        assert max(off) <= 3e-5
+        assert sent == counts
+        assert places["y"] == places["x"] == ["R" if word is None else f"S({word})" for word in words]
+
+
+@pytest.mark.parametrize("offset, limit", [(1e4, 2e-4), (1e6, 3e-3)])
+def test_an_offset_costs_few_digits(offset, limit, processes):
+    """The mean is squared in float64, so an offset of 1e6 deviations costs 1e-4 of the variance."""
+    for off, *_ in processes.ask("measured", "layernorm", 10, {}, (4,), (2,), TOKENS, torch.float32, False, offset):
+        assert max(off) <= limit  # against one process' kernel, of the same rounded values
+
+
+IMAGES = (6, 8, 5, 3)
+CHANNELS = {  # by what is sharded: samples, channels, rows of pixels
+    "groupnorm": ({"num_groups": 4}, ([{}, {}], [{}, {}], SUM)),
+    "instancenorm": ({"affine": True}, ([{}, {}], [{}, {}], SUM)),
+    "frn": ({}, ([{}, {}], [{}, {}], SUM)),
+    "grn": ({}, ([{}, {}], SUM, SUM)),
+    "layernorm2d": ({}, ([{}, {}], SUM, [{}, {}])),
+    "evonorm-s0": ({"num_groups": 4}, ([{}, {}], [{}, {}], SUM)),
+}
+
+
+@pytest.mark.parametrize("name", CHANNELS)
+def test_images_give_the_numbers_of_the_whole_with_one_sum_at_most(name, processes):
+    options, expected = CHANNELS[name]
+    for axis, counts in enumerate(expected):
+        for off, sent, places, taken in processes.ask("measured", name, 8, options, (4,), (axis,), IMAGES):
+            assert max(off) <= 1e-4, axis
+            assert sent == counts, axis
+            assert places["y"] == places["x"] == [f"S({axis})"]
+            if counts != SUM and status().live:
+                assert set(taken) <= {None, "the input is empty"}
+    for off, sent, *_ in processes.ask("measured", name, 8, options, (2, 2), (0, 2), IMAGES):
+        assert max(off) <= 1e-4
+        assert sent == expected[2]
+
+
+def heads(shape, words):
+    """Queries that are normalized and turned: how far off, and what was sent."""
+    from torch.distributed.tensor import distribute_module, distribute_tensor
+    from torch.distributed.tensor.debug import CommDebugMode
+
+    mesh, x, found = meshes(shape), numbers(3, 4, 5, 8), []
+    angles = nk.ops.rope.turns(torch.arange(5), 8)
+    for norm, q in ((norm_of("rmsnorm", 8, torch.float32), x.requires_grad_()), (None, None)):
+        if norm is None:
+            norm = distribute_module(norm_of("rmsnorm", 8, torch.float32), mesh)
+            q = distribute_tensor(x.detach(), mesh, placed(words)).requires_grad_()
+        with CommDebugMode() as mode:
+            y = norm.norm_rotate(q, angles)
+            z = nk.ops.rotate(q, angles)
+            (y.square().sum() + (y * z).sum()).backward()
+        found.append([y, z, q.grad, norm.weight.grad])
+    off = [(a.full_tensor() - b).abs().max().item() for a, b in zip(found[1], found[0], strict=True)]
+    return off, mode.get_total_counts(), [str(p) for p in y.placements]
+
+
+@pytest.mark.parametrize("words", [(1, 2), (0, 1)])
+def test_heads_are_normalized_and_turned_where_they_are(words, processes):
+    for off, _, places in processes.ask("heads", (2, 2), words):
+        assert max(off) <= 1e-4
+        assert places == [f"S({word})" for word in words]
+
+
+def summed():
+    """The norm of what each process has a share of, and the gradient of a gain that is cut as the entries are."""
+    from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+
+    mesh = meshes((COUNT,))
+    norm, x = norm_of("rmsnorm", 10, torch.float64), numbers(3, 10, dtype=torch.float64)
+    partial = DTensor.from_local(x / COUNT, mesh, placed(["sum"]))
+    weight = distribute_tensor(norm.weight.detach(), mesh, [Shard(0)]).requires_grad_()
+    y = nk.ops.row_norm(partial, distribute_tensor(norm.weight.detach(), mesh, placed([None])), None, norm.rule)
+    cut = nk.ops.row_norm(distribute_tensor(x, mesh, [Shard(1)]), weight, None, norm.rule)
+    cut.square().sum().backward()
+    want = norm(x)
+    want.square().sum().backward()
+    off = [a.full_tensor() - b for a, b in ((y, want), (cut, want), (weight.grad, norm.weight.grad))]
+    return [o.abs().max().item() for o in off], str(y.placements[0]), str(weight.grad.placements[0])
+
+
+def test_shares_are_added_up_first_and_a_cut_gain_keeps_its_cut(processes):
+    for off, placed_y, placed_gradient in processes.ask("summed"):
+        assert max(off) <= 1e-12
+        assert (placed_y, placed_gradient) == ("R", "S(0)")
+
+
+def again():
+    """The second derivative of a norm whose vectors are cut, and that of one process."""
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    mesh, rule = meshes((COUNT,)), nk.ops.Row(center=True, eps=1e-5)
+    results = []
+    for cut in (False, True):
+        x = numbers(3, 10, dtype=torch.float64)
+        x = (distribute_tensor(x, mesh, [Shard(1)]) if cut else x).requires_grad_()
+        y = nk.ops.row_norm(x, None, None, rule)
+        (dx,) = torch.autograd.grad(y.pow(3).sum(), x, create_graph=True)
+        dx = dx.to_local() if cut else dx
+        part = dx.pow(2).sum()
+        (ddx,) = torch.autograd.grad(part, x)
+        results.append(ddx.full_tensor() if cut else ddx)
+    return (results[0] - results[1]).abs().max().item()
+
+
+def test_the_second_derivative_is_right(processes):
+    assert max(processes.ask("again")) <= 1e-10
+
+
+def mistakes():
+    """The errors of what does not fit."""
+    from torch.distributed.tensor import Shard, distribute_module, distribute_tensor
+
+    mesh, other = meshes((4,)), meshes((2, 2))
+    x = distribute_tensor(numbers(3, 8), mesh, [Shard(0)])
+    found = []
+    for norm in (nk.RMSNorm(8), distribute_module(nk.RMSNorm(8), other)):
+        try:
+            norm(x)
+        except (TypeError, ValueError) as error:
+            found.append(f"{type(error).__name__}: {error}")
+    return found
+
+
+def test_what_does_not_fit_is_named(processes):
+    for plain, other in processes.ask("mistakes"):
+        assert plain.startswith("TypeError: RMSNorm: x is a DTensor, but weight is a plain tensor")
+        assert other == "ValueError: RMSNorm: weight must be on the mesh of x, 4 [0, 1, 2, 3], not on 2x2 [0, 1, 2, 3]"

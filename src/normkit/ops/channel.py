@@ -8,6 +8,7 @@ otherwise.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,10 +16,10 @@ import torch
 from torch import Tensor
 
 from normkit import check, kernels
-from normkit.ops import eager, trial
+from normkit.ops import eager, paths, sharded, trial
 from normkit.ops.eager import code
 from normkit.ops.row import layer_norm
-from normkit.statistics import Moments, accurate, moments, processes, sum_over_processes
+from normkit.statistics import Moments, accurate, moments, processes, root, sum_over_processes
 
 # What a statistic is and what is done to the normalized values, as the C code numbers them.
 GIVEN, DEVIATION, RESPONSE, SHARE, POSITION, ONLINE = range(6)
@@ -412,6 +413,10 @@ def _choose(rule: Rule, x: Tensor, weight, bias, extra=None, learned: Tensor | N
         check.divides(rule.name, "num_groups", rule.groups, "channels", x.shape[1])
     if learned is not None and learned.numel() != 1:
         raise ValueError(f"{rule.name}: eps must be a single number, but its shape is {tuple(learned.shape)}")
+    if type(x) is not Tensor and sharded.is_sharded(x):
+        made = _by_parts(rule, x, {"weight": weight, "bias": bias, named: extra, "eps": learned})
+        if made is not None:
+            return made
     why = against(x, weight, bias, extra)
     own = lambda: _group_by_torch(rule, x, weight, bias)  # noqa: E731
     if eager.runs_formula(rule.name, why, x, weight, bias, extra, learned, kind=rule.kind(x), own=own):
@@ -420,6 +425,54 @@ def _choose(rule: Rule, x: Tensor, weight, bias, extra=None, learned: Tensor | N
             return made()
         return _with_eps(x, weight, bias, extra, learned, rule)
     return _run(rule, x, weight, bias, extra, learned)[0]
+
+
+def _by_parts(rule: Rule, x, parameters: dict[str, Tensor | None]) -> Tensor | None:
+    """A DTensor's result, each process working on its part; None where the formula must see it all."""
+    part = sharded.parts(rule.name, x)
+    if part is None:
+        return None
+    if rule.groups is not None and part.along((1,)):
+        among = math.prod(part.whole.device_mesh.size(at) for at in part.along((1,)))
+        if rule.groups % among:
+            return None  # a group lies on several processes
+        rule = rule._replace(groups=rule.groups // among)
+    axes = [1] if rule.statistic == POSITION else [*_space(x)]
+    cut = part.along([1, *axes] if rule.statistic == SHARE else axes)
+    weight, bias, extra, learned = (
+        part.parameter(rule.name, name, value, 0 if value is not None and value.ndim == 2 else 1)
+        for name, value in parameters.items()
+    )
+    if not cut:
+        named = [name for name in parameters if name not in ("weight", "bias", "eps")]
+        return part.joined(_choose(rule, part.local, weight, bias, extra, learned, *named))
+    paths.tell(rule.name, "formula", "the values of a statistic lie on several processes")
+    eps = rule.eps if learned is None else learned
+    y = _over_processes(part, accurate(part.local), weight, bias, extra, eps, rule, cut)
+    return part.joined(y.to(x.dtype))
+
+
+def _over_processes(part: sharded.Parts, x: Tensor, weight, bias, extra, eps, rule: Rule, cut: list[int]) -> Tensor:
+    """The formulas for statistics whose values lie across processes: the sums are theirs together."""
+    if rule.statistic == SHARE:
+        square = x.square().sum(tuple(_space(x)))
+        lengths = root(sharded.sum_over_mesh(square, part, part.along(_space(x))))
+        mean = sharded.sum_over_mesh(lengths.sum(1, keepdim=True), part, part.along((1,))) / part.whole.shape[1]
+        return _affine(x * along(lengths / (mean + eps), x), weight, bias) + x
+    grouped = x if rule.groups is None else x.unflatten(1, (rule.groups, -1))
+    axes = (1,) if rule.statistic == POSITION else tuple(range(2, grouped.ndim))
+    total = math.prod(part.whole.shape[a] for a in ((1,) if rule.statistic == POSITION else _space(x)))
+    total *= 1 if rule.groups is None else x.shape[1] // rule.groups
+    if rule.statistic == RESPONSE:
+        z, square = grouped, grouped.square().sum(axes, keepdim=True)
+        square = sharded.sum_over_mesh(square, part, cut)
+    else:
+        z, square = sharded.centered(part, grouped, axes, cut, total)
+    r = (square / total + eps).rsqrt().to(x.dtype)
+    if rule.activation == SWISH:
+        gate = torch.sigmoid(x if extra is None else x * along(extra, x))
+        z = (x * gate).reshape(grouped.shape)
+    return _threshold(_affine((z * r).reshape(x.shape), weight, bias), extra if rule.activation == THRESHOLD else None)
 
 
 _CALLS: dict[str, Callable[..., Tensor]] = {

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from normkit import check, kernels
-from normkit.ops import eager, trial
+from normkit.ops import eager, sharded, trial
 from normkit.ops.row import Row, rounding, row_values, statistics, vector
 
 __all__ = [
@@ -95,6 +95,8 @@ def rotate(x: Tensor, angles: Turns, pairing: str = "halves") -> Tensor:
     Cosine and sine broadcast to (..., T, head_dim / 2), so each sample may have its own positions.
     """
     cos, sin = _fitting("rotate", x, angles, pairing)
+    if type(x) is not Tensor and (part := _part("rotate", x)) is not None:
+        return part.joined(rotate(part.local, (part.beside(cos), part.beside(sin)), pairing))
     but, kind = _against(x, cos, sin, UNCHANGED), (pairing,)
     if eager.runs_formula("rotate", but, x, cos, sin, kind=kind):
         return rotate_formula(x.to(cos.dtype), cos, sin, pairing).to(x.dtype)
@@ -124,6 +126,10 @@ def norm_rotate(
     """
     cos, sin = _fitting("norm_rotate", x, angles, pairing)
     vector("norm_rotate", x, weight, bias, rule, x.shape[-1:])
+    if type(x) is not Tensor and (part := _part("norm_rotate", x)) is not None:
+        gains = (part.parameter("norm_rotate", n, t, x.ndim - 1) for n, t in (("weight", weight), ("bias", bias)))
+        turned = part.beside(cos), part.beside(sin)
+        return part.joined(norm_rotate(part.local, *gains, turned, rule=rule, pairing=pairing))
     but, kind = _against(x, cos, sin, rule), (rule, pairing)
     if eager.runs_formula("norm_rotate", but, x, weight, bias, cos, sin, kind=kind):
         return norm_rotate_formula(x, weight, bias, cos, sin, rule, pairing)
@@ -192,6 +198,12 @@ def _check_broadcast(owner: str, have: torch.Size, wanted: tuple[int, ...]) -> N
     sizes = zip(reversed(have[:-1]), reversed(wanted[:-1]), strict=False)
     if len(have) > len(wanted) or have[-1:] != wanted[-1:] or any(size not in (1, want) for size, want in sizes):
         raise ValueError(f"{owner}: angles of shape {tuple(have)} do not broadcast to {wanted}, a pair's each")
+
+
+def _part(owner: str, x: Tensor) -> sharded.Parts | None:
+    """This process' part of a DTensor whose heads are each on one process."""
+    part = sharded.parts(owner, x) if sharded.is_sharded(x) else None  # type: ignore[arg-type]
+    return part if part is not None and not part.along((x.ndim - 1,)) else None
 
 
 def _against(x: Tensor, cos: Tensor, sin: Tensor, rule: Row) -> str | None:

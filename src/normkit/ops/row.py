@@ -306,7 +306,7 @@ def _over_processes(part: sharded.Parts, x, weight, bias, rule: Row, first: int,
     paths.tell("row_norm", "formula", "the entries of a vector lie on several processes")
     axes, dim = tuple(range(first, x.ndim)), math.prod(part.whole.shape[first:])
     if rule.center:
-        z, s = sharded.centered(part, x, axes, along)
+        z, s = sharded.centered(part, x, axes, along, dim)
     else:
         z = x.float() if x.dtype in HALVES else x
         counted = z if rule.part is None else z[..., : max(0, rule.part - part.begin[-1])]

@@ -60,6 +60,17 @@ class Parts(NamedTuple):
         same = value.placements == self.whole.placements
         return (value if same else value.redistribute(placements=self.whole.placements)).to_local()
 
+    def beside(self, value: Tensor) -> Tensor:
+        """The entries of a tensor that broadcasts with the whole's first axes from the right, but for the last."""
+        from torch.distributed.tensor import DTensor
+
+        value = value.full_tensor() if isinstance(value, DTensor) else value
+        for at in range(2, value.ndim + 1):
+            size, whole = self.local.shape[-at], self.whole.shape[-at]
+            if value.shape[-at] == whole != size:
+                value = value.narrow(-at, self.begin[-at], size)
+        return value
+
     def parameter(self, owner: object, name: str, value: Tensor | None, first: int) -> Tensor | None:
         """What of a gain this part needs, whose axes are those of the whole from ``first`` on, or a single number."""
         from torch.distributed.tensor import Partial, Replicate, Shard
@@ -125,14 +136,14 @@ def sum_over_mesh(x: Tensor, part: Parts, along: Sequence[int]) -> Tensor:
     return x
 
 
-def centered(part: Parts, x: Tensor, axes: Sequence[int], along: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """The values less the mean of all processes' values, and the sum of the squares of all.
+def centered(part: Parts, x: Tensor, axes: Sequence[int], along: Sequence[int], total: int) -> tuple[Tensor, Tensor]:
+    """The values less the mean of all processes' values, ``total`` a statistic, and the sum of the squares of all.
 
     Each process sends its sum, and its squares about its own mean with that mean's about 0, in float64: two numbers a
     statistic, which join without the loss that sums of squares have at an offset.
     """
     wide = accurate(x)
-    count, total = (math.prod(shape[a] for a in axes) for shape in (x.shape, part.whole.shape))
+    count = math.prod(x.shape[axis] for axis in axes)
     mean = wide.sum(axes, keepdim=True) / max(count, 1)
     apart = wide - mean
     left = apart.detach().sum(axes, keepdim=True).double() / max(count, 1)  # what rounding took from the mean
