@@ -106,7 +106,9 @@ class Row:
         return self.factor(squares.sum(axes, keepdim=True), dim)
 
     def factor(self, s: Tensor, dim: int) -> Tensor:
-        """r, from the sum of the squares of a vector of ``dim`` entries; for "zero-sum" with that of their sum."""
+        """r, from the sum of the squares or magnitudes of ``dim`` entries; for "zero-sum" with their sum squared."""
+        if self.statistic == "absolute":
+            return 1 / (self.constant * (s / dim) + self.eps)
         if self.statistic == "zero-sum":
             return torch.rsqrt(s / (dim + 1) + self.eps)
         part = dim if self.part is None else self.part
@@ -284,8 +286,8 @@ def _by_parts(owner, x, residual, weight, bias, rule: Row, count: int) -> tuple[
     if part is None:
         return None
     along = part.along(range(first, x.ndim))
-    if along and (rule.statistic not in ("square", "zero-sum") or rounding(rule, x) is not None):
-        return None  # what is not a sum of moments of one pass
+    if along and (rule.statistic == "maximum" or rounding(rule, x) is not None):
+        return None  # it is no sum, or one of rounded terms
     weight, bias = (part.parameter(owner, n, v, first) for n, v in (("weight", weight), ("bias", bias)))
     total = local = part.local
     if residual is not None:
@@ -307,10 +309,13 @@ def _over_processes(part: sharded.Parts, x, weight, bias, rule: Row, first: int,
     axes, dim = tuple(range(first, x.ndim)), math.prod(part.whole.shape[first:])
     if rule.center:
         z, s = sharded.centered(part, x, axes, along, dim)
+        if rule.statistic == "absolute":  # about a mean that must be known first
+            s = sharded.sum_over_mesh(z.abs().sum(axes, keepdim=True), part, along)
     else:
         z = x.float() if x.dtype in HALVES else x
         counted = z if rule.part is None else z[..., : max(0, rule.part - part.begin[-1])]
-        sums = [counted.square().sum(axes, keepdim=True)]
+        terms = counted.abs() if rule.statistic == "absolute" else counted.square()
+        sums = [terms.sum(axes, keepdim=True)]
         if rule.statistic == "zero-sum":
             sums.append(z.sum(axes, keepdim=True))
         s, *rest = sharded.sum_over_mesh(torch.stack(sums).double(), part, along)
