@@ -33,6 +33,7 @@ WHOLE_MODELS = [
     "surgery.quantizing.weights",
     "surgery.quantizing.caching",
     "surgery.keeping",
+    "parallel",
     "watching",
     "lab.api",
     "claims",

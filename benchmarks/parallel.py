@@ -1,0 +1,131 @@
+"""What norms of DTensors send: `python benchmarks/parallel.py` writes the table of docs/parallel.md.
+
+Every norm of vectors and of images is called on a mesh of two processes (gloo), with one axis of its input sharded, and
+its collectives are counted by torch's CommDebugMode, forward and backward; its numbers are held against one process'.
+Counts hold for any machine; no time is taken.
+"""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+import normkit as nk
+from normkit.contract.elsewhere import Elsewhere
+from normkit.contract.subject import build, outputs
+
+PAGE = Path(__file__).parents[1] / "docs" / "parallel.md"
+MARK, END = "<!-- counts -->\n", "<!-- end of counts -->"
+LAYOUTS = {  # of an input, the axes that are sharded, by their names in the table
+    ("...", "C"): {"samples": 0, "positions": 1, "entries": -1},
+    ("...", "C-1"): {"samples": 0, "positions": 1, "entries": -1},
+    ("N", "C", "*"): {"samples": 0, "channels": 1, "space": 2},
+    ("N", "C", "+"): {"samples": 0, "channels": 1, "space": 2},
+    ("N", "C", "H", "W"): {"samples": 0, "channels": 1, "space": 2},
+}
+PEERS = {
+    "torch.nn.LayerNorm": ("layernorm", 8),
+    "torch.nn.RMSNorm": ("rmsnorm", 8),
+    "torch.nn.GroupNorm": ("groupnorm", 2, 8),
+}
+NEAR = 1e-9  # in float64
+SENT = {"all_reduce": "sum", "all_gather_into_tensor": "gather", "reduce_scatter_tensor": "scattered sum"}
+
+
+def work(name, axis):
+    """What one norm sends with an axis of its input sharded, or what it says to that."""
+    from torch.distributed.tensor import Shard, distribute_module, distribute_tensor, init_device_mesh
+    from torch.distributed.tensor.debug import CommDebugMode
+
+    mesh = init_device_mesh("cpu", (2,))
+    own = PEERS.get(name, (name,))[0]
+    x = nk.card(own).draw(8, 4, leading=(4, 6), trailing=(6, 4), dtype=torch.float64)[0]
+    axis %= x.dim()
+    one, many = made(name), distribute_module(made(name), mesh)
+    whole, cut = x.clone().requires_grad_(), distribute_tensor(x, mesh, [Shard(axis)]).requires_grad_()
+    want = outputs(one(whole))[0]
+    sent = torch.sin(torch.arange(want.numel(), dtype=want.dtype)).view(want.shape)
+    want.backward(sent)
+    try:
+        with CommDebugMode() as forward:
+            got = outputs(many(cut))[0]
+        sent = distribute_tensor(sent, mesh, got.placements)
+        with CommDebugMode() as backward:
+            got.backward(sent)
+    except Exception as error:
+        return f"refused: {type(error).__name__}"
+    pairs = [(got, want), (cut.grad, whole.grad)]
+    pairs += [(a.grad, b.grad) for a, b in zip(many.parameters(), one.parameters(), strict=True) if b.grad is not None]
+    off = max((a.full_tensor() - b).abs().max().item() / max(1, b.abs().max().item()) for a, b in pairs)
+    placed = "" if got.placements == cut.placements == cut.grad.placements else "; placed otherwise"
+    told = " / ".join(words(mode) for mode in (forward, backward)) + placed
+    return told if off < NEAR else f"wrong numbers ({told})"
+
+
+def made(name):
+    """A norm in float64, of 8 features."""
+    if name not in PEERS:
+        return build(name, train=False)
+    return getattr(torch.nn, name.removeprefix("torch.nn."))(*PEERS[name][1:]).double()
+
+
+def words(mode):
+    """What was sent, "nothing", "1 sum", "3 gathers"."""
+    told = []
+    for op, count in mode.get_comm_counts().items():
+        noun = SENT.get(str(op).rsplit(".", 1)[-1], str(op))
+        told.append(f"{count} {noun}{'s' * (count > 1)}")
+    return ", ".join(told) or "nothing"
+
+
+def subjects():
+    """The norms that take one input of a layout of the table, and keep no statistic of samples."""
+    for name in nk.methods(room="activation"):
+        card = nk.card(name)
+        required = [layout for layout in card.inputs.values() if not layout.optional]
+        if card.shape.axes in LAYOUTS and not required and not card.spans_samples and card.kind.name == "norm":
+            yield name, LAYOUTS[card.shape.axes]
+    for name, (own, *_) in PEERS.items():
+        yield name, LAYOUTS[nk.card(own).shape.axes]
+
+
+def table():
+    """The lines of the table, one group of norms after the other."""
+    columns = {"vectors": ("samples", "positions", "entries"), "images": ("samples", "channels", "space")}
+    rows = {kind: [] for kind in columns}
+    with tempfile.TemporaryDirectory() as folder:
+        processes = Elsewhere(work, folder, 2)
+        for name, axes in subjects():
+            cells = [processes.ask(name, axis)[0] for axis in axes.values()]
+            kind = next(kind for kind, names in columns.items() if tuple(axes) == names)
+            rows[kind].append(f"| `{name}` | {' | '.join(cells)} |")
+            print(rows[kind][-1], file=sys.stderr, flush=True)
+        processes.stop()
+    lines = []
+    for kind, names in columns.items():
+        lines += [
+            f"| norms of {kind} | {' | '.join(f'{n} sharded' for n in names)} |",
+            "| --- " * 4 + "|",
+            *rows[kind],
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def main():
+    """Write the table into the page, or print it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="put the table in docs/parallel.md")
+    made = table()
+    if not parser.parse_args().write:
+        print(made)
+        return
+    page = PAGE.read_text()
+    before, rest = page.split(MARK)
+    PAGE.write_text(f"{before}{MARK}\n{made}{END}{rest.split(END)[1]}")
+
+
+if __name__ == "__main__":
+    main()

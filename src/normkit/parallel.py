@@ -1,0 +1,227 @@
+"""A plan for torch's ``parallelize_module``: a transformer over the processes of one axis of a mesh.
+
+Each layer's first maps (queries, keys, values, gate, up) are cut by their outputs and its last ones (output, down) by
+their inputs, so that a process has some heads and some hidden features. Between the sublayers the stream is cut by
+positions, and norms see their part alone; embedding, last norm and head are whole on every process. A layer sends what
+this needs: the positions are gathered before each sublayer, and its results are added up and cut again behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor.parallel import ParallelStyle
+
+__all__ = ["parallel_plan"]
+
+
+class Sublayer(NamedTuple):
+    """How a model names the maps of a sublayer: those that are cut by outputs, and the one cut by inputs."""
+
+    columns: tuple[str, ...]
+    row: str
+    heads: bool
+
+
+SUBLAYERS = (
+    Sublayer(("query", "key", "value"), "output", True),  # normkit's
+    Sublayer(("up",), "down", False),
+    Sublayer(("q_proj", "k_proj", "v_proj"), "o_proj", True),  # transformers' Llama and its kin
+    Sublayer(("gate_proj", "up_proj"), "down_proj", False),
+)
+COUNTS = ("heads", "kv_heads", "num_heads", "num_key_value_heads")  # attributes that say how many heads there are
+
+
+def parallel_plan(model: nn.Module, mesh: DeviceMesh) -> dict[str, ParallelStyle]:
+    """Plan a transformer for ``parallelize_module(model, mesh, plan)``: linears by column and row, norms by position.
+
+    For :class:`normkit.Decoder` and :class:`normkit.Encoder`, and for models of ``transformers`` whose layers have the
+    parts of Llama's. Norms of queries and keys see the heads that a process has. All processes of ``mesh``, which has
+    one axis, call it. Inputs are the same on all, and so are the logits and the gradients of what is not cut. Those of
+    the layers' norms are ``Partial``, as with torch's ``SequenceParallel``.
+
+        >>> from torch.distributed.tensor.parallel import parallelize_module     # doctest: +SKIP
+        >>> parallelize_module(model, mesh["tp"], nk.parallel_plan(model, mesh["tp"]))     # doctest: +SKIP
+
+    Raises:
+        ValueError: the model has no such layers, a part of a layer has no place in the plan, the heads cannot be dealt
+            out, or the mesh has several axes; the number of positions of a call does not divide.
+        RuntimeError: the processes run other versions of torch or normkit.
+    """
+    _check_mesh(mesh)
+    plan: dict[str, ParallelStyle] = {}
+    layers = dict(_layers(model))
+    if not layers:
+        known = "; ".join(f"{', '.join(s.columns)} and {s.row}" for s in SUBLAYERS)
+        raise ValueError(
+            f"parallel_plan: {type(model).__name__} has no list of layers with an attention and a feedforward of the "
+            f"linears {known}"
+        )
+    for name, stack in layers.items():
+        for index, layer in enumerate(stack):
+            plan |= _layer_plan(f"{name}.{index}", layer, mesh.size(), index == 0, index == len(stack) - 1)
+    return plan
+
+
+def _check_mesh(mesh: DeviceMesh) -> None:
+    import torch.distributed as dist
+
+    from normkit import __version__
+
+    if mesh.ndim != 1:
+        axis = (mesh.mesh_dim_names or ("tp",))[-1]
+        raise ValueError(f"parallel_plan: mesh must have one axis, not {mesh.ndim}; give one of it, as mesh[{axis!r}]")
+    own = f"torch {torch.__version__}, normkit {__version__}"
+    every: list[Any] = [None] * mesh.size()
+    dist.all_gather_object(every, own, group=mesh.get_group())
+    if len(set(every)) > 1:
+        told = "; ".join(f"process {rank} has {version}" for rank, version in enumerate(every))
+        raise RuntimeError(f"parallel_plan: all processes must run the same software, but {told}")
+
+
+def _sublayer(module: nn.Module) -> Sublayer | None:
+    """The names of a sublayer's linears, where it has them."""
+    children = dict(module.named_children())
+    return next((s for s in SUBLAYERS if s.row in children and s.columns[0] in children), None)
+
+
+def _layers(model: nn.Module) -> Iterator[tuple[str, nn.ModuleList]]:
+    """The lists of layers, each of which has an attention and a feedforward."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ModuleList) and len(module):
+            kinds = [[_sublayer(child) for child in layer.children()] for layer in module]
+            if all({s.heads for s in row if s} == {True, False} for row in kinds):
+                yield name, module
+
+
+def _layer_plan(name: str, layer: nn.Module, among: int, first: bool, last: bool) -> Mapping[str, ParallelStyle]:
+    from torch.distributed.tensor.parallel import SequenceParallel
+
+    plan: dict[str, ParallelStyle] = {name: _ends()(first, last)} if first or last else {}
+    for parameter, _ in layer.named_parameters(recurse=False):
+        raise ValueError(f"parallel_plan: {name}.{parameter} is a parameter beside the sublayers, which is in no plan")
+    sublayers = {key: kind for key, child in layer.named_children() if (kind := _sublayer(child)) is not None}
+    for key, kind in sublayers.items():
+        plan |= _sublayer_plan(f"{name}.{key}", getattr(layer, key), kind, among)
+    width = {getattr(getattr(layer, key), kind.row).out_features for key, kind in sublayers.items()}
+    for key, child in layer.named_children():
+        sizes = {parameter.numel() for parameter in child.parameters()}
+        if key in sublayers or not sizes:
+            continue
+        if not sizes <= width | {1} or any(p.ndim > 1 for p in child.parameters()):
+            raise ValueError(f"parallel_plan: {name}.{key} is {type(child).__name__}, neither a norm nor a sublayer")
+        plan[f"{name}.{key}"] = SequenceParallel(use_local_output=True)
+    return plan
+
+
+def _sublayer_plan(name: str, module: nn.Module, kind: Sublayer, among: int) -> Mapping[str, ParallelStyle]:
+    from torch.distributed.tensor import Shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel
+
+    children = dict(module.named_children())
+    columns = [key for key in kind.columns if key in children]
+    for key in (*columns, kind.row):
+        if not isinstance(children[key], nn.Linear):
+            raise ValueError(f"parallel_plan: {name}.{key} must be a Linear, not {type(children[key]).__name__}")
+    for key in columns:
+        features = children[key].out_features
+        if not kind.heads and features != children[kind.row].in_features:
+            raise ValueError(
+                f"parallel_plan: {name}.{key} holds two maps in one matrix of {features} rows, of which no process "
+                "can have its part; activation must not be gated"
+            )
+        head = module.head_dim if kind.heads else 1
+        if features % (among * head):
+            what = f"{features // head} heads" if kind.heads else f"{features} hidden features"
+            raise ValueError(f"parallel_plan: {name}.{key} has {what}, which {among} processes do not divide")
+    plan: dict[str, ParallelStyle] = {name: _whole()(among)}
+    plan |= {f"{name}.{key}": ColwiseParallel() for key in columns}
+    plan[f"{name}.{kind.row}"] = RowwiseParallel(output_layouts=Shard(1))
+    for key, child in children.items():
+        if key in (*columns, kind.row) or not list(child.parameters()):
+            continue
+        if not kind.heads or "norm" not in key or any(p.ndim > 1 for p in child.parameters()):
+            raise ValueError(f"parallel_plan: {name}.{key} is {type(child).__name__}, which is in no plan")
+        plan[f"{name}.{key}"] = SequenceParallel(sequence_dim=2, use_local_output=True)  # heads, or the width of all
+    for parameter, _ in module.named_parameters(recurse=False):
+        raise ValueError(f"parallel_plan: {name}.{parameter} is a parameter beside the linears, which is in no plan")
+    return plan
+
+
+def _redistributed(x: Tensor, mesh: DeviceMesh, now: Any, then: Any) -> Tensor:
+    from torch.distributed.tensor import DTensor
+
+    x = x if isinstance(x, DTensor) else DTensor.from_local(x, mesh, [now], run_check=False)
+    return x.redistribute(placements=[then]).to_local()
+
+
+def _ends() -> type:
+    """The style of the first and the last layer: the stream is cut by positions from one to the other."""
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.parallel import ParallelStyle
+
+    class Ends(ParallelStyle):
+        def __init__(self, first: bool, last: bool):
+            self.first, self.last = first, last
+
+        def _apply(self, module: nn.Module, mesh: DeviceMesh) -> nn.Module:
+            def cut(_, args, kwargs):
+                return _on_stream(
+                    args, kwargs, lambda x: _redistributed(_dividing(x, mesh), mesh, Replicate(), Shard(1))
+                )
+
+            def join(_, args, result):
+                return _redistributed(result, mesh, Shard(1), Replicate())
+
+            if self.first:
+                module.register_forward_pre_hook(cut, with_kwargs=True)
+            if self.last:
+                module.register_forward_hook(join)
+            return module
+
+    return Ends
+
+
+def _whole() -> type:
+    """The style of a sublayer: it sees all positions, and has some of the heads."""
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.parallel import ParallelStyle
+
+    class Whole(ParallelStyle):
+        def __init__(self, among: int):
+            self.among = among
+
+        def _apply(self, module: nn.Module, mesh: DeviceMesh) -> nn.Module:
+            for part in module.modules():
+                for name in COUNTS:
+                    if isinstance(getattr(part, name, None), int):
+                        setattr(part, name, getattr(part, name) // self.among)
+
+            def gather(_, args, kwargs):
+                return _on_stream(args, kwargs, lambda x: _redistributed(x, mesh, Shard(1), Replicate()))
+
+            module.register_forward_pre_hook(gather, with_kwargs=True)
+            return module
+
+    return Whole
+
+
+def _dividing(x: Tensor, mesh: DeviceMesh) -> Tensor:
+    if x.shape[1] % mesh.size():
+        raise ValueError(
+            f"parallel_plan: {x.shape[1]} positions cannot be cut for {mesh.size()} processes; pad them to a multiple"
+        )
+    return x
+
+
+def _on_stream(args: tuple, kwargs: dict[str, Any], change: Any) -> tuple[tuple, dict[str, Any]]:
+    """The arguments of a call with its stream changed: the first one, or the one that transformers names."""
+    if args:
+        return (change(args[0]), *args[1:]), kwargs
+    return args, {**kwargs, "hidden_states": change(kwargs["hidden_states"])}

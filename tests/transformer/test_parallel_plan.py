@@ -1,0 +1,144 @@
+"""A planned model on two processes: the logits and gradients of one, and errors by name for what has no plan."""
+
+import pytest
+import torch
+from torch import nn
+
+import normkit as nk
+from normkit.contract.elsewhere import Elsewhere
+from normkit.optional import library
+
+COUNT = 2
+SHAPE = {"vocab": 17, "dim": 16, "depth": 2, "heads": 4}
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory):
+    group = Elsewhere(work, tmp_path_factory.mktemp("processes"), COUNT)
+    yield group
+    group.stop()
+
+
+def work(task, *arguments):
+    return globals()[task](*arguments)
+
+
+def llama(**options):
+    library("transformers")
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"vocab_size": 17, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    return LlamaForCausalLM(LlamaConfig(**{**sizes, **heads, **options}))
+
+
+def swapped():
+    model = llama()
+    nk.swap(model, {"rmsnorm": "layernorm"})
+    return model
+
+
+MODELS = {
+    "decoder": lambda: nk.Decoder(**SHAPE, norm="rmsnorm"),
+    "peri": lambda: nk.Decoder(**SHAPE, placement="peri-norm", kv_heads=2, query_key_norm="head", tied=False),
+    "width": lambda: nk.Decoder(**SHAPE, norm="rmsnorm", query_key_norm="width"),
+    "post": lambda: nk.Encoder(**SHAPE, placement="post-norm", bias=True),
+    "llama": llama,
+    "llama swapped": swapped,
+    "llama tied": lambda: llama(tie_word_embeddings=True),
+}
+
+
+def made(name):
+    torch.manual_seed(0)
+    model = MODELS[name]().double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+def logits_of(model, tokens):
+    result = model(tokens)
+    return result if isinstance(result, torch.Tensor) else result.logits
+
+
+def compared(name):
+    """How far the logits and each gradient are from those of one process."""
+    from torch.distributed.tensor import DTensor, init_device_mesh
+    from torch.distributed.tensor.parallel import parallelize_module
+
+    tokens = torch.arange(12).view(2, 6) * 5 % 17
+    one, many = made(name), made(name)
+    mesh = init_device_mesh("cpu", (COUNT,))
+    plan = nk.parallel_plan(many, mesh)
+    parallelize_module(many, mesh, plan)
+    results = [logits_of(model, tokens) for model in (one, many)]
+    for result in results:
+        result.sin().sum().backward()
+    off = {"logits": (results[1] - results[0]).abs().max().item()}
+    for (key, a), b in zip(many.named_parameters(), one.parameters(), strict=True):
+        grad = a.grad.full_tensor() if isinstance(a.grad, DTensor) else a.grad
+        off[key] = (grad - b.grad).abs().max().item()
+    cut = sum(isinstance(p, DTensor) and p.to_local().numel() < p.numel() for p in many.parameters())
+    return off, cut
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_two_processes_give_the_logits_and_gradients_of_one(name, processes):
+    if name.startswith("llama"):
+        pytest.importorskip("transformers")
+    for off, cut in processes.ask("compared", name):
+        assert max(off.values()) < 1e-11, off
+        assert cut >= 12
+
+
+def refused(name):
+    """What is said to a model or a mesh that has no plan."""
+    from torch.distributed.tensor import init_device_mesh
+    from torch.distributed.tensor.parallel import parallelize_module
+
+    mesh = init_device_mesh(
+        "cpu", (COUNT, 1) if name == "mesh" else (COUNT,), mesh_dim_names=("tp", "dp")[: 1 + (name == "mesh")]
+    )
+    model = REFUSED[name]()
+    try:
+        if name == "versions" and torch.distributed.get_rank() == 1:
+            torch.__version__, kept = "0.0", torch.__version__
+        try:
+            plan = nk.parallel_plan(model, mesh)
+        finally:
+            if name == "versions" and torch.distributed.get_rank() == 1:
+                torch.__version__ = kept
+        parallelize_module(model, mesh, plan)
+        model(torch.zeros(1, 5, dtype=torch.int64))
+    except (ValueError, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+REFUSED = {
+    "no layers": lambda: nn.Sequential(nn.Linear(3, 3)),
+    "mesh": MODELS["decoder"],
+    "heads": lambda: nk.Decoder(**{**SHAPE, "heads": 1}),
+    "gated": lambda: nk.Decoder(**SHAPE, activation="swiglu"),
+    "experts": lambda: nk.Decoder(**SHAPE, feedforward="moe", router="router:experts=4,top_k=2"),
+    "scales": lambda: nk.Decoder(**SHAPE, placement="ngpt"),
+    "positions": MODELS["decoder"],
+    "versions": MODELS["decoder"],
+}
+SAID = {
+    "no layers": "ValueError: parallel_plan: Sequential has no list of layers",
+    "mesh": "ValueError: parallel_plan: mesh must have one axis, not 2; give one of it, as mesh['dp']",
+    "heads": "ValueError: parallel_plan: layers.0.attention.query has 1 heads, which 2 processes do not divide",
+    "gated": "ValueError: parallel_plan: layers.0.feedforward.up holds two maps in one matrix",
+    "experts": "ValueError: parallel_plan: layers.0.feedforward.up must be a Linear, not Stack",
+    "scales": "ValueError: parallel_plan: layers.0.",
+    "positions": "ValueError: parallel_plan: 5 positions cannot be cut for 2 processes",
+    "versions": "RuntimeError: parallel_plan: all processes must run the same software, but process 0 has torch 2",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_has_no_plan_is_named(name, processes):
+    for said in processes.ask("refused", name):
+        assert said.startswith(SAID[name]), said
