@@ -60,8 +60,8 @@ def work(name, axis):
     pairs += [(a.grad, b.grad) for a, b in zip(many.parameters(), one.parameters(), strict=True) if b.grad is not None]
     off = max((a.full_tensor() - b).abs().max().item() / max(1, b.abs().max().item()) for a, b in pairs)
     placed = "" if got.placements == cut.placements == cut.grad.placements else "; placed otherwise"
-    told = " / ".join(words(mode) for mode in (forward, backward)) + placed
-    return told if off < NEAR else f"wrong numbers ({told})"
+    counts = " / ".join(words(mode) for mode in (forward, backward)) + placed
+    return counts if off < NEAR else f"wrong numbers ({counts})"
 
 
 def made(name):
@@ -73,11 +73,11 @@ def made(name):
 
 def words(mode):
     """What was sent, "nothing", "1 sum", "3 gathers"."""
-    told = []
+    counts = []
     for op, count in mode.get_comm_counts().items():
         noun = SENT.get(str(op).rsplit(".", 1)[-1], str(op))
-        told.append(f"{count} {noun}{'s' * (count > 1)}")
-    return ", ".join(told) or "nothing"
+        counts.append(f"{count} {noun}{'s' * (count > 1)}")
+    return ", ".join(counts) or "nothing"
 
 
 def subjects():

@@ -81,8 +81,8 @@ def _check_mesh(mesh: DeviceMesh) -> None:
     every: list[Any] = [None] * mesh.size()
     dist.all_gather_object(every, own, group=mesh.get_group())
     if len(set(every)) > 1:
-        told = "; ".join(f"process {rank} has {version}" for rank, version in enumerate(every))
-        raise RuntimeError(f"parallel_plan: all processes must run the same software, but {told}")
+        versions = "; ".join(f"process {rank} has {version}" for rank, version in enumerate(every))
+        raise RuntimeError(f"parallel_plan: all processes must run the same software, but {versions}")
 
 
 def _sublayer(module: nn.Module) -> Sublayer | None:

@@ -183,7 +183,7 @@ def heads(shape, words):
     from torch.distributed.tensor import distribute_module, distribute_tensor
     from torch.distributed.tensor.debug import CommDebugMode
 
-    mesh, x, found = meshes(shape), numbers(3, 4, 5, 8), []
+    mesh, x, results = meshes(shape), numbers(3, 4, 5, 8), []
     angles = nk.ops.rope.turns(torch.arange(5), 8)
     for norm, q in ((norm_of("rmsnorm", 8, torch.float32), x.requires_grad_()), (None, None)):
         if norm is None:
@@ -193,8 +193,8 @@ def heads(shape, words):
             y = norm.norm_rotate(q, angles)
             z = nk.ops.rotate(q, angles)
             (y.square().sum() + (y * z).sum()).backward()
-        found.append([y, z, q.grad, norm.weight.grad])
-    off = [(a.full_tensor() - b).abs().max().item() for a, b in zip(found[1], found[0], strict=True)]
+        results.append([y, z, q.grad, norm.weight.grad])
+    off = [(a.full_tensor() - b).abs().max().item() for a, b in zip(results[1], results[0], strict=True)]
     return off, mode.get_total_counts(), [str(p) for p in y.placements]
 
 
@@ -256,13 +256,13 @@ def mistakes():
 
     mesh, other = meshes((4,)), meshes((2, 2))
     x = distribute_tensor(numbers(3, 8), mesh, [Shard(0)])
-    found = []
+    errors = []
     for norm in (nk.RMSNorm(8), distribute_module(nk.RMSNorm(8), other)):
         try:
             norm(x)
         except (TypeError, ValueError) as error:
-            found.append(f"{type(error).__name__}: {error}")
-    return found
+            errors.append(f"{type(error).__name__}: {error}")
+    return errors
 
 
 def test_what_does_not_fit_is_named(processes):
