@@ -120,28 +120,24 @@ def _layer_plan(name: str, layer: nn.Module, among: int, first: bool, last: bool
     return plan
 
 
-def _sublayer_plan(name: str, module: nn.Module, kind: Sublayer, among: int) -> Mapping[str, ParallelStyle]:
+def _sublayer_plan(name: str, module: Any, kind: Sublayer, among: int) -> Mapping[str, ParallelStyle]:
     from torch.distributed.tensor import Shard
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel
 
-    children = dict(module.named_children())
+    children: dict[str, Any] = dict(module.named_children())
     columns = [key for key in kind.columns if key in children]
     for key in (*columns, kind.row):
         if not isinstance(children[key], nn.Linear):
             raise ValueError(f"parallel_plan: {name}.{key} must be a Linear, not {type(children[key]).__name__}")
     for key in columns:
         features = children[key].out_features
-        if not kind.heads and features != children[kind.row].in_features:
-            raise ValueError(
-                f"parallel_plan: {name}.{key} holds two maps in one matrix of {features} rows, of which no process "
-                "can have its part; activation must not be gated"
-            )
-        head = module.head_dim if kind.heads else 1
+        head = module.head_dim if kind.heads else features // children[kind.row].in_features
         if features % (among * head):
             what = f"{features // head} heads" if kind.heads else f"{features} hidden features"
             raise ValueError(f"parallel_plan: {name}.{key} has {what}, which {among} processes do not divide")
     plan: dict[str, ParallelStyle] = {name: _whole()(among)}
-    plan |= {f"{name}.{key}": ColwiseParallel() for key in columns}
+    gated = not kind.heads and children[columns[0]].out_features > children[kind.row].in_features
+    plan |= {f"{name}.{key}": _halves()() if gated else ColwiseParallel() for key in columns}
     plan[f"{name}.{kind.row}"] = RowwiseParallel(output_layouts=Shard(1))
     for key, child in children.items():
         if key in (*columns, kind.row) or not list(child.parameters()):
@@ -210,6 +206,34 @@ def _whole() -> type:
             return module
 
     return Whole
+
+
+def _halves() -> type:
+    """The style of two maps in one matrix, the gate's below the other's: a process has its part of each."""
+    from torch.distributed.tensor import DTensor, Partial, Replicate
+    from torch.distributed.tensor.parallel import ParallelStyle
+    from torch.distributed.tensor.placement_types import _StridedShard
+
+    class Halves(ParallelStyle):
+        def _apply(self, module: nn.Module, mesh: DeviceMesh) -> nn.Module:
+            for name, parameter in list(module.named_parameters(recurse=False)):
+                halves = [half.chunk(mesh.size())[mesh.get_local_rank()] for half in parameter.detach().chunk(2)]
+                place, sizes = (
+                    [_StridedShard(0, split_factor=2)],
+                    {"shape": parameter.shape, "stride": parameter.stride()},
+                )
+                cut = DTensor.from_local(torch.cat(halves), mesh, place, run_check=False, **sizes)
+                module.register_parameter(name, nn.Parameter(cut, requires_grad=parameter.requires_grad))
+
+            def forward(x: Tensor) -> Tensor:
+                x = DTensor.from_local(x, mesh, [Replicate()], run_check=False).to_local(grad_placements=[Partial()])
+                weight, bias = (None if p is None else p.to_local() for p in (module.weight, module.bias))
+                return nn.functional.linear(x, weight, bias)
+
+            module.forward = forward
+            return module
+
+    return Halves
 
 
 def _dividing(x: Tensor, mesh: DeviceMesh) -> Tensor:

@@ -414,9 +414,9 @@ def _choose(rule: Rule, x: Tensor, weight, bias, extra=None, learned: Tensor | N
     if learned is not None and learned.numel() != 1:
         raise ValueError(f"{rule.name}: eps must be a single number, but its shape is {tuple(learned.shape)}")
     if type(x) is not Tensor and sharded.is_sharded(x):
-        made = _by_parts(rule, x, {"weight": weight, "bias": bias, named: extra, "eps": learned})
-        if made is not None:
-            return made
+        joined = _by_parts(rule, x, {"weight": weight, "bias": bias, named: extra, "eps": learned})
+        if joined is not None:
+            return joined
     why = against(x, weight, bias, extra)
     own = lambda: _group_by_torch(rule, x, weight, bias)  # noqa: E731
     if eager.runs_formula(rule.name, why, x, weight, bias, extra, learned, kind=rule.kind(x), own=own):

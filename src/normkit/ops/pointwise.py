@@ -117,9 +117,11 @@ def _pointwise(owner, op, x, alpha, shift, weight, bias, function, channels_last
     _check_parameters(owner, x, axis, alpha, shift, weight, bias)
     part = sharded.parts(owner, x) if type(x) is not Tensor and sharded.is_sharded(x) else None
     if part is not None and not (function == "eln" and part.along((axis,))):  # eln counts the features
-        names, given = ("alpha", "shift", "weight", "bias"), (alpha, shift, weight, bias)
-        own = [part.parameter(owner, name, value, axis) for name, value in zip(names, given, strict=True)]
-        return part.joined(_pointwise(owner, op, part.local, *own, function, channels_last))
+        names, values = ("alpha", "shift", "weight", "bias"), (alpha, shift, weight, bias)
+        alpha, shift, weight, bias = (
+            part.parameter(owner, name, value, axis) for name, value in zip(names, values, strict=True)
+        )
+        return part.joined(_pointwise(owner, op, part.local, alpha, shift, weight, bias, function, channels_last))
     but = "there is no kernel for float64" if x.dtype == torch.float64 else None
     kind = function, axis, x.shape[axis:]
     if eager.runs_formula(op, but, x, alpha, shift, weight, bias, kind=kind):

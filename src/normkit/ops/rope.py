@@ -127,9 +127,10 @@ def norm_rotate(
     cos, sin = _fitting("norm_rotate", x, angles, pairing)
     vector("norm_rotate", x, weight, bias, rule, x.shape[-1:])
     if type(x) is not Tensor and (part := _part("norm_rotate", x)) is not None:
-        gains = (part.parameter("norm_rotate", n, t, x.ndim - 1) for n, t in (("weight", weight), ("bias", bias)))
-        turned = part.beside(cos), part.beside(sin)
-        return part.joined(norm_rotate(part.local, *gains, turned, rule=rule, pairing=pairing))
+        weight = part.parameter("norm_rotate", "weight", weight, x.ndim - 1)
+        bias = part.parameter("norm_rotate", "bias", bias, x.ndim - 1)
+        own = part.beside(cos), part.beside(sin)
+        return part.joined(norm_rotate(part.local, weight, bias, own, rule=rule, pairing=pairing))
     but, kind = _against(x, cos, sin, rule), (rule, pairing)
     if eager.runs_formula("norm_rotate", but, x, weight, bias, cos, sin, kind=kind):
         return norm_rotate_formula(x, weight, bias, cos, sin, rule, pairing)

@@ -206,9 +206,9 @@ def row_norm(
             return made
     count, dim = vector(owner, x, weight, bias, rule, shape)
     if type(x) is not Tensor and sharded.is_sharded(x):
-        made = _by_parts(owner, x, None, weight, bias, rule, count)
-        if made is not None:
-            return made[0]
+        joined = _by_parts(owner, x, None, weight, bias, rule, count)
+        if joined is not None:
+            return joined[0]
     own = lambda: _by_torch(x, weight, bias, rule, count)  # noqa: E731
     if eager.runs_formula("row_norm", lambda: rounding(rule, x), x, weight, bias, kind=(rule, count), own=own):
         check.floating(owner, x)
@@ -258,9 +258,9 @@ def add_row_norm(
     check.floating(owner, residual, "residual")
     check.shape(owner, "residual", residual, x.shape, x)
     if type(x) is not Tensor and sharded.is_sharded(x):
-        made = _by_parts(owner, x, residual, weight, bias, rule, count)
-        if made is not None:
-            return made
+        joined = _by_parts(owner, x, residual, weight, bias, rule, count)
+        if joined is not None:
+            return joined
     but = None if x.dtype == residual.dtype else f"x is {x.dtype} and residual {residual.dtype}"
     against = lambda: but or rounding(rule, x)  # noqa: E731
     if eager.runs_formula("add_row_norm", against, x, residual, weight, bias, kind=(rule, count)):

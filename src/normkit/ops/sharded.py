@@ -136,7 +136,7 @@ def sum_over_mesh(x: Tensor, part: Parts, along: Sequence[int]) -> Tensor:
     return x
 
 
-def centered(part: Parts, x: Tensor, axes: Sequence[int], along: Sequence[int], total: int) -> tuple[Tensor, Tensor]:
+def centered(part: Parts, x: Tensor, axes: tuple[int, ...], along: Sequence[int], total: int) -> tuple[Tensor, Tensor]:
     """The values less the mean of all processes' values, ``total`` a statistic, and the sum of the squares of all.
 
     Each process sends its sum, and its squares about its own mean with that mean's about 0, in float64: two numbers a
