@@ -8,11 +8,18 @@ import importlib
 import json
 import math
 import re
+import textwrap
 from collections import Counter
 from pathlib import Path
 
 import docstrings
+import examples
+import facts
+import lineage
 import measured
+import pictures
+import typeset
+from lineage import year
 from mkdocs.structure.files import File
 
 import normkit as nk
@@ -20,14 +27,23 @@ from normkit import families, reference
 from normkit.catalog import Card
 from normkit.gradient._dialects import DIALECTS, arguments
 
-BOX, GAP, TOP = 64, 8, 24
 LINK = re.compile(r"\[\[([\w-]+)\]\]")
 BESIDE = re.compile(r"<!-- axes: (.*?) -->")
-YEAR = re.compile(r"\b(?:19|20)\d\d\b")
-ARXIV = re.compile(r"arXiv (\d\d)\d\d\.")
 COMPARED = re.compile(r"<!-- compared: (.*?) -->")
 DIALECTS_MARK = re.compile(r"<!-- dialects -->")
+MAP_MARK = re.compile(r"<!-- map -->")
+TIMELINE_MARK = re.compile(r"<!-- timeline -->")
+COUNT_MARK = re.compile(r"<!-- count -->")
+RESULT_MARK = re.compile(r"<!-- result -->")
 BENCH = re.compile(r"<!-- bench -->.*<!-- /bench -->", re.DOTALL)
+ICON = re.compile(r'<svg xmlns="http://www.w3.org/2000/svg" viewBox="([^"]*)">(<path [^>]*/>)</svg>')
+SCOPE = re.compile(r"<script>(__md_scope=.*?)</script>", re.DOTALL)
+HEADER = re.compile(r"<header.*?</header>", re.DOTALL)
+TABS = re.compile(r'<nav class="md-tabs".*?</nav>', re.DOTALL)
+SIDE = re.compile(r'<div class="md-sidebar md-sidebar--primary".*?(?=<div class="md-content")', re.DOTALL)
+UNSTYLED = re.compile(r'<span class="(?:n|nn|p|w)">([^<]*)</span>')  # of code, in the colour that it has without
+PALETTE = re.compile(r"<script>(var palette=.*?)</script>", re.DOTALL)
+PLOTLY = re.compile(r"<script>(/\*\*\n\* plotly\.js.*?)</script>", re.DOTALL)
 TABLE = Path(__file__).with_name("table.html")
 README = Path(__file__).parents[1] / "README.md"
 SEARCH = Path(__file__).with_name("search.js")
@@ -35,22 +51,22 @@ SEARCHED = {
     name: words.split("; ")
     for name, words in (line.split("\t") for line in Path(__file__).with_name("searched.tsv").read_text().splitlines())
 }  # what people look for: the page or method that answers, and their words
+UNSEARCHED = " { data-search-exclude }"  # a heading whose part the search does not read
+icons: dict[str, str] = {}
 
 
 def cards() -> list[Card]:
     """All cards, by folder."""
-    return [nk.card(name) for name in nk.methods()]
+    return list(lineage.cards())
 
 
 def on_config(config):
     """Add the methods to the table of contents."""
-    groups = [
-        {place: [{card.name: address(card)} for card in found]} for place, found in reference.rooms(cards()).items()
-    ]
     if not any("Methods" in entry for entry in config.nav):
         whole = {"Flows, samplers and others": [{kind: f"kinds/{kind}.md"} for kind in families.KINDS]}
-        first = ["methods/index.md", {"All in one table": "methods/table.md"}, whole]
-        config.nav.insert(1, {"Methods": [*first, *groups]})
+        first = ["methods/index.md", {"All in one table": "methods/table.md"}, {"By year": "methods/years.md"}]
+        rooms = {"On one page": [{place: sheet_address(place)} for place in reference.rooms(cards())]}
+        config.nav.insert(1, {"Methods": [*first, rooms, whole]})
     return config
 
 
@@ -58,6 +74,9 @@ def on_files(files, config):
     """Add a page a method, and their index."""
     files.append(File.generated(config, "methods/index.md", content=index()))
     files.append(File.generated(config, "methods/table.md", content=whole_table()))
+    files.append(File.generated(config, "methods/years.md", content=years()))
+    for place, found in reference.rooms(cards()).items():
+        files.append(File.generated(config, sheet_address(place), content=sheet(place, found)))
     for card in cards():
         files.append(File.generated(config, address(card), content=page(card)))
     for kind in families.KINDS:
@@ -71,6 +90,10 @@ def on_page_markdown(markdown, page, config, files):
     markdown = COMPARED.sub(lambda mark: measured.compared(mark[1]), markdown)
     markdown = DIALECTS_MARK.sub(lambda mark: dialects(), markdown)
     markdown = BESIDE.sub(lambda mark: side_by_side(mark[1].split()), markdown)
+    markdown = MAP_MARK.sub(lambda mark: figure(lineage.field(lineage.links(""))), markdown)
+    markdown = TIMELINE_MARK.sub(lambda mark: figure(lineage.timeline(lineage.links(""))), markdown)
+    markdown = COUNT_MARK.sub(lambda mark: str(len(cards())), markdown)
+    markdown = RESULT_MARK.sub(lambda mark: result(), markdown)
     return LINK.sub(lambda mark: f"[{mark[1]}]({address(nk.card(mark[1]))})", markdown)
 
 
@@ -80,15 +103,63 @@ def on_page_content(html, page, config, files):
 
 
 def on_post_page(output, page, config):
-    """Leave out the blank lines that the theme writes."""
+    """Leave out what every page would repeat: blank lines, the drawings of icons, the script of the colours."""
     parts = re.split(r"(<pre.*?</pre>)", output, flags=re.DOTALL)
-    return "".join(re.sub(r"\s*\n\s*", "\n", part) if at % 2 == 0 else part for at, part in enumerate(parts))
+    output = "".join(re.sub(r"\s*\n\s*", "\n", part) if at % 2 == 0 else part for at, part in enumerate(parts))
+    output = ICON.sub(icon, output)
+    output = UNSTYLED.sub(r"\1", output)
+    up = "../" * page.url.count("/")
+
+    def common(found: re.Match) -> str:
+        return f'<script src="{up}{kept_script(found[1])}"></script>'
+
+    output = PALETTE.sub(common, output)
+    return SCOPE.sub(common, shelled(output, page, up) if "navigation" in page.meta.get("hide", []) else output)
+
+
+def shelled(output: str, page, up: str) -> str:
+    """Leave the head of a method's page, with its search and menu, to a script that all of them have in common."""
+    title = f">\n{html.escape(page.title)}\n<"
+    parts = [HEADER.search(output), TABS.search(output), SIDE.search(output)]
+    for part in parts:
+        shell = part[0].replace(title, ">TITLE<")
+        write = f"document.write({json.dumps(shell)}.replace('TITLE', document.title.split(' - ')[0]))"
+        output = output.replace(part[0], f'<script src="{up}{kept_script(write)}"></script>', 1)
+    return output
+
+
+def icon(found: re.Match) -> str:
+    """An icon as an empty drawing, which the style sheet fills."""
+    name = icons.setdefault(found[0], f"i{len(icons)}")
+    return f'<svg class="{name}"></svg>'
+
+
+scripts: dict[str, str] = {}
+
+
+def kept_script(text: str) -> str:
+    """The address of a script that pages have in common."""
+    return scripts.setdefault(text, f"assets/page{len(scripts)}.js")
 
 
 def on_post_build(config):
-    """Let the search put first what is titled as the query."""
-    for worker in Path(config.site_dir, "assets/javascripts/workers").glob("search.*.js"):
+    """Write what pages have in common, let the search put titles first, and leave out the unread."""
+    site = Path(config.site_dir)
+    for worker in site.glob("assets/javascripts/workers/search.*.js"):
         worker.write_text(SEARCH.read_text(encoding="utf-8") + worker.read_text(encoding="utf-8"), encoding="utf-8")
+    for text, place in scripts.items():
+        (site / place).write_text(text, encoding="utf-8")
+    with (site / "style.css").open("a", encoding="utf-8") as style:
+        for drawing, name in icons.items():
+            inside = drawing.replace("<svg ", "<svg fill='black' ").replace('"', "'").replace("#", "%23")
+            style.write(
+                f"svg.{name}{{background:currentColor;"
+                f'mask:url("data:image/svg+xml,{inside}") center/contain no-repeat}}\n'
+            )
+    for unread in [*site.rglob("*.map"), *site.glob("assets/javascripts/lunr/**/*.js"), site / "sitemap.xml.gz"]:
+        unread.unlink(missing_ok=True)  # maps of minified code, stemmers of other languages
+    for report in site.glob("example/*.html"):
+        report.write_text(packed(report.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def dialects() -> str:
@@ -117,7 +188,8 @@ def index() -> str:
     """All methods by folder, a line each."""
     parts = ["# Methods", f"{len(cards())} methods, each a file in the folder it is listed under."]
     for place, found in reference.rooms(cards()).items():
-        parts.append(f"## {place}\n\n{reference.meaning_of(place, importlib.import_module)}")
+        heading = f"## {place}\n\n{reference.meaning_of(place, importlib.import_module)}"
+        parts.append(f"{heading} [All on one page, to print]({sheet_address(place).removeprefix('methods/')}).")
         rows = [
             (f"[{c.name}]({address(c).removeprefix('methods/')})", escaped(c.summary), statistic_over(c)) for c in found
         ]
@@ -125,25 +197,87 @@ def index() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def years() -> str:
+    """The timeline."""
+    drawing = figure(lineage.timeline(lineage.links("../")))
+    words = "A point a method; rest on it for its name. Named are those that most others replace."
+    return f"# Methods by year\n\n{words}\n\n{drawing}\n"
+
+
+def sheet_address(place: str) -> str:
+    """Where all methods of a folder are on one page."""
+    return f"methods/sheets/{place.replace('/', '-')}.md"
+
+
+def sheet(place: str, found: list[Card]) -> str:
+    """A folder on one page: of each method the picture, the name, what it does, the equation."""
+    parts = [f"# {place}, on one page", f"{reference.meaning_of(place, importlib.import_module)} To print."]
+    cells, shared = [], {}
+    for card in found:
+        drawn = pictures.picture(card.name)
+        first = [b for b in facts.parts(card).equation.split("\n\n") if b.startswith("    ")][:1]
+        link = f'<a href="../{address(card).removeprefix("methods/").removesuffix(".md")}.html">{card.name}</a>'
+        inside = f"<h3>{link} <small>{year(card)}</small></h3>{thumb(card, shared) if drawn else ''}"
+        cells.append(f"<div>{inside}<p>{facts.escaped(card.summary)}</p>{''.join(map(equation, first))}</div>")
+    parts.append(f'{symbols(shared)}\n<div class="sheet">{"".join(cells)}</div>')
+    return "---\nsearch:\n  exclude: true\n---\n" + "\n\n".join(parts) + "\n"
+
+
 def whole_table() -> str:
-    """All methods in one table, which a reader narrows by words."""
-    head = "".join(
-        f"<th>{title}</th>" for title in ("method", "axes", "statistic over", "year", "time", "state", "replaces")
-    )
+    """All methods in one table, which a reader narrows by words, rooms, tasks and ticks."""
     steps = measured.steps()
-    rows = "".join(table_row(card, steps.get(card.name, "")) for card in cards())
-    filled = TABLE.read_text(encoding="utf-8").replace("HEAD", head).replace("ROWS", rows)
-    return filled.replace("STEP", measured.STEP)
+    thumbs: dict[str, str] = {}
+    rows = "".join(table_row(card, steps.get(card.name, ""), thumbs) for card in cards())
+    rooms = "".join(f"<option>{place}</option>" for place in reference.rooms(cards()))
+    tasks = "".join(
+        f"<option>{task}</option>" for task in dict.fromkeys(t for own in facts.guide().values() for t, *_ in own)
+    )
+    ticks = "".join(
+        f'<label title="{words}"><input type="checkbox" value="{at}">{name}</label>'
+        for at, (name, words) in enumerate(facts.TICKS.items())
+    )
+    page = TABLE.read_text(encoding="utf-8")
+    meanings = "; ".join(f"*{name}*: {words}" for name, words in facts.TICKS.items())
+    for mark, text in (("ROWS", rows), ("ROOMS", rooms), ("TASKS", tasks), ("TICKBOXES", ticks), ("MEANINGS", meanings),
+                       ("SYMBOLS", symbols(thumbs)), ("STEP", measured.STEP)):  # fmt: skip
+        page = page.replace(mark, text)
+    return page
 
 
-def table_row(card: Card, step: str) -> str:
-    """A row: the method and its paper, its axes, the time of a step, what it keeps, what it takes the place of."""
-    link = f'<a href="../{reference.folder(card)}/{card.name}/">{card.name}</a>'
+def symbols(drawn: dict[str, str]) -> str:
+    """The drawings that several methods have in common, once."""
+    inside = "".join(f'<symbol class="pic" id="{name}" {inside}</symbol>' for inside, name in drawn.items())
+    return f'<svg class="pic" width="0" height="0" style="position:absolute" aria-hidden="true">{inside}</svg>'
+
+
+def thumb(card: Card, drawn: dict[str, str], most: float = 72) -> str:
+    """A method's picture, small: a reference to a drawing among ``drawn``."""
+    found = pictures.picture(card.name)
+    if found is None:
+        return ""
+    box, inside = re.fullmatch(r'<svg .*?(viewBox="[^"]*").*?>(.*)</svg>', found.svg, re.DOTALL).groups()
+    name = drawn.setdefault(f"{box}>{inside}", f"d{len(drawn)}")
+    wide, tall = (float(size) for size in box.split('"')[1].split()[2:])
+    scale = min(1, most / tall, 2.4 * most / wide)
+    words = html.escape(reference.statistic(card) or found.legend, quote=True)
+    size = f'width="{wide * scale:.0f}" height="{tall * scale:.0f}"'
+    return f'<svg class="pic" role="img" aria-label="{words}" {size}><use href="#{name}"/></svg>'
+
+
+def table_row(card: Card, step: str, thumbs: dict[str, str]) -> str:
+    """A row: the method and its paper, its axes, year, ticks, time, state, and what it takes the place of."""
+    link = f'<a href="{address(card).removeprefix("methods/").removesuffix(".md")}.html">{card.name}</a>'
     state = ", ".join(f"{entry.name} {entry.shape}" for entry in reference.state(card)) or "none"
-    cells = [svg(card), statistic_over(card), year(card), step, state, ", ".join(card.replaces)]
-    texts = [cells[0], *(html.escape(text) for text in cells[1:])]
-    first = f"<td>{link}<br><small>{html.escape(card.summary)} {html.escape(card.paper)}</small></td>"
-    return f"<tr>{first}{''.join(f'<td>{text}</td>' for text in texts)}</tr>\n"
+    also = ", ".join(facts.other_names(card)[:6])
+    words = [facts.escaped(card.summary), *([f"Also {html.escape(also)}."] if also else []), html.escape(card.paper)]
+    ticked = facts.ticks(card.name)
+    signs = "".join("1" if value else "0" for value in ticked.values())
+    shown = ", ".join(name for name, value in ticked.items() if value)
+    tasks = "; ".join(title for title, *_ in facts.guide().get(card.name, []))
+    cells = [statistic_over(card), year(card), shown, step, state, ", ".join(card.replaces)]
+    first = f"<td>{link}<br><small>{' '.join(words)}</small></td><td>{thumb(card, thumbs)}</td>"
+    data = f'data-room="{reference.folder(card)}" data-ticks="{signs}" data-tasks="{html.escape(tasks, quote=True)}"'
+    return f"<tr {data}>{first}{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>\n"
 
 
 def statistic_over(card: Card) -> str:
@@ -151,41 +285,231 @@ def statistic_over(card: Card) -> str:
     return reference.over(card) or ("none" if reference.statistic(card) else "")
 
 
-def year(card: Card) -> str:
-    """When a method was published: as its paper says, or the paper's number at arXiv."""
-    said, number = YEAR.findall(ARXIV.sub("", card.paper)), ARXIV.search(card.paper)
-    return said[0] if said else f"20{number[1]}" if number else ""
-
-
 def side_by_side(names: list[str]) -> str:
     """The axes of several methods in a row, as one sees at a glance how they differ."""
-    boxes = [f"<figure>{svg(nk.card(name))}<figcaption>{name}</figcaption></figure>" for name in names]
+    drawn = [(name, pictures.picture(name)) for name in names]
+    boxes = [f"<figure>{d.svg}<figcaption>{name}</figcaption></figure>" for name, d in drawn if d]
     return f'<div class="beside">{"".join(boxes)}</div>'
+
+
+def result() -> str:
+    """One result of the lab, as the first page shows it."""
+    title, unit, _, bars = facts.compared()[0]
+    return figure(facts.chart(bars, unit, bars[0].name), facts.escaped(title))
+
+
+def figure(drawing: str, caption: str = "") -> str:
+    """A drawing with what its signs mean."""
+    return f"<figure>{drawing}{f'<figcaption>{caption}</figcaption>' if caption else ''}</figure>"
 
 
 def page(card: Card) -> str:
     """Everything about one method."""
+    parts = facts.parts(card)
     arguments = [(f"`{a.name}`", f"`{a.default}`", escaped(a.meaning)) for a in reference.arguments(card)]
     forms = [(owner, escaped(text)) for owner, text in reference.forms(card)]
-    names = [(f"`{name}`", f"`{brought}`" if brought else "") for name, brought in reference.aliases(card)]
+    names = [(f"`{name}`", f"`{brought}`") for name, brought in reference.aliases(card) if brought]
     state = [(f"`{e.name}`", f"`{e.shape}`", e.kind) for e in reference.state(card)]
+    kept = table(("name", "shape", "kind"), state) if state else no_state(card)
     sections = [
-        ("", f"{search_words(card)}# {card.name}\n\n**{escaped(card.summary)}**"),
-        ("", f"`normkit.{card.entry.__name__}`, in `{reference.folder(card)}`"),
-        ("", f"```python\n{reference.usage(card)}\n```"),
-        ("", docstrings.fenced(reference.explanation(card))),
-        ("Axes", picture(card) if card.shape.axes else ""),
-        ("Arguments", table(("argument", "default", "meaning"), arguments)),
-        ("Takes the arguments of", table(("class", "its arguments, and ours"), forms) if forms else ""),
-        ("Other names", table(("name", "brings"), names) if names else ""),
-        ("State", table(("name", "shape", "kind"), state) if state else no_state(card)),
-        ("Replaces", ", ".join(linked(name, card) for name in card.replaces)),
+        ("", f"{search_words(card)}# {card.name}\n\n{naming(card)}\n\n**{escaped(card.summary)}**\n\n{picture(card)}"),
+        ("Equation", equations(parts.equation)),
+        ("Example" + UNSEARCHED, example(card)),
+        ("When to use it", when(card, parts.use)),
+        ("Measured here" + UNSEARCHED, measurements(card)),
+        ("What the paper claims" + UNSEARCHED, claims(card)),
+        ("Evidence", sentence(escaped(reference.evidence(card))) if card.evidence else ""),
+        ("In the world's models" + UNSEARCHED, world(card)),
+        ("Family" + UNSEARCHED, family(card)),
+        (
+            "Differences",
+            "\n\n".join(
+                filter(
+                    None,
+                    [
+                        parts.differs,
+                        table(("takes the arguments of", "its arguments, and ours"), forms) if forms else "",
+                        table(("name", "brings"), names) if names else "",
+                    ],
+                )
+            ),
+        ),
+        ("Arguments" + UNSEARCHED, table(("argument", "default", "meaning"), arguments)),
+        ("State" + UNSEARCHED, "\n\n".join(filter(None, [kept, parts.state]))),
         ("Unchanged by", ", ".join(card.invariant)),
-        ("Evidence", escaped(reference.evidence(card))),
-        ("What it does not keep of the contract", table(("line", "reason"), exemptions(card)) if card.exempt else ""),
-        ("Paper", paper(card.paper)),
+        (
+            "What it does not keep of the contract" + UNSEARCHED,
+            table(("line", "reason"), exemptions(card)) if card.exempt else "",
+        ),
+        ("Cite" + UNSEARCHED, f"{paper(card.paper)}\n\n```\n{facts.bibtex(card)}\n```"),
+        ("Source and tests" + UNSEARCHED, files_of(card)),
     ]
     return "\n\n".join((f"## {title}\n\n" if title else "") + body for title, body in sections if body) + "\n"
+
+
+def naming(card: Card) -> str:
+    """The acronym, the title of the paper with its year, the other names, and where the method is."""
+    short, long = facts.acronym(card)
+    title = card.paper.partition(" (")[0]
+    others = [f"`{name}`" for name in facts.other_names(card) if name != card.entry.__name__][:10]
+    place = reference.folder(card)
+    sheets = f"[{place}]({'../' * (place.count('/') + 2)}{sheet_address(place)})"
+    said = [
+        *([f"**{short}**: {long}"] if short and long else []),
+        f"*{escaped(title)}*, {year(card)}",
+        f"`nk.{card.entry.__name__}`, {article(card.kind.name)} of {sheets}",
+        *([f"also {', '.join(others)}"] if others else []),
+    ]
+    return " · ".join(said)
+
+
+def article(noun: str) -> str:
+    """A word with its article.
+
+    >>> article("optimizer"), article("norm"), article("text"), article("fitted")
+    ('an optimizer', 'a norm', 'a method of text', 'a fitted method')
+    """
+    noun = {"text": "method of text", "fitted": "fitted method"}.get(noun, noun)
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+
+
+def picture(card: Card) -> str:
+    """The drawing, what is taken over which in words, and what the axes' names stand for."""
+    if card.kind.name == "text":
+        return ""
+    drawn = pictures.picture(card.name)
+    said = reference.statistic(card)
+    lines = [sentence(facts.escaped(drawn.legend))] if drawn else []
+    if said and not said.startswith("no statistic"):
+        lines.append(sentence(facts.escaped(said)))
+    shown = figure(drawn.svg, " ".join(lines)) if drawn else ""
+    return "\n\n".join(filter(None, [shown, legend(card)]))
+
+
+def equation(block: str) -> str:
+    """An indented block: lines of mathematics, or columns of words as they are."""
+    block = textwrap.dedent(block)
+    if typeset.is_table(block):
+        return f"<pre><code>{html.escape(block)}</code></pre>"
+    return f'<div class="eq">{"".join(map(typeset.typeset, block.splitlines()))}</div>'
+
+
+def equations(text: str) -> str:
+    """The part of a docstring around its equation."""
+    blocks = docstrings.fenced(text).split("\n\n")
+    return "\n\n".join(equation(block) if block.startswith("    ") else block for block in blocks)
+
+
+def example(card: Card) -> str:
+    """Code that can be copied, and what it prints."""
+    made = examples.example(card.name)
+    printed = f"\n\n```\n{made.output}\n```" if made.output else ""
+    return f"```python\n{made.code}\n```{printed}"
+
+
+def when(card: Card, use: str) -> str:
+    """For whom it is, in which situations the guide names it, and where it is not for."""
+    up = "../" * (reference.folder(card).count("/") + 2)
+    lines = [use] if use else []
+    lines += [
+        f"- [{title}]({up}which.md#{anchor}): {because.replace('](', f']({up}')}{f'; {evidence}' if evidence else ''}"
+        for title, anchor, because, evidence in facts.guide().get(card.name, [])
+    ]
+    lines = [LINK.sub(lambda mark: linked(mark[1], card), line) for line in lines]
+    lines += [f"- Mind: {caution}." for caution in facts.cautions(card)]
+    return ("\n\n" if use else "").join([lines[0], "\n".join(lines[1:])]) if use else "\n".join(lines)
+
+
+def measurements(card: Card) -> str:
+    """Charts of races and comparisons, and rows of records, each with its file."""
+    parts = []
+    for title, unit, file, bars in facts.charts(card):
+        parts.append(figure(facts.chart(bars, unit, card.name), f"{facts.escaped(title)}. {record(file + '.json')}"))
+    for file, title, head, rows in facts.recorded(card):
+        parts.append(f"{title}, {record(file)}:\n\n{table(head, rows)}")
+    return "\n\n".join(parts) or f"Nothing is on file. `normkit bench {card.name}` measures it."
+
+
+def record(file: str) -> str:
+    """Name a record by its file."""
+    return f"<code>benchmarks/results/{file}</code>"
+
+
+def claims(card: Card) -> str:
+    """Each claim with its verdict; of those that were tried the number, its bound and the control's."""
+    lines = []
+    left = Counter()
+    for verdict in facts.verdicts(card):
+        if verdict.word == "not tried":
+            left[verdict.why.partition(":")[0]] += 1
+            continue
+        numbers = f"{escaped(verdict.measured)} {verdict.number:.3g}, must be {verdict.wanted}"
+        numbers += f"; {escaped(verdict.against)}: {verdict.control:.3g}"
+        lines.append(f"- **{verdict.spoken.capitalize()}**: {escaped(verdict.says)} ({numbers})")
+    lines += [f"- Not tried: {number}, {why}" for why, number in left.items()]
+    return "\n".join([*lines, f"\n`normkit claim {card.name}` tells more."]) if lines else ""
+
+
+def world(card: Card) -> str:
+    """Which models of transformers and timm use it, by dialect."""
+    up = "../" * (reference.folder(card).count("/") + 2)
+    lines = []
+    for library, dialect, words in facts.world().get(card.name, []):
+        number, _, names = words.partition(": ")
+        listed = names.split(", ")
+        more = f" and {len(listed) - 14} more" if len(listed) > 14 else ""
+        unit = "classes" if library == "transformers" else "norms, as"
+        lines.append(
+            f"- {library}{f', `{dialect}`' if dialect else ''}: {number} {unit}: {', '.join(listed[:14])}{more}"
+        )
+    return "\n".join([*lines, f"\n[How they were recognized]({up}world.md)."]) if lines else ""
+
+
+def family(card: Card) -> str:
+    """The tree by year, and sisters."""
+    up = "../" * (reference.folder(card).count("/") + 2)
+    near = [*lineage.ancestors(card), *lineage.descendants(card.name)]
+    tree = lineage.tree(card, lineage.links(up, [nk.card(name) for name in near if name in nk.methods()]))
+    caption = "A line leads from a method to one that takes its place, by the year of the paper."
+    alike = ", ".join(linked(name, card) for name in lineage.sisters(card))
+    return "\n\n".join(filter(None, [figure(tree, caption) if tree else "", f"Beside it: {alike}." if alike else ""]))
+
+
+def files_of(card: Card) -> str:
+    """Where its code, its recorded numbers and its tests are."""
+    files = [facts.source(card), facts.golden(card), *facts.files_of_tests(card)]
+    return (
+        ", ".join(f"`{file}`" for file in files if file)
+        + ". The contract asks all methods: `normkit check "
+        + f"{card.name}`."
+    )
+
+
+def packed(report: str) -> str:
+    """Compress the drawing program within a report; a browser takes it out again."""
+    import base64
+    import gzip
+
+    found = PLOTLY.search(report)
+    if found is None:
+        return report
+    code = base64.b64encode(gzip.compress(found[1].encode(), mtime=0)).decode()
+    before, after = (
+        report[: found.start()],
+        report[found.end() :].replace("<script>", '<script type="text/plain" id="later">', 1),
+    )
+    return (
+        f'{before}<script type="text/plain" id="packed">{code}</script>{after.replace("</body>", "")}'.replace(
+            "</html>", ""
+        )
+        + "<script>(async () => {\n"
+        'const bytes = Uint8Array.from(atob(document.getElementById("packed").textContent), (c) => c.charCodeAt(0));\n'
+        'const text = new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();\n'
+        'for (const code of [await text, document.getElementById("later").textContent]) {\n'
+        'const script = document.createElement("script");\n'
+        "script.textContent = code;\ndocument.head.append(script);\n}\n"
+        "})();</script>\n</body>\n</html>\n"
+    )
 
 
 def search_words(card: Card) -> str:
@@ -193,7 +517,8 @@ def search_words(card: Card) -> str:
     title = card.paper.partition(" (")[0]
     words = dict.fromkeys([*reference.synonyms(card), *SEARCHED.get(card.name, []), title])
     names = "".join(f"\n  - {json.dumps(name)}" for name in words)
-    return f"---\ntags:{names}\nsearch:\n  boost: {1 + math.log2(1 + successors()[card.name]):.2f}\n---\n"
+    boost = f"search:\n  boost: {1 + math.log2(1 + successors()[card.name]):.2f}"
+    return f"---\nhide: [navigation, toc, tags]\ntags:{names}\n{boost}\n---\n"
 
 
 @functools.cache
@@ -207,37 +532,16 @@ def no_state(card: Card) -> str:
     return "" if card.kind.name == "optimizer" else "None: nothing is learned, nothing is kept."
 
 
-def picture(card: Card) -> str:
-    """The axes, what is taken over which in words, and what their names stand for."""
-    said = reference.statistic(card)
-    return "\n\n".join(filter(None, [svg(card), said and escaped(sentence(said)), legend(card)]))
-
-
-def svg(card: Card) -> str:
-    """Draw a box an axis, filled where a statistic spans it, hatched where it spans a group of it."""
-    axes = reference.axes(card)
-    width = len(axes) * (BOX + GAP)
-    said = reference.statistic(card)
-    boxes = "".join(box(axis, 1 + number * (BOX + GAP), bool(said)) for number, axis in enumerate(axes))
-    label = html.escape(said or f"axes {card.shape}", quote=True)
-    return f'<svg class="axes" role="img" aria-label="{label}" width="{width}" height="{TOP + BOX // 2}">{boxes}</svg>'
-
-
-def box(axis: reference.Axis, left: int, known: bool) -> str:
-    """Draw one axis; with a broken line where nothing is said of statistics."""
-    name = f'<text x="{left + BOX // 2}" y="{TOP - 8}" text-anchor="middle">{html.escape(axis.name)}</text>'
-    filled = axis.spanned if known else "unsaid"
-    return f'{name}<rect class="{filled}" x="{left}" y="{TOP}" width="{BOX}" height="{BOX // 2 - 2}"/>'
-
-
 def legend(card: Card) -> str:
-    """List what the axis names stand for, and the layouts of further inputs."""
+    """Say in a line what the axis names stand for, and the layouts of further inputs."""
+    if card.kind.name == "optimizer":
+        return ""
     further = [
         f"`{name}` is laid out `{layout}`{', and may be left out' if spare else ''}"
         for name, layout, spare in reference.inputs(card)
     ]
-    return "\n".join(
-        f"- {line}" for line in [*(f"`{line.replace(': ', '`: ', 1)}" for line in reference.legend(card)), *further]
+    return "; ".join([*(f"`{line.replace(': ', '`: ', 1)}" for line in reference.legend(card)), *further]) + "." * bool(
+        further
     )
 
 

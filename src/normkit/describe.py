@@ -199,12 +199,12 @@ def argument_rows(card: Card) -> list[tuple[str, str, str]]:
 
 
 def axes_lines(card: Card) -> list[str]:
-    """Draw the axes, and say in words what the drawing means; of text there are none."""
-    if not card.shape.axes:
+    """Draw the axes, and say in words what the drawing means; text has none, and those of matrices say nothing."""
+    if not card.shape.axes or card.kind.name == "optimizer":
         return []
     statistic = reference.statistic(card)
-    drawing = [*reference.drawing(card).split("\n"), statistic] if statistic else []
-    return [*drawing, *reference.legend(card)]
+    drawing = [*reference.drawing(card).split("\n"), reference.key(card), statistic] if statistic else []
+    return [*filter(None, drawing), *reference.legend(card)]
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> list[str]:

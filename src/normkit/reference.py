@@ -179,6 +179,19 @@ def drawing(card: Card) -> str:
     return " ".join(name.center(width) for name in names).rstrip() + "\n" + " ".join(boxes)
 
 
+def key(card: Card) -> str:
+    """Say what the fillings of the drawing mean; nothing where all axes are empty.
+
+    >>> import normkit as nk
+    >>> key(nk.card("groupnorm"))
+    'one statistic: █ of the whole axis, ▒ of a part, ░ of one index'
+    """
+    spanned = {axis.spanned for axis in axes(card)}
+    words = {"whole": "of the whole axis", "part": "of a part", "none": "of one index"}
+    shown = [f"{FILL[span]} {meaning}" for span, meaning in words.items() if span in spanned]
+    return f"one statistic: {', '.join(shown)}" if spanned - {"none"} else ""
+
+
 def statistic(card: Card) -> str:
     """Say in words what a statistic is taken over, as far as it holds when an entry of the input is changed.
 
@@ -362,8 +375,8 @@ def _size(at_8: int, at_16: int, at_24: int) -> str:
     return f"{times}C{part}" + (f"{int(rest):+d}" if rest else "")
 
 
-def usage(card: Card) -> str:
-    """Write the lines that build and call the method, as they are typed.
+def usage(card: Card, width: int = WIDTH) -> str:
+    """Write the lines that build and call the method, as they are typed, for so many features.
 
     >>> import normkit as nk
     >>> print(usage(nk.card("powernorm")))
@@ -372,7 +385,7 @@ def usage(card: Card) -> str:
     norm = nk.PowerNorm(768)  # or nk.create("powernorm", 768)
     y = norm(x)  # x: (T, N, C); optional: pad_mask (N, T)
     """
-    given = _example_arguments(card)
+    given = _example_arguments(card, width)
     required = [name for name, _, optional in inputs(card) if not optional]
     shapes = [f"{name}: {_tuple(layout)}" for name, layout, optional in inputs(card) if not optional]
     spare = [f"{name} {_tuple(layout)}" for name, layout, optional in inputs(card) if optional]
@@ -381,17 +394,17 @@ def usage(card: Card) -> str:
     return f"{imports}\n\n{card.kind.use(card, given, ', '.join(required))}  # {note}".removesuffix("  # ")
 
 
-def _example_arguments(card: Card) -> str:
+def _example_arguments(card: Card, features: int) -> str:
     width = card.width
-    size = "" if width is None else str(WIDTHS.get(width.name, WIDTH))
+    size = "" if width is None else str(min(features, WIDTHS.get(width.name, features)))
     given = [] if width is None else [f"{width.name}={size}" if width.kind is width.KEYWORD_ONLY else size]
-    shown = [f"{key}={_make(value) if callable(value) else repr(value)}" for key, value in card.example.items()]
+    shown = [f"{k}={_make(value, features) if callable(value) else repr(value)}" for k, value in card.example.items()]
     return ", ".join(given + shown)
 
 
-def _make(build: Callable[[int], object]) -> str:
+def _make(build: Callable[[int], object], features: int) -> str:
     """An example that is a function stands for something of the user's: a module, one of torch's, or a size."""
-    made = build(WIDTH)
+    made = build(features)
     return f"torch.nn.{made!r}" if isinstance(made, nn.Module) else repr(made)
 
 

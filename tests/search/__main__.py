@@ -20,9 +20,14 @@ def ranks(site: str, queries: list[list[str]]) -> list[float]:
     command = ["node", str(HERE / "search.js"), site]
     answers = subprocess.run(command, input=typed, capture_output=True, text=True, check=True).stdout.splitlines()
     return [
-        next((rank for rank, page in enumerate(json.loads(answer), 1) if page in wanted.split()), float("inf"))
+        next((rank for rank, page in enumerate(json.loads(answer), 1) if plain(page) in wanted.split()), float("inf"))
         for (_, wanted), answer in zip(queries, answers, strict=True)
     ]
+
+
+def plain(page: str) -> str:
+    """Return the address of a page without what tells how its file is called."""
+    return page.removesuffix("index.html").replace(".html", "/")
 
 
 def main(site: str) -> int:

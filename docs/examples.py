@@ -1,0 +1,133 @@
+"""An example for every method that can be copied and run, and what it prints: it is run while the site is built."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import re
+import warnings
+from typing import Any, NamedTuple
+
+import torch
+
+import normkit as nk
+from normkit import reference
+from normkit.catalog import Card
+from normkit.kinds.kind import sizes
+from normkit.layout import Layout
+
+WIDTH = 8
+DRAWN = {
+    "": "torch.randn({shape})",
+    "unit": "torch.rand({shape})",
+    "bool": "torch.rand({shape}) < 0.3",
+    "mask": "(torch.rand({shape}) < 0.6).float()",
+    "simplex": "torch.randn({shape}).softmax(-1)",
+    "sphere": "torch.nn.functional.normalize(torch.randn({shape}), dim=-1)",
+    "ball": "0.5 * torch.nn.functional.normalize(torch.randn({shape}), dim=-1)",
+    "frame": "torch.linalg.qr(torch.randn({shape})).Q",
+}
+MODEL = (
+    "model = torch.nn.Sequential(torch.nn.Conv2d(8, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(),\n"
+    "                            torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(8, 3))"
+)
+
+
+class Example(NamedTuple):
+    """Code, and what it prints; empty where it is not run."""
+
+    code: str
+    output: str
+
+
+@functools.cache
+def example(name: str) -> Example:
+    """Return the code that builds and calls a method small, with what it prints."""
+    card = nk.card(name)
+    for make in (written, drawn):
+        try:
+            code = make(card)
+            last = _last(card, run(code, name)[0])
+            return Example(code + last, run(code + last, name)[1])
+        except Exception:  # what stands for a thing of the user's cannot be run: the lines are shown without output
+            continue
+    return Example(reference.usage(card), "")
+
+
+def run(code: str, name: str) -> tuple[dict[str, Any], str]:
+    """Run an example in a scope of its own; return that, and what was printed."""
+    scope: dict[str, Any] = {}
+    printed = io.StringIO()
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings(), contextlib.redirect_stdout(printed):
+        warnings.simplefilter("ignore")
+        exec(compile(code, f"the example of {name}", "exec"), scope)
+    return scope, printed.getvalue().rstrip()
+
+
+def written(card: Card) -> str:
+    """The lines of use, with inputs drawn by torch before them."""
+    body = reference.usage(card, WIDTH).partition("import normkit as nk\n\n")[2]
+    body = re.sub(r"\n(y = [^\n]*?)  # [^\n]*$", r"\n\1", body)
+    if card.kind.name == "optimizer":
+        return _head(body, _training(body))
+    if card.kind.name == "text":
+        return _head(body, body)
+    inputs = [f"{name} = {_draw(card, layout)}" for name, layout, spare in reference.inputs(card) if not spare]
+    model = [MODEL] if card.kind.name == "adapter" else []
+    return _head(body, "\n".join(["torch.manual_seed(0)", *model, *inputs, body]))
+
+
+def drawn(card: Card) -> str:
+    """The lines of use, with inputs that the card draws: matrices, rotations and what else has a form."""
+    body = reference.usage(card, WIDTH).partition("import normkit as nk\n\n")[2]
+    body = re.sub(r"\n(y = [^\n]*?)  # [^\n]*$", r"\n\1", body)
+    names = [name for name, _, spare in reference.inputs(card) if not spare]
+    return _head(body, f"{', '.join(names)}{',' * (len(names) == 1)} = nk.card({card.name!r}).draw()\n{body}")
+
+
+def _head(body: str, rest: str) -> str:
+    imports = "import torch\n\n" if "torch." in rest else ""
+    return f"{imports}import normkit as nk\n\n{rest}"
+
+
+def _training(body: str) -> str:
+    built = body.partition("\noptimizer.step()")[0]
+    return (
+        "torch.manual_seed(0)\nmodel = torch.nn.Linear(8, 8, bias=False)\nx, target = torch.randn(2, 64, 8)\n"
+        f"{built}\nlosses = []\nfor _ in range(20):\n    optimizer.zero_grad()\n"
+        "    loss = (model(x) - target).square().mean()\n"
+        "    loss.backward()\n    optimizer.step()\n    losses.append(loss.item())\n"
+    )
+
+
+def _draw(card: Card, layout: Layout) -> str:
+    ints = {key: value for key, value in card.example.items() if isinstance(value, int)}
+    size = layout.shape({**sizes(WIDTH, 4), **ints}, leading=(4,), trailing=(6, 7))
+    shape = ", ".join(map(str, size))
+    word, *numbers = layout.kind.split() or [""]
+    if word == "index":
+        low_high = ", ".join(numbers)
+        return f"torch.randint({low_high}, ({shape},))"
+    if word == "definite":
+        return f"torch.eye({size[-1]}) + torch.cov(torch.randn({size[-1]}, 50)).expand({shape})"
+    moved = "3 + 2 * " if card.kind.name == "norm" and layout is card.shape and not word else ""
+    return moved + DRAWN[word].format(shape=shape)
+
+
+def _last(card: Card, scope: dict[str, Any]) -> str:
+    """The line that shows what came out."""
+    if card.kind.name == "optimizer":
+        return 'print(f"loss {losses[0]:.3g} -> {losses[-1]:.3g} in 20 steps")'
+    y = scope["y"]
+    if isinstance(y, torch.Tensor) and y.numel() == 1:
+        return '\nprint(f"{y.item():.3g}")'
+    if isinstance(y, torch.Tensor) and card.kind.name == "norm" and y.is_floating_point():
+        return '\nprint(tuple(y.shape), f"mean {y.mean():.2f}, deviation {y.std():.2f}")'
+    if isinstance(y, torch.Tensor):
+        return "\nprint(tuple(y.shape))"
+    if isinstance(y, tuple | list) and y and all(isinstance(part, torch.Tensor) for part in y):
+        return "\nprint([tuple(part.shape) for part in y])"
+    if len(repr(y)) <= 300 and " at 0x" not in repr(y):
+        return "\nprint(y)"
+    return "\nprint(type(y).__name__)"

@@ -1,0 +1,235 @@
+"""Equations as MathML, from the plain text that docstrings write them in; no file of another site is needed.
+
+What stands in a line is kept sign by sign. A quotient becomes a fraction where its parts are clear; in a line with
+words of prose the stroke stays.
+
+>>> typeset("y = x / sqrt(v + eps)")  # doctest: +ELLIPSIS
+'<math display="block"><mi>y</mi><mo>=</mo><mfrac><mi>x</mi><msqrt>...</msqrt></mfrac></math>'
+"""
+
+from __future__ import annotations
+
+import html
+import re
+
+LETTERS = "alpha beta gamma delta epsilon eps eta theta kappa lambda lam mu nu xi pi rho sigma tau phi chi psi omega"
+GREEK = dict(
+    zip(
+        LETTERS.split(),
+        "αβγδεεηθκλλμνξπρστφχψω",
+        strict=True,
+    )
+)
+GREEK |= {
+    name.capitalize(): sign.upper() for name, sign in GREEK.items() if name in ("gamma", "delta", "sigma", "omega")
+}
+MINUS = "\N{MINUS SIGN}"
+SIGNS = {"<-": "←", "->": "→", "<=": "≤", ">=": "≥", "!=": "≠", "*": "·", "-": MINUS, "||": "‖", "...": "…"}
+RAISED = dict(zip("²³⁴⁻¹ᵀ", f"234{MINUS}1T", strict=True))
+BIG = {"sum", "mean", "max", "min", "prod", "log", "exp", "softmax", "tanh", "arg", "median", "ln"}
+PROSE = re.compile(
+    r"\b(of|over|where|the|if|its|each|by|is|as|from|for|so|not|which|whose|likewise|without|with|else|times|"
+    r"and|between|inverse|first|last|has|are|divided|turned|otherwise|or|length|then|once|every)\b(?! *[=<(])"
+)
+TOKEN = re.compile(
+    r"(?P<space>\s+)|(?P<name>[^\W\d_²³⁴⁻¹ᵀ]+[0-9]*(?:_\{[^{}]*\}|_[\w.]+)?)|(?P<number>\d+(?:\.\d+)?(?:e-?\d+)?)"
+    r"|(?P<raised>[²³⁴⁻¹ᵀ]+)|(?P<sign><-|->|<=|>=|!=|\|\||\.\.\.|.)"
+)
+PAIRS = {"(": ")", "[": "]", "{": "}"}
+STOPS = {"+", "-", "=", ",", ";", "<-", "->", "<", ">", "<=", ">=", "!=", ":", "|"}
+
+
+def typeset(line: str) -> str:
+    """Write one line of an equation as MathML."""
+    parts = [_part(part) for part in re.split(r"\s{3,}", line.strip())]
+    inside = '<mspace width="2em"/>'.join(parts)
+    return f'<math display="block">{inside}</math>'
+
+
+def is_table(block: str) -> bool:
+    """Whether an indented block is columns of words rather than equations: it keeps its own lines then.
+
+    >>> is_table('"mean":  a'), is_table("y = x / s"), is_table("none    log p"), is_table("a = b      where it is")
+    (True, False, True, False)
+    """
+    lines = block.split("\n")
+    return any(re.match(r'"|[\w,.-]+( [\w,.-]+)?\s{2,}(?=[A-Za-z(])', line.strip()) for line in lines)
+
+
+def _part(text: str) -> str:
+    nodes = _grouped(_tokens(text))
+    return "".join(map(_written, nodes if PROSE.search(text) else _fractions(nodes)))
+
+
+def _tokens(text: str) -> list[tuple[str, str]]:
+    return [(str(found.lastgroup), found[0]) for found in TOKEN.finditer(text)]
+
+
+Node = tuple  # (kind, text or nodes): "name", "number", "sign", "words", "group", "call", "raised", "fraction", "hat"
+
+
+def _grouped(tokens: list[tuple[str, str]]) -> list[Node]:
+    """Put what is between brackets or bars together, and raise what is raised."""
+    nodes, _ = _until(tokens, 0, "")
+    return nodes
+
+
+def _until(tokens: list[tuple[str, str]], at: int, end: str) -> tuple[list[Node], int]:
+    nodes: list[Node] = []
+    while at < len(tokens):
+        kind, text = tokens[at]
+        before = tokens[at - 1][0] if at else "space"
+        after = tokens[at + 1][0] if at + 1 < len(tokens) else "space"
+        if text == end and (end not in ("|", "||") or before != "space"):
+            return nodes, at + 1
+        if text in PAIRS or (text in ("|", "||") and after != "space" and text != end):
+            closing = PAIRS.get(text, text)
+            inner, past = _until(tokens, at + 1, closing)
+            if past > len(tokens):
+                nodes.append(("sign", text))
+                at += 1
+                continue
+            group = ("group", text, inner, closing)
+            if text == "(" and nodes and before == "name" and nodes[-1][0] in ("name", "raised"):
+                nodes[-1] = ("call", nodes[-1], group)
+            else:
+                nodes.append(group)
+            at = past
+            continue
+        if kind == "raised" and nodes:
+            nodes[-1] = ("raised", nodes[-1], [("number", "".join(RAISED[sign] for sign in text))])
+        elif (text == "^" and nodes and after in ("space", "raised")) or (text == "^" and at + 1 == len(tokens)):
+            nodes[-1] = ("hat", nodes[-1])
+        elif text == "^" and nodes:
+            power, at = _power(tokens, at + 1)
+            nodes[-1] = ("raised", nodes[-1], power)
+            continue
+        elif kind != "space":
+            nodes.append((kind, text))
+        elif nodes and nodes[-1][0] == "name" and at + 1 < len(tokens) and after == "name":
+            nodes.append(("gap", " "))
+        at += 1
+    return nodes, len(tokens) + 1 if end else at
+
+
+def _power(tokens: list[tuple[str, str]], at: int) -> tuple[list[Node], int]:
+    """What stands behind ``^``: a sign, and a name, a number or a group."""
+    power: list[Node] = []
+    if tokens[at][1] == "-":
+        power, at = [("sign", "-")], at + 1
+    if at < len(tokens) and tokens[at][1] in PAIRS:
+        inner, past = _until(tokens, at + 1, PAIRS[tokens[at][1]])
+        return [*power, *inner], past
+    if at < len(tokens):
+        power.append(tokens[at])
+    if [token[1] for token in tokens[at + 1 : at + 2]] == ["/"] and tokens[at + 2][0] == "number":  # ^1/4
+        return [*power, ("sign", "/"), tokens[at + 2]], at + 3
+    return power, at + 1
+
+
+def _fractions(nodes: list[Node]) -> list[Node]:
+    """Make fractions of quotients, from left to right."""
+    made: list[Node] = []
+    at = 0
+    while at < len(nodes):
+        node = _inside(nodes[at])
+        if node == ("sign", "/") and made and at + 1 < len(nodes):
+            start = _start(made)
+            past = _end(nodes, at + 1)
+            if start < len(made) and past > at + 1:
+                below = _fractions(nodes[at + 1 : past])
+                made[start:] = [("fraction", made[start:], below)]
+                at = past
+                continue
+        made.append(node)
+        at += 1
+    return made
+
+
+def _inside(node: Node) -> Node:
+    if node[0] == "group":
+        return ("group", node[1], _fractions(node[2]), node[3])
+    if node[0] == "call":
+        return ("call", node[1], _inside(node[2]))
+    if node[0] == "raised":
+        return ("raised", _inside(node[1]), node[2])
+    return node
+
+
+def _start(made: list[Node]) -> int:
+    """Where the numerator begins: at its factor, or at the sum or mean that it is within."""
+    own = len(made) - 1 if _factor(made[-1]) else len(made)
+    for back in range(len(made) - 1, -1, -1):
+        if made[back][0] == "sign" and made[back][1] in STOPS:
+            break
+        if _operator(made[back]):
+            own = back
+    return own
+
+
+def _end(nodes: list[Node], at: int) -> int:
+    """Where the denominator ends: behind one factor, and behind all that a sum or mean is of."""
+    if not _operator(nodes[at]):
+        return at + 1 if _factor(nodes[at]) else at
+    while at < len(nodes) and not (nodes[at][0] == "sign" and nodes[at][1] in STOPS):
+        at += 1
+    return at
+
+
+def _operator(node: Node) -> bool:
+    return node[0] == "name" and node[1].partition("_")[0] in BIG
+
+
+def _factor(node: Node) -> bool:
+    return node[0] not in ("sign", "gap")
+
+
+def _written(node: Node) -> str:
+    kind = node[0]
+    if kind == "name":
+        return _name(node[1])
+    if kind == "number":
+        return f"<mn>{node[1]}</mn>"
+    if kind == "gap":
+        return '<mspace width="0.25em"/>'
+    if kind == "group":
+        return (
+            f"<mrow><mo>{SIGNS.get(node[1], node[1])}</mo>{_row(node[2])}<mo>{SIGNS.get(node[3], node[3])}</mo></mrow>"
+        )
+    if kind == "call":
+        name, group = node[1], node[2]
+        if name == ("name", "sqrt"):
+            return f"<msqrt>{_row(group[2])}</msqrt>"
+        return _written(name) + _written(group)
+    if kind == "raised":
+        return f"<msup>{_one([node[1]], bare=False)}{_one(node[2], bare=False)}</msup>"
+    if kind == "hat":
+        return f"<mover><mrow>{_written(node[1])}</mrow><mo>^</mo></mover>"
+    if kind == "fraction":
+        return f"<mfrac>{_one(node[1])}{_one(node[2])}</mfrac>"
+    sign = SIGNS.get(node[1], node[1])
+    return "" if sign == "`" else f"<mo>{html.escape(sign)}</mo>"
+
+
+def _one(nodes: list[Node], bare: bool = True) -> str:
+    """A part of a fraction as one element, without round brackets around all of it; or of a power, with them."""
+    if bare and len(nodes) == 1 and nodes[0][0] == "group" and nodes[0][1] == "(":
+        nodes = nodes[0][2]
+    alone = len(nodes) == 1 and (nodes[0][0] not in ("sign", "call") or nodes[0][1] == ("name", "sqrt"))
+    return _written(nodes[0]) if alone else f"<mrow>{_row(nodes)}</mrow>"
+
+
+def _row(nodes: list[Node]) -> str:
+    return "".join(map(_written, nodes))
+
+
+def _name(text: str) -> str:
+    """A name: a letter and its index apart, Greek letters as such, any other as it is written."""
+    base, _, index = text.partition("_")
+    digits = re.fullmatch(r"([^\W\d_]+)(\d+)", base)
+    if digits and not index and (len(digits[1]) == 1 or digits[1] in GREEK):
+        base, index = digits[1], digits[2]
+    index = index.strip("{}")
+    if index and (len(base) == 1 or base in GREEK or base in BIG):
+        return f"<msub><mi>{GREEK.get(base, base)}</mi><mtext>{html.escape(GREEK.get(index, index))}</mtext></msub>"
+    return f"<mi>{html.escape(GREEK.get(text, text))}</mi>"

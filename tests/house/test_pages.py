@@ -1,0 +1,270 @@
+"""What the pages of methods show is what the methods compute: pictures, equations, examples, families, charts."""
+
+import doctest
+import importlib
+import pathlib
+import re
+
+import pytest
+import torch
+
+import normkit as nk
+
+pytest.importorskip("mkdocs")
+ROOT = pathlib.Path(__file__).parents[2]
+ONE_OF_A_KIND = [
+    "rmsnorm",
+    "groupnorm",
+    "softmax",
+    "muon",
+    "pre-norm",
+    "dyt",
+    "circle-moebius",
+    "weight-norm",
+    "tent",
+    "csls",
+]
+ORDER = [
+    "Equation",
+    "Example",
+    "When to use it",
+    "Measured here",
+    "What the paper claims",
+    "Evidence",
+    "In the world's models",
+    "Family",
+    "Differences",
+    "Arguments",
+    "State",
+    "Unchanged by",
+    "What it does not keep of the contract",
+    "Cite",
+    "Source and tests",
+]
+
+
+@pytest.fixture(autouse=True)
+def docs(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+
+
+def of(module):
+    return importlib.import_module(module)
+
+
+@pytest.mark.parametrize("module", ["examples", "facts", "generate", "lineage", "measured", "pictures", "typeset"])
+def test_the_examples_of_the_modules_behind_the_pages(module):
+    assert doctest.testmod(of(module), optionflags=doctest.ELLIPSIS).failed == 0
+
+
+def filled(name):
+    """The filled rectangles of a grid: x, y, width, height in cells."""
+    found = re.findall(
+        r'<rect class="in" x="(\d+)" y="(\d+)" width="(\d+)" height="(\d+)"', of("pictures").picture(name).svg
+    )
+    cell = of("pictures").CELL
+    return [(int(w) // cell, int(h) // cell) for _, _, w, h in found]
+
+
+def test_a_grid_fills_the_entries_of_one_statistic():
+    assert filled("rmsnorm") == [(6, 1)]  # all features of one token
+    assert filled("batchnorm") == [(6, 1)] * 3  # a channel of all samples, at all positions
+    assert filled("instancenorm") == [(6, 1)]
+    assert filled("groupnorm") == [(6, 2)]  # half of the channels of a sample
+    assert filled("layernorm2d") == [(1, 1)] * 3  # one pixel of all channels
+    assert filled("spectral-norm") == [(6, 4)]
+
+
+def test_what_came_later_is_not_filled():
+    assert of("pictures").spans(nk.card("onlinenorm"))[0] == ("N", "past")
+    assert len(filled("onlinenorm")) == 2  # the samples before the ringed one, and itself, of three
+
+
+def test_a_step_is_drawn_with_the_spreads_that_it_has():
+    torch.manual_seed(0)
+    gradient = torch.randn(6, 4) * torch.logspace(0, -1, 6)[:, None]
+    model = torch.nn.Linear(4, 6, bias=False)
+    before = model.weight.detach().clone()
+    model.weight.grad = gradient
+    nk.Muon(model.parameters(), ns_dtype=None).step()
+    spread = {name: (a, b) for name, a, b in of("pictures").spreads(gradient, before - model.weight.detach())}
+    assert spread["singular values"][0] > 5
+    assert spread["singular values"][1] < 2
+    assert "singular values" in of("pictures").picture("muon").legend
+    legend = of("pictures").picture("lion").legend
+    assert re.search(r"entries \d+ → 1;", legend), "every entry of a sign has one size"
+
+
+def test_the_wiring_of_a_placement_is_the_order_of_its_calls():
+    nodes, edges = of("pictures")._called(nk.card("pre-norm"))
+    assert nodes == ["x", "attention_norm", "attention", "+", "feedforward_norm", "feedforward", "+", "y"]
+    assert set(edges) == {(0, 1), (1, 2), (0, 3), (2, 3), (3, 4), (4, 5), (3, 6), (5, 6), (6, 7)}
+    nodes, _ = of("pictures")._called(nk.card("post-norm"))
+    assert nodes == ["x", "attention", "+", "attention_norm", "feedforward", "+", "feedforward_norm", "y"]
+
+
+def test_a_curve_goes_through_the_values_of_the_map():
+    label = re.search(r'aria-label="([^"]*)"', of("pictures").picture("dyt").svg)[1]
+    assert label == "y against x, from -0.96 at -4 to 0.96 at 4"  # tanh(0.5 * 4)
+
+
+@pytest.mark.parametrize(
+    "line, made",
+    [
+        ("y = a / b c", "<mi>y</mi><mo>=</mo><mfrac><mi>a</mi><mi>b</mi></mfrac><mi>c</mi>"),
+        ("x_i^2", "<msup><msub><mi>x</mi><mtext>i</mtext></msub><mn>2</mn></msup>"),
+        ("sqrt(v)", "<msqrt><mi>v</mi></msqrt>"),
+        ("alpha * running_mean", "<mi>\N{GREEK SMALL LETTER ALPHA}</mi><mo>·</mo><mi>running_mean</mi>"),
+        ("q kᵀ", "<mi>q</mi><msup><mi>k</mi><mn>T</mn></msup>"),
+        ("a <- -b", "<mi>a</mi><mo>←</mo><mo>\N{MINUS SIGN}</mo><mi>b</mi>"),
+    ],
+)
+def test_an_equation_is_typeset(line, made):
+    text = of("typeset").typeset(line).replace('<mspace width="0.25em"/>', "")
+    assert text == f'<math display="block">{made}</math>'
+
+
+def test_a_fraction_under_a_sum_takes_the_whole_of_it():
+    made = of("typeset").typeset("m = sum_k n_k m_k / sum_k n_k, v")
+    assert made.count("<mfrac>") == 1
+    above, below = re.search(r"<mfrac><mrow>(.*?)</mrow><mrow>(.*?)</mrow></mfrac>", made).groups()
+    assert above.count("<mi>") == 3
+    assert below.count("<mi>") == 2
+
+
+def test_prose_keeps_its_stroke_and_every_sign():
+    made = of("typeset").typeset("attention = r / (sum of r + 1)")
+    assert "<mfrac>" not in made
+    assert re.sub(r"<[^>]*>|\s", "", made) == "attention=r/(sumofr+1)"
+
+
+def test_every_equation_of_the_catalogue_keeps_its_names_and_numbers():
+    facts, typeset = of("facts"), of("typeset")
+    for name in nk.methods()[::5]:
+        for block in facts.parts(nk.card(name)).equation.split("\n\n"):
+            if block.startswith("    ") and not typeset.is_table(block):
+                for line in block.splitlines():
+                    made = re.sub(r"<[^>]*>", " ", typeset.typeset(line))
+                    numbers = re.findall(r"(?<![\w.^])\d+(?:\.\d+)?", re.sub(r"`|\^", " ", line))
+                    assert all(number in made for number in numbers), (name, line)
+
+
+@pytest.mark.parametrize("name", ONE_OF_A_KIND)
+def test_an_example_prints_what_stands_below_it(name):
+    made = of("examples").example(name)
+    assert made.output
+    assert of("examples").run(made.code, name)[1] == made.output
+
+
+def test_an_example_shows_what_a_norm_does():
+    assert of("examples").example("layernorm").output == "(4, 8) mean -0.00, deviation 1.02"
+
+
+@pytest.mark.parametrize("name", ONE_OF_A_KIND)
+def test_a_page_has_its_parts_in_order_and_says_its_drawings_in_words(name):
+    page = of("generate").page(nk.card(name))
+    titles = [title.partition(" {")[0] for title in re.findall(r"^## (.*)$", page, re.MULTILINE)]
+    assert titles == sorted(titles, key=ORDER.index)
+    assert {"Equation", "Example", "Arguments", "Cite", "Source and tests"} <= set(titles)
+    drawings = re.findall(r"<svg [^>]*>", page)
+    assert drawings
+    assert all(re.search(r'role="img" aria-label="[^"]{5,}"', drawing) for drawing in drawings)
+    assert "tests/goldens/" + name in page
+
+
+def test_a_page_does_not_say_the_paper_twice():
+    page = of("generate").page(nk.card("rmsnorm"))
+    assert page.count("arXiv 1910.07467") == 1
+    assert page.count("one statistic instead of two") == 1
+
+
+def test_a_citation_is_bibtex():
+    entry = of("facts").bibtex(nk.card("weight-norm"))
+    assert entry.startswith("@misc{salimans2016weight,")
+    assert "author = {Salimans and Kingma}" in entry
+    assert all(of("facts").bibtex(nk.card(name)).count("{") for name in nk.methods())
+
+
+def test_families_come_from_the_cards():
+    lineage = of("lineage")
+    assert "rmsnorm" in lineage.descendants("layernorm")
+    assert lineage.ancestors(nk.card("dyt")) == ["layernorm", "rmsnorm"]
+    tree = lineage.tree(nk.card("dyt"), lineage.links("../../../"))
+    assert tree.count("<circle") == len({"dyt", "layernorm", "rmsnorm", *lineage.descendants("dyt")})
+    assert 'href="../../../methods/activation/token/rmsnorm.html"' in tree
+
+
+def test_the_map_and_the_timeline_have_every_method_once_with_its_page():
+    lineage, generate = of("lineage"), of("generate")
+    pages = {generate.address(card).removesuffix(".md") + ".html" for card in generate.cards()}
+    for drawing in (lineage.field(lineage.links("")), lineage.timeline(lineage.links(""))):
+        points = re.findall(r'<a href="([^"]*)"><title>', drawing)
+        assert sorted(points) == sorted(pages)
+
+
+def test_ticks_are_what_the_methods_do():
+    ticks = of("facts").ticks
+    assert ticks("batchnorm")["folds"]
+    assert not ticks("layernorm")["folds"]
+    assert ticks("layernorm")["any batch"]
+    assert not ticks("batchnorm")["any batch"]
+    assert ticks("cumulative-groupnorm")["causal"]
+    assert not ticks("instancenorm")["causal"]
+    assert ticks("muon")["folds"] is None
+
+
+def test_models_claims_and_records_are_those_on_file():
+    facts, generate = of("facts"), of("generate")
+    assert "llama" in " ".join(words for _, _, words in facts.world()["rmsnorm"])
+    assert "Does not hold" in generate.claims(nk.card("eln"))
+    assert "benchmarks/results/cpu.json" in generate.measurements(nk.card("rmsnorm"))
+    assert "benchmarks/results/adaptation.md" in generate.measurements(nk.card("tent"))
+    assert "Nothing is on file" in generate.measurements(nk.card("csls"))
+
+
+def test_a_chart_of_losses_has_its_intervals_and_no_bar_from_a_cut_axis():
+    facts = of("facts")
+    title, unit, _, bars = facts.compared()[0]
+    drawing = facts.chart(bars, unit, "rmsnorm")
+    assert "<rect" not in drawing
+    assert drawing.count("<circle") == len(bars)
+    assert "95 %" in title
+
+
+def luminance(colour):
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one, other):
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_the_colours_of_drawings_stand_out_from_the_page():
+    style = (ROOT / "docs/style.css").read_text()
+    light = dict(
+        re.findall(r"^\.field (\.y\d) \{ fill: (#\w{6}); \}", style.replace("} .field", "}\n.field"), re.MULTILINE)
+    )
+    dark = light | dict(re.findall(r'"slate"\] \.field (\.y\d) \{ fill: (#\w{6}); \}', style))
+    shades = re.findall(r"--shade: (#\w{6})", style)
+    assert len(light) == 6
+    assert len(shades) == 2
+    for colours, paper in ((light.values(), "#ffffff"), (dark.values(), "#1e2129")):
+        assert all(contrast(colour, paper) >= 3 for colour in colours)
+    assert contrast(shades[0], "#ffffff") >= 3
+    assert contrast(shades[1], "#1e2129") >= 3
+
+
+def test_a_report_is_packed_and_unpacked_to_the_same_program():
+    import base64
+    import gzip
+
+    code = "/**\n* plotly.js v1\n*/ var a = 1 < 2;"
+    report = f"<body><script>{code}</script>\n<script>\nconst b = a;\n</script></body></html>"
+    packed = of("generate").packed(report)
+    inside = re.search(r'id="packed">([^<]*)<', packed)[1]
+    assert gzip.decompress(base64.b64decode(inside)).decode() == code
+    assert '<script type="text/plain" id="later">\nconst b = a;' in packed
+    assert packed.count("</body>") == 1
