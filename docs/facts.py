@@ -113,10 +113,18 @@ def is_paper(paragraph: str, card: Card) -> bool:
     said = " ".join(paragraph.split())
     ids = ARXIV_ID.findall(said)
     title = card.paper.partition(" (")[0][:30].lower()
+    first = re.match(r"[^\s:,(]+", card.paper)
+    if first and re.match(rf"{re.escape(first[0])}\b[^.]*\([^)]*{year_of(card)}\)", said) and len(said) < 160:
+        return True
     return len(said) < 260 and (
         (bool(ids) and set(ids) <= set(ARXIV_ID.findall(card.paper)))
         or (bool(title) and said.lower().startswith(title))
     )
+
+
+def year_of(card: Card) -> str:
+    """The year that the paper's line has."""
+    return next(iter(YEAR.findall(ARXIV_ID.sub("", card.paper))), "20")
 
 
 # When not.

@@ -100,7 +100,8 @@ def tree(card: Card, link: dict[str, str]) -> str:
     edges = [(parent, name) for name in family if name in nk.methods() for parent in nk.card(name).replaces]
     wires = ""
     for parent, child in edges:
-        if parent in at and child in at and (card.name in (parent, child) or child in ancestors(card)):
+        ordered = when.get(parent, 0) <= when.get(child, 0)  # two may each take the other's place
+        if ordered and parent in at and child in at and (card.name in (parent, child) or child in ancestors(card)):
             (x0, y0), (x1, y1) = at[parent], at[child]
             wires += f"M{x0:.0f} {y0}V{y1}H{x1:.0f}"
     drawn.append(f'<path class="wire" d="{wires}"/>')
@@ -124,6 +125,8 @@ def over_which(card: Card) -> str:
     ['features', 'batch and positions', 'features, in groups', 'each number alone', 'keys', 'whole matrices']
     """
     over = set(card.over.split())
+    if card.kind.name == "optimizer" and card.shape.axes == ("N", "C"):
+        return "whole matrices"
     if not over:
         return OVER[0] if reference.statistic(card) else OVER[-1]
     if card.room == "weight" or card.kind.name == "parametrization":

@@ -4,7 +4,7 @@ What stands in a line is kept sign by sign. A quotient becomes a fraction where 
 words of prose the stroke stays.
 
 >>> typeset("y = x / sqrt(v + eps)")  # doctest: +ELLIPSIS
-'<math display="block"><mi>y</mi><mo>=</mo><mfrac><mi>x</mi><msqrt>...</msqrt></mfrac></math>'
+'<div><math display="block"><mi>y</mi><mo>=</mo><mfrac><mi>x</mi><msqrt>...</msqrt></mfrac></math></div>'
 """
 
 from __future__ import annotations
@@ -40,10 +40,9 @@ STOPS = {"+", "-", "=", ",", ";", "<-", "->", "<", ">", "<=", ">=", "!=", ":", "
 
 
 def typeset(line: str) -> str:
-    """Write one line of an equation as MathML."""
+    """Write one line of an equation as MathML, what stands far apart in it as equations beside each other."""
     parts = [_part(part) for part in re.split(r"\s{3,}", line.strip())]
-    inside = '<mspace width="2em"/>'.join(parts)
-    return f'<math display="block">{inside}</math>'
+    return "<div>" + "".join(f'<math display="block">{part}</math>' for part in parts) + "</div>"
 
 
 def is_table(block: str) -> bool:

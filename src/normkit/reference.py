@@ -173,10 +173,23 @@ def drawing(card: Card) -> str:
       T     N     C
     █████ █████ ░░░░░
     """
-    names = [axis.name for axis in axes(card)]
+    shown = [(axis.name, axis.spanned) for axis in axes(card)]
+    shown += [(name, "whole") for name in _beyond(card)]
+    names = [name for name, _ in shown]
     width = max([5, *map(len, names)])
-    boxes = [FILL[axis.spanned] * width for axis in axes(card)]
+    boxes = [FILL[spanned] * width for _, spanned in shown]
     return " ".join(name.center(width) for name in names).rstrip() + "\n" + " ".join(boxes)
+
+
+def _beyond(card: Card) -> list[str]:
+    """Axes of a statistic that further inputs have and the first has not: the keys of attention.
+
+    >>> import normkit as nk
+    >>> _beyond(nk.card("softmax")), _beyond(nk.card("groupnorm"))
+    (['S'], [])
+    """
+    theirs = {axis for layout in card.inputs.values() for axis in layout.axes}
+    return [axis for axis in card.over.split() if axis in theirs and axis not in card.shape.axes]
 
 
 def key(card: Card) -> str:
@@ -186,7 +199,7 @@ def key(card: Card) -> str:
     >>> key(nk.card("groupnorm"))
     'one statistic: █ of the whole axis, ▒ of a part, ░ of one index'
     """
-    spanned = {axis.spanned for axis in axes(card)}
+    spanned = {axis.spanned for axis in axes(card)} | {"whole" for _ in _beyond(card)}
     words = {"whole": "of the whole axis", "part": "of a part", "none": "of one index"}
     shown = [f"{FILL[span]} {meaning}" for span, meaning in words.items() if span in spanned]
     return f"one statistic: {', '.join(shown)}" if spanned - {"none"} else ""

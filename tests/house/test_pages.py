@@ -121,7 +121,7 @@ def test_a_curve_goes_through_the_values_of_the_map():
 )
 def test_an_equation_is_typeset(line, made):
     text = of("typeset").typeset(line).replace('<mspace width="0.25em"/>', "")
-    assert text == f'<math display="block">{made}</math>'
+    assert text == f'<div><math display="block">{made}</math></div>'
 
 
 def test_a_fraction_under_a_sum_takes_the_whole_of_it():
@@ -268,3 +268,21 @@ def test_a_report_is_packed_and_unpacked_to_the_same_program():
     assert gzip.decompress(base64.b64decode(inside)).decode() == code
     assert '<script type="text/plain" id="later">\nconst b = a;' in packed
     assert packed.count("</body>") == 1
+
+
+def test_show_draws_the_keys_of_attention_and_says_what_the_fillings_mean(capsys):
+    from normkit import cli
+
+    cli.main(["show", "softmax"])
+    shown = capsys.readouterr().out
+    assert "    N   heads   T     C     S\n  ░░░░░ ░░░░░ ░░░░░ ░░░░░ █████\n" in shown
+    assert "one statistic: █ of the whole axis, ░ of one index" in shown
+    cli.main(["show", "muon"])
+    assert "N: samples" not in capsys.readouterr().out, "the axes of a matrix are no samples"
+
+
+def test_a_line_of_a_family_leads_forward_in_time():
+    lineage = of("lineage")
+    assert {"groupnorm", "instancenorm"} & set(lineage.ancestors(nk.card("batchnorm")))
+    wires = re.search(r'<path class="wire" d="([^"]*)"', lineage.tree(nk.card("batchnorm"), {}))[1]
+    assert all(int(a) <= int(b) for a, b in re.findall(r"M(\d+) \d+V\d+H(\d+)", wires))
