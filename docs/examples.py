@@ -128,6 +128,6 @@ def _last(card: Card, scope: dict[str, Any]) -> str:
         return "\nprint(tuple(y.shape))"
     if isinstance(y, tuple | list) and y and all(isinstance(part, torch.Tensor) for part in y):
         return "\nprint([tuple(part.shape) for part in y])"
-    if len(repr(y)) <= 300 and " at 0x" not in repr(y):
+    if len(repr(y)) <= (900 if card.kind.name == "text" else 300) and " at 0x" not in repr(y):
         return "\nprint(y)"
     return "\nprint(type(y).__name__)"

@@ -209,7 +209,7 @@ def raced() -> dict[str, list[tuple[str, str, str, list[Bar]]]]:
         if softmax and row["method"] != "softmax":
             bars.append(Bar("softmax", *(1000 * softmax[key] for key in ("seconds", "low", "high"))))
         memory = f"; {row['peak_bytes'] / 2**20:.3g} MiB at the peak" if row.get("peak_bytes") else ""
-        title = f"a training step on {row['size']}, {row['form']}: median, least and most{memory}"
+        title = f"a training step on {row['size']}, {row['form']}: median and quartiles{memory}"
         found.setdefault(row["method"], []).append((title, "ms", "cpu-attention", bars))
     return found
 
