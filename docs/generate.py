@@ -376,7 +376,7 @@ def article(noun: str) -> str:
 def picture(card: Card) -> str:
     """The drawing, what is taken over which in words, and what the axes' names stand for."""
     if card.kind.name == "text":
-        return ""
+        return change(card)
     drawn = pictures.picture(card.name)
     said = reference.statistic(card)
     lines = [sentence(facts.escaped(drawn.legend))] if drawn else []
@@ -384,6 +384,15 @@ def picture(card: Card) -> str:
         lines.append(sentence(facts.escaped(said)))
     shown = figure(drawn.svg, " ".join(lines)) if drawn else ""
     return "\n\n".join(filter(None, [shown, legend(card)]))
+
+
+def change(card: Card) -> str:
+    """What a method of text makes of what it is asked, before and after."""
+    asked = next(iter(card.entry.calls.values()))
+    after = examples.example(card.name).output
+    sides = (("before", ", ".join(map(repr, asked))), ("after", after))
+    cells = "".join(f"<div><b>{name}</b><pre><code>{html.escape(text)}</code></pre></div>" for name, text in sides)
+    return f'<div class="change">{cells}</div>'
 
 
 def equation(block: str) -> str:
@@ -403,7 +412,8 @@ def equations(text: str) -> str:
 def example(card: Card) -> str:
     """Code that can be copied, and what it prints."""
     made = examples.example(card.name)
-    printed = f"\n\n```\n{made.output}\n```" if made.output else ""
+    shown = made.output and card.kind.name != "text"  # whose answer stands above
+    printed = f"\n\n```\n{made.output}\n```" if shown else ""
     return f"```python\n{made.code}\n```{printed}"
 
 

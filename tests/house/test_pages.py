@@ -286,3 +286,11 @@ def test_a_line_of_a_family_leads_forward_in_time():
     assert {"groupnorm", "instancenorm"} & set(lineage.ancestors(nk.card("batchnorm")))
     wires = re.search(r'<path class="wire" d="([^"]*)"', lineage.tree(nk.card("batchnorm"), {}))[1]
     assert all(int(a) <= int(b) for a, b in re.findall(r"M(\d+) \d+V\d+H(\d+)", wires))
+
+
+def test_a_method_of_text_shows_what_it_makes_of_a_text_once():
+    page = of("generate").page(nk.card("homophone-normalization"))
+    before, after = re.findall(r"<pre><code>(.*?)</code></pre>", page)
+    assert "ሠላም" in before
+    assert "ሰላም" in after
+    assert page.count("ሰላም") == 1
