@@ -41,6 +41,7 @@ class CoTTA(Adapter):
         teacher: the share that the teacher keeps of itself.
         restore: the probability of being put back.
         anchor_threshold: the sureness of the source model from which no views are taken.
+        guard: "off"; or, where the adaptation collapses, "stop" or "reset", as :class:`normkit.kinds.Guard` tells.
 
     A call returns the teacher's logits t. ``views`` (V, N, ...), by default 32 of its own where they are needed, and
     ``draws``, a uniform number for each number of the parameters, in order, may be given. State: ``model``,
@@ -62,9 +63,10 @@ class CoTTA(Adapter):
         teacher: float = 0.999,
         restore: float = 0.01,
         anchor_threshold: float = 0.92,
+        guard: str = "off",
     ):
         norms_of(self, model, bool, None)
-        super().__init__(model, optimizer_builder(self, optimizer, lr=lr, momentum=momentum))
+        super().__init__(model, optimizer_builder(self, optimizer, lr=lr, momentum=momentum), guard)
         self.teacher = check.number(self, "teacher", teacher, 0.0, 1.0)
         self.restoring = check.number(self, "restore", restore, 0.0, 1.0)
         self.anchor_threshold = check.number(self, "anchor_threshold", anchor_threshold)

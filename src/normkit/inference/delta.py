@@ -54,6 +54,7 @@ class DELTA(Adapter):
             0.4.
         entropy_weight: weigh each sample by exp(log(K) / 2 - entropy), and use those that weigh more than 1.
         norms: the names of the norms; None: all batch norms.
+        guard: "off"; or, where the adaptation collapses, "stop" or "reset", as :class:`normkit.kinds.Guard` tells.
 
     Returned are the logits from before the step. State: ``model``, ``class_frequency`` (K,), empty before the first
     batch.
@@ -77,9 +78,10 @@ class DELTA(Adapter):
         loss: str = "entropy",
         entropy_weight: bool = False,
         norms: Names = None,
+        guard: str = "off",
     ):
         own = norms_of(self, model, is_batch_norm, norms)
-        super().__init__(model, optimizer_builder(self, optimizer, lr=lr, momentum=momentum))
+        super().__init__(model, optimizer_builder(self, optimizer, lr=lr, momentum=momentum), guard)
         prior = check.number(self, "prior", prior, 0.0, 1.0)
         self.dot = None if dot is None else check.number(self, "dot", dot, 0.0, 1.0)
         self.loss, self.entropy_weight = check.choice(self, "loss", loss, LOSSES), bool(entropy_weight)

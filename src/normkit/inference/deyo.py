@@ -52,6 +52,7 @@ class DeYO(Adapter):
         occlusion: row, column and size of the square; None: half of the shorter side, in the middle.
         weight_plpd: add exp(drop) to the weights.
         norms: the names of the norms whose parameters are trained; None: all. The authors leave out the last stage.
+        guard: "off"; or, where the adaptation collapses, "stop" or "reset", as :class:`normkit.kinds.Guard` tells.
 
     ``order`` gives the order of tiles (N, patches²) or pixels (H W,); by default it is drawn. Returned are the logits
     from before the step.
@@ -73,9 +74,10 @@ class DeYO(Adapter):
         occlusion: Sequence[int] | None = None,
         weight_plpd: bool = True,
         norms: Names = None,
+        guard: str = "off",
     ):
         own = norms_of(self, model, is_norm, norms)
-        super().__init__(model, optimizer_builder(self, "sgd", lr=lr, momentum=momentum))
+        super().__init__(model, optimizer_builder(self, "sgd", lr=lr, momentum=momentum), guard)
         margins = {"entropy_margin": entropy_margin, "weight_margin": weight_margin}
         for name, value in margins.items():
             if value != AUTO and not (value is None and name == "entropy_margin"):

@@ -41,6 +41,7 @@ class EATA(Adapter):
         fisher_alpha: the pull towards the source.
         steps: on each batch.
         norms: the names of the norms whose parameters are trained; None: all batch norms.
+        guard: "off"; or, where the adaptation collapses, "stop" or "reset", as :class:`normkit.kinds.Guard` tells.
 
     Without :meth:`fisher` this is the paper's ETA. Returned are the logits from before the step.
 
@@ -65,9 +66,10 @@ class EATA(Adapter):
         fisher_alpha: float = 2000.0,
         steps: int = 1,
         norms: Names = None,
+        guard: str = "off",
     ):
         own = norms_of(self, model, is_batch_norm, norms)
-        super().__init__(model, optimizer_builder(self, optimizer, lr=lr, momentum=momentum))
+        super().__init__(model, optimizer_builder(self, optimizer, lr=lr, momentum=momentum), guard)
         self.entropy_margin = None if entropy_margin is None else check.number(self, "entropy_margin", entropy_margin)
         self.similarity = check.number(self, "similarity", similarity, 0.0)
         self.fisher_alpha = check.number(self, "fisher_alpha", fisher_alpha, 0.0)

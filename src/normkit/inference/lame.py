@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from normkit import check
 from normkit.catalog import method
 from normkit.inference._scores import scores
+from normkit.kinds import make_guard
 
 NAME = "lame"
 AFFINITIES = ("rbf", "knn", "linear")
@@ -33,6 +34,7 @@ def lame(
     neighbours: int = 5,
     symmetric: bool = False,
     max_steps: int = 100,
+    guard: str = "off",
 ) -> Tensor:
     """Correct the predicted probabilities of a batch, so that samples with near features get like labels.
 
@@ -51,6 +53,8 @@ def lame(
         neighbours: how many; all where there are fewer samples.
         symmetric: use the mean of W and its transpose.
         max_steps: rounds at most.
+        guard: "off"; "stop" or "reset", which are one since nothing is kept: where the correction of this batch
+            collapses, as :class:`normkit.kinds.Guard` tells, ``probabilities`` are returned, with a warning.
 
     Returns assignments (N, K), without a gradient.
 
@@ -71,6 +75,9 @@ def lame(
         if step > 1 and energy is not None and bool((now - energy).abs() <= CLOSE * energy.abs()):
             break
         energy = now
+    watch = make_guard(NAME, guard)
+    if watch is not None and watch.look((wide + LEAST).log(), (found + LEAST).log()):
+        return probabilities.clone()
     return found.to(probabilities.dtype)
 
 

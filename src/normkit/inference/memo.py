@@ -65,6 +65,7 @@ class MEMO(Adapter):
         momentum: Adam's first beta, or that of SGD.
         steps: on each sample.
         prior_strength: let batch norms take 1 / (prior_strength + 1) of their moments from the views; None: none.
+        guard: "off"; or, where the adaptation collapses, "stop" or "reset", as :class:`normkit.kinds.Guard` tells.
 
     A call takes one sample without a batch axis, and ``views`` (steps, V, ...), by default 32 of its own a step; it
     returns logits (K,).
@@ -83,9 +84,10 @@ class MEMO(Adapter):
         momentum: float = 0.0,
         steps: int = 1,
         prior_strength: float | None = None,
+        guard: str = "off",
     ):
         own = norms_of(self, model, is_batch_norm, None)
-        super().__init__(model, optimizer_builder(self, optimizer, lr=lr, momentum=momentum))
+        super().__init__(model, optimizer_builder(self, optimizer, lr=lr, momentum=momentum), guard)
         self.steps = check.size(self, "steps", steps)
         if prior_strength is not None:
             strength = check.number(self, "prior_strength", prior_strength, 0.0)
@@ -98,7 +100,7 @@ class MEMO(Adapter):
         """Adapt on one sample ``x`` from the first numbers, and predict it."""
         if views is not None and len(views) != self.steps:
             raise ValueError(f"{type(self).__name__}: views must be of {self.steps} steps, but there are {len(views)}")
-        self.reset()
+        self.forget()
         with mode(self.model, False):
             for step in range(self.steps):
                 own = view(x.expand(VIEWS, *x.shape)) if views is None else views[step]
@@ -107,3 +109,6 @@ class MEMO(Adapter):
                 mean = mean.clamp(min=torch.finfo(mean.dtype).min)
                 self.step(self.gradients(-(mean.exp() * mean).sum()))
             return self.logits(self.model, x.unsqueeze(0))[0]
+
+    def _of_reference(self, x: Tensor, *others: Any) -> Tensor:
+        return super()._of_reference(x.unsqueeze(0))[0]

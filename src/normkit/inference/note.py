@@ -44,6 +44,7 @@ class NOTE(Adapter):
         temperature: of the softmax.
         capacity: places of the memory; None: a call only predicts.
         norms: the names of the norms; None: all batch norms.
+        guard: "off"; or, where the adaptation collapses, "stop" or "reset", as :class:`normkit.kinds.Guard` tells.
 
     NOTE (Gong et al., 2022), arXiv 2208.05117: a memory of 64, an update each 64 samples.
 
@@ -68,9 +69,10 @@ class NOTE(Adapter):
         temperature: float = 1.0,
         capacity: int | None = None,
         norms: Names = None,
+        guard: str = "off",
     ):
         own = norms_of(self, model, is_batch_norm, norms)
-        super().__init__(model, optimizer_builder(self, optimizer, lr=lr, momentum=momentum))
+        super().__init__(model, optimizer_builder(self, optimizer, lr=lr, momentum=momentum), guard)
         self.temperature = check.number(self, "temperature", temperature, 0.0, open_low=True)
         self.capacity = None if capacity is None else check.size(self, "capacity", capacity)
         k, share = check.number(self, "k", k, 0.0), check.number(self, "stat_momentum", stat_momentum, 0.0, 1.0)

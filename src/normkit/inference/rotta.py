@@ -53,6 +53,7 @@ class RoTTA(Adapter):
         age_weight: of the age when samples leave the memory.
         augment: a function of a batch; None: flips, shifts, contrast and noise for images, noise for others.
         norms: the names of the norms; None: all batch norms.
+        guard: "off"; or, where the adaptation collapses, "stop" or "reset", as :class:`normkit.kinds.Guard` tells.
 
     The logits that are returned are from before the updates that a batch causes. State: ``model``, ``teacher``.
 
@@ -78,9 +79,10 @@ class RoTTA(Adapter):
         age_weight: float = 1.0,
         augment: Callable[[Tensor], Tensor] | None = None,
         norms: Names = None,
+        guard: str = "off",
     ):
         own = norms_of(self, model, is_batch_norm, norms)
-        super().__init__(model, optimizer_builder(self, optimizer, lr=lr, momentum=momentum))
+        super().__init__(model, optimizer_builder(self, optimizer, lr=lr, momentum=momentum), guard)
         self.memory, self.frequency = check.size(self, "memory", memory), check.size(self, "frequency", frequency)
         self.nu, self.age_weight = check.number(self, "nu", nu, 0.0, 1.0), check.number(self, "age_weight", age_weight)
         share = check.number(self, "stat_momentum", stat_momentum, 0.0, 1.0)

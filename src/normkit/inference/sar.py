@@ -40,6 +40,7 @@ class SAR(Adapter):
         steps: on each batch.
         recover: the mean entropy below which the model has collapsed; 0: never.
         norms: the names of the norms whose parameters are trained; None: all. The authors leave out the last stage.
+        guard: "off"; or, where the adaptation collapses, "stop" or "reset", as :class:`normkit.kinds.Guard` tells.
 
     Returned are the logits from before the step. A recovery leaves momentum and m as they are, as in the authors' code.
 
@@ -63,9 +64,10 @@ class SAR(Adapter):
         steps: int = 1,
         recover: float = 0.2,
         norms: Names = None,
+        guard: str = "off",
     ):
         own = norms_of(self, model, is_norm, norms)
-        super().__init__(model, optimizer_builder(self, "sgd", lr=lr, momentum=momentum))
+        super().__init__(model, optimizer_builder(self, "sgd", lr=lr, momentum=momentum), guard)
         self.rho = check.number(self, "rho", rho, 0.0)
         self.entropy_margin = None if entropy_margin is None else check.number(self, "entropy_margin", entropy_margin)
         self.steps, self.recover = check.size(self, "steps", steps), check.number(self, "recover", recover)

@@ -10,7 +10,8 @@ from normkit import check
 from normkit.catalog import method
 from normkit.inference._norms import entropies
 from normkit.inference._scores import scores
-from normkit.kinds import Fitted
+from normkit.kinds import Fitted, make_guard
+from normkit.kinds.guard import RESET
 from normkit.statistics import accurate
 
 
@@ -39,6 +40,8 @@ class T3A(Fitted):
         supports: how many of each class stay. -1 drops the least sure of each class at every call, as in the authors'
             code, where it is meant to keep all.
         bias: of the trained classifier.
+        guard: "off"; or, where the adaptation collapses, "stop" or "reset", as :class:`normkit.kinds.Guard` tells; the
+            trained classifier then answers. For it logits have the classifier's mean length of a row for c_k's.
 
     ``t3a(features)`` keeps features (N, D), then predicts them; ``predict`` only predicts; ``reset`` forgets. State:
     ``weight`` (K, D) and ``bias`` (K,) of the trained classifier, which stay, ``features``, ``labels``, ``unsure``.
@@ -53,11 +56,14 @@ class T3A(Fitted):
     labels: Tensor
     unsure: Tensor
 
-    def __init__(self, num_features: int, num_classes: int, *, supports: int = 100, bias: bool = True):
+    def __init__(
+        self, num_features: int, num_classes: int, *, supports: int = 100, bias: bool = True, guard: str = "off"
+    ):
         super().__init__()
         self.num_features = check.size(self, "num_features", num_features)
         self.num_classes = check.size(self, "num_classes", num_classes)
         self.supports = check.size(self, "supports", supports, least=-1)
+        self.guard = make_guard(self, guard)
         head = nn.Linear(num_features, num_classes, bias=bias)
         self.register_buffer("weight", head.weight.detach().clone())
         self.register_buffer("bias", head.bias.detach().clone() if bias else None)
@@ -65,6 +71,11 @@ class T3A(Fitted):
 
     def reset(self) -> None:
         """Forget what was kept."""
+        if self.guard is not None:
+            self.guard.clear()
+        self._forget()
+
+    def _forget(self) -> None:
         self.register_buffer("features", self.weight.new_empty(0, self.num_features))
         self.register_buffer("labels", torch.empty(0, dtype=torch.long, device=self.weight.device))
         self.register_buffer("unsure", self.weight.new_empty(0))
@@ -73,9 +84,18 @@ class T3A(Fitted):
     def forward(self, features: Tensor) -> Tensor:
         """Keep ``features`` (N, D), and return their logits (N, K)."""
         wide = scores(self, "features", features, (None, self.num_features), self.weight)
+        if self.guard is not None and self.guard.stopped:
+            return self._trained(wide).to(features.dtype)
         self._begin()
         self._keep(wide)
-        return self._predict(wide).to(features.dtype)
+        found = self._predict(wide)
+        if self.guard is not None and self.guard.look(
+            self._trained(wide), found * accurate(self.weight).norm(dim=1).mean().to(found)
+        ):
+            found = self._trained(wide)
+            if self.guard.action == RESET:
+                self._forget()
+        return found.to(features.dtype)
 
     @torch.no_grad()
     def predict(self, features: Tensor) -> Tensor:
@@ -89,10 +109,14 @@ class T3A(Fitted):
             self._keep(accurate(self.weight))
 
     def _keep(self, z: Tensor) -> None:
-        logits = F.linear(z, accurate(self.weight).to(z), None if self.bias is None else accurate(self.bias).to(z))
+        logits = self._trained(z)
         self.features = torch.cat([self.features, z.to(self.features)])
         self.labels = torch.cat([self.labels, logits.argmax(1)])
         self.unsure = torch.cat([self.unsure, entropies(logits).to(self.unsure)])
+
+    def _trained(self, z: Tensor) -> Tensor:
+        """What the trained classifier says."""
+        return F.linear(z, accurate(self.weight).to(z), None if self.bias is None else accurate(self.bias).to(z))
 
     def _predict(self, z: Tensor) -> Tensor:
         rows = [self._surest((self.labels == k).nonzero().flatten()) for k in range(self.num_classes)]

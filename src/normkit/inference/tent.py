@@ -36,6 +36,7 @@ class Tent(Adapter):
         steps: on each batch.
         episodic: go back to the start before each batch.
         norms: the names of the norms whose parameters are trained; None: all batch norms.
+        guard: "off"; or, where the adaptation collapses, "stop" or "reset", as :class:`normkit.kinds.Guard` tells.
 
     ``reset()`` goes back to the numbers of the first call. Collapses on streams sorted by class; see ``sar``, ``note``.
 
@@ -58,12 +59,13 @@ class Tent(Adapter):
         steps: int = 1,
         episodic: bool = False,
         norms: Names = None,
+        guard: str = "off",
     ):
         own = norms_of(self, model, is_batch_norm, norms)
         build = optimizer_builder(
             self, optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov
         )
-        super().__init__(model, build)
+        super().__init__(model, build, guard)
         self.steps, self.episodic = check.size(self, "steps", steps), bool(episodic)
         self.train_only(gains_and_shifts(own))
         use_batch_statistics(model.modules())
@@ -71,7 +73,7 @@ class Tent(Adapter):
     def observe(self, x: Tensor) -> Tensor:
         """Predict ``x``, then lower the entropy of the prediction."""
         if self.episodic:
-            self.reset()
+            self.forget()
         for _ in range(self.steps):
             logits = self.logits(self.model, x)
             self.step(self.gradients(entropies(accurate(logits)).mean()))

@@ -34,6 +34,7 @@ from torch import nn
 from normkit.kinds.adapter import ADAPTER, Adapter
 from normkit.kinds.fitted import FITTED, Fitted
 from normkit.kinds.function import FUNCTION, Estimator, beside
+from normkit.kinds.guard import Guard, make_guard
 from normkit.kinds.kind import CONTRACT, Kind, Subject
 from normkit.kinds.module import (
     BLOCK,
@@ -66,6 +67,7 @@ __all__ = [
     "Adapter",
     "Estimator",
     "Fitted",
+    "Guard",
     "Kind",
     "Loss",
     "Method",
@@ -75,6 +77,7 @@ __all__ = [
     "Transform",
     "beside",
     "kind_of",
+    "make_guard",
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import warnings
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check
+from normkit.kinds.guard import OFF, RESET, make_guard
 from normkit.kinds.kind import ADAPTER_LINES, Kind, Subject
 from normkit.kinds.module import Method, ModuleKind
 from normkit.statistics import accurate
@@ -91,6 +93,10 @@ class Adapter(Method):
     back the numbers of the first call; ``state_dict`` holds these too, and the optimizer's, so that a stream that is
     saved and loaded goes on to the same bits.
 
+    With ``guard="stop"`` or ``"reset"`` a copy of the model as it was, ``reference``, answers beside it, and a
+    :class:`Guard` compares: when the adaptation collapses, the call returns the reference's logits, with a warning.
+    From then on the adapter learns no more and the reference answers, or it begins anew.
+
     A method writes :meth:`observe`. ``remembers`` names the attributes that it sets in :meth:`begin` and moves later.
     """
 
@@ -99,8 +105,10 @@ class Adapter(Method):
     remembers: ClassVar[tuple[str, ...]] = ()
     every_parameter: ClassVar[bool] = False
 
-    def __init__(self, model: nn.Module, build: Callable[..., torch.optim.Optimizer]):
+    def __init__(self, model: nn.Module, build: Callable[..., torch.optim.Optimizer], guard: str = OFF):
         super().__init__()
+        self.guard = make_guard(self, guard)
+        self.reference: Any = None if self.guard is None else copy.deepcopy(model).eval().requires_grad_(False)
         self.model = model
         self.build = build
         self.trained: tuple[str, ...] = ()  # names of the model's parameters
@@ -123,14 +131,37 @@ class Adapter(Method):
         """Return the logits of a batch, and learn from it."""
         with torch.inference_mode(False), torch.enable_grad():
             self.start()
+            if self.guard is not None and self.guard.stopped:
+                return self._of_reference(*map(_usable, inputs))
             before = [(buffer, buffer.clone()) for buffer in self.buffers()]
             logits = None
             try:
                 logits = self.observe(*map(_usable, inputs), **named).detach()
+            except ValueError as error:
+                if "more than 1 value per channel" not in str(error):
+                    raise
+                raise ValueError(
+                    f"{type(self).__name__}: a batch of one sample has no statistics for a batch norm; show it two at "
+                    "least, or take a method for single samples: note, rotta"
+                ) from error
             finally:
                 if logits is None or not bool(logits.isfinite().all()):
                     self._put_back(before)
+            return logits if self.guard is None else self._guarded(logits, *map(_usable, inputs))
+
+    def _guarded(self, logits: Tensor, *inputs: Any) -> Tensor:
+        """Return the logits, or the reference's where the adaptation has collapsed."""
+        source = self._of_reference(*inputs)
+        if self.guard is None or not self.guard.look(source, logits):
             return logits
+        if self.guard.action == RESET:
+            self.forget()
+        return source
+
+    @torch.no_grad()
+    def _of_reference(self, x: Tensor, *others: Any) -> Tensor:
+        """What the model as it was says of a batch."""
+        return self.logits(self.reference.eval(), x).detach()
 
     @torch.no_grad()
     def _put_back(self, buffers: list[tuple[Tensor, Tensor]]) -> None:
@@ -155,6 +186,13 @@ class Adapter(Method):
     @torch.no_grad()
     def reset(self) -> None:
         """Bring back the numbers of the first call, and forget everything since."""
+        if self.guard is not None:
+            self.guard.clear()
+        self.forget()
+
+    @torch.no_grad()
+    def forget(self) -> None:
+        """Do so, but for the guard, which goes on looking."""
         if self.begun:
             self.restore()
             self.optimizer, self.copies = None, {}

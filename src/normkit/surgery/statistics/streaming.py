@@ -23,11 +23,12 @@ class Stream:
     right_before: list[int] = field(default_factory=list)  # empty where there are no labels
     right_after: list[int] = field(default_factory=list)
     seconds: float = 0.0  # in the adapter
+    alarms: list[tuple[int, str]] | None = None  # batches at which its guard spoke, and why; None: it has none
 
     def to_dict(self) -> dict[str, Any]:
         """Return shares of all samples, and the last third's, in which the adapter had learned."""
         count, late = sum(self.samples), slice(2 * len(self.samples) // 3, None)
-        shares = {"changed": sum(self.changed) / count}
+        shares: dict[str, Any] = {"changed": sum(self.changed) / count}
         if self.right_before:
             shares["accuracy_before"] = sum(self.right_before) / count
             shares["accuracy"] = sum(self.right_after) / count
@@ -35,6 +36,8 @@ class Stream:
             shares["accuracy_late"] = sum(self.right_after[late]) / sum(self.samples[late])
             gains = zip(self.samples, self.right_before, self.right_after, strict=True)
             shares["worst_batch"] = min((after - before) / n for n, before, after in gains)
+        if self.alarms is not None:
+            shares["alarms"] = [call for call, _ in self.alarms]
         spent = 1e3 * self.seconds / count
         return {"method": self.method, "batches": len(self.samples), "samples": count, **shares, "ms_a_sample": spent}
 
@@ -50,6 +53,7 @@ class Stream:
                 f"the last third  {row['accuracy_before_late']:.1%} as it was, {row['accuracy_late']:.1%} adapting",
                 f"the worst batch {row['worst_batch']:+.1%}",
             ]
+        lines += [f"the guard spoke at batch {call}: {why}" for call, why in self.alarms or ()]
         return "\n".join(lines)
 
 
@@ -58,6 +62,8 @@ def run_stream(source: nn.Module, adapter: Adapter, batches: Iterable[Any], meth
     stream = Stream(method)
     for number, batch in enumerate(batches):
         x, y = parts(batch)
+        if y is not None and len(y) != len(x):
+            raise ValueError(f"adapt: batch {number} of data has {len(y)} labels for {len(x)} inputs")
         if number and (y is None) is bool(stream.right_before):
             raise ValueError(f"adapt: batch {number} of data has {'no ' * (y is None)}labels, unlike those before it")
         with torch.no_grad():
@@ -72,6 +78,7 @@ def run_stream(source: nn.Module, adapter: Adapter, batches: Iterable[Any], meth
             stream.right_after.append(int((after == y).sum()))
     if not stream.samples:
         raise ValueError("adapt: data has no batch")
+    stream.alarms = None if adapter.guard is None else list(adapter.guard.alarms)
     return stream
 
 

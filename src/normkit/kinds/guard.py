@@ -1,0 +1,124 @@
+"""A guard of what learns at test time: it compares answers with the source model's, and speaks when they collapse."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normkit import check
+from normkit.statistics import accurate
+
+OFF, STOP, RESET = GUARDS = ("off", "stop", "reset")
+RATIO, DRIFT, LIMIT = 1.15, 0.002, 1.0  # of the test of sureness; tuned on digits, benchmarks/guard.py
+WINDOW, FEWEST = 64, 32  # answers that shares are of, and how many there must be
+EXCESS, NEARLY, PLAIN = 0.25, 0.8, 0.5  # what is too much where the source is nearly as sure, and where it is not
+ACTIONS = {
+    STOP: "it stops, and the source answers",
+    RESET: "it begins anew, and the source answers this call",
+}
+
+
+class Guard(nn.Module):
+    """Tell from the answers of an adapted model and of its source when the adaptation collapses.
+
+    For a sample with the source's probabilities p, which answers a, and the adapted q, which answers b, the source
+    expects to lose p_a - p_b by the other answer, and the adapted model to gain q_b - q_a by it. Over the samples
+
+        G <- max(0, G + (p_a - p_b) - 1.15 (q_b - q_a) - 0.002)
+
+    is a Page-Hinkley test of whether the source is the surer of the two where they disagree; above 1 the adaptation
+    has collapsed. So it has where, of the last 64 answers, one class has half of them more than of the source's, or a
+    quarter more while the sum of p_a - p_b is above 0.8 of that of q_b - q_a. Entropy alone is no sign: of sound
+    adapters some are surer than the source, and some less sure.
+
+    Args:
+        owner: the name that warnings begin with.
+        action: "stop" or "reset", which the owner does when it speaks.
+
+    ``alarms`` lists the calls at which it spoke and why; ``evidence`` is G, ``excess`` the share above the source's.
+    """
+
+    alarms: list[tuple[int, str]]
+
+    def __init__(self, owner: str, action: str):
+        super().__init__()
+        self.owner, self.action = owner, action
+        self.calls, self.alarms = 0, []
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what was seen, and that the owner stopped; the alarms stay."""
+        self.evidence, self.excess, self.stopped = 0.0, 0.0, False
+        self.answers: list[list[float]] = []  # the source's and the adapted model's, loss, gain
+
+    @torch.no_grad()
+    def look(self, source: Tensor, logits: Tensor) -> bool:
+        """Take in the logits of a batch, (N, K) or (K,), of both models, and tell whether the adaptation has collapsed.
+
+        Then there is a warning, and what was seen is forgotten. Logits that are not finite are not looked at.
+        """
+        self.calls += 1
+        source, logits = (accurate(x).reshape(-1, x.shape[-1]) for x in (source, logits))
+        if not (bool(source.isfinite().all()) and bool(logits.isfinite().all())):
+            return False
+        p, q = source.softmax(1), logits.softmax(1)
+        a, b = p.argmax(1, keepdim=True), q.argmax(1, keepdim=True)
+        loss, gain = p.gather(1, a) - p.gather(1, b), q.gather(1, b) - q.gather(1, a)
+        self.evidence = max(0.0, self.evidence + float((loss - RATIO * gain).sum()) - DRIFT * len(p))
+        self.answers = (self.answers + torch.cat([a, b, loss, gain], 1).tolist())[-max(WINDOW, len(p)) :]
+        common, own, others = self._shares()
+        self.excess = own - others
+        if self.evidence <= LIMIT and not self._swallowed():
+            return False
+        why = (
+            f"its answers are {_mean_entropy(q):.2f} unsure, the source's {_mean_entropy(p):.2f} (evidence "
+            f"{self.evidence:.2f} of {LIMIT:g}); {own:.0%} of the last {len(self.answers)} are class {common}, "
+            f"{others:.0%} of the source's"
+        )
+        self.alarms.append((self.calls, why))
+        warnings.warn(
+            f"{self.owner}: the adaptation collapses at call {self.calls}, {ACTIONS[self.action]}: {why}", stacklevel=2
+        )
+        self.clear()
+        self.stopped = self.action == STOP
+        return True
+
+    def _shares(self) -> tuple[int, float, float]:
+        """The adapted model's most frequent class, and its share of that model's answers and of the source's."""
+        if not self.answers:
+            return 0, 0.0, 0.0
+        theirs, mine, _, _ = zip(*self.answers, strict=True)
+        common = max(sorted(set(mine)), key=mine.count)
+        return int(common), mine.count(common) / len(mine), theirs.count(common) / len(mine)
+
+    def _swallowed(self) -> bool:
+        """Whether one class has too many of the last answers."""
+        if len(self.answers) < FEWEST:
+            return False
+        loss, gain = (sum(one[i] for one in self.answers) for i in (2, 3))
+        return self.excess > (EXCESS if loss > NEARLY * gain else PLAIN)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """What it goes on from."""
+        names = ("calls", "stopped", "evidence", "excess")
+        alarms = [list(alarm) for alarm in self.alarms]
+        return {**{name: getattr(self, name) for name in names}, "answers": self.answers, "alarms": alarms}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        for name, value in state.items():
+            setattr(self, name, value)
+        self.alarms = [(call, why) for call, why in state["alarms"]]
+
+
+def make_guard(owner: object, guard: Any) -> Guard | None:
+    """Return the guard that ``guard`` names, None for "off"."""
+    check.choice(owner, "guard", guard, GUARDS)
+    return None if guard == OFF else Guard(check.whose(owner), guard)
+
+
+def _mean_entropy(p: Tensor) -> float:
+    return float(torch.special.entr(p).sum(1).mean())
