@@ -35,6 +35,8 @@ SURGERY = {
     "recalibrate": "Estimate a model's batch statistics anew, from one pass over data.",
     "adapt": "Let batch norms mix their statistics with those of the batch at hand, or a model learn from a stream.",
 }
+QUANTIZE = """Put the weights of a model's linears on grids of few bits, each as many or as a budget allots, and tell
+what that takes and costs. With -o the state_dict is written, quantized tensors of torchao in it."""
 LIST = "List the methods, one line each."
 SHOW = "Describe one method."
 CHECK = "Hold methods, your own too, to what every method of the catalogue keeps. It needs pytest."
@@ -134,6 +136,8 @@ def parser() -> Parser:
     for name, text in SURGERY.items():
         found = commands.add_parser(name, help=text.partition(",")[0].partition(":")[0].lower(), description=text)
         found.describe = functools.partial(describe_surgery, name)
+    found = commands.add_parser("quantize", help="put the weights of linears in few bits", description=QUANTIZE)
+    found.describe = describe_quantize
     top.commands = commands.choices
     return top
 
@@ -258,6 +262,13 @@ def describe_recognize(command: Parser) -> None:
     from normkit.surgery import commands
 
     commands.add_recognized(command)
+
+
+def describe_quantize(command: argparse.ArgumentParser) -> None:
+    """Describe ``normkit quantize``."""
+    from normkit.surgery.quantizing import command as quantize
+
+    quantize.add_arguments(command)
 
 
 def describe_surgery(name: str, command: Parser) -> None:

@@ -66,6 +66,7 @@ def adaquant(
     test_y: Tensor,
     *,
     bits: int = 4,
+    input_bits: int | None = None,
     relu: bool = False,
     stride: int = 1,
     padding: int = 0,
@@ -90,6 +91,8 @@ def adaquant(
         order: rows of x for each iteration, (iterations, batch).
         test_x, test_y: what ``before`` and ``after`` are measured on.
         bits: of a number.
+        input_bits: of an input's number; None: as many; 0: inputs stay as they are, and so do their range and zero
+            point.
         relu: compare behind a ReLU.
         stride, padding: of a convolution.
 
@@ -99,6 +102,7 @@ def adaquant(
     """
     check.size(NAME, "bits", bits, most=16)
     check.size(NAME, "stride", stride), check.size(NAME, "padding", padding, least=0)
+    input_bits = bits if input_bits is None else check.size(NAME, "input_bits", input_bits, least=0, most=16)
     rows = _check(weight, bias, weight_range, weight_zero_point, input_range, input_zero_point)
     for name, value in {"x": x, "y": y, "test_x": test_x, "test_y": test_y}.items():
         check.floating(NAME, value, name)
@@ -106,14 +110,14 @@ def adaquant(
             raise ValueError(f"{NAME}: {name} must not be empty, but its shape is {tuple(value.shape)}")
     check.values(NAME, "y", y, (len(x), *y.shape[1:]), x)
     check.index(NAME, "order", order, (None, None), len(x), x)
-    layer = _Layer(rows, bits, relu, stride, padding)
+    layer = _Layer(rows, bits, input_bits, relu, stride, padding)
     with torch.no_grad():
         before = layer.loss(test_x, test_y)
     optimizers = [torch.optim.Adam([p], lr=RATES[name]) for name, p in layer.tuned.items()]
     with torch.enable_grad():
         for batch in order:
             loss = layer.loss(x[batch], y[batch])
-            grads = torch.autograd.grad(loss, list(layer.tuned.values()))
+            grads = torch.autograd.grad(loss, list(layer.tuned.values()), allow_unused=True)
             for optimizer, p, grad in zip(optimizers, layer.tuned.values(), grads, strict=True):
                 p.grad = grad
                 optimizer.step()
@@ -140,8 +144,8 @@ def _check(weight: Tensor, bias: Tensor | None, *ranges: Tensor) -> dict[str, Te
 class _Layer:
     """A quantized linear layer or convolution whose numbers are tuned."""
 
-    def __init__(self, tuned: dict[str, Tensor], bits: int, relu: bool, stride: int, padding: int):
-        self.tuned, self.bits, self.relu = tuned, bits, relu
+    def __init__(self, tuned: dict[str, Tensor], bits: int, input_bits: int, relu: bool, stride: int, padding: int):
+        self.tuned, self.bits, self.input_bits, self.relu = tuned, bits, input_bits, relu
         self.geometry = {"stride": stride, "padding": padding}
 
     def weight(self) -> Tensor:
@@ -165,7 +169,8 @@ class _Layer:
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         """The mean squared distance from what the float layer gave."""
         x, y = accurate(x), accurate(y)
-        x = quantize(x, self.tuned["input_range"], self.tuned["input_zero_point"], self.bits)
+        if self.input_bits:
+            x = quantize(x, self.tuned["input_range"], self.tuned["input_zero_point"], self.input_bits)
         weight, bias = self.weight(), self.bias()
         out = F.linear(x, weight, bias) if weight.dim() == 2 else F.conv2d(x, weight, bias, **self.geometry)
         return F.mse_loss(out.relu(), y.relu()) if self.relu else F.mse_loss(out, y)

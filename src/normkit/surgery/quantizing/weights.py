@@ -25,6 +25,8 @@ from normkit.surgery.edits import Edit, edits_in
 from normkit.surgery.edits import bits as few
 from normkit.surgery.edits.edit import note
 from normkit.surgery.edits.layers import as_linear
+from normkit.surgery.quantizing.allocating import allocate, described, mean_bits
+from normkit.surgery.quantizing.tuning import tune
 from normkit.surgery.recognition import recognize
 from normkit.surgery.statistics.batch_statistics import feed
 from normkit.where import Where, chosen
@@ -32,7 +34,15 @@ from normkit.where import Where, chosen
 __all__ = ["perplexity", "quantize"]
 
 PACKED_GROUPS, PACKED_ROWS = (32, 64, 128), 16  # what torchao's kernel takes on a CPU
-METHODS = ("nearest", "learned-rounding", "norm-tweaking", "learned-rounding+norm-tweaking")
+METHODS = (
+    "nearest",
+    "learned-rounding",
+    "norm-tweaking",
+    "learned-rounding+norm-tweaking",
+    "adaquant",
+    "adaquant+norm-tweaking",
+)
+AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -42,7 +52,7 @@ class Quantized:
     ``notes`` tell of linears that were left, or on which nothing was learned. ``bytes`` are those that parameters and
     buffers take; ``packed`` what they would take if every number of a quantized weight took its bits alone;
     ``perplexity`` is on the held-out data, if there were any; ``tweaked`` the loss of each block as its norms were
-    trained, of the first and of the last quarter.
+    trained, of the first and of the last quarter; ``bits`` those of each linear.
     """
 
     model: nn.Module
@@ -53,6 +63,7 @@ class Quantized:
     seconds: float
     perplexity: tuple[float, float] | None = None
     tweaked: dict[str, tuple[float, float]] = field(default_factory=dict)
+    bits: dict[str, int] = field(default_factory=dict)
 
     @property
     def edits(self) -> list[Edit]:
@@ -63,6 +74,9 @@ class Quantized:
         linears, (before, after) = number_of(len(self.layers), "linear"), self.bytes
         lines = [f"{linears} quantized in {self.seconds:.1f} s; bytes {before} to {after}"]
         lines[0] += f", {self.packed} if packed"
+        if len(set(self.bits.values())) > 1:
+            sizes = {name: self.model.get_parameter(f"{name}.weight").numel() for name in self.bits}
+            lines.append(described(self.bits, sizes))
         if self.perplexity is not None:
             lines.append("perplexity {:.4g} to {:.4g}".format(*self.perplexity))
         return "\n".join([*lines, *(f"{name}: {why}" for name, why in self.notes.items())])
@@ -73,7 +87,8 @@ def quantize(
     data: Iterable[Any] = (),
     *,
     method: str = "nearest",
-    bits: int = 4,
+    bits: int | str = 4,
+    budget: str | None = None,
     group: int | None = None,
     where: Where = None,
     held: Iterable[Any] | None = None,
@@ -91,23 +106,29 @@ def quantize(
     Grids are from the least to the largest number of each row, or of each group in a row, 0 among them. With learned
     rounding each layer's rounding is set by Adam so that the layer's outputs change least on inputs that it gets behind
     what was quantized before. Norm tweaking then trains the norms of each block, in order, in one pass, so that every
-    channel of its output has the float model's mean and deviation.
+    channel of its output has the float model's mean and deviation. AdaQuant tunes each layer's weight, bias and grid by
+    Adam on its outputs; a layer whose outputs on rows held back are no closer for it is rounded to the nearest.
 
     Args:
         model: any with ``torch.nn.Linear``, or the ``Conv1D`` of GPT-2 in transformers, of which linears are made; one
             whose weight is also an embedding's stays as it is.
         data: batches for what is learned, gone over several times: tensors, tuples that begin with the input, or
             mappings of named arguments.
-        method: ``"nearest"``, ``"learned-rounding"``, ``"norm-tweaking"`` behind nearest rounding, or
-            ``"learned-rounding+norm-tweaking"``.
-        bits: of a number, 2 to 8.
+        method: ``"nearest"``, ``"learned-rounding"``, ``"adaquant"``, ``"norm-tweaking"`` behind nearest rounding, or
+            ``"learned-rounding+norm-tweaking"``, ``"adaquant+norm-tweaking"``.
+        bits: of a number, 2 to 8; ``"auto"``: 2 to 6 or 8, of each linear its own, with ``budget``. Each is measured
+            alone, rounded to the nearest, on the first 8 batches; an integer program takes the allocation of the least
+            error that the budget allows.
+        budget: with ``bits="auto"``: ``"4.5 bits"``, the mean over numbers of quantized weights, or ``"300 kB"``, the
+            packed bytes of the model.
         group: inputs that share a grid; None: a grid a row.
         where: only linears whose name fits a pattern, is in a list, or is let by a function of name and module.
         held: batches of tokens on which perplexity is taken before and after; None: it is not taken.
         inplace: change the model, else a copy.
         pack: put two numbers of 4 bits in a byte, in the form that torchao's kernel on a CPU multiplies by without
             making floats of them first; for 4 bits and groups of 32, 64 or 128.
-        steps, lr, rows: of learned rounding: Adam's steps and rate, and how many rows of inputs are kept of a layer.
+        steps, rows: of learned rounding and AdaQuant: Adam's steps, and how many rows of inputs are kept of a layer.
+        lr: of learned rounding; AdaQuant has its paper's rates.
         norm_lr, norm_growth: the rate of norm tweaking, and by which share of it the last block's is larger.
         seed: of what is drawn.
 
@@ -118,28 +139,38 @@ def quantize(
     >>> found.layers, type(found.model[0].weight).__name__
     (['0', '2'], 'IntxUnpackedToInt8Tensor')
 
-    Gradient-Based Post-Training Quantization (2023), arXiv 2308.07662; Norm Tweaking (2024), arXiv 2309.02784.
+    Gradient-Based Post-Training Quantization (2023), arXiv 2308.07662; Norm Tweaking (2024), arXiv 2309.02784;
+    Improving Post Training Neural Quantization (2021), arXiv 2006.10518.
     """
-    _check(method, bits, group, pack)
+    _check(method, bits, budget, group, pack)
+    auto = bits == AUTO
     check.size("quantize", "steps", steps), check.size("quantize", "rows", rows)
     check.number("quantize", "lr", lr, 0.0), check.number("quantize", "norm_lr", norm_lr, 0.0)
     batches, held = _listed("data", data), None if held is None else _listed("held", held)
-    if method != "nearest" and not batches:
-        raise ValueError(f"quantize: data must hold at least one batch for method={method!r}, but it is empty")
+    if (method != "nearest" or auto) and not batches:
+        why = 'bits="auto"' if auto else f"method={method!r}"
+        raise ValueError(f"quantize: data must hold at least one batch for {why}, but it is empty")
     if held is not None and not held:
         raise ValueError("quantize: held must hold at least one batch, but it is empty; None takes no perplexity")
     layers, notes = _linears(model, group, where)
     library("torchao")
+    sizes = {name: model.get_parameter(f"{name}.weight").numel() for name in layers}
+    mean = mean_bits(budget, list(sizes.values()), _rest(model, layers, group)) if auto else 0.0
     start = time.perf_counter()
     before = perplexity(model, held) if held else None
     made = copy.deepcopy(model)
     turned = _turn(made, layers)
-    learned = _Learning(steps, lr, rows, torch.Generator().manual_seed(seed)) if "learned-rounding" in method else None
+    generator = torch.Generator().manual_seed(seed)
+    learned = _Learning(method.partition("+")[0], steps, lr, rows, generator) if _learns(method) else None
     tweaking = _Tweaking(norm_lr, norm_growth) if "norm-tweaking" in method else None
     with _still(made), _still(model):
-        tweaked, missed = _by_blocks(model, made, layers, batches, (bits, group), learned, tweaking)
-    notes |= dict.fromkeys(missed, "rounded to the nearest: nothing came to it")
-    width = _bytes(made) - sum(math.ceil(made.get_parameter(f"{n}.weight").numel() * (8 - bits) / 8) for n in layers)
+        if auto:
+            widths = allocate(made, layers, batches, mean, lambda weight, width: _nearest(weight, width, group))
+        else:
+            widths = dict.fromkeys(layers, int(bits))
+        tweaked, as_nearest = _by_blocks(model, made, layers, batches, (widths, group), learned, tweaking)
+    notes |= as_nearest
+    width = _bytes(made) - sum(sizes[name] - math.ceil(sizes[name] * widths[name] / 8) for name in layers)
     if pack:
         notes |= _pack(made, layers)
     size = _bytes(model)
@@ -152,13 +183,21 @@ def quantize(
     seconds = time.perf_counter() - start
     measured = None if before is None or after is None else (before, after)
     notes |= dict.fromkeys(turned, "a Conv1D, now a Linear")
-    return Quantized(made, layers, notes, (size, _bytes(made)), width, seconds, measured, tweaked)
+    return Quantized(made, layers, notes, (size, _bytes(made)), width, seconds, measured, tweaked, widths)
 
 
-def _check(method: str, bits: int, group: int | None, pack: bool) -> None:
+def _check(method: str, bits: int | str, budget: str | None, group: int | None, pack: bool) -> None:
     """Refuse a method, or a form of weights, that there is none of."""
     check.choice("quantize", "method", method, METHODS)
-    check.size("quantize", "bits", bits, least=2, most=8)
+    auto = bits == AUTO
+    if isinstance(bits, str) and not auto:
+        raise ValueError(f'quantize: bits must be a number or "auto", not {bits!r}')
+    if not auto:
+        check.size("quantize", "bits", bits, least=2, most=8)
+    if auto is (budget is None):
+        raise ValueError('quantize: bits="auto" and budget="4.5 bits" are given together, or neither of them')
+    if group is not None and "adaquant" in method:
+        raise ValueError(f"quantize: adaquant has one grid a row: group must be None, not {group}")
     if group is not None:
         check.size("quantize", "group", group)
     if pack and (bits != few.PACKED_BITS or group not in PACKED_GROUPS):
@@ -271,6 +310,7 @@ def _parts(layers: Sequence[str], blocks: Mapping[str, nn.Module]) -> dict[str, 
 class _Learning(NamedTuple):
     """How rounding is learned."""
 
+    method: str
     steps: int
     lr: float
     rows: int
@@ -289,19 +329,20 @@ def _by_blocks(
     model: nn.Module,
     layers: Sequence[str],
     batches: Sequence[Any],
-    grid: tuple[int, int | None],
+    grid: tuple[Mapping[str, int], int | None],
     learned: _Learning | None,
     tweaking: _Tweaking | None,
-) -> tuple[dict[str, tuple[float, float]], list[str]]:
+) -> tuple[dict[str, tuple[float, float]], dict[str, str]]:
     """Quantize block by block, and train the norms of each behind it; return how that went, and what was not learned.
 
-    grid: bits, and inputs that share a grid.
+    grid: the bits of each linear, and how many inputs share a grid.
     """
     blocks = _blocks(model) if learned or tweaking else {}
     norms = list(recognize.table(model).found) if tweaking else []
-    tweaked, missed = {}, []
+    tweaked: dict[str, tuple[float, float]] = {}
+    as_nearest: dict[str, str] = {}
     for number, (block, names) in enumerate(_parts(layers, blocks).items()):
-        missed += _round(model, names, batches, *grid, learned)
+        as_nearest |= _round(model, names, batches, *grid, learned)
         own = [norm for norm in norms if norm.startswith(f"{block}.")]
         free = [p for norm in own for p in model.get_submodule(norm).parameters()]
         if tweaking and block and free:
@@ -311,30 +352,57 @@ def _by_blocks(
         raise ValueError(
             "quantize: norm tweaking wants blocks, in a ModuleList of the model, that hold norms and linears"
         )
-    return tweaked, missed
+    return tweaked, as_nearest
 
 
 def _round(
     model: nn.Module,
     names: Sequence[str],
     batches: Sequence[Any],
-    bits: int,
+    bits: Mapping[str, int],
     group: int | None,
     learned: _Learning | None,
-) -> list[str]:
-    """Quantize some linears, with learned rounding on what comes to them now; return those that nothing came to."""
+) -> dict[str, str]:
+    """Quantize some linears, learning on what comes to them now; return those that were rounded to the nearest."""
     seen = _inputs(model, names, batches, learned.rows, learned.generator) if learned and names else {}
-    made = {}
+    made, notes = {}, {}
     for name in names:
         weight = model.get_parameter(f"{name}.weight").detach()
         width = group or weight.shape[1]
-        rounding = few.nearest(weight, bits, width)
-        if learned and name in seen:
+        rounding = few.nearest(weight, bits[name], width)
+        if learned and name not in seen:
+            notes[name] = "rounded to the nearest: nothing came to it"
+        elif learned and learned.method == "adaquant":
+            layer: Any = model.get_submodule(name)
+            if not tune(rounding, layer, seen[name], learned.steps, learned.generator):
+                notes[name] = "rounded to the nearest: tuned, its outputs were no closer"
+        elif learned:
             _learn(rounding, weight, seen[name], learned)
         made[name] = few.rounded(rounding, weight, width)
     for name, tensor in made.items():
         model.get_submodule(name).weight = nn.Parameter(tensor, requires_grad=False)
-    return [name for name in names if learned and name not in seen]
+    return notes
+
+
+def _learns(method: str) -> bool:
+    return method.partition("+")[0] in ("learned-rounding", "adaquant")
+
+
+@torch.no_grad()
+def _nearest(weight: Tensor, bits: int, group: int | None) -> Tensor:
+    """A weight rounded to the nearest point of its grid."""
+    width = group or weight.shape[1]
+    return few.nearest(weight, bits, width).eval()(weight.reshape(-1, width)).reshape(weight.shape)
+
+
+def _rest(model: nn.Module, layers: Sequence[str], group: int | None) -> int:
+    """The bytes of a quantized model without the codes of its weights."""
+    total = _bytes(model)
+    for name in layers:
+        weight: Any = as_linear(model.get_submodule(name)).weight  # type: ignore[union-attr]
+        grids = weight.numel() // (group or weight.shape[1])
+        total += grids * (weight.element_size() + 1) - weight.numel() * weight.element_size()
+    return total
 
 
 def _learn(rounding: LearnedRounding, weight: Tensor, x: Tensor, how: _Learning) -> None:

@@ -1,0 +1,64 @@
+"""``normkit quantize``: a model's weights in few bits, from the command line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from normkit.files import beside
+from normkit.safe import say
+from normkit.surgery import models, saving
+from normkit.surgery.commands import batches
+from normkit.surgery.quantizing.weights import AUTO, METHODS, Quantized, quantize
+
+__all__ = ["add_arguments", "run"]
+
+
+def width(text: str) -> int | str:
+    """Return bits as they are typed: a number, or "auto"."""
+    return text if text == AUTO else int(text)
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Describe the command."""
+    command.add_argument("model", metavar="MODEL", help=models.FORMS)
+    command.add_argument("--method", choices=METHODS, default=METHODS[0], help=f"how weights are set ({METHODS[0]})")
+    command.add_argument("--bits", type=width, default=4, metavar="N", help="of a number, 2 to 8, or auto (4)")
+    command.add_argument("--budget", metavar="SIZE", help="with --bits auto: '4.5 bits' of a number, or '300 kB'")
+    command.add_argument("--group", type=int, metavar="N", help="inputs that share a grid (all of a row)")
+    command.add_argument("--data", metavar="DATA", help="module:name, batches for what is learned or allocated")
+    command.add_argument("--held", metavar="DATA", help="module:name, batches of tokens to take perplexity on")
+    command.add_argument("--steps", type=int, default=500, help="of learned rounding and AdaQuant (500)")
+    command.add_argument("--pack", action="store_true", help="two numbers of 4 bits in a byte, for torchao's kernel")
+    command.add_argument("--where", metavar="PATTERN", help="only linears whose name fits, such as '*.attn.*'")
+    command.add_argument("--json", action="store_true", help="print the report as JSON")
+    command.add_argument("-o", "--out", "--output", metavar="FILE", help="write the state_dict into this new file")
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Quantize a model, and print what that took and cost."""
+    if options.out and Path(options.out).exists():
+        raise ValueError(f"{options.out} is there already; name another file with -o")
+    model = saving.load(options.model).eval()
+    made = quantize(
+        model,
+        () if options.data is None else batches(options.data),
+        held=None if options.held is None else batches(options.held),
+        **{name: getattr(options, name) for name in ("method", "bits", "budget", "group", "steps", "pack", "where")},
+    )
+    say(json.dumps(plain(made), indent=2) if options.json else made)
+    if options.out:
+        with beside(Path(options.out)) as partial:
+            torch.save(made.model.state_dict(), partial)
+    return 0
+
+
+def plain(made: Quantized) -> dict[str, Any]:
+    """Return all but the model, as JSON holds it."""
+    return {field.name: getattr(made, field.name) for field in fields(made) if field.name != "model"}
