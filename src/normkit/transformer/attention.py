@@ -75,17 +75,18 @@ def make_linear(owner: object, linear: LinearName, inputs: int, outputs: int, bi
 
 
 Core = type[AttentionCore]
+MADE = {"gate"}  # what a layer projects for a core besides queries, keys and values
 
 
 def cores() -> dict[str, Core]:
-    """The attention cores that go with queries, keys and values alone, by name."""
-    return {card.name: card.entry for card in catalog.members(CORE) if not card.entry.further}
+    """The attention cores that go with what a layer makes, by name."""
+    return {card.name: card.entry for card in catalog.members(CORE) if MADE.issuperset(card.entry.further)}
 
 
 def chosen_core(owner: object, argument: str, text: Any) -> catalog.Choice:
     """Return an attention core by name, with arguments where they are written; an unknown one gets the list."""
     chosen = catalog.choose(owner, argument, text, CORE)
-    if chosen.card.entry.further:
+    if not MADE.issuperset(chosen.card.entry.further):
         check.choice(owner, argument, text, tuple(cores()))
     return chosen
 
@@ -123,6 +124,7 @@ class Attention(nn.Module):
 
         q, k, v = x Wqᵀ, x Wkᵀ, x Wvᵀ        cut into heads; with fewer key heads, neighbouring queries share one
         q, k, v = query_norm(q), key_norm(k), value_norm(v)        where there are such norms, over each head's features
+        gate = x Wgᵀ                         for a core that wants one
         A(x) = join(core(rotate(q), rotate(k), v)) Woᵀ
 
     Args:
@@ -138,9 +140,12 @@ class Attention(nn.Module):
         head_scale: a learned number multiplies each head's slice of the result.
         window: how many positions back a query sees, itself included; None for all.
         rotary: ``"halves"`` or ``"pairs"``: which features the rotary embedding turns together.
+        rotary_dim: how many features of a head it turns, the first ones; None for all.
         bias, linear: the projections have a bias; are of another kind than torch's.
         crossed: keys and values come from a memory, the states of another sequence.
     """
+
+    rotary_dim: int | None = None
 
     def __init__(
         self,
@@ -159,6 +164,7 @@ class Attention(nn.Module):
         head_scale: bool = False,
         window: int | None = None,
         rotary: str = "halves",
+        rotary_dim: int | None = None,
         bias: bool = False,
         output_bias: bool | None = None,
         linear: LinearName = "linear",
@@ -184,9 +190,14 @@ class Attention(nn.Module):
         self.cut = self._cut(kind)
         if kind.keys_are_queries:
             del widths["key"]
+        widths |= dict.fromkeys(kind.further, self.heads * self.head_dim)
         for name, width in widths.items():
             self.add_module(name, make_linear(self, linear, dim, width, bias))
         self.output = make_linear(self, linear, widths["query"], dim, bias if output_bias is None else output_bias)
+        if rotary_dim is not None:
+            self.rotary_dim = check.size(self, "rotary_dim", rotary_dim, most=self.cut["query"])
+            if rotary_dim % 2:
+                raise ValueError(f"Attention: rotary_dim must be even, since features turn in pairs, not {rotary_dim}")
         self.norms = tuple(name for name in norms if name in widths)
         for name in self.norms:
             self.add_module(f"{name}_norm", make_norm(self, norm, (self.cut if norm_over == "head" else widths)[name]))
@@ -198,6 +209,11 @@ class Attention(nn.Module):
             require(kind, reads_others, "keys of another sequence, which cross-attention has")
         told = {argument: place[what] for argument, what in kind.place.items()} if place is not None else {}
         self.core = self._made(kind, told | {**chosen.arguments, **(core_options or {})})
+
+    @property
+    def turned(self) -> int:
+        """How many features of a query's head positions turn."""
+        return self.cut["query"] if self.rotary_dim is None else self.rotary_dim
 
     def _made(self, kind: Core, options: Mapping[str, Any]) -> AttentionCore:
         """Build the core. With a window, a mask says what is earlier; else the core does."""
@@ -223,8 +239,9 @@ class Attention(nn.Module):
         and keys. With ``sphere`` (heads, head_dim) they then get unit length and are multiplied by it. The keys and
         values of ``memory`` (B, S, dim) are worked out once where there is a cache.
         """
+        gates = {name: self._heads(name, x) for name in type(self.core).further}
         if memory is not None:
-            return self._read(self._heads("query", x), memory, mask, cast("KeysValues | None", cache))
+            return self._read(self._heads("query", x), memory, mask, cast("KeysValues | None", cache), gates)
         q, v = self._heads("query", x, angles), self._heads("value", x)
         k = self._heads("key", x, angles) if hasattr(self, "key") else q
         if sphere is not None:
@@ -233,7 +250,7 @@ class Attention(nn.Module):
             return self._join(self._go_on(q, self._shared(k), self._shared(v), mask, cache))
         past = 0 if cache is None else len(cache)
         k, v = (k, v) if cache is None else cache.extend(k, v)
-        return self._join(self._attend(q, self._shared(k), self._shared(v), mask, past))
+        return self._join(self._attend(q, self._shared(k), self._shared(v), mask, past, gates))
 
     def empty_cache(self) -> KeysValues | State:
         """Return a cache for :meth:`forward`: of keys and values, or of the core's state where it has one."""
@@ -244,13 +261,15 @@ class Attention(nn.Module):
             raise ValueError(f"Attention: core {self.core.card.name!r} takes no cache: {reason}")
         return KeysValues() if keys else State()
 
-    def _read(self, q: Tensor, memory: Tensor, mask: Tensor | None, cache: KeysValues | None) -> Tensor:
+    def _read(
+        self, q: Tensor, memory: Tensor, mask: Tensor | None, cache: KeysValues | None, gates: Mapping[str, Tensor]
+    ) -> Tensor:
         """Attend to the keys and values of ``memory``, or to those that ``cache`` already has of it."""
         cache = KeysValues() if cache is None else cache
         if len(cache) == 0:
             cache.extend(self._heads("key", memory), self._heads("value", memory))
         k, v = cast(Tensor, cache.keys), cast(Tensor, cache.values)
-        return self._join(self._attend(q, self._shared(k), self._shared(v), mask, 0))
+        return self._join(self._attend(q, self._shared(k), self._shared(v), mask, 0, gates))
 
     def _go_on(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, cache: State) -> Tensor:
         """Let further tokens go on from the core's state; of a mask (B, S), what is past has been used."""
@@ -267,7 +286,8 @@ class Attention(nn.Module):
         if self.head_dim % parts:
             name = core.card.name
             raise ValueError(f"Attention: core {name!r} needs a head_dim that {parts} divides, not {self.head_dim}")
-        return {"query": self.head_dim // parts, "key": self.head_dim // parts, "value": self.head_dim}
+        made = dict.fromkeys(core.further, self.head_dim)
+        return {"query": self.head_dim // parts, "key": self.head_dim // parts, "value": self.head_dim, **made}
 
     def _heads(self, name: str, x: Tensor, angles: Turns | None = None) -> Tensor:
         """Project, normalize, cut and turn: (B, heads, T, head_dim)."""
@@ -277,30 +297,35 @@ class Attention(nn.Module):
         z = z.unflatten(-1, (-1, self.cut[name]))
         if norm is None or self.norm_over == "width":
             return self._turned(z, angles)
-        if angles is not None and hasattr(norm, "norm_rotate") and not watched(norm):
+        whole = self.turned == self.cut[name]
+        if angles is not None and whole and hasattr(norm, "norm_rotate") and not watched(norm):
             return show(norm, z, norm.norm_rotate(z.transpose(1, 2), angles, self.rotary))
         return self._turned(norm(z), angles)
 
     def _turned(self, z: Tensor, angles: Turns | None) -> Tensor:
         """Bring heads (B, T, heads, head_dim) to the front, and turn them where there are angles."""
         z = z.transpose(1, 2)
-        return z if angles is None else rotate(z, angles, self.rotary)
+        if angles is None or self.turned == z.shape[-1]:
+            return z if angles is None else rotate(z, angles, self.rotary)
+        return torch.cat([rotate(z[..., : self.turned], angles, self.rotary), z[..., self.turned :]], -1)
 
     def _shared(self, z: Tensor) -> Tensor:
         """Give each key and value head to its group of queries, where there are fewer."""
         groups = self.heads * self.head_dim // (z.shape[1] * z.shape[3])
         return z if groups == 1 else z.unflatten(1, (self.kv_heads, -1)).repeat_interleave(groups, 1).flatten(1, 2)
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, past: int) -> Tensor:
+    def _attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, past: int, gates: Mapping[str, Tensor]
+    ) -> Tensor:
         core = self.core
         mask = None if mask is None else self._checked(mask, q, k)
         if self.window is not None or (self.causal and past):
             core, seen = core.without_order(), self._visible(q, k, past)
             mask = seen if mask is None else mask & seen
         if mask is None:
-            return core(q, k, v)
+            return core(q, k, v, **gates)
         require(type(core), lambda other: other.masks is not None, "mask")
-        return core(q, k, v, mask=mask)
+        return core(q, k, v, **gates, mask=mask)
 
     def _visible(self, q: Tensor, k: Tensor, past: int) -> Tensor:
         at = torch.arange(past, past + q.shape[2], device=q.device)[:, None]

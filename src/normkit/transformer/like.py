@@ -6,19 +6,24 @@ their weights are ours. A configuration that asks for more than the row has is r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from normkit import check
 from normkit.ops.rope import Frequencies
+from normkit.transformer.attention import Attention, FeedForward
+from normkit.transformer.delta import DeltaNet
+from normkit.transformer.latent import LatentAttention
+from normkit.transformer.moe import MixtureOfExperts
+
+if TYPE_CHECKING:
+    from normkit.transformer.model import Decoder
 
 NOT_BUILT = {
-    "qwen3-next": "its linear attention (gated delta rule) is not in the attention room",
-    "kimi-linear": "its linear attention (Kimi delta attention) is not in the attention room",
     "gemma-3n": "its streams (AltUp), per-layer embeddings and shared caches are not in the reference transformer",
     "deepseek-v4": "its compressed attention and hash routers are not in the reference transformer",
 }
@@ -42,17 +47,29 @@ def _interleave(w: Tensor, axis: int) -> Tensor:
     return torch.stack([gate, u], axis).flatten(axis - 1, axis)
 
 
-def _identity(w: Tensor) -> Tensor:
+def _ungroup(w: Tensor, sizes: Sequence[int], heads: int) -> Tensor:
+    """The rows of several tensors head by head to all of the first, all of the second and so on."""
+    parts = w.unflatten(0, (heads, -1)).split([size // heads for size in sizes], 1)
+    return torch.cat([part.flatten(0, 1) for part in parts])
+
+
+def _group(w: Tensor, sizes: Sequence[int], heads: int) -> Tensor:
+    return torch.cat([part.unflatten(0, (heads, -1)) for part in w.split(list(sizes))], 1).flatten(0, 1)
+
+
+def _same(w: Tensor, *_: Any) -> Tensor:
     return w
 
 
-# from their tensors, joined, to ours, joined; and back
-CHANGES: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
-    "same": (_identity, _identity),
-    "transposed": (lambda w: w.mT, lambda w: w.mT),
-    "gate first": (lambda w: _swap_halves(w, 0), lambda w: _swap_halves(w, 0)),
-    "in turn, transposed": (lambda w: _deinterleave(w.mT, -2), lambda w: _interleave(w, -2).mT),
-    "in turn": (lambda w: _deinterleave(w, -1), lambda w: _interleave(w, -1)),
+# from their tensors, joined, to ours, joined; and back. They know the rows of each of ours, and the heads of keys
+CHANGES: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {
+    "same": (_same, _same),
+    "transposed": (lambda w, *_: w.mT, lambda w, *_: w.mT),
+    "gate first": (lambda w, *_: _swap_halves(w, -2), lambda w, *_: _swap_halves(w, -2)),
+    "in turn, transposed": (lambda w, *_: _deinterleave(w.mT, -2), lambda w, *_: _interleave(w, -2).mT),
+    "in turn": (lambda w, *_: _deinterleave(w, -1), lambda w, *_: _interleave(w, -1)),
+    "head by head": (_ungroup, _group),
+    "flat": (lambda w, *_: w.flatten(), lambda w, *_: w.view(1, 1, -1, 1)),
 }
 
 
@@ -62,11 +79,15 @@ class Weight(NamedTuple):
     ours: tuple[str, ...]
     theirs: tuple[str, ...]
     change: str = "same"
+    heads: int = 1
 
 
 @dataclass(frozen=True)
 class Family:
-    """One row: the configuration's ``model_type``, arguments, and weights outside of and in each layer."""
+    """One row: the configuration's ``model_type``, arguments, and weights outside of and in each layer.
+
+    parts: weights of the layers that have a sublayer of a class.
+    """
 
     model_type: str
     arguments: Callable[[Any], dict[str, Any]]
@@ -75,6 +96,7 @@ class Family:
     inside: tuple[Weight, ...]
     wanted: Mapping[str, Any] = field(default_factory=dict)
     beside: tuple[str, ...] = ()
+    parts: Mapping[type[nn.Module], tuple[Weight, ...]] = field(default_factory=dict)
 
 
 def _one(ours: str, theirs: str, change: str = "same") -> Weight:
@@ -215,6 +237,111 @@ def _glm(config: Any) -> dict[str, Any]:
     }
 
 
+def _experts(config: Any, router: str, count: int, shared: int, **more: Any) -> dict[str, Any]:
+    """The arguments of a layer that has a mixture; ``router`` has the family's own."""
+    return {
+        "feedforward": "moe",
+        "hidden": config.moe_intermediate_size,
+        "router": f"{router},experts={count},top_k={config.num_experts_per_tok}",
+        "feedforward_options": {"shared": shared, **more},
+    }
+
+
+def _qwen3_next(config: Any) -> dict[str, Any]:
+    common = _common(config)
+    rope = config.rope_parameters
+    own: dict[str, Any] = {name: common.pop(name) for name in ("kv_heads", "head_dim")}
+    own |= {
+        "core": "gated-attention",
+        "query_key_norm": "head",
+        "rotary_dim": int(own["head_dim"] * rope.get("partial_rotary_factor", 1.0)),
+        "bias": "attention" if config.attention_bias else False,
+    }
+    linear = {
+        "mixer": "delta-net",
+        "mixer_options": {
+            "heads": config.linear_num_value_heads,
+            "key_heads": config.linear_num_key_heads,
+            "key_dim": config.linear_key_head_dim,
+            "value_dim": config.linear_value_head_dim,
+            "taps": config.linear_conv_kernel_dim,
+            "norm": common["norm"],
+        },
+    }
+    router = f"router:renormalize={config.norm_topk_prob}"
+    experts = _experts(config, router, config.num_experts, config.shared_expert_intermediate_size, shared_gate=True)
+    sparse = [
+        i not in config.mlp_only_layers and config.num_experts > 0 and (i + 1) % config.decoder_sparse_step == 0
+        for i in range(config.num_hidden_layers)
+    ]
+    return common | {
+        "norm": f"{common['norm']},offset=1.0",
+        "activation": "swiglu",
+        "frequencies": [_frequencies(config)],
+        "each": [
+            (linear if kind == "linear_attention" else own) | (experts if mixed else {})
+            for kind, mixed in zip(config.layer_types, sparse, strict=True)
+        ],
+    }
+
+
+def _kimi_linear(config: Any) -> dict[str, Any]:
+    common = _common(config)
+    del common["kv_heads"], common["head_dim"]
+    latent = {
+        "mixer": "latent",
+        "mixer_options": {
+            "rank": config.kv_lora_rank,
+            "head_dim": config.qk_nope_head_dim,
+            "shared_dim": config.qk_rope_head_dim,
+            "value_dim": config.v_head_dim,
+            "query_rank": config.q_lora_rank,
+            "norm": "rmsnorm:eps=1e-06",
+        },
+    }
+    linear = {
+        "mixer": "delta-net",
+        "mixer_options": {
+            "heads": config.linear_num_heads,
+            "key_dim": config.linear_head_dim,
+            "value_dim": config.linear_head_dim,
+            "taps": config.linear_conv_kernel_dim,
+            "decay": "feature",
+            "gate": "sigmoid",
+            "rank": config.linear_head_dim,
+            "norm": common["norm"],
+        },
+    }
+    router = (
+        f"kimi-router:renormalize={config.norm_topk_prob},scale={config.routed_scaling_factor!r},"
+        f"groups={config.n_group},kept_groups={config.topk_group}"
+    )
+    shared = config.moe_intermediate_size * config.n_shared_experts
+    experts = _experts(config, router, config.num_local_experts, shared)
+    return common | {
+        "positions": None,
+        "activation": "swiglu",
+        "each": [
+            (linear if kind == "linear_attention" else latent) | (experts if mixed == "sparse" else {})
+            for kind, mixed in zip(config.layer_types, config.mlp_layer_types, strict=True)
+        ],
+    }
+
+
+EXPERTS = (
+    _one("feedforward.router.weight", "mlp.gate.weight"),
+    _one("feedforward.up.weight", "mlp.experts.gate_up_proj", "gate first"),
+    _one("feedforward.down.weight", "mlp.experts.down_proj"),
+)
+
+
+def _shared(theirs: str) -> tuple[Weight, ...]:
+    return (
+        Weight(("feedforward.shared.up.weight",), (f"mlp.{theirs}.up_proj.weight", f"mlp.{theirs}.gate_proj.weight")),
+        _one("feedforward.shared.down.weight", f"mlp.{theirs}.down_proj.weight"),
+    )
+
+
 FAMILIES: dict[str, Family] = {
     "gpt-2": Family(
         "gpt2",
@@ -298,6 +425,95 @@ FAMILIES: dict[str, Family] = {
             _one("feedforward.down.weight", "mlp.down_proj.weight"),
         ),
     ),
+    "qwen3-next": Family(
+        "qwen3_next",
+        _qwen3_next,
+        OUTSIDE,
+        "model.layers.",
+        NORMS,
+        {"hidden_act": "silu"},
+        parts={
+            Attention: (
+                *(
+                    Weight(
+                        (f"attention.query.{end}", f"attention.gate.{end}"),
+                        (f"self_attn.q_proj.{end}",),
+                        "head by head",
+                    )
+                    for end in ("weight", "bias")
+                ),
+                *PROJECTIONS[2:],
+                _one("attention.query_norm.weight", "self_attn.q_norm.weight"),
+                _one("attention.key_norm.weight", "self_attn.k_norm.weight"),
+            ),
+            DeltaNet: (
+                Weight(
+                    tuple(f"attention.{name}.weight" for name in ("query", "key", "value", "gate")),
+                    ("linear_attn.in_proj_qkvz.weight",),
+                    "head by head",
+                ),
+                Weight(
+                    ("attention.beta.weight", "attention.decay.weight"),
+                    ("linear_attn.in_proj_ba.weight",),
+                    "head by head",
+                ),
+                _one("attention.convolution.weight", "linear_attn.conv1d.weight"),
+                _one("attention.decay_rate", "linear_attn.A_log"),
+                _one("attention.decay_offset", "linear_attn.dt_bias"),
+                _one("attention.norm.weight", "linear_attn.norm.weight"),
+                _one("attention.output.weight", "linear_attn.out_proj.weight"),
+            ),
+            FeedForward: GATED,
+            MixtureOfExperts: (
+                *EXPERTS,
+                *_shared("shared_expert"),
+                _one("feedforward.shared_gate.weight", "mlp.shared_expert_gate.weight"),
+            ),
+        },
+    ),
+    "kimi-linear": Family(
+        "kimi_linear",
+        _kimi_linear,
+        OUTSIDE,
+        "model.layers.",
+        NORMS,
+        {"hidden_act": "silu", "attention_bias": False},
+        parts={
+            LatentAttention: (
+                _one("attention.query.weight", "self_attn.q_proj.weight"),
+                _one("attention.query_up.weight", "self_attn.q_b_proj.weight"),
+                _one("attention.query_down.weight", "self_attn.q_a_proj.weight"),
+                _one("attention.query_norm.weight", "self_attn.q_a_layernorm.weight"),
+                _one("attention.down.weight", "self_attn.kv_a_proj_with_mqa.weight"),
+                _one("attention.norm.weight", "self_attn.kv_a_layernorm.weight"),
+                _one("attention.up.weight", "self_attn.kv_b_proj.weight"),
+                _one("attention.output.weight", "self_attn.o_proj.weight"),
+            ),
+            DeltaNet: (
+                *PROJECTIONS,
+                *(
+                    _one(f"attention.{our}.weight", f"self_attn.{their}.weight")
+                    for our, their in {
+                        "beta": "b_proj",
+                        "decay.0": "forget_gate.f_a_proj",
+                        "decay.1": "forget_gate.f_b_proj",
+                        "gate.0": "g_a_proj",
+                        "gate.1": "g_b_proj",
+                        "convolution": "conv1d",
+                        "norm": "o_norm",
+                    }.items()
+                ),
+                _one("attention.decay_rate", "self_attn.forget_gate.A_log", "flat"),
+                _one("attention.decay_offset", "self_attn.forget_gate.dt_bias"),
+            ),
+            FeedForward: GATED,
+            MixtureOfExperts: (
+                *EXPERTS,
+                *_shared("shared_experts"),
+                _one("feedforward.router.selection_bias", "mlp.gate.e_score_correction_bias"),
+            ),
+        },
+    ),
 }
 
 
@@ -325,27 +541,31 @@ def arguments(name: str, config: Any) -> dict[str, Any]:
     return row.arguments(config)
 
 
-def weights(name: str, depth: int) -> list[Weight]:
+def weights(name: str, model: Decoder) -> list[Weight]:
     """Return all rows of weights by their whole names."""
-    row = family(name)
-    layers = [
-        Weight(
-            tuple(f"layers.{i}.{our}" for our in w.ours),
-            tuple(f"{row.prefix}{i}.{their}" for their in w.theirs),
-            w.change,
-        )
-        for i in range(depth)
-        for w in row.inside
-    ]
-    return [*row.outside, *layers]
+    row, found = family(name), []
+    for i in range(len(model.layers)):
+        layer = model.layer(i)
+        kinds = (type(layer.attention), type(layer.feedforward))
+        heads = getattr(layer.attention, "key_heads", layer.attention.heads)
+        found += [
+            Weight(
+                tuple(f"layers.{i}.{our}" for our in weight.ours),
+                tuple(f"{row.prefix}{i}.{their}" for their in weight.theirs),
+                weight.change,
+                heads,
+            )
+            for weight in (*row.inside, *(weight for kind in kinds for weight in row.parts.get(kind, ())))
+        ]
+    return [*row.outside, *found]
 
 
-def our_state(name: str, depth: int, own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def our_state(name: str, model: Decoder, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return a state of theirs by our names; one that lacks or has other weights is refused by their names."""
-    row = family(name)
+    row, own = family(name), model.state_dict()
     ours: dict[str, Tensor] = {}
     used: set[str] = set()
-    for weight in weights(name, depth):
+    for weight in weights(name, model):
         present = set(weight.ours) <= set(own)
         if present or weight.ours == HEAD:  # the embedding is the head where there is none
             used.update(weight.theirs)
@@ -354,9 +574,11 @@ def our_state(name: str, depth: int, own: Mapping[str, Tensor], state: Mapping[s
         missing = [their for their in weight.theirs if their not in state]
         if missing:
             raise ValueError(f"Decoder.load_theirs: state lacks {', '.join(missing)}")
-        joined = CHANGES[weight.change][0](torch.cat([state[their] for their in weight.theirs]))
         sizes = [len(own[our]) for our in weight.ours]
         wanted = (sum(sizes), *own[weight.ours[0]].shape[1:])
+        joined = torch.cat([state[their] for their in weight.theirs])
+        if weight.change != "head by head" or len(joined) == wanted[0]:
+            joined = CHANGES[weight.change][0](joined, sizes, weight.heads)
         if tuple(joined.shape) != wanted:
             raise ValueError(
                 f"Decoder.load_theirs: {' and '.join(weight.theirs)} must make {wanted}, but {tuple(joined.shape)} came"
@@ -368,14 +590,16 @@ def our_state(name: str, depth: int, own: Mapping[str, Tensor], state: Mapping[s
     return ours
 
 
-def their_state(name: str, depth: int, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def their_state(name: str, model: Decoder) -> dict[str, Tensor]:
     """Return our state by their names."""
+    own = model.state_dict()
     theirs: dict[str, Tensor] = {}
-    for weight in weights(name, depth):
+    for weight in weights(name, model):
         names = ("embedding.weight",) if weight.ours == HEAD and "head.weight" not in own else weight.ours
         if not set(names) <= set(own):
             continue
-        joined = CHANGES[weight.change][1](torch.cat([own[our] for our in names]))
+        sizes = [len(own[our]) for our in names]
+        joined = CHANGES[weight.change][1](torch.cat([own[our] for our in names]), sizes, weight.heads)
         parts = joined.chunk(len(weight.theirs))
         theirs |= {
             their: part.clone(memory_format=torch.contiguous_format)

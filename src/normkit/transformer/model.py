@@ -18,6 +18,7 @@ from normkit.transformer import like
 from normkit.transformer.attention import LayerCache, chosen_core, cores, reads_others
 from normkit.transformer.transformer_layer import TransformerLayer, to_sphere
 
+COMMON = {"placement", "dim", "layer", "depth"}
 SUBLAYER_NAMES = ("attention", "cross_attention", "feedforward")
 Cache = list[LayerCache]
 Window = int | None | Sequence[int | None]
@@ -38,6 +39,7 @@ class Transformer(nn.Module):
         window: how many positions back a query sees, None for all; several are dealt out to the layers in turn.
         scale_embedding: multiply embeddings by sqrt(dim).
         embedding_norm, final_norm: normalize before the first, after the last layer; None leaves it to the placement.
+        each: arguments of layers, dealt out to them in turn in the place of the shared ones.
         std: all matrices start normal with it, biases zero; None leaves the linears as torch starts them.
         scale_outputs: with ``std``, the last matrix of each sublayer starts smaller, by sqrt(2 depth).
         **layer: further arguments of :class:`TransformerLayer`, the placement's options among them.
@@ -63,6 +65,7 @@ class Transformer(nn.Module):
         rotary_base: float = 10000.0,
         frequencies: Sequence[Frequencies] | None = None,
         window: Window = None,
+        each: Sequence[Mapping[str, Any]] | None = None,
         scale_embedding: bool = False,
         embedding_norm: bool | None = None,
         final_norm: bool | None = None,
@@ -83,8 +86,12 @@ class Transformer(nn.Module):
             "heads": heads,
             "hidden": 4 * dim if hidden is None else hidden,
         }
+        shared |= {"norm": norm, **layer}
+        own = [{}] if each is None else self._each(each)
         self.layers = nn.ModuleList(
-            TransformerLayer(**shared, layer=i, depth=depth, norm=norm, window=windows[i % len(windows)], **layer)
+            TransformerLayer(
+                **{**shared, "window": windows[i % len(windows)], **own[i % len(own)]}, layer=i, depth=depth
+            )
             for i in range(check.size(self, "depth", depth))
         )
         last = self.layer(-1)
@@ -106,6 +113,16 @@ class Transformer(nn.Module):
     def layer(self, index: int) -> TransformerLayer:
         """Return a layer by its number."""
         return cast(TransformerLayer, self.layers[index])
+
+    def _each(self, each: Any) -> list[Mapping[str, Any]]:
+        """Require dictionaries of arguments that layers may differ in."""
+        name = f"{type(self).__name__}: each"
+        if not isinstance(each, Sequence) or not each or not all(isinstance(own, Mapping) for own in each):
+            raise TypeError(f"{name} must be a sequence of one dictionary of arguments or more, not {each!r}")
+        for own in each:
+            for argument in COMMON.intersection(own):
+                raise ValueError(f"{name} has {argument!r}, which all layers share")
+        return list(each)
 
     def _frequencies(self, frequencies: Any) -> tuple[Frequencies, ...]:
         """Require angles for rotary positions, none of them of more pairs than a head has."""
@@ -190,7 +207,7 @@ class Transformer(nn.Module):
         return torch.arange(past, end, device=inputs.device)
 
     def _angles(self, positions: Tensor) -> Turns | None:
-        return turns(positions, self._turned(), self.rotary_base) if self.rope else None
+        return turns(positions, self._turned(), self.rotary_base) if self.rope and self._turned() else None
 
     def _angles_in_turn(self, positions: Tensor) -> list[Turns | None]:
         """The angles that are dealt out to the layers."""
@@ -199,8 +216,12 @@ class Transformer(nn.Module):
         return [one.turns(positions, self._turned()) for one in self.frequencies]
 
     def _turned(self) -> int:
-        """How many features of a query's head the positions turn: all."""
-        return self.layer(0).attention.cut["query"]
+        """How many features of a query's head the positions turn; 0 where no layer turns any."""
+        each = {self.layer(i).attention.turned for i in range(len(self.layers))} - {0}
+        if self.rope and len(each) > 1:
+            numbers = ", ".join(map(str, sorted(each)))
+            raise ValueError(f"{type(self).__name__}: rotary positions turn one number of features, not {numbers}")
+        return max(each, default=0)
 
     @torch.no_grad()
     def normalize_weights(self) -> None:
@@ -304,7 +325,8 @@ class Decoder(Transformer):
         """Build the model of a family from its configuration of ``transformers``: the same wiring, the same numbers.
 
         Args:
-            name: ``"gpt-2"``, ``"llama"``, ``"olmo-3"``, ``"gpt-oss"`` or ``"glm"``; others are refused, with why.
+            name: ``"gpt-2"``, ``"llama"``, ``"olmo-3"``, ``"gpt-oss"``, ``"glm"``, ``"qwen3-next"`` or
+                ``"kimi-linear"``; others are refused, with why.
             config: such as ``transformers.LlamaConfig(...)``. Dropout is left out; what the family's row has not is
                 refused by its name.
 
@@ -317,13 +339,11 @@ class Decoder(Transformer):
     @torch.no_grad()
     def load_theirs(self, state: Mapping[str, Tensor]) -> None:
         """Take the weights of a model of ``transformers``, its ``state_dict()``, into one built by :meth:`like`."""
-        own = self.state_dict()
-        ours = like.our_state(self._family(), len(self.layers), own, state)
-        self.load_state_dict(ours)
+        self.load_state_dict(like.our_state(self._family(), self, state))
 
     def their_state(self) -> dict[str, Tensor]:
         """Return the weights of a model built by :meth:`like` as the ``state_dict()`` of ``transformers``."""
-        return like.their_state(self._family(), len(self.layers), self.state_dict())
+        return like.their_state(self._family(), self)
 
     def _family(self) -> str:
         if self.family is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -26,7 +27,11 @@ from normkit.transformer.attention import (
     require,
     takes,
 )
+from normkit.transformer.delta import DeltaNet
+from normkit.transformer.latent import LatentAttention
 from normkit.transformer.moe import MixtureOfExperts
+
+MIXERS: dict[str, type[DeltaNet] | type[LatentAttention]] = {"delta-net": DeltaNet, "latent": LatentAttention}
 
 
 @method(
@@ -66,6 +71,10 @@ class TransformerLayer(Stream):
         query_key_norm: also normalize queries and keys, over each ``"head"`` or the full ``"width"``.
         window: how many positions back a query sees; None for all.
         rotary: ``"halves"`` or ``"pairs"``: which features are turned together, where ``angles`` are given.
+        rotary_dim: how many features of a head are turned, the first ones; None for all.
+        mixer: what positions read each other by: ``"attention"``, the memory of a ``"delta-net"``, or ``"latent"``
+            attention.
+        mixer_options: the arguments of another mixer than attention, ``heads`` among them.
         bias: the linears have biases: True, False, or ``"attention"``, ``"feedforward"``, ``"query_key_value"``.
         linear: another kind of linear map by name, ``"sdd-linear"``, or a function of (inputs, outputs, bias=...).
         cross, cross_options: the core by which the layer reads the states of an encoder, in a third sublayer between
@@ -104,6 +113,9 @@ class TransformerLayer(Stream):
         query_key_norm: str | None = None,
         window: int | None = None,
         rotary: str = "halves",
+        rotary_dim: int | None = None,
+        mixer: str = "attention",
+        mixer_options: Mapping[str, Any] | None = None,
         bias: bool | str = False,
         linear: LinearName = "linear",
         cross: str | None = None,
@@ -135,13 +147,21 @@ class TransformerLayer(Stream):
             linear=linear,
             place={"layer": self.place.layer, "depth": self.place.depth},
         )
-        self.attention = attend(causal=causal, core=core, core_options=core_options, window=window, rotary=rotary)
+        own = {"core": core, "core_options": core_options, "window": window, "rotary": rotary, "rotary_dim": rotary_dim}
+        if check.choice(self, "mixer", mixer, ("attention", *MIXERS)) == "attention":
+            if mixer_options:
+                raise ValueError(f"TransformerLayer: mixer_options are of another mixer: {', '.join(MIXERS)}")
+            self.attention = attend(causal=causal, **own)
+        else:
+            own |= {"kv_heads": kv_heads, "head_dim": head_dim, "query_key_norm": query_key_norm}
+            options_of = {"heads": heads, "causal": causal, **(mixer_options or {})}
+            self.attention = self._build_mixer(mixer, own, options_of, linear)
         self.cross_attention = None
         if cross is not None:
             self.cross_attention = attend(causal=False, core=cross, core_options=cross_options, crossed=True)
         activation = wiring.activation or activation
-        options_of = {"activation": activation, "bias": bias in (True, "feedforward"), **(feedforward_options or {})}
-        self.feedforward = self._build_feedforward(feedforward, router, hidden, linear, options_of)
+        inside = {"activation": activation, "bias": bias in (True, "feedforward"), **(feedforward_options or {})}
+        self.feedforward = self._build_feedforward(feedforward, router, hidden, linear, inside)
         for name, branch in wiring.branches(self.place).items():
             self.wire(name, branch, norm)
         self._wire_hidden(norm, hidden)
@@ -160,6 +180,22 @@ class TransformerLayer(Stream):
         if head_dim is None:
             check.divides(self, "heads", check.size(self, "heads", heads), "dim", self.dim)
         return {"scale": math.sqrt(self.dim // heads if head_dim is None else head_dim)}
+
+    def _build_mixer(
+        self, mixer: str, other: Mapping[str, Any], options: dict[str, Any], linear: LinearName
+    ) -> DeltaNet | LatentAttention:
+        """Build what stands in the place of attention; it has no place for what a placement does inside attention."""
+        name, build = f"TransformerLayer: mixer={mixer!r}", MIXERS[mixer]
+        wiring = self.own_wiring
+        if wiring.hidden is not None or wiring.init is not None or wiring.head_norms or wiring.head_scale:
+            raise ValueError(f"{name}: placement {self.placement!r} reaches into attention; mixer must be 'attention'")
+        for option, value in other.items():
+            if value not in (self.card.signature.parameters[option].default, {}):
+                raise ValueError(f"{name} takes no {option}; its arguments stand in mixer_options")
+        takes = [option for option in inspect.signature(build).parameters if option not in ("dim", "linear")]
+        for option in options:
+            check.choice(self, "mixer_options", option, takes)
+        return build(self.dim, linear=linear, **options)
 
     def _build_feedforward(
         self, feedforward: str, router: str | None, hidden: int, linear: LinearName, options: dict[str, Any]
