@@ -24,6 +24,7 @@ WHOLE_MODELS = [
     "surgery.exact.folding",
     "surgery.exact.converting",
     "surgery.recognition.recognize",
+    "surgery.exact.readying",
     "surgery.replacement.swapping",
     "surgery.exact.fusing",
     "surgery.removal.removing",

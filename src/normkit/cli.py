@@ -46,6 +46,9 @@ INSPECT = """Look at a model by a few passes forward and backward: a table of it
 it, each with a remedy. The model's weights are read from safetensors only, and stay as they are."""
 WATCH = """Show a training that is going on, or one that has ended: where it is, what goes wrong, and the health of its
 blocks, read from what nk.watch(..., to=DIR) writes. Ctrl-C leaves; the training does not notice."""
+READY = """Say what an exact rewriting of a model needs and what stands in its way: a rotation of its residual stream,
+four-bit numbers behind Hadamard matrices, no norms, or latent attention that reads its cache. Each yes was done on a
+copy, whose outputs in float64 were the same to 1e-9."""
 DOCTOR = "Tell which versions are installed, which kernels run, and why the others do not."
 
 
@@ -122,6 +125,8 @@ def parser() -> Parser:
     commands.add_parser("claim", help="tell whether what papers claim holds").describe = describe_claim
     found = commands.add_parser("recognize", help="tell what a model's norms are", description=RECOGNIZE)
     found.describe = describe_recognize
+    found = commands.add_parser("ready", help="say what an exact rewriting of a model would need", description=READY)
+    found.describe = describe_ready
     found = commands.add_parser("rerank", help="retrieve with normalized scores between two tables of vectors")
     found.describe = describe_rerank
     found = commands.add_parser("inspect", help="tell how healthy a model is", description=INSPECT)
@@ -269,6 +274,13 @@ def describe_quantize(command: argparse.ArgumentParser) -> None:
     from normkit.surgery.quantizing import command as quantize
 
     quantize.add_arguments(command)
+
+
+def describe_ready(command: Parser) -> None:
+    """Describe ``normkit ready``."""
+    from normkit.surgery.exact import readying
+
+    readying.add_arguments(command)
 
 
 def describe_surgery(name: str, command: Parser) -> None:

@@ -153,6 +153,21 @@ def prove_edits(before: nn.Module, after: nn.Module, example: Any) -> None:
         raise Unequal(f"its edits give results that differ by {apart:.1e} of the largest number")
 
 
+def doubled(model: nn.Module, example: Any) -> tuple[nn.Module, Any]:
+    """Return a copy of a model, and an example, in float64."""
+    return _in(model, torch.float64), _cast(example, torch.float64)
+
+
+def exact(before: nn.Module, after: nn.Module, example: Any) -> float:
+    """How far two models are apart where nothing is rounded to float32, on an example and fresh inputs like it."""
+    worst = 0.0
+    for draw in range(DRAWS):
+        given = _cast(fresh(example, 100 * draw) if draw else example, torch.float64)
+        with quiet(), _Doubled():
+            worst = max(worst, difference(*(called(_in(model, torch.float64), given) for model in (before, after))))
+    return worst
+
+
 def apart(one: nn.Module, other: nn.Module, example: Any) -> float:
     """How far two models are apart on an example and a fresh input like it."""
     return max(difference(called(one, given), called(other, given)) for given in (example, fresh(example, 1)))

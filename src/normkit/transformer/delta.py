@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +16,7 @@ from normkit.transformer.attention import LinearName, State, make_linear
 
 CHUNK = {"head": 64, "feature": 16}  # decays of features make a cube of each chunk
 DECAYS = tuple(CHUNK)
-GATES = {"silu": F.silu, "sigmoid": torch.sigmoid}
+GATES: dict[str, Callable[[Tensor], Tensor]] = {"silu": F.silu, "sigmoid": torch.sigmoid}
 EPS = 1e-6  # of the length of queries and keys
 
 
@@ -46,12 +47,12 @@ def delta_scan(
         return q.new_zeros(v.shape), state
     results = []
     for part in zip(*(x.split(chunk, -2) for x in (q, k, v, decay, beta)), strict=True):
-        y, state = _chunk(*part, state)
+        y, state = _chunk(state, *part)
         results.append(y)
     return torch.cat(results, -2), state
 
 
-def _chunk(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, beta: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+def _chunk(state: Tensor, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
     length = q.shape[-2]
     later = torch.ones(length, length, dtype=torch.bool, device=q.device).tril(-1)[..., None]
     each = torch.where(later, decay.unsqueeze(-2), 0)  # token, and the earlier one that it decays
@@ -98,6 +99,12 @@ class DeltaNet(nn.Module):
     """
 
     turned = 0
+    query: nn.Module
+    key: nn.Module
+    value: nn.Module
+    beta: nn.Module
+    decay: nn.Module
+    gate: nn.Module
 
     def __init__(
         self,

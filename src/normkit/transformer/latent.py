@@ -53,6 +53,7 @@ class LatentAttention(nn.Module):
         self.rank, self.head_dim = check.size(self, "rank", rank), check.size(self, "head_dim", head_dim)
         self.shared_dim = check.size(self, "shared_dim", shared_dim)
         self.value_dim = check.size(self, "value_dim", value_dim)
+        self.scale = (self.head_dim + self.shared_dim) ** -0.5
         width = self.heads * (self.head_dim + self.shared_dim)
         self.query_rank = None if query_rank is None else check.size(self, "query_rank", query_rank)
         if self.query_rank is None:
@@ -86,7 +87,8 @@ class LatentAttention(nn.Module):
         made = self.up(c.squeeze(1)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         k, v = made.split([self.head_dim, self.value_dim], -1)
         k = torch.cat([k, shared.expand(-1, self.heads, -1, -1)], -1)
-        y = softmax_attention(q, k, v, self._seen(mask, q, k, past), causal=self.causal and not past)
+        seen = self._seen(mask, q, k, past)
+        y = softmax_attention(q, k, v, seen, causal=self.causal and not past, scale=self.scale)
         return self.output(y.transpose(1, 2).flatten(2))
 
     def empty_cache(self) -> KeysValues:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit import check
+from normkit.layers import Linear
 from normkit.ops.rope import Frequencies, Turns, turns
 from normkit.residual.norms import NormName, make_norm
 from normkit.transformer import like
@@ -286,7 +287,7 @@ class Decoder(Transformer):
         **arguments: Any,
     ):
         super().__init__(vocab=check.size(self, "vocab", vocab), dim=dim, depth=depth, heads=heads, **arguments)
-        self.head = None if tied else nn.Linear(dim, vocab, bias=False)
+        self.head = None if tied else Linear(dim, vocab, bias=False)
         if self.head is not None:
             nn.init.normal_(self.head.weight, std=0.02)
         cap = logit_softcap
@@ -311,7 +312,7 @@ class Decoder(Transformer):
         encoder, where ``memory_mask`` (B, S) is True.
         """
         x = self.encode(inputs, mask, cache, memory, memory_mask)
-        logits = F.linear(x, self._tables()[-1].to(x.dtype))
+        logits = F.linear(x, self._tables()[-1].to(x.dtype)) if self.head is None else self.head(x)
         if self.logit_scale is not None:
             logits = logits * (self.logit_scale / self.base_scale).to(logits.dtype)
         cap = self.logit_softcap

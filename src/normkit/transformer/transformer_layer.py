@@ -147,7 +147,13 @@ class TransformerLayer(Stream):
             linear=linear,
             place={"layer": self.place.layer, "depth": self.place.depth},
         )
-        own = {"core": core, "core_options": core_options, "window": window, "rotary": rotary, "rotary_dim": rotary_dim}
+        own: dict[str, Any] = {
+            "core": core,
+            "core_options": core_options,
+            "window": window,
+            "rotary": rotary,
+            "rotary_dim": rotary_dim,
+        }
         if check.choice(self, "mixer", mixer, ("attention", *MIXERS)) == "attention":
             if mixer_options:
                 raise ValueError(f"TransformerLayer: mixer_options are of another mixer: {', '.join(MIXERS)}")
@@ -155,7 +161,7 @@ class TransformerLayer(Stream):
         else:
             own |= {"kv_heads": kv_heads, "head_dim": head_dim, "query_key_norm": query_key_norm}
             options_of = {"heads": heads, "causal": causal, **(mixer_options or {})}
-            self.attention = self._build_mixer(mixer, own, options_of, linear)
+            self.attention = self._build_mixer(mixer, own, options_of, linear)  # type: ignore[assignment]
         self.cross_attention = None
         if cross is not None:
             self.cross_attention = attend(causal=False, core=cross, core_options=cross_options, crossed=True)
