@@ -80,14 +80,18 @@ class Family(MutableMapping[str, Any]):
     def __len__(self) -> int:
         return len({*self.files, *self.points, *self._own})
 
+    def module(self, name: str) -> str | None:
+        """The module that holds one; None of what a script assigned and no module holds."""
+        if name in self._own:
+            return getattr(self._own[name], "__module__", None)
+        return self.files[name] if name in self.files else self.points[name].module
+
     def about(self, name: str) -> str:
         """What is written of one: the docstring of its class, or that of its file."""
-        if name in self._own:
-            return inspect.getdoc(self._own[name]) or ""
-        if name in self.files:
-            held = self[name]
-            return inspect.getdoc(held if isinstance(held, type) else importlib.import_module(self.files[name])) or ""
-        return inspect.getdoc(importlib.import_module(self.points[name].module)) or ""
+        held = self[name]
+        if name in self._own or isinstance(held, type):
+            return inspect.getdoc(held) or ""
+        return inspect.getdoc(importlib.import_module(self.module(name) or "")) or ""
 
     def summary(self, name: str) -> str:
         """The first line of it."""

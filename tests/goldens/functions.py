@@ -9,27 +9,8 @@ import normkit as nk
 from normkit import statistics
 from normkit.attention import attention_entropy as entropy
 from normkit.attention import attention_separation as separation
+from normkit.contract.goldens import Call
 from normkit.surgery.exact.pairs import fold_batchnorm
-
-
-class Call(nn.Module):
-    """A function, or an object, as a module: arguments fixed, ``named`` functions or its own methods to be called."""
-
-    def __init__(self, function: Callable, named: dict[str, Callable] | None = None, **fixed):
-        super().__init__()
-        self.function, self.fixed = function, fixed
-        for name, other in (named or {}).items():
-            setattr(self, name, other)
-
-    def forward(self, *inputs):
-        """Call the function."""
-        return self.function(*inputs, **self.fixed)
-
-    def __getattr__(self, name: str):
-        """Find a method of the object."""
-        if name != "function" and hasattr(self.__dict__.get("function"), name):
-            return getattr(self.function, name)
-        return super().__getattr__(name)
 
 
 def separate(top: int, temperature: float = 1.0, step: float = 1e-3) -> nn.Module:

@@ -107,7 +107,8 @@ def check_files(words):
     parser.add_argument("-n"), parser.add_argument("-k")
     _, rest = parser.parse_known_args(words)
     for word in rest:
-        assert not set("/.") & set(word) or (ROOT / word).exists(), f"there is no {word}"
+        module = word.startswith("normkit.") and importlib.util.find_spec(word)
+        assert module or not set("/.") & set(word) or (ROOT / word).exists(), f"there is no {word}"
 
 
 CHECKS = {

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import normkit as nk
-import replay
 from normkit import catalog, cli
+from normkit.contract.goldens.places import OURS
 
 UNREAD = re.compile(r"\babstract\b|recalled|reconstruction|could not be read|read in part|through a review")
 THEIRS = re.compile(r"(?<!no )authors?'s? |[\w.-]+/[\w.-]+[,)]|SPDNetBN")
@@ -16,7 +16,7 @@ THEIRS = re.compile(r"(?<!no )authors?'s? |[\w.-]+/[\w.-]+[,)]|SPDNetBN")
 
 def sources(name):
     """Where each golden of a method is from."""
-    for path in (replay.FOLDER / name).glob("*"):
+    for path in (OURS / name).glob("*"):
         if path.suffix == ".json":
             yield json.loads(path.read_text(encoding="utf-8"))["source"]
         elif path.suffix == ".npz":

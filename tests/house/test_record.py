@@ -1,4 +1,4 @@
-"""What `tools/record.py` writes is replayed: the numbers of another's code, through the catalogue's method."""
+"""What is recorded is replayed: the numbers of another's code, through the catalogue's method."""
 
 import dataclasses
 import json
@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-import record
-import replay
-from record import Golden, Optimizer, Text
+from normkit.contract.goldens import Golden, Optimizer, Rule, Text, places, record
+from normkit.contract.goldens.replay import functions, replay
 
 DRAW = torch.Generator().manual_seed(0)
 
@@ -101,23 +100,51 @@ def text():
     return golden
 
 
+def flow():
+    """A flow begins with a shift and a scale, and what follows changes nothing at first."""
+    shift, log_scale = (numbers(3).requires_grad_() for _ in range(2))
+
+    def theirs(x):
+        return (x + shift) * log_scale.exp(), log_scale.sum().expand(len(x))
+
+    golden = Golden("affine-coupling", "plain", kind="flow", source="the equations", args=[3], kwargs={"depth": 1})
+    golden.state(**{"parts.0.shift": shift, "parts.0.log_scale": log_scale})
+    golden.step(theirs, {"x": numbers(5, 3)}, outputs=["z", "log_det"])
+    return golden
+
+
+def step():
+    golden = Text("legal-forms", "plain", source="this file", kind="text-step")
+    golden.step(lambda name: name.removesuffix(", Inc."), "Acme, Inc.")
+    return golden
+
+
+def rule():
+    golden = Rule("tokens-alike", "plain", source="this file")
+    seen = [[("0", "alike", alike), ("0", "rank", 1.0), ("0", "entropy", 1.0)] for alike in (0.1, 0.9999, 0.9999)]
+    golden.step([*enumerate(seen, 1)], [{"title": "tokens have become alike", "where": ["0"], "since": 2}], heads=2)
+    golden.step([(1, seen[0])], [])
+    return golden
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(replay, "FOLDER", tmp_path)
-    monkeypatch.setitem(replay._functions.FUNCTIONS, "shout", Shout)
+    (tmp_path / "functions.py").write_text("FUNCTIONS = {}\n")
+    monkeypatch.setitem(functions(tmp_path), "shout", Shout)
     return tmp_path
 
 
-@pytest.mark.parametrize("kind", [batchnorm, block, layer, optimizer, text])
+@pytest.mark.parametrize("kind", [batchnorm, block, layer, flow, optimizer, text, step, rule])
 def test_what_is_recorded_is_replayed(kind, folder):
     path = kind().write(folder)
     assert [p.name for p in path.parent.iterdir()] == [path.name]
-    replay.replay(f"{path.parent.name}/{path.stem}")
+    replay(path)
 
 
 PARTS = {
     batchnorm: ["out/y", "grad/in:x", "grad/weight", "state/running_mean", "state/running_var"],
     block: ["out/y", "grad/in:x", "grad/attention.weight", "grad/feedforward_norm.weight"],
+    flow: ["out/z", "out/log_det", "grad/parts.0.log_scale"],
     layer: ["out/y", "grad/in:x", "grad/attention.key.weight", "grad/feedforward.down.weight"],
     optimizer: ["param/a", "param/b"],
 }
@@ -131,7 +158,7 @@ def test_a_number_that_differs_is_found(kind, part, folder):
         golden.arrays[key] = before + 1e-6
         path = golden.write(folder)
         with pytest.raises(AssertionError, match=key.rpartition("/")[2].removeprefix("in:")):
-            replay.replay(f"{path.parent.name}/{path.stem}")
+            replay(path)
         golden.arrays[key] = before
 
 
@@ -141,9 +168,52 @@ def test_a_number_that_differs_is_found(kind, part, folder):
 def test_a_string_that_differs_is_found(step, wrong, folder):
     golden = text()
     golden.steps[step] |= wrong
-    golden.write(folder)
+    path = golden.write(folder)
     with pytest.raises(AssertionError):
-        replay.replay("shout/plain")
+        replay(path)
+
+
+@pytest.mark.parametrize("wrong", [{"since": 3}, {"where": ["1"]}, {"weight": 0.5}])
+def test_a_finding_that_differs_is_found(wrong, folder):
+    golden = rule()
+    golden.steps[0]["output"][0] |= wrong
+    with pytest.raises(AssertionError, match=f"step0.*{next(iter(wrong))}"):
+        replay(golden.write(folder))
+    golden.steps[0]["output"] = []
+    with pytest.raises(AssertionError, match="tokens have become alike"):
+        replay(golden.write(folder))
+
+
+def test_a_golden_goes_to_the_folder_of_its_method(tmp_path, monkeypatch):
+    (tmp_path / "a_package/norms").mkdir(parents=True)
+    (tmp_path / "a_package/__init__.py").touch()
+    for place in ("norms/mine.py", "norms/__init__.py"):
+        (tmp_path / "a_package" / place).touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(places, "module_of", lambda name, kind: "a_package.norms.mine" if name == "mine" else None)
+    __import__("a_package.norms.mine")
+    beside, above = tmp_path / "a_package/norms/goldens", tmp_path / "a_package/goldens"
+    assert [*places.beside("a_package.norms.mine")] == [beside, above]
+    golden = Golden("mine", "plain", source="torch", args=[3])
+    golden.step(torch.sin, {"x": numbers(2, 3)})
+    assert golden.write() == beside / "mine/plain.npz"
+    assert places.cases("mine", "a_package.norms.mine") == {"plain": beside / "mine/plain.npz"}
+    (beside / "mine/plain.npz").unlink()
+    (beside / "mine").rmdir()
+    beside.rmdir()
+    above.mkdir()
+    assert golden.write() == above / "mine/plain.npz"
+    monkeypatch.setattr(places, "OURS", tmp_path / "nowhere")
+    assert places.cases("yours", "a_package.norms.mine") == {}
+    golden.place = golden.place.parents[1] / "yours/plain.npz"
+    with pytest.raises(ValueError, match=r"no method 'yours' yet, .*: name a folder"):
+        golden.write()
+
+
+def test_goldens_of_the_catalogue_go_to_the_repository():
+    assert places.folder_of("rmsnorm", "module") == places.OURS == places.folder_of("not-yet", "module")
+    assert places.module_of("glow", "flow") == "normkit.density.flows.glow"
+    assert places.module_of("rmsnorm", "flow") is None
 
 
 def test_strings_are_one_line_a_step(folder):

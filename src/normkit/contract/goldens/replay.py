@@ -2,48 +2,113 @@
 
 A golden is ``goldens/METHOD/CASE.npz``: arrays of inputs, outputs, gradients and states, and a JSON text ``meta``
 that says how to build the method and what to call. It is compared in the dtype that it was recorded in, with its own
-tolerances. One of strings is ``goldens/METHOD/CASE.json``, the text alone. ``goldens/README.md`` describes both.
+tolerances. One of strings is ``goldens/METHOD/CASE.json``, the text alone. A file ``goldens/functions.py`` may hold
+``FUNCTIONS``, by name what builds where ``normkit.create`` does not build in the recording's form.
 """
 
+import functools
 import importlib.util
 import json
-import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import normkit as nk
-from record import plain
+from normkit import families
+from normkit.contract.goldens.record import plain
 
-FOLDER = pathlib.Path(__file__).parent / "goldens"
-CASES = sorted(f"{p.parent.name}/{p.stem}" for p in FOLDER.glob("*/*") if p.suffix in (".npz", ".json"))
+Functions = Mapping[str, Callable[..., Any]]
 
-_spec = importlib.util.spec_from_file_location("golden_functions", FOLDER / "functions.py")
-_functions = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_functions)
+
+class Call(torch.nn.Module):
+    """A function, or an object, as a module: arguments fixed, ``named`` functions or its own methods to be called."""
+
+    def __init__(self, function: Callable, named: dict[str, Callable] | None = None, **fixed):
+        super().__init__()
+        self.function, self.fixed = function, fixed
+        for name, other in (named or {}).items():
+            setattr(self, name, other)
+
+    def forward(self, *inputs):
+        """Call the function."""
+        return self.function(*inputs, **self.fixed)
+
+    def __getattr__(self, name: str):
+        """Find a method of the object."""
+        if name != "function" and hasattr(self.__dict__.get("function"), name):
+            return getattr(self.function, name)
+        return super().__getattr__(name)
 
 
 def tensor(array):
     return torch.from_numpy(np.array(array))
 
 
-def replay(case: str):
-    if (FOLDER / f"{case}.json").exists():
-        replay_text(json.loads((FOLDER / f"{case}.json").read_text(encoding="utf-8")))
-    else:
-        Golden(case).replay()
+@functools.cache
+def functions(folder: Path) -> Functions:
+    """What builds the goldens of a folder that `normkit.create` does not build, by name."""
+    file = folder / "functions.py"
+    if not file.exists():
+        return {}
+    spec = importlib.util.spec_from_file_location("golden_functions", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.FUNCTIONS
 
 
-def make(meta, **more):
-    name, args, kwargs = meta["name"], meta.get("args", []), meta.get("kwargs", {})
-    build = _functions.FUNCTIONS.get(name) or (lambda *a, **k: nk.create(name, *a, **k))
-    return build(*args, **kwargs, **more)
+def replay(path: Path) -> None:
+    """Repeat what a golden recorded, and compare."""
+    known = functions(path.parents[1])
+    if path.suffix != ".json":
+        return Golden(path, known).replay()
+    meta = json.loads(path.read_text(encoding="utf-8"))
+    return replay_rule(meta) if meta["kind"] == "rule" else replay_text(meta, known)
 
 
-def replay_text(meta):
+def make(meta: Mapping[str, Any], known: Functions, **more: Any) -> Any:
+    """Build what a golden is of."""
+    name, args, kwargs = meta["name"], meta.get("args", []), {**meta.get("kwargs", {}), **more}
+    if name in known:
+        return known[name](*args, **kwargs)
+    if meta["kind"] == "flow":
+        return nk.density.flow(name, *args, **kwargs)
+    if meta["kind"] == "text-step":
+        return families.family("text-step")[name](*args, **kwargs)
+    return nk.create(name, *args, **kwargs)
+
+
+def replay_rule(meta: Mapping[str, Any]) -> None:
+    """As many findings as were recorded, each with what was written of it."""
+    rule, near = families.family("rule")[meta["name"]], {"rel": meta["rtol"], "abs": meta["atol"], "nan_ok": True}
+    for index, step in enumerate(meta["steps"]):
+        findings = [plain(asdict(finding)) for finding in rule(history(step["samples"], step["facts"]))]
+        assert len(findings) == len(step["output"]), f"step{index}: {findings}"
+        for finding, want in zip(findings, step["output"], strict=True):
+            same(f"step{index}", {key: finding[key] for key in want}, want, near)
+
+
+def history(samples: Sequence[Any], facts: dict[str, Any]) -> Any:
+    """What a watch hands to a rule, of samples as `record.Rule` takes them."""
+    from normkit.watching.history import History
+    from normkit.watching.store import MEAN, Store
+
+    store = Store(keep=max(8, len(samples)))
+    for step, read in samples:
+        columns = [(where, what) for where, what, _ in read]
+        store.add(step, columns, [MEAN] * len(columns), torch.tensor([float(number) for *_, number in read]))
+    return History(store, facts)
+
+
+def replay_text(meta: Mapping[str, Any], known: Functions) -> None:
     """Strings, whole numbers, lengths and keys must be equal, numbers with a fraction within the tolerances."""
-    subject, near = make(meta), {"rel": meta["rtol"], "abs": meta["atol"], "nan_ok": True}
+    subject, near = make(meta, known), {"rel": meta["rtol"], "abs": meta["atol"], "nan_ok": True}
     for index, step in enumerate(meta["steps"]):
         name = step.get("call", "__call__")
         call = subject if name == "__call__" else getattr(subject, name)
@@ -74,8 +139,9 @@ def same(what, got, want, near):
 
 
 class Golden:
-    def __init__(self, case: str):
-        with np.load(FOLDER / f"{case}.npz", allow_pickle=False) as file:
+    def __init__(self, path: Path, known: Functions):
+        self.known = known
+        with np.load(path, allow_pickle=False) as file:
             self.arrays = {key: file[key] for key in file.files}
         self.meta = json.loads(str(self.arrays.pop("meta")))
         double = any(a.dtype == np.float64 for a in self.arrays.values())
@@ -114,8 +180,8 @@ class Golden:
                 self.check(f"step{index} parameter {name}", parameters[name], want)
 
     def build(self):
-        module = make(self.meta, **self.sublayers())
-        module = (module if isinstance(module, torch.nn.Module) else _functions.Call(module)).to(self.dtype)
+        module = make(self.meta, self.known, **self.sublayers())
+        module = (module if isinstance(module, torch.nn.Module) else Call(module)).to(self.dtype)
         wanted, own = self.part("state/"), module.state_dict()
         assert set(wanted) <= set(own), f"state_dict lacks {sorted(set(wanted) - set(own))}; it has {sorted(own)}"
         module.load_state_dict({**own, **{k: v.reshape(own[k].shape) for k, v in wanted.items()}})
@@ -137,7 +203,7 @@ class Golden:
             if name.startswith("in:"):
                 inputs[name[3:]].requires_grad_(True)
         call = step.get("call", "__call__")
-        owner = module.function if isinstance(module, _functions.Call) and not hasattr(module, call) else module
+        owner = module.function if isinstance(module, Call) and not hasattr(module, call) else module
         returned = module(*inputs.values()) if call == "__call__" else getattr(owner, call)(*inputs.values())
         returned = returned if isinstance(returned, tuple | list) else (returned,)
         outputs = dict(zip(step["outputs"], returned, strict=False))

@@ -1,22 +1,9 @@
-"""Record a golden: run the authors' code, and write down what went in, what came out, and every gradient and state.
-
-    from record import Golden  # PYTHONPATH=tools
-
-    golden = Golden("rmsnorm", "plain", source="authors' code (bzhangGo/rmsnorm, rmsnorm_torch.py)", args=[8])
-    golden.state(weight=theirs.scale)            # our names, their tensors
-    golden.step(theirs, {"x": x})                # forward and backward, in the order that `forward` takes
-    golden.step(theirs, {"x": x}, mode="eval")
-    golden.write()                               # tests/goldens/rmsnorm/plain.npz
-
-`Optimizer` records steps of an optimizer, `Text` methods on strings. tests/goldens/README.md describes the format.
-`python tools/record.py FILE ...` prints what a golden holds.
-"""
+"""Record a golden: run the authors' code, and write down what went in, what came out, and every gradient and state."""
 
 import dataclasses
 import json
 import os
 import pathlib
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO
 
@@ -24,17 +11,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-FOLDER = pathlib.Path(__file__).parents[1] / "tests/goldens"
-KINDS = ("module", "block", "layer")
+from normkit.contract.goldens import places
+
+KINDS = ("module", "block", "layer", "flow")
 SUBLAYERS = ("attention.weight", "feedforward.weight")
 View = Callable[[Tensor], Tensor]
+Sample = tuple[int, Sequence[tuple[str, str, float]]]
 
 
 class Recording:
     """What all kinds share: how our method is built, where the numbers come from, and the steps so far.
 
     Args:
-        name: the method, as in `normkit.create(name, *args, **kwargs)`.
+        name: the method, as in `normkit.create(name, *args, **kwargs)`, or the flow, as in `normkit.density.flow`.
         case: what this golden shows, the name of its file.
         source: the code or equations that gave the numbers, with repository and file.
         args, kwargs: what builds our method; plain values that JSON holds.
@@ -73,11 +62,15 @@ class Recording:
             raise ValueError(f"{key} is {array.dtype}, what was recorded before {others.pop()}; record all in float64")
         self.arrays[key] = array
 
-    def write(self, folder: str | os.PathLike = FOLDER) -> pathlib.Path:
-        """Write the file, whole or not at all, and return its path."""
+    def write(self, folder: str | os.PathLike | None = None) -> pathlib.Path:
+        """Write the file, whole or not at all, and return its path.
+
+        folder: by default the folder `goldens` beside the module of the method, or beside its package.
+        """
         if not self.steps:
             raise ValueError(f"{self.place} has no step")
-        path = pathlib.Path(folder) / self.place
+        home = places.folder_of(self.place.parent.name, self.kind) if folder is None else pathlib.Path(folder)
+        path = home / self.place
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = path.with_name(f"{path.name}.{os.getpid()}")
         with open(beside, "wb") as file:
@@ -92,7 +85,7 @@ class Recording:
 
 
 class Golden(Recording):
-    """Calls of a module, of a block around two linear maps, or of a whole transformer layer; see `Recording`."""
+    """Calls of a module, of a block around two linear maps, a whole transformer layer or a flow; see `Recording`."""
 
     def __init__(self, name: str, case: str, *, kind: str = "module", **how: Any):
         if kind not in KINDS:
@@ -224,11 +217,26 @@ class Optimizer(Recording):
         self.steps.append({})
 
 
-class Text(Recording):
-    """Calls with strings, numbers and records, on one object; see `Recording`."""
+class Plain(Recording):
+    """What JSON holds; see `Recording`."""
 
-    kind = "text"
     suffix = ".json"
+
+    def save(self, file: BinaryIO) -> None:
+        """Write JSON, a line a step."""
+        head = [f' "{key}": {json.dumps(value, ensure_ascii=False)},' for key, value in self.meta.items()]
+        steps = ",\n".join(f"  {json.dumps(step, ensure_ascii=False)}" for step in self.steps)
+        file.write("\n".join(["{", *head, ' "steps": [', steps, " ]", "}", ""]).encode())
+
+
+class Text(Plain):
+    """Calls with strings, numbers and records, on one object: a method's, or with `kind="text-step"` a step's."""
+
+    def __init__(self, name: str, case: str, *, kind: str = "text", **how: Any):
+        if kind not in ("text", "text-step"):
+            raise ValueError(f"kind must be text or text-step, not {kind!r}")
+        self.kind = kind
+        super().__init__(name, case, **how)
 
     def step(self, theirs: Callable[..., Any], *inputs: Any, call: str = "__call__", **keywords: Any) -> Any:
         """Call the authors' code, and write down what it returns or the class of what it raises."""
@@ -241,11 +249,21 @@ class Text(Recording):
         self.steps.append({**step, "output": plain(returned)})
         return returned
 
-    def save(self, file: BinaryIO) -> None:
-        """Write JSON, a line a step."""
-        head = [f' "{key}": {json.dumps(value, ensure_ascii=False)},' for key, value in self.meta.items()]
-        steps = ",\n".join(f"  {json.dumps(step, ensure_ascii=False)}" for step in self.steps)
-        file.write("\n".join(["{", *head, ' "steps": [', steps, " ]", "}", ""]).encode())
+
+class Rule(Plain):
+    """What a rule of the watch finds in samples of a training; see `Recording`."""
+
+    kind = "rule"
+
+    def step(self, samples: Sequence[Sample], findings: Sequence[Mapping[str, Any]], **facts: Any) -> None:
+        """Write down what is to be found.
+
+        Args:
+            samples: the steps at which the model was looked at, each with what was read: where, what, the number.
+            findings: of each finding what it is to be, such as its title; what is left out may be anything.
+            facts: what else the rule looks at in `history.facts`.
+        """
+        self.steps.append({"samples": plain(samples), "facts": plain(facts), "output": plain(findings)})
 
 
 def plain(value: Any) -> Any:
@@ -266,7 +284,7 @@ def plain(value: Any) -> Any:
 def described(path: str | os.PathLike) -> str:
     """Say what a golden holds: how it is built, where from, and every array."""
     path = pathlib.Path(path)
-    if path.suffix == Text.suffix:
+    if path.suffix == Plain.suffix:
         return path.read_text(encoding="utf-8").rstrip()
     with np.load(path, allow_pickle=False) as file:
         lines = [f"{key}: {json.dumps(value)}" for key, value in json.loads(str(file["meta"])).items()]
@@ -275,7 +293,3 @@ def described(path: str | os.PathLike) -> str:
                 values = np.array2string(file[key].ravel()[:4], precision=4, separator=", ")
                 lines.append(f"{key:28} {file[key].dtype} {file[key].shape} {values}")
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    print("\n\n".join(f"{path}\n{described(path)}" for path in sys.argv[1:]) or __doc__)
