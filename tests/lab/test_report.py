@@ -298,6 +298,8 @@ def test_a_likely_difference_is_called_so_with_the_seeds_that_would_decide_it(tm
     )
     assert said, report.headline(rows)
     assert 4 <= int(said[1]) <= 8
+    surer = [dataclasses.replace(row, finding=row.finding and row.finding._replace(p=1e-5)) for row in rows]
+    assert "(p < 0.001, 3 seeds)" in report.headline(surer)
     told = report.answer(rows)
     assert told[0] == f"{said[0]}."
     assert re.match(r"No difference from batchnorm was found for level; .*; about \d+ seeds would decide", told[1])

@@ -55,7 +55,7 @@ def _is_worse(row: Row) -> bool:
 def _likely(row: Row, baseline: Row, scale: Scale) -> str:
     assert row.finding is not None
     seeds = number_of(row.finding.difference.count, "seed")
-    return f"{_lead(row, baseline, scale)} (p = {chance(row.finding.p)}, {seeds}){_enough([row])}"
+    return f"{_lead(row, baseline, scale)} ({odds(row.finding.p)}, {seeds}){_enough([row])}"
 
 
 def _enough(rows: Sequence[Row]) -> str:
