@@ -180,7 +180,10 @@ def members(kind: str) -> str:
     """All flows, all samplers, or all of another kind."""
     family = families.family(kind)
     parts = [f"# Of the kind {kind}", f"{len(family)}, each a file; `normkit list --kind {kind}` prints them."]
-    parts += [f"## {name}\n\n{docstrings.fenced(family.about(name))}" for name in family]
+    for name in family:
+        drawn = pictures.learned(name) if kind == "flow" else None
+        shown = figure(drawn.svg, sentence(drawn.legend)) + "\n\n" if drawn else ""
+        parts.append(f"## {name}\n\n{shown}{docstrings.fenced(family.about(name))}")
     return "\n\n".join(parts) + "\n"
 
 

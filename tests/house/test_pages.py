@@ -294,3 +294,13 @@ def test_a_method_of_text_shows_what_it_makes_of_a_text_once():
     assert "ሠላም" in before
     assert "ሰላም" in after
     assert page.count("ሰላም") == 1
+
+
+def test_a_flow_is_drawn_with_what_it_learned():
+    drawn = of("pictures").learned("ferumal")
+    nats = float(re.search(r"([\d.]+) nats", drawn.legend)[1])
+    with of("pictures").quiet():
+        points = of("pictures").moons()
+    normal = torch.distributions.MultivariateNormal(points.mean(0), points.T.cov())
+    assert nats < -normal.log_prob(points).mean() - 0.2, "better than a normal law of the same mean and covariance"
+    assert of("pictures").learned("glow") is None
