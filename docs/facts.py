@@ -20,7 +20,7 @@ from normkit import reference
 from normkit.catalog import Card
 from normkit.claims import engine, shelf
 from normkit.ops import paths
-from normkit.surgery.fold import scale_and_shift
+from normkit.surgery.exact.pairs import scale_and_shift
 
 ROOT = Path(__file__).parents[1]
 ROWS = re.compile(r"^\| (.+) \|$", re.MULTILINE)

@@ -12,7 +12,7 @@ from torch import nn
 import normkit as nk
 from normkit.kinds import Guard
 from normkit.kinds.guard import DRIFT, LIMIT, RATIO
-from normkit.surgery.streaming import run_stream
+from normkit.surgery.statistics.streaming import run_stream
 
 ADAPTERS = ("tent", "eata", "sar", "cotta", "note", "rotta", "delta", "deyo")
 

@@ -11,7 +11,7 @@ import normkit as nk
 from normkit.cli import main
 from normkit.quant._grid import quantize as on_grid
 from normkit.quant.adaquant import adaquant
-from normkit.surgery import allocating, tuning
+from normkit.surgery.quantizing import allocating, tuning
 
 pytest.importorskip("torchao")
 

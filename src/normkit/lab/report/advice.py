@@ -10,7 +10,7 @@ from normkit.lab.logs import CRASHED, DIVERGED, DONE
 from normkit.lab.plan import findings
 from normkit.lab.plan.findings import BETTER, EQUAL, FEW, SAME, WORSE
 from normkit.lab.report.ranking import Row
-from normkit.lab.report.words import Scale, chance, faster, listed, odds, scale_of
+from normkit.lab.report.words import Scale, faster, listed, odds, scale_of
 
 LIKELY = 0.2  # up to this p, corrected, a difference that is not decided is called likely
 CHEAPER = 0.02  # a share of time that is worth a change, if the whole interval says that there is some
