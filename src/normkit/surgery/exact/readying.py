@@ -101,8 +101,8 @@ def ready(model: nn.Module, purpose: str, example: Any = None) -> Readiness:
             configuration has it.
 
     >>> model = nn.Sequential(nn.Embedding(9, 6), nn.RMSNorm(6), nn.Linear(6, 9)).eval()
-    >>> [(need.site, need.ready) for need in ready(model, "rotation", torch.arange(9))]
-    [('1', True), ('', True)]
+    >>> [(need.needs, need.ready) for need in ready(model, "rotation", torch.arange(9))]
+    [('a stream rotated in 1 writer and 1 reader', True)]
     """
     check.choice("ready", "purpose", purpose, tuple(PURPOSES))
     proof.check_model("ready", model)
