@@ -399,7 +399,7 @@ def _rest(model: nn.Module, layers: Sequence[str], group: int | None) -> int:
     """The bytes of a quantized model without the codes of its weights."""
     total = _bytes(model)
     for name in layers:
-        weight: Any = as_linear(model.get_submodule(name)).weight  # type: ignore[union-attr]
+        weight: Any = as_linear(model.get_submodule(name)).weight
         grids = weight.numel() // (group or weight.shape[1])
         total += grids * (weight.element_size() + 1) - weight.numel() * weight.element_size()
     return total
