@@ -216,19 +216,18 @@ def _halves() -> type:
 
     class Halves(ParallelStyle):
         def _apply(self, module: nn.Module, mesh: DeviceMesh) -> nn.Module:
-            for name, parameter in list(module.named_parameters(recurse=False)):
-                halves = [half.chunk(mesh.size())[mesh.get_local_rank()] for half in parameter.detach().chunk(2)]
-                place, sizes = (
-                    [_StridedShard(0, split_factor=2)],
-                    {"shape": parameter.shape, "stride": parameter.stride()},
+            place = [_StridedShard(0, split_factor=2)]
+            for name, value in list(module.named_parameters(recurse=False)):
+                halves = [half.chunk(mesh.size())[mesh.get_local_rank()] for half in value.detach().chunk(2)]
+                cut = DTensor.from_local(
+                    torch.cat(halves), mesh, place, run_check=False, shape=value.shape, stride=value.stride()
                 )
-                cut = DTensor.from_local(torch.cat(halves), mesh, place, run_check=False, **sizes)
-                module.register_parameter(name, nn.Parameter(cut, requires_grad=parameter.requires_grad))
+                module.register_parameter(name, nn.Parameter(cut, requires_grad=value.requires_grad))
 
             def forward(x: Tensor) -> Tensor:
                 x = DTensor.from_local(x, mesh, [Replicate()], run_check=False).to_local(grad_placements=[Partial()])
-                weight, bias = (None if p is None else p.to_local() for p in (module.weight, module.bias))
-                return nn.functional.linear(x, weight, bias)
+                own: dict[str, Any] = {name: value.to_local() for name, value in module.named_parameters()}
+                return nn.functional.linear(x, own["weight"], own.get("bias"))
 
             module.forward = forward
             return module
