@@ -226,8 +226,9 @@ def _halves() -> type:
 
             def forward(x: Tensor) -> Tensor:
                 x = DTensor.from_local(x, mesh, [Replicate()], run_check=False).to_local(grad_placements=[Partial()])
-                own: dict[str, Any] = {name: value.to_local() for name, value in module.named_parameters()}
-                return nn.functional.linear(x, own["weight"], own.get("bias"))
+                parameters: dict[str, Any] = dict(module.named_parameters())
+                weight, bias = parameters["weight"], parameters.get("bias")
+                return nn.functional.linear(x, weight.to_local(), None if bias is None else bias.to_local())
 
             module.forward = forward
             return module
