@@ -28,7 +28,7 @@ from torch import nn
 
 from normkit import check
 from normkit.choice import parsed
-from normkit.kinds import CONTRACT, Kind, kind_of
+from normkit.kinds import CONTRACT, Kind, exemption, kind_of
 from normkit.kinds.arguments import near, nearest
 from normkit.layout import Layout
 
@@ -124,16 +124,8 @@ class Card:
         return self.kind.draw(self, features, batch, **options)
 
     def exemption(self, line: str, *case: str) -> str | None:
-        """Return why a case of a line of the contract is not kept, or None.
-
-        A key of ``exempt`` is a line and any words of its cases, ``"extremes huge float16"``: it covers the cases that
-        have all of its words, and a line alone covers all of them.
-        """
-        for key, reason in self.exempt.items():
-            named, *words = key.split()
-            if named == line and set(words) <= set(case):
-                return reason
-        return None
+        """Return why a case of a line of the contract is not kept, or None; see :func:`normkit.kinds.exemption`."""
+        return exemption(self.exempt, line, *case)
 
     def held_to(self, line: str) -> bool:
         """Whether a line of the contract can be asked of it at all."""
@@ -375,6 +367,13 @@ def members(*kinds: Kind) -> list[Card]:
     """Return the cards of some kinds, by name; of all without any."""
     cards = map(card, methods())
     return [found for found in cards if not kinds or found.kind in kinds]
+
+
+def of_kind(kind: Kind, room: str | None = None) -> list[Card]:
+    """Return the cards of a kind: those of its room, or another, and other packages' wherever; no room else is read."""
+    _load_others()
+    names = {*methods(room=room or kind.room), *(card.name for card in others())}
+    return [found for found in map(card, sorted(names)) if found.kind is kind]
 
 
 def _nearest(word: str) -> str:

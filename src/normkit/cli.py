@@ -229,7 +229,7 @@ def describe_text(command: Parser) -> None:
 
 def describe_check(command: Parser) -> None:
     """Describe ``normkit check``."""
-    command.add_argument("names", nargs="+", metavar="NAME", help="a name, or my_package.my_norm for one of yours")
+    command.add_argument("names", nargs="+", metavar="NAME", help="a name, my_package.my_norm of yours, or my_package")
     command.add_argument("-k", dest="only", metavar="WORDS", help="only tests whose names fit, as pytest's -k")
     command.set_defaults(run=run_check)
 
@@ -328,18 +328,25 @@ def run_watch(options: argparse.Namespace) -> int:
 
 
 def run_check(options: argparse.Namespace) -> int:
-    """Run the contract's tests on the methods named."""
-    from normkit import catalog
+    """Run the contract's tests on what is named."""
+    from normkit.contract import VERSION, asked
 
-    names = [catalog.find(name).card.name if name in catalog.methods() else name for name in options.names]
-    cards = [catalog.card(name) for name in names]
     pytest = library("pytest")
-    folder = Path(__file__).with_name("contract")
-    os.environ["NORMKIT_CHECK"] = ",".join(names)
+    from normkit.contract.goldens import places  # which need it
+    from normkit.contract.plugin import Broken
+
+    broken, folder = Broken(), Path(__file__).with_name("contract")
+    os.environ[asked.ASKED] = ",".join(options.names)
+    things = {name: asked.described(kind, name) for kind, name in asked.things(os.environ[asked.ASKED])}
     words = [str(folder), f"--rootdir={folder}", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--tb=short"]
-    failed = pytest.main([*words, "-k", options.only] if options.only else words)
-    kept = "; ".join(f"{card.name} {'breaks' if failed else 'keeps'} the contract" for card in cards)
-    say(f"{kept} of a {' and a '.join(sorted({card.kind.name for card in cards}))}")
+    failed = pytest.main([*words, "-k", options.only] if options.only else words, [broken])
+    whole = failed and (not broken.names or None in broken.names)
+    for name, (kind, plain) in things.items():
+        verb = "breaks" if whole or name in broken.names else "keeps"
+        say(f"{plain} {verb} the contract of {'an' if kind[0] in 'aeiou' else 'a'} {kind}, version {VERSION}")
+    for kind, name in asked.things(os.environ[asked.ASKED]):
+        if (module := places.foreign(name, kind)) and not places.cases(name, module):
+            say(f"{things[name][1]} has no golden beside {module}; docs/adding.md tells how to record one")
     return 1 if failed else 0
 
 

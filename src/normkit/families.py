@@ -1,11 +1,11 @@
-"""Whole things beside methods, found by their files: flows, samplers, strategies of servers, steps of text, rules.
+"""Whole things beside methods, found by their files: flows, samplers, strategies, steps of text, signals, rules.
 
 A family is a mapping from names to what the files of one or two folders hold under one Python name: `glow.py` with a
 ``FLOW`` in it is the flow "glow". A package enters its own by an entry point, a script by an assignment.
 
 >>> from normkit import families
 >>> sorted(families.KINDS)
-['flow', 'rule', 'sampler', 'strategy', 'text-step']
+['flow', 'rule', 'sampler', 'signal', 'strategy', 'text-step']
 >>> families.family("flow").summary("glow")
 'Couplings of images at several scales, of which half of the numbers leave after each.'
 """
@@ -16,7 +16,9 @@ import functools
 import importlib
 import inspect
 import re
-from collections.abc import Iterator, MutableMapping
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +28,27 @@ KINDS = {
     "sampler": "density.SAMPLERS",
     "strategy": "federated.plans.PLANS",
     "text-step": "text.folder.STEPS",
+    "signal": "watching.sites.SIGNALS",
     "rule": "watching.diagnosis.RULES",
 }
+LINES = {
+    "flow": {
+        "flow-inverse": "a flow is inverted, and has its determinant",
+        "flow-memory": "a flow whose inputs are recomputed gives the same gradient",
+        "flow-saved": "what a flow depends on moves it, and a saved one gives the same bits",
+        "flow-options": "a flow refuses an option that it does not take",
+    },
+    "sampler": {"sampler-repeats": "a sampler says what it needs, and repeats itself from a seed"},
+    "strategy": {"strategy-parts": "the parts of a strategy are methods, and it refuses options that it does not take"},
+    "text-step": {"step-built": "a step of text says how it is built again, and has a class name of its own"},
+    "signal": {
+        "signal-read": "a signal reads as many numbers as it names, and leaves what it reads as it was",
+        "signal-names": "no other signal reads numbers of the same name",
+    },
+    "rule": {"rule-silent": "a rule is silent where nothing was seen"},
+}
+for _kind, _lines in LINES.items():
+    _lines[f"{_kind}-goldens"] = "it gives the numbers of its goldens"
 
 
 class Family(MutableMapping[str, Any]):
@@ -56,10 +77,20 @@ class Family(MutableMapping[str, Any]):
 
     @functools.cached_property
     def points(self) -> dict[str, Any]:
-        """The entry points of installed packages by their names."""
+        """What installed packages enter, by name; what fails, or has a name that is taken, is left out."""
         from importlib.metadata import entry_points
 
-        return {point.name: point for point in entry_points(group=f"normkit.{self.kind}")}
+        found: dict[str, Any] = {}
+        for point in entry_points(group=f"normkit.{self.kind}"):
+            taken = self.files.get(point.name) or getattr(found.get(point.name), "value", None)
+            try:
+                if taken:
+                    raise ValueError(f"the name {point.name!r} is taken by {taken}")
+                point.load()
+                found[point.name] = point
+            except Exception as error:
+                warnings.warn(f"the {self.kind} {point.value} could not be loaded: {error!r}", stacklevel=2)
+        return found
 
     def __getitem__(self, name: str) -> Any:
         if name in self._own:
@@ -86,6 +117,10 @@ class Family(MutableMapping[str, Any]):
             return getattr(self._own[name], "__module__", None)
         return self.files[name] if name in self.files else self.points[name].module
 
+    def exempt(self, name: str) -> Mapping[str, str]:
+        """The cases of the contract that one need not keep, with reasons: ``EXEMPT`` in its module."""
+        return getattr(sys.modules.get(self.module(name) or ""), "EXEMPT", {})
+
     def about(self, name: str) -> str:
         """What is written of one: the docstring of its class, or that of its file."""
         held = self[name]
@@ -102,3 +137,8 @@ def family(kind: str) -> Family:
     """Return the family of a kind."""
     module, _, holds = KINDS[kind].rpartition(".")
     return getattr(importlib.import_module(f"normkit.{module}"), holds)
+
+
+def family_of_line(line: str) -> Family | None:
+    """Return the family that a line of the contract is asked of; None for a line of methods."""
+    return next((family(kind) for kind, lines in LINES.items() if line in lines), None)

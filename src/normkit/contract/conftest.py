@@ -1,13 +1,14 @@
-"""The cases of the contract that a card exempts, and what may not skip."""
+"""The cases of the contract that are exempt or newer than what is asked for, and what may not skip."""
 
 import os
 
 import pytest
 import torch
 
-from normkit.contract import values
+from normkit.contract import asked, values
 
 __all__ = [
+    "_a_newer_line_may_fail",
     "_an_exempt_case_must_fail",
     "cases",
     "pytest_configure",
@@ -18,6 +19,7 @@ __all__ = [
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "line(name, *words): a line of the contract, from which a card may exempt cases")
+    config.addinivalue_line("markers", "since(version): the version of the contract that first asked this")
     for device in (torch.cuda, torch.xpu, torch.mtia):
         if not device.is_available():  # torch would keep every seed for it, with the stack of who gave it
             device.manual_seed_all = lambda seed: None
@@ -52,6 +54,14 @@ def _an_exempt_case_must_fail(request):
         reason = values.exemption(*case)
         if reason is not None:
             request.applymarker(pytest.mark.xfail(reason=reason, strict=case[0] not in values.LOOSE))
+
+
+@pytest.fixture(autouse=True)
+def _a_newer_line_may_fail(request):
+    """A package that keeps an older version of the contract stays green, and sees what a later one asks."""
+    mark = request.node.get_closest_marker("since")
+    if mark is not None and mark.args[0] > asked.version():
+        request.applymarker(pytest.mark.xfail(reason=f"asked since contract {mark.args[0]}", strict=False))
 
 
 @pytest.fixture(scope="session")

@@ -1,21 +1,18 @@
 """What the contract tests share: a method built small, with parameters that are not at rest, and inputs for it."""
 
 import copy
-import os
 
 import torch
 
 import normkit as nk
+from normkit.contract import asked
 from normkit.kinds.kind import layouts
 from normkit.kinds.module import ModuleKind
-
-ASKED = "NORMKIT_CHECK"  # the environment variable by which `normkit check` says which methods
 
 
 def methods(fits):
     """The methods whose kind ``fits``: of those that were asked for, or of all."""
-    asked = os.environ.get(ASKED)
-    return [name for name in (asked.split(",") if asked else nk.methods()) if fits(nk.card(name).kind)]
+    return [name for name in asked.names(asked.METHOD) if fits(nk.card(name).kind)]
 
 
 METHODS = methods(lambda kind: isinstance(kind, ModuleKind))

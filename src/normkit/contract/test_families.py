@@ -1,17 +1,19 @@
-"""What flows, samplers, strategies, steps of text and rules keep, those of installed packages among them."""
-
-import os
+"""What flows, samplers, strategies, steps of text, signals and rules keep, those of installed packages among them."""
 
 import pytest
 import torch
+from torch import nn
 
 import normkit as nk
 from normkit import families
-from normkit.contract.subject import ASKED
+from normkit.contract.asked import names
+from normkit.watching.signals.signal import Call, Place, first_tensor
+from normkit.watching.sites import LAYER, NORMED
+from normkit.watching.store import BESIDE, LARGEST, LEAST, MEAN
 
-FLOWS, SAMPLERS, PLANS, STEPS, RULES = map(families.family, ("flow", "sampler", "strategy", "text-step", "rule"))
+FLOWS, SAMPLERS, PLANS, STEPS, SIGNALS, RULES = map(families.family, families.KINDS)
 F64 = torch.float64
-ALL = not os.environ.get(ASKED)  # else some methods were asked for
+LINES = {line for own in families.LINES.values() for line in own}
 EVENTS = {1: 3, 3: (2, 4, 4)}
 close = torch.testing.assert_close
 
@@ -22,7 +24,7 @@ def cases(recipe):
     return [(EVENTS[axes], given) for axes in recipe.axes for given in depends]
 
 
-FLOW_CASES = [(name, *case) for name in FLOWS for case in cases(FLOWS[name])] if ALL else []
+FLOW_CASES = [(name, *case) for name in names("flow") for case in cases(FLOWS[name])]
 
 
 def build(name, event, given):
@@ -36,15 +38,18 @@ def build(name, event, given):
     return flow, x, context
 
 
-@pytest.mark.parametrize("kind", families.KINDS if ALL else [])
+@pytest.mark.parametrize("kind", families.KINDS)
 def test_everything_of_a_kind_is_loaded_and_described(kind):
     family = families.family(kind)
     assert len(family) == len(set(family)) > 0
-    for name in family:
+    for name in names(kind):
         assert family[name] is not None
         assert family.summary(name).endswith("."), name
+        unknown = {key.split()[0] for key in family.exempt(name)} - LINES
+        assert not unknown, f"{name}: EXEMPT names no line of the contract: {unknown}"
 
 
+@pytest.mark.line("flow-inverse")
 @pytest.mark.parametrize("name, event, given", FLOW_CASES)
 def test_a_flow_is_inverted_and_has_its_determinant(name, event, given):
     flow, x, context = build(name, event, given)
@@ -55,6 +60,7 @@ def test_a_flow_is_inverted_and_has_its_determinant(name, event, given):
     close(log_det[0], torch.linalg.slogdet(jacobian)[1], rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.line("flow-memory")
 @pytest.mark.parametrize("name, event, given", FLOW_CASES)
 def test_a_flow_gives_the_same_gradient_where_inputs_are_recomputed(name, event, given):
     flow, x, context = build(name, event, given)
@@ -65,6 +71,7 @@ def test_a_flow_gives_the_same_gradient_where_inputs_are_recomputed(name, event,
     close(*gradients, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.line("flow-saved")
 @pytest.mark.parametrize("name, event, given", FLOW_CASES)
 def test_what_a_flow_depends_on_moves_it_and_a_saved_one_gives_the_same_bits(name, event, given):
     flow, x, context = build(name, event, given)
@@ -76,13 +83,15 @@ def test_what_a_flow_depends_on_moves_it_and_a_saved_one_gives_the_same_bits(nam
         assert (flow(x, context + 1 if flow.context else (context + 1) % 4)[0] != z).any()
 
 
-@pytest.mark.parametrize("name", FLOWS if ALL else [])
+@pytest.mark.line("flow-options")
+@pytest.mark.parametrize("name", names("flow"))
 def test_a_flow_refuses_an_option_that_it_does_not_take(name):
     with pytest.raises((TypeError, ValueError), match="nonesuch"):
         nk.density.flow(name, EVENTS[FLOWS[name].axes[0]], nonesuch=1)
 
 
-@pytest.mark.parametrize("name", SAMPLERS if ALL else [])
+@pytest.mark.line("sampler-repeats")
+@pytest.mark.parametrize("name", names("sampler"))
 def test_a_sampler_says_what_it_needs_and_repeats_itself_from_a_seed(name):
     sampler, start = SAMPLERS[name], torch.zeros(6, 2, dtype=F64)
     law = torch.distributions.MultivariateNormal(torch.zeros(2, dtype=F64), torch.eye(2, dtype=F64))
@@ -100,20 +109,58 @@ def test_a_sampler_says_what_it_needs_and_repeats_itself_from_a_seed(name):
     assert (runs[0].step_size is not None) == sampler.scaled
 
 
-@pytest.mark.parametrize("name", PLANS if ALL else [])
+@pytest.mark.line("strategy-parts")
+@pytest.mark.parametrize("name", names("strategy"))
 def test_the_parts_of_a_strategy_are_methods(name):
     assert all(nk.card(part).room == "federated" for part in PLANS[name].parts)
     with pytest.raises(TypeError, match="nonesuch"):
         nk.federated.strategy(name, nonesuch=1)
 
 
-@pytest.mark.parametrize("name", STEPS if ALL else [])
+@pytest.mark.line("step-built")
+@pytest.mark.parametrize("name", names("text-step"))
 def test_a_step_of_text_says_how_it_is_built_again(name):
     assert callable(STEPS[name].settings)
     assert STEPS[name].__name__ not in {STEPS[other].__name__ for other in STEPS if other != name}
 
 
-@pytest.mark.parametrize("name", RULES if ALL else [])
+PLACES = [
+    (Place(nn.Linear(8, 5), LAYER), torch.randn(4, 6, 8), -1),
+    (Place(nn.Linear(8, 8), LAYER, block=True), torch.randn(4, 6, 8), -1),
+    (Place(nn.Embedding(9, 8), LAYER), torch.randint(0, 9, (4, 6)), -1),
+    (Place(nn.Conv2d(3, 4, 3), LAYER), torch.randn(4, 3, 6, 7), 1),
+    (Place(nk.RMSNorm(8), NORMED), torch.randn(4, 6, 8), -1),
+    (Place(nn.BatchNorm1d(8), NORMED), torch.randn(4, 8), 1),
+    (Place(nn.Tanh(), "function"), torch.randn(4, 6, 8), -1),
+    (Place(nk.Router(8, 4, top_k=2), ""), torch.randn(64, 8), -1),
+]
+
+
+@pytest.mark.line("signal-read")
+@pytest.mark.parametrize("name", names("signal"))
+def test_a_signal_reads_as_many_numbers_as_it_names(name):
+    signal = SIGNALS[name]
+    assert set(signal.numbers.values()) <= {MEAN, LARGEST, LEAST, BESIDE}
+    for place, x, axis in PLACES:
+        output = place.module(x)
+        y = first_tensor(output)
+        call = Call(place.module, first_tensor(x), y, axis, output)
+        before = [part.clone() for part in (x, y)]
+        read = signal.read(call) if signal.fits(place) else None
+        assert read is None or (read.shape == (len(signal.numbers),) and not read.requires_grad), place
+        for part, kept in zip((x, y), before, strict=True):
+            close(part, kept, rtol=0, atol=0)
+
+
+@pytest.mark.line("signal-names")
+@pytest.mark.parametrize("name", names("signal"))
+def test_no_other_signal_reads_numbers_of_the_same_name(name):
+    others = {number for other in SIGNALS if other != name for number in SIGNALS[other].numbers}
+    assert not others & set(SIGNALS[name].numbers)
+
+
+@pytest.mark.line("rule-silent")
+@pytest.mark.parametrize("name", names("rule"))
 def test_a_rule_is_silent_where_nothing_was_seen(name):
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), nk.LayerNorm(4), torch.nn.ReLU())
     with nk.watch(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1)) as watched:

@@ -3,11 +3,14 @@
 import functools
 import inspect
 import itertools
+from collections.abc import Mapping
 from textwrap import indent
 
 import pytest
 
 import normkit as nk
+from normkit import kinds
+from normkit.families import family_of_line
 
 LOOSE = {"offsets", "batches"}  # how far rounding leads astray, and in which order torch sums, differs by processor
 
@@ -24,13 +27,14 @@ def cases(item):
 
 
 def word(value):
-    """How a card names a value of a case."""
-    return str(value).removeprefix("torch.")
+    """How a card names a value of a case; of a mapping, by its keys."""
+    return " ".join(value) if isinstance(value, Mapping) else str(value).removeprefix("torch.")
 
 
 def exemption(line, name, words):
     """Why a case need not be kept, or None."""
-    return nk.card(name).exemption(line, *words)
+    family = family_of_line(line)
+    return kinds.exemption(nk.card(name).exempt if family is None else family.exempt(name), line, *words)
 
 
 def over(**values):

@@ -19,6 +19,9 @@ from normkit.density._named import FLOWS as FLOWS
 from normkit.density._named import flow as flow
 from normkit.density._parts import Given as Given
 from normkit.density._parts import Part as Part
+from normkit.density._recipe import Asked as Asked
+from normkit.density._recipe import Recipe as Recipe
+from normkit.density._sampler import Sampler as Sampler
 from normkit.density._saved import load as load
 from normkit.density._walk import SAMPLERS as SAMPLERS
 from normkit.density._walk import Chains as Chains

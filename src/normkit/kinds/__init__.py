@@ -14,7 +14,7 @@ layer              :class:`Method`                 ``y = layer(x, ...)``, any ot
 parametrization    :class:`Parametrization`        ``weight = parametrization(raw)``
 loss               :class:`Loss`                   ``scalar = loss(x, ...)``
 transform          :class:`Transform`              ``y, log_det = transform(x)``, and ``inverse``
-optimizer          ``torch.optim.Optimizer``       ``optimizer.step()``
+optimizer          ``gradient.Optimizer``          ``optimizer.step()``; any of torch is one too
 adapter            :class:`Adapter`                ``logits = adapter(x)``, around a model; each call learns
 fitted             :class:`Fitted`                 ``fit(...)`` or ``update(...)``, then ``y = fitted(x, ...)``
 estimator          :class:`Estimator`              ``fit(...)``, then a call; no module
@@ -35,7 +35,7 @@ from normkit.kinds.adapter import ADAPTER, Adapter
 from normkit.kinds.fitted import FITTED, Fitted
 from normkit.kinds.function import FUNCTION, Estimator, beside
 from normkit.kinds.guard import Guard, make_guard
-from normkit.kinds.kind import CONTRACT, Kind, Subject
+from normkit.kinds.kind import CONTRACT, Kind, Subject, exemption
 from normkit.kinds.module import (
     BLOCK,
     CORE,
@@ -76,6 +76,7 @@ __all__ = [
     "Text",
     "Transform",
     "beside",
+    "exemption",
     "kind_of",
     "make_guard",
 ]

@@ -16,7 +16,9 @@ from normkit.layout import Layout
 if TYPE_CHECKING:
     from normkit.catalog import Card
 
+GOLDENS = {"goldens": "the numbers of its goldens, where it is of another package"}
 MODULE_LINES = {
+    **GOLDENS,
     "gradcheck": "gradients are the derivative of the forward pass",
     "higher-derivatives": "second and third derivatives are right, torch's attention on its own formula",
     "half": "bfloat16 and float16 stay close to float64, with parameters in half precision or float32",
@@ -63,6 +65,7 @@ TRANSFORM_LINES = {
     "scales": "numbers of 1e-6 and of 1e6 come back from the inverse, up to the rounding of numbers of 1 or of theirs",
 }
 OPTIMIZER_LINES = {
+    **GOLDENS,
     "resume": "a run that is saved and loaded at any step, in any type, goes on to the same bits",
     "older": "a state without maximize and foreach, its steps plain numbers, goes on to the same bits",
     "foreign": "a state of another optimizer is refused when it is loaded",
@@ -83,6 +86,7 @@ OPTIMIZER_LINES = {
     "copies": MODULE_LINES["copies"],
 }
 FUNCTION_LINES = {
+    **GOLDENS,
     "arrays": "NumPy arrays give the same numbers as tensors, and come back as arrays",
     "gallery": "a permutation of the gallery, the axis G, permutes the result",
     "gradcheck": MODULE_LINES["gradcheck"],
@@ -92,12 +96,14 @@ FUNCTION_LINES = {
     "threads": MODULE_LINES["threads"],
 }
 FITTED_LINES = {
+    **GOLDENS,
     "half": MODULE_LINES["half"],
     "state": "what was found is loaded into a module that was never set",
     "arrays": FUNCTION_LINES["arrays"],
     "refused": "NaN is refused by name, and leaves what was found as it was",
 }
 ADAPTER_LINES = {
+    **GOLDENS,
     "reset": "reset gives back the numbers of the first call, and the same answers again",
     "continued": "a stream that is saved and loaded goes on to the same bits",
     "frozen": "what is not adapted stays as it was",
@@ -108,6 +114,7 @@ ADAPTER_LINES = {
     "copies": MODULE_LINES["copies"],
 }
 TEXT_LINES = {
+    **GOLDENS,
     "again": "asked again, as a copy, or in a process whose hashes are others, it says the same",
     "untouched": "what it is given stays as it was",
     "alone": "one answer for each text, and the same alone as in company",
@@ -221,6 +228,19 @@ class Kind:
         """Build a smallest instance and draw inputs for it."""
         made = self.small(card, features)
         return Subject(made, self.draw(card, features, dtype=dtype, **drawing), made)
+
+
+def exemption(exempt: Mapping[str, str], line: str, *case: str) -> str | None:
+    """Return why a case of a line of the contract is not kept, or None.
+
+    A key is a line and any words of its cases, ``"extremes huge float16"``: it covers the cases that have all of its
+    words, and a line alone covers all of them.
+    """
+    for key, reason in exempt.items():
+        named, *words = key.split()
+        if named == line and set(words) <= set(case):
+            return reason
+    return None
 
 
 def layouts(card: Card, optional: bool = True) -> list[Layout]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -11,20 +12,16 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 
+from normkit.families import Family
 from normkit.norm import Norm
-from normkit.watching.signals.activation import ACTIVATION, INPUTS
-from normkit.watching.signals.norm import NORM, RUNNING
-from normkit.watching.signals.routing import DROPPED, ROUTING, is_router
-from normkit.watching.signals.signal import Signal
-from normkit.watching.signals.squash import SQUASH, function_of
-from normkit.watching.signals.stream import STREAM, TOKENS
+from normkit.watching.signals.signal import BLOCK, FUNCTION, LAYER, NORMED, Place, Signal
 
 LISTS = (nn.ModuleList, nn.Sequential)
 NORM_NAME = re.compile(r"norm(?!al_)|^(DyT|Derf|DynamicTanh|DynamicErf)$", re.IGNORECASE)
 ATTENTION_NAME = re.compile(r"attention|attn", re.IGNORECASE)
 FUNCTION_NAME = re.compile(r"(re|ge|si|e|se|ce)lu|activation|sigmoid|tanh|swish|mish|softsign", re.IGNORECASE)
 
-BLOCK, LAYER, NORMED, FUNCTION = "block", "layer", "norm", "function"
+SIGNALS = Family("signal", "SIGNAL", "watching/signals")
 
 
 class Site(NamedTuple):
@@ -97,19 +94,17 @@ def sites(model: nn.Module) -> list[Site]:
         block = id(module) in tops
         what = NORMED if is_norm(module) else LAYER if has_matrix(module) else FUNCTION if is_function(module) else ""
         if block or what or hasattr(module, "dropped"):
-            found.append(Site(name, module, BLOCK if block else what, _signals(module, block, what)))
+            found.append(Site(name, module, BLOCK if block else what, _signals(Place(module, what, block))))
     return found
 
 
-def _signals(module: nn.Module, block: bool, what: str) -> tuple[Signal, ...]:
-    found = [ACTIVATION]
-    found += [STREAM, TOKENS] * block
-    found += [INPUTS] * (what == LAYER and not isinstance(module, nn.Embedding))
-    found += [NORM] * (what == NORMED)
-    found += [RUNNING] * (what == NORMED and hasattr(module, "running_var"))
-    found += [SQUASH] * (function_of(module) is not None)
-    found += [ROUTING] * is_router(module)
-    found += [DROPPED] * hasattr(module, "dropped")
+def _signals(place: Place) -> tuple[Signal, ...]:
+    found = []
+    for name, signal in SIGNALS.items():
+        try:
+            found += [signal] * bool(signal.fits(place))
+        except Exception as error:  # of another package's, which a training must outlive
+            warnings.warn(f"signal {name} is not read of {type(place.module).__name__}: {error!r}", stacklevel=2)
     return tuple(found)
 
 

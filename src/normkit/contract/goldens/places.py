@@ -19,14 +19,21 @@ def beside(module: str) -> Iterator[Path]:
 
 def cases(name: str, module: str) -> dict[str, Path]:
     """Return the goldens of a method, a flow or another thing that a module holds, by the names of their cases."""
+    name = catalog.card(name).name if "." in name else name  # my_package.my_norm
     found = (path for folder in beside(module) for path in sorted((folder / name).glob("*")))
     return {path.stem: path for path in found if path.suffix in (".npz", ".json")}
 
 
+def foreign(name: str, kind: str) -> str | None:
+    """Return the module of a method or another thing that another package holds; None of ours."""
+    module = module_of(name, kind) or "normkit"
+    return None if module.partition(".")[0] == "normkit" else module
+
+
 def folder_of(name: str, kind: str) -> Path:
     """Return the folder that a new golden goes to: beside the module, or the repository's."""
-    module = module_of(name, kind)
-    if module is not None and module.partition(".")[0] != "normkit":
+    module = foreign(name, kind)
+    if module is not None:
         folders = [*beside(module)]
         return next((folder for folder in folders if folder.is_dir()), folders[0])
     if OURS.is_dir():

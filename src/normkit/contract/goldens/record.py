@@ -255,6 +255,9 @@ class Rule(Plain):
 
     kind = "rule"
 
+    def __init__(self, name: str, case: str, *, rtol: float = 1e-6, **how: Any):  # samples are kept in float32
+        super().__init__(name, case, rtol=rtol, **how)
+
     def step(self, samples: Sequence[Sample], findings: Sequence[Mapping[str, Any]], **facts: Any) -> None:
         """Write down what is to be found.
 

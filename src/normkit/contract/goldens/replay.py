@@ -133,9 +133,9 @@ def same(what, got, want, near):
         for index, value in enumerate(want):
             same(f"{what}[{index}]", got[index], value, near)
     elif isinstance(want, float) and type(got) in (int, float):
-        assert got == pytest.approx(want, **near), what
+        assert got == pytest.approx(want, **near), f"{what}: {got!r}, not {want!r}"
     else:
-        assert (type(got), got) == (type(want), want), what
+        assert (type(got), got) == (type(want), want), f"{what}: {got!r}, not {want!r}"
 
 
 class Golden:

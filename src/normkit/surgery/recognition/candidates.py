@@ -55,8 +55,7 @@ class Candidate:
 @cache
 def cards() -> tuple[Card, ...]:
     """The norms that take one tensor, or further ones of the same shape; the frequent ones first."""
-    found = [catalog.card(name) for name in catalog.methods(room="activation")]
-    usable = [card for card in found if card.kind is NORM and _takes_activations(card)]
+    usable = [card for card in catalog.of_kind(NORM) if _takes_activations(card)]
     return tuple(sorted(usable, key=lambda card: FIRST.index(card.name) if card.name in FIRST else len(FIRST)))
 
 

@@ -134,6 +134,5 @@ def require_causal(card: Card, remedy: str = "") -> None:
 
 @functools.cache
 def norms(inputs: str = STREAM) -> list[Card]:
-    """Return the cards of all norms of the one room that they are in, so that no other is imported."""
-    cards = map(catalog.card, catalog.methods(room="manifold" if inputs == MATRICES else NORM.room))
-    return [card for card in cards if card.kind is NORM]
+    """Return the cards of all norms of the one room that they are in, so that no other is imported, and of packages."""
+    return catalog.of_kind(NORM, "manifold" if inputs == MATRICES else None)

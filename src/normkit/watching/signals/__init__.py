@@ -1,1 +1,1 @@
-"""What is read of a model on a sampled step, each signal a file."""
+"""What is read of a model on a sampled step, each ``SIGNAL`` a file."""

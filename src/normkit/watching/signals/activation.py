@@ -30,7 +30,7 @@ def read(call: Call) -> Tensor | None:
     return vector(mean, power.sqrt(), largest, channel, token, kurtosis, share_of(peaks == 0))
 
 
-ACTIVATION = Signal(
+SIGNAL = Signal(
     "activation",
     {
         "mean": MEAN,
@@ -43,14 +43,3 @@ ACTIVATION = Signal(
     },
     read,
 )
-
-
-def read_inputs(call: Call) -> Tensor | None:
-    """Return the share of channels of the input that are always zero, which tells of functions between modules."""
-    if call.x is None or call.x.dim() < 2:
-        return None
-    x = some(call.x)
-    return share_of(x.abs().amax(others(x, call.axis)) == 0)[None]
-
-
-INPUTS = Signal("inputs", {"dead_inputs": LEAST}, read_inputs)

@@ -1,4 +1,4 @@
-"""What a norm is fed: against its eps, and for a batch norm against what it has averaged."""
+"""What a norm is fed, against its eps."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from normkit.watching.signals.signal import Call, Signal, moments, others, some, vector
-from normkit.watching.store import LEAST, MEAN
+from normkit.watching.signals.signal import NORMED, Call, Signal, moments, others, some
+from normkit.watching.store import MEAN
 
 
 def eps_of(module: nn.Module) -> float | None:
@@ -34,27 +34,4 @@ def read(call: Call) -> Tensor | None:
     return (eps / (power + eps)).mean()[None] if eps else torch.zeros(1, device=x.device)
 
 
-NORM = Signal("norm", {"eps_share": MEAN}, read)
-
-
-def read_running(call: Call) -> Tensor | None:
-    """Return running over batch variance (their mean ratio, and its spread), how far the means lie apart, and of how
-    many values a statistic is taken.
-    """
-    norm = call.module
-    running, mean = getattr(norm, "running_var", None), getattr(norm, "running_mean", None)
-    if call.x is None or not norm.training or not isinstance(running, Tensor) or not isinstance(mean, Tensor):
-        return None
-    x = call.x.detach().float()
-    over, eps = others(x, 1), eps_of(norm) or 1e-5
-    middle, variance = moments(x, over)
-    variance = variance + eps
-    ratio = ((running.detach().float() + eps) / variance).log()
-    shift = ((mean.detach().float() - middle).square() / variance).mean().sqrt()
-    count = torch.tensor(float(x.numel() // x.shape[1]), device=x.device)
-    return vector(ratio.mean().exp(), ratio.std(correction=0), shift, count)
-
-
-RUNNING = Signal(
-    "running", {"variance_ratio": MEAN, "variance_spread": MEAN, "mean_shift": MEAN, "count": LEAST}, read_running
-)
+SIGNAL = Signal("norm", {"eps_share": MEAN}, read, lambda place: place.what == NORMED)

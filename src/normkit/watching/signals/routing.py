@@ -1,4 +1,4 @@
-"""What routers choose: how the tokens are spread over experts, how many are dropped, and softmaxes of softmaxes."""
+"""What routers choose: how the tokens are spread over experts, and softmaxes of softmaxes."""
 
 from __future__ import annotations
 
@@ -31,18 +31,6 @@ def read(call: Call) -> Tensor | None:
         return None
     load = torch.bincount(experts.flatten(), minlength=count).float() / experts.numel()
     return vector(load.max() * count, (load == 0).float().mean())
-
-
-ROUTING = Signal("routing", {"load": MEAN, "idle": LEAST}, read)
-
-
-def read_dropped(call: Call) -> Tensor | None:
-    """Return the share of choices that experts had no room for, where a mixture says so."""
-    dropped = getattr(call.module, "dropped", None)
-    return dropped.detach().float().reshape(1) if isinstance(dropped, Tensor) and dropped.numel() == 1 else None
-
-
-DROPPED = Signal("dropped", {"dropped": MEAN}, read_dropped)
 
 
 def choices_in(output: Any) -> Tensor | None:
@@ -84,3 +72,6 @@ def shares(x: Tensor) -> Tensor:
     rows = x.float()
     whole = (rows.sum(-1) - 1).abs().amax() < 1e-2
     return ((rows.amin() >= 0) & whole & (rows.shape[-1] > 1)).float().reshape(1)
+
+
+SIGNAL = Signal("routing", {"load": MEAN, "idle": LEAST}, read, lambda place: is_router(place.module))

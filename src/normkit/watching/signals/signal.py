@@ -9,7 +9,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+BLOCK, LAYER, NORMED, FUNCTION = "block", "layer", "norm", "function"  # what a module of a model is
 MOST = 2**18  # entries looked at of one tensor: of more, a share of its samples
+
+
+class Place(NamedTuple):
+    """A module of a model: what it is by itself, a layer, a norm or a function, and whether it is one of its blocks."""
+
+    module: nn.Module
+    what: str
+    block: bool = False
 
 
 class Call(NamedTuple):
@@ -28,11 +37,13 @@ class Signal:
 
     numbers: each name, and how two readings become one (:mod:`normkit.watching.store`).
     read: returns them as a vector on the tensor's own device, or None where there is nothing to read.
+    fits: whether they are read at a place.
     """
 
     name: str
     numbers: Mapping[str, str]
     read: Callable[[Call], Tensor | None]
+    fits: Callable[[Place], bool] = lambda place: True
 
 
 def first_tensor(value: Any) -> Tensor | None:

@@ -41,4 +41,4 @@ def read(call: Call) -> Tensor | None:
     return share_of(function(some(call.x)).abs() > FLAT)[None]
 
 
-SQUASH = Signal("squash", {"saturated": MEAN}, read)
+SIGNAL = Signal("squash", {"saturated": MEAN}, read, lambda place: function_of(place.module) is not None)

@@ -1,0 +1,71 @@
+"""The options of pytest: ``pytest --pyargs normkit.contract --normkit-check NAME``; nothing heavy is imported here."""
+
+import os
+
+import pytest
+
+VARIABLES = {"normkit_check": "NORMKIT_CHECK", "normkit_contract": "NORMKIT_CONTRACT"}
+BEFORE = pytest.StashKey[dict[str, str | None]]()
+
+
+def pytest_addoption(parser):
+    """Let names and a version be given."""
+    group = parser.getgroup("normkit")
+    group.addoption(
+        "--normkit-check",
+        action="append",
+        metavar="NAME",
+        help="hold only this to normkit's contract: a method, a flow or another thing, or all that a package enters",
+    )
+    group.addoption(
+        "--normkit-contract",
+        metavar="VERSION",
+        help="what normkit's contract asks since a later version may fail",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config):
+    """Hand them to the tests, and to the processes that these start, as variables of the environment."""
+    config.stash[BEFORE] = {variable: os.environ.get(variable) for variable in VARIABLES.values()}
+    for option, variable in VARIABLES.items():
+        value = config.getoption(option, None)
+        if value:
+            os.environ[variable] = value if isinstance(value, str) else ",".join(value)
+    if any(config.getoption(option, None) for option in VARIABLES):
+        refuse_what_is_not_there()
+
+
+def refuse_what_is_not_there():
+    """Name a wrong name before any test is read."""
+    from normkit.contract import asked
+
+    try:
+        asked.version()
+        asked.things(os.environ.get(asked.ASKED) or "rmsnorm")
+    except ValueError as error:
+        raise pytest.UsageError(f"normkit: {error}") from None
+
+
+def pytest_unconfigure(config):
+    """Leave the environment as it was."""
+    for variable, value in config.stash.get(BEFORE, {}).items():
+        if value is None:
+            os.environ.pop(variable, None)
+        else:
+            os.environ[variable] = value
+
+
+class Broken:
+    """A plugin that keeps which methods, flows and others a run has failed; None where a test has no name."""
+
+    def __init__(self):
+        self.names = set()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item, call):
+        """Keep the name of a case that fails."""
+        report = yield
+        if report.failed:
+            self.names.add(getattr(item, "callspec", None) and item.callspec.params.get("name"))
+        return report

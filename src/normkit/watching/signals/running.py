@@ -1,0 +1,38 @@
+"""What a batch norm is fed, against what it has averaged."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from normkit.watching.signals.norm import eps_of
+from normkit.watching.signals.signal import NORMED, Call, Place, Signal, moments, others, vector
+from normkit.watching.store import LEAST, MEAN
+
+
+def read(call: Call) -> Tensor | None:
+    """Return running over batch variance (their mean ratio, and its spread), how far the means lie apart, and of how
+    many values a statistic is taken.
+    """
+    norm = call.module
+    running, mean = getattr(norm, "running_var", None), getattr(norm, "running_mean", None)
+    if call.x is None or not norm.training or not isinstance(running, Tensor) or not isinstance(mean, Tensor):
+        return None
+    x = call.x.detach().float()
+    over, eps = others(x, 1), eps_of(norm) or 1e-5
+    middle, variance = moments(x, over)
+    variance = variance + eps
+    ratio = ((running.detach().float() + eps) / variance).log()
+    shift = ((mean.detach().float() - middle).square() / variance).mean().sqrt()
+    count = torch.tensor(float(x.numel() // x.shape[1]), device=x.device)
+    return vector(ratio.mean().exp(), ratio.std(correction=0), shift, count)
+
+
+def fits(place: Place) -> bool:
+    """Whether a norm keeps an average of variances."""
+    return place.what == NORMED and hasattr(place.module, "running_var")
+
+
+SIGNAL = Signal(
+    "running", {"variance_ratio": MEAN, "variance_spread": MEAN, "mean_shift": MEAN, "count": LEAST}, read, fits
+)
