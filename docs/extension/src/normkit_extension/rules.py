@@ -1,0 +1,27 @@
+"""Layers whose output has all but vanished."""
+
+from collections.abc import Iterator
+
+from normkit.watching.finding import Finding
+from normkit.watching.history import History
+from normkit.watching.store import Sign
+
+QUIET = Sign("rms", 1e-6, above=False)
+"""Of what a layer gives: the root mean square below which float16 keeps few digits."""
+
+
+def find(history: History) -> Iterator[Finding]:
+    """Look at what all layers give."""
+    quiet = {name: rms for name, rms in history.late("rms").items() if QUIET.seen(rms)}
+    if quiet:
+        worst = min(quiet, key=quiet.__getitem__)
+        yield Finding(
+            "layers have gone quiet",
+            2.0,
+            tuple(sorted(quiet, key=quiet.__getitem__)),
+            f"The output of {worst} has a root mean square of {quiet[worst]:.1e}.",
+            since=history.since(worst, QUIET),
+            leads="gradients that vanish in half precision",
+            otherwise=f"at least {QUIET.bound:g}",
+            margin=QUIET.bound / max(quiet[worst], 1e-30),
+        )

@@ -1,0 +1,215 @@
+"""The package in docs/extension, built and installed as a stranger's is: what it enters is found, used and held to."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+THEIRS = ROOT / "docs" / "extension"
+GOLDENS = THEIRS / "src/normkit_extension/goldens"
+NAME = "normkit_extension"
+ENTERED = ["median-norm", "bounded-momentum", "sinh-arcsinh", "zeros", "quiet-layers"]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A folder with the package in it; nothing is asked of the network."""
+    place = tmp_path_factory.mktemp("stranger")
+    source = shutil.copytree(THEIRS, place / "source", ignore=shutil.ignore_patterns("build", "*.egg-info"))
+    offline = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--disable-pip-version-check"]
+    command = [sys.executable, "-m", "pip", "install", *offline, "--target", str(place / "site"), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return place / "site"
+
+
+@pytest.fixture
+def site(installed, tmp_path):
+    """A copy, of which a test may change files."""
+    return shutil.copytree(installed, tmp_path / "site")
+
+
+def run(site, *words, **variables):
+    """Run Python where the package is installed."""
+    path = os.pathsep.join([str(site), str(ROOT / "src")])
+    env = {**os.environ, "PYTHONPATH": path, "NORMKIT_CACHE": "off", **variables}
+    env.pop("NORMKIT_CHECK", None) if "NORMKIT_CHECK" not in variables else None
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, env=env, cwd=site)
+
+
+def python(site, code):
+    done = run(site, "-c", textwrap.dedent(code))
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def contract(site, *words, **variables):
+    plugins = ["-p", "normkit.contract.plugin", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    return run(site, "-m", "pytest", "-rA", *plugins, "--pyargs", *words, **variables)
+
+
+def test_all_that_it_enters_is_there_and_stands_where_ours_do(installed):
+    out = python(
+        installed,
+        """
+        import torch, normkit as nk
+        from torch import nn
+        from normkit.surgery import fits
+
+        print(*nk.methods(room="robust"), nk.card("median-norm").room)
+        print("median-norm" in [card.name for card in fits.norms()])
+        print(type(nk.Decoder(vocab=7, dim=8, depth=1, heads=2, norm="median-norm").layers[0].attention_norm).__name__)
+
+        class Theirs(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.scale = nn.Parameter(torch.rand(8) + 0.5)
+            def forward(self, x):
+                return self.scale * (x - x.median(-1, keepdim=True).values)
+
+        print(*(match.name for match in nk.recognize(nn.Sequential(nn.Linear(8, 8), Theirs())).values()))
+        print(nk.BoundedMomentum([nn.Parameter(torch.ones(2))]).defaults["bound"])
+        print(tuple(nk.density.flow("sinh-arcsinh", 3).event))
+        model = nn.Sequential(nn.Linear(4, 4), nk.MedianNorm(4), nn.Linear(4, 1))
+        nn.init.zeros_(model[0].weight), nn.init.zeros_(model[0].bias)
+        optimizer = nk.BoundedMomentum(model.parameters(), lr=0.0)
+        with nk.watch(model, optimizer, every=1) as seen:
+            for _ in range(3):
+                model(torch.randn(5, 4)).square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        print(seen.history().late("zero_share"), [finding.where for finding in seen.diagnosis().of("quiet-layers")])
+        """,
+    )
+    assert out == [
+        "bounded-momentum median-norm robust",
+        "True",
+        "MedianNorm",
+        "median-norm",
+        "1.0",
+        "(3,)",
+        "{'1': 1.0} [('0', '1')]",
+    ]
+
+
+def test_it_is_held_to_the_contract_by_its_name(installed):
+    few = "goldens or golden or inverted or half or resumed or silent or signal"
+    done = run(installed, "-m", "normkit.cli", "check", NAME, "-k", few)
+    assert done.returncode == 0, done.stdout
+    kinds = ["a norm", "an optimizer", "a flow", "a signal", "a rule"]
+    kept = [f"{name} keeps the contract of {kind}, version 1" for name, kind in zip(ENTERED, kinds, strict=True)]
+    assert sorted(done.stdout.splitlines()[-6:-1]) == sorted(kept)
+
+
+def test_an_option_and_the_variable_say_what_is_asked(installed):
+    only = "normkit.contract.test_goldens"
+    ways = [
+        contract(installed, only, "--normkit-check", "median-norm", "--normkit-check", "rule:quiet-layers"),
+        contract(installed, only, NORMKIT_CHECK="median-norm,quiet-layers"),
+        contract(installed, only, "--normkit-check", "normkit-extension", NORMKIT_CHECK="rmsnorm"),
+    ]
+    two = {"median-norm/plain", "quiet-layers/plain"}
+    for done, cases in zip(ways, (two, two, {*two, "bounded-momentum/plain", "sinh-arcsinh/plain"}), strict=True):
+        assert done.returncode == 0, done.stdout
+        passed = [line for line in done.stdout.splitlines() if line.startswith("PASSED")]
+        assert {line.rpartition("[")[2].rstrip("]") for line in passed} == cases
+
+
+def test_a_wrong_name_or_version_is_told_before_a_test_runs(installed):
+    done = contract(installed, "normkit.contract.test_goldens", "--normkit-check", "median-nrm")
+    assert "no method 'median-nrm'; did you mean 'median-norm'" in done.stderr
+    done = contract(installed, "normkit.contract.test_goldens", "--normkit-contract", "99")
+    assert "must be a version of the contract from 1 to 1, not '99'" in done.stderr
+
+
+def test_goldens_are_what_record_writes(site):
+    shutil.rmtree(site / NAME / "goldens")
+    done = run(site, str(THEIRS / "record.py"))
+    assert done.returncode == 0, done.stderr
+    ours, new = ({p.relative_to(base): p for p in base.glob("*/*")} for base in (GOLDENS, site / NAME / "goldens"))
+    assert ours.keys() == new.keys()
+    for key, path in ours.items():
+        if path.suffix == ".json":
+            assert path.read_text() == new[key].read_text()
+            continue
+        with np.load(path) as old, np.load(new[key]) as made:
+            assert old.files == made.files
+            for name in set(old.files) - {"meta"}:
+                np.testing.assert_allclose(old[name], made[name], rtol=1e-12)
+
+
+def test_what_is_expected_to_fail_has_a_reason_and_fails_where_it_passes(site):
+    flows = site / NAME / "flows.py"
+    flows.write_text(f'{flows.read_text()}\nEXEMPT = {{"flow-inverse": "found by bisection"}}\n')
+    words = ["check", "sinh-arcsinh", "median-norm", "-k", "inverted or golden"]
+    done = run(site, "-m", "normkit.cli", *words)
+    assert done.returncode == 1
+    assert "[XPASS(strict)] found by bisection" in done.stdout
+    assert "sinh-arcsinh breaks the contract of a flow" in done.stdout
+    assert "median-norm keeps the contract of a norm" in done.stdout
+    flows.write_text(flows.read_text().replace("self.skew) *", "self.skew + 1) *"))
+    done = run(site, "-m", "normkit.cli", *words)
+    assert done.returncode == 0, done.stdout
+    flows.write_text(flows.read_text().replace("self.log_tail.exp() * x", "2 * x"))
+    assert "golden[sinh-arcsinh/plain]" in run(site, "-m", "normkit.cli", *words).stdout
+
+
+def test_what_has_no_golden_is_told(site):
+    shutil.rmtree(site / NAME / "goldens/median-norm")
+    done = run(site, "-m", "normkit.cli", "check", NAME, "rmsnorm", "-k", "golden or unknown_keyword")
+    assert done.stdout.splitlines()[-1] == (
+        "zeros has no golden beside normkit_extension.signals; docs/adding.md tells how to record one"
+    )
+    assert done.stdout.count("has no golden") == 2
+
+
+def test_an_exemption_of_no_line_is_an_error(site):
+    rules = site / NAME / "rules.py"
+    rules.write_text(f'{rules.read_text()}\nEXEMPT = {{"swiftness": "slow"}}\n')
+    done = run(site, "-m", "normkit.cli", "check", "quiet-layers", "-k", "described")
+    assert "quiet-layers: EXEMPT names no line of the contract: {'swiftness'}" in done.stdout
+
+
+def test_what_cannot_be_loaded_or_has_a_name_that_is_taken_is_left_out(site):
+    points = next(site.glob("*.dist-info")) / "entry_points.txt"
+    points.write_text(points.read_text().replace("sinh-arcsinh =", "glow =").replace("rules:find", "rules:seek"))
+    out = python(
+        site,
+        """
+        import warnings
+        from normkit import families
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            flows, rules = (families.family(kind) for kind in ("flow", "rule"))
+            print("quiet-layers" in rules, len(rules) > 30, flows.module([*flows][4]))
+        print(*(str(warning.message) for warning in seen if "normkit_extension" in str(warning.message)), sep="\\n")
+        """,
+    )
+    assert out[0] == "False True normkit.density.flows.glow", out
+    assert any("flows:FLOW could not be loaded: " in line and "'glow' is taken by normkit" in line for line in out)
+    assert any("the rule normkit_extension.rules:seek could not be loaded: AttributeError" in line for line in out)
+    done = run(site, "-m", "normkit.cli", "check", NAME)
+    assert done.returncode == 2
+    assert "no flow 'glow' of normkit_extension: the name is taken" in done.stderr
+
+
+def test_what_a_later_contract_asks_may_fail(tmp_path):
+    (tmp_path / "conftest.py").write_text(
+        "from normkit.contract import asked\nfrom normkit.contract.conftest import *\nasked.VERSION = 2\n"
+    )
+    (tmp_path / "test_lines.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.since(2)\ndef test_new():\n    assert False\n"
+        "@pytest.mark.since(1)\ndef test_old():\n    assert False\n"
+    )
+    ends = [contract(tmp_path, "test_lines.py", *words).stdout for words in (["--normkit-contract", "1"], [])]
+    counts = [re.findall(r"\d \w*failed", text.splitlines()[-1]) for text in ends]
+    assert counts == [["1 failed", "1 xfailed"], ["2 failed"]]
+    assert "XFAIL test_lines.py::test_new - asked since contract 2" in ends[0]
