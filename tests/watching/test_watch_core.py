@@ -155,6 +155,9 @@ def test_attention_is_heard_whoever_computes_it(kind):
     assert seen.notes == []
     assert last(seen, name, "entropy") == pytest.approx(entropy.min().item(), rel=1e-4)
     assert last(seen, name, "entropy_head") == entropy.argmin()
+    sinks = weights.mean((0, 2))
+    assert last(seen, name, "sink") == pytest.approx(sinks.max().item(), rel=1e-4)
+    assert (last(seen, name, "sink_head"), last(seen, name, "sink_key")) == divmod(int(sinks.argmax()), 5)
     if kind != "core":
         assert last(seen, name, "logit") == pytest.approx(scores.abs().max().item(), rel=1e-4)
 
@@ -364,17 +367,6 @@ def test_a_step_that_a_scaler_skips_spoils_nothing():
             optimizer.zero_grad()
     assert seen.history().steps == [1, 2], "steps of the optimizer"
     assert np.isfinite(seen.history().series("output.weight", "gradient")).all()
-
-
-def test_inside_of_compile_nothing_is_seen_and_that_is_said():
-    torch._dynamo.reset()
-    model = Net()
-    compiled = torch.compile(model, backend="eager")
-    _, seen = train(compiled, points, steps=4, every=2)
-    assert "torch.compile" in seen.notes[0]
-    assert seen.history().names("rms") == []
-    assert seen.history().names("update")[0] == "layers.0.map.weight"
-    assert "Not seen: what happens inside of torch.compile" in str(seen.diagnosis())
 
 
 def test_a_model_compiled_while_it_is_watched_settles_after_the_first_samples():

@@ -48,6 +48,74 @@ def test_dropped_tokens_are_a_signal(capacity, most):
     assert (min(dropped.values()) > 0) == (capacity is not None)
 
 
+class TopKRouter(nn.Module):
+    """A router as many write it, with its matrix in a part of its own, and a bias as DeepSeek-V3's."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear(8, 4)
+        self.register_buffer("e_score_correction_bias", torch.zeros(4))
+
+    def forward(self, x):
+        scores = self.gate(x).sigmoid()
+        chosen = (scores + self.e_score_correction_bias).topk(2, -1)[1]
+        return scores.gather(-1, chosen), chosen
+
+
+class Routed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.router, self.experts = TopKRouter(), nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
+
+    def forward(self, x):
+        weights, chosen = self.router(x)
+        parts = [(weights * (chosen == i)).sum(-1, keepdim=True) * e(x) for i, e in enumerate(self.experts)]
+        return x + torch.stack(parts).sum(0)
+
+
+def halves(step):
+    x = torch.randn(64, 8, generator=torch.Generator().manual_seed(step))
+    return x, (x[:, 0] > 0).long()
+
+
+def test_a_router_with_a_layer_inside_is_read_as_counted_by_hand():
+    torch.manual_seed(0)
+    model = nn.Sequential(Routed(), nn.Linear(8, 2))
+    with torch.no_grad():
+        chosen = model[0].router(halves(0)[0])[1]
+    _, seen = train(model, halves, steps=1)
+    load = torch.bincount(chosen.flatten(), minlength=4) / chosen.numel()
+    assert seen.history().late("load")["0.router"] == pytest.approx(float(load.max()) * 4)
+    assert seen.history().late("idle")["0.router"] == float((load == 0).float().mean())
+
+
+@pytest.mark.parametrize("drift", [0.0, 0.02, 0.4])
+def test_the_drift_of_a_selection_bias(drift):
+    torch.manual_seed(0)
+    model = nn.Sequential(Routed(), nn.Linear(8, 2))
+
+    def batches(step):
+        model[0].router.e_score_correction_bias += drift * torch.tensor([1.0, 0.0, 0.0, -1.0])
+        return halves(step)
+
+    _, seen = train(model, batches, steps=12, every=1)
+    spread = seen.history().series("0.router", "bias_spread")
+    assert spread == pytest.approx([2 * drift * step for step in range(1, 13)], abs=1e-5)
+    findings = seen.diagnosis().of("router-bias")
+    assert [finding.since for finding in findings] == ([2] if drift == 0.4 else [])
+    if findings:
+        assert "spans" in findings[0].evidence
+        assert "it began at 0.8" in findings[0].evidence
+
+
+def test_the_bias_of_a_router_whose_scores_have_no_bound_is_not_judged():
+    model = mixture("deepseek-v4-router:experts=8,top_k=2")
+    _, seen = train(model, language, steps=3)
+    assert seen.history().names("bias_spread") == []
+    _, seen = train(mixture("deepseek-v3-router:experts=8,top_k=2,groups=1,kept_groups=1"), language, steps=3)
+    assert len(seen.history().names("bias_spread")) == 2
+
+
 class OwnMoE(nn.Module):
     """A mixture as many write it; ``times`` softmaxes of the gate's scores."""
 

@@ -202,7 +202,7 @@ def test_entropy_collapse():
     bounded = sharp()
     for part in ("query", "key"):
         assert len(nk.weight.apply(bounded, "sigma-reparam", where=f"*{part}*", gamma_init=1.0).done) == 2
-    assert names(finding) == ["qk-norm", "sigma-reparam"]
+    assert names(finding) == ["qk-norm", "sigma-reparam", "qk-clip"]
     for model in (sharp(query_key_norm="head"), bounded):
         well, helped = train(model, language)
         assert absent(helped, "entropy-collapse")

@@ -32,8 +32,12 @@ FOLLOWS: Mapping[str, tuple[str, ...]] = {
     "score-growth": ("entropy-collapse", *STOPPED, *LOSS),
     "entropy-collapse": (*STOPPED, *LOSS),
     "router-collapse": ("dead-units", "no-gradient", "stalled-weights"),
+    "router-bias": ("router-collapse", "dead-units", "no-gradient", "stalled-weights"),
     "router-double-softmax": ("router-collapse", "loss-stands"),
-    "residual-growth": ("half-headroom", "massive-activations", "gradient-spikes", "not-a-number", *LOSS),
+    "residual-growth": (
+        *("half-headroom", "massive-activations", "gradient-spikes", "not-a-number", "entropy-collapse"),
+        *("score-growth", *LOSS),
+    ),
     "half-headroom": ("not-a-number",),
     "small-batch": ("gradient-spikes", "running-statistics", *LOSS),
     "double-softmax": ("vanishing-gradient", "rate-too-low", *LOSS),

@@ -17,14 +17,16 @@ from normkit.watching.sites import BLOCK, attends, blocks, has_matrix, is_norm, 
 EVEN = 1.8  # the kurtosis of an even distribution, as torch draws its layers; no training leaves one
 FEWEST_DRAWN, MOST_DRAWN = 256, 2**16  # entries of which it is taken
 WRAPPERS = ("_orig_mod.", "module.")
+INNER = "._orig_mod"  # of a part that was compiled on its own
 
 
 def plain(name: str) -> str:
     """Return a name without what compiling and wrapping put before it.
 
-    >>> plain("_orig_mod.layers.0"), plain("module.")
-    ('layers.0', '')
+    >>> plain("_orig_mod.layers.0"), plain("module."), plain("layers.0._orig_mod.norm")
+    ('layers.0', '', 'layers.0.norm')
     """
+    name = name.replace(INNER, "") if name != "_orig_mod" else ""
     for prefix in WRAPPERS:
         name = name.removeprefix(prefix)
     return name
@@ -74,6 +76,7 @@ def of(model: nn.Module, optimizers: Sequence[Optimizer], every: int) -> dict[st
         "kinds": {plain(site.name): site.what for site in there},
         "classes": {plain(site.name): type(site.module).__name__ for site in there},
         "attends": [plain(name) for name, m in model.named_modules() if attends(m)],
+        "clips": can_clip(model),
         "eps": {plain(s.name): eps for s in there if (eps := eps_of(s.module)) is not None and s.what != BLOCK},
         "momenta": {plain(s.name): m for s in there if isinstance(m := getattr(s.module, "momentum", None), float)},
         "shapes": {name: list(p.shape) for name, p in named(model).items()},
@@ -85,6 +88,19 @@ def of(model: nn.Module, optimizers: Sequence[Optimizer], every: int) -> dict[st
         "frozen": list(_frozen(model)),
         "left_out": [name for name, p in named(model).items() if groups and id(p) not in place],
     }
+
+
+def can_clip(model: nn.Module) -> bool:
+    """Whether the scores of a model's attention can be clipped: by its class, without norms of queries and keys."""
+    from normkit.transformer.score_clip import ScoreClip
+
+    if not any(map(attends, model.modules())):
+        return False
+    try:
+        ScoreClip(model).close()
+    except ValueError:
+        return False
+    return True
 
 
 def muon_steps(model: nn.Module, groups: Sequence[tuple[Optimizer, dict[str, Any]]]) -> dict[str, tuple[str, float]]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normkit.watching.hook import Hook
+from normkit.watching import taps
 from normkit.watching.sample import skipped
 from normkit.watching.signals import data
 from normkit.watching.signals.output import scores_in
@@ -30,7 +30,7 @@ class Onset:
 
     def listen(self, model: nn.Module) -> Any:
         """Look at each call of the whole model; returns the handle of the hook."""
-        return model.register_forward_hook(Hook(self.hook), with_kwargs=True)
+        return taps.hook_after(model, self.hook)
 
     def hook(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         """Look at a call of the whole model."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from normkit.watching import taps
 from normkit.watching.batch import Batch, kept
 from normkit.watching.facts import named, plain
 from normkit.watching.history import DATA, LOSS, NOISE
@@ -61,26 +62,27 @@ class Sample:
         self.output: Tensor | None = None
         self.noise = Noise()
         self.noises: Tensor | None = None
+        self.taps: dict[tuple[int, str], taps.Read] = {}
+        self.tapped = self.called = False
         self.attach()
 
     def attach(self) -> None:
         """Put the hooks on; the modules are looked up anew, so one that was replaced is seen."""
+        hidden = set(compiled(self.model))
         if "activations" in self.families:
-            self.handles += [
-                s.module.register_forward_hook(self._reads(s), with_kwargs=True) for s in sites(self.model)
-            ]
-        if not any(True for _ in compiled(self.model)):
-            self.handles.append(self.model.register_forward_hook(self._hears_whole(), with_kwargs=True))
-        if "attention" in self.families:
-            for name, module in attentions(self.model):
-                self.handles += self._overhears(
-                    plain(name), module, "attention", attention.HEARS, attention.read, attention.NUMBERS
-                )
-        if "activations" in self.families:
-            for name, module in routing.mixtures(self.model):
-                self.handles += self._overhears(
-                    plain(name), module, "softmaxes", routing.HEARS, routing.shares, routing.TWICE
-                )
+            for site in sites(self.model):
+                if site.module in hidden:
+                    self.taps[taps.key_of(site.module), taps.CALL] = self._tapped(site)
+                else:
+                    self.handles.append(site.module.register_forward_hook(self._reads(site), with_kwargs=True))
+        self.handles.append(taps.hook_after(self.model, self._hears_whole()))
+        for what, name, module in listened(self.model, self.families):
+            hears, read, numbers = HEARD[what]
+            if module in hidden:
+                self.taps[taps.key_of(module), what] = self._tapped_scores(plain(name), what, read, numbers)
+            else:
+                self.handles += self._overhears(plain(name), module, what, hears, read, numbers)
+        taps.begin(self.taps)
 
     def catch_gradients(self) -> None:
         """Read gradients as they arrive, where no optimizer says when they are all there."""
@@ -101,38 +103,64 @@ class Sample:
         for handle in self.handles:
             handle.remove()
         self.handles = []
+        taps.end(self.taps)
+        if self.called and self.taps and not self.tapped:
+            self.failed(taps.LATE.format(count=len({key for key, _ in self.taps})))
+
+    def _tapped(self, site: Site) -> taps.Read:
+        """Read a call inside of torch.compile."""
+
+        def take(x: list[Tensor], y: list[Tensor], state: Mapping[str, Tensor]) -> None:
+            self.tapped = True
+            self._read(site, site.module, first_tensor(x), first_tensor(y), y, state)
+
+        return take
+
+    def _tapped_scores(self, name: str, what: str, read: Any, numbers: Any) -> taps.Read:
+        def take(x: list[Tensor], *_: Any) -> None:
+            self.tapped = True
+            try:
+                with torch.no_grad(), torch.autocast(x[0].device.type, enabled=False):
+                    self._join((name, what), read(x[0]), numbers)
+            except Exception as error:
+                self.failed(f"{what} of {name} could not be read: {error}")
+
+        return take
 
     def _reads(self, site: Site) -> Hook:
-        name = plain(site.name)
-
         def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
             if skipped(module):
                 return
             x, y = first_tensor(args), first_tensor(output)
             x = first_tensor(kwargs) if x is None else x
-            known = y if y is not None else x
-            if known is None:
-                return
-            call = Call(module, x, y, site.axis(known.dim()), output)
-            self.dtypes[name] = str(known.dtype).removeprefix("torch.")
-            self.widths[name] = known.shape[call.axis]
+            self._read(site, module, x, y, output)
             if y is not None and y.requires_grad and site.what == NORMED and not hasattr(module, "running_var"):
-                self.handles.append(y.register_hook(self.noise.listens(module, y, call.axis)))
-            with torch._C.DisableTorchFunction(), torch.no_grad(), torch.autocast(known.device.type, enabled=False):
-                for signal in site.signals:
-                    try:
-                        self._join((name, signal.name), signal.read(call), signal.numbers)
-                    except Exception as error:
-                        self.failed(f"{signal.name} of {name or 'the model'} could not be read: {error}")
+                self.handles.append(y.register_hook(self.noise.listens(module, y, site.axis(y.dim()))))
 
         return Hook(hook)
 
-    def _hears_whole(self) -> Hook:
+    def _read(self, site: Site, module: nn.Module, x: Any, y: Any, output: Any, state: Any = None) -> None:
+        """Read all signals of one call."""
+        name, known = plain(site.name), y if y is not None else x
+        if known is None:
+            return
+        call = Call(module, x, y, site.axis(known.dim()), output, state)
+        self.dtypes[name] = str(known.dtype).removeprefix("torch.")
+        self.widths[name] = known.shape[call.axis]
+        with torch._C.DisableTorchFunction(), torch.no_grad(), torch.autocast(known.device.type, enabled=False):
+            for signal in site.signals:
+                try:
+                    self._join((name, signal.name), signal.read(call), signal.numbers)
+                except Exception as error:
+                    self.failed(f"{signal.name} of {name or 'the model'} could not be read: {error}")
+
+    def _hears_whole(self) -> Callable[..., None]:
         """Take what the model is fed, the loss that it gives, and what a loss makes of its output."""
 
         def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
             if skipped(module):
                 return
+            self.called = True
             found = loss_in(output)
             self.loss = self.loss if found is None else found.detach().float()
             try:
@@ -146,7 +174,7 @@ class Sample:
             except Exception as error:
                 self.failed(f"what the model is fed and gives could not be read: {error}")
 
-        return Hook(hook)
+        return hook
 
     def _overhears(self, name: str, module: nn.Module, what: str, hears: Any, read: Any, numbers: Any) -> list[Any]:
         """Have a listener entered for as long as each call of a module takes."""
@@ -228,6 +256,30 @@ class Sample:
     def empty(self) -> bool:
         """Whether nothing was read so far."""
         return not (self.calls or self.tensors or self.caught)
+
+
+HEARD = {
+    taps.ATTENTION: (attention.HEARS, attention.read, attention.NUMBERS),
+    taps.SOFTMAXES: (routing.HEARS, routing.shares, routing.TWICE),
+}
+"""What is heard of torch's functions, and what is read of it."""
+
+
+def listened(model: nn.Module, families: Iterable[str]) -> Iterator[tuple[str, str, nn.Module]]:
+    """Return whose calls of torch's functions are heard: what for, the name, and the module."""
+    if "attention" in families:
+        yield from ((taps.ATTENTION, name, module) for name, module in attentions(model))
+    if "activations" in families:
+        yield from ((taps.SOFTMAXES, name, module) for name, module in routing.mixtures(model))
+
+
+def taps_on(model: nn.Module, families: Iterable[str]) -> list[Any]:
+    """Put taps on what is compiled in a model, and return their handles."""
+    hidden = set(compiled(model))
+    modules = [site.module for site in sites(model) if site.module in hidden] if "activations" in families else []
+    heard = [(what, module) for what, _, module in listened(model, families) if module in hidden]
+    attending, mixing = ([m for what, m in heard if what == kind] for kind in (taps.ATTENTION, taps.SOFTMAXES))
+    return list(taps.attach(modules, attending, mixing))
 
 
 def skipped(module: nn.Module) -> bool:

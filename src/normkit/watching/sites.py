@@ -14,6 +14,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from normkit.families import Family
 from normkit.norm import Norm
+from normkit.watching.signals.routing import is_router, selection_bias
 from normkit.watching.signals.signal import BLOCK, FUNCTION, LAYER, NORMED, Place, Signal
 
 LISTS = (nn.ModuleList, nn.Sequential)
@@ -74,26 +75,31 @@ def has_matrix(module: nn.Module) -> bool:
 
 def is_norm(module: nn.Module) -> bool:
     """Whether a module is a norm, or what stands for one: by its class, or the class's name where it has no parts."""
-    return isinstance(module, Norm) or (not any(module.children()) and bool(NORM_NAME.search(type(module).__name__)))
+    return isinstance(module, Norm) or (is_alone(module) and bool(NORM_NAME.search(type(module).__name__)))
+
+
+def is_alone(module: nn.Module) -> bool:
+    """Whether a module has no parts."""
+    return next(module.children(), None) is None
 
 
 def is_function(module: nn.Module) -> bool:
     """Whether a module is an activation function."""
-    simple = not any(module.children()) and next(module.parameters(recurse=False), None) is None
+    simple = is_alone(module) and next(module.parameters(recurse=False), None) is None
     return simple and bool(FUNCTION_NAME.search(type(module).__name__))
 
 
 def sites(model: nn.Module) -> list[Site]:
-    """Return the watched modules of a model in the order of their names; what is compiled is left out."""
-    hidden = set(compiled(model))
+    """Return the watched modules of a model in the order of their names."""
     tops = {id(module) for _, module in blocks(model)}
     found = []
     for name, module in model.named_modules():
-        if module in hidden:
+        if hasattr(module, "_orig_mod") and id(module) not in tops:
             continue
         block = id(module) in tops
         what = NORMED if is_norm(module) else LAYER if has_matrix(module) else FUNCTION if is_function(module) else ""
-        if block or what or hasattr(module, "dropped"):
+        routes = hasattr(module, "dropped") or is_router(module) or selection_bias(module) is not None
+        if block or what or routes:
             found.append(Site(name, module, BLOCK if block else what, _signals(Place(module, what, block))))
     return found
 
@@ -110,9 +116,8 @@ def _signals(place: Place) -> tuple[Signal, ...]:
 
 def attentions(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """Return the innermost modules that are called attention, else the blocks."""
-    hidden = set(compiled(model))
     named = [(name, m) for name, m in model.named_modules() if attends(m) and not any(attends(p) for p in _parts(m))]
-    return [(name, m) for name, m in named or blocks(model) if m not in hidden]
+    return named or blocks(model)
 
 
 def attends(module: nn.Module) -> bool:
@@ -127,7 +132,9 @@ def _parts(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def compiled(model: nn.Module) -> Iterator[nn.Module]:
-    """Return the modules that run inside of torch.compile, where hooks are not heard."""
+    """Return the modules that run inside of torch.compile, where hooks are a part of the graph."""
     for module in model.modules():
-        if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
+        if hasattr(module, "_orig_mod"):
+            yield from module._orig_mod.modules()
+        elif getattr(module, "_compiled_call_impl", None) is not None:
             yield from module.modules()

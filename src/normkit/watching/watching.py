@@ -12,26 +12,20 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from normkit import check
-from normkit.watching import facts, trials, writers
+from normkit.watching import facts, sample, taps, trials, writers
 from normkit.watching.batch import Batch
 from normkit.watching.diagnosis import Diagnosis, all_signs
 from normkit.watching.history import BAD, LOSS, PEAK, History
-from normkit.watching.hook import Hook
 from normkit.watching.onset import PLACES, Onset
 from normkit.watching.sample import FAMILIES, Row, Sample, skipped
 from normkit.watching.seen import Seen
 from normkit.watching.signals.parameters import Spectra, unseen_rows
-from normkit.watching.sites import compiled
 from normkit.watching.store import LARGEST, MEAN, Column, Store
 
 NOTES = 50  # told at most
 SOON = 5  # steps between two samples at the beginning
 SHARE = 0.006  # of the parameters' memory that samples may take; with what else is kept it stays below 1 %
 FEWEST, MOST = 64, 256  # samples that are held, however small or large the model is
-COMPILED = (
-    "what happens inside of torch.compile is not seen; gradients, updates and spectra are. "
-    "'normkit inspect' looks at the model as it was before it was compiled"
-)
 
 
 class Watch(Seen):
@@ -77,25 +71,22 @@ class Watch(Seen):
         """Begin to watch; :meth:`stop` ends it, as leaving a ``with`` does."""
         if self.handles:
             return self
-        hidden = any(True for _ in compiled(self.model))
-        if hidden:
-            self.note(COMPILED)
+        self.handles = sample.taps_on(self.model, self.families)
         if self.optimizers:
             first, last = self.optimizers[0], self.optimizers[-1]
-            self.handles = [
+            self.handles += [
                 first.register_step_pre_hook(lambda *_: self._safely(self._before_step)),
                 last.register_step_post_hook(lambda *_: self._safely(self._after_step)),
+                self.onset.listen(self.model),
             ]
-            if not hidden:
-                self.handles.append(self.onset.listen(self.model))
             self._safely(self._arm, self.step + 1)
         else:
-            self.handles = [self.model.register_forward_pre_hook(Hook(lambda m, _: self._safely(self._called, m)))]
+            self.handles.append(taps.hook_before(self.model, lambda m, _: self._safely(self._called, m)))
         return self
 
     def stop(self) -> None:
         """Take all hooks off. What was seen stays, also of a training that was broken off."""
-        for handle in self.handles:
+        for handle in reversed(self.handles):
             handle.remove()
         self.handles = []
         if self.sample is not None:

@@ -61,7 +61,10 @@ def remedies(history: History) -> tuple[Remedy, ...]:
         which = f"n.endswith({tuple(names)!r})"
         line = "[model.set_submodule(n, nn.Sequential(m, nk.RMSNorm(m.out_features)))"
         norms = [Remedy("qk-norm", f"{line} for n, m in list(model.named_modules()) if {which}]")]
-    return (*norms, Remedy("sigma-reparam", "; ".join(lines)))
+    clip = "clip = nk.ScoreClip(model) before the training, and clip() after each optimizer.step()"
+    own = "nk.qk_clip(query.weight, key.weight, largest, heads=heads) after each step, with the largest score a head"
+    clipped = Remedy("qk-clip", clip if history.facts.get("clips") else own, runs=False)
+    return (*norms, Remedy("sigma-reparam", "; ".join(lines)), clipped)
 
 
 def patterns(names: Iterable[str]) -> list[str]:

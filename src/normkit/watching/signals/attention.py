@@ -16,7 +16,15 @@ from normkit.watching.signals.signal import vector
 from normkit.watching.store import BESIDE, LARGEST, LEAST
 
 SAMPLES, QUERIES = 2, 128  # of a batch, and of each sample: a few thousand rows a head tell an entropy
-NUMBERS = {"entropy": LEAST, "entropy_head": BESIDE, "logit": LARGEST, "logit_head": BESIDE}
+NUMBERS = {
+    "entropy": LEAST,
+    "entropy_head": BESIDE,
+    "logit": LARGEST,
+    "logit_head": BESIDE,
+    "sink": LARGEST,
+    "sink_head": BESIDE,
+    "sink_key": BESIDE,
+}
 
 
 def scores(
@@ -75,18 +83,24 @@ _MULTIHEAD = inspect.signature(F.multi_head_attention_forward)
 
 
 def read(scores: Tensor) -> Tensor:
-    """Return the least entropy of a head, as a share of the largest that its rows could have, and the largest score.
+    """Return the least entropy of a head, as a share of the largest that its rows could have, the largest score, and
+    the largest share of a head's attention that one key gets of all rows, a sink; each with its head, a sink with its
+    key.
 
     Rows that see one key or none have no entropy to tell of, and are left out.
     """
+    weights = scores.softmax(-1)
     seen = (scores > -1e4).sum(-1)
     told = seen > 1
-    entropy = attention_entropy(scores.softmax(-1), reduce=False) / seen.clamp(min=2).log()
-    by_head = torch.where(told, entropy, 0).sum((0, 2)) / told.sum((0, 2)).clamp(min=1)
+    entropy = attention_entropy(weights, reduce=False) / seen.clamp(min=2).log()
+    rows = told.sum((0, 2)).clamp(min=1)
+    by_head = torch.where(told, entropy, 0).sum((0, 2)) / rows
+    by_key, keys = (torch.where(told[..., None], weights, 0).sum((0, 2)) / rows[:, None]).max(-1)
+    sink, holder = by_key.max(0)
     sizes = torch.where(scores > -1e4, scores, 0).abs().amax((0, 2, 3))
     least, head = by_head.min(0)
     largest, other = sizes.max(0)
-    return vector(least, head, largest, other)
+    return vector(least, head, largest, other, sink, holder, keys.gather(0, holder[None])[0])
 
 
 def scores_of_softmax(input: Tensor, *_: Any, **__: Any) -> Tensor | None:

@@ -10,7 +10,7 @@ from normkit.watching.store import MEAN
 
 def read(call: Call) -> Tensor | None:
     """Return the share of choices that experts had no room for, where a mixture says so."""
-    dropped = getattr(call.module, "dropped", None)
+    dropped = call.left("dropped")
     return dropped.detach().float().reshape(1) if isinstance(dropped, Tensor) and dropped.numel() == 1 else None
 
 

@@ -15,6 +15,7 @@ from normkit.watching.store import LARGEST, LEAST, MEAN
 
 ROUTER_NAME = re.compile(r"router|top_?k_?gate", re.IGNORECASE)
 MIXTURE_NAME = re.compile(r"moe|mixture|experts", re.IGNORECASE)
+BIASES = ("selection_bias", "e_score_correction_bias", "expert_bias")  # normkit's, DeepSeek-V3's, torchtitan's
 ENOUGH = 8  # choices an expert, of which a load can be told
 TWICE = {"softmax_twice": LARGEST}
 
@@ -31,6 +32,12 @@ def read(call: Call) -> Tensor | None:
         return None
     load = torch.bincount(experts.flatten(), minlength=count).float() / experts.numel()
     return vector(load.max() * count, (load == 0).float().mean())
+
+
+def selection_bias(module: nn.Module) -> Tensor | None:
+    """Return what a module adds to scores before it chooses experts, by the names that are in use."""
+    found = [getattr(module, name, None) for name in BIASES]
+    return next((bias for bias in found if isinstance(bias, Tensor) and bias.numel()), None)
 
 
 def choices_in(output: Any) -> Tensor | None:

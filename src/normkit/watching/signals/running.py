@@ -15,7 +15,7 @@ def read(call: Call) -> Tensor | None:
     many values a statistic is taken.
     """
     norm = call.module
-    running, mean = getattr(norm, "running_var", None), getattr(norm, "running_mean", None)
+    running, mean = call.left("running_var"), call.left("running_mean")
     if call.x is None or not norm.training or not isinstance(running, Tensor) or not isinstance(mean, Tensor):
         return None
     x = call.x.detach().float()

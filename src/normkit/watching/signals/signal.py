@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 BLOCK, LAYER, NORMED, FUNCTION = "block", "layer", "norm", "function"  # what a module of a model is
+STATE = ("running_mean", "running_var", "dropped")  # tensors that a call leaves in its module, and signals read
 MOST = 2**18  # entries looked at of one tensor: of more, a share of its samples
 
 
@@ -22,13 +23,21 @@ class Place(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One call of a module: its first input and output, the axis that its channels lie on, and all that it gave."""
+    """One call of a module: its first input and output, the axis that its channels lie on, and all that it gave.
+
+    state: what it left in the module by :data:`STATE`, where the module itself does not hold it yet.
+    """
 
     module: nn.Module
     x: Tensor | None
     y: Tensor | None
     axis: int
     output: Any = None
+    state: Mapping[str, Tensor] | None = None
+
+    def left(self, name: str) -> Any:
+        """Return what the call left in the module under a name, None where nothing was."""
+        return getattr(self.module, name, None) if self.state is None else self.state.get(name)
 
 
 @dataclass(frozen=True)

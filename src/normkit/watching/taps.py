@@ -1,0 +1,220 @@
+"""Reading modules inside of torch.compile: hooks that are traced into the graph as an operator of their own.
+
+A compiled model has two graphs: one for the steps that are looked at, with a tap behind each watched module, and one
+for all others, which is the graph of a model that is not watched. ``sampling`` chooses between them, as dynamo guards
+on it. A tap is opaque to the compiler, so that no graph is broken, and what it reads is computed as in eager mode.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from normkit.watching.hook import Hook
+from normkit.watching.signals import attention, routing
+from normkit.watching.signals.signal import STATE, first_tensor, tensors_in
+
+CALL, ATTENTION, SOFTMAXES = "call", "attention", "softmaxes"
+KEY = "_watch_key"  # a number in a tensor, so that modules of one class share a graph, and each has its own number
+LATE = (
+    "{count} modules inside of torch.compile were compiled before the watch began, and are not seen: begin to watch "
+    "first, or call torch.compiler.reset()"
+)
+Read = Callable[[list[Tensor], list[Tensor], Mapping[str, Tensor]], None]
+
+sampling = False  # whether a step is looked at now
+readers: dict[tuple[int, str], Read] = {}
+numbers = itertools.count(1)
+
+
+@torch.library.custom_op(
+    "normkit::tap",
+    mutates_args=("key",),  # it is not changed; a graph leaves out what has no effect
+    schema="(Tensor(a!) key, Tensor[] x, Tensor[] y, Tensor[] state, str names, str what) -> ()",
+)
+def tap(key: Tensor, x: list[Tensor], y: list[Tensor], state: list[Tensor], names: str, what: str) -> None:
+    """Hand tensors to whoever reads a module now; in a backward pass, where a forward is done again, nothing is."""
+    read = readers.get((int(key), what))
+    if read is not None and torch._C._current_graph_task_id() == -1:
+        read(x, y, dict(zip(names.split(), state, strict=True)))
+
+
+@tap.register_fake
+def _(key: Tensor, x: list[Tensor], y: list[Tensor], state: list[Tensor], names: str, what: str) -> None:
+    return None
+
+
+def begin(reads: Mapping[tuple[int, str], Read]) -> None:
+    """From now on a step is looked at."""
+    global sampling
+    readers.update(reads)
+    sampling = bool(readers)
+
+
+def end(reads: Iterable[tuple[int, str]]) -> None:
+    """The step is over."""
+    global sampling
+    for key in reads:
+        readers.pop(key, None)
+    sampling = bool(readers)
+
+
+def key_of(module: nn.Module) -> int:
+    """Return the number of a module that is tapped, 0 of another."""
+    return int(getattr(module, KEY, 0))
+
+
+def attach(modules: Iterable[nn.Module], attends: Iterable[nn.Module], mixes: Iterable[nn.Module]) -> Iterator[Any]:
+    """Put taps on modules that are compiled, and return their handles.
+
+    attends, mixes: whose scores are heard, of torch's functions that are looked up by ``F.`` or ``torch.``.
+    """
+    for module in modules:
+        yield _numbered(module)
+        yield module.register_forward_hook(Hook(_called), with_kwargs=True)
+    for module, enter, leave in (
+        *((module, _enter_attention, _leave_attention) for module in attends),
+        *((module, _enter_mixture, _leave_mixture) for module in mixes),
+    ):
+        yield _numbered(module)
+        yield module.register_forward_pre_hook(Hook(enter))
+        yield module.register_forward_hook(Hook(leave), always_call=True)
+
+
+class _Number:
+    """The handle of a module's number."""
+
+    def __init__(self, module: nn.Module):
+        self.module = module
+
+    def remove(self) -> None:
+        self.module.__dict__.pop(KEY, None)
+
+
+def _numbered(module: nn.Module) -> _Number:
+    if not hasattr(module, KEY):
+        setattr(module, KEY, torch.tensor(next(numbers)))
+    return _Number(module)
+
+
+def _looks(module: nn.Module) -> bool:
+    return sampling and (module.training or torch.is_grad_enabled())
+
+
+def _called(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+    if _looks(module):
+        x = first_tensor(args)
+        x = first_tensor(kwargs) if x is None else x
+        state = {name: value for name in STATE if isinstance(value := getattr(module, name, None), Tensor)}
+        with torch.no_grad():
+            tap(
+                getattr(module, KEY),
+                [] if x is None else [x.detach()],
+                [y.detach() for y in tensors_in(output)],
+                [value.detach() for value in state.values()],
+                " ".join(state),
+                CALL,
+            )
+
+
+_heard: list[Tensor] = []  # the numbers of the modules that are heard, the innermost last
+_PLAIN = {"attend": F.scaled_dot_product_attention, "softmax": F.softmax, "own": torch.softmax}
+
+
+def _hear(x: Tensor | None, what: str) -> None:
+    if x is not None:
+        tap(_heard[-1], [x], [], [], "", what)
+
+
+def _attend(*args: Any, **kwargs: Any) -> Any:
+    with torch.no_grad():
+        _hear(attention.scores(*args, **kwargs), ATTENTION)
+    return _PLAIN["attend"](*args, **kwargs)
+
+
+def _attend_softmax(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+    with torch.no_grad():
+        _hear(attention.scores_of_softmax(input), ATTENTION)
+    return _PLAIN["softmax"](input, *args, **kwargs)
+
+
+def _mix_softmax(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+    with torch.no_grad():
+        _hear(routing.scores_of_softmax(input), SOFTMAXES)
+    return _PLAIN["softmax"](input, *args, **kwargs)
+
+
+def _enter_attention(module: nn.Module, args: Any) -> None:
+    if _looks(module):
+        _heard.append(getattr(module, KEY))
+        F.scaled_dot_product_attention = _attend
+        F.softmax = torch.softmax = _attend_softmax
+
+
+def _leave_attention(module: nn.Module, args: Any, output: Any) -> None:
+    if _looks(module):
+        _heard.pop()
+        F.scaled_dot_product_attention = _PLAIN["attend"]
+        F.softmax, torch.softmax = _PLAIN["softmax"], _PLAIN["own"]
+
+
+def _enter_mixture(module: nn.Module, args: Any) -> None:
+    if _looks(module):
+        _heard.append(getattr(module, KEY))
+        F.softmax = torch.softmax = _mix_softmax
+
+
+def _leave_mixture(module: nn.Module, args: Any, output: Any) -> None:
+    if _looks(module):
+        _heard.pop()
+        F.softmax, torch.softmax = _PLAIN["softmax"], _PLAIN["own"]
+
+
+class Around:
+    """The handle of two functions that are called before and after a model that was compiled in place.
+
+    Hooks of such a model are a part of its graph; these are not.
+    """
+
+    def __init__(self, model: nn.Module, before: Callable[..., Any] | None, after: Callable[..., Any] | None):
+        self.model, self.inner = model, model._compiled_call_impl
+        self.before, self.after = before, after
+        model._compiled_call_impl = self  # type: ignore[assignment]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the compiled model."""
+        if self.before is not None:
+            self.before(self.model, args)
+        output = self.inner(*args, **kwargs)  # type: ignore[misc]
+        if self.after is not None:
+            self.after(self.model, args, kwargs, output)
+        return output
+
+    def remove(self) -> None:
+        """Take the functions off, and leave those that were put around since."""
+        outer: Any = self.model._compiled_call_impl
+        if outer is self:
+            self.model._compiled_call_impl = self.inner
+        while isinstance(outer, Around) and outer is not self:
+            if outer.inner is self:
+                outer.inner = self.inner
+            outer = outer.inner
+
+
+def hook_after(model: nn.Module, act: Callable[..., Any]) -> Any:
+    """Have ``act(model, args, kwargs, output)`` called after a model, however it is compiled; returns the handle."""
+    if getattr(model, "_compiled_call_impl", None) is not None:
+        return Around(model, None, act)
+    return model.register_forward_hook(Hook(act), with_kwargs=True)
+
+
+def hook_before(model: nn.Module, act: Callable[..., Any]) -> Any:
+    """Have ``act(model, args)`` called before a model, however it is compiled; returns the handle."""
+    if getattr(model, "_compiled_call_impl", None) is not None:
+        return Around(model, act, None)
+    return model.register_forward_pre_hook(Hook(act))
