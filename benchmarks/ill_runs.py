@@ -1,4 +1,4 @@
-"""Small trainings, drawn by seed: what they train, and 27 ways to make them ill. The exam of the watch runs them.
+"""Small trainings, drawn by seed: what they train, and 28 ways to make them ill. The exam of the watch runs them.
 
 Models are what users write in plain torch: perceptrons, convolutional networks, vision transformers, decoders and
 recurrent networks. Pictures are the 8 x 8 digits of scikit-learn; texts are sequences in which each word follows from
@@ -67,41 +67,78 @@ class Attention(nn.Module):
         return self.out(y.transpose(1, 2).flatten(2))
 
 
-class Block(nn.Module):
-    """Attention and a perceptron, with norms before them or behind the sums."""
+class TopKRouter(nn.Module):
+    """Chooses two experts for each token."""
 
-    def __init__(self, dim: int, causal: bool, fused: bool, post: bool = False):
+    def __init__(self, dim: int, experts: int):
+        super().__init__()
+        self.gate = nn.Linear(dim, experts)
+
+    def forward(self, x):
+        weights, experts = self.gate(x).softmax(-1).topk(2, -1)
+        return weights / weights.sum(-1, keepdim=True), experts
+
+
+class Mixture(nn.Module):
+    """A mixture of eight experts."""
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.router = TopKRouter(dim, 8)
+        self.experts = nn.ModuleList(nn.Linear(dim, dim) for _ in range(8))
+
+    def forward(self, x):
+        weights, chosen = self.router(x)
+        y = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            weight = (weights * (chosen == number)).sum(-1, keepdim=True)
+            y = y + weight * F.gelu(expert(x))
+        return y
+
+
+class Block(nn.Module):
+    """Attention and a perceptron or a mixture, with norms before them or behind the sums."""
+
+    def __init__(self, dim: int, causal: bool, fused: bool, post: bool = False, mixed: bool = False):
         super().__init__()
         self.post = post
         self.norm1, self.norm2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
         self.attn = Attention(dim, causal, fused)
-        self.up, self.down = nn.Linear(dim, 2 * dim), nn.Linear(2 * dim, dim)
+        if mixed:
+            self.mixture = Mixture(dim)
+        else:
+            self.up, self.down = nn.Linear(dim, 2 * dim), nn.Linear(2 * dim, dim)
+
+    def feed(self, x):
+        return self.mixture(x) if hasattr(self, "mixture") else self.down(F.gelu(self.up(x)))
 
     def forward(self, x):
         if self.post:
             x = self.norm1(x + self.attn(x))
-            return self.norm2(x + self.down(F.gelu(self.up(x))))
+            return self.norm2(x + self.feed(x))
         x = x + self.attn(self.norm1(x))
-        return x + self.down(F.gelu(self.up(self.norm2(x))))
+        return x + self.feed(self.norm2(x))
 
 
 class Transformer(nn.Module):
     """A vision transformer over the rows of a digit, or a decoder over words."""
 
-    def __init__(self, dim: int, depth: int, words: int = 0, fused: bool = True, post: bool = False):
+    def __init__(
+        self, dim: int, depth: int, words: int = 0, fused: bool = True, post: bool = False, mixed: bool = False
+    ):
         super().__init__()
         self.words, self.post = words, post
         self.inputs = nn.Embedding(words, dim) if words else nn.Linear(SIDE, dim)
         self.places = nn.Parameter(0.02 * torch.randn(LENGTH if words else SIDE, dim))
-        self.blocks = nn.ModuleList(Block(dim, bool(words), fused, post) for _ in range(depth))
-        self.norm = nn.LayerNorm(dim)
+        self.blocks = nn.ModuleList(Block(dim, bool(words), fused, post, mixed) for _ in range(depth))
+        self.norm = nn.Identity() if post else nn.LayerNorm(dim)
         self.head = nn.Linear(dim, WORDS if words else CLASSES)
 
     def forward(self, x):
         x = self.inputs(x if self.words else x.unflatten(1, (SIDE, SIDE))) + self.places
         for block in self.blocks:
             x = block(x)
-        x = x if self.post else self.norm(x)
+        x = self.norm(x)
         return self.head(x if self.words else x.mean(1))
 
 
@@ -130,26 +167,27 @@ def mlp(draw, depth, function=None, norm=None, plain=False):
     return nn.Sequential(*parts, nn.Linear(width, CLASSES))
 
 
-def cnn(draw, depth, norm=None):
+def cnn(draw, depth, function=nn.ReLU, norm=None):
     """Return a convolutional network."""
     width = draw.choice([8, 16])
     norm = norm or draw.choice([None, nn.BatchNorm2d, lambda width: nn.GroupNorm(4, width)])
     parts = [nn.Unflatten(1, (1, SIDE, SIDE))]
     for layer in range(depth):
         parts.append(nn.Conv2d(1 if layer == 0 else width, width, 3, padding=1))
-        nn.init.kaiming_normal_(parts[-1].weight, nonlinearity="relu")
-        parts += [*([norm(width)] if norm else []), nn.ReLU()]
+        if function is nn.ReLU:
+            nn.init.kaiming_normal_(parts[-1].weight, nonlinearity="relu")
+        parts += [*([norm(width)] if norm else []), function()]
     return nn.Sequential(*parts, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(4 * width, CLASSES))
 
 
-def vit(draw, depth):
+def vit(draw, depth, **options):
     """Return a vision transformer."""
-    return Transformer(draw.choice([32, 48]), depth, fused=draw.random() < 0.5)
+    return Transformer(draw.choice([32, 48]), depth, fused=draw.random() < 0.5, **options)
 
 
-def decoder(draw, depth):
+def decoder(draw, depth, **options):
     """Return a decoder."""
-    return Transformer(draw.choice([32, 48]), min(depth, 3), WORDS, fused=draw.random() < 0.5)
+    return Transformer(draw.choice([32, 48]), min(depth, 3), WORDS, fused=draw.random() < 0.5, **options)
 
 
 def rnn(draw, depth):
@@ -184,9 +222,10 @@ class Run:
         self.options: dict[str, float] = {}
         self.every = self.draw.choice([5, 10, 20, 20])
         self.tells_loss = self.draw.random() < 0.5
+        self.tries = False  # trials of remedies change no order of findings
         self.clip = None
         self.scheduled = False
-        self.model = None
+        self.model = self.seen = None
         self.each = lambda step, x, y: (x, y)
         self.before = lambda step, model, optimizer: None
         self.parameters = lambda model: model.parameters()
@@ -207,26 +246,36 @@ class Run:
     def diagnosis(self):
         """Train, and ask the watch."""
         model = self.build()
+        optimizer = self.optimizer_of(model)
+        self.seen = nk.watch(model, optimizer, every=self.every)
+        self.seen.tries = self.tries
+        with self.seen:
+            self.train(model, optimizer)
+        return self.seen.diagnosis()
+
+    def optimizer_of(self, model):
+        """Return the optimizer of a model."""
+        return optimizer_of(self.parameters(model), self.optimizer, self.rate, **self.options)
+
+    def train(self, model, optimizer):
+        """Train, and keep the losses."""
         data = (Texts if self.kind == "decoder" else Digits)(self.seed)
-        optimizer = optimizer_of(self.parameters(model), self.optimizer, self.rate, **self.options)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps) if self.scheduled else None
         self.losses = []
-        with nk.watch(model, optimizer, every=self.every) as self.seen:
-            for step in range(self.steps):
-                self.before(step, model, optimizer)
-                x, y = self.each(step, *data.batch(self.size))
-                loss = self.loss(model(x), y)
-                if self.tells_loss:
-                    self.seen.loss(loss)
-                loss.backward()
-                if self.clip:
-                    nn.utils.clip_grad_norm_(model.parameters(), self.clip)
-                optimizer.step()
-                optimizer.zero_grad()
-                if schedule:
-                    schedule.step()
-                self.losses.append(loss.item())
-        return self.seen.diagnosis()
+        for step in range(self.steps):
+            self.before(step, model, optimizer)
+            x, y = self.each(step, *data.batch(self.size))
+            loss = self.loss(model(x), y)
+            if self.seen is not None and self.tells_loss:
+                self.seen.loss(loss)
+            loss.backward()
+            if self.clip:
+                nn.utils.clip_grad_norm_(model.parameters(), self.clip)
+            optimizer.step()
+            optimizer.zero_grad()
+            if schedule:
+                schedule.step()
+            self.losses.append(loss.item())
 
     def __str__(self) -> str:
         ends = f"{self.losses[0]:.3g} to {sum(self.losses[-10:]) / 10:.3g}"
@@ -237,12 +286,16 @@ def healthy(run):
     """A run as users have them: with and without clipping, schedules, dropout, smoothed labels, decay."""
     run.scheduled = run.draw.random() < 0.3
     run.clip = run.draw.choice([None, None, 1.0])
+    if run.kind == "mlp" and run.optimizer == "plain":  # of 160 steps too many are spent on the first plateau
+        run.optimizer, run.rate = "momentum", run.draw.choice(RATES["momentum"])
     if run.draw.random() < 0.2:
         run.loss = lambda z, y: F.cross_entropy(z.flatten(0, -2), y.flatten(), label_smoothing=0.1)
     if run.optimizer == "adam" and run.draw.random() < 0.3:
         run.options = {"weight_decay": 0.1}
     if run.kind == "mlp" and run.draw.random() < 0.3:
         run.build().insert(len(run.model) - 1, nn.Dropout(0.2))
+    if run.kind in ("vit", "decoder") and run.draw.random() < 0.2:
+        run.model = MODELS[run.kind](run.draw, 2, mixed=True)
     if run.draw.random() < 0.2:
         run.size = 32
 
@@ -260,25 +313,32 @@ def rate_too_low(run):
 
 
 def no_warm_up(run):
-    run.kind, run.optimizer, run.rate = "vit", "adam", run.draw.choice([0.02, 0.03])
-    run.model = Transformer(48, 4, post=True)
+    run.kind, run.optimizer, run.rate = run.draw.choice(["vit", "decoder"]), "adam", run.draw.choice([0.02, 0.03])
+    run.model = Transformer(48, 4, WORDS if run.kind == "decoder" else 0, post=True)
 
 
-def dead_units(run):
-    run.use("mlp", plain=True)
-    for place in run.draw.sample(range(0, 2 * run.depth, 2), 1):
-        run.model[place].bias.data -= 12
+def layers_of(model):
+    """Return the layers with a matrix in front of a function."""
+    if isinstance(model, Transformer):
+        return [block.up for block in model.blocks]
+    return [part for part in model[:-1] if isinstance(part, nn.Linear | nn.Conv2d)]
+
+
+def dead_units(run, kind=None):
+    kind = kind or run.draw.choice(["mlp", "cnn", "vit", "decoder"])
+    run.use(kind, **{"mlp": {"plain": True}, "cnn": {"norm": nn.Identity}}.get(kind, {}))
+    run.draw.choice(layers_of(run.model)).bias.data -= 12
 
 
 def saturated(run):
-    run.use("mlp", run.draw.choice([nn.Tanh, nn.Sigmoid]), nn.Identity)
-    for part in run.model[:-1:3]:
+    run.use(run.draw.choice(["mlp", "cnn"]), function=run.draw.choice([nn.Tanh, nn.Sigmoid]), norm=nn.Identity)
+    for part in layers_of(run.model):
         part.weight.data *= run.draw.choice([60, 120])
 
 
-def vanishing(run):
+def vanishing(run, kind=None):
     run.depth = run.draw.randint(7, 9)
-    run.use("mlp", nn.Sigmoid, nn.Identity)
+    run.use(kind or run.draw.choice(["mlp", "cnn"]), function=nn.Sigmoid, norm=nn.Identity)
     run.optimizer, run.rate = "momentum", 0.01
 
 
@@ -290,7 +350,8 @@ def exploding(run):
             part.weight.data *= 5
         run.optimizer, run.rate = "plain", 1e-8
     else:
-        run.use("vit")
+        run.use(run.draw.choice(["vit", "decoder"]))
+        run.model = Transformer(48, 5, WORDS if run.kind == "decoder" else 0)
         for block in run.model.blocks:
             block.norm1, block.norm2 = nn.Identity(), nn.Identity()
             block.up.weight.data *= 4
@@ -330,7 +391,7 @@ def norm_growth(run):
     run.optimizer, run.rate, run.steps = "plain", run.draw.choice([1.0, 2.0]), 500
     for part in run.model[:-1]:
         if isinstance(part, nn.Linear | nn.Conv2d):
-            part.weight.data *= 0.3
+            part.weight.data *= 0.3 if kind == "mlp" else 0.1
 
 
 def small_batch(run):
@@ -361,10 +422,14 @@ def init_scale(run):
         run.use("mlp", plain=True)
         run.optimizer, run.rate = "momentum", 0.01
     else:
-        run.use(run.draw.choice(["mlp", "vit"]), **({"plain": True} if run.kind == "mlp" else {}))
+        kind = run.draw.choice(["mlp", "cnn", "vit", "decoder", "rnn"])
+        run.use(kind, **{"mlp": {"plain": True}, "cnn": {"norm": nn.Identity}}.get(kind, {}))
     for part in run.model.modules():
-        if isinstance(part, nn.Linear):
+        if isinstance(part, nn.Linear | nn.Conv2d):
             part.weight.data *= factor
+        elif isinstance(part, nn.RNNBase):
+            for name, p in part.named_parameters():
+                p.data *= factor if "weight" in name else 1
 
 
 def frozen(run):
@@ -442,14 +507,14 @@ def nan_log(run):
 
 
 def eps_in_half(run):
-    run.kind, run.optimizer, run.rate = "mlp", "adam", 1e-3
-    run.model = mlp(run.draw, run.depth, nn.ReLU, nn.Identity).half()
+    run.kind, run.optimizer, run.rate = run.draw.choice(["mlp", "cnn", "vit"]), "adam", 1e-3
+    run.model = None
+    run.build().half()
     run.each = lambda step, x, y: (x.half(), y)
     run.loss = lambda z, y: F.cross_entropy(z.float(), y)
 
 
 def clipped(run):
-    run.kind = run.draw.choice(["mlp", "cnn"])
     run.optimizer, run.rate = "plain", 0.05
     run.clip = run.draw.choice([1e-2, 1e-3])
 
@@ -462,7 +527,9 @@ def group_forgotten(run):
 
 
 def decayed_gains(run):
-    run.use(run.draw.choice(["vit", "decoder"]))
+    kind = run.draw.choice(["mlp", "cnn", "vit", "decoder"])
+    norms = {"mlp": {"norm": nn.LayerNorm}, "cnn": {"norm": lambda width: nn.GroupNorm(4, width)}}
+    run.use(kind, **norms.get(kind, {}))
     run.options, run.rate = {"weight_decay": run.draw.choice([10.0, 20.0])}, 3e-3
 
 
@@ -470,6 +537,13 @@ def unseen_rows(run):
     run.kind, run.optimizer, run.rate = "decoder", "adam", 1e-3
     run.model = decoder(run.draw, run.depth)
     run.model.inputs = nn.Embedding(run.draw.choice([300, 1000]), run.model.head.in_features)
+
+
+def router_collapse(run):
+    run.depth = 2
+    run.use(run.draw.choice(["vit", "decoder"]), mixed=True)
+    for block in run.model.blocks:
+        block.mixture.router.gate.bias.data[: run.draw.choice([2, 3])] += 10
 
 
 ILL = {
@@ -500,5 +574,6 @@ ILL = {
     group_forgotten: {"left-out"},
     decayed_gains: {"lost-gains"},
     unseen_rows: {"unseen-rows"},
+    router_collapse: {"router-collapse"},
 }
 """Each illness, and the rules whose findings name it."""

@@ -7,6 +7,7 @@ python benchmarks/watch_pictures.py -k rate-too-high --out rate.svg
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 import ill_runs
@@ -16,8 +17,8 @@ from normkit.watching.drawn import draw
 DOCS = Path(__file__).parents[1] / "docs"
 RUNS = {
     "rate-too-high": (ill_runs.rate_too_high, 2, "Update over weight"),
-    "dead-units": (ill_runs.dead_units, 2, "Dead channels"),
-    "vanishing-gradient": (ill_runs.vanishing, 10, "Gradient"),
+    "dead-units": (partial(ill_runs.dead_units, kind="mlp"), 2, "Dead channels"),
+    "vanishing-gradient": (partial(ill_runs.vanishing, kind="mlp"), 10, "Gradient"),
     "entropy-collapse": (ill_runs.logit_growth, 16, "Attention entropy"),
     "data-not-finite": (ill_runs.nan_data, 40, "Size of what layers give"),
 }
@@ -33,7 +34,7 @@ def main() -> None:
         plant, seed, title = RUNS[name]
         run = Run(seed)
         plant(run)
-        run.every = 5
+        run.every, run.tries = 5, True
         print(run.diagnosis(), "\n")
         chosen = [picture for picture in run.seen.pictures() if picture["title"] == title]
         draw(options.out or DOCS / f"watch-{name}.svg", chosen)
