@@ -135,6 +135,6 @@ def compiled(model: nn.Module) -> Iterator[nn.Module]:
     """Return the modules that run inside of torch.compile, where hooks are a part of the graph."""
     for module in model.modules():
         if hasattr(module, "_orig_mod"):
-            yield from module._orig_mod.modules()
+            yield from module.get_submodule("_orig_mod").modules()
         elif getattr(module, "_compiled_call_impl", None) is not None:
             yield from module.modules()

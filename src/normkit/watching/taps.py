@@ -123,7 +123,11 @@ def _called(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
 
 
 _heard: list[Tensor] = []  # the numbers of the modules that are heard, the innermost last
-_PLAIN = {"attend": F.scaled_dot_product_attention, "softmax": F.softmax, "own": torch.softmax}
+_PLAIN: dict[str, Callable[..., Any]] = {
+    "attend": F.scaled_dot_product_attention,
+    "softmax": F.softmax,
+    "own": torch.softmax,
+}
 
 
 def _hear(x: Tensor | None, what: str) -> None:
@@ -184,7 +188,7 @@ class Around:
     def __init__(self, model: nn.Module, before: Callable[..., Any] | None, after: Callable[..., Any] | None):
         self.model, self.inner = model, model._compiled_call_impl
         self.before, self.after = before, after
-        model._compiled_call_impl = self  # type: ignore[assignment]
+        model._compiled_call_impl = self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the compiled model."""
