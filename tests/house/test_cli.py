@@ -203,7 +203,7 @@ def test_every_command_that_writes_takes_the_same_words_for_where():
     ways = {"-o", "--out", "--output"}
     writing = {name for name, own in words.items() if ways & own}
     texts = {f"text {step}" for step in ("fit", "map", "table", "train")}
-    assert writing == {*cli.SURGERY, *texts, "claim", "fit", "compare", "rerank"}
+    assert writing == {*cli.SURGERY, *texts, "claim", "fit", "compare", "quantize", "rerank"}
     assert all(ways <= words[name] for name in writing)
 
 

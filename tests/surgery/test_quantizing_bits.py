@@ -158,7 +158,7 @@ def test_words_that_do_not_fit_are_named(options, words):
         nk.quantize(layers(16, 8), bits="auto", budget="4 bits")
 
 
-def test_the_command_quantizes_within_a_budget_and_writes_the_state(tmp_path, monkeypatch, capsys):
+def test_the_command_quantizes_within_a_budget_and_writes_the_model(tmp_path, monkeypatch, capsys):
     (tmp_path / "tiny_nets.py").write_text(
         "import torch\nfrom torch import nn\n"
         "def net(): torch.manual_seed(0); return nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 8))\n"
@@ -166,13 +166,18 @@ def test_the_command_quantizes_within_a_budget_and_writes_the_state(tmp_path, mo
     )
     monkeypatch.chdir(tmp_path)
     words = ["quantize", "tiny_nets:net", "--data", "tiny_nets:batches", "--bits", "auto"]
-    assert main([*words, "--budget", "4 bits", "--json", "-o", "few.pt"]) == 0
+    assert main([*words, "--budget", "4 bits", "--json", "-o", "few"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert sum(told["bits"][name] * size for name, size in {"0": 128, "2": 64}.items()) <= 4 * 192
-    state = torch.load("few.pt", weights_only=True)
-    assert type(state["0.weight"]).__name__ == "IntxUnpackedToInt8Tensor"
-    assert main([*words, "--budget", "4 bits", "-o", "few.pt"]) == 2
-    assert "few.pt is there already" in capsys.readouterr().err
+    import tiny_nets
+
+    batches, net = tiny_nets.batches(), tiny_nets.net()
+    read = nk.load("tiny_nets:net@few")
+    wanted = nk.quantize(net, batches, bits="auto", budget="4 bits").model
+    assert type(read[0].weight.data).__name__ == "IntxUnpackedToInt8Tensor"
+    assert torch.equal(read(batches[0]), wanted(batches[0]))
+    assert main([*words, "--budget", "4 bits", "-o", "few"]) == 2
+    assert "few exists already" in capsys.readouterr().err
     assert main([*words, "--budget", "1 bit"]) == 2
     assert "normkit quantize: no allocation of bits meets budget='1 bit'" in capsys.readouterr().err
     assert main(["quantize", "tiny_nets:net", "--bits", "3", "--method", "adaquant", "--steps", "5"]) == 2

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
-import torch
-
-from normkit.files import beside
 from normkit.safe import say
 from normkit.surgery import models, saving
 from normkit.surgery.commands import batches
@@ -37,14 +34,14 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--pack", action="store_true", help="two numbers of 4 bits in a byte, for torchao's kernel")
     command.add_argument("--where", metavar="PATTERN", help="only linears whose name fits, such as '*.attn.*'")
     command.add_argument("--json", action="store_true", help="print the report as JSON")
-    command.add_argument("-o", "--out", "--output", metavar="FILE", help="write the state_dict into this new file")
+    command.add_argument("-o", "--out", "--output", metavar="OUT", help="write the changed model into this new folder")
     command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Quantize a model, and print what that took and cost."""
-    if options.out and Path(options.out).exists():
-        raise ValueError(f"{options.out} is there already; name another file with -o")
+    if options.out:
+        saving.new_folder(options.out)  # before anything is learned
     model = saving.load(options.model).eval()
     made = quantize(
         model,
@@ -54,8 +51,7 @@ def run(options: argparse.Namespace) -> int:
     )
     say(json.dumps(plain(made), indent=2) if options.json else made)
     if options.out:
-        with beside(Path(options.out)) as partial:
-            torch.save(made.model.state_dict(), partial)
+        say(f"written to {saving.save(model, made.model, options.out)}", file=sys.stderr)
     return 0
 
 
