@@ -104,7 +104,12 @@ def check_pip(words):
 
 def check_files(words):
     parser = argparse.ArgumentParser()
-    parser.add_argument("-n"), parser.add_argument("-k"), parser.add_argument("--log"), parser.add_argument("--normkit-check")
+    (
+        parser.add_argument("-n"),
+        parser.add_argument("-k"),
+        parser.add_argument("--log"),
+        parser.add_argument("--normkit-check"),
+    )
     _, rest = parser.parse_known_args(words)
     for word in rest:
         module = word.startswith("normkit.") and importlib.util.find_spec(word)

@@ -88,10 +88,14 @@ def toy(tmp_path):
     return tmp_path
 
 
+def environment(toy):
+    """Where the toy is the package; pytest would look in it for the plugin of the one that is installed."""
+    return {**os.environ, "PYTHONPATH": str(toy / "src"), "PYTEST_ADDOPTS": "-p no:normkit.contract.plugin"}
+
+
 def hunted(toy, *options):
     command = [sys.executable, "tools/mutate.py", "--all", *options]
-    environment = {**os.environ, "PYTHONPATH": str(toy / "src")}
-    return subprocess.run(command, cwd=toy, env=environment, capture_output=True, text=True)
+    return subprocess.run(command, cwd=toy, env=environment(toy), capture_output=True, text=True)
 
 
 def tried(run):
@@ -159,7 +163,6 @@ def test_a_test_that_was_seen_to_run_a_function_is_taken_though_it_does_not_name
     cases = "import pytest\n\n\n@pytest.mark.parametrize('case', range(4))\n"
     (toy / "tests/test_hidden.py").write_text(f"{cases}def test_hidden(case):\n    if case == 3:\n        {hidden}\n")
     assert "in unused: x * 2  ->  x / 2\n    NOT SEEN" in hunted(toy).stdout
-    environment = {**os.environ, "PYTHONPATH": str(toy / "src")}
-    subprocess.run([sys.executable, "tools/traced.py"], cwd=toy, env=environment, capture_output=True)
+    subprocess.run([sys.executable, "tools/traced.py"], cwd=toy, env=environment(toy), capture_output=True)
     found = "in unused: x * 2  ->  x / 2\n    found by tests/test_hidden.py::test_hidden[3]"
     assert found in hunted(toy).stdout
