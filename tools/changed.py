@@ -33,10 +33,11 @@ SHARED = (
 
 LISTS = re.compile(r'\b(?:methods|cards)\((?:(?:room|group)="(?P<place>[\w-]+)"\))?|\bMETHODS\b')
 
-PROCESSES = (
+PROCESSES = (  # tests, and a file of them, that start several
     "test_the_contract_holds_a_method_of_a_users_package",
     "test_the_installed_command_answers",
-)  # start several
+    "test_extension.py",
+)
 
 
 def pytest_addoption(parser):
@@ -202,7 +203,7 @@ class Selection:
             return False
         if not goes_over_methods(item):
             own = (ROOT / "tools" / item.path.name.removeprefix("test_")).exists()  # of a tool, which did not change
-            slow = left_out(item) or item.name in PROCESSES
+            slow = left_out(item) or {item.name, item.path.name} & {*PROCESSES}
             return item.path.parent.name == "house" and not (own or slow or _given(item))
         key = (function_of(item), self.kind(_case(item)))
         return key not in seen and not seen.add(key)
