@@ -11,6 +11,7 @@ import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import lineage
 import measured
 import pictures
 import torch
@@ -25,7 +26,6 @@ from normkit.surgery.exact.pairs import scale_and_shift
 ROOT = Path(__file__).parents[1]
 ROWS = re.compile(r"^\| (.+) \|$", re.MULTILINE)
 ARXIV_ID = re.compile(r"arXiv[: ](\d{4}\.\d{4,5})")
-YEAR = re.compile(r"\b(?:19|20)\d\d\b")
 STOP = {"a", "an", "and", "of", "on", "the", "for", "in", "with", "to", "by", "from"}
 
 
@@ -114,17 +114,13 @@ def is_paper(paragraph: str, card: Card) -> bool:
     ids = ARXIV_ID.findall(said)
     title = card.paper.partition(" (")[0][:30].lower()
     first = re.match(r"[^\s:,(]+", card.paper)
-    if first and re.match(rf"{re.escape(first[0])}\b[^.]*\([^)]*{year_of(card)}\)", said) and len(said) < 160:
+    when = lineage.year(card) or "20"
+    if first and re.match(rf"{re.escape(first[0])}\b[^.]*\([^)]*{when}\)", said) and len(said) < 160:
         return True
     return len(said) < 260 and (
         (bool(ids) and set(ids) <= set(ARXIV_ID.findall(card.paper)))
         or (bool(title) and said.lower().startswith(title))
     )
-
-
-def year_of(card: Card) -> str:
-    """The year that the paper's line has."""
-    return next(iter(YEAR.findall(ARXIV_ID.sub("", card.paper))), "20")
 
 
 # When not.

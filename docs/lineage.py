@@ -155,17 +155,18 @@ SHADES = ("before 2015", "2015 to 2017", "2018, 2019", "2020, 2021", "2022, 2023
 def field(link: dict[str, str]) -> str:
     """Draw all methods: a row for what is normalized, a column for the axes, a point for each, coloured by year."""
     rooms = sorted({card.room for card in cards()}, key=lambda room: -sum(card.room == room for card in cards()))
-    columns = [column for column in OVER if any(over_which(card) == column for card in cards())]
+    place = {card.name: over_which(card) for card in cards()}
+    columns = [column for column in OVER if column in place.values()]
     wide, left, top, across = 92, 92, 62, 8
     drawn, y = [], float(top)
     for i, column in enumerate(columns):
         for j, words in enumerate(_broken(column, 13)):
             drawn.append(pictures._text(left + wide * i + wide / 2 - 6, 26 + 13 * j, words))
     for room in rooms:
-        inside = {column: [c for c in cards() if c.room == room and over_which(c) == column] for column in columns}
+        inside = {column: [c for c in cards() if c.room == room and place[c.name] == column] for column in columns}
         rows = max(1, *(-(-len(own) // across) for own in inside.values()))
         tall = rows * (DOT + 1) + 8
-        drawn.append(_text_left(room, left - 8, y + 14))
+        drawn.append(pictures._text(left - 8, y + 14, room, "end"))
         drawn.append(f'<path class="net" d="M0 {y:.0f}H{left + wide * len(columns)}"/>')
         for i, column in enumerate(columns):
             own = sorted(inside[column], key=lambda c: (year(c), c.name))
@@ -182,10 +183,6 @@ def field(link: dict[str, str]) -> str:
         )
     label = "every method by what is normalized, in rows, and over which axes, in columns; colour is the year"
     return pictures.svg(left + wide * len(columns), y + 24, label, "".join(drawn) + keys, " field")
-
-
-def _text_left(words: str, x: float, y: float) -> str:
-    return pictures._text(x, y, words, "end")
 
 
 def _broken(words: str, most: int) -> list[str]:

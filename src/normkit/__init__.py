@@ -65,10 +65,9 @@ def __getattr__(name: str):
     catalog = importlib.import_module("normkit.catalog")
     if name == "__all__":  # which only `from normkit import *` asks for: then every method is imported
         return sorted([*HERE, *_exports(), *catalog.entry_names()])
-    found = catalog.method_named(name)  # most of what is asked for, and no other file is read for it
-    if found is None and name in _exports():
+    if catalog.method_named(name) is None and name in _exports():  # whose look-up reads the files of every room
         return getattr(importlib.import_module(_exports()[name]), name)
-    found = found or catalog.entry_named(name)
+    found = catalog.entry_named(name)
     if found is None:
         raise AttributeError(f"module 'normkit' has no attribute {name!r}")
     return found

@@ -140,11 +140,15 @@ class Card:
         return samples is not None and self.shape.axes[samples] in {axis.partition("/")[0] for axis in self.over.axes}
 
     @property
+    def by_row(self) -> bool:
+        """Whether a result is made of one row alone, so that the line "batches" of the contract is asked of it."""
+        return self.held_to("batches") and self.shape.samples is not None and not self.spans_samples
+
+    @property
     def batch_invariant(self) -> bool:
         """Whether a row has the same bits in any batch: the line "batches" of the contract is asked of it and kept."""
-        asked = self.held_to("batches") and self.shape.samples is not None and not self.spans_samples
         broken = [key for key in self.exempt if key.startswith("batches") and not key.endswith(("order", "gains"))]
-        return asked and not broken
+        return self.by_row and not broken
 
 
 Entry = TypeVar("Entry", bound=Callable[..., Any])

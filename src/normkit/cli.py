@@ -36,7 +36,7 @@ SURGERY = {
     "adapt": "Let batch norms mix their statistics with those of the batch at hand, or a model learn from a stream.",
 }
 QUANTIZE = """Put the weights of a model's linears on grids of few bits, each as many or as a budget allots, and tell
-what that takes and costs. With -o the state_dict is written, quantized tensors of torchao in it."""
+what that takes and costs. nk.load reads the folder that -o names."""
 LIST = "List the methods, one line each."
 SHOW = "Describe one method."
 CHECK = "Hold methods, your own too, to what every method of the catalogue keeps. It needs pytest."
@@ -269,7 +269,7 @@ def describe_recognize(command: Parser) -> None:
     commands.add_recognized(command)
 
 
-def describe_quantize(command: argparse.ArgumentParser) -> None:
+def describe_quantize(command: Parser) -> None:
     """Describe ``normkit quantize``."""
     from normkit.surgery.quantizing import command as quantize
 
@@ -337,16 +337,16 @@ def run_check(options: argparse.Namespace) -> int:
 
     broken, folder = Broken(), Path(__file__).with_name("contract")
     os.environ[asked.ASKED] = ",".join(options.names)
-    things = {name: asked.described(kind, name) for kind, name in asked.things(os.environ[asked.ASKED])}
+    things = {name: (kind, asked.described(kind, name)) for kind, name in asked.things(os.environ[asked.ASKED])}
     words = [str(folder), f"--rootdir={folder}", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--tb=short"]
     failed = pytest.main([*words, "-k", options.only] if options.only else words, [broken])
     whole = failed and (not broken.names or None in broken.names)
-    for name, (kind, plain) in things.items():
+    for name, (_, (kind, plain)) in things.items():
         verb = "breaks" if whole or name in broken.names else "keeps"
         say(f"{plain} {verb} the contract of {'an' if kind[0] in 'aeiou' else 'a'} {kind}, version {VERSION}")
-    for kind, name in asked.things(os.environ[asked.ASKED]):
+    for name, (kind, (_, plain)) in things.items():
         if (module := places.foreign(name, kind)) and not places.cases(name, module):
-            say(f"{things[name][1]} has no golden beside {module}; docs/adding.md tells how to record one")
+            say(f"{plain} has no golden beside {module}; docs/adding.md tells how to record one")
     return 1 if failed else 0
 
 

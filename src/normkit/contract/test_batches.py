@@ -20,12 +20,7 @@ CUTS = ((0, 1), (5, 1), (5, 3), (6, 64), (1, 20))  # where a smaller batch begin
 MANY = 1200  # samples of 64 features: more entries than torch leaves to one thread
 
 
-def asked(name):
-    card = nk.card(name)
-    return card.held_to("batches") and card.shape.samples is not None and not card.spans_samples
-
-
-ASKED = [name for name in FLOATING if asked(name)]
+BY_ROW = [name for name in FLOATING if nk.card(name).by_row]
 
 
 def drawn(name, width, batch):
@@ -69,7 +64,7 @@ def threads(count):
 
 
 @pytest.mark.line("batches", "rows")
-@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("name", BY_ROW)
 @over(width=list(ROWS))
 def test_a_row_has_the_same_bits_in_any_batch(name, width):
     inputs, axes = drawn(name, width, ROWS[width])
@@ -99,21 +94,21 @@ def with_threads(name):
 
 
 @pytest.mark.line("batches", "threads")
-@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("name", BY_ROW)
 def test_two_threads_give_the_bits_of_one(name):
     one, two = with_threads(name)
     subject.close(two[0], one[0], rtol=0, atol=0)
 
 
 @pytest.mark.line("batches", "gains")
-@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("name", BY_ROW)
 def test_two_threads_give_the_gains_the_gradients_of_one(name):
     one, two = with_threads(name)
     subject.close(two[1], one[1], rtol=0, atol=0)
 
 
 @pytest.mark.line("batches", "order")
-@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("name", BY_ROW)
 def test_rows_with_gaps_between_them_have_the_same_bits(name):
     inputs, _ = drawn(name, 64, 70)
     module = build(name, 64, dtype=torch.float32)
@@ -126,7 +121,7 @@ def test_rows_with_gaps_between_them_have_the_same_bits(name):
     subject.close(got, want, rtol=0, atol=0)
 
 
-@pytest.mark.skipif("rmsnorm" not in ASKED or "gdn" not in ASKED, reason="they are not among the methods asked for")
+@pytest.mark.skipif("rmsnorm" not in BY_ROW or "gdn" not in BY_ROW, reason="they are not among the methods asked for")
 def test_the_card_says_whether_a_row_has_the_same_bits_in_any_batch():
     said = [nk.card(name).batch_invariant for name in ("rmsnorm", "groupnorm", "gdn", "batchnorm", "gnp", "polynorm")]
     assert said == [True, True, False, False, False, True]

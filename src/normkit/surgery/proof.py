@@ -46,6 +46,11 @@ def fresh(example: Any, seed: int) -> Any:
     return example.flatten()[order].view_as(example)
 
 
+def _examples(example: Any) -> list[Any]:
+    """What two models are compared on: an example, and others like it."""
+    return [example, *(fresh(example, 100 * draw) for draw in range(1, DRAWS))]
+
+
 def called(model: nn.Module, example: Any) -> list[Tensor]:
     """The tensors of real numbers that a model returns."""
     args, named = arguments(example)
@@ -116,8 +121,7 @@ def said(error: Exception) -> str:
 def prove(before: nn.Module, after: nn.Module, example: Any) -> float:
     """Return how far two models are apart in float64, of the largest number; raise :class:`Unequal` if it is far."""
     worst = 0.0
-    for draw in range(DRAWS):
-        given = fresh(example, 100 * draw) if draw else example
+    for given in _examples(example):
         exact = [_exact(model, given) for model in (before, after)]
         apart = difference(*exact)
         if apart > CLOSE:
@@ -161,8 +165,7 @@ def doubled(model: nn.Module, example: Any) -> tuple[nn.Module, Any]:
 def exact(before: nn.Module, after: nn.Module, example: Any) -> float:
     """How far two models are apart where nothing is rounded to float32, on an example and fresh inputs like it."""
     worst = 0.0
-    for draw in range(DRAWS):
-        given = _cast(fresh(example, 100 * draw) if draw else example, torch.float64)
+    for given in _cast(_examples(example), torch.float64):
         with quiet(), _Doubled():
             worst = max(worst, difference(*(called(_in(model, torch.float64), given) for model in (before, after))))
     return worst

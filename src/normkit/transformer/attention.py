@@ -119,6 +119,19 @@ def require(core: Core, able: Callable[[Core], bool], what: str) -> None:
         raise ValueError(f"Attention: core {core.card.name!r} takes no {what}; {way}")
 
 
+def key_mask(owner: object, mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    """Return a mask as a core takes it: one of keys (B, S) is the same for all heads and queries."""
+    if isinstance(mask, Tensor) and mask.dim() == 2:
+        check.mask(owner, "mask", mask, (q.shape[0], k.shape[2]), q)
+        return mask[:, None, None, :]
+    return mask
+
+
+def positions(q: Tensor, k: Tensor, past: int) -> tuple[Tensor, Tensor]:
+    """Return where queries (T, 1) and keys (S,) stand."""
+    return torch.arange(past, past + q.shape[2], device=q.device)[:, None], torch.arange(k.shape[2], device=q.device)
+
+
 class Attention(nn.Module):
     """Project to queries, keys and values, head by head let the core mix them, and project back.
 
@@ -318,7 +331,7 @@ class Attention(nn.Module):
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, past: int, gates: Mapping[str, Tensor]
     ) -> Tensor:
         core = self.core
-        mask = None if mask is None else self._checked(mask, q, k)
+        mask = None if mask is None else key_mask(self, mask, q, k)
         if self.window is not None or (self.causal and past):
             core, seen = core.without_order(), self._visible(q, k, past)
             mask = seen if mask is None else mask & seen
@@ -328,17 +341,9 @@ class Attention(nn.Module):
         return core(q, k, v, **gates, mask=mask)
 
     def _visible(self, q: Tensor, k: Tensor, past: int) -> Tensor:
-        at = torch.arange(past, past + q.shape[2], device=q.device)[:, None]
-        key = torch.arange(k.shape[2], device=q.device)
+        at, key = positions(q, k, past)
         seen = key <= at if self.causal else torch.ones_like(key <= at)
         return seen if self.window is None else seen & (at - key < self.window) & (key - at < self.window)
-
-    def _checked(self, mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        """The mask as the core wants it."""
-        if isinstance(mask, Tensor) and mask.dim() == 2:
-            check.mask(self, "mask", mask, (q.shape[0], k.shape[2]), q)
-            return mask[:, None, None, :]
-        return mask
 
     def _join(self, y: Tensor) -> Tensor:
         """Join the heads, (B, heads, T, head_dim) to (B, T, dim)."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.attention.core import softmax_attention
 from normkit.residual.norms import NormName, make_norm
-from normkit.transformer.attention import KeysValues, LinearName, make_linear
+from normkit.transformer.attention import KeysValues, LinearName, key_mask, make_linear, positions
 
 
 class LatentAttention(nn.Module):
@@ -87,7 +87,7 @@ class LatentAttention(nn.Module):
         made = self.up(c.squeeze(1)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         k, v = made.split([self.head_dim, self.value_dim], -1)
         k = torch.cat([k, shared.expand(-1, self.heads, -1, -1)], -1)
-        seen = self._seen(mask, q, k, past)
+        seen = self._visible(mask, q, k, past)
         y = softmax_attention(q, k, v, seen, causal=self.causal and not past, scale=self.scale)
         return self.output(y.transpose(1, 2).flatten(2))
 
@@ -95,13 +95,10 @@ class LatentAttention(nn.Module):
         """Return a cache for :meth:`forward`, of the features that keys and values are made of."""
         return KeysValues()
 
-    def _seen(self, mask: Tensor | None, q: Tensor, k: Tensor, past: int) -> Tensor | None:
+    def _visible(self, mask: Tensor | None, q: Tensor, k: Tensor, past: int) -> Tensor | None:
         """The mask as :func:`softmax_attention` wants it, with what is earlier where a past stands before."""
-        length, keys = q.shape[2], k.shape[2]
-        if isinstance(mask, Tensor) and mask.dim() == 2:
-            check.mask(self, "mask", mask, (q.shape[0], keys), q)
-            mask = mask[:, None, None, :]
+        mask = None if mask is None else key_mask(self, mask, q, k)
         if not (self.causal and past):
             return mask
-        earlier = torch.ones(length, keys, dtype=torch.bool, device=q.device).tril(past)
-        return earlier if mask is None else mask & earlier
+        at, key = positions(q, k, past)
+        return key <= at if mask is None else mask & (key <= at)

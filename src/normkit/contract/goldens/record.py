@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from normkit.contract.goldens import places
+from normkit.files import beside
 
 KINDS = ("module", "block", "layer", "flow")
 SUBLAYERS = ("attention.weight", "feedforward.weight")
@@ -72,10 +73,8 @@ class Recording:
         home = places.folder_of(self.place.parent.name, self.kind) if folder is None else pathlib.Path(folder)
         path = home / self.place
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f"{path.name}.{os.getpid()}")
-        with open(beside, "wb") as file:
+        with beside(path) as partial, open(partial, "wb") as file:
             self.save(file)
-        os.replace(beside, path)
         return path
 
     def save(self, file: BinaryIO) -> None:
@@ -198,11 +197,7 @@ class Optimizer(Recording):
 
     def build(self, make: Callable[..., torch.optim.Optimizer]) -> None:
         """Hand the parameters, or their groups, to a function that returns the authors' optimizer."""
-        groups = [
-            {"params": [self.parameters[n] for n in group["params"]], **group.get("kwargs", {})}
-            for group in self.meta.get("groups", [])
-        ]
-        self.theirs = make(groups or list(self.parameters.values()))
+        self.theirs = make(grouped(self.meta, self.parameters))
 
     def step(self, gradients: Mapping[str, Tensor]) -> None:
         """Put gradients on the parameters, none where there is none, and let the optimizer step."""
@@ -215,6 +210,15 @@ class Optimizer(Recording):
         for name, parameter in self.parameters.items():
             self.keep(f"{at}param/{name}", parameter)
         self.steps.append({})
+
+
+def grouped(meta: Mapping[str, Any], parameters: Mapping[str, Tensor]) -> list[Any]:
+    """Return the parameters as an optimizer takes them, in their groups where a golden has such."""
+    groups = [
+        {"params": [parameters[name] for name in group["params"]], **group.get("kwargs", {})}
+        for group in meta.get("groups", [])
+    ]
+    return groups or list(parameters.values())
 
 
 class Plain(Recording):

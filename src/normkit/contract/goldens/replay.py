@@ -20,7 +20,7 @@ import torch
 
 import normkit as nk
 from normkit import families
-from normkit.contract.goldens.record import plain
+from normkit.contract.goldens.record import grouped, plain
 
 Functions = Mapping[str, Callable[..., Any]]
 
@@ -166,11 +166,8 @@ class Golden:
 
     def replay_optimizer(self):
         parameters = {name: torch.nn.Parameter(value) for name, value in self.part("param/").items()}
-        groups = [
-            {"params": [parameters[name] for name in group["params"]], **group.get("kwargs", {})}
-            for group in self.meta.get("groups", [])
-        ]
-        optimizer = nk.create(self.meta["name"], groups or list(parameters.values()), **self.meta.get("kwargs", {}))
+        given = grouped(self.meta, parameters)
+        optimizer = nk.create(self.meta["name"], given, **self.meta.get("kwargs", {}))
         for index in range(len(self.meta["steps"])):
             grads = self.part(f"step{index}/grad/")
             for name, parameter in parameters.items():

@@ -32,7 +32,6 @@ from normkit.surgery.recognition.specimen import inputs_of
 
 __all__ = ["Need", "Readiness", "ready"]
 
-EXACT = 1e-9  # of the largest number: what outputs in float64 may differ by
 GAINS = "gain and shift in the layers behind it"
 ELSEWHERE = "is no residual stream"
 
@@ -172,7 +171,7 @@ def _proven(site: str, needs: str, before: nn.Module, after: nn.Module, example:
         far = proof.exact(before, after, example)
     except Exception as error:
         return Need(site, needs, False, why_not=f"once done, the model raises {proof.said(error)}")
-    if far <= EXACT:
+    if far <= proof.CLOSE:
         return Need(site, needs, True, far)
     return Need(site, needs, False, far, otherwise or "once done, results differ")
 

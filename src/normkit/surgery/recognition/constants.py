@@ -22,7 +22,7 @@ NEAR = 1e-4  # and this far, where the constants are only stabilizers
 SURE = 3e-5
 
 
-def solved(probe: Probe, candidate: Candidate, carried: Mapping[str, str]) -> dict[str, Any]:
+def find_constants(probe: Probe, candidate: Candidate, carried: Mapping[str, str]) -> dict[str, Any]:
     """The constants, as they would be written; what the module itself holds is tried first."""
     held = [getattr(probe.module, name, None) for name in ("eps", "variance_epsilon", "epsilon", "norm_eps")]
     found: dict[str, Any] = {}
@@ -70,7 +70,7 @@ def momentum(
     return {"momentum": None if averages else next(solve.written(share))}
 
 
-def rounded(
+def choose_rounding(
     probe: Probe, candidate: Candidate, arguments: dict[str, Any], carried: Mapping[str, str]
 ) -> tuple[dict[str, Any], list[Half]]:
     """Where the method can round half precision in several ways, the one that gives their bits."""
@@ -109,7 +109,7 @@ def _check_other_shape(probe: Probe, candidate: Candidate, carried: Mapping[str,
                 raise Differs(f"in {str(h.dtype)[6:]} it is rounded otherwise at shape {other.sizes}")
 
 
-def told(candidate: Candidate, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def own_arguments(candidate: Candidate, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments that are not as they would be by default."""
     takes = candidate.card.signature.parameters
     width = candidate.card.width

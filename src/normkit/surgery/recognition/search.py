@@ -13,7 +13,7 @@ from torch import nn
 
 from normkit.surgery.recognition import candidates, effects, known, memory, specimen
 from normkit.surgery.recognition.candidates import Candidate
-from normkit.surgery.recognition.constants import LIKELY, NEAR, momentum, rounded, solved, told
+from normkit.surgery.recognition.constants import LIKELY, NEAR, choose_rounding, find_constants, momentum, own_arguments
 from normkit.surgery.recognition.halves import Half
 from normkit.surgery.recognition.inputs import Shape, draw, shapes
 from normkit.surgery.recognition.match import Match, again
@@ -174,7 +174,7 @@ def _screened(probe: Probe) -> Iterator[tuple[Candidate, float, dict[str, str]]]
 
 def _completed(probe: Probe, candidate: Candidate, carried: dict[str, str]) -> Match:
     """Solve for the constants, and settle them where they hold; an eps that is float64's own may be each type's."""
-    constants = solved(probe, candidate, carried)
+    constants = find_constants(probe, candidate, carried)
     arguments = {**candidate.arguments, **constants, **momentum(probe, candidate, carried, constants)}
     eps = candidate.card.signature.parameters.get("eps")
     if (
@@ -206,11 +206,11 @@ def _verified(probe: Probe, candidate: Candidate, carried: dict[str, str], argum
             if taken(probe.whole, there, fewer):
                 verify(probe.whole, explained, names, there, fewer, unit, spread=_spread(probe, arguments))
         _other_widths(probe, candidate, arguments, carried, unit)
-        arguments, halves = rounded(probe, candidate, arguments, carried)
+        arguments, halves = choose_rounding(probe, candidate, arguments, carried)
     match = Match(
         type(probe.whole).__name__,
         candidate.card.name,
-        told(candidate, arguments),
+        own_arguments(candidate, arguments),
         error={**verdict.error, **{str(h.dtype)[6:]: h.units * UNIT[h.dtype] for h in halves}},
         evidence=[*verdict.evidence, *_besides(possible - probe.further, halves)],
         carried=carried,
