@@ -71,9 +71,12 @@ def parallel_plan(model: nn.Module, mesh: DeviceMesh) -> dict[str, ParallelStyle
 
 def _check_mesh(mesh: DeviceMesh) -> None:
     import torch.distributed as dist
+    from torch.distributed.device_mesh import DeviceMesh
 
     from normkit import __version__
 
+    if not isinstance(mesh, DeviceMesh):
+        raise TypeError(f"parallel_plan: mesh must be a DeviceMesh, as init_device_mesh gives, not {mesh!r}")
     if mesh.ndim != 1:
         axis = (mesh.mesh_dim_names or ("tp",))[-1]
         raise ValueError(f"parallel_plan: mesh must have one axis, not {mesh.ndim}; give one of it, as mesh[{axis!r}]")

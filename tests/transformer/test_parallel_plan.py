@@ -144,6 +144,11 @@ SAID = {
 }
 
 
+def test_a_mesh_that_is_none_is_named():
+    with pytest.raises(TypeError, match="parallel_plan: mesh must be a DeviceMesh, as init_device_mesh gives, not 2"):
+        nk.parallel_plan(MODELS["decoder"](), 2)
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_has_no_plan_is_named(name, processes):
     for said in processes.ask("refused", name):
