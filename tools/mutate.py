@@ -498,6 +498,7 @@ class Hunt:
     def pytest_runtestloop(self, session):
         """Try one mutant after the other, until as many were made as are wanted."""
         files = [(item, self.reach.files(item)) for item in session.items]
+        gc.unfreeze()  # what the tests' configuration sets aside, where functions are looked for
         gc.collect()
         for mutant in self.mutants:
             if self.made() == self.number:

@@ -81,6 +81,7 @@ def toy(tmp_path):
     for path, text in {"src/normkit/__init__.py": PACKAGE, "tests/test_counter.py": TESTS}.items():
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_text(text)
+    (tmp_path / "tests/conftest.py").write_text("import gc\n\n\ndef pytest_collection_finish():\n    gc.freeze()\n")
     (tmp_path / "src/normkit/contract").mkdir()
     (tmp_path / "tools").mkdir()
     for tool in (TOOL, TOOL.with_name("traced.py")):

@@ -183,7 +183,7 @@ def test_bad_input_is_named():
         ((decoder(), "rotations", TOKENS), "ready: purpose must be one of 'rotation', 'int4'"),
         ((decoder().train(), "rotation", TOKENS), "ready: the model is in train mode; call model.eval"),
         ((decoder(), "rotation", torch.zeros(2, 3)), "ready: the model does not take the example"),
-        ((nn.Linear(3, 3).eval(), "rotation"), "ready: example must be given: the configuration does not tell its input"),
+        ((nn.Linear(3, 3).eval(), "rotation"), "ready: example must be given: the configuration does not tell"),
     ]:
         with pytest.raises(ValueError, match=message):
             nk.ready(*arguments)

@@ -111,9 +111,7 @@ def ready(model: nn.Module, purpose: str, example: Any = None) -> Readiness:
         try:
             example = commands.example(model)
         except ValueError:
-            raise ValueError(
-                "ready: example must be given: the configuration does not tell its input"
-            ) from None
+            raise ValueError("ready: example must be given: the configuration does not tell its input") from None
     proof.ready("ready", model, example)
     work, given = proof.doubled(model, example)
     case = _Case(_plainly(work), given, model, example)
