@@ -9,7 +9,7 @@ import pytest
 TOOL = pathlib.Path(__file__).parents[2] / "tools" / "kills.py"
 
 
-@pytest.mark.parametrize("command", ["fit", "text fit", "text map", "swap", "fold", "watch"])
+@pytest.mark.parametrize("command", ["fit", "text fit", "text map", "swap", "fold", "quantize", "watch"])
 def test_nothing_is_lost_where_a_command_is_killed(command):
     pytest.importorskip("rapidfuzz")
     pytest.importorskip("safetensors")
