@@ -162,7 +162,9 @@ CASES = {
         lambda: _files("out"),
     ),
     "fold": Case(_module, _command("fold", "mine_model:make", "--input", "2x64", "-o", "out"), lambda: _files("out")),
-    "quantize": Case(_module, _command("quantize", "mine_model:make", "--bits", "4", "-o", "out"), lambda: _files("out")),
+    "quantize": Case(
+        _module, _command("quantize", "mine_model:make", "--bits", "4", "-o", "out"), lambda: _files("out")
+    ),
     "watch": Case(_earlier, _watched, _rows, _rows_before),
 }
 

@@ -147,3 +147,7 @@ def test_models_that_agree_on_the_example_alone_are_apart():
     x = torch.rand(4, 8, generator=torch.Generator().manual_seed(0))
     assert proof.apart(nn.ReLU(), nn.Identity(), x) > 0.01
     assert proof.apart(nn.ReLU(), nn.ReLU(), x) == 0
+    with pytest.raises(Unequal, match="results differ by"):
+        prove(nn.ReLU(), nn.Identity(), x)
+    assert proof.exact(nn.ReLU(), nn.Identity(), x) > 0.01
+    assert prove(nn.ReLU(), nn.ReLU(), x) == proof.exact(nn.ReLU(), nn.ReLU(), x) == 0

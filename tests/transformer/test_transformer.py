@@ -340,7 +340,7 @@ def pairs_of(norms):
             yield from ((kind, placement, core, norm) for norm in own)
 
 
-@pytest.mark.parametrize("kind, placement, core, norm", pairs_of(NORMS))
+@pytest.mark.parametrize("kind, placement, core, norm", list(pairs_of(NORMS)))
 def test_every_combination_trains_or_says_what_would(kind, placement, core, norm):
     def build(core):
         options = options_of(core, placement)
