@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch._dynamo.backends.registry import lookup_backend
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import normkit as nk
@@ -33,47 +32,63 @@ def reads_mode(name):
     return False
 
 
-class Graphs:
-    """A backend that counts its graphs; the second, of any batch size, gets a backward as in training if asked to."""
-
-    def __init__(self, train):
-        self.train, self.count = train, 0
-
-    def __call__(self, graph, inputs):
-        self.count += 1
-        return lookup_backend("aot_eager" if self.train and self.count == 2 else "eager")(graph, inputs)
-
-
 @pytest.mark.line("compile", "batches")
 @pytest.mark.parametrize("mode", ["train", "eval"])
 @pytest.mark.parametrize("name", METHODS)
 def test_compiles_to_one_graph_for_all_batch_sizes(name, mode):
-    """And for all instances; where several inputs differ in size, symbols below stand for widths."""
+    """And for all instances, with the gradients of training; where several inputs differ, symbols below are widths."""
     if mode == "eval" and name not in FIRST and not reads_mode(name):
         pytest.skip("evaluation is the same graph")
     train = mode == "train"
-    graphs = Graphs(train)
+    graphs = CompileCounterWithBackend("aot_eager" if train else "eager")
+    compiled = Compiled(graphs, differing(draw(name), draw(name, batch=6)))
     first, second = build(name, train=train), build(name, train=train)
+    for module, batch in [(first, 4), (second, 4), (second, 6), (first, 7), (second, 9)]:
+        compiled.agrees(module, draw(name, batch=batch))
+    assert graphs.frame_count == 1, "another instance or batch size makes a new graph"
 
-    @torch.compile(backend=graphs, fullgraph=True)
-    def call(module, *inputs):
-        return module(*inputs)
 
-    def agrees(module, width, batch):
-        own, inputs = subject.fresh(module), draw(name, width, batch=batch)
-        got, want = subject.run(Called(call, module), inputs), subject.run(own, inputs)
+@pytest.mark.line("compile", "widens")
+@pytest.mark.parametrize("mode", ["train", "eval"])
+@pytest.mark.parametrize("name", FIRST)
+def test_a_graph_of_one_batch_size_is_followed_by_one_of_all(name, mode):
+    """As where nobody says which sizes will change; a new width may make one more."""
+    train = mode == "train"
+    graphs = CompileCounterWithBackend("eager")
+    compiled, module = Compiled(graphs), build(name, train=train)
+    wide, width = (module, 8) if nk.card(name).inputs else (build(name, 12, train=train), 12)
+    compiled.agrees(module, draw(name))
+    compiled.agrees(wide, draw(name, width, batch=6))
+    for batch in (6, 7, 9):
+        compiled.agrees(module, draw(name, batch=batch))
+    assert graphs.frame_count <= (2 if wide is module else 3), "a new batch size makes a new graph"
+
+
+def differing(some, others):
+    """The axes, by input, in which inputs differ in size."""
+    pairs = zip(some, others, strict=True)
+    return [[axis for axis in range(a.dim()) if a.shape[axis] != b.shape[axis]] for a, b in pairs]
+
+
+class Compiled:
+    """A compiled call of any module, whose inputs may change in some axes from the start."""
+
+    def __init__(self, backend, axes=()):
+        self.axes = axes
+        self.call = torch.compile(lambda module, *inputs: module(*inputs), backend=backend, fullgraph=True)
+
+    def agrees(self, module, inputs):
+        """Compare outputs, gradients and what is kept with those of the module itself."""
+        own = subject.fresh(module)
+        got, want = subject.run(Called(self, module), inputs), subject.run(own, inputs)
         subject.close(got[:2], want[:2])
         subject.close({n.removeprefix("module."): g for n, g in got[2].items()}, want[2])
         subject.close(subject.state(module), subject.state(own))
 
-    agrees(first, 8, 4)
-    agrees(second, 8, 4)
-    assert graphs.count == 1, "another instance makes a new graph"
-    widens = train and not nk.card(name).inputs
-    agrees(build(name, 12, train=train) if widens else second, 12 if widens else 8, 6)
-    for module, batch in [(second, 6), (first, 7), (second, 9)]:
-        agrees(module, 8, batch)
-    assert graphs.count <= (3 if widens else 2), "a new batch size makes a new graph, or a new width several"
+    def __call__(self, module, *inputs):
+        for x, axes in zip(inputs, self.axes or [[]] * len(inputs), strict=True):
+            torch._dynamo.maybe_mark_dynamic(x, axes)
+        return self.call(module, *inputs)
 
 
 class Called(torch.nn.Module):

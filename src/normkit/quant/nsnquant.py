@@ -97,9 +97,4 @@ class NSNQuant(Method):
 
 def _rotate(x: Tensor) -> Tensor:
     """Multiply by Sylvester's matrix over the root of its order, which is its own inverse."""
-    return x @ _matrix(x.shape[-1]).to(x)
-
-
-@torch.compiler.assume_constant_result
-def _matrix(size: int) -> Tensor:
-    return hadamard(size)
+    return x @ hadamard(x.shape[-1]).to(x)
