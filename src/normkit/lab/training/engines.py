@@ -199,7 +199,7 @@ def prepare_fork_server() -> bool:
     server: Any = forkserver._forkserver
     if server._forkserver_pid is not None:
         return False
-    forkserver.set_forkserver_preload(["normkit.lab.training.loop", "accelerate"])
+    forkserver.set_forkserver_preload(["normkit.lab.training.loop", "accelerate", "torch._dynamo"])  # of optimizers
     resource_tracker.ensure_running()  # else the server starts it, which unblocks
     try:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
