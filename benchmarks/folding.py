@@ -20,7 +20,7 @@ from torch import nn
 import normkit as nk
 from normkit.bench import report as machine
 from normkit.optional import library
-from normkit.surgery.proof import called, difference, said
+from normkit.surgery.proof import called, describe_error, difference
 from normkit.surgery.statistics.batch_statistics import takes_batch_statistics
 
 TRIED = 12  # models a family, of which the one with the fewest parameters is taken
@@ -101,7 +101,7 @@ def row(family: str, name: str) -> list[str]:
         wanted = called(model, x)
         report = nk.fold(model, x)
     except Exception as error:  # what does not run, and what is refused
-        return [family, name, f"{norms}", "0", "", "", "", said(error)]
+        return [family, name, f"{norms}", "0", "", "", "", describe_error(error)]
     left = sum(takes_batch_statistics(part) for part in model.modules())
     apart = difference(wanted, called(model, x))
     old, new = seconds(before, model, x=x)

@@ -298,7 +298,7 @@ def verdicts(card: Card) -> list[Any]:
     """What came of a method's claims."""
     if card.name not in shelf.methods():
         return []
-    return engine.verdicts([e for e in shelf.known(card.name) if e.claim is None or shelf.stored(e) is not None])
+    return engine.verdicts([e for e in shelf.claims_of(card.name) if e.claim is None or shelf.stored(e) is not None])
 
 
 @functools.cache

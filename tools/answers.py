@@ -177,7 +177,8 @@ def build(name, options):
     """A small instance in float64, its parameters moved a little, and the sizes among its arguments."""
     torch.default_generator.manual_seed(0)  # that of the processor alone, which is a tenth of the time
     card = nk.card(name)
-    args, arguments = card.kind.given(card, 8, **options, **({"dtype": torch.float64} if is_optimizer(name) else {}))
+    wide = {"dtype": torch.float64} if is_optimizer(name) else {}
+    args, arguments = card.kind.arguments(card, 8, **options, **wide)
     made = card.kind.create(card, *args, **arguments)
     if isinstance(made, torch.nn.Module):
         made.to(torch.float64).train()

@@ -111,9 +111,9 @@ class Card:
         """The argument that takes the feature count and must be given, or None."""
         return self.kind.width(self)
 
-    def given(self, features: int = 8, **overrides: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def arguments(self, features: int = 8, **overrides: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments that build a smallest instance."""
-        return self.kind.given(self, features, **overrides)
+        return self.kind.arguments(self, features, **overrides)
 
     def small(self, features: int = 8, **overrides: Any) -> Any:
         """Build a smallest instance: the feature count, the example arguments, and ``overrides``."""
@@ -330,7 +330,7 @@ class Choice(NamedTuple):
         """Build the method; of a function, bind its options. What is given here goes before the choice's own."""
         return self.card.kind.create(self.card, *args, **{**self.arguments, **kwargs})
 
-    def given(self, written: Mapping[str, Any]) -> Choice:
+    def with_arguments(self, written: Mapping[str, Any]) -> Choice:
         """Add arguments, which go before the choice's own."""
         return Choice(self.card, {**self.arguments, **written})
 
@@ -351,7 +351,7 @@ def find(text: str) -> Choice:
         file = Path(name if name.endswith(".py") else f"{name}.py")
         own = f"one of {file.name} is named with its class, {file.stem}.MyNorm" if file.is_file() else ""
         raise ValueError(f"no method {name!r}; {own or _nearest(re.sub('[_ ]', '-', name.lower()))}")
-    return found.given(written)
+    return found.with_arguments(written)
 
 
 def choose(owner: object, argument: str, text: Any, *kinds: Kind) -> Choice:
@@ -363,7 +363,7 @@ def choose(owner: object, argument: str, text: Any, *kinds: Kind) -> Choice:
         name, written = parsed(text)
         found = _find(name, kinds)
         if found is not None:
-            return found.given(written)
+            return found.with_arguments(written)
     return check.choice(owner, argument, text, [card.name for card in members(*kinds)])
 
 

@@ -25,7 +25,7 @@ def run_list(options: argparse.Namespace, standing: Callable[[list[Card]], list[
     """Print the methods by folder; ``standing`` picks those that stand in a model."""
     if options.kind in families.KINDS:
         return list_family(options)
-    cards = chosen(options.pattern, options.room, options.group, options.kind)
+    cards = select_cards(options.pattern, options.room, options.group, options.kind)
     if standing is not None and not (cards := standing(cards)):
         raise ValueError(f"none of the methods that {options.pattern!r} names fits {options.fits!r}")
     if options.json:
@@ -73,7 +73,7 @@ def show_member(kind: str, name: str, as_json: bool) -> int:
     return 0
 
 
-def chosen(pattern: str, room: str | None, group: str | None, kind: str | None = None) -> list[Card]:
+def select_cards(pattern: str, room: str | None, group: str | None, kind: str | None = None) -> list[Card]:
     """Return the cards that fit, and name the nearest where none does."""
     there = [catalog.card(name) for name in catalog.methods(room=room, group=group)]
     if kind is not None:

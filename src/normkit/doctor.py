@@ -88,10 +88,10 @@ def gpu_kernels() -> dict[str, str]:
 def fuzzed() -> dict[str, str]:
     """Return, for each instruction set, on how many random calls the kernels were held to float64, and where."""
     known = json.loads(FUZZED.read_text()) if FUZZED.exists() else {}
-    return {f"fuzzed, {name}": "; ".join(_told(known.get(name, {}))) or "never" for name in kernels.SETS}
+    return {f"fuzzed, {name}": "; ".join(_describe_runs(known.get(name, {}))) or "never" for name in kernels.SETS}
 
 
-def _told(places: dict[str, dict]) -> list[str]:
+def _describe_runs(places: dict[str, dict]) -> list[str]:
     now = sources()
     return [
         f"{run['cases']:,} cases on {place}, {run['date']}" + ("" if run["sources"] == now else ", of other sources")

@@ -10,11 +10,11 @@ from torch import nn
 Where = str | type | Callable[[str, nn.Module], bool] | Collection["str | type"] | None
 
 
-def chosen(where: Where, name: str, module: nn.Module) -> bool:
+def selects(where: Where, name: str, module: nn.Module) -> bool:
     """Whether a module is meant; all are where nothing is said.
 
     >>> norm = nn.LayerNorm(2)
-    >>> [chosen(where, "blocks.0.norm", norm) for where in (None, "*.norm", "norm", nn.LayerNorm, ["*.head", "*.norm"])]
+    >>> [selects(where, "blocks.0.norm", norm) for where in (None, "*.norm", "norm", nn.LayerNorm, ["*.a", "*.norm"])]
     [True, True, False, True, True]
     """
     if where is None:
@@ -25,4 +25,4 @@ def chosen(where: Where, name: str, module: nn.Module) -> bool:
         return isinstance(module, where)
     if callable(where):
         return bool(where(name, module))
-    return any(chosen(each, name, module) for each in where)
+    return any(selects(each, name, module) for each in where)

@@ -204,7 +204,7 @@ def test_rows_of_our_own_come_from_a_torch_whose_insides_are_others(monkeypatch)
 
     few = [variant("row forward, rms", 128)]
     monkeypatch.setattr(variants, "variants", lambda types, widths: few)
-    monkeypatch.setattr(inductor, "_told_of_a_gpu", lambda: inductor.gone)
+    monkeypatch.setattr(inductor, "_pretend_gpu", lambda: inductor.gone)
     with pytest.warns(UserWarning, match=r"Inductor of torch .* generates nothing .* its rows are left out"):
         rows = list(machine_code(["sm_90"], ["bf16"], [128]))
     assert [row["target"] for row in rows] == ["sm_90"]

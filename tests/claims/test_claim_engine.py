@@ -113,14 +113,14 @@ def test_draws_are_seeded_and_the_callers_random_numbers_stay():
 
 
 def test_after_the_budget_nothing_is_begun():
-    verdicts = engine.verdicts(shelf.known("rmsnorm"), run=True, budget=-1.0)
+    verdicts = engine.verdicts(shelf.claims_of("rmsnorm"), run=True, budget=-1.0)
     assert {verdict.word for verdict in verdicts} == {UNTRIED}
     assert verdicts[0].why == SPENT
-    assert engine.verdicts(shelf.known("rmsnorm"), budget=-1.0)[0].word == HOLDS  # it is stored
+    assert engine.verdicts(shelf.claims_of("rmsnorm"), budget=-1.0)[0].word == HOLDS  # it is stored
 
 
 def test_results_are_written_and_read_and_those_for_another_bound_are_not(tmp_path, monkeypatch):
-    entry = shelf.known("rmsnorm")[0]
+    entry = shelf.claims_of("rmsnorm")[0]
     kept = Result([1e-17, 2.5e-16], [0.5, math.inf], 0.25)
     [path] = shelf.store([(entry, kept)], tmp_path)
     about = json.loads(path.read_text())
@@ -130,7 +130,7 @@ def test_results_are_written_and_read_and_those_for_another_bound_are_not(tmp_pa
     try:
         assert shelf.stored(entry) == kept
         assert shelf.stored(entry._replace(claim=replace(entry.claim, bound=1e-9))) is None
-        shelf.store([(shelf.known("layernorm")[0], kept)], tmp_path)
+        shelf.store([(shelf.claims_of("layernorm")[0], kept)], tmp_path)
         assert shelf.stored(entry) == kept  # another method's do not replace it
     finally:
         shelf._room.cache_clear()
@@ -154,11 +154,11 @@ def test_every_claim_that_is_written_has_a_stored_result_and_every_other_a_reaso
 
 
 def test_a_method_is_known_by_its_other_names_and_an_unknown_one_gets_the_nearest():
-    assert shelf.known("LlamaRMSNorm") == shelf.known("rmsnorm")
+    assert shelf.claims_of("LlamaRMSNorm") == shelf.claims_of("rmsnorm")
     with pytest.raises(ValueError, match="did you mean 'rmsnorm'"):
-        shelf.known("rmsnrom")
+        shelf.claims_of("rmsnrom")
     with pytest.raises(ValueError, match="no claim of lamb's paper is in the list"):
-        shelf.known("lamb")
+        shelf.claims_of("lamb")
 
 
 def test_a_file_of_results_that_was_cut_is_named(tmp_path, monkeypatch):

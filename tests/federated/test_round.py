@@ -9,7 +9,7 @@ from torch.nn import functional as F
 import normkit as nk
 from normkit.federated import _states, strategy
 from normkit.federated.plans import PLANS, learned
-from normkit.federated.rounds import Update, average, screen, taken
+from normkit.federated.rounds import Update, accept, average, screen
 from normkit.ops import paths
 from normkit.ops.sums import in_type
 
@@ -98,14 +98,14 @@ def test_whole_states_that_begin_alike_are_put_in_an_order_by_what_differs():
 def test_a_round_goes_through_the_states_once_and_again_only_where_a_client_is_refused():
     bad = near(5, w=torch.tensor([1.0, math.nan, 0.0, 0.0]))
     with paths.watch() as seen:
-        found, refused = taken(GOOD, SENT, 1e3)
+        found, refused = accept(GOOD, SENT, 1e3)
         made = average(found, SENT)
     assert refused == {}
     assert [path.op for path in seen].count("weighted") == len(SENT)
     assert all(torch.equal(value, average(list(GOOD.values()), SENT)[name]) for name, value in made.items())
     made["v"] = made.pop("w")
     assert average(found, SENT).keys() == SENT.keys()
-    found, refused = taken({"bad": bad, **GOOD}, SENT, 1e3)
+    found, refused = accept({"bad": bad, **GOOD}, SENT, 1e3)
     assert list(refused) == ["bad"]
     assert found.average is None
     assert all(

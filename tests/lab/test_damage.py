@@ -264,7 +264,7 @@ def test_half_a_line_at_the_end_is_what_a_kill_leaves_and_no_damage(content, bro
 def content_of(kind, path, folder):
     """What is read of a file; None where it is said to be damaged, and of a log what a kill may leave of it."""
     if kind == "plan":
-        return plan.there_in(folder)
+        return plan.plan_in(folder)
     if kind == "checkpoint":
         with contextlib.suppress(Damaged):
             return checkpoints.load(path)
@@ -308,7 +308,7 @@ def test_a_plan_and_speeds_of_before_they_had_seals_are_read(halfway):
         content = json.loads(path.read_text())
         content.pop("seal", None)
         path.write_text(json.dumps(content))
-    assert plan.there_in(halfway)["baseline"] == "layernorm"
+    assert plan.plan_in(halfway)["baseline"] == "layernorm"
     assert speed.read_rounds(halfway.root, "rmsnorm")
     calls = times.calls(halfway.root)
     halfway.times.write_text(json.dumps(calls))

@@ -10,7 +10,7 @@ import normkit as nk
 from normkit import cli
 from normkit.lab import logs
 from normkit.lab.plan import data, growth, ladder, tasks
-from normkit.lab.plan.plan import Plan, Run, rung_of, told_by_name
+from normkit.lab.plan.plan import Plan, Run, read_name, rung_of
 from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.variants import Variant
 from normkit.lab.report import conclusion, figures
@@ -205,8 +205,8 @@ def test_a_run_is_named_by_its_rung_and_known_by_its_name():
     run = Run(Variant("dyt:alpha=1", norm="dyt"), 0.003, 2, "final", 8, None, 0.25)
     assert run.name == "dyt_alpha=1--x0.25--lr0.003--seed2"
     known = {"variant": "dyt:alpha=1", "lr": 0.003, "seed": 2, "phase": "final", "rung": 0.25}
-    assert told_by_name(run.name, ["dyt:alpha=1"]) == known
-    assert told_by_name("other--x2--lr0.003--seed2", ["dyt:alpha=1"]) == {}
+    assert read_name(run.name, ["dyt:alpha=1"]) == known
+    assert read_name("other--x2--lr0.003--seed2", ["dyt:alpha=1"]) == {}
     assert rung_of({"recipe": run.recipe(Settings())}) == 0.25
     assert rung_of({"recipe": Run(run.variant, 0.1, 1, "final").recipe(Settings())}) == rung_of({}) == 1.0
     assert "rung" not in Run(run.variant, 0.1, 1, "final").recipe(Settings())

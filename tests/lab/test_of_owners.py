@@ -155,7 +155,7 @@ def test_batch_norms_stay_with_their_clients(tmp_path):
     assert torch.equal(training.server[name], start[name])
     assert len(torch.stack([kept[name] for kept in training.kept]).unique(dim=0)) == 3
     plain = sum(v.nbytes for v in start.values())
-    assert training._told()["bytes_per_round"] == 6 * (plain - sum(start[n].nbytes for n in training.local))
+    assert training._end_of_log()["bytes_per_round"] == 6 * (plain - sum(start[n].nbytes for n in training.local))
 
 
 def test_a_client_that_breaks_is_refused_and_named(tmp_path, monkeypatch):

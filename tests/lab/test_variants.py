@@ -39,7 +39,7 @@ def test_a_core_must_be_one():
 def test_how_many_layers_there_are_is_logged_and_reported(tmp_path):
     events = trained(tmp_path, run(norm="rmsnorm", name="a", steps=1))
     assert events[0]["layers"] == {"norm": "5 norms"}
-    assert report.chosen({"name": "a", "norm": "rmsnorm"}, events[0]["layers"]) == "norm rmsnorm (5 norms)"
+    assert report.describe({"name": "a", "norm": "rmsnorm"}, events[0]["layers"]) == "norm rmsnorm (5 norms)"
 
 
 def test_losses_that_fit_are_those_of_scores_and_labels_alone():

@@ -183,7 +183,7 @@ def test_what_blocks_of_transformers_show(path):
     module, _, name = path.partition(".")
     library("transformers")
     source = Source(getattr(importlib.import_module(f"transformers.models.{module}.modeling_{module}"), name))
-    assert [*adding.found(source), *turning.found(source)] == FOUND[path]
+    assert [*adding.find_sums(source), *turning.find_turns(source)] == FOUND[path]
 
 
 WIDE = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 48, "vocab_size": 50}
@@ -252,7 +252,7 @@ def test_a_fused_decoder_goes_on_from_its_cache(fast):
 def test_what_is_raced_runs(training):
     library("transformers")
     qwen = importlib.import_module("transformers.models.qwen3.modeling_qwen3")
-    [turn] = turning.found(Source(qwen.Qwen3Attention)).values()
+    [turn] = turning.find_turns(Source(qwen.Qwen3Attention)).values()
     old, new = [qwen.Qwen3RMSNorm(4) for _ in range(2)], [nk.RMSNorm(4) for _ in range(2)]
     for one in (turn, turn._replace(moved=False)):
         times = racing.race_turn(one, old, new, [(2, 3, 6, 4), (2, 3, 2, 4) if one.moved else (2, 1, 6, 4)], training)
@@ -306,4 +306,4 @@ class Raising(Attention):
 
 @pytest.mark.parametrize("kind", [Elsewhere, Otherwise, Raising])
 def test_other_uses_and_other_turns_are_left_alone(kind, fast):
-    assert turning.found(Source(kind)) == {}
+    assert turning.find_turns(Source(kind)) == {}

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from normkit.surgery.recognition import effects
-from normkit.surgery.recognition.effects import DEEP, FEW, told
+from normkit.surgery.recognition.effects import DEEP, FEW, describe
 
 
 def drawn(generator, draws):
@@ -54,7 +54,7 @@ KINDS = {
 def test_two_values_are_told_alike_where_they_are_alike(kind):
     make = KINDS[kind]
     one, same, other = make(0), make(0), make(1)
-    assert told(one) == told(same) != told(other)
+    assert describe(one) == describe(same) != describe(other)
 
 
 def test_classes_of_objects_functions_and_large_tensors_are_told_apart():
@@ -62,14 +62,14 @@ def test_classes_of_objects_functions_and_large_tensors_are_told_apart():
         pass
 
     many = torch.zeros(FEW + 1)
-    before = told(many)
-    assert told(many) == before != told(many.clone())
+    before = describe(many)
+    assert describe(many) == before != describe(many.clone())
     many.add_(1)
-    assert told(many) != before
-    assert told(SimpleNamespace(a=1)) != told(Other(a=1))
-    assert told(len) == told(len) != told(max)
-    assert told(lambda: 1) != told(lambda: 1)
-    assert told(torch.zeros(3, device="meta"))[:2] == ("torch.float32", (3,))
+    assert describe(many) != before
+    assert describe(SimpleNamespace(a=1)) != describe(Other(a=1))
+    assert describe(len) == describe(len) != describe(max)
+    assert describe(lambda: 1) != describe(lambda: 1)
+    assert describe(torch.zeros(3, device="meta"))[:2] == ("torch.float32", (3,))
 
 
 AROUND = {
@@ -88,26 +88,26 @@ def test_what_lies_too_deep_is_told_by_its_identity(around):
     one, same = tuple(range(2)), tuple(range(2))
     assert one is not same
     wrap = AROUND[around]
-    assert told(wrap(one), steps + 1) == told(wrap(same), steps + 1)
-    assert told(wrap(one), steps) != told(wrap(same), steps)
-    assert told(wrap(one), steps) == told(wrap(one), steps)
+    assert describe(wrap(one), steps + 1) == describe(wrap(same), steps + 1)
+    assert describe(wrap(one), steps) != describe(wrap(same), steps)
+    assert describe(wrap(one), steps) == describe(wrap(one), steps)
 
 
 def test_the_attributes_of_an_object_count_as_two_steps():
     one, same = tuple(range(2)), tuple(range(2))
-    assert told(SimpleNamespace(a=one), 3) == told(SimpleNamespace(a=same), 3)
-    assert told(SimpleNamespace(a=one), 2) != told(SimpleNamespace(a=same), 2)
+    assert describe(SimpleNamespace(a=one), 3) == describe(SimpleNamespace(a=same), 3)
+    assert describe(SimpleNamespace(a=one), 2) != describe(SimpleNamespace(a=same), 2)
     inside = SimpleNamespace(a=[1])
     inside.itself = [inside]
-    before = told(inside)
+    before = describe(inside)
     inside.a.append(2)
-    assert told(inside) != before
+    assert describe(inside) != before
 
 
 def test_as_many_steps_are_taken_as_are_said():
     for steps, alike in ((DEEP - 1, True), (DEEP, False)):
         one, same = (functools.reduce(lambda value, _: [value], range(steps), tuple(range(1))) for _ in range(2))
-        assert (told(one) == told(same)) is alike
+        assert (describe(one) == describe(same)) is alike
 
 
 CALLS, SEEN, NOTES = 0, [1], {"a": 1}
@@ -160,21 +160,21 @@ OUTSIDE = {
 
 def test_all_that_a_call_leaves_outside_is_seen_and_put_back():
     module = Counts()
-    before = effects.kept(module)
+    before = effects.with_classes(module)
     with effects.undone(module):
         module(torch.ones(1))
-        now = effects.kept(module)
+        now = effects.with_classes(module)
         assert {name for name in now if now[name] != before.get(name)} == OUTSIDE | {".own"}
     assert module.own == 1  # a copy is probed, which has its own
     module.own = 0
-    assert effects.kept(module) == before
+    assert effects.with_classes(module) == before
     assert (CALLS, SEEN, NOTES, Counts.calls, Counts.every, Counts.some) == (0, [1], {"a": 1}, 0, [], {1})
     assert (count.__defaults__, count.__kwdefaults__) == (({},), {"more": []})
     assert Counts.note(2) == (2, [2])
 
 
 def test_torchs_own_classes_keep_nothing_outside():
-    assert effects.kept(nn.LayerNorm(3)) == effects.plain(nn.LayerNorm(3))
+    assert effects.with_classes(nn.LayerNorm(3)) == effects.plain(nn.LayerNorm(3))
     assert set(effects.plain(nn.LayerNorm(3))) == {".normalized_shape", ".eps", ".elementwise_affine"}
 
 

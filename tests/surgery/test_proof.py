@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from normkit.surgery import proof
-from normkit.surgery.proof import Unequal, _exact, difference, prove, said
+from normkit.surgery.proof import Unequal, _exact, describe_error, difference, prove
 
 
 class Scaled(nn.Module):
@@ -138,9 +138,9 @@ def test_a_difference_is_a_share_of_the_largest_number_of_each_result():
 def test_an_error_without_words_is_told_by_its_line():
     with pytest.raises(AssertionError) as caught:
         torch._assert(False, "")
-    assert said(caught.value) == 'AssertionError at torch._assert(False, "")'
-    assert said(AssertionError()) == "AssertionError"
-    assert said(ValueError("\none\ntwo")) == "ValueError: one"
+    assert describe_error(caught.value) == 'AssertionError at torch._assert(False, "")'
+    assert describe_error(AssertionError()) == "AssertionError"
+    assert describe_error(ValueError("\none\ntwo")) == "ValueError: one"
 
 
 def test_models_that_agree_on_the_example_alone_are_apart():

@@ -13,7 +13,7 @@ from trainings import mlp, points
 import normkit as nk
 from normkit import cli
 from normkit.watching import live, load
-from normkit.watching.diagnosis import diagnose, told
+from normkit.watching.diagnosis import diagnose, write_finding
 from normkit.watching.finding import Finding
 
 
@@ -145,7 +145,7 @@ def test_a_second_watch_of_a_file_begins_it_anew_in_whatever_folder(tmp_path):
 def test_words_are_wrapped_below_their_number_and_no_name_is_cut():
     name = "model.decoder.layers.17.self_attention.query_projection"
     finding = Finding("a title", 1.0, (name,), f"Of {name} all is ill, and of others a part too.", leads="much " * 20)
-    first, *lines = told(3, finding, width=40).split("\n")
+    first, *lines = write_finding(3, finding, width=40).split("\n")
     assert first == "3. a title"
     assert f"   {name}" in lines
     assert all(line.startswith("   ") and (len(line) <= 40 or name in line) for line in lines)

@@ -107,7 +107,7 @@ class AttentionCore(Mixer):
         """Require a boolean mask that broadcasts to (N, heads, T, S)."""
         self._check_seen("mask", mask, "(N, heads, T, S)", (*q.shape[:3], k.shape[2]), q)
 
-    def _seen(self, mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
+    def _mask_of_keys(self, mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
         """Require a mask of whole keys and return it as (..., S, 1)."""
         self._check_mask(mask, q, k)
         if mask is None:

@@ -86,7 +86,7 @@ class FlowAttention(Recurrent, LinearCore):
         if self.causal:
             return self.prefill(q, k, v, mask)[0]
         self._check(q, k, v)
-        sources, sinks = self._seen(mask, q, k), self._sinks(query_mask, q)
+        sources, sinks = self._mask_of_keys(mask, q, k), self._sinks(query_mask, q)
         dtype = q.dtype
         q, k, v = accurate(q, k, v)
         with full_precision(q):
@@ -100,7 +100,7 @@ class FlowAttention(Recurrent, LinearCore):
         """Attend from the tokens behind ``state``: return the result and the state behind them."""
         self._check(q, k, v, same_length=True)
         self._check_state(state, q)
-        seen = self._seen(mask, q, k)
+        seen = self._mask_of_keys(mask, q, k)
         dtype = q.dtype
         q, k, v = accurate(q, k, v)
         with full_precision(q):

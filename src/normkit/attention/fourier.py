@@ -71,7 +71,7 @@ class Fourier(CoordinateCore):
         """Attend."""
         self._check(q, k, v, same_length=True)
         self._check_pos(pos, q)
-        dtype, seen = q.dtype, self._seen(mask, q, k)
+        dtype, seen = q.dtype, self._mask_of_keys(mask, q, k)
         q, k, v = accurate(q, k, v)
         if self.norm is not None:
             q, k = self.query_norm(q), self.key_norm(hide(k, seen))

@@ -75,7 +75,7 @@ class Galerkin(CoordinateCore):
         """Attend."""
         self._check(q, k, v, same_length=True)
         self._check_pos(pos, q)
-        seen = self._seen(mask, q, k)
+        seen = self._mask_of_keys(mask, q, k)
         dtype = q.dtype
         q, k, v = accurate(q, k, v)
         k, v = hide(k, seen), hide(v, seen)

@@ -106,7 +106,7 @@ class GatedLinear(Recurrent, LinearCore):
             check.values(self, name, given, q.shape, like=q)
         self._check_types(q, gate=gate, refine=refine)
         self._check_state(state, q)
-        seen = self._seen(mask, q, k)
+        seen = self._mask_of_keys(mask, q, k)
         dtype = q.dtype
         q, k, v, gate, refine = accurate(q, k, v, gate, refine)
         sums, largest = self._raise(state, _largest(k, seen))

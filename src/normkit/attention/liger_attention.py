@@ -100,7 +100,7 @@ class LigerAttention(Recurrent, LinearCore):
         """Attend from the tokens behind ``state``: return the result and the state behind them."""
         self._check(q, k, v, same_length=True)
         self._check_state(state, q)
-        seen = self._seen(mask, q, k)
+        seen = self._mask_of_keys(mask, q, k)
         dtype = q.dtype
         q, k, v = accurate(q, k, v)
         k, v = hide(k, seen), hide(v, seen)

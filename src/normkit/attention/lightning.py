@@ -110,7 +110,7 @@ class Lightning(Recurrent, LinearCore):
         if gate is not None:
             check.values(self, "gate", gate, q.shape, like=q)
         self._check_state(state, q)
-        seen = self._seen(mask, q, k)
+        seen = self._mask_of_keys(mask, q, k)
         dtype, length = q.dtype, q.shape[2]
         q, k, v = accurate(q, k, v)
         past = torch.zeros_like(q[:, :1, :1, :1]) if state is None else state.seen

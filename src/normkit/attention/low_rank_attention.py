@@ -73,15 +73,15 @@ class LowRankAttention(Method):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Sum up each text."""
-        seen = self._seen(x, mask)
+        seen = self._hide(x, mask)
         y = self._weights(seen, mask) @ seen
         return (y if self.project is None else self.project(y.flatten(1))).to(x.dtype)
 
     def attend(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the weights of the tokens."""
-        return self._weights(self._seen(x, mask), mask).to(x.dtype)
+        return self._weights(self._hide(x, mask), mask).to(x.dtype)
 
-    def _seen(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def _hide(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """The tokens, hidden ones as zeros."""
         check.values(self, "x", x, (None, None, self.dim), x)
         if mask is None:

@@ -64,7 +64,7 @@ class NormAwareLinear(LinearCore):
         self._check(q, k, v, same_length=True)
         if self.size is not None:
             check.shape(self, "q", q, (*q.shape[:2], self.size[0] * self.size[1], self.head_dim))
-        seen = self._seen(mask, q, k)
+        seen = self._mask_of_keys(mask, q, k)
         dtype = q.dtype
         q, k, v = accurate(q, k, v)
         k, v, tokens = hide(k, seen), hide(v, seen), count(seen, k)

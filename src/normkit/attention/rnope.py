@@ -96,7 +96,7 @@ class RNoPE(Recurrent):
         """Attend from the tokens behind ``state``: return the result and the state behind them."""
         self._check(q, k, v, same_length=True, free_value=True)
         self._check_state(state, q)
-        seen = self._seen(mask, q, k)
+        seen = self._mask_of_keys(mask, q, k)
         q, k = self._rotate(q, k, state)
         past = extend(state, k, v, seen)
         window = past.keys.shape[2] if self.full else self.window

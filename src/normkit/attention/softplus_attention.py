@@ -91,7 +91,7 @@ class SoftplusAttention(Recurrent):
         """Attend from the tokens behind ``state``: return the result and the state behind them."""
         self._check(q, k, v, same_length=True, free_value=True)
         self._check_state(state, q)
-        past = extend(state, k, v, self._seen(mask, q, k))
+        past = extend(state, k, v, self._mask_of_keys(mask, q, k))
         length, keys = q.shape[2], past.keys.shape[2]
         seen = within(keys, length, keys - length, q.device) & past.shown.mT
         return self._attend(q, past.keys, past.values, seen, keys - length), past

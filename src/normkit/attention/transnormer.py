@@ -113,7 +113,7 @@ class TransNormer(Recurrent, LinearCore):
 
     def _run(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, state: Any) -> tuple[Tensor, Any]:
         self._check(q, k, v, same_length=True)
-        seen = self._seen(mask, q, k)
+        seen = self._mask_of_keys(mask, q, k)
         dtype = q.dtype
         q, k, v = accurate(q, k, v)
         with statistics.full_precision(q):

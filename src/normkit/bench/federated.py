@@ -15,7 +15,7 @@ from torch import Tensor
 
 from normkit.bench import cases, goals, timing
 from normkit.bench.goals import COLUMNS
-from normkit.federated.rounds import State, Update, average, taken
+from normkit.federated.rounds import State, Update, accept, average
 
 __all__ = ["COLUMNS", "LEGEND", "measure"]
 
@@ -56,7 +56,7 @@ def measure(options: argparse.Namespace, clock: timing.Clock) -> dict[str, Any]:
 
 def whole(updates: list[Update], sent: State) -> dict[str, Tensor]:
     """Look the updates through, and average those that are taken."""
-    return average(taken(dict(enumerate(updates)), sent, MOST)[0], sent)
+    return average(accept(dict(enumerate(updates)), sent, MOST)[0], sent)
 
 
 def passed(updates: list[Update]) -> dict[str, Tensor]:

@@ -42,7 +42,7 @@ print(sum(match.id == str(at) for at, match in enumerate(found)), resource.getru
 """
 
 
-def told(name: str, row: Mapping[str, Any]) -> str:
+def write_measure(name: str, row: Mapping[str, Any]) -> str:
     """Write a measure of a row with three digits, or a dash for none."""
     return f"{row[name]:.3f}" if name in row else "-"
 
@@ -50,10 +50,10 @@ def told(name: str, row: Mapping[str, Any]) -> str:
 COLUMNS: report.Columns = {
     "task": lambda row: row["task"],
     "of": lambda row: row["entrant"],
-    **{name: functools.partial(told, name) for name in MEASURES},
+    **{name: functools.partial(write_measure, name) for name in MEASURES},
     "a second": lambda row: f"{row['rate']:,.0f}" if "rate" in row else "-",
     "times rapidfuzz": lambda row: report.times(row.get("ahead")),
-    "recall@5": functools.partial(told, "recall"),
+    "recall@5": functools.partial(write_measure, "recall"),
     "memory": lambda row: f"{row['bytes'] / 2**30:.2f} GiB" if "bytes" in row else "-",
 }
 LEGEND = {
@@ -187,7 +187,7 @@ def memory() -> Iterator[Row]:
     yield {"task": f"{MILLION:,} names", "entrant": "ensemble", "accuracy@1": right / 1000, "bytes": held * 1024}
 
 
-def made_up(count: int, seed: int = 0) -> list[str]:
+def make_names(count: int, seed: int = 0) -> list[str]:
     """Return different names of one to three words of made-up syllables."""
     generator = random.Random(seed)
     syllables = [a + b for a in "bcdfghjklmnprstvwz" for b in ("a", "e", "i", "o", "u", "an", "er", "ou")]

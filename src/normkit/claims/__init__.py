@@ -28,4 +28,4 @@ def claim(name: str, *, run: bool = False) -> list[Verdict]:
     """
     from normkit.claims import engine, shelf
 
-    return engine.verdicts(shelf.known(name), run=run)
+    return engine.verdicts(shelf.claims_of(name), run=run)

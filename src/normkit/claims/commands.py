@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError("name a method, or ask for --all")
     if (options.out and not options.again) or (options.page and not options.all) or (options.kind and not options.all):
         raise ValueError("--out goes with --run; --page and --kind go with --all")
-    entries = shelf.every(options.kind) if options.all else shelf.known(options.name)
+    entries = shelf.every(options.kind) if options.all else shelf.claims_of(options.name)
     end = engine.deadline(seconds(options.budget))
     verdicts, results = [], []
     for entry, (verdict, result) in zip(entries, engine.judged(entries, run=options.again, end=end), strict=True):

@@ -36,7 +36,7 @@ def line(method: str) -> str:
     """Say in a line what is stored of a method's claims; empty where there is none."""
     if method not in shelf.methods():
         return ""
-    stored = [entry for entry in shelf.known(method) if entry.claim is None or shelf.stored(entry) is not None]
+    stored = [entry for entry in shelf.claims_of(method) if entry.claim is None or shelf.stored(entry) is not None]
     found: dict[str, list[str]] = {}
     for verdict in engine.verdicts(stored):
         found.setdefault(verdict.spoken, []).append(verdict.name)

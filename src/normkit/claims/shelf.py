@@ -89,7 +89,7 @@ def methods() -> tuple[str, ...]:
     return tuple(sorted({*places(), *(entry.method for entry in unwritten())}))
 
 
-def known(name: str) -> list[Entry]:
+def claims_of(name: str) -> list[Entry]:
     """Return the claims of one method, by any name of it."""
     names = methods()
     if name not in names:

@@ -87,7 +87,7 @@ def test_a_single_number_is_no_input(name):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_an_unknown_keyword_gets_the_nearest(name):
-    args, kwargs = nk.card(name).given(epz=1)
+    args, kwargs = nk.card(name).arguments(epz=1)
     with pytest.raises(TypeError, match="epz"):
         nk.create(name, *args, **kwargs)
 
@@ -279,7 +279,7 @@ def test_what_is_no_number_and_another_word_for_a_word_are_named(name):
 @pytest.mark.parametrize("name", METHODS)
 @over(device=["cdua", "xpu"])
 def test_a_device_that_does_not_exist_is_named(name, device):
-    args, kwargs = nk.card(name).given()
+    args, kwargs = nk.card(name).arguments()
     with pytest.raises(ValueError, match=f"device='{device}' cannot be used"):
         nk.create(name, *args, **kwargs, device=device)
 

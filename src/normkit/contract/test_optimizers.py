@@ -105,7 +105,7 @@ def test_a_state_of_another_optimizer_is_refused(name, other):
 @pytest.mark.parametrize("name", METHODS)
 def test_parameters_of_one_number_or_none(name, foreach):
     card = nk.card(name)
-    _, options = card.kind.given(card)
+    _, options = card.kind.arguments(card)
     if "foreach" in card.signature.parameters:
         options["foreach"] = foreach
     shapes = [(0, 3), (3, 0), (4, 3), *([(), (0,), (1,)] if "..." in card.shape.axes else [])]
@@ -129,7 +129,7 @@ def test_names_and_a_learning_rate_as_a_tensor_change_nothing(name, shape):
     card = nk.card(name)
     plain = card.kind.subject(card)
     parameters = [torch.nn.Parameter(p.detach().clone()) for p in plain.learned.values()]
-    _, options = card.kind.given(card, dtype=torch.float64)
+    _, options = card.kind.arguments(card, dtype=torch.float64)
     rate = torch.full(shape, plain.made.param_groups[0]["lr"], dtype=torch.float64)
     named = [(f"layer.{i}", p) for i, p in enumerate(parameters)]
     made = card.entry(iter(named), **{**options, "lr": rate})
@@ -171,7 +171,7 @@ def test_hooks_are_called_once(name):
 @pytest.mark.parametrize("name", METHODS)
 def test_what_only_torchs_optimizers_take_is_named(name, argument):
     card = nk.card(name)
-    _, options = card.kind.given(card)
+    _, options = card.kind.arguments(card)
     taken = any(kind.kind is kind.VAR_KEYWORD for kind in card.signature.parameters.values())
     if taken and argument != "differentiable":
         pytest.skip("goes to the base, which takes it or names it")
@@ -186,7 +186,7 @@ def test_two_groups_equal_two_optimizers(name):
     whole = card.kind.subject(card)
     steps = gradients(whole, 3)
     parameters = [torch.nn.Parameter(p.detach().clone()) for p in whole.learned.values()]
-    _, options = card.kind.given(card, dtype=torch.float64)
+    _, options = card.kind.arguments(card, dtype=torch.float64)
     halves = [card.entry(parameters[i::2], **options) for i in (0, 1)]
     joined = [torch.nn.Parameter(p.detach().clone()) for p in parameters]
     together = card.entry([{"params": joined[i::2]} for i in (0, 1)], **options)
@@ -204,7 +204,7 @@ def test_maximize_mirrors(name):
     card = nk.card(name)
     down = card.kind.subject(card)
     parameters = [torch.nn.Parameter(p.detach().clone()) for p in down.learned.values()]
-    _, options = card.kind.given(card, dtype=torch.float64)
+    _, options = card.kind.arguments(card, dtype=torch.float64)
     up = card.entry(parameters, **options, maximize=True)
     for grads in gradients(down, 3):
         want = down.call(*grads)
@@ -313,7 +313,7 @@ def test_together_or_apart_the_numbers_are_the_same(name):
     card = nk.card(name)
     subject = card.kind.subject(card)
     parameters = [torch.nn.Parameter(p.detach().clone()) for p in subject.learned.values()]
-    _, options = card.kind.given(card, dtype=torch.float64)
+    _, options = card.kind.arguments(card, dtype=torch.float64)
     saved = None
     for step, grads in enumerate(gradients(subject, 4)):
         want = subject.call(*grads)
@@ -338,7 +338,7 @@ def test_a_compiled_step_gives_the_same_numbers(name):
     counter = CompileCounterWithBackend("eager")
     plain = card.kind.subject(card)
     parameters = [torch.nn.Parameter(p.detach().clone()) for p in plain.learned.values()]
-    _, options = card.kind.given(card, dtype=torch.float64)
+    _, options = card.kind.arguments(card, dtype=torch.float64)
     step, frames = torch.compile(card.entry(parameters, **options, foreach=True).step, backend=counter), []
     for grads in gradients(plain, 4):
         want = plain.call(*grads)
@@ -372,7 +372,7 @@ def test_a_loss_scaler_changes_nothing(name):
 @pytest.mark.parametrize("name", METHODS)
 def test_a_group_without_parameters_is_named(name):
     card = nk.card(name)
-    (parameters,), options = card.kind.given(card)
+    (parameters,), options = card.kind.arguments(card)
     with pytest.raises(ValueError, match="params"):
         card.entry([{"params": parameters}, {"params": []}], **options)
 

@@ -74,7 +74,7 @@ class Flow(nn.Module):
     def forward(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the latents of samples (N, ...), and the log-determinants (N,)."""
         wide = self._samples("x", x)
-        given = self._given(context, len(x))
+        given = self._conditions(context, len(x))
         if self.memory == "recomputed" and torch.is_grad_enabled():
             learned = list(dict.fromkeys(self.parameters()))
             z, log_det = _Recomputed.apply(self, given.labels, wide, given.numbers, *learned)
@@ -85,8 +85,8 @@ class Flow(nn.Module):
     def inverse(self, z: Tensor, context: Tensor | None = None, **options: Any) -> Tensor:
         """Return the samples of latents (N, ...)."""
         if options:
-            self._known(options)
-        x, given = self._samples("z", z), self._given(context, len(z))
+            self._refuse_unknown(options)
+        x, given = self._samples("z", z), self._conditions(context, len(z))
         for part in reversed(self.parts):
             taken = options if getattr(part, "mean", False) else {}
             x = part.inverse(x, given, **taken)  # type: ignore[operator]
@@ -105,7 +105,7 @@ class Flow(nn.Module):
     @torch.no_grad()
     def initialize(self, x: Tensor, context: Tensor | None = None) -> Flow:
         """Set what starts from data by samples (N, ...), once: what was set, or loaded, stays."""
-        wide, given = self._samples("x", x), self._given(context, len(x))
+        wide, given = self._samples("x", x), self._conditions(context, len(x))
         for part in self.parts:
             setting = getattr(part.transform if isinstance(part, Plain) else part, "initialize", None)
             if setting is not None:
@@ -125,7 +125,7 @@ class Flow(nn.Module):
         check.shape("Flow", name, x, (None, *self.event))
         return accurate(x)
 
-    def _given(self, context: Tensor | None, n: int) -> Given:
+    def _conditions(self, context: Tensor | None, n: int) -> Given:
         """What the parts see, a row for each of ``n`` samples."""
         if (context is None) is bool(self.context or self.classes):
             wanted = f"numbers (..., {self.context})" if self.context else f"labels below {self.classes}"
@@ -138,7 +138,7 @@ class Flow(nn.Module):
         check.index("Flow", "context", context, (n,), self.classes, context)
         return Given(nn.functional.one_hot(context, self.classes).to(self._like().dtype), context)
 
-    def _known(self, options: Iterable[str]) -> None:
+    def _refuse_unknown(self, options: Iterable[str]) -> None:
         """Refuse options that the way back of no part takes."""
         guided: list[Any] = [part.transform for part in self.parts if getattr(part, "mean", False)]
         takes = [name for transform in guided[:1] for name in inspect.signature(transform.inverse).parameters][2:]
@@ -182,9 +182,9 @@ class Law(Distribution):
                 f"Law: context must end in {flow.context} numbers, but its shape is {tuple(context.shape)}"
             )
         leading = torch.Size() if context is None else context.shape[:-1] if flow.context else context.shape
-        flow._known(self.options)
+        flow._refuse_unknown(self.options)
         if context is None:
-            flow._given(None, 0)
+            flow._conditions(None, 0)
         super().__init__(leading, flow.event, validate_args=False)
 
     def __repr__(self) -> str:
@@ -251,7 +251,7 @@ class _Recomputed(torch.autograd.Function):
             x = part.inverse(z, Given(context, ctx.labels)).detach().requires_grad_()
             with torch.enable_grad():
                 image, log_det = part(x, Given(context, ctx.labels))
-            wanted = [x, *_wanted(part, context)]
+            wanted = [x, *_leaves(part, context)]
             pairs = [(o, g) for o, g in ((image, sent), (log_det, sent_log_det)) if o.requires_grad]
             outputs, gradients = zip(*pairs, strict=True)
             sent, *others = torch.autograd.grad(outputs, wanted, gradients, allow_unused=True, materialize_grads=True)
@@ -262,7 +262,7 @@ class _Recomputed(torch.autograd.Function):
         return None, None, sent, last, *(found.get(value) for value in ctx.learned)
 
 
-def _wanted(part: nn.Module, context: Tensor | None) -> Iterator[Tensor]:
+def _leaves(part: nn.Module, context: Tensor | None) -> Iterator[Tensor]:
     """What a part's gradient is taken for beside its input."""
     yield from (value for value in part.parameters() if value.requires_grad)
     if context is not None:

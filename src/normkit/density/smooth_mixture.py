@@ -64,12 +64,12 @@ class SmoothMixture(Transform):
         self, x: Tensor, mean: Tensor, log_scale: Tensor, alpha: Tensor, logits: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return the curve at ``x`` and the logarithm of its slope."""
-        z, log_det = self._curve(*self._given("x", x, mean, log_scale, alpha, logits))
+        z, log_det = self._curve(*self._check_inputs("x", x, mean, log_scale, alpha, logits))
         return z.to(x.dtype), log_det.to(x.dtype)
 
     def inverse(self, z: Tensor, mean: Tensor, log_scale: Tensor, alpha: Tensor, logits: Tensor) -> Tensor:
         """Return where the curve is ``z``."""
-        wide, *shape = self._given("z", z, mean, log_scale, alpha, logits)
+        wide, *shape = self._check_inputs("z", z, mean, log_scale, alpha, logits)
         turns = wide.detach().floor() if self.periodic else torch.zeros_like(wide)
         wide = wide - turns
         with torch.no_grad():
@@ -81,7 +81,7 @@ class SmoothMixture(Transform):
             x = x - (off - off.detach()) / log_slope.exp()
         return (x + turns).to(z.dtype)
 
-    def _given(self, name: str, x: Tensor, *shape: Tensor) -> list[Tensor]:
+    def _check_inputs(self, name: str, x: Tensor, *shape: Tensor) -> list[Tensor]:
         check.floating(self, x, name)
         wanted = (*x.shape, self.components)
         names = ("mean", "log_scale", "alpha", "logits")

@@ -18,7 +18,7 @@ from torch import Tensor
 from normkit import check
 from normkit.federated.disparity_decomposition import disparity_decomposition
 from normkit.federated.plans import plan
-from normkit.federated.rounds import Taken, Told, Update, taken
+from normkit.federated.rounds import Taken, Told, Update, accept
 
 KEPT = "normkit-local"  # the record of a client's context that holds what never leaves it
 PUBLIC = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -103,7 +103,7 @@ def disparity(groups: int) -> Callable[..., Any]:
     """
     check.size("disparity", "groups", groups)
 
-    def told(contents: list[Any], weighted_by: str) -> Any:
+    def aggregate(contents: list[Any], weighted_by: str) -> Any:
         joint = [metrics.pop("joint", []) for content in contents for metrics in content.metric_records.values()]
         found = _flower("serverapp.strategy.strategy_utils").aggregate_metricrecords(contents, weighted_by)
         sound = [given for given in joint if given and len(given) % groups == 0 and min(given) >= 0]
@@ -115,7 +115,7 @@ def disparity(groups: int) -> Callable[..., Any]:
                 found[f"{name.strip('_')}-disparity"] = float(value)
         return found
 
-    return told
+    return aggregate
 
 
 def simulate(client: Any, server: Any, state: Mapping[str, Tensor], *, clients: int, rounds: int, **start: Any) -> Any:
@@ -246,7 +246,7 @@ def _strategy_class() -> type:
                     updates[node] = self._update(reply.content, node, wanted)
                 except (ValueError, TypeError, KeyError, EOFError, OSError) as error:
                     refused[node] = f"its reply cannot be read: {error}"
-            found, why = taken(updates, sent, self.most, wanted, self.memory, self.options)
+            found, why = accept(updates, sent, self.most, wanted, self.memory, self.options)
             return found, refused | why
 
         def _refuse(self, when, refused):

@@ -140,11 +140,11 @@ def train(
                 alpha = (alpha - alpha_lr * (risks.detach() + _product(theta, mean_gradient))).clamp(min=0)
             moving = {name: momentum * moving[name] + slope[name] for name in theta}
             theta = {name: value - lr * moving[name] for name, value in theta.items()}
-    gradient, risk = _told(forward, loss, theta, batches)
+    gradient, risk = _gradient_and_risk(forward, loss, theta, batches)
     return Sent(theta, alpha, gradient, risk)
 
 
-def _told(forward, loss, theta: dict[str, Tensor], batches) -> tuple[dict[str, Tensor], Tensor]:
+def _gradient_and_risk(forward, loss, theta: dict[str, Tensor], batches) -> tuple[dict[str, Tensor], Tensor]:
     """The gradient and the risk at the end of a round."""
     found = [(*_slope(forward, loss, theta, x, y), len(y)) for x, y in batches]
     gradient = {name: torch.stack([slope[name] for slope, _, _ in found]).mean(0) for name in theta}

@@ -71,10 +71,10 @@ def screen(
     >>> screen({"a": Update({"w": torch.ones(2)}, 3), "b": Update({"w": torch.ones(3)}, 3)}, sent, 1e3)
     {'b': 'w has shape (3,), but (2,) was sent'}
     """
-    return taken(updates, sent, most, wanted, memory, options)[1]
+    return accept(updates, sent, most, wanted, memory, options)[1]
 
 
-def taken(
+def accept(
     updates: Mapping[Any, Update],
     sent: State,
     most: float,
@@ -93,26 +93,26 @@ def taken(
     distances = dict(zip(summed, far, strict=True))
     refused |= {k: why for k, far in distances.items() if not math.isfinite(far) if (why := _broken(summed[k]))}
     if wanted is not None:
-        left = _left(updates, refused)
+        left = _without(updates, refused)
         refused |= {client: why for client, update in left.items() if (why := _lacking(update, sent, wanted))}
-        refused |= _unlike_most(_left(updates, refused), wanted)
+        refused |= _unlike_most(_without(updates, refused), wanted)
         refused |= {
             client: why
-            for client, update in _left(updates, refused).items()
+            for client, update in _without(updates, refused).items()
             if (why := wanted.sound(update, memory or {}, **(options or {})))
         }
-    refused |= _far({client: distances[client] for client in _left(updates, refused)}, sent, most, None)
+    refused |= _far({client: distances[client] for client in _without(updates, refused)}, sent, most, None)
     for role in {*wanted.more, *wanted.records} - {MASK} if wanted else ():
         start = sent if role == PSEUDO else {}
-        records = {client: update.more[role] for client, update in _left(updates, refused).items()}
+        records = {client: update.more[role] for client, update in _without(updates, refused).items()}
         refused |= _far({k: _distance(record, start) for k, record in records.items()}, sent, most, role)
-    left = _left(updates, refused)
+    left = _without(updates, refused)
     found = Taken(left.values())
     found.average = made if left.keys() == summed.keys() else None
     return found, refused
 
 
-def _left(updates: Mapping[Any, Update], refused: Mapping[Any, str]) -> dict[Any, Update]:
+def _without(updates: Mapping[Any, Update], refused: Mapping[Any, str]) -> dict[Any, Update]:
     return {client: update for client, update in updates.items() if client not in refused}
 
 

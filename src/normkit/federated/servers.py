@@ -205,7 +205,7 @@ def choose(updates: Sequence[Update], memory: Memory, **_: Any) -> None:
     memory |= {"best": int(found.best), "loss": found.loss.tolist()}
 
 
-def chosen(state: State, memory: Memory, *, candidates: Sequence[State], **_: Any) -> dict[str, Tensor]:
+def pick_candidate(state: State, memory: Memory, *, candidates: Sequence[State], **_: Any) -> dict[str, Tensor]:
     """FedTiny: the candidate that is trained on, with the statistics of all devices."""
     best = memory["best"]
     return {**candidates[best], **{name: value[best] for name, value in memory["statistics"].items()}}

@@ -59,7 +59,7 @@ class Based(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group with the settings that the base gives it."""
-        base = self._made()
+        base = self._build_base()
         params = listed(param_group["params"])
         base.add_param_group({**param_group, "params": tensors(params)})
         super().add_param_group({**base.param_groups[-1], "params": params})
@@ -81,11 +81,11 @@ class Based(Optimizer):
         """The base, on this optimizer's groups and state."""
         made = self.__dict__.get("_inner")
         if made is None:
-            made = self._inner = self._made()
+            made = self._inner = self._build_base()
         made.param_groups, made.state = self.param_groups, self.state
         return made
 
-    def _made(self) -> torch.optim.Optimizer:
+    def _build_base(self) -> torch.optim.Optimizer:
         build: Any = base_named(self, self.base)
         taken = inspect.signature(build).parameters
         given = {key: value for key, value in self.defaults.items() if key in taken and key != "params"}

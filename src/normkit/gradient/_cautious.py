@@ -21,7 +21,7 @@ class StepMask(Based):
     @functools.cached_property
     def decoupled(self) -> bool:
         """Whether the base's decay is no part of its gradient."""
-        return has_decoupled_decay(self._made())
+        return has_decoupled_decay(self._build_base())
 
     def changed(self, p: Tensor, group: dict) -> Tensor:
         """The gradient as it is."""

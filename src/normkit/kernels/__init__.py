@@ -87,7 +87,7 @@ class Gate:
                     record.append(0)
                 else:
                     record.append(tensor.data_ptr())
-                    record.append(held(name, array, tensor))
+                    record.append(bytes_of(name, array, tensor))
             answer = function(pack(*record))
             if answer:
                 raise _error(name, answer, names, record)
@@ -98,7 +98,7 @@ class Gate:
                 if tensor is None:
                     record += (0, 0)
                 else:
-                    record += (tensor.data_ptr(), _reach(tensor) if far else held(name, array, tensor))
+                    record += (tensor.data_ptr(), _reach(tensor) if far else bytes_of(name, array, tensor))
             answer = function(pack(*record))
             if answer:
                 raise _error(name, answer, names, record)
@@ -145,7 +145,7 @@ def _extension(path: Path) -> ModuleType | None:
     return module
 
 
-def held(name: str, array: str, tensor) -> int:
+def bytes_of(name: str, array: str, tensor) -> int:
     """The bytes of a contiguous tensor; an error where its storage, which may have been released, ends before them."""
     size = tensor.nbytes
     if size > _reach(tensor) and size:

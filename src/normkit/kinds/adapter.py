@@ -46,9 +46,9 @@ class AdapterKind(Kind):
             f'adapter = nk.{card.entry.__name__}({typed})  # or nk.create("{card.name}", {typed})\ny = adapter({first})'
         )
 
-    def given(self, card: Card, features: int = 8, **overrides: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def arguments(self, card: Card, features: int = 8, **overrides: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """A small model, and the card's example arguments."""
-        _, named = super().given(card, features, **overrides)
+        _, named = super().arguments(card, features, **overrides)
         return (named.pop("model", None) or small_network(features),), named
 
     def saved(self, made: nn.Module) -> dict[str, tuple[Tensor, bool]]:

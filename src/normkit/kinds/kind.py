@@ -187,7 +187,7 @@ class Kind:
         wanted = [p for p in takes if p.name == "dim" and p.kind is p.KEYWORD_ONLY] + takes[:1]
         return next((p for p in wanted if p.default is p.empty and p.name not in card.example), None)
 
-    def given(self, card: Card, features: int = 8, **overrides: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def arguments(self, card: Card, features: int = 8, **overrides: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments that build a smallest instance: the feature count, the card's example, and ``overrides``."""
         with torch.device(overrides.get("device") or torch.get_default_device()):
             arguments = {**example(card, features), **overrides}
@@ -200,7 +200,7 @@ class Kind:
 
     def small(self, card: Card, features: int = 8, **overrides: Any) -> Any:
         """Build a smallest instance."""
-        args, kwargs = self.given(card, features, **overrides)
+        args, kwargs = self.arguments(card, features, **overrides)
         return self.create(card, *args, **kwargs)
 
     def draw(

@@ -44,7 +44,7 @@ class OptimizerKind(Kind):
             if name.startswith("0.")
         }
 
-    def given(self, card: Card, features: int = 8, **overrides: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def arguments(self, card: Card, features: int = 8, **overrides: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Parameters of a small model, and the card's example arguments."""
         dtype = overrides.pop("dtype", torch.float32)
         return (self.parameters(card, features, dtype),), {**example(card, features), **overrides}

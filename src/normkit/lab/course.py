@@ -75,10 +75,10 @@ def tell_additions(plan: Plan, options: Any) -> None:
     """Say what is added to a comparison that is there."""
     from normkit.lab.files import Folder
     from normkit.lab.plan import growth
-    from normkit.lab.plan.plan import there_in
+    from normkit.lab.plan.plan import plan_in
     from normkit.lab.training import runs
 
-    there = None if options.fresh else there_in(Folder(options.out))
+    there = None if options.fresh else plan_in(Folder(options.out))
     if there is None or not is_first():
         return
     runs.require_comparable(there, plan, Folder(options.out))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from normkit.lab import together
 from normkit.lab.plan import builtin, measures
-from normkit.lab.plan.handed import PREFIX, said
+from normkit.lab.plan.handed import PREFIX, in_words
 from normkit.lab.plan.settings import (
     BATCHES,
     DIRECTIONS,
@@ -42,9 +42,9 @@ def plan_from(options: Any) -> Plan:
     """Turn the arguments into a plan; what is not typed is as in the folder's comparison, to which it adds."""
     from normkit.lab.files import Folder
     from normkit.lab.plan import factor, growth, ladder
-    from normkit.lab.plan.plan import Plan, there_in
+    from normkit.lab.plan.plan import Plan, plan_in
 
-    saved = None if options.fresh else there_in(Folder(options.out))
+    saved = None if options.fresh else plan_in(Folder(options.out))
     require_federated(options, bool(saved and saved["settings"].get("federated")))
     of = options.ladder_of
     options = with_defaults(options, saved["settings"] if saved else {})
@@ -278,17 +278,17 @@ def require_fit(options: Any) -> None:
             raise ValueError(f"{typed(name)} and {train} exclude each other: the training loop has its own {name}")
     if options.model != Settings.model:
         raise ValueError(f"{typed('model')} and {train} exclude each other: the training loop makes its own model")
-    taken = own.takes(own.found_at(options.train))
+    taken = own.takes(own.import_function(options.train))
     for name in ("steps", "seconds", "lr"):
         if getattr(options, name) is not None and name not in taken:
-            raise ValueError(f"{typed(name)}: {said(options.train)!r} has no argument {name!r} to be given it by")
+            raise ValueError(f"{typed(name)}: {in_words(options.train)!r} has no argument {name!r} to be given it by")
 
 
 def rates(options: Any) -> tuple[float, ...] | None:
     """Return the learning rates to search, None to search around the usual one; 0 stands for a loop's own."""
     from normkit.lab.training import own
 
-    if options.train and "lr" not in own.takes(own.found_at(options.train)):
+    if options.train and "lr" not in own.takes(own.import_function(options.train)):
         return (0.0,)
     return tuple(options.lr) if options.lr else None
 

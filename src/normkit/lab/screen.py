@@ -13,7 +13,7 @@ from normkit.columns import number_of
 from normkit.lab import logs, notebook
 from normkit.lab.files import Folder
 from normkit.lab.plan import ladder
-from normkit.lab.plan.handed import said
+from normkit.lab.plan.handed import in_words
 from normkit.lab.plan.plan import NAME, SEARCH_SEED, Plan, Run
 from normkit.lab.plan.settings import Settings
 from normkit.lab.training import runs
@@ -44,9 +44,9 @@ class Screen:
         if settings.ladder:
             length += f"a ladder of {listed([ladder.called(vars(settings), rung) for rung in settings.ladder])}, "
         length = f"{among(settings)}, {length}" if settings.federated else length
-        what = f"of {said(settings.model)} on {said(settings.data)}"
+        what = f"of {in_words(settings.model)} on {in_words(settings.data)}"
         if settings.train:
-            what = f"trained by {said(settings.train)}"
+            what = f"trained by {in_words(settings.train)}"
         sentence = (
             f"{number_of(len(plan.variants), 'variant')} {what}: {length}"
             f"{searched(settings)}, {number_of(settings.seeds, 'seed')}; "

@@ -145,7 +145,7 @@ def is_above_least(s: Tensor) -> bool:
     return bool(ops.soundness(s.detach() - least)[2].all())
 
 
-def _held(function: Real, slope: Real):
+def _clamp(function: Real, slope: Real):
     def image(e: Tensor) -> Tensor:
         return function(_above(e)[0])
 
@@ -158,19 +158,19 @@ def _held(function: Real, slope: Real):
 
 def log(of: Spectrum | Tensor) -> Tensor:
     """Return the logarithm of positive definite matrices."""
-    return apply(of, *_held(torch.log, torch.reciprocal))
+    return apply(of, *_clamp(torch.log, torch.reciprocal))
 
 
 def sqrt(of: Spectrum | Tensor, held: bool = True) -> Tensor:
     """Return the symmetric square root; of eigenvalues as they are where they are not ``held``."""
     pair = torch.sqrt, lambda e: 0.5 * e.rsqrt()
-    return apply(of, *(_held(*pair) if held else pair))
+    return apply(of, *(_clamp(*pair) if held else pair))
 
 
 def rsqrt(of: Spectrum | Tensor, held: bool = True) -> Tensor:
     """Return the inverse of the symmetric square root; of eigenvalues as they are where they are not ``held``."""
     pair = torch.rsqrt, lambda e: -0.5 * e**-1.5
-    return apply(of, *(_held(*pair) if held else pair))
+    return apply(of, *(_clamp(*pair) if held else pair))
 
 
 def exp(of: Spectrum | Tensor) -> Tensor:

@@ -165,7 +165,7 @@ def normalize_with(
     x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5
 ) -> Tensor:
     """Normalize with given moments, of shape (C,) or (N, C): y = weight (x - mean) / sqrt(var + eps) + bias."""
-    rule = Rule("normalize_with", _given_formula, GIVEN, over_samples=True, eps=eps, given=(mean, var))
+    rule = Rule("normalize_with", _formula_of_statistics, GIVEN, over_samples=True, eps=eps, given=(mean, var))
     check_channels(rule.name, x, eps, weight=weight, bias=bias, mean=mean, var=var)
     moved = "the moments need a gradient" if eager.needs_grad(mean, var) else None
     why = moved or against(x, weight, bias, mean, var)
@@ -311,7 +311,7 @@ def _batch_formula(x, weight, bias, extra, eps, rule) -> Tensor:
     return _normalize(x, found.mean, found.var, weight, bias, eps)
 
 
-def _given_formula(x, weight, bias, extra, eps, rule) -> Tensor:
+def _formula_of_statistics(x, weight, bias, extra, eps, rule) -> Tensor:
     mean, var = rule.given
     return _normalize(x, mean, var, weight, bias, eps)
 
@@ -518,7 +518,7 @@ def arrange(x: Tensor, rule: Rule) -> Tensor:
 
 def kernel_forward(rule: Rule, x, weight, bias, extra, learned, state=None) -> tuple[Tensor, Tensor]:
     """The result and the statistics, those of ONLINE followed by each unit's own; ``state`` moves in place."""
-    kernel, held = eager.library(x), _held(x, learned)
+    kernel, held = eager.library(x), _eps_on_gpu(x, learned)
     plan, samples, kept = _plan(rule, x, (weight, bias, extra), None if held else learned)
     y = torch.empty_like(x)
     both = x.new_zeros(kept, dtype=torch.float64) if rule.given is None else torch.cat(rule.given).double()
@@ -533,7 +533,7 @@ def kernel_backward(
     rule: Rule, x, weight, bias, extra, learned, both, grad, wanted, state=None
 ) -> tuple[Tensor | None, ...]:
     """Gradients of x, weight, bias, extra and the learned eps; those not wanted are None. ``state`` moves in place."""
-    held = _held(x, learned)
+    held = _eps_on_gpu(x, learned)
     plan, samples, _ = _plan(rule, x, (weight, bias, extra), None if held else learned)
     made = [torch.empty_like(t) if want else None for t, want in zip((x, weight, bias, extra), wanted, strict=False)]
     deps = x.new_empty((), dtype=torch.float64) if wanted[4] else None
@@ -544,7 +544,7 @@ def kernel_backward(
     return (*made, None if deps is None else deps.to(learned.dtype).view(learned.shape))
 
 
-def _held(x: Tensor, learned: Tensor | None) -> dict[str, Any]:
+def _eps_on_gpu(x: Tensor, learned: Tensor | None) -> dict[str, Any]:
     """A learned eps that a GPU's kernel reads itself, so that nobody waits for the GPU to tell it."""
     return {} if learned is None or isinstance(eager.library(x), kernels.Library) else {"eps": learned}
 

@@ -35,7 +35,7 @@ def weigh(
         return _formula(states, shares, sent, measured)
     packed = [state.contiguous().resolve_neg() for state in states]
     before = eager.pack(sent) if measured else None
-    table = torch.tensor([[state.data_ptr(), kernels.held("states", "a state", state)] for state in packed])
+    table = torch.tensor([[state.data_ptr(), kernels.bytes_of("states", "a state", state)] for state in packed])
     total, given = torch.empty(sent.shape, dtype=sent.dtype), torch.tensor(shares, dtype=torch.float64)
     squares = torch.empty(len(packed), dtype=torch.float64) if measured else None
     plan = special.STATES.pack(eager.code(sent), len(packed))

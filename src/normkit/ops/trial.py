@@ -68,7 +68,7 @@ def verdict(op: str, kind: tuple, tensors: tuple[Tensor | None, ...]) -> str | N
     assert x is not None
     if kind and 0 < getattr(kind[0], "eps", 0.0) < cuda.SMALLEST:
         return "eps is below the normal numbers of float32, which a GPU may take for 0"
-    if not _wanted(x) or _under_way.get():
+    if not _applies(x) or _under_way.get():
         return None
     learning = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
     width = x.shape[-1] if _calls[op].most is None else None
@@ -80,7 +80,7 @@ def verdict(op: str, kind: tuple, tensors: tuple[Tensor | None, ...]) -> str | N
     return _found[variant]
 
 
-def _wanted(x: Tensor) -> bool:
+def _applies(x: Tensor) -> bool:
     asked = os.environ.get("NORMKIT_TRIAL", "").lower()
     return asked not in ("off", "0", "no") and (x.is_cuda or asked == "always")
 

@@ -88,7 +88,7 @@ class Stream(Method):
         self.placement = chosen.card.name
         check_layer(self, layer, depth)
         check.size(self, "other_depth", other_depth, least=0)
-        options = self._options(chosen.card.entry.wiring.options, chosen.given(options).arguments)
+        options = self._options(chosen.card.entry.wiring.options, chosen.with_arguments(options).arguments)
         self.place = At(layer, depth, dim, options, sublayers, other_depth)
         self.form = chosen.card.entry.wiring.of(self.place).form
         self.branches = {}
@@ -168,7 +168,7 @@ class Block(Stream):
     def __init_subclass__(cls, **keywords: Any):
         super().__init_subclass__(**keywords)
         if "wiring" in vars(cls):
-            cls.__init__ = told(Block.__init__, cls.wiring)  # type: ignore[method-assign]
+            cls.__init__ = bind_wiring(Block.__init__, cls.wiring)  # type: ignore[method-assign]
 
     def __init__(
         self,
@@ -210,7 +210,7 @@ class WholeLayer:
 
     def __init_subclass__(cls, **keywords: Any):
         super().__init_subclass__(**keywords)
-        build = told(WholeLayer.__new__, cls.wiring)
+        build = bind_wiring(WholeLayer.__new__, cls.wiring)
         cls.__new__ = staticmethod(build)  # type: ignore[method-assign]
         cls.__signature__ = without_first(inspect.signature(build))  # type: ignore[attr-defined]
 
@@ -232,7 +232,7 @@ class WholeLayer:
         return catalog.create(LAYER, placement=cls.card.name, activation=activation, causal=causal, **given)
 
 
-def told(build: Callable[..., Any], wiring: Wiring) -> Callable[..., Any]:
+def bind_wiring(build: Callable[..., Any], wiring: Wiring) -> Callable[..., Any]:
     """Return a base's ``build`` with the arguments that a wiring makes of its own, and the wiring's options by name."""
     needless = {"norm": not wiring.normalizes, "activation": wiring.activation is not None}
     common, last = [], []

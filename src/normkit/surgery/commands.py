@@ -260,7 +260,7 @@ def _stands(model: nn.Module, found: Recognized, given: Any) -> int:
 
 def batches(source: str) -> Any:
     """The batches that ``module:name`` is, or gives."""
-    found = models.found_at(source, "data", "; data are batches of a module, such as my_data:batches")
+    found = models.import_object(source, "data", "; data are batches of a module, such as my_data:batches")
     return found() if callable(found) else found
 
 

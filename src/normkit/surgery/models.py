@@ -25,7 +25,7 @@ def load(word: str) -> nn.Module:
     if source == "hf" and rest:
         return load(rest)
     if colon and not os.path.exists(word):
-        return _made(word)
+        return _call_factory(word)
     if Path(word).is_dir() or (word.count("/") == 1 and word[0] not in "/.~"):
         return _transformers(word)
     raise ValueError(f"there is no model {word!r}: a model is {FORMS}")
@@ -51,7 +51,7 @@ def _transformers(word: str) -> nn.Module:
     return named.from_pretrained(word, use_safetensors=True)
 
 
-def found_at(source: str, role: str, hint: str = "") -> Any:
+def import_object(source: str, role: str, hint: str = "") -> Any:
     """Import ``module:name``, with modules of the current folder."""
     module, _, name = source.partition(":")
     if os.getcwd() not in sys.path:
@@ -62,8 +62,8 @@ def found_at(source: str, role: str, hint: str = "") -> Any:
         raise ValueError(f"{role} {source!r} cannot be imported: {error}{hint}") from error
 
 
-def _made(source: str) -> nn.Module:
-    found = found_at(source, "model", f"; a model is {FORMS}")
+def _call_factory(source: str) -> nn.Module:
+    found = import_object(source, "model", f"; a model is {FORMS}")
     made = _called(found, source) if callable(found) and not isinstance(found, nn.Module) else found
     if not isinstance(made, nn.Module):
         raise ValueError(f"{source} gives {type(made).__name__}, not a torch.nn.Module")

@@ -67,7 +67,7 @@ def sizes_of(owner: str, model: nn.Module, example: Any) -> dict[str, tuple[int,
         with quiet():
             return inputs_of(model, example)
     except Exception as error:
-        raise ValueError(f"{owner}: the model does not take the example: {said(error)}") from error
+        raise ValueError(f"{owner}: the model does not take the example: {describe_error(error)}") from error
 
 
 def check_model(owner: str, model: nn.Module) -> None:
@@ -87,7 +87,7 @@ def ready(owner: str, model: nn.Module, example: Any) -> None:
         with quiet():
             called(copy.deepcopy(model), example)
     except Exception as error:
-        raise ValueError(f"{owner}: the model does not take the example: {said(error)}") from error
+        raise ValueError(f"{owner}: the model does not take the example: {describe_error(error)}") from error
 
 
 def proven(owner: str, before: nn.Module, after: nn.Module, example: Any) -> float:
@@ -100,11 +100,11 @@ def proven(owner: str, before: nn.Module, after: nn.Module, example: Any) -> flo
     except Unequal as error:
         why = str(error)
     except Exception as error:
-        why = f"the model raises {said(error)}"
+        why = f"the model raises {describe_error(error)}"
     raise ValueError(f"{owner}: refused, and the model is as it was: once changed, {why}")
 
 
-def said(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """The kind of an error and its first line, or, of one without words, the last line of code outside of torch.
 
     >>> said(ValueError("no such norm"))
@@ -149,7 +149,7 @@ def prove_edits(before: nn.Module, after: nn.Module, example: Any) -> None:
         if not rest:
             load_numbers(twin, after.state_dict())
     except Exception as error:
-        raise Unequal(f"its edits cannot be applied: {said(error)}") from error
+        raise Unequal(f"its edits cannot be applied: {describe_error(error)}") from error
     if rest:
         raise Unequal(f"its edits leave out what became of {rest[0].site or 'the model'}")
     apart = difference(_exact(after, example), _exact(twin, example))

@@ -130,7 +130,7 @@ def load(word: str) -> nn.Module:
     if at and ":" in made:
         return rebuilt(models.load(made), folder)
     if _weights(word)[0].is_file() and (Path(word, PARTS).is_file() or _of_timm(word)):
-        return rebuilt(_made_by_config(word), word)
+        return rebuilt(_build_from_config(word), word)
     return models.load(word)
 
 
@@ -151,7 +151,7 @@ def _of_timm(folder: str) -> bool:
     return config.is_file() and "architecture" in json.loads(config.read_text())
 
 
-def _made_by_config(folder: str) -> nn.Module:
+def _build_from_config(folder: str) -> nn.Module:
     """The model that a folder's configuration describes, without its weights."""
     place = _configured(folder)
     if not (place / "config.json").is_file():

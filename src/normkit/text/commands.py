@@ -168,7 +168,7 @@ def run_fit(options: argparse.Namespace) -> int:
         names, others = number_of(len(rows) - len(none), "further name"), number_of(len(none), "text")
         say(f"from reviews: {names}, and {others} that {'means' if len(none) == 1 else 'mean'} no entry")
     if options.tune:
-        say(norm.tune(*known(options.tune, options), aim=options.aim))
+        say(norm.tune(*read_mentions(options.tune, options), aim=options.aim))
     norm.save(options.output)
     say(norm.report())
     if not options.tune and norm.fusion is None:
@@ -272,13 +272,13 @@ def run_evaluate(options: argparse.Namespace) -> int:
     from normkit.text.normalizer import Normalizer
 
     norm = Normalizer.load(options.normalizer)
-    texts, gold = known(options.file, options)
+    texts, gold = read_mentions(options.file, options)
     found = norm.evaluate(texts, gold)
     if options.json:
         say(json.dumps({name: [value, *found.intervals[name]] for name, value in found.items()}, indent=2))
     else:
         say(found)
-        say(*_told(norm, found))
+        say(*_lines_of(norm, found))
     if options.picture:
         from normkit.files import replace_file
 
@@ -316,14 +316,14 @@ def run_train(options: argparse.Namespace) -> int:
 
 
 def _train_encoder(options: argparse.Namespace, how: Mapping[str, Any]) -> Iterator[str]:
-    from normkit.text.training.encoder import fresh_encoder, given_encoder, share_found, train_encoder
+    from normkit.text.training.encoder import fresh_encoder, load_encoder, share_found, train_encoder
     from normkit.text.vocabulary import read_vocabulary
 
     names = read_vocabulary(options.file, options.id, options.name, options.encoding)
-    mentions = known(options.mentions, options) if options.mentions else ([], [])
+    mentions = read_mentions(options.mentions, options) if options.mentions else ([], [])
     path = train_encoder(names, options.output, *mentions, **how)
-    first = fresh_encoder(options.seed) if options.model is None else given_encoder(options.model)
-    before, after = (share_found(one, names, options.seed) for one in (first, given_encoder(str(path))))
+    first = fresh_encoder(options.seed) if options.model is None else load_encoder(options.model)
+    before, after = (share_found(one, names, options.seed) for one in (first, load_encoder(str(path))))
     yield f"of names mistyped anew it finds {after:.0%}, and found {before:.0%} before"
     yield f"to use it: normkit text fit {options.file} --encoder {path} -o NORMALIZER"
 
@@ -354,7 +354,7 @@ def _asked(query: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> 
         raise ValueError(f"--sql: {error}") from None
 
 
-def known(path: Path, options: argparse.Namespace) -> tuple[list[str], list[str | None]]:
+def read_mentions(path: Path, options: argparse.Namespace) -> tuple[list[str], list[str | None]]:
     """Read mentions and their ids; an empty id stands for none."""
     from normkit.text.vocabulary import read_table
 
@@ -410,7 +410,7 @@ def summary(norm: Normalizer, matches: Sequence[Match], rows: Sequence[Mapping[s
     return "\n".join(lines)
 
 
-def _told(norm: Normalizer, found: Evaluation) -> Iterator[str]:
+def _lines_of(norm: Normalizer, found: Evaluation) -> Iterator[str]:
     names = norm.names or {}
 
     def said(id: str | None) -> str:

@@ -174,7 +174,7 @@ class Normalizer:
         """Return the candidates of each text, with all that is known of them before it is decided."""
         plain = ["" if self.is_empty(text, own) else own for text, own in zip(texts, self._plain(texts), strict=True)]
         asked = [text for text in dict.fromkeys(plain) if text]
-        lists = [self._said(at, asked) for at in range(len(self.candidates))]
+        lists = [self._ask(at, asked) for at in range(len(self.candidates))]
         said = dict(zip(asked, zip(*lists, strict=True), strict=True))
         return [self._proposed(text, said.get(text, ())) for text in plain]
 
@@ -182,7 +182,7 @@ class Normalizer:
         """Whether a text is empty, or says that there is nothing and is no name."""
         return vocabulary.says_nothing(text) and (self._plain([text])[0] if plain is None else plain) not in self._known
 
-    def _said(self, at: int, asked: Sequence[str]) -> Sequence[Sequence[tuple[str, float]]]:
+    def _ask(self, at: int, asked: Sequence[str]) -> Sequence[Sequence[tuple[str, float]]]:
         found = self.candidates[at](asked)
         if len(found) != len(asked):
             raise ValueError(f"candidates[{at}], {self._called[at]}, gave {len(found)} lists for {len(asked)} texts")

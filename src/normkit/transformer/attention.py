@@ -83,7 +83,7 @@ def cores() -> dict[str, Core]:
     return {card.name: card.entry for card in catalog.members(CORE) if MADE.issuperset(card.entry.further)}
 
 
-def chosen_core(owner: object, argument: str, text: Any) -> catalog.Choice:
+def find_core(owner: object, argument: str, text: Any) -> catalog.Choice:
     """Return an attention core by name, with arguments where they are written; an unknown one gets the list."""
     chosen = catalog.choose(owner, argument, text, CORE)
     if not MADE.issuperset(chosen.card.entry.further):
@@ -198,7 +198,7 @@ class Attention(nn.Module):
             "key": self.kv_heads * self.head_dim,
             "value": self.kv_heads * self.head_dim,
         }
-        chosen = chosen_core(self, "core", core)
+        chosen = find_core(self, "core", core)
         kind: Core = chosen.card.entry
         self.cut = self._cut(kind)
         if kind.keys_are_queries:
@@ -221,14 +221,14 @@ class Attention(nn.Module):
         if crossed:
             require(kind, reads_others, "keys of another sequence, which cross-attention has")
         told = {argument: place[what] for argument, what in kind.place.items()} if place is not None else {}
-        self.core = self._made(kind, told | {**chosen.arguments, **(core_options or {})})
+        self.core = self._build_core(kind, told | {**chosen.arguments, **(core_options or {})})
 
     @property
     def turned(self) -> int:
         """How many features of a query's head positions turn."""
         return self.cut["query"] if self.rotary_dim is None else self.rotary_dim
 
-    def _made(self, kind: Core, options: Mapping[str, Any]) -> AttentionCore:
+    def _build_core(self, kind: Core, options: Mapping[str, Any]) -> AttentionCore:
         """Build the core. With a window, a mask says what is earlier; else the core does."""
         for option in options:
             require(kind, takes(option), repr(option))

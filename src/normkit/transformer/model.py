@@ -16,7 +16,7 @@ from normkit.layers import Linear
 from normkit.ops.rope import Frequencies, Turns, turns
 from normkit.residual.norms import NormName, make_norm
 from normkit.transformer import like
-from normkit.transformer.attention import LayerCache, chosen_core, cores, reads_others
+from normkit.transformer.attention import LayerCache, cores, find_core, reads_others
 from normkit.transformer.transformer_layer import TransformerLayer, to_sphere
 
 COMMON = {"placement", "dim", "layer", "depth"}
@@ -422,7 +422,7 @@ class EncoderDecoder(nn.Module):
         **arguments: Any,
     ):
         super().__init__()
-        if not isinstance(cross, str) or not reads_others(chosen_core(self, "cross", cross).card.entry):
+        if not isinstance(cross, str) or not reads_others(find_core(self, "cross", cross).card.entry):
             check.choice(self, "cross", cross, [name for name, core in cores().items() if reads_others(core)])
         shared: dict[str, Any] = {"dim": dim, "heads": heads, **arguments}
         self.encoder = Encoder(

@@ -23,7 +23,7 @@ from normkit.transformer.attention import (
     FeedForward,
     LayerCache,
     LinearName,
-    chosen_core,
+    find_core,
     require,
     takes,
 )
@@ -179,7 +179,7 @@ class TransformerLayer(Stream):
         if self.place.sublayers == 3:
             able = ", ".join(other for other, wiring in placements().items() if wiring.hidden != "scale")
             raise ValueError(f"{name} has no cross-attention, cross must be None; those that do: {able}")
-        kind = chosen_core(self, "core", core).card.entry
+        kind = find_core(self, "core", core).card.entry
         require(kind, takes("scale"), f"scale, which placement {self.placement!r} sets")
         if kv_heads not in (None, heads):
             raise ValueError(f"{name} scales each query with its key; kv_heads must be {heads}, not {kv_heads}")

@@ -44,7 +44,7 @@ class Batch:
         return F.cross_entropy(z[live].float(), self.target.classes.flatten()[live]) * self.target.scale
 
 
-def kept(args: Any, kwargs: Any) -> Batch | None:
+def copy_call(args: Any, kwargs: Any) -> Batch | None:
     """Return a copy of what a model is called with; None where it is large, or more than tensors and plain values."""
     given = [x for x in tensors_in((args, kwargs)) if x.dim()]
     if not given or sum(x.numel() * x.element_size() for x in given) > MOST or not _is_plain((args, kwargs)):

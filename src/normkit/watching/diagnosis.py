@@ -77,12 +77,15 @@ class Diagnosis(Sequence[Finding]):
         head = f"{count} finding{'s' * (count != 1)} in {self.seen}" if count else f"Nothing found in {self.seen}"
         titles = {finding.rule: finding.title for finding in self.findings}
         pairs = enumerate(self.findings, 1)
-        parts = [head, *(told(number, finding, width, titles.get(finding.cause, "")) for number, finding in pairs)]
+        parts = [
+            head,
+            *(write_finding(number, finding, width, titles.get(finding.cause, "")) for number, finding in pairs),
+        ]
         parts += ["\n".join(textwrap.wrap(f"Cannot tell {question}.", width)) for question in self.unknown]
         return "\n\n".join([*parts, *(f"Not seen: {note}" for note in self.notes)])
 
 
-def told(number: int, finding: Finding, width: int = WIDTH, cause: str = "") -> str:
+def write_finding(number: int, finding: Finding, width: int = WIDTH, cause: str = "") -> str:
     """Tell a finding in some lines, and the title of its cause."""
     since = f"since step {finding.since}" if finding.since is not None else ""
     marks = ", ".join(filter(None, (finding.certainty, since)))

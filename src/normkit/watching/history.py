@@ -65,7 +65,7 @@ class History:
 
     def late(self, what: str) -> dict[str, float]:
         """Return what a number has come to: the median of the last quarter of its samples."""
-        return {where: settled(series) for where, series in self.of(what).items()}
+        return {where: late_median(series) for where, series in self.of(what).items()}
 
     def since(self, where: str, sign: Sign) -> int | None:
         """Return the first step from which on a sign was always seen, by all samples where the store looked for it."""
@@ -93,7 +93,7 @@ class History:
         return self.series(f"group {self.facts['group_of'].get(name, 0)}", "lr")
 
 
-def settled(series: Array) -> float:
+def late_median(series: Array) -> float:
     """Return the median of the last quarter of the samples that there are."""
     there = series[~np.isnan(series)]
     return float(np.median(there[-max(1, len(there) // 4) :])) if len(there) else math.nan

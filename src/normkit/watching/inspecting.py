@@ -69,7 +69,7 @@ def inspect(model: nn.Module, batches: Iterable[Any] | None = None, *, passes: i
     """
     passes = check.size("inspect", "passes", passes)
     seen = Watch(model, every=1, signals=("activations", "attention", "gradients", "spectra"))
-    taken = list(itertools.islice(iter(made_up(model) if batches is None else batches), passes))
+    taken = list(itertools.islice(iter(make_batches(model) if batches is None else batches), passes))
     if not taken:
         raise ValueError("inspect: batches must hold at least one batch, and hold none")
     with untouched(model), seen:
@@ -128,7 +128,7 @@ def loss_of(output: Any, batch: Any) -> Tensor:
     return scores.float().square().mean()
 
 
-def made_up(model: nn.Module) -> Iterator[Any]:
+def make_batches(model: nn.Module) -> Iterator[Any]:
     """Make batches for a model by its first layer: tokens, features or pictures."""
     chance = torch.Generator().manual_seed(0)
     config = getattr(model, "config", None)

@@ -85,7 +85,7 @@ class Live:
         steps = self.reading.store.steps
         ago = max(0.0, time.time() - self.path.stat().st_mtime) if self.path.is_file() else 0.0
         said = f"{self.path}: step {steps[-1]:,}" if steps else f"{self.path}: no sample yet"
-        said += ", ended" if self.reading.ended else f", written {_told(ago)} ago"
+        said += ", ended" if self.reading.ended else f", written {_write_time(ago)} ago"
         said += ", silent: has it been broken off?" if ago > QUIET and not self.reading.ended else ""
         said += f"; line {self.reading.damaged} is damaged" if self.reading.damaged else ""
         return f"{said}; {self.others} older beside it" if self.others else said
@@ -125,7 +125,7 @@ def _evenly(count: int, room: int) -> Iterator[int]:
     return iter(range((count - 1) % step, count, step))
 
 
-def _told(seconds: float) -> str:
+def _write_time(seconds: float) -> str:
     return (
         f"{seconds:.0f} s"
         if seconds < 120

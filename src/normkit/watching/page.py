@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from normkit.watching.drawn import grid, line, picture
-from normkit.watching.history import History, settled
+from normkit.watching.history import History, late_median
 
 MAPS = {
     "rms": ("Size of what layers give", "Root mean square of the output, log10."),
@@ -61,7 +61,7 @@ def _profile(history: History, what: str) -> dict[str, Any] | None:
         return None
     series = [history.series(name, what) for name in blocks]
     first = [float(one[~np.isnan(one)][0]) if (~np.isnan(one)).any() else math.nan for one in series]
-    late = [settled(one) for one in series]
+    late = [late_median(one) for one in series]
     traces = [
         line("first sample", blocks, first, "var(--c1)", "dot"),
         line("last", blocks, late, "var(--c0)"),

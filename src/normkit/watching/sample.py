@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit.watching import taps
-from normkit.watching.batch import Batch, kept
+from normkit.watching.batch import Batch, copy_call
 from normkit.watching.facts import named, plain
 from normkit.watching.history import DATA, LOSS, NOISE
 from normkit.watching.hook import Hook
@@ -164,7 +164,7 @@ class Sample:
             found = loss_in(output)
             self.loss = self.loss if found is None else found.detach().float()
             try:
-                self.batch = kept(args, kwargs)
+                self.batch = copy_call(args, kwargs)
                 x, scores = data.first_input(args, kwargs), scores_in(output)
                 self.noise.called(0 if x is None else len(x))
                 if x is not None:

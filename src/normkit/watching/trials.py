@@ -150,11 +150,11 @@ class Bench:
                 model, optimizers = copy.deepcopy((unwrapped(self.watch.model), self.watch.optimizers))
                 scope = _scope(model.train(), optimizers)
                 exec(line, scope)
-                return self._seen(scope["model"], scope["optimizer"], steps)
+                return self._watch(scope["model"], scope["optimizer"], steps)
         except Exception:
             return None
 
-    def _seen(self, model: nn.Module, optimizer: Any, steps: int) -> History:
+    def _watch(self, model: nn.Module, optimizer: Any, steps: int) -> History:
         if steps and optimizer is None:
             raise ValueError("no optimizer")
         seen = type(self.watch)(model, optimizer, every=1, signals=SIGNALS)

@@ -225,10 +225,10 @@ class Watch(Seen):
             row = sample.row(self.spectra, facts.rates(self.optimizers))
             for read in unseen_rows(self.model, self.optimizers):
                 row.add([(facts.plain(name), read[1]) for name in read[0]], [MEAN] * len(read[0]), read[2])
-            row.add(*self._taken_loss(sample))
+            row.add(*self._mean_loss(sample))
             self.pending = self.step, row
 
-    def _taken_loss(self, sample: Sample) -> tuple[list[Column], list[str], Tensor]:
+    def _mean_loss(self, sample: Sample) -> tuple[list[Column], list[str], Tensor]:
         """Return the mean and the largest loss since the last sample, else the one that the model gave."""
         losses, self.losses = self.losses, None
         if losses is not None:

@@ -15,10 +15,10 @@ from normkit.weight._layers import (
     Row,
     Table,
     Where,
-    chosen,
     misfit,
     named_outright,
     options_for,
+    selects,
     weights,
     without_weight,
 )
@@ -50,7 +50,7 @@ def apply(model: nn.Module, name: str, *, where: Where = None, tensor: str = "we
     weight-norm: 1 of 3 layers
     """
     check_model("apply", model)
-    found = catalog.choose("apply", "name", name, PARAMETRIZATION).given(options)
+    found = catalog.choose("apply", "name", name, PARAMETRIZATION).with_arguments(options)
     rows, plans = [], []
     for layer, module, value in weights(model, tensor):
         made = plan(model, layer, module, value, found, where, tensor)
@@ -74,7 +74,7 @@ def plan(
     model: nn.Module, name: str, module: nn.Module, value: Tensor, found: Choice, where: Where, tensor: str
 ) -> Any:
     """Build what is put on a layer, or return why the layer is left; one named outright must fit."""
-    if not chosen(where, name, module):
+    if not selects(where, name, module):
         return "a vector" if value.dim() < 2 else "not chosen"
     _refuse_twice(name, module, found, tensor)
     why = misfit(model, tensor, module, value) or _build(name, module, value, found)

@@ -14,7 +14,7 @@ from normkit.catalog import Choice
 from normkit.columns import aligned
 from normkit.kinds import Parametrization
 from normkit.where import Where
-from normkit.where import chosen as meant
+from normkit.where import selects as meant
 
 USUAL = (nn.Linear, _ConvNd)
 
@@ -51,7 +51,7 @@ class Table(list[Row]):
         return "\n".join([*aligned(cells), f"{self.did}: {len(self.done)} of {len(self)} layers"])
 
 
-def chosen(where: Where, name: str, module: nn.Module) -> bool:
+def selects(where: Where, name: str, module: nn.Module) -> bool:
     """Whether a layer is meant; linear layers and convolutions where nothing is said."""
     return isinstance(module, USUAL) if where is None else meant(where, name, module)
 

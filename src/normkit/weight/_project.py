@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from normkit import catalog, check
 from normkit.kinds import PARAMETRIZATION, Parametrization
 from normkit.weight._apply import check_model
-from normkit.weight._layers import Row, Table, Where, chosen, misfit, named_outright, options_for, weights
+from normkit.weight._layers import Row, Table, Where, misfit, named_outright, options_for, selects, weights
 
 
 class Projection(nn.Module):
@@ -109,7 +109,7 @@ def _own(model: nn.Module) -> Projection:
 
 
 def _name(model: nn.Module, name: str, where: Where, tensor: str, options: dict[str, Any]) -> Projection:
-    found = catalog.choose("project", "name", name, PARAMETRIZATION).given(options)
+    found = catalog.choose("project", "name", name, PARAMETRIZATION).with_arguments(options)
     if not found.card.entry.projects:
         known = [card.name for card in catalog.members(PARAMETRIZATION) if card.entry.projects]
         raise ValueError(f"project: {found.card.name} is no projection; those are {', '.join(known)}")
@@ -127,7 +127,7 @@ def _name(model: nn.Module, name: str, where: Where, tensor: str, options: dict[
 
 
 def _last(model: nn.Module, tensor: str) -> nn.Module | None:
-    return next((m for name, m, _ in reversed(list(weights(model, tensor))) if chosen(None, name, m)), None)
+    return next((m for name, m, _ in reversed(list(weights(model, tensor))) if selects(None, name, m)), None)
 
 
 def _map(
@@ -135,7 +135,7 @@ def _map(
     last: nn.Module | None,
 ) -> Any:  # fmt: skip
     """Build the projection of a layer's weight, or return why the layer is left."""
-    if not chosen(where, name, module):
+    if not selects(where, name, module):
         return "a vector" if value.dim() < 2 else "not chosen"
     if module is last:
         return "the last layer"

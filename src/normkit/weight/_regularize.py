@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from normkit import catalog, check
 from normkit.kinds import LOSS
 from normkit.weight._apply import check_model
-from normkit.weight._layers import Row, Table, Where, chosen, options_for
+from normkit.weight._layers import Row, Table, Where, options_for, selects
 from normkit.weight._penalty import Penalty
 
 
@@ -59,13 +59,13 @@ def regularize(
     """
     check_model("regularize", model)
     check.number("regularize", "strength", strength)
-    found = catalog.choose("regularize", "name", name, LOSS).given(options)
+    found = catalog.choose("regularize", "name", name, LOSS).with_arguments(options)
     if not issubclass(found.card.entry, Penalty):
         known = [card.name for card in catalog.members(LOSS) if issubclass(card.entry, Penalty)]
         raise ValueError(f"regularize: {found.card.name} is no loss on weights; those are {', '.join(known)}")
     rows, parts = [], []
     for layer, module in model.named_modules():
-        if not (chosen(where, layer, module) or (where is None and found.card.entry.everywhere)):
+        if not (selects(where, layer, module) or (where is None and found.card.entry.everywhere)):
             continue
         for tensor in found.card.entry.tensors(module):
             value = getattr(module, tensor)

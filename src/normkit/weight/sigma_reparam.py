@@ -76,13 +76,13 @@ class SigmaReparam(Parametrization):
         wide = accurate(raw)
         if self.training:
             with once(self):
-                found = self._found(wide)
+                found = self._find(wide)
                 self._keep(found)
         else:
-            found = self._found(wide)
+            found = self._find(wide)
         return (wide * (self.gamma.to(wide.dtype) / found.value)).to(raw.dtype)
 
-    def _found(self, raw: Tensor) -> Found:
+    def _find(self, raw: Tensor) -> Found:
         return iterate(matrix(raw), snapshot(self.u).to(raw.dtype))
 
     @torch.no_grad()

@@ -121,14 +121,14 @@ class SpectralNorm(Parametrization):
     def _size(self, weight: Tensor) -> Tensor:
         if self.training:
             with once(self):
-                found = self._found(weight)
+                found = self._find(weight)
                 self._keep(found)
             return found.value
         if self.variant == "sngan":
-            return self._found(weight).value
+            return self._find(weight).value
         return value(weight, snapshot(self.u).to(weight.dtype), snapshot(self.v).to(weight.dtype))
 
-    def _found(self, weight: Tensor, rounds: int | None = None) -> Found:
+    def _find(self, weight: Tensor, rounds: int | None = None) -> Found:
         rounds = rounds or self.n_power_iterations
         if self.variant == "torch":
             start = snapshot(self.v).to(weight.dtype)
@@ -150,7 +150,7 @@ class SpectralNorm(Parametrization):
         """Take the steps on ``raw`` that torch begins with; ``"sngan"`` takes none."""
         check.values(self, "raw", raw, self.shape, raw)
         if len(self.shape) > 1 and self.variant == "torch":
-            self._keep(self._found(matrix(accurate(raw), self.dim), FIRST))
+            self._keep(self._find(matrix(accurate(raw), self.dim), FIRST))
 
     def right_inverse(self, weight: Tensor) -> Tensor:
         """Take a weight over as the raw one, and begin at its singular vectors."""

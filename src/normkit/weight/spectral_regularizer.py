@@ -83,14 +83,14 @@ class SpectralRegularizer(Penalty):
         if not self.n_power_iterations:
             return torch.linalg.matrix_norm(weight, 2)
         if not self.training:
-            return self._found(weight).value
+            return self._find(weight).value
         with once(self):
-            found = self._found(weight)
+            found = self._find(weight)
             with torch.no_grad():
                 self.v.copy_(found.right)
         return found.value
 
-    def _found(self, weight: Tensor) -> Found:
+    def _find(self, weight: Tensor) -> Found:
         start = snapshot(self.v).to(weight.dtype)
         return iterate(weight, start, self.n_power_iterations, partial(unit, eps=self.eps))
 

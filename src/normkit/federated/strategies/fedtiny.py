@@ -14,5 +14,5 @@ PLAN = Plan(
         Ask("statistics", Wanted(records=("statistics",), sound=servers.variances), servers.merge, servers.tell),
         Ask("losses", Wanted(signed=("losses",), sound=servers.a_loss_each), servers.choose, servers.merged),
     ),
-    begun=servers.chosen,
+    begun=servers.pick_candidate,
 )

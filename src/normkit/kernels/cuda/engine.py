@@ -40,7 +40,7 @@ class RowPlan(NamedTuple):
 
     def shape(self, s: settings.Setting) -> dict[str, int]:
         """How rows are cut into blocks, whether these are all full, and of rows that are held whole the width."""
-        width = {} if s.long else {"WIDTH": settings.known(self.dim)}
+        width = {} if s.long else {"WIDTH": settings.compiled_width(self.dim)}
         return {"FULL": int(self.dim % s.block == 0), **width, "ROWS": s.rows, "BLOCK": s.block}
 
     @property

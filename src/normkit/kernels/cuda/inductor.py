@@ -50,7 +50,7 @@ def generate(
         with FakeTensorMode() as mode:
             tensors = [torch.empty(shape, dtype=kind, requires_grad=learning) for shape, kind in shapes]
             traced = list(_trace(function, tensors, learning))  # on a CPU: autograd asks for a GPU's library
-            with _told_of_a_gpu():
+            with _pretend_gpu():
                 return [_graph(graph, _move(graph, given, mode), mode, not learning) for graph, given in traced]
     except (AttributeError, ImportError, NameError, TypeError) as error:
         raise RuntimeError(
@@ -77,7 +77,7 @@ def variants(graph: Graph, name: str, kind: str, width: int) -> Iterator[Variant
 
 
 @contextmanager
-def _told_of_a_gpu() -> Iterator[None]:
+def _pretend_gpu() -> Iterator[None]:
     from torch._dynamo import device_interface
     from torch._inductor import scheduler
     from torch.utils import _triton
@@ -170,6 +170,6 @@ def _load(name: str, source: str):
     spec = importlib.util.spec_from_loader(name, loader=None)
     module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
     module.__file__ = file
-    with _told_of_a_gpu():
+    with _pretend_gpu():
         exec(compile(source, file, "exec"), module.__dict__)
     return getattr(module, name)

@@ -59,7 +59,7 @@ def _warps(dim: int, block: int, most: int) -> int:
     return next((warps for warps in fewer if dim % (256 * warps) == 0 and dim <= 32 * warps * most), usual)
 
 
-def known(dim: int) -> int:
+def compiled_width(dim: int) -> int:
     """The width that a kernel of whole rows is compiled for, so that it has no masks it does not need; 0 for any.
 
     >>> known(768), known(1000)

@@ -133,7 +133,7 @@ def rows(rule: str, kind: str, width: int) -> Iterator[Variant]:
     for kernel, s, absent in made:
         shape = {**constants, "FULL": int(width % s.block == 0), "ROWS": s.rows, "BLOCK": s.block}
         if not s.long:
-            shape["WIDTH"] = settings.known(width)
+            shape["WIDTH"] = settings.compiled_width(width)
         name = f"row {kernel.__name__}, {rule}"
         types, used = _types(kernel, kind, absent), filled_share(width, s.block)
         yield Variant(name, kernel, kind, width, types, shape, s.warps, s.rows * s.block, used=used)

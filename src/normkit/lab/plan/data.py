@@ -21,7 +21,7 @@ from normkit import manifold
 from normkit.lab.plan import handed
 from normkit.lab.plan.settings import typed
 from normkit.optional import library, require
-from normkit.surgery.models import found_at
+from normkit.surgery.models import import_object
 
 TEXT_FILES = (".txt", ".md", ".rst", ".py", ".json", ".jsonl", ".csv", ".html", ".tex")
 IMAGE_FILES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif")
@@ -367,7 +367,7 @@ def resolve(source: str, role: str) -> Any:
     if source.startswith(handed.PREFIX):
         return handed.find(source)
     with chances(0):
-        return found_at(source, role)
+        return import_object(source, role)
 
 
 @contextmanager

@@ -49,7 +49,7 @@ def layers(model: nn.Module, variant: Variant, source: str) -> dict[str, str]:
     return _layers[key]
 
 
-def known() -> tuple[Any, ...]:
+def snapshot() -> tuple[Any, ...]:
     """Return what is known, for another process to take in."""
     return _edits, _layers
 

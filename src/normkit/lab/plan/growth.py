@@ -32,11 +32,11 @@ def joined(there: Sequence[Variant], here: Sequence[Variant], crossed: bool) -> 
             continue
         if other is not None and not crossed:
             raise ValueError(f"another {_differing(vars(other), vars(variant))}; give it a name of its own")
-        found.append(variant if other is None else _told_apart(variant, other))
+        found.append(variant if other is None else _distinguish(variant, other))
     return unique(found)
 
 
-def _told_apart(variant: Variant, other: Variant) -> Variant:
+def _distinguish(variant: Variant, other: Variant) -> Variant:
     own = [getattr(variant, name) for name in SLOTS if getattr(variant, name) != getattr(other, name)]
     return replace(variant, name="+".join([variant.name, *own]))
 

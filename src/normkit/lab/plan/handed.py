@@ -51,11 +51,13 @@ def _is_importable(thing: Any, module: str | None, name: str | None) -> bool:
 def find(source: str) -> Any:
     """Return what was handed in under a name."""
     if source not in _things:
-        raise ValueError(f"{said(source)!r} was handed in by a script or a notebook, and is not there in this process")
+        raise ValueError(
+            f"{in_words(source)!r} was handed in by a script or a notebook, and is not there in this process"
+        )
     return _things[source]
 
 
-def said(source: str) -> str:
+def in_words(source: str) -> str:
     """Return a source in a user's words."""
     return source.removeprefix(PREFIX).partition("#")[0] if source.startswith(PREFIX) else source
 
@@ -73,7 +75,7 @@ def packed(sources: list[str]) -> bytes:
     there = {card.name: _is_importable(card.entry, card.module, card.entry.__qualname__) for card in catalog.others()}
     modules = sorted({card.module for card in catalog.others() if there[card.name]})
     cards = [card for card in catalog.others() if not there[card.name]]
-    return library("cloudpickle").dumps((modules, cards, things, exchanges.known()))
+    return library("cloudpickle").dumps((modules, cards, things, exchanges.snapshot()))
 
 
 def unpack(things: bytes) -> None:
@@ -104,10 +106,10 @@ def print_of(thing: Any) -> str:
 
     Other modules are left out, as is what is no code and no plain value.
     """
-    return hashlib.blake2b("\n".join(_told(thing, set())).encode(), digest_size=4).hexdigest()
+    return hashlib.blake2b("\n".join(_words_of(thing, set())).encode(), digest_size=4).hexdigest()
 
 
-def _told(thing: Any, seen: set[int]) -> Iterator[str]:
+def _words_of(thing: Any, seen: set[int]) -> Iterator[str]:
     if id(thing) in seen:
         return
     seen.add(id(thing))
@@ -115,34 +117,34 @@ def _told(thing: Any, seen: set[int]) -> Iterator[str]:
         yield repr(thing)
     elif isinstance(thing, types.FunctionType):
         for part in (thing.__defaults__, thing.__kwdefaults__, _closed_over(thing)):
-            yield from _told(part, seen)
-        yield from _told_of_code(thing.__code__, thing, seen)
+            yield from _words_of(part, seen)
+        yield from _words_of_code(thing.__code__, thing, seen)
     elif isinstance(thing, type):
         yield thing.__qualname__
         for part in (*thing.__bases__, *vars(thing).values()):
             if getattr(part, "__module__", None) == thing.__module__:
-                yield from _told(getattr(part, "__func__", part), seen)
+                yield from _words_of(getattr(part, "__func__", part), seen)
     elif isinstance(thing, list | tuple | dict):
         for part in thing.items() if isinstance(thing, dict) else thing:
-            yield from _told(part, seen)
+            yield from _words_of(part, seen)
     elif isinstance(thing, functools.partial):
-        yield from _told((thing.func, thing.args, thing.keywords), seen)
+        yield from _words_of((thing.func, thing.args, thing.keywords), seen)
     elif not isinstance(thing, types.ModuleType):
-        yield from _told(type(thing), seen)
+        yield from _words_of(type(thing), seen)
 
 
-def _told_of_code(code: types.CodeType, function: types.FunctionType, seen: set[int]) -> Iterator[str]:
+def _words_of_code(code: types.CodeType, function: types.FunctionType, seen: set[int]) -> Iterator[str]:
     yield code.co_code.hex()
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _told_of_code(constant, function, seen)
+            yield from _words_of_code(constant, function, seen)
         else:
             yield repr(sorted(constant, key=repr) if isinstance(constant, frozenset) else constant)
     for name in code.co_names:
         yield name
         used = function.__globals__.get(name)
         if isinstance(used, PLAIN) or getattr(used, "__module__", used) == function.__module__:
-            yield from _told(used, seen)
+            yield from _words_of(used, seen)
 
 
 def _closed_over(function: types.FunctionType) -> list[Any]:

@@ -33,7 +33,7 @@ def loss_for(name: str) -> Callable[[Tensor, Tensor], Tensor]:
         if unknown:
             raise ValueError(f"loss {name!r}: {PLAIN} takes {', '.join(OPTIONS)}, not {', '.join(sorted(unknown))}")
         return functools.partial(F.cross_entropy, **arguments)
-    chosen = _chosen(name)
+    chosen = _find(name)
     if not fits(chosen.card, tuple(chosen.arguments)):
         usable = ", ".join(_usable())
         raise ValueError(f"loss {chosen.card.name!r} is not one of scores and labels alone; those that are: {usable}")
@@ -44,7 +44,7 @@ def loss_for(name: str) -> Callable[[Tensor, Tensor], Tensor]:
     return made
 
 
-def _chosen(name: str) -> catalog.Choice:
+def _find(name: str) -> catalog.Choice:
     """Find a method; a name that is near a loss that can be taken is not said to be near another."""
     try:
         return catalog.find(name)

@@ -54,10 +54,10 @@ def of(settings: Mapping[str, Any]) -> Measure:
     named = settings.get("metric") or LOSS
     if named in NAMED:
         return Measure(named, named, named in SHARES)
-    return Measure(handed.said(named).rpartition(":")[2], OWN, bool(settings.get("higher")))
+    return Measure(handed.in_words(named).rpartition(":")[2], OWN, bool(settings.get("higher")))
 
 
-def found_at(source: str) -> Callable[..., Any]:
+def import_measure(source: str) -> Callable[..., Any]:
     """Import a user's measure, ``module:function``: a function of the model and the held-out batches."""
     from normkit.lab.plan.data import resolve
 
@@ -89,7 +89,7 @@ def is_higher_better(source: str, direction: str | None) -> bool:
         if direction is not None and (direction == "higher") != (source in SHARES):
             raise ValueError(f"{typed('metric_direction')} {direction} contradicts {typed('metric')} {source}")
         return source in SHARES
-    said = getattr(found_at(source), "higher_is_better", None)
+    said = getattr(import_measure(source), "higher_is_better", None)
     if direction is not None:
         return direction == "higher"
     if not isinstance(said, bool):

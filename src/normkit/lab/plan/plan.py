@@ -78,7 +78,7 @@ class Plan:
         return json.loads(json.dumps(found))
 
 
-def told_by_name(name: str, variants: Iterable[str]) -> dict[str, Any]:
+def read_name(name: str, variants: Iterable[str]) -> dict[str, Any]:
     """Return what the name of a run's files tells of it, nothing where it is none of these variants'.
 
     >>> told_by_name("dyt_alpha=0.8--lr0.003--seed0", ["dyt", "dyt:alpha=0.8"])
@@ -135,7 +135,7 @@ def read(path: Path) -> dict[str, Any]:
     return found
 
 
-def there_in(folder: Folder) -> dict[str, Any] | None:
+def plan_in(folder: Folder) -> dict[str, Any] | None:
     """Return the plan that a folder holds, None where it is lost or damaged."""
     try:
         return read(folder.plan) if folder.plan.is_file() else None

@@ -103,9 +103,9 @@ def own_data(source: str, apart: str | None, batch: int | None, batches: int) ->
     """
     if apart == source:
         raise ValueError(f"held-out data {apart!r} are those that are trained on; {typed('val')} needs others")
-    found = given(source)
+    found = import_source(source)
     recipe = recipe_of(found.made, batch)
-    validation = None if apart is None else _read(given(apart), apart, batch, recipe)
+    validation = None if apart is None else _read(import_source(apart), apart, batch, recipe)
     if isinstance(recipe, Recipe):
         return BySample(recipe, validation, batches, source)
     if validation is not None:
@@ -115,7 +115,7 @@ def own_data(source: str, apart: str | None, batch: int | None, batches: int) ->
     return ByPlace(found, batches, source)
 
 
-def given(source: str) -> Given:
+def import_source(source: str) -> Given:
     """Import what a source names, and call it if it is a function."""
     found = resolve(source, "data")
     if isinstance(found, tuple) and found and all(isinstance(part, Tensor) for part in found):

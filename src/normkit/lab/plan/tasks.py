@@ -78,7 +78,7 @@ def loaded(settings: Settings) -> Task:
     task.data = portion(task.data, settings.share)
     measure = measures.of(vars(settings))
     if measure.key == measures.OWN:
-        task.metric = measures.found_at(settings.metric or "")
+        task.metric = measures.import_measure(settings.metric or "")
     if measure.is_share and task.accuracy is None:
         raise ValueError(f"model {settings.model!r} on data {settings.data!r} has no accuracy: it tells no classes")
     return dataclasses.replace(task, build=_started(task.build, task.causal and not settings.allow_leak))
@@ -467,15 +467,15 @@ def check_variant(variant: Variant, settings: Settings) -> int:
         if settings.federated:
             clients.check(variant, model, task.data, settings)
     except Exception as error:
-        given = _given(batch, settings) if is_own(settings.model) and batch is not None else ""
+        given = _describe_batch(batch, settings) if is_own(settings.model) and batch is not None else ""
         raise ValueError(f"variant {variant.name!r} does not fit{given}: {error}") from error
     _check_metric(task, model, settings)
     return sum(p.numel() for p in model.parameters())
 
 
-def _given(batch: Any, settings: Settings) -> str:
+def _describe_batch(batch: Any, settings: Settings) -> str:
     """Say what came to a model of the user's own, and where it was taken from."""
-    model, source = handed.said(settings.model), handed.said(settings.data)
+    model, source = handed.in_words(settings.model), handed.in_words(settings.data)
     default = settings.data == default_data(settings.model)
     way = f", taken where none are named; name your own with {typed('data')}" if default else ""
     return f", or model {model!r} does not take data {source!r} ({_shapes(batch)}{way})"

@@ -108,7 +108,7 @@ def answer(rows: Sequence[Row]) -> list[str]:
         told += _untold(others, baseline)
         told += [_control(row, baseline, scale) for row in rows if row.is_twin and row.finding]
     failed = [row for row in rows if _failed(row) and not row.is_baseline]
-    return [*told, *(f"{row.variant} {row.happened}." for row in failed), *_edges(rows), *_left(rows)]
+    return [*told, *(f"{row.variant} {row.happened}." for row in failed), *_edges(rows), *_unfinished(rows)]
 
 
 def _baseline(rows: Sequence[Row]) -> Row:
@@ -205,6 +205,6 @@ def _edges(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _left(rows: Sequence[Row]) -> list[str]:
+def _unfinished(rows: Sequence[Row]) -> list[str]:
     left = [row.variant for row in rows if row.status not in (DONE, DIVERGED, CRASHED)]
     return [f"Not finished: {', '.join(left)}; the same command goes on from here."] if left else []

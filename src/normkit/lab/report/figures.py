@@ -241,7 +241,7 @@ def limits(found: Found) -> Range:
     """
     sound = [curve for curves in found.values() for run, curve in curves if curve and run.status != DIVERGED]
     settled = [
-        _settled(curve) for curve in sound or [curve for curves in found.values() for _, curve in curves if curve]
+        _end_of(curve) for curve in sound or [curve for curves in found.values() for _, curve in curves if curve]
     ]
     if not settled:
         return None
@@ -250,7 +250,7 @@ def limits(found: Found) -> Range:
 
 
 def _symmetric(found: Found) -> Range:
-    settled = [_settled(curve) for curves in found.values() for _, curve in curves if curve]
+    settled = [_end_of(curve) for curves in found.values() for _, curve in curves if curve]
     reach = _common([max(map(abs, curve)) for curve in settled]) if settled else 0.0
     return _around(-reach, reach)
 
@@ -266,7 +266,7 @@ def _around(low: float, high: float) -> Range:
     return (low - margin, high + margin) if high > low else None
 
 
-def _settled(curve: Sequence[tuple[float, float]]) -> list[float]:
+def _end_of(curve: Sequence[tuple[float, float]]) -> list[float]:
     begin = curve[0][0] + SETTLED * (curve[-1][0] - curve[0][0])
     return [value for at, value in curve if at >= begin]
 

@@ -22,10 +22,10 @@ def _of(runs: list[Record]) -> list[dict[str, Any]]:
     for run in runs:
         for finding in run.found or []:
             by_rule.setdefault(finding["rule"], []).append((run, finding))
-    return [_told(there, len(runs)) for there in by_rule.values()]
+    return [_row_of(there, len(runs)) for there in by_rule.values()]
 
 
-def _told(there: list[tuple[Record, dict[str, Any]]], of: int) -> dict[str, Any]:
+def _row_of(there: list[tuple[Record, dict[str, Any]]], of: int) -> dict[str, Any]:
     """Tell a finding by the first seed that has it."""
     run, finding = there[0]
     since = f", since step {finding['since']}" if finding.get("since") is not None else ""

@@ -16,7 +16,7 @@ from normkit.lab.files import Folder
 from normkit.lab.plan import ladder
 from normkit.lab.plan.measures import LOSS
 from normkit.lab.plan.plan import read as read_plan
-from normkit.lab.plan.plan import rung_of, told_by_name
+from normkit.lab.plan.plan import read_name, rung_of
 
 UNFINISHED = "unfinished"
 
@@ -189,7 +189,7 @@ def _run(path: Path, plan: Mapping[str, Any], notes: list[str]) -> Record | None
     if log.broken:
         notes.append(f"{path.name}: {log.broken} line{'s' * (log.broken > 1)} could not be read")
     notes += [f"{path.name}: {note['text']}" for note in log.of(logs.NOTE)]
-    start = log.start or (told_by_name(path.stem, variants) if log.events else {})
+    start = log.start or (read_name(path.stem, variants) if log.events else {})
     if not start:
         notes.append(f"{path.name}: the run has not begun")
         return None

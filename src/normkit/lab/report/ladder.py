@@ -109,7 +109,7 @@ def sentences(comparison: Comparison) -> list[str]:
     found = trends_of(comparison)
     scale = scale_of(comparison, found)
     said = [_sentence(comparison, name, trend, scale) for name, trend in found.items()]
-    return [*said, *_kept(comparison, found, scale)]
+    return [*said, *_check_predictions(comparison, found, scale)]
 
 
 def _sentence(comparison: Comparison, name: str, trend: Trend, scale: Scale) -> str:
@@ -140,7 +140,7 @@ def _enough(trend: Trend) -> str:
     return f"; {many} seeds would decide the change that was seen"
 
 
-def _kept(comparison: Comparison, found: Mapping[str, Trend], scale: Scale) -> list[str]:
+def _check_predictions(comparison: Comparison, found: Mapping[str, Trend], scale: Scale) -> list[str]:
     """Say of every rung that lower ones predicted what came."""
     said = []
     for rung in comparison.rungs:

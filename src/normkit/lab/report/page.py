@@ -17,7 +17,7 @@ from normkit.columns import number_of
 from normkit.lab.files import Folder, replace_file
 from normkit.lab.logs import DONE
 from normkit.lab.plan import findings, measures
-from normkit.lab.plan.handed import said
+from normkit.lab.plan.handed import in_words
 from normkit.lab.plan.settings import FIELDS, JUDGEMENT, Settings
 from normkit.lab.report import conclusion, figures, times
 from normkit.lab.report.advice import answer, headline
@@ -139,7 +139,7 @@ def reading(comparison: Comparison) -> list[str]:
     """Say how the table is to be read."""
     given, measure, baseline = comparison.settings, measures.of(comparison.settings), comparison.baseline
     on = "on held-out data" if comparison.held_out else "on the training data"
-    on = f"as {said(given['train'])} returned it" if given.get("train") else on
+    on = f"as {in_words(given['train'])} returned it" if given.get("train") else on
     level, margin = f"{findings.LEVEL:.0%}", given.get("margin", Settings.margin)
     way = "more" if measure.higher else "less"
     told = [
@@ -198,7 +198,7 @@ def subtitle(comparison: Comparison) -> str:
     variants = number_of(len(comparison.variants), "variant")
     what = f"{variants} compared on {_short(given.get('model', 'a model'))}"
     if given.get("train"):
-        what, length = f"{variants} trained by {said(given['train'])}", ""
+        what, length = f"{variants} trained by {in_words(given['train'])}", ""
     among = f"{number_of(given['clients'], 'client')}, {given['split']}" if given.get("federated") else ""
     parts = [what, _short(given.get("data", "")), among, length, batch, f"{done} of {planned} full runs finished"]
     return " · ".join(filter(None, parts))
@@ -208,7 +208,7 @@ def settings(comparison: Comparison) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return every setting, by group."""
     plan = comparison.entire.plan
     layers = {run.variant: run.layers for run in comparison.runs}
-    variants = [(v["name"], chosen(v, layers.get(v["name"], {}))) for v in plan["variants"]]
+    variants = [(v["name"], describe(v, layers.get(v["name"], {}))) for v in plan["variants"]]
     return [
         *by_role({**plan["settings"], "baseline": comparison.baseline}),
         ("Variants", variants),
@@ -225,7 +225,7 @@ def by_role(values: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]
     ]
 
 
-def chosen(variant: Mapping[str, Any], layers: Mapping[str, str]) -> str:
+def describe(variant: Mapping[str, Any], layers: Mapping[str, str]) -> str:
     """Say in a line what a variant is, and of how many layers.
 
     >>> chosen({"name": "a", "norm": "dyt", "lr": None}, {"norm": "9 norms"})
@@ -249,7 +249,7 @@ def swatch(look: Mapping[str, Any]) -> Any:
 
 
 def _lines(given: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [(key.replace("_", " "), _said(value)) for key, value in given.items()]
+    return [(key.replace("_", " "), _write_value(value)) for key, value in given.items()]
 
 
 def _typed(words: list[str]) -> str:
@@ -257,7 +257,7 @@ def _typed(words: list[str]) -> str:
     return words[0] if len(words) == 1 else shlex.join(words)
 
 
-def _said(value: Any) -> str:
+def _write_value(value: Any) -> str:
     if value is None:
         return "none"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
@@ -265,4 +265,4 @@ def _said(value: Any) -> str:
 
 def _short(value: Any) -> str:
     """Return a path's last part, and any other text as it is said."""
-    return Path(str(value)).name if str(value).startswith("/") else said(str(value))
+    return Path(str(value)).name if str(value).startswith("/") else in_words(str(value))

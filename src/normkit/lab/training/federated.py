@@ -90,14 +90,14 @@ class Federated(Training):
 
     def _put_together(self, updates: dict[int, rounds.Update]) -> None:
         shared = {name: value for name, value in self.server.items() if name not in self.local}
-        taken, refused = rounds.taken(updates, shared, FARTHEST)
+        taken, refused = rounds.accept(updates, shared, FARTHEST)
         for k, why in refused.items():
             self.log.write(logs.NOTE, text=f"round {self.step}: client {k} refused: {why}")
         self.refused += len(refused)
         if taken:
-            self.server |= self.plan.together(taken, shared, self.memory, {**self._given(), **self.options})
+            self.server |= self.plan.together(taken, shared, self.memory, {**self._server_data(), **self.options})
 
-    def _given(self) -> dict[str, Any]:
+    def _server_data(self) -> dict[str, Any]:
         """Return what a method needs of a server that has data of its own."""
         there = {
             "loss": self._loss_of_state,
@@ -190,7 +190,7 @@ class Federated(Training):
         self.server, self.kept, self.refused = state["server"], state["kept"], state["refused"]
         self.memory, self.remembered = state.get("memory", {}), state.get("remembered", self.remembered)
 
-    def _told(self) -> dict[str, Any]:
+    def _end_of_log(self) -> dict[str, Any]:
         sent = sum(value.nbytes for name, value in self.server.items() if name not in self.local)
         return {"bytes_per_round": 2 * len(self.clients) * sent, "refused": self.refused}
 

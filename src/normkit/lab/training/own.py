@@ -150,7 +150,7 @@ def begun(run: Run, settings: Settings, folder: files.Folder) -> logs.Log:
 
 def called(run: Run, settings: Settings, log: Log) -> float:
     """Call the user's function, and require that it took what the variant names."""
-    function, build = found_at(settings.train or ""), Build(run.variant)
+    function, build = import_function(settings.train or ""), Build(run.variant)
     more = {"lr": run.lr, "steps": run.steps, "seconds": run.seconds, "device": settings.device}
     value = function(build, run.seed, log, **{name: more[name] for name in takes(function)})
     needed = {"norm", *(name for name in GIVEN if getattr(run.variant, name) != getattr(Variant, name))}
@@ -190,7 +190,7 @@ def crashed(log: logs.Log, error: Exception) -> dict[str, Any]:
     return log.end(logs.CRASHED, error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
 
 
-def found_at(source: str) -> Callable[..., Any]:
+def import_function(source: str) -> Callable[..., Any]:
     """Return the user's function, which must take ``build``, ``seed`` and ``log``."""
     function = data.resolve(source, "train")
     try:

@@ -19,7 +19,7 @@ from normkit.lab import logs
 from normkit.lab.files import Folder, Unwritable, replace_file, sealed, set_aside
 from normkit.lab.plan import findings, growth, ladder, measures, tasks
 from normkit.lab.plan.optimizers import usual_rate
-from normkit.lab.plan.plan import SEARCH_SEED, Plan, Run, environment, rung_of, same, there_in
+from normkit.lab.plan.plan import SEARCH_SEED, Plan, Run, environment, plan_in, rung_of, same
 from normkit.lab.plan.settings import another_folder, typed
 from normkit.lab.plan.variants import Variant
 from normkit.lab.training import own
@@ -245,7 +245,7 @@ def open_folder(plan: Plan, root: str | Path, command: list[str], fresh: bool = 
     if fresh:
         folder.clear()
     folder.create()
-    there = there_in(folder)
+    there = plan_in(folder)
     if there is None:
         require_own(plan, folder)
         if folder.plan.exists():

@@ -224,12 +224,12 @@ class Training:
 
     def _state_to_go_on_from(self) -> dict[str, Any] | None:
         """Open the log and return the checkpoint, or None to begin; the first process decides for all."""
-        state = self._taken_up() if self.accelerator.is_main_process else None
+        state = self._saved_state() if self.accelerator.is_main_process else None
         if not self._agreed(float(state is not None)):
             return None
         return state or checkpoints.unchecked(self.folder.checkpoint(self.run.name))
 
-    def _taken_up(self) -> dict[str, Any] | None:
+    def _saved_state(self) -> dict[str, Any] | None:
         """Return the checkpoint if it and the log are those of this run; set aside what is damaged."""
         path, log = self.folder.checkpoint(self.run.name), self.folder.log(self.run.name)
         if path.exists():
@@ -296,7 +296,7 @@ class Training:
         """Put back what :meth:`get_state` returned."""
         set_state(self.model, self.optimizer, state, self.accelerator.num_processes > 1)
 
-    def _told(self) -> dict[str, Any]:
+    def _end_of_log(self) -> dict[str, Any]:
         """Return what else the end of the log says."""
         return {}
 
@@ -321,7 +321,7 @@ class Training:
             "unit": self.task.data.unit,
             "peak_memory": peak_memory(self.accelerator.device),
             "error": None,
-            **self._told(),
+            **self._end_of_log(),
         }
         written = self.log.end(**found)
         if status != logs.INTERRUPTED and self.accelerator.is_main_process:

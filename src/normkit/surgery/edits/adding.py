@@ -32,7 +32,7 @@ class Sum(NamedTuple):
     branched: bool
 
 
-def found(source: Source) -> dict[str, Sum]:
+def find_sums(source: Source) -> dict[str, Sum]:
     """The parts of a module that are called once, on a sum: by name, where that is made."""
     sums = {}
     calls = source.parts_called_once()
@@ -115,7 +115,7 @@ def again(norm: nn.Module, x: Tensor, total: Tensor, normed: Tensor) -> Tensor:
 
 def edit(source: Source, name: str) -> dict[str, Any]:
     """Let a source add in the norm of that name; return what it calls for that."""
-    call, made = source.parts_called_once()[name], found(source)[name]
+    call, made = source.parts_called_once()[name], find_sums(source)[name]
     norm = call.func
     both = method(source, ADDED, norm, made.addition.left, made.addition.right)
     if made.statement is None:

@@ -44,7 +44,7 @@ class Turn(NamedTuple):
     moved: bool
 
 
-def found(source: Source) -> dict[tuple[str, str], Turn]:
+def find_turns(source: Source) -> dict[tuple[str, str], Turn]:
     """The pairs of norms whose results go nowhere but into a rotary turn, queries' first."""
     calls = source.parts_called_once()
     turns_of: dict[tuple[str, str], Turn] = {}
@@ -109,7 +109,7 @@ def _turns_halves(by: Callable[..., Any]) -> bool:
 
 def edit(source: Source, query: str, key: str) -> dict[str, Any]:
     """Let a source turn in the norms of those names; return what it calls for that."""
-    call = found(source)[query, key].call
+    call = find_turns(source)[query, key].call
     calls = source.parts_called_once()
     norms = [calls[name].func for name in (query, key)]
     for name in (query, key):

@@ -301,7 +301,7 @@ class _Edits:
             if name in self.norms:
                 self._put(name, layer, Centred(copy.deepcopy(layer)), "centred")
             else:
-                self._put(name, layer, _centred(layer), self._told(name))
+                self._put(name, layer, _centred(layer), self._describe_writer(name))
         for name, at in self.stream.tensors.items():
             old = _parameter(model, name)
             axis = at + old.ndim - self._rank(name)
@@ -314,7 +314,7 @@ class _Edits:
     def _rank(self, name: str) -> int:
         return next(n.meta["val"].ndim for n, held in self.stream.flow.tensors.items() if held == name)
 
-    def _told(self, name: str) -> str:
+    def _describe_writer(self, name: str) -> str:
         """What is said of a writer, and whether it was tied to something that stays as it is."""
         others = tied(self.stream.flow.model, name)
         self.untied |= bool(others)

@@ -36,7 +36,7 @@ from normkit.surgery.recognition.search import behind, without
 from normkit.surgery.recognition.specimen import inputs_of
 from normkit.surgery.statistics.batch_statistics import takes_batch_statistics
 from normkit.weight._apply import take_off
-from normkit.where import Where, chosen
+from normkit.where import Where, selects
 
 __all__ = ["fold"]
 
@@ -158,7 +158,7 @@ def _baked(model: nn.Module) -> dict[str, str]:
 def _neurons(model: nn.Module, where: Where) -> dict[str, nn.Module]:
     """The spiking neurons that normalize their potential, with their norms in their thresholds."""
     found = {name: part for name, part in model.named_modules() if isinstance(part, MembraneBatchNorm)}
-    asked = {name: part for name, part in found.items() if chosen(where, name, part) and not specimen.refusal(part)}
+    asked = {name: part for name, part in found.items() if selects(where, name, part) and not specimen.refusal(part)}
     return {name: ThresholdNeuron.of(part) for name, part in asked.items()}
 
 
@@ -179,7 +179,7 @@ def _sites(model: nn.Module, example: Any, where: Where) -> tuple[dict[str, Site
     sites: dict[str, Site] = {}
     left: dict[str, Change] = {}
     for name, part in model.named_modules():
-        if takes_batch_statistics(part) and chosen(where, name, part):
+        if takes_batch_statistics(part) and selects(where, name, part):
             _enter(sites, left, name, type(part).__name__, _batch, part)
     done = [*sites, *left]
 
@@ -189,7 +189,7 @@ def _sites(model: nn.Module, example: Any, where: Where) -> tuple[dict[str, Site
     known: set[int] = set()
     for name, match in sized_table(model, inputs_of(model, example), others).items():
         part = model.get_submodule(name)
-        if id(part) in known or not chosen(where, name, part):
+        if id(part) in known or not selects(where, name, part):
             continue
         known.add(id(part))
         if not match:

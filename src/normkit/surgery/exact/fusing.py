@@ -20,7 +20,7 @@ from normkit.surgery.exact.racing import SURE, Outcome, race, race_addition, rac
 from normkit.surgery.recognition.match import Match
 from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.recognition.specimen import quiet
-from normkit.where import Where, chosen
+from normkit.where import Where, selects
 
 __all__ = ["fuse"]
 
@@ -70,7 +70,7 @@ def fuse(
     return Report(plan.made.get("", model), list(plan.changes.values()))
 
 
-def _left(change: Change, why: str) -> Change:
+def _leave(change: Change, why: str) -> Change:
     return replace(change, became=None, carried=(), difference=None, why_not=why)
 
 
@@ -99,7 +99,7 @@ class _Plan:
         timed: dict[Any, Outcome] = {}
         for name, match in sized_table(self.model, self.sizes).items():
             old = self.model.get_submodule(name)
-            if not chosen(where, name, old):
+            if not selects(where, name, old):
                 continue
             was = str(match).partition(": ")[2]
             why, new = _replacement(old, match) if match else (f"not recognized: {match.why_not}", None)
@@ -122,7 +122,7 @@ class _Plan:
             if faster:
                 self.made[name], self.changes[name] = new, change
             else:
-                self.changes[name] = _left(change, "it is no faster")
+                self.changes[name] = _leave(change, "it is no faster")
 
     def rewrite(self) -> None:
         """Take additions and rotary turns into the norms beside them, where that is faster."""
@@ -142,7 +142,7 @@ class _Plan:
 
     def _added(self, prefix: str, inner: Collection[str], source: Source) -> Iterator[rewriting.Word]:
         taken: list[Any] = []
-        for own, made in adding.found(source).items():
+        for own, made in adding.find_sums(source).items():
             new, size = self._new(prefix + own), self.sizes.get(prefix + own)
             if own not in inner or size is None or not hasattr(new, "add_norm") or made.addition in taken:
                 continue
@@ -153,7 +153,7 @@ class _Plan:
                 yield "add", own
 
     def _turned(self, prefix: str, inner: Collection[str], source: Source) -> Iterator[rewriting.Word]:
-        for pair, turn in turning.found(source).items():
+        for pair, turn in turning.find_turns(source).items():
             sites = [prefix + own for own in pair]
             new, sizes = [self._new(site) for site in sites], [self.sizes.get(site, ()) for site in sites]
             if not set(pair) <= set(inner) or any(len(size) != 4 for size in sizes):
@@ -226,7 +226,7 @@ class _Plan:
 
     def _give_up(self, why: str) -> None:
         self.made, self.classes = {}, {}
-        self.changes = {name: _left(row, why) if row.became else row for name, row in self.changes.items()}
+        self.changes = {name: _leave(row, why) if row.became else row for name, row in self.changes.items()}
 
 
 def _kind(module: nn.Module) -> tuple[Any, ...]:

@@ -29,7 +29,7 @@ from normkit.surgery.quantizing.allocating import allocate, described, mean_bits
 from normkit.surgery.quantizing.tuning import tune
 from normkit.surgery.recognition import recognize
 from normkit.surgery.statistics.batch_statistics import feed
-from normkit.where import Where, chosen
+from normkit.where import Where, selects
 
 __all__ = ["perplexity", "quantize"]
 
@@ -244,7 +244,7 @@ def _linears(model: nn.Module, group: int | None, where: Where) -> tuple[list[st
     tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     found, left = [], {}
     for name, layer in model.named_modules():
-        if not isinstance(as_linear(layer), nn.Linear) or not chosen(where, name, layer):
+        if not isinstance(as_linear(layer), nn.Linear) or not selects(where, name, layer):
             continue
         if id(layer.weight) in tables:
             left[name] = "left, its weight is also an embedding's"

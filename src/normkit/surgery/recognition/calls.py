@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from normkit.surgery.recognition import effects, specimen
 from normkit.surgery.recognition.inputs import Shape, batches, draw, larger, smaller
-from normkit.surgery.recognition.pair import Compared, Differs, Pair, difference, fitting, given, named
+from normkit.surgery.recognition.pair import Compared, Differs, Pair, difference, draw_inputs, fitting, named
 from normkit.surgery.recognition.specimen import Specimen
 
 CALLS = 12
@@ -57,13 +57,15 @@ class Going(Compared):
             pair.train(mode)
             shape = fitting(self.shapes, mode, pair, self.further)[0]
             pair.restore()
-            before = effects.kept(pair.theirs.module)
+            before = effects.with_classes(pair.theirs.module)
             for call in range(CALLS):
-                inputs = [t * (1 + call) for t in given(shape, "normal", self.further, self.exact)]
+                inputs = [t * (1 + call) for t in draw_inputs(shape, "normal", self.further, self.exact)]
                 inputs[0].requires_grad_(call % 4 == 0)
                 with torch.no_grad() if call % 2 else torch.enable_grad():
                     self._both(pair, inputs, shape.axes, f"call {call + 1}, {named(shape, mode)}")
-            changed = [key for key, value in effects.kept(pair.theirs.module).items() if before.get(key) != value]
+            changed = [
+                key for key, value in effects.with_classes(pair.theirs.module).items() if before.get(key) != value
+            ]
             changed += sorted(_counts(pair.theirs.module) - _counts(pair.ours.module))
             changed += pair.moved()
             ours = _integers(pair.ours.module)
@@ -74,7 +76,7 @@ class Going(Compared):
             raise Differs(f"{min(new)} is made by a call")
         pair.train(False)
         pair.restore()
-        inputs = given(shape, "normal", self.further, self.exact)
+        inputs = draw_inputs(shape, "normal", self.further, self.exact)
         if not torch.equal(pair.theirs(*inputs).nan_to_num(), pair.theirs(*inputs).nan_to_num()):
             raise Differs("two calls with one input give two results")
 
@@ -92,7 +94,10 @@ class Going(Compared):
             for their, our in shared:
                 their.fill_(MANY), our.fill_(MANY)
             self._both(
-                pair, given(shape, "normal", self.further, self.exact), shape.axes, f"after {MANY} batches, {mode}"
+                pair,
+                draw_inputs(shape, "normal", self.further, self.exact),
+                shape.axes,
+                f"after {MANY} batches, {mode}",
             )
 
     @torch.no_grad()
@@ -104,7 +109,7 @@ class Going(Compared):
             few, many = [*smaller(self.shapes), *batches(self.shapes)], larger(self.shapes)
             for shape in [*many, *few]:
                 drawn = [draw(shape, seed=i).to(self.exact) for i in range(1 + self.further)]
-                ways = [drawn] if shape in few else [drawn, *_kept_otherwise(drawn), *_one_of_all(drawn, shape)]
+                ways = [drawn] if shape in few else [drawn, *_other_layouts(drawn), *_one_of_all(drawn, shape)]
                 for inputs in ways:
                     try:
                         pair.restore()
@@ -130,7 +135,7 @@ class Going(Compared):
             drawn = [draw(shape, seed=i).to(self.exact) for i in range(1 + self.further)]
             sent = draw(shape, seed=9).to(self.exact)
             ways = [(drawn, sent, True), (drawn, sent, False), (drawn, sent.new_ones(()).expand(shape.sizes), True)]
-            ways += [(other, sent_too, True) for (*other, sent_too) in _kept_otherwise([*drawn, sent])]
+            ways += [(other, sent_too, True) for (*other, sent_too) in _other_layouts([*drawn, sent])]
             usual: dict[tuple[int, bool], Tensor] = {}  # to measure one by that cancels, as a sum's does
             for inputs, down, learns in ways:
                 try:
@@ -150,7 +155,7 @@ class Going(Compared):
         pair.train(False)
         shape = fitting(self.shapes, False, pair, self.further)[0]
         pair.restore()
-        inputs = given(shape, "normal", self.further, self.exact)
+        inputs = draw_inputs(shape, "normal", self.further, self.exact)
         before = [t.clone() for t in inputs]
         pair.theirs(*inputs)
         if not all(map(torch.equal, inputs, before)):
@@ -176,7 +181,7 @@ class Going(Compared):
         for mode in (False, True):
             pair.train(mode)
             shape = fitting(self.shapes, mode, pair, self.further)[0]
-            inputs = given(shape, "normal", self.further, self.exact)
+            inputs = draw_inputs(shape, "normal", self.further, self.exact)
             for name, tensor in spare:
                 pair.restore()
                 begun, before = tensor.clone(), pair.theirs(*inputs)
@@ -207,7 +212,7 @@ def _slopes(
     return [torch.zeros_like(t) if slope is None else slope for slope, t in zip(found, wanted, strict=True)]
 
 
-def _kept_otherwise(inputs: Sequence[Tensor]) -> list[list[Tensor]]:
+def _other_layouts(inputs: Sequence[Tensor]) -> list[list[Tensor]]:
     """The same numbers in other memory: the last two axes turned, channels last, behind others, or between such."""
     turned = [t.mT.contiguous().mT if t.ndim > 1 else t for t in inputs]
     channels_last = [t.movedim(1, -1).contiguous().movedim(-1, 1) if t.ndim > 2 else t for t in inputs]

@@ -32,16 +32,16 @@ GENERATORS: dict[type, Callable[[Any], Any]] = {  # of random numbers, and the s
 def plain(module: nn.Module) -> dict[str, Any]:
     """Return what a module holds besides its tensors and modules, in values that can be compared."""
     return {
-        f"{name}.{key}": told(value)
+        f"{name}.{key}": describe(value)
         for name, part in module.named_modules()
         for key, value in vars(part).items()
         if key not in EVERY
     }
 
 
-def kept(module: nn.Module) -> dict[str, Any]:
+def with_classes(module: nn.Module) -> dict[str, Any]:
     """The same, and what its classes and the names that they read hold: where a module may count its calls."""
-    outside = {name: told(read()) for name, read, _ in _outside(module)}
+    outside = {name: describe(read()) for name, read, _ in _outside(module)}
     return {**plain(module), **outside}
 
 
@@ -51,12 +51,12 @@ def differs_as_copy(module: nn.Module, made: nn.Module) -> str | None:
         if type(other) is not type(part):
             return f"{name or 'it'} becomes a {type(other).__name__}"
         for key, value in vars(part).items():
-            if key not in EVERY and isinstance(value, PLAIN) and told(value) != told(vars(other).get(key)):
+            if key not in EVERY and isinstance(value, PLAIN) and describe(value) != describe(vars(other).get(key)):
                 return f"{name}.{key}".lstrip(".") + " becomes another"
     return None
 
 
-def told(value: Any, deep: int = DEEP) -> Any:
+def describe(value: Any, deep: int = DEEP) -> Any:
     """Return what a value is, in words, numbers and tuples of such; what cannot be looked into, by its identity."""
     if isinstance(value, PLAIN):
         return repr(value)
@@ -64,7 +64,7 @@ def told(value: Any, deep: int = DEEP) -> Any:
         few = value.numel() <= FEW and not value.is_meta
         return str(value.dtype), tuple(value.shape), repr(value.tolist()) if few else (id(value), value._version)
     if isinstance(value, functools.partial):
-        return told((value.func, value.args, value.keywords), deep)
+        return describe((value.func, value.args, value.keywords), deep)
     if callable(value) and not isinstance(value, nn.Module):
         return getattr(value, "__qualname__", ""), id(value)
     return id(value) if deep == 0 else _inside(value, deep - 1)
@@ -73,15 +73,15 @@ def told(value: Any, deep: int = DEEP) -> Any:
 def _inside(value: Any, deep: int) -> Any:
     """What a value holds."""
     if isinstance(value, dict):
-        return tuple((told(k, deep), told(v, deep)) for k, v in value.items())
+        return tuple((describe(k, deep), describe(v, deep)) for k, v in value.items())
     if isinstance(value, list | tuple):
-        return tuple(told(v, deep) for v in value)
+        return tuple(describe(v, deep) for v in value)
     if isinstance(value, set | frozenset):
-        return tuple(sorted(str(told(v, deep)) for v in value))
+        return tuple(sorted(str(describe(v, deep)) for v in value))
     for kind, state in GENERATORS.items():
         if isinstance(value, kind):
             return state(value)
-    return (type(value).__qualname__, told(vars(value), deep)) if hasattr(value, "__dict__") else repr(value)
+    return (type(value).__qualname__, describe(vars(value), deep)) if hasattr(value, "__dict__") else repr(value)
 
 
 @contextlib.contextmanager
@@ -92,7 +92,7 @@ def undone(module: nn.Module) -> Iterator[None]:
         yield
     finally:
         for read, write, value, numbers in before:
-            if isinstance(value, CONTAINERS) and told(value) != told(numbers):
+            if isinstance(value, CONTAINERS) and describe(value) != describe(numbers):
                 value.clear()
                 value.extend(numbers) if isinstance(value, list) else value.update(numbers)
             if read() is not value:

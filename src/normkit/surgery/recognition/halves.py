@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit.surgery.recognition.inputs import Shape
-from normkit.surgery.recognition.pair import UNIT, Differs, Pair, given
+from normkit.surgery.recognition.pair import UNIT, Differs, Pair, draw_inputs
 
 HALVES = (torch.bfloat16, torch.float16)
 HALF_STEPS = 32, 4.0, 0.5  # where every step is rounded to half precision: at most, in the mean, and all one way
@@ -67,7 +67,7 @@ def in_half(
     for numbers, spread in kinds.items():
         pair = Pair(module, explained, carried, dtype, seed=5, spread=spread)
         pair.train(False)
-        x, *others = given(shape, "normal", further, dtype)
+        x, *others = draw_inputs(shape, "normal", further, dtype)
         inputs = [_scaled(x, numbers), *others]
         theirs, ours = pair.theirs(*inputs), pair.ours(*inputs)
         if theirs.dtype != ours.dtype:
@@ -87,7 +87,7 @@ def _half(
 ) -> Half | None:
     pair = Pair(module, explained, carried, dtype, seed=seed)
     pair.train(False)
-    inputs = given(shape, "normal", further, dtype)
+    inputs = draw_inputs(shape, "normal", further, dtype)
     try:
         theirs = pair.theirs(*inputs)
     except Exception:

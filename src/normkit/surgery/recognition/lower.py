@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit.surgery.recognition.inputs import Shape, larger
-from normkit.surgery.recognition.pair import UNIT, Compared, Differs, Pair, difference, fitting, given, named
+from normkit.surgery.recognition.pair import UNIT, Compared, Differs, Pair, difference, draw_inputs, fitting, named
 from normkit.surgery.recognition.specimen import Specimen, carry, carry_counts
 
 # the types of its parameters and of its input -> the unit that it may be off by: half precision is coarse already
@@ -42,7 +42,7 @@ class Lower(Compared):
             pair.train(mode)
             try:
                 shape = fitting(self.shapes, mode, pair, self.further)[0]
-                inputs = given(shape, "normal", self.further, taken)
+                inputs = draw_inputs(shape, "normal", self.further, taken)
                 pair.restore()
                 theirs = _called(pair.theirs, inputs, self._learned(pair, 0))
             except Exception:  # it does not go in this type
@@ -51,13 +51,13 @@ class Lower(Compared):
             self._compare(pair, theirs, inputs, shape, unit, f"in {words}, {named(shape, mode)}")
             gone = True
             if not mode:
-                lost = given(shape, "with infinities", self.further, taken)
+                lost = draw_inputs(shape, "with infinities", self.further, taken)
                 pair.restore()
                 theirs = _called(pair.theirs, lost, [])
                 pair.restore()
                 self._compare(pair, theirs[:1], lost, shape, unit, f"with infinities in {words}, {named(shape, mode)}")
             for many in larger(self.shapes)[1:2]:
-                turned = [t.mT.contiguous().mT for t in given(many, "normal", self.further, taken)]
+                turned = [t.mT.contiguous().mT for t in draw_inputs(many, "normal", self.further, taken)]
                 pair.restore()
                 try:
                     theirs = _called(pair.theirs, turned, [])

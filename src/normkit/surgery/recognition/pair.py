@@ -101,7 +101,7 @@ class Compared:
         return Pair(self.module, self.explained, self.carried, self.exact, seed=seed)
 
 
-def given(shape: Shape, numbers: str, further: int, dtype: torch.dtype) -> list[Tensor]:
+def draw_inputs(shape: Shape, numbers: str, further: int, dtype: torch.dtype) -> list[Tensor]:
     """Return the inputs of one call; what comes besides the first is normal."""
     return [draw(shape, numbers if i == 0 else "normal", seed=i).to(dtype) for i in range(1 + further)]
 
@@ -115,7 +115,7 @@ def fitting(shapes: Sequence[Shape], mode: bool, pair: Pair, further: int) -> li
     """The shapes that both take in this mode."""
     found = []
     for shape in shapes:
-        inputs = given(shape, "normal", further, pair.type)
+        inputs = draw_inputs(shape, "normal", further, pair.type)
         try:
             pair.restore()
             pair.theirs(*inputs)

@@ -23,7 +23,7 @@ FOREIGN = ".*does not match num_features"  # torch's InstanceNorm warns of a siz
 SMALL = ("samples of many sizes", "channels of many sizes", "of many sizes", "normal")  # the most telling first
 
 
-def taken(module: nn.Module, tried: Sequence[Shape], further: int) -> list[Shape]:
+def accepted_shapes(module: nn.Module, tried: Sequence[Shape], further: int) -> list[Shape]:
     """The shapes that a module takes and keeps: in both modes, or where there is none such, in either."""
     modes = [
         [shape for shape in tried if any(takes(module, shape, further, dtype, mode) for dtype in EXACT)]

@@ -12,7 +12,7 @@ from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.match import Followed, Match, Recognized, again  # noqa: F401  pickles name it here
 from normkit.surgery.recognition.search import examine
 from normkit.surgery.recognition.specimen import inputs_of
-from normkit.where import Where, chosen
+from normkit.where import Where, selects
 
 __all__ = ["Match", "Recognized", "recognize"]
 
@@ -81,7 +81,7 @@ def _sites(model: nn.Module, told: Mapping[str, int], where: Where, prove: bool)
     found: dict[str, Match] = {}
 
     def look(name: str, module: nn.Module) -> None:
-        if chosen(where, name, module) and _may_be(module):
+        if selects(where, name, module) and _may_be(module):
             key = (specimen.same_kind(module), told.get(name), specimen.refusal(module))
             match = verdicts[key] = (
                 again(verdicts[key], module) if key in verdicts else examine(module, told.get(name), prove)

@@ -18,7 +18,7 @@ from normkit.surgery.recognition.halves import Half
 from normkit.surgery.recognition.inputs import Shape, draw, shapes
 from normkit.surgery.recognition.match import Match, again
 from normkit.surgery.recognition.pair import UNIT, Differs, Final, final
-from normkit.surgery.recognition.probe import Probe, taken
+from normkit.surgery.recognition.probe import Probe, accepted_shapes
 from normkit.surgery.recognition.specimen import Specimen, carry, quiet
 from normkit.surgery.recognition.verify import verify
 
@@ -117,7 +117,7 @@ def _calls(module: nn.Module, bare: nn.Module, extent: tuple[int, ...]) -> Itera
     """With how many further arguments a module is called, and the shapes that it takes with the vector on one side."""
     needed, possible = specimen.further(module)
     for further in range(needed, min(possible, 1) + 1) if needed else (1, 0) if possible else (0,):
-        all_taken = taken(bare, shapes(extent), further)
+        all_taken = accepted_shapes(bare, shapes(extent), further)
         for last in (True, False):
             there = [shape for shape in all_taken if shape.last == last]
             if _whole(there, all_taken):
@@ -203,7 +203,7 @@ def _verified(probe: Probe, candidate: Candidate, carried: dict[str, str], argum
     needed, possible = specimen.further(probe.whole)
     with final():
         for fewer in range(needed, probe.further):
-            if taken(probe.whole, there, fewer):
+            if accepted_shapes(probe.whole, there, fewer):
                 verify(probe.whole, explained, names, there, fewer, unit, spread=_spread(probe, arguments))
         _other_widths(probe, candidate, arguments, carried, unit)
         arguments, halves = choose_rounding(probe, candidate, arguments, carried)
@@ -259,7 +259,9 @@ def _other_widths(
         return
     for extent in BESIDES:
         there = [
-            shape for shape in taken(probe.whole, shapes(extent), probe.further) if shape.last == probe.there[0].last
+            shape
+            for shape in accepted_shapes(probe.whole, shapes(extent), probe.further)
+            if shape.last == probe.there[0].last
         ]
         try:
             made, names = probe.explanation(Candidate(candidate.card, {**arguments, width.name: extent[0]}), carried)

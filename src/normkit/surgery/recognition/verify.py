@@ -13,7 +13,17 @@ from torch import Tensor, nn
 from normkit.surgery.recognition.calls import Going
 from normkit.surgery.recognition.inputs import NUMBERS, Shape
 from normkit.surgery.recognition.lower import Lower
-from normkit.surgery.recognition.pair import CANCELLED, UNIT, Differs, Pair, difference, final, fitting, given, named
+from normkit.surgery.recognition.pair import (
+    CANCELLED,
+    UNIT,
+    Differs,
+    Pair,
+    difference,
+    draw_inputs,
+    final,
+    fitting,
+    named,
+)
 from normkit.surgery.recognition.specimen import SPREAD, Specimen
 from normkit.surgery.recognition.ways import Ways
 
@@ -92,12 +102,12 @@ def _alike(
         pair.train(mode)
         for shape in fitting(shapes, mode, pair, further):
             for numbers in kinds:
-                inputs = given(shape, numbers, further, exact)
+                inputs = draw_inputs(shape, numbers, further, exact)
                 where = f"{numbers}, {named(shape, mode)}"
                 found = _compare(pair, inputs, shape, _lost(unit, numbers), where)
                 largest = max(largest, 0.0 if numbers in CANCELLED else found)
             for numbers in GRADIENTS_AT:
-                inputs = given(shape, numbers, further, exact)
+                inputs = draw_inputs(shape, numbers, further, exact)
                 where = f"{numbers}, {named(shape, mode)}"
                 _compare_gradients(pair, inputs, shape, _lost(unit, numbers), where)
     return largest
@@ -110,7 +120,7 @@ def _lost(unit: float, numbers: str) -> float:
 
 def _takes(module: nn.Module, dtype: torch.dtype, shapes: Sequence[Shape], further: int) -> bool:
     try:
-        Specimen(module, dtype)(*given(shapes[0], "normal", further, dtype))
+        Specimen(module, dtype)(*draw_inputs(shapes[0], "normal", further, dtype))
     except Exception:
         return False
     return True
@@ -205,7 +215,7 @@ def _in_float32(module, explained, carried, shapes, further) -> float:
     pair.train(False)
     unit = UNIT[torch.float32]
     found = [
-        _compare(pair, given(shape, numbers, further, torch.float32), shape, unit, f"float32, {numbers}")
+        _compare(pair, draw_inputs(shape, numbers, further, torch.float32), shape, unit, f"float32, {numbers}")
         for shape in fitting(shapes, False, pair, further)
         for numbers in ("normal", "of many sizes", "with zeros")
     ]

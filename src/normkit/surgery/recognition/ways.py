@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from normkit.surgery.recognition.halves import HALF_STEPS, HALVES
 from normkit.surgery.recognition.inputs import Shape
-from normkit.surgery.recognition.pair import UNIT, Compared, Differs, Pair, difference, fitting, given, named
+from normkit.surgery.recognition.pair import UNIT, Compared, Differs, Pair, difference, draw_inputs, fitting, named
 from normkit.surgery.recognition.specimen import Specimen
 
 ASKED = {torch.compiler: "is_compiling", torch.jit: "is_tracing", torch: "are_deterministic_algorithms_enabled"}
@@ -30,7 +30,7 @@ class Ways(Compared):
             pair = self.pair(9)
             pair.train(mode)
             shape = fitting(self.shapes, mode, pair, self.further)[0]
-            inputs = given(shape, "normal", self.further, self.exact)
+            inputs = draw_inputs(shape, "normal", self.further, self.exact)
             where = named(shape, mode)
             self._sent(pair, inputs, shape, where)
             twice = self._twice(pair, inputs, shape, where) or twice
@@ -160,7 +160,7 @@ class Ways(Compared):
         for dtype in HALVES:
             try:
                 shape = fitting(self.shapes, mode, pair, self.further)[0]
-                inputs = given(shape, "normal", self.further, torch.float32)
+                inputs = draw_inputs(shape, "normal", self.further, torch.float32)
                 made = [_cast(pair, side, inputs, dtype) for side in (pair.theirs, pair.ours)]
             except (Differs, RuntimeError):  # it does not go under autocast
                 continue

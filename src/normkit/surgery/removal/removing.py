@@ -26,7 +26,7 @@ from normkit.surgery.recognition.specimen import inputs_of
 from normkit.surgery.removal.fading import Fading, Tokens
 from normkit.surgery.removal.order import FINAL, Part, parts, timetable
 from normkit.surgery.removal.weaning import Loss, Plan, Progress, Run, mean_loss, next_token
-from normkit.where import Where, chosen
+from normkit.where import Where, selects
 
 __all__ = ["remove"]
 
@@ -112,7 +112,7 @@ def remove(
     the same; the deviations of first and separating tokens are measured, not set.
     """
     plan = Plan(steps, lr, weight_decay, auxiliary)
-    measured, example = _given(data, val)
+    measured, example = _batches(data, val)
     was = copy.deepcopy(model).eval()
     proof.ready("remove", was, example)
     norms = _layer_norms(was, example, where)
@@ -129,7 +129,7 @@ def remove(
     after = _put(copy.deepcopy(work), copy.deepcopy(changed))
     far = proof.proven("remove", work, after, example)
     costs = mean_loss(was, measured, how["loss"]), mean_loss(after, measured, how["loss"])
-    kept = _kept(was, plan, how, data, measured) if compare else None
+    kept = _loss_with_all(was, plan, how, data, measured) if compare else None
     named = {site: str(match).partition(": ")[2] for site, match in norms.items()}
     rows = [Change(part.site, named[part.site], f"into {', '.join(part.readers)}", (), far) for part in order]
     if inplace:
@@ -138,13 +138,15 @@ def remove(
     return Removal(after, rows, *costs, kept, losses)
 
 
-def _kept(model: nn.Module, plan: Plan, how: dict[str, Any], data: Iterable[Any], measured: Sequence[Any]) -> float:
+def _loss_with_all(
+    model: nn.Module, plan: Plan, how: dict[str, Any], data: Iterable[Any], measured: Sequence[Any]
+) -> float:
     """The loss after the same training with all norms."""
     Run(model, plan, **how).through(data)
     return mean_loss(model, measured, how["loss"])
 
 
-def _given(data: Iterable[Any], val: Iterable[Any] | None) -> tuple[list[Any], Any]:
+def _batches(data: Iterable[Any], val: Iterable[Any] | None) -> tuple[list[Any], Any]:
     """The batches that losses are measured on, and the first of ``data`` as the model is called on it."""
     if isinstance(data, Iterator):
         raise TypeError("remove: data must be a list or a loader, which can be gone over again, not an iterator")
@@ -162,7 +164,7 @@ def example_of(batch: Any) -> Any:
 def _layer_norms(model: nn.Module, example: Any, where: Where) -> dict[str, Match]:
     sites = sized_table(model, inputs_of(model, example))
     found = sites.found
-    asked = {name: match for name, match in found.items() if chosen(where, name, model.get_submodule(name))}
+    asked = {name: match for name, match in found.items() if selects(where, name, model.get_submodule(name))}
     norms = {name: match for name, match in asked.items() if _is_layer_norm(match)}
     if not norms:
         names = sorted({str(match.name) for match in asked.values()})

@@ -15,7 +15,7 @@ from normkit.surgery.recognition.specimen import first, quiet
 STEPS = 60
 
 
-def seen(model: nn.Module, example: Any, sites: Collection[str]) -> dict[str, tuple[Tensor, Tensor]]:
+def record_sites(model: nn.Module, example: Any, sites: Collection[str]) -> dict[str, tuple[Tensor, Tensor]]:
     """What each site is given, and makes of it, as a copy of the model in evaluation passes the example on."""
     twin = copy.deepcopy(model).eval()
     found: dict[str, tuple[Tensor, Tensor]] = {}

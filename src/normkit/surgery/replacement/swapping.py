@@ -20,7 +20,7 @@ from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.match import Followed, Match, Recognized
 from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.replacement import fits, matching
-from normkit.where import Where, chosen
+from normkit.where import Where, selects
 
 __all__ = ["swap"]
 
@@ -63,7 +63,7 @@ def swap(
     edits = edits_for(model, found, norms, where)
     made = {edit.site: edit.make(model.get_submodule(edit.site)) for edit in edits}
     far: dict[str, float] = {}
-    for name, (x, y) in (matching.seen(model, example, made) if match else {}).items():
+    for name, (x, y) in (matching.record_sites(model, example, made) if match else {}).items():
         far[name] = matching.match(made[name], x, y)
     changes = [
         Change(
@@ -91,15 +91,15 @@ def edits_for(model: nn.Module, sites: Recognized, norms: str | Mapping[str, str
     matches = {
         name: match
         for name, match in sites.found.items()
-        if chosen(where, name, model.get_submodule(name)) and (not wanted or match.name in wanted)
+        if selects(where, name, model.get_submodule(name)) and (not wanted or match.name in wanted)
     }
     if not matches:
         asked = " or ".join(map(str, wanted)) or "norm"
-        raise ValueError(f"swap: the model has no {asked} to replace{_there(model, sites)}")
+        raise ValueError(f"swap: the model has no {asked} to replace{_list_layers(model, sites)}")
     return [_edit(model, name, match, wanted.get(match.name, norms)) for name, match in matches.items()]
 
 
-def _there(model: nn.Module, found: Recognized) -> str:
+def _list_layers(model: nn.Module, found: Recognized) -> str:
     names = sorted({match.name for match in found.found.values() if match.name})
     if names or found.rest:
         return f" there; it has {', '.join(names) or 'none'}{unrecognized(found.rest)}"

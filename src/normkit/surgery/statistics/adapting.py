@@ -16,7 +16,7 @@ from normkit.surgery.edits.changes import Change, Report
 from normkit.surgery.recognition.match import Followed, Match
 from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.statistics.batch_statistics import takes_batch_statistics
-from normkit.where import Where, chosen
+from normkit.where import Where, selects
 
 __all__ = ["adapt"]
 
@@ -67,7 +67,7 @@ def adapt(
         raise TypeError(f"adapt: {', '.join(options)} is of a method, and none is named: give method=")
 
     def asked(name: str, part: nn.Module) -> bool:
-        return takes_batch_statistics(part) and chosen(where, name, part)
+        return takes_batch_statistics(part) and selects(where, name, part)
 
     found = sized_table(model, {}, asked)
     changes, made = [], {}

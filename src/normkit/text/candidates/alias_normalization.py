@@ -59,9 +59,9 @@ class AliasNormalization(Text):
 
     def __call__(self, texts: Sequence[str]) -> list[Found]:
         """Return what was found for each text."""
-        return [self._found(fold(text)) for text in texts]
+        return [self._find(fold(text)) for text in texts]
 
-    def _found(self, text: str) -> Found:
+    def _find(self, text: str) -> Found:
         if text and text in self._canonical:
             return self._canonical[text], 1.0, "exact"
         if text and text in self._aliases:

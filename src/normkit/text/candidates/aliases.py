@@ -43,7 +43,7 @@ class Aliases:
 
     def __call__(self, texts: Sequence[str]) -> list[Scored]:
         """Return [(id, score), ...] for each text, best first."""
-        return [self._found(fold(text)) for text in texts]
+        return [self._find(fold(text)) for text in texts]
 
     def report(self) -> str:
         """What is compared."""
@@ -53,7 +53,7 @@ class Aliases:
     def _many(self) -> bool:
         return len(self._named.names) > MOST
 
-    def _found(self, text: str) -> Scored:
+    def _find(self, text: str) -> Scored:
         if text in self._places:
             return owned(self._named, [self._places[text]], [1.0])
         if not text or self._many:

@@ -62,14 +62,14 @@ class CandidateEnsemble(Text):
         found: dict[str, dict[str, float]] = {}
         for name, given in candidates.items():
             check.choice(self, "name of candidates", name, tuple(self._settings))
-            for one, score in self._taken(name, given):
+            for one, score in self._best_of(name, given):
                 by = found.setdefault(one, {})
                 by[name] = max(score, by.get(name, score))
         merged = [(one, max(by.values()), list(by)) for one, by in found.items()]
         ordered = sorted(sorted(merged, key=lambda m: m[0]), key=lambda m: m[1])[::-1]
         return ordered if top_k is None else ordered[: check.size(self, "top_k", top_k, least=0)]
 
-    def _taken(self, name: str, given: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+    def _best_of(self, name: str, given: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
         k, threshold, weight = self._settings[name]
         high = (pair for pair in given if threshold is None or pair[1] >= threshold)
         kept = sorted(high, key=lambda pair: -pair[1])

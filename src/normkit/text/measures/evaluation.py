@@ -50,7 +50,7 @@ class Evaluation(Mapping[str, float]):
 
     def __getitem__(self, name: str) -> float:
         if name not in self.measures:
-            why = self._left_out()
+            why = self._note()
             raise KeyError(f"{name}; there are {', '.join(self.measures)}{why and f': {why}'}")
         return self.measures[name]
 
@@ -70,9 +70,9 @@ class Evaluation(Mapping[str, float]):
         for name, value in self.items():
             low, high = self.intervals[name]
             lines.append(f"  {name:<14} {value:.3f}  ({low:.3f} to {high:.3f})")
-        return "\n".join([*lines, *filter(None, [self._left_out()]), *self.notes])
+        return "\n".join([*lines, *filter(None, [self._note()]), *self.notes])
 
-    def _left_out(self) -> str:
+    def _note(self) -> str:
         if not self.unlinkable:
             return "every mention has an entry, so nothing is measured of saying none"
         none = self.unlinkable == self.mentions
@@ -88,7 +88,7 @@ def evaluate(
     for one in k:
         check.size("evaluate", "k", one)
     meant = [as_ids(one) for one in gold]
-    seen = _seen(matches, meant)
+    seen = _ranks(matches, meant)
     unlinkable = int(seen["none"].sum())
     nothing = NIL if not unlinkable else RANKING if unlinkable == len(matches) else ()
     whole = _measures(seen, np.arange(len(matches)), k)
@@ -115,7 +115,7 @@ def as_ids(gold: Any) -> tuple[str, ...]:
     raise TypeError(f"gold must hold ids, several of them, or None, not {gold!r}")
 
 
-def _seen(matches: Sequence[Match], meant: Sequence[tuple[str, ...]]) -> dict[str, np.ndarray]:
+def _ranks(matches: Sequence[Match], meant: Sequence[tuple[str, ...]]) -> dict[str, np.ndarray]:
     """What the measures are made of: of each mention the rank of the first right one, and what was said."""
     ranks = [
         next((rank for rank, one in enumerate(match.candidates, 1) if one.id in ids), np.inf)

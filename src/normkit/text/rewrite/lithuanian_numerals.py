@@ -72,7 +72,7 @@ def _one_of(words: list[str]) -> str:
     return "|".join(sorted({w for word in words for w in (word, word[0].upper() + word[1:])}, key=len, reverse=True))
 
 
-def _left(words: list[str]) -> re.Pattern:
+def _before(words: list[str]) -> re.Pattern:
     return re.compile(f"(?<![{LETTER}])(?:{_one_of(words)})$")
 
 
@@ -81,11 +81,11 @@ def _right(units: str) -> re.Pattern:
 
 
 BEFORE = {
-    "genitive": _left([*WORDS["genitive"], "iš po", "iš už"]),
-    "accusative": re.compile(f"{_left(WORDS['accusative']).pattern}|(?<![{LETTER}])Per$"),
-    "instrumental": _left(WORDS["instrumental"]),
+    "genitive": _before([*WORDS["genitive"], "iš po", "iš už"]),
+    "accusative": re.compile(f"{_before(WORDS['accusative']).pattern}|(?<![{LETTER}])Per$"),
+    "instrumental": _before(WORDS["instrumental"]),
 }
-BY_UNIT = {"už": (_left(["už"]), _right(AFTER_UZ)), "po": (_left(["po"]), _right(AFTER_PO))}
+BY_UNIT = {"už": (_before(["už"]), _right(AFTER_UZ)), "po": (_before(["po"]), _right(AFTER_PO))}
 NUMBER = re.compile(r"([+-]?)([0-9]+)(?:,([0-9]+))?")
 
 

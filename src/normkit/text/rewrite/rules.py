@@ -84,7 +84,7 @@ class Rules:
         self, number: int, pattern: Any, replace: Any, text: str, places: list[tuple[int, int]], changes: list[Change]
     ) -> tuple[str, list[tuple[int, int]]]:
         made, origin, last = "", list[tuple[int, int]](), 0
-        for found in self._found(number, pattern, text):
+        for found in self._find_all(number, pattern, text):
             after = replace(found)
             if not isinstance(after, str):
                 raise TypeError(f"Rules: the function of rule {number} must return a string, not {after!r}")
@@ -96,7 +96,7 @@ class Rules:
             last = end
         return made + text[last:], origin + places[last:]
 
-    def _found(self, number: int, pattern: Any, text: str) -> Sequence[Any]:
+    def _find_all(self, number: int, pattern: Any, text: str) -> Sequence[Any]:
         try:
             return list(pattern.finditer(text, timeout=self.seconds))
         except TimeoutError:

@@ -85,7 +85,7 @@ def normalize_table(table: Any, model: Model | None = None, decimal: str | None 
         kept[len(kept) - 1 - kept[::-1].index(True)] = False
         notes.append("the last row, which sums up the others, is gone")
     written = _rows(dict(zip(made, texts, strict=True)), kept)
-    return CleanTable(_given_back(_rows(made, kept), table), tuple(notes), written)
+    return CleanTable(_in_type_of(_rows(made, kept), table), tuple(notes), written)
 
 
 def _rows(columns: Mapping[str, Sequence[Any]], kept: Sequence[bool]) -> dict[str, list[Any]]:
@@ -140,7 +140,7 @@ def _take(table: Any) -> tuple[list[str], list[list[Any]]]:
     return names, columns
 
 
-def _given_back(columns: Mapping[str, list[Any]], table: Any) -> Any:
+def _in_type_of(columns: Mapping[str, list[Any]], table: Any) -> Any:
     if frames.is_frame(table):
         return frames.of_columns(columns, table)
     if isinstance(table, Mapping):

@@ -75,7 +75,7 @@ def train_encoder(
     check.size("train_encoder", "steps", steps)
     place = new_model("train_encoder", output)
     found = sentence_transformers()
-    made = fresh_encoder(seed) if model is None else given_encoder(model)
+    made = fresh_encoder(seed) if model is None else load_encoder(model)
     rows = _draw(pairs, steps * batch, batch, random.Random(seed))
     made.model_card_data.widget = [{}]  # else the trainer picks examples for a card that is not written
     with folder_beside(place) as there:
@@ -90,7 +90,7 @@ def train_encoder(
     return place
 
 
-def given_encoder(path: str) -> Any:
+def load_encoder(path: str) -> Any:
     """Return the sentence-transformers model in a folder."""
     make = sentence_transformers().SentenceTransformer
     return loaded("train_encoder", path, lambda where: make(where, local_files_only=True))

@@ -54,7 +54,7 @@ class LexicalModel:
     """
 
     def __init__(self, path: str | Path, beams: int = 3, decide: LexicalDecision | None = None):
-        self.tokenizer, self.model = _given("LexicalModel", path)
+        self.tokenizer, self.model = _load_model("LexicalModel", path)
         self.beams = check.size(self, "beams", beams)
         self.decide = LexicalDecision() if decide is None else decide
 
@@ -120,7 +120,7 @@ def train_lexical(
         raise ValueError("train_lexical: gold must have a form for each word of raw, and there must be words")
     transformers = library("transformers")
     torch.manual_seed(seed)
-    tokenizer, made = _fresh() if model is None else _given("train_lexical", model)
+    tokenizer, made = _fresh() if model is None else _load_model("train_lexical", model)
     asked = tokenizer([text for own in raw for text in mark(own)])["input_ids"]
     wanted = tokenizer([word for own in gold for word in own])["input_ids"]
     rows = [{"input_ids": one, "labels": other} for one, other in zip(asked, wanted, strict=True)]
@@ -143,7 +143,7 @@ def _fresh() -> tuple[Any, Any]:
     return transformers.ByT5Tokenizer(), transformers.T5ForConditionalGeneration(config)
 
 
-def _given(owner: str, path: str | Path) -> tuple[Any, Any]:
+def _load_model(owner: str, path: str | Path) -> tuple[Any, Any]:
     """The tokenizer and the model in a folder."""
     tokenizer, kind = library("transformers").ByT5Tokenizer, library("transformers").AutoModelForSeq2SeqLM
     made = loaded(owner, path, lambda where: kind.from_pretrained(where, local_files_only=True).eval())

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from normkit.watching.finding import Finding, Remedy, number
-from normkit.watching.history import DATA, History, settled
+from normkit.watching.history import DATA, History, late_median
 
 LARGE, SMALL = 5.0, 0.005
 """Root mean square. Layers are drawn for inputs of size one: pixels in [0, 1] have about a half, those up to 255 a
@@ -15,7 +15,7 @@ hundred. A tenth of a percent is no input for a bias that moves by a thousandth.
 
 def find(history: History) -> Iterator[Finding]:
     """Look at the first tensor that the model is called with, unless it is words."""
-    mean, spread = (settled(history.series(DATA, what)) for what in ("data_mean", "data_deviation"))
+    mean, spread = (late_median(history.series(DATA, what)) for what in ("data_mean", "data_deviation"))
     size = math.hypot(mean, spread)
     kinds, single = history.facts["kinds"], history.facts.get("single", ())
     first = next((kind for name, kind in kinds.items() if kind in ("layer", "norm") or name in single), "")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from normkit.watching.finding import Finding, Remedy, number
-from normkit.watching.history import LOSS, History, settled
+from normkit.watching.history import LOSS, History, late_median
 
 TIMES = 2  # samples: at equal probabilities both have the same gradient
 
@@ -16,7 +16,7 @@ def find(history: History) -> Iterator[Finding]:
     """Look at the gradient that the output gets, which is that of two softmaxes."""
     twice = history.series(LOSS, "softmax_twice")
     seen = twice == 1
-    late = settled(twice)
+    late = late_median(twice)
     if seen.sum() >= TIMES and late > 0.5:
         classes = float(np.nanmax(history.series(LOSS, "classes")))
         least = np.log(np.e + classes - 1) - 1

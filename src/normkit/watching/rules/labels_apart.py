@@ -8,7 +8,7 @@ import numpy as np
 
 from normkit.watching.certainty import Needs
 from normkit.watching.finding import Finding, Remedy, number
-from normkit.watching.history import LOSS, History, settled
+from normkit.watching.history import LOSS, History, late_median
 
 NEAR = 0.04  # of the logarithm of the number of classes, above which the loss stays
 MOVED = 0.2  # of the weights' length, if all steps so far went the same way
@@ -30,20 +30,20 @@ def find(history: History) -> Iterator[Finding]:
     if len(there) < FEWEST or history.steps[-1] < STEPS:
         return
     classes = float(np.nanmax(history.series(LOSS, "classes")))
-    chance, late = float(np.log(classes)), settled(loss)
+    chance, late = float(np.log(classes)), late_median(loss)
     shapes = history.facts["shapes"]
     matrices = [s for n, s in history.of("update").items() if len(shapes.get(n, [])) > 1]
     moves = [np.nanmedian(s) for s in matrices if not np.isnan(s).all()]
     moved = float(np.median(moves)) * history.steps[-1] if moves else 0.0
-    if late < (1 - NEAR) * chance or settled(right) > RIGHT / classes or moved < MOVED or late > 2 * chance:
+    if late < (1 - NEAR) * chance or late_median(right) > RIGHT / classes or moved < MOVED or late > 2 * chance:
         return
     yield Finding(
         "labels do not follow from the inputs",
         2.9,
         (LOSS,),
         f"after {history.steps[-1]} steps the loss is {number(late)}, and equal probabilities of {classes:.0f} classes "
-        f"give {number(chance)}; {settled(right):.0%} are right. The weights move, by {number(moved)} of their length "
-        "in all, and gradients arrive.",
+        f"give {number(chance)}; {late_median(right):.0%} are right. The weights move, by {number(moved)} of their "
+        "length in all, and gradients arrive.",
         leads="a model that learns how often each label comes, and no more",
         otherwise=f"a loss below {number((1 - NEAR) * chance)}, or more than {RIGHT / classes:.0%} that are right",
         margin=(late / ((1 - NEAR) * chance)) ** 12,

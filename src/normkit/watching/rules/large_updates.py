@@ -9,7 +9,7 @@ import numpy as np
 
 from normkit.watching.certainty import Needs
 from normkit.watching.finding import Finding, Remedy, number
-from normkit.watching.history import LOSS, Array, History, settled
+from normkit.watching.history import LOSS, Array, History, late_median
 from normkit.watching.store import Sign
 from normkit.watching.trials import LOSS_AFTER_STEPS
 
@@ -57,7 +57,7 @@ def learns(history: History) -> bool:
     loss, classes = history.series(LOSS, LOSS), history.series(LOSS, "classes")
     there = loss[~np.isnan(loss)]
     chance = math.log(classes[~np.isnan(classes)].max()) if (~np.isnan(classes)).any() else math.inf
-    return bool(len(there)) and settled(loss) < LEARNED * min(float(there[0]), chance)
+    return bool(len(there)) and late_median(loss) < LEARNED * min(float(there[0]), chance)
 
 
 def ratios(history: History, times: int = TIMES) -> dict[str, float]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from normkit.watching.certainty import Needs
 from normkit.watching.finding import Finding, number
-from normkit.watching.history import LOSS, History, settled
+from normkit.watching.history import LOSS, History, late_median
 
 FEWEST = 5  # samples
 ABOVE = 0.5
@@ -34,7 +34,7 @@ def find(history: History) -> Iterator[Finding]:
     series = history.series(LOSS, LOSS)[history.was_read(LOSS, LOSS)]
     if len(series) < FEWEST or not math.isfinite(series[0]):
         return
-    limit, late = bound(series), settled(series)
+    limit, late = bound(series), late_median(series)
     lost = not np.isfinite(series).all()
     if not lost and not late > limit:
         return

@@ -9,7 +9,7 @@ import numpy as np
 
 from normkit.watching.certainty import Needs
 from normkit.watching.finding import Finding, number
-from normkit.watching.history import LOSS, Array, History, settled
+from normkit.watching.history import LOSS, Array, History, late_median
 from normkit.watching.rules import loss_diverges
 
 FEWEST, STEPS = 8, 40  # samples and steps: sooner nobody expects it to have fallen
@@ -25,7 +25,7 @@ def find(history: History) -> Iterator[Finding]:
     series = history.series(LOSS, LOSS)[history.was_read(LOSS, LOSS)]
     if len(series) < FEWEST or history.steps[-1] < STEPS or not np.isfinite(series).all():
         return
-    first, late, chance = series[0], settled(series), guessing(history)
+    first, late, chance = series[0], late_median(series), guessing(history)
     if late > loss_diverges.bound(series):
         return
     stuck = np.min(series) > first - FALLEN * abs(first)
@@ -54,5 +54,5 @@ def guessing(history: History) -> float | None:
 
 
 def _is_flat(series: Array) -> bool:
-    late, before = settled(series), settled(series[: -(len(series) // 4)])
+    late, before = late_median(series), late_median(series[: -(len(series) // 4)])
     return bool(abs(late - before) < FLAT * abs(before))

@@ -8,7 +8,7 @@ import numpy as np
 
 from normkit.watching.certainty import Needs
 from normkit.watching.finding import Finding, Remedy, number
-from normkit.watching.history import LOSS, History, settled
+from normkit.watching.history import LOSS, History, late_median
 from normkit.watching.rules import large_updates
 
 EARLY, MIDDLE = 0.25, 0.5  # of the samples
@@ -29,7 +29,7 @@ def find(history: History) -> Iterator[Finding]:
         return
     if not any(group["optimizer"] in ADAPTIVE for group in history.facts["groups"]):
         return
-    if not settled(loss) < RECOVERED * loss[0]:
+    if not late_median(loss) < RECOVERED * loss[0]:
         return  # then the rate itself is too high
     usual = np.array([np.nan if np.isnan(sample).all() else np.nanmedian(sample) for sample in np.array(ratios).T])
     early, late = max(2, int(EARLY * len(usual))), usual[int(MIDDLE * len(usual)) :]

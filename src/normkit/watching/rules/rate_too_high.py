@@ -9,7 +9,7 @@ import numpy as np
 
 from normkit.watching.certainty import Needs
 from normkit.watching.finding import Finding, Remedy, number
-from normkit.watching.history import LOSS, History, settled
+from normkit.watching.history import LOSS, History, late_median
 from normkit.watching.rules import dead_units, large_updates, loss_diverges, loss_stands, not_a_number
 from normkit.watching.trials import LOSS_AFTER_STEPS
 
@@ -56,7 +56,7 @@ def _harm(history: History, since: int) -> Iterator[str]:
     if [*loss_diverges.find(history)]:
         yield "the loss diverged"
     elif [*loss_stands.find(history)]:
-        yield f"the loss stands at {number(settled(history.series(LOSS, LOSS)))}"
+        yield f"the loss stands at {number(late_median(history.series(LOSS, LOSS)))}"
     if any((dead.since or 0) > since for dead in dead_units.find(history)):
         yield "units died after the first of them"
     if large_updates.learns(history):
@@ -69,7 +69,7 @@ def _harm(history: History, since: int) -> Iterator[str]:
 def _growth(history: History, name: str) -> float:
     sizes = history.series(name, "rms")
     there = sizes[~np.isnan(sizes)]
-    return settled(sizes) / max(float(there[0]), 1e-30) if len(there) else 0.0
+    return late_median(sizes) / max(float(there[0]), 1e-30) if len(there) else 0.0
 
 
 def _optimizer(history: History, name: str) -> str:

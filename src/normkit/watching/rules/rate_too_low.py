@@ -9,7 +9,7 @@ import numpy as np
 
 from normkit.watching.certainty import Needs
 from normkit.watching.finding import Finding, Remedy, number
-from normkit.watching.history import LOSS, History, settled
+from normkit.watching.history import LOSS, History, late_median
 from normkit.watching.rules import no_gradient
 from normkit.watching.trials import LOSS_AFTER_STEPS
 
@@ -31,7 +31,7 @@ def find(history: History) -> Iterator[Finding]:
     late = {n: r for n, r in history.late("update").items() if len(shapes.get(n, [])) > 1 and math.isfinite(r)}
     if [*no_gradient.find(history)]:
         return  # which is why they do not move
-    if not late or settled(series) < (1 - FALLEN) * series[0]:
+    if not late or late_median(series) < (1 - FALLEN) * series[0]:
         return
     middle = float(np.median(list(late.values())))
     reach = float(np.nanmax([np.nanmedian(history.series(name, "update")) for name in late]))
@@ -47,7 +47,7 @@ def find(history: History) -> Iterator[Finding]:
         3.7,
         tuple(sorted(late, key=lambda name: late[name])),
         f"a step at a rate of {number(max(rates))} moves a matrix by {number(middle)} of its length, the median of "
-        f"{len(late)}; after {steps} steps the loss is {number(settled(series))}, where it began at "
+        f"{len(late)}; after {steps} steps the loss is {number(late_median(series))}, where it began at "
         f"{number(series[0])}.",
         since=history.steps[0],
         leads="a training that costs time and learns nothing",
