@@ -72,6 +72,12 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         metavar="LIST",
         help=f"of {', '.join(cases.DTYPES)} (default: float32,bfloat16; of decoders and attention, float32)",
     )
+    _add_measuring(command)
+    command.set_defaults(run=run)
+
+
+def _add_measuring(command: argparse.ArgumentParser) -> None:
+    """Describe how is timed, and where the table goes."""
     command.add_argument(
         "--repeats", type=int, default=15, metavar="N", help="rounds of each race, fewer if slow (default: 15)"
     )
@@ -88,7 +94,6 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--markdown", action="store_true", help="print the table in Markdown")
     command.add_argument("--json", metavar="FILE", type=Path, help="also write everything measured, as JSON")
     command.add_argument("--csv", metavar="FILE", type=Path, help="also write the table as CSV")
-    command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -146,12 +146,7 @@ def quantize(
     auto = bits == AUTO
     check.size("quantize", "steps", steps), check.size("quantize", "rows", rows)
     check.number("quantize", "lr", lr, 0.0), check.number("quantize", "norm_lr", norm_lr, 0.0)
-    batches, held = _listed("data", data), None if held is None else _listed("held", held)
-    if (method != "nearest" or auto) and not batches:
-        why = 'bits="auto"' if auto else f"method={method!r}"
-        raise ValueError(f"quantize: data must hold at least one batch for {why}, but it is empty")
-    if held is not None and not held:
-        raise ValueError("quantize: held must hold at least one batch, but it is empty; None takes no perplexity")
+    batches, held = _batches(data, held, f"method={method!r}" if method != "nearest" else "", auto)
     layers, notes = _linears(model, group, where)
     library("torchao")
     sizes = {name: model.get_parameter(f"{name}.weight").numel() for name in layers}
@@ -184,6 +179,19 @@ def quantize(
     measured = None if before is None or after is None else (before, after)
     notes |= dict.fromkeys(turned, "a Conv1D, now a Linear")
     return Quantized(made, layers, notes, (size, _bytes(made)), width, seconds, measured, tweaked, widths)
+
+
+def _batches(
+    data: Iterable[Any], held: Iterable[Any] | None, learning: str, auto: bool
+) -> tuple[list[Any], list[Any] | None]:
+    """The batches to learn from, which there must be where something is learned, and those that are held back."""
+    batches, kept = _listed("data", data), None if held is None else _listed("held", held)
+    why = f'bits="{AUTO}"' if auto else learning
+    if why and not batches:
+        raise ValueError(f"quantize: data must hold at least one batch for {why}, but it is empty")
+    if kept is not None and not kept:
+        raise ValueError("quantize: held must hold at least one batch, but it is empty; None takes no perplexity")
+    return batches, kept
 
 
 def _check(method: str, bits: int | str, budget: str | None, group: int | None, pack: bool) -> None:
