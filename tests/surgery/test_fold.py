@@ -135,7 +135,7 @@ def reasons():
     yield nn.Conv2d(4, 4, 3, padding=1), zero, "before", "gain of 0"
 
 
-@pytest.mark.parametrize("layer, norm, position, reason", reasons())
+@pytest.mark.parametrize("layer, norm, position, reason", list(reasons()))
 def test_what_cannot_be_folded_says_why(layer, norm, position, reason):
     with pytest.raises(ValueError, match=reason):
         fold_pair(layer, norm, position)
