@@ -23,7 +23,19 @@ from pathlib import Path
 
 import pytest
 
-from mutate import ROOT, SOURCE, Reach, _beside, _case, function_of, goes_over_methods, left_out, traces, words_of
+from mutate import (
+    ROOT,
+    SOURCE,
+    Reach,
+    _beside,
+    _case,
+    function_of,
+    goes_over_methods,
+    imports,
+    left_out,
+    traces,
+    words_of,
+)
 
 PACKAGE, TESTS = "src/normkit", ROOT / "tests"
 SHARED = (
@@ -75,10 +87,30 @@ class Selection:
         self.paths, self.unreached = paths, list[str]()
         self.whole = any(str(path.relative_to(ROOT)).startswith(SHARED) for path in paths)
         self.package = [path for path in paths if path.is_relative_to(SOURCE)]
-        self.reach = Reach(sorted(SOURCE.rglob("*.py")))
-        self.above = {path: frozenset(self.reach.distances(path)) for path in self.package}
-        self.rooms = {path for path, above in self.above.items() if not above & {*self.reach.methods.values()}}
-        self.ran, self.first = traces()[0], dict[tuple[str, Path], str]()
+        self.first = dict[tuple[str, Path], str]()
+
+    # not before a test is collected: the process that only hands tests to others needs none of these
+
+    @functools.cached_property
+    def reach(self) -> Reach:
+        """What leads where in the package."""
+        return Reach(sorted(SOURCE.rglob("*.py")))
+
+    @functools.cached_property
+    def above(self) -> dict[Path, frozenset[Path]]:
+        """What leads to each changed file of the package."""
+        return {path: frozenset(self.reach.distances(path)) for path in self.package}
+
+    @functools.cached_property
+    def rooms(self) -> set[Path]:
+        """The changed files that serve no method."""
+        methods = {*self.reach.methods.values()}
+        return {path for path, above in self.above.items() if not above & methods}
+
+    @functools.cached_property
+    def ran(self) -> dict[str, set[str]]:
+        """The functions that each test was seen to run."""
+        return traces()[0]
 
     def pytest_ignore_collect(self, collection_path):
         """Do not import a test file that nothing changed leads to, and that goes over no methods."""
@@ -191,7 +223,7 @@ class Selection:
         """The files of the package that a text imports or names, and those that the helpers do that it imports."""
         named = [self.reach.names.get(word, ()) for word in set(re.findall(r"[\w-]+", text))]
         beside = [self.files(helper.read_text(), helper) for helper in _imported(text, file) if helper != file]
-        return frozenset(self.reach.imported(ast.parse(text))).union(*named, *beside)
+        return frozenset(self.reach.imported(text)).union(*named, *beside)
 
     def was_run(self, item: pytest.Item, path: Path) -> bool:
         """Whether a test was seen to run a function of a file."""
@@ -289,12 +321,7 @@ def helpers(file: Path) -> frozenset[Path]:
 @functools.cache
 def _imported(text: str, file: Path) -> list[Path]:
     """The files of tests and tools that a text imports."""
-    names = set[str]()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            names |= {node.module or "", *(alias.name for alias in node.names)}
+    names = {name for module, parts in imports(text) for name in (module, *parts) if re.fullmatch(r"[\w.]+", name)}
     places = (file.parent, TESTS, ROOT / "tools", ROOT)
     paths = [place / f"{name.replace('.', '/')}.py" for name in names for place in places]
     return [path for path in paths if path.exists() and not path.is_relative_to(SOURCE)]
