@@ -43,7 +43,9 @@ CHECK = "Hold methods, your own too, to what every method of the catalogue keeps
 RECOGNIZE = """Find the norms of a model by what they compute, whatever they are called, and tell each as a method of
 the catalogue with its arguments. Weights are read from safetensors only."""
 INSPECT = """Look at a model by a few passes forward and backward: a table of its blocks' health, and what is wrong with
-it, each with a remedy. The model's weights are read from safetensors only, and stay as they are."""
+it, each with a remedy. The model's weights are read from safetensors only, and stay as they are. With --widths it is
+built anew at each width and trained for a few steps, to see whether activations change alike at all of them: with one
+learning rate for all, and with those of muP."""
 WATCH = """Show a training that is going on, or one that has ended: where it is, what goes wrong, and the health of its
 blocks, read from what nk.watch(..., to=DIR) writes. Ctrl-C leaves; the training does not notice."""
 READY = """Say what an exact rewriting of a model needs and what stands in its way: a rotation of its residual stream,
@@ -298,6 +300,19 @@ def describe_inspect(command: Parser) -> None:
     command.add_argument("--data", metavar="DATA", help="module:loader, batches that it is fed (random numbers)")
     command.add_argument("--passes", type=int, default=2, metavar="N", help="how many batches are taken (2)")
     command.add_argument("--json", action="store_true", help="print the diagnosis as JSON")
+    own = command.add_argument_group("the coordinate check")
+    own.add_argument("--widths", metavar="N,N,...", help="build it at these widths; module:factory is called with each")
+    own.add_argument(
+        "--parametrization",
+        choices=("mup", "spectral", "standard"),
+        default="mup",
+        help="what is held against the standard parametrization (%(default)s)",
+    )
+    own.add_argument("--optimizer", default="adamw", metavar="NAME", help="of the catalogue or of torch (%(default)s)")
+    own.add_argument("--lr", type=float, metavar="RATE", help="at the smallest width (the optimizer's usual one)")
+    own.add_argument("--steps", type=int, default=4, metavar="N", help="how many (%(default)s)")
+    own.add_argument("--seeds", type=int, default=2, metavar="N", help="models of each width (%(default)s)")
+    own.add_argument("--plot", metavar="FILE", help="draw it: .html, .svg, .png or .pdf")
     command.set_defaults(run=run_inspect)
 
 
@@ -307,10 +322,34 @@ def run_inspect(options: argparse.Namespace) -> int:
     from normkit.watching import inspecting
 
     batches = inspecting.batches_of(options.data) if options.data else None
+    if options.widths:
+        return run_widths(options, batches)
+    if options.plot:
+        raise ValueError("--plot goes with --widths")
     found = inspecting.inspect(models.load(options.model), batches, passes=options.passes)
     diagnosis = found.diagnosis()
     say(json.dumps(diagnosis.to_dict(), indent=2) if options.json else found)
     return 1 if diagnosis else 0
+
+
+def run_widths(options: argparse.Namespace, batches: Any) -> int:
+    """Print how far activations change at several widths; 1 where it depends on the width."""
+    from normkit.watching import widths
+
+    found = widths.coordinate_check(
+        widths.builder(options.model),
+        widths.widths_of(options.widths),
+        parametrization=options.parametrization,
+        optimizer=options.optimizer,
+        lr=options.lr,
+        steps=options.steps,
+        seeds=options.seeds,
+        batches=batches,
+    )
+    say(json.dumps(found.to_dict(), indent=2) if options.json else found)
+    if options.plot:
+        say(f"wrote {found.plot(options.plot)}", file=sys.stderr)
+    return 0 if found.flat(options.parametrization) else 1
 
 
 def describe_watch(command: Parser) -> None:

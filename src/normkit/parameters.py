@@ -102,7 +102,7 @@ def roles(
     >>> [row.role for row in roles(model)]
     ['embedding', 'matrix', 'bias', 'gain', 'bias', 'head', 'bias']
     """
-    owners = _owners(model)
+    owners = holders(model)
     names = {name: p for name, p in model.named_parameters() if p.requires_grad}
     norms = {id(module) for module in model.modules() if is_norm(module)}
     rows = [Row(name, p, *_role(p, owners[id(p)], norms)) for name, p in names.items()]
@@ -155,8 +155,8 @@ def _forgets_scale(module: nn.Module, width: int) -> bool:
         return False
 
 
-def _owners(model: nn.Module) -> dict[int, list[Owner]]:
-    """Who holds each parameter, all of them where it is tied; of a parametrized weight, the layer."""
+def holders(model: nn.Module) -> dict[int, list[Owner]]:
+    """Return who holds each parameter, by its identity: all where it is tied; of a parametrized weight, the layer."""
     found: dict[int, list[Owner]] = {}
     layers = {
         id(own): (module, name)

@@ -80,14 +80,20 @@ class Parts:
         return f"{text}; {self.why}"
 
 
-def parts_of(model: nn.Module, inputs: Sequence[Any], weights: Mapping[str, nn.Parameter]) -> dict[int, Parts]:
-    """The parts of weights, by the identity of each: by a run, by the class that holds them, or by their names."""
+def run_of(model: nn.Module, inputs: Sequence[Any], weights: Mapping[str, nn.Parameter]) -> Run:
+    """Run a model once, on ``inputs`` or on some that are made up, which may not be for it, and look at weights."""
     run = Run(list(weights.values()))
     if inputs:
         run.watch(model, inputs, {})
     elif run.weights and all(map(_is_plain, weights.values())):
         with contextlib.suppress(Exception):  # inputs of ours may not be for it
             run.watch(model, *example_inputs(model))
+    return run
+
+
+def parts_of(model: nn.Module, inputs: Sequence[Any], weights: Mapping[str, nn.Parameter]) -> dict[int, Parts]:
+    """The parts of weights, by the identity of each: by a run, by the class that holds them, or by their names."""
+    run = run_of(model, inputs, weights)
     found = run.parts()
     for module in model.modules():
         if isinstance(module, nn.MultiheadAttention) and module.in_proj_weight is not None:

@@ -11,8 +11,10 @@ from torch import nn
 
 from normkit import catalog, check
 from normkit.columns import aligned, number_of
+from normkit.gradient._gains import INPUT, OUTPUT, places
 from normkit.gradient._matrices import Hidden
-from normkit.gradient._parts import Parts, parts_of
+from normkit.gradient._parts import Parts, parts_of, run_of
+from normkit.gradient._widths import READERS, Width, Widths, root_mean_square
 from normkit.gradient.blockwise_lr import blockwise_groups
 from normkit.kinds import OPTIMIZER
 from normkit.parameters import MATRICES, ROLES, Roles, Row, fits, roles
@@ -21,20 +23,48 @@ from normkit.parameters import MATRICES, ROLES, Roles, Row, fits, roles
 class ParamGroups(list[dict[str, Any]]):
     """Groups as torch's optimizers take them; they print as a table of :attr:`roles`, what each parameter is.
 
-    ``parts``: by the name of a weight, what its blocks are.
+    ``parts``: by the name of a weight, what its blocks are; ``widths``: what a parametrization makes of it.
     """
 
     roles: Roles
     parts: dict[str, Parts]
+    widths: dict[str, Width]
 
-    def __init__(self, groups: Sequence[dict[str, Any]], roles: Roles, parts: Mapping[str, Parts] | None = None):
+    def __init__(
+        self,
+        groups: Sequence[dict[str, Any]],
+        roles: Roles,
+        parts: Mapping[str, Parts] | None = None,
+        widths: Mapping[str, Width] | None = None,
+    ):
         super().__init__(groups)
-        self.roles, self.parts = roles, dict(parts or {})
+        self.roles, self.parts, self.widths = roles, dict(parts or {}), dict(widths or {})
+
+    @torch.no_grad()
+    def initialize(self) -> None:
+        """Multiply weights, in place, so that they have the initial scale of the parametrization; zeros stay zeros.
+
+        It is for a model that has just been built, before it is trained. A second call changes nothing.
+        """
+        if not self.widths:
+            raise ValueError("param_groups: only groups with a parametrization have initial scales")
+        if not any(width.scale is not None for width in self.widths.values()):
+            raise ValueError("param_groups: base is on the meta device and has no scales; build it with its numbers")
+        for row in self.roles:
+            scale, now = self.widths[row.name].scale, root_mean_square(row.parameter)
+            if scale is not None and now > 0:
+                row.parameter.mul_(scale / now)
 
     def __str__(self) -> str:
-        """Write the settings of each group, then the table, and the parts of weights."""
-        rows = [("weight", "parts"), *((name, str(parts)) for name, parts in self.parts.items())]
-        return "\n".join([*map(_describe, self), "", str(self.roles), *(["", *aligned(rows)] if self.parts else [])])
+        """Write the settings of each group, then the table, the parts of weights, and what widths make of them."""
+        parts = [("weight", "parts"), *((name, str(parts)) for name, parts in self.parts.items())]
+        widths = [("weight", "makes", "reads", "rate", "initial scale")]
+        widths += [
+            (name, str(w.made), str(w.read), f"x {w.rate:.4g}", "" if w.scale is None else f"{w.scale:.3g}")
+            for name, w in self.widths.items()
+        ]
+        tables = [str(self.roles), *("\n".join(aligned(rows)) for rows in (parts, widths) if len(rows) > 1)]
+        return "\n\n".join(["\n".join(map(_describe, self)), *tables])
 
     __repr__ = __str__
 
@@ -50,11 +80,14 @@ def param_groups(
     optimizer: Any = None,
     *,
     inputs: Sequence[Any] = (),
-    weight_decay: float | None = None,
+    weight_decay: float | Mapping[str, float] | None = None,
     override: Mapping[Any, str] | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     blocks: bool | Mapping[str, Sequence[int]] = True,
     by_heads: bool = False,
+    parametrization: str | None = None,
+    base: nn.Module | int | None = None,
+    lr: float | None = None,
 ) -> ParamGroups:
     """Divide a model's parameters into groups for an optimizer, by what they are; see :func:`normkit.parameters.roles`.
 
@@ -68,16 +101,39 @@ def param_groups(
     are made up. Where that fails, or parameters are sharded, and a name such as ``qkv`` suggests equal parts, those are
     taken, and the table says ``by its name only``.
 
+    ``parametrization`` lets a rate that was found at a small width be right at a large one. Of a parameter that makes m
+    features of r, an embedding reading one, and a step has the rate lr times
+
+        "mup"       Adam (r0 / r),    SGD (m / m0) (r0 / r),    Muon sqrt((m / m0) (r0 / r)) f0 / f
+        "spectral"  Adam base / r,    SGD m / r,                Muon 1, with f = sqrt(m / r)
+
+    where m0, r0 and f0 are those of ``base``, the model at the width where lr was found, and f is the factor for the
+    shape that Muon has already. ``base`` of ``"spectral"`` is a number of features, at which Adam's rate is lr. Vectors
+    and embeddings keep Adam's rate. The decay is divided by what the rate is multiplied by. Initial scales are sent
+    along and not set: ``groups.initialize()`` sets them, to s0 sqrt(r0 / r) min(1, sqrt((m / m0) (r0 / r))) with s0 the
+    scale of the weight in ``base``, or to min(1, sqrt(m / r)) / sqrt(r).
+
+    Keep the size of attention heads over widths, or divide scores by it and not by its root.
+
     Args:
         model: any model; what is not trained is left out.
         optimizer: its name or class, of the catalogue or of torch.optim; None: only decay matters.
         inputs: what the model is called with, to see which weights are scale-invariant and which is the head.
-        weight_decay: of what decays; None: the optimizer's own.
+        weight_decay: of what decays; None: the optimizer's own. Or by role, ``{"matrix": 0.1, "input gain": 0.1}``, the
+            others as usual: ``"input gain"`` are gains of norms that linear maps alone read, ``"output gain"`` all
+            other gains, which a run of the model shows.
         override: roles that you know better, by name, pattern, parameter or class of a module.
         settings: further settings for a role, over those of the rule: ``{"embedding": {"lr": 1e-3}}``.
         blocks: whether fused weights are parts, or heights of row blocks that you know better, by name or pattern:
             ``{"*.qkv.weight": (64, 16, 16)}``.
         by_heads: make each head of queries, keys and values a part.
+        parametrization: ``"mup"`` or ``"spectral"``; None: the rates of all widths are alike.
+        base: the model at the base width, or of ``"spectral"`` that width.
+        lr: the learning rate at the base, which each group gets its multiple of; None: the optimizer's usual one. Rates
+            in ``settings`` are multiplied as well.
+
+    muP (Yang et al., 2022), arXiv 2203.03466; A Spectral Condition for Feature Learning (2023), arXiv 2310.17813; decay
+    of gains: On Scale Vectors in Large Language Models (2026), arXiv 2605.26895.
 
     Returns:
         A list of groups for the optimizer, which prints as a table of what each parameter is.
@@ -90,6 +146,8 @@ def param_groups(
         raise TypeError(f"param_groups: blocks must be True, False or heights by name, not {blocks!r}")
     if not isinstance(by_heads, bool):
         raise TypeError(f"param_groups: by_heads must be True or False, not {by_heads!r}")
+    if parametrization is None and (base is not None or lr is not None):
+        raise ValueError(f"param_groups: {'base' if base is not None else 'lr'} goes with a parametrization")
     found = roles(model, *inputs, override=override)
     name = _method_name(optimizer)
     rule = _rule(name)
@@ -97,14 +155,27 @@ def param_groups(
         check.choice("param_groups", "settings", role, tuple(ROLES))
     kinds = _blocks(model) if name == "blockwise-lr" else {}
     cuts = _cuts(name, model, inputs, found, blocks)
+    decays = _decays(weight_decay, model, inputs, found)
+    widths = None
+    if parametrization is not None:
+        widths = Widths(parametrization, name, model, found, base, lr, _products(model, inputs, found))
     groups: dict[str, dict[str, Any]] = {}
     for row in found:
         cut = cuts[row.name].settings(by_heads) if row.name in cuts else {}
-        own = {**_decay(row, weight_decay), **rule(row, kinds), **cut, **(settings or {}).get(row.role, {})}
+        role, decay = decays[row.name]
+        own = {**decay, **rule(row, kinds), **cut, **(settings or {}).get(row.role, {})}
+        own = own if widths is None else widths.settings(row, own)
         group = groups.setdefault(repr(sorted(own.items())), {"params": [], "roles": [], **own})
         group["params"].append(row.parameter)
-        group["roles"] += [row.role] if row.role not in group["roles"] else []
-    return ParamGroups(_in_order(groups.values()), found, cuts)
+        group["roles"] += [role] if role not in group["roles"] else []
+    return ParamGroups(_in_order(groups.values()), found, cuts, {} if widths is None else widths.rows)
+
+
+def _products(model: nn.Module, inputs: Sequence[Any], rows: Roles) -> dict[int, bool]:
+    """The weights that a run shows as a side of a product, and whether they are stored as (in, out)."""
+    weights = {row.name: row.parameter for row in rows if row.role in (*READERS, "embedding")}
+    weights = {name: p for name, p in weights.items() if p.dim() in (2, 3)}
+    return {id(output.weight): output.axis == -1 for output in run_of(model, inputs, weights).outputs}
 
 
 def _cuts(name: str, model: nn.Module, inputs: Sequence[Any], rows: Roles, blocks: Any) -> dict[str, Parts]:
@@ -135,7 +206,8 @@ def _user_parts(name: str, p: nn.Parameter, pattern: str, heights: Sequence[int]
 
 def _in_order(groups: Any) -> list[dict[str, Any]]:
     """Matrices first, vectors last."""
-    return sorted(groups, key=lambda group: min(list(ROLES).index(role) for role in group["roles"]))
+    order = {role: place for place, role in enumerate(ROLES)} | dict.fromkeys((INPUT, OUTPUT), [*ROLES].index("gain"))
+    return sorted(groups, key=lambda group: min(order[role] for role in group["roles"]))
 
 
 def _method_name(optimizer: Any) -> str:
@@ -149,10 +221,25 @@ def _method_name(optimizer: Any) -> str:
     return catalog.choose("param_groups", "optimizer", optimizer, OPTIMIZER).card.name
 
 
-def _decay(row: Row, weight_decay: float | None) -> dict[str, Any]:
-    if not row.decays:
-        return {"weight_decay": 0.0}
-    return {} if weight_decay is None else {"weight_decay": check.eps("param_groups", weight_decay, "weight_decay")}
+def _decays(
+    weight_decay: float | Mapping[str, float] | None, model: nn.Module, inputs: Sequence[Any], rows: Roles
+) -> dict[str, tuple[str, dict[str, Any]]]:
+    """By the name of each parameter, its role, of gains a narrower one if decays ask for it, and the decay."""
+    if not isinstance(weight_decay, Mapping):
+        decay = None if weight_decay is None else check.eps("param_groups", weight_decay, "weight_decay")
+        known = {} if decay is None else {"weight_decay": decay}
+        return {row.name: (row.role, known if row.decays else {"weight_decay": 0.0}) for row in rows}
+    for role, value in weight_decay.items():
+        check.choice("param_groups", "weight_decay", role, (*ROLES, INPUT, OUTPUT))
+        check.eps("param_groups", value, f"weight_decay[{role!r}]")
+    sides = places(model, inputs, rows) if {INPUT, OUTPUT} & weight_decay.keys() else {}
+    found = {}
+    for row in rows:
+        role = sides.get(row.name, row.role)
+        named = role if role in weight_decay else row.role
+        usual = {} if row.decays else {"weight_decay": 0.0}
+        found[row.name] = role, {"weight_decay": weight_decay[named]} if named in weight_decay else usual
+    return found
 
 
 def _blocks(model: nn.Module) -> dict[int, str]:

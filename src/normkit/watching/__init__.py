@@ -16,6 +16,7 @@
     health      a model in a few numbers a block
     checkup     a minute before a long training, on copies
     inspecting  a look at a model that is not being trained
+    widths      the coordinate check: a few steps at several widths
     callbacks   the watch within other people's trainers
     writers     where samples go: lines of JSON, TensorBoard, Weights & Biases
     landscape   the loss around a model's weights; curvature: its Hessian; eigenspectra: the weights' tails;
@@ -36,5 +37,6 @@ from normkit.watching.landscape import landscape as landscape
 from normkit.watching.learning import learning as learning
 from normkit.watching.seen import load as load
 from normkit.watching.watching import watch
+from normkit.watching.widths import coordinate_check as coordinate_check
 
 __all__ = ["watch"]

@@ -125,6 +125,9 @@ def _draw_one(sheet: Any, axes: Any, one: dict[str, Any]) -> None:
     for name, axis in (("xaxis", axes.set_xscale), ("yaxis", axes.set_yscale)):
         if layout[name].get("type") == "log":
             axis("log")
+    if "tickvals" in layout["xaxis"]:
+        axes.set_xticks(layout["xaxis"]["tickvals"], layout["xaxis"]["ticktext"])
+        axes.set_xticks([], minor=True)
     if len(traces) > 1:
         axes.legend(fontsize=7)
     if traces[0]["type"] == "scatter" and isinstance(traces[0]["x"][0], str):
