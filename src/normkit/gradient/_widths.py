@@ -136,7 +136,7 @@ class Widths:
 def root_mean_square(x: Tensor) -> float:
     """The root of the mean of the squares of a tensor.
 
-    >>> root_mean_square(torch.tensor([3.0, -3.0]))
+    >>> root_mean_square(torch.tensor([3.0, -3.0, 3.0, 3.0]))
     3.0
     """
     return float(torch.linalg.vector_norm(x.detach(), dtype=torch.float64)) / math.sqrt(max(1, x.numel()))

@@ -14,7 +14,7 @@ from torch import Tensor
 Triple = tuple[float, float, float]  # of the powers 1, 3 and 5
 
 MUON: Triple = (3.4445, -4.775, 2.0315)
-RESTART = 2  # steps on a Gram matrix that half precision bears
+FIRST, LATER = 2, 3  # steps on a Gram matrix that half precision bears: its rounding grows with the square of each a
 
 
 def polar(
@@ -27,16 +27,19 @@ def polar(
 ) -> Tensor:
     """Bring the singular values of matrices (..., rows, columns) near 1, by an odd polynomial a step.
 
-    With X = x / (safety |x| + eps), its shorter side in front, and (a, b, c) the coefficients of a step,
+    With X = x / (safety |x| + eps) and (a, b, c) the coefficients of a step,
 
         A = X X^T,    X <- a X + (b A + c A A) X
+
+    and of matrices with more rows than columns the same from the right, A = X^T X.
 
     Args:
         x: matrices, of the type that the products are taken in.
         coefficients: three numbers a step.
         safety: what the length of a matrix is multiplied by before it divides.
         eps: what is added to that.
-        gram: work the same polynomial out on A, for matrices much longer than wide.
+        gram: work the same polynomial out on A, for matrices much longer than wide. Not with the coefficients of CANS
+            in bfloat16, which have no room for its rounding.
 
     >>> polar(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), [(2.0, -1.5, 0.5)] * 12)
     tensor([[1., 0.],
@@ -44,31 +47,34 @@ def polar(
     """
     shape, tall = x.shape, x.shape[-2] > x.shape[-1]
     x = x.reshape(-1, *shape[-2:])
-    x = x.mT if tall else x
     x = x / (x.norm(dim=(-2, -1), keepdim=True) * safety + eps).clamp(min=torch.finfo(x.dtype).tiny)
     alone = len(x) == 1  # a plain product is the faster one on CPU
     x, product = (x[0], torch.addmm) if alone else (x, torch.baddbmm)
     call = _by_gram if gram and x.shape[-2] != x.shape[-1] else _by_steps
-    x = call(x, coefficients, product)
-    return (x.mT if tall else x).reshape(shape)
+    return call(x, coefficients, product, tall).reshape(shape)
 
 
-def _by_steps(x: Tensor, coefficients: Sequence[Triple], product: Any) -> Tensor:
+def _by_steps(x: Tensor, coefficients: Sequence[Triple], product: Any, tall: bool) -> Tensor:
+    """Multiply on the shorter side, so that nothing is turned and copied."""
     for a, b, c in coefficients:
-        gram = x @ x.mT
-        x = product(x, product(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+        gram = x.mT @ x if tall else x @ x.mT
+        factor = product(gram, gram, gram, beta=b, alpha=c)
+        x = product(x, x, factor, beta=a) if tall else product(x, factor, x, beta=a)
     return x
 
 
-def _by_gram(x: Tensor, coefficients: Sequence[Triple], product: Any) -> Tensor:
-    for part in (coefficients[:RESTART], coefficients[RESTART:]):
-        gram, total = x @ x.mT, None
-        for a, b, c in part:
+def _by_gram(x: Tensor, coefficients: Sequence[Triple], product: Any, tall: bool) -> Tensor:
+    starts = range(FIRST, len(coefficients), LATER)
+    for part in (coefficients[:FIRST], *(coefficients[start : start + LATER] for start in starts)):
+        gram, total = x.mT @ x if tall else x @ x.mT, None
+        for step, (a, b, c) in enumerate(part, 1):
             factor = product(gram, gram, gram, beta=b, alpha=c)
             factor.diagonal(dim1=-2, dim2=-1).add_(a)
             total = factor if total is None else total @ factor
-            gram = factor @ gram @ factor
-        x = x if total is None else total @ x
+            if step < len(part):
+                gram = factor @ gram @ factor
+        if total is not None:
+            x = x @ total if tall else total @ x
     return x
 
 
