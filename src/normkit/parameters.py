@@ -47,6 +47,7 @@ class Row:
     """A parameter and what it is: the first name that it has, its role, and why.
 
     ``scale_invariant``: multiplying it changes nothing that the model returns; None where that was not found out.
+    ``depthwise``: it is a kernel a channel, whose rows do not meet.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Row:
     role: str
     why: str
     scale_invariant: bool | None = None
+    depthwise: bool = False
 
     @property
     def decays(self) -> bool:
@@ -105,7 +107,9 @@ def roles(
     owners = holders(model)
     names = {name: p for name, p in model.named_parameters() if p.requires_grad}
     norms = {id(module) for module in model.modules() if is_norm(module)}
-    rows = [Row(name, p, *_role(p, owners[id(p)], norms)) for name, p in names.items()]
+    rows = [
+        Row(name, p, *_role(p, owners[id(p)], norms), depthwise=_depthwise(owners[id(p)])) for name, p in names.items()
+    ]
     rows = _with_lora(rows, model)
     ran = _ran(model, inputs, [row.parameter for row in rows]) if inputs else None
     rows = _with_head(rows, model, owners, ran)
@@ -194,6 +198,14 @@ def _role_for(p: nn.Parameter, module: nn.Module, name: str, norms: set[int]) ->
     if isinstance(module, nn.Linear | nn.Bilinear | nn.MultiheadAttention) or not holds_layers:
         return {2: "matrix", 3: "experts"}.get(_axes(p), "conv") if p.dim() > 2 else "matrix"
     return "experts" if p.dim() == 3 and min(p.shape) > 1 else "embedding"
+
+
+def _depthwise(owners: Sequence[Owner]) -> bool:
+    """Whether a parameter is the weight of convolutions that each have one channel."""
+    return any(
+        isinstance(module, conv._ConvNd) and name == "weight" and 1 < module.groups == module.in_channels
+        for module, name in owners
+    )
 
 
 def _axes(p: Tensor) -> int:

@@ -375,6 +375,29 @@ def test_misplaced_matrices():
     assert absent(seen, "misplaced-matrices")
 
 
+def test_depthwise_kernels_are_no_matrices():
+    def model():
+        torch.manual_seed(0)
+        first, depthwise = nn.Conv1d(1, 8, 3, padding=1), nn.Conv1d(8, 8, 3, padding=1, groups=8)
+        ends = nn.Unflatten(1, (1, 8)), nn.Sequential(nn.Flatten(), nn.Linear(64, 4))
+        return nn.Sequential(ends[0], first, nn.ReLU(), depthwise, nn.ReLU(), *ends[1])
+
+    def by_shape(parameters, lr):
+        return nk.Muon([p for p in parameters if p.dim() > 2], lr=0.02, ns_dtype=None)
+
+    _, seen = train(model(), points, steps=10, make=by_shape)
+    finding = found(seen, "misplaced-matrices")
+    assert finding.where == ("3.weight",)
+    assert "depthwise kernels" in finding.evidence
+    own = model()
+    groups = nk.param_groups(own, "muon")
+    assert [[tuple(p.shape) for p in group["params"]] for group in groups if group["use_muon"]] == [[(8, 1, 3)]]
+    assert own[3].weight is next(p for group in groups[1:] for p in group["params"] if p.shape == (8, 1, 3))
+    assert nk.param_groups(own, "adamw").roles[2].decays
+    _, seen = train(own, points, steps=10, make=lambda ps, lr: nk.Muon(groups, ns_dtype=None))
+    assert absent(seen, "misplaced-matrices")
+
+
 def test_clipped_steps():
     class Clipped(nk.Muon):
         """Shortens the directions of all matrices to a length together."""
@@ -393,6 +416,36 @@ def test_clipped_steps():
     assert "all alike" in found(seen, "clipped-steps").evidence
     _, seen = train(mlp(), points, make=made(nk.Muon))
     assert absent(seen, "clipped-steps")
+
+
+@pytest.mark.parametrize("library", [torch.optim, nk])
+def test_cold_momentum(library):
+    class Forgets(library.Muon):
+        """As where a loop loads an empty state, or builds its optimizer, at each step."""
+
+        def step(self, closure=None):
+            self.state.clear()
+            return super().step(closure)
+
+    def make(method):
+        return lambda parameters, lr: method([p for p in parameters if p.dim() == 2], lr=0.02, momentum=0.9)
+
+    _, seen = train(mlp(), points, make=make(Forgets), every=3)
+    finding = found(seen, "cold-momentum")
+    assert finding.where[0] == "0.weight"
+    _, helped = train(mlp(), points, make=make(library.Muon), every=3)
+    assert absent(helped, "cold-momentum")
+    carried = helped.history().series("0.weight", "carried")
+    assert carried[0] == pytest.approx(0, abs=0.01)
+    assert min(carried[1:]) > 0.3
+
+
+def test_a_momentum_of_one_gradient_again_and_again_is_not_cold():
+    def make(parameters, lr):
+        return nk.Muon([p for p in parameters if p.dim() == 2], lr=1e-6)
+
+    _, seen = train(mlp(), lambda step: points(0), every=3, make=make)
+    assert absent(seen, "cold-momentum")
 
 
 def test_idle_blocks():

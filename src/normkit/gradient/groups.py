@@ -92,9 +92,10 @@ def param_groups(
     """Divide a model's parameters into groups for an optimizer, by what they are; see :func:`normkit.parameters.roles`.
 
     Gains, biases and other vectors do not decay. Beyond that it depends on the optimizer: ``muon`` and its kin get the
-    matrices inside the model, and their Adam the rest; ``sinkgd``, ``swan`` and ``conda`` likewise; ``adamp`` and
-    ``sgdp`` project no embedding, no head, and nothing that ``inputs`` show to depend on its length; ``blockwise-lr``
-    gets blocks, where queries, keys, values and feedforwards can only be told by their names; ``agc`` leaves the head.
+    matrices inside the model, and their Adam the rest, kernels of depthwise convolutions with it; ``sinkgd``, ``swan``
+    and ``conda`` likewise; ``adamp`` and ``sgdp`` project no embedding, no head, and nothing that ``inputs`` show to
+    depend on its length; ``blockwise-lr`` gets blocks, where queries, keys, values and feedforwards can only be told by
+    their names; ``agc`` leaves the head.
 
     ``muon`` steps a fused weight as its parts: queries, keys and values, gates and what they open, in any layout and
     for each expert of a stack. They are seen in a run of the model, on ``inputs`` or tokens, pictures or features that
@@ -258,11 +259,11 @@ def _project(row: Row, blocks: Mapping[int, str]) -> dict[str, Any]:
 
 
 def _by_muon(row: Row, blocks: Mapping[int, str]) -> dict[str, Any]:
-    return {"use_muon": row.role in MATRICES}
+    return {"use_muon": row.role in MATRICES and not row.depthwise}
 
 
 def _without_adam(row: Row, blocks: Mapping[int, str]) -> dict[str, Any]:
-    return {"use_adam": row.role not in MATRICES}
+    return {"use_adam": row.role not in MATRICES or row.depthwise}
 
 
 def _rule(name: str) -> Rule:
@@ -276,7 +277,7 @@ Rule = Callable[[Row, Mapping[int, str]], dict[str, Any]]
 RULES: dict[str, Rule] = {
     "sinkgd": _without_adam,
     "swan": _without_adam,
-    "conda": lambda row, blocks: {} if row.role in MATRICES else {"update_proj_gap": None},
+    "conda": lambda row, blocks: {} if row.role in MATRICES and not row.depthwise else {"update_proj_gap": None},
     "adamp": _project,
     "sgdp": _project,
     "blockwise-lr": _block,

@@ -115,6 +115,7 @@ def muon_steps(model: nn.Module, groups: Sequence[tuple[Optimizer, dict[str, Any
     for row in rows:
         if id(row.parameter) in held:
             role = "matrix" if row.role == "head" and row.name.startswith(inside) else row.role
+            role = "depthwise" if row.depthwise else role
             found[plain(row.name)] = role, _length(row.parameter, *held[id(row.parameter)])
     return found
 

@@ -19,7 +19,7 @@ from normkit.watching.history import BAD, LOSS, PEAK, History
 from normkit.watching.onset import PLACES, Onset
 from normkit.watching.sample import FAMILIES, Row, Sample, skipped
 from normkit.watching.seen import Seen
-from normkit.watching.signals.parameters import Spectra, unseen_rows
+from normkit.watching.signals.parameters import Spectra, carried, unseen_rows
 from normkit.watching.store import LARGEST, MEAN, Column, Store
 
 NOTES = 50  # told at most
@@ -223,7 +223,7 @@ class Watch(Seen):
             self.facts["widths"] = {**self.facts.get("widths", {}), **sample.widths}
             self.batch, self.took = sample.last_batch() or self.batch, time.monotonic() - self.began
             row = sample.row(self.spectra, facts.rates(self.optimizers))
-            for read in unseen_rows(self.model, self.optimizers):
+            for read in unseen_rows(self.model, self.optimizers) + carried(self.model, self.optimizers):
                 row.add([(facts.plain(name), read[1]) for name in read[0]], [MEAN] * len(read[0]), read[2])
             row.add(*self._mean_loss(sample))
             self.pending = self.step, row

@@ -8,6 +8,7 @@ from normkit.watching.finding import Finding, Remedy
 from normkit.watching.history import History
 
 PLACES = {"embedding": "embeddings", "head": "the head", "gain": "gains", "bias": "biases", "vector": "vectors"}
+PLACES |= {"depthwise": "depthwise kernels"}
 
 
 def find(history: History) -> Iterator[Finding]:

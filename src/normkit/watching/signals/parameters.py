@@ -13,6 +13,7 @@ from normkit.watching.store import MEAN
 WHOLE = 4096  # entries of a parameter that is compared whole
 SHARE = 512  # of a larger one, one entry in so many is kept over the step: 0.2 % of the memory
 TINY = 1e-30
+FEW = 4  # matrices whose momentum is compared with the gradient
 MOMENTS = ("exp_avg_sq", "momentum_buffer", "exp_avg")  # of an optimizer, which stay zero where no gradient came
 WAY = MEAN  # in which readings of them become one
 
@@ -70,6 +71,29 @@ def unseen_rows(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[Read]
             if kept and kept[0].shape == module.weight.shape and not hasattr(kept[0], "full_tensor"):
                 found[f"{name}.weight" if name else "weight"] = (kept[0].abs().amax(1) == 0).float().mean()
     return [(list(found), "unseen", torch.stack(list(found.values())))] if found else []
+
+
+def carried(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[Read]:
+    """Return the share of a momentum that does not come of the last gradient, for a few matrices with averages of them.
+
+    0: it began anew at this step.
+    """
+    names = {id(p): name for name, p in model.named_parameters()}
+    found = {}
+    for optimizer in optimizers:
+        for group in optimizer.param_groups if any(map(_averages, type(optimizer).__mro__)) else ():
+            for p in group["params"]:
+                b, m = optimizer.state.get(p, {}).get("momentum_buffer"), group.get("momentum")
+                usable = isinstance(b, Tensor) and p.grad is not None and p.dim() > 1 and id(p) in names and m
+                if usable and len(found) < FEW and not hasattr(b, "full_tensor") and b.shape == p.grad.shape:
+                    alone = p.grad.detach().float() * (1 - m)
+                    found[names[id(p)]] = (b.float() - alone).norm() / b.float().norm().clamp(min=TINY)
+    return [(list(found), "carried", torch.stack(list(found.values())))] if found else []
+
+
+def _averages(kind: type) -> bool:
+    """Whether a class is a Muon, whose momentum is an average; its kin may keep a sum, and are left out."""
+    return kind.__name__ == "Muon"
 
 
 class Updates:
