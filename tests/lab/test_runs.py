@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from normkit.lab.plan.plan import Plan
+from normkit.lab.plan.plan import Plan, told_by_name
 from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.variants import Variant, cross, read_variants
 from normkit.lab.training import runs
@@ -91,6 +91,48 @@ def test_the_training_that_is_planned_grows_with_a_search():
     assert runs.steps_in_all(one, {}) == 2 * (3 + 2)
     results = {run.name: done(1 / run.lr) for run in runs.ready(one, {})}
     assert runs.steps_in_all(one, results) == 2 * (3 + 3)
+
+
+def test_each_variant_tries_all_decays_at_its_best_rate_and_keeps_the_best_of_both():
+    best = {"a": (0.003, 0.1), "b": (0.009, 0.01)}
+
+    def outcome(run):
+        lr, decay = best[run.variant.name]
+        return done(abs(math.log(run.lr / lr)) + abs(math.log((run.decay or 0.3) / decay)))
+
+    order = played(plan(trials=3, decays=(0.01, 0.1, 0.3)), outcome)
+    for name, (lr, decay) in best.items():
+        tries = [run for run in order if run.variant.name == name and run.phase == "search"]
+        assert [run.decay for run in tries] == [None] * 3 + [0.01, 0.1, 0.3], "as many trials for each"
+        assert {run.lr for run in tries[3:]} == {lr}
+        finals = [run for run in order if run.variant.name == name and run.phase == "final"]
+        assert {(run.lr, run.decay) for run in finals} == {(lr, decay)}
+    assert order[-1].name.endswith("--lr0.009--wd0.01--seed3")
+
+
+def test_decays_that_diverge_are_not_chosen_and_one_needs_no_search():
+    def outcome(run):
+        return {"status": "diverged"} if run.decay == 0.1 else done(run.decay or 1.0)
+
+    order = played(plan(lrs=(0.01,), decays=(0.1, 0.3)), outcome)
+    assert {run.decay for run in order if run.phase == "final"} == {0.3}
+    order = played(plan(lrs=(0.01,), decays=(0.2,)), outcome)
+    assert {(run.decay, run.phase) for run in order} == {(0.2, "final")}
+    order = played(plan(lrs=(0.01,), decays=(0.1, 0.2)), lambda run: {"status": "diverged"})
+    assert {run.phase for run in order} == {"search"}
+
+
+def test_a_run_is_trained_with_its_decay_and_its_recipe_says_so():
+    with_decay = runs.final(plan(), Variant("a"), 0.01, 1, 0.3)
+    assert with_decay.recipe(Settings())["decay"] == 0.3
+    assert "decay" not in runs.final(plan(), Variant("a"), 0.01, 1).recipe(Settings())
+    assert told_by_name(with_decay.name, ["a"])["decay"] == 0.3
+
+
+def test_a_decay_that_is_said_twice_is_named():
+    twice = Plan(Settings(steps=2, decays=(0.1, 0.2)), (Variant("a", optimizer="adamw:weight_decay=0.1"),), "a")
+    with pytest.raises(ValueError, match="both say the weight decay of 'a'"):
+        runs.check(twice)
 
 
 def test_one_rate_needs_no_search():

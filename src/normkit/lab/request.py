@@ -247,6 +247,7 @@ def settings_from(options: Any, variants: int) -> Settings:
         ladder=tuple(options.ladder) if options.ladder else None,
         factor=tuple(options.factor) if options.factor else None,
         lrs=rates(options),
+        decays=tuple(options.decay) if options.decay else None,
         higher=direction(options),
         device=device,
         workers=workers,
@@ -273,7 +274,7 @@ def require_fit(options: Any) -> None:
     from normkit.lab.training import own
 
     train = typed("train")
-    for name in ("data", "val", "batch"):
+    for name in ("data", "val", "batch", "decay"):
         if getattr(options, name) is not None:
             raise ValueError(f"{typed(name)} and {train} exclude each other: the training loop has its own {name}")
     if options.model != Settings.model:

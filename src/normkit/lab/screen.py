@@ -147,11 +147,13 @@ def searched(settings: Settings) -> str:
     """Say which budget each variant has for the search of its learning rate."""
     least = len(settings.lrs) if settings.lrs is not None else min(runs.FIRST + 1, settings.trials)
     most = least if settings.lrs is not None else settings.trials
+    decays = len(settings.decays or ())
+    decaying = f"{decays} weight decays at the best rate" if decays > 1 else ""
     if most <= 1:
-        return "no search"
+        return decaying or "no search"
     trials = f"{least}" if most == least else f"{least} to {most}"
     length = "" if settings.search == 1 else f" for {settings.search:.0%} of that"
-    return f"{trials} learning rates tried{length}"
+    return f"{trials} learning rates tried{length}" + (f", and {decaying}" if decaying else "")
 
 
 def share_of(run: Run, event: dict[str, Any]) -> float:
@@ -164,6 +166,7 @@ def share_of(run: Run, event: dict[str, Any]) -> float:
 def titled(run: Run) -> tuple[str, str]:
     """Name a run in words."""
     rate = f"lr {run.lr:g}, " if run.lr else ""
+    rate += "" if run.decay is None else f"decay {run.decay:g}, "
     rate += f"x{run.rung:g}, " if run.rung != 1 else ""
     return safe(run.variant.name, "terminal"), rate + ("search" if run.phase == "search" else f"seed {run.seed}")
 

@@ -19,13 +19,18 @@ from normkit.lab.plan.variants import SLOTS, Variant, safe
 
 VERSION = 1
 SEARCH_SEED = 0  # of the trials of a learning rate; the runs that count have others
-NAME = re.compile(r"(?P<variant>.+?)(--x(?P<rung>[\d.e+-]+))?--lr(?P<lr>[\d.e+-]+)--seed(?P<seed>\d+)")
+NAME = re.compile(
+    r"(?P<variant>.+?)(--x(?P<rung>[\d.e+-]+))?--lr(?P<lr>[\d.e+-]+)(--wd(?P<decay>[\d.e+-]+))?--seed(?P<seed>\d+)"
+)
 NEEDED = ("model", "data", "seeds")
 
 
 @dataclass(frozen=True)
 class Run:
-    """One training: a variant with a learning rate and a seed, for the search of the rate or for the result."""
+    """One training: a variant with a learning rate and a seed, for the search of the rate or for the result.
+
+    decay: the weight decay, where several are tried; else that of the settings.
+    """
 
     variant: Variant
     lr: float
@@ -34,18 +39,22 @@ class Run:
     steps: int | None = None
     seconds: float | None = None
     rung: float = 1.0
+    decay: float | None = None
 
     @property
     def name(self) -> str:
         """What its files are called."""
         rung = "" if self.rung == 1 else f"--x{self.rung:g}"
-        return f"{safe(self.variant.name)}{rung}--lr{self.lr:.6g}--seed{self.seed}"
+        decay = "" if self.decay is None else f"--wd{self.decay:.6g}"
+        return f"{safe(self.variant.name)}{rung}--lr{self.lr:.6g}{decay}--seed{self.seed}"
 
     def recipe(self, settings: Settings) -> dict[str, Any]:
         """Return plain values that determine every number of the run, under the settings of its rung."""
         found = dataclasses.asdict(self)
         if self.rung == 1:
             del found["rung"]  # as where there is no ladder
+        if self.decay is None:
+            del found["decay"]
         shared = deciding(dataclasses.asdict(settings))
         if ":" not in (settings.metric or ""):
             shared["metric"] = None  # loss and accuracy are always logged
@@ -90,7 +99,8 @@ def read_name(name: str, variants: Iterable[str]) -> dict[str, Any]:
         return {}
     seed, rung = int(found["seed"]), float(found["rung"] or 1)
     phase = "search" if seed == SEARCH_SEED else "final"
-    return {"variant": variant, "lr": float(found["lr"]), "seed": seed, "phase": phase, "rung": rung}
+    decay = {"decay": float(found["decay"])} if found["decay"] else {}
+    return {"variant": variant, "lr": float(found["lr"]), "seed": seed, "phase": phase, "rung": rung, **decay}
 
 
 def rung_of(start: Mapping[str, Any]) -> float:

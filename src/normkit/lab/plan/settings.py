@@ -319,6 +319,14 @@ class Settings:
         role=SCHEDULE,
         bound=COUNT,
     )
+    decays: tuple[float, ...] | None = setting(
+        None,
+        "weight decays to search at the best learning rate of each variant, a run each; one: no search",
+        HOW,
+        role=SCHEDULE,
+        bound=SIZE,
+        name="decay",
+    )
     search: float = setting(1.0, role=SCHEDULE)
     share: float = setting(1.0, role=SCHEDULE, task=True)
     warmup: float = setting(0.2, "share of a run with a growing rate ({default})", HOW, bound=SHARE)

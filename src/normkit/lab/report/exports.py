@@ -63,6 +63,7 @@ def _record(row: Row) -> dict[str, Any]:
         "peak_memory": row.peak_memory,
         "parameters": row.parameters,
         "lr": row.lr,
+        **({} if row.decay is None else {"weight_decay": row.decay}),
     }
 
 

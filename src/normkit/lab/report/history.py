@@ -45,6 +45,7 @@ class Record:
     layers: Mapping[str, str] = field(default_factory=dict)
     found: list[dict[str, Any]] | None = None
     rung: float = 1.0
+    decay: float | None = None
 
     @property
     def status(self) -> str:
@@ -132,7 +133,7 @@ class Comparison:
 
     def search_runs(self, variant: str) -> list[Record]:
         """Return the runs of a variant's learning-rate search, by rate."""
-        return sorted(self._of(variant, "search"), key=lambda run: run.lr)
+        return sorted((run for run in self._of(variant, "search") if run.decay is None), key=lambda run: run.lr)
 
     def _of(self, variant: str, phase: str) -> list[Record]:
         return [run for run in self.runs if run.variant == variant and run.phase == phase]
@@ -200,7 +201,8 @@ def _run(path: Path, plan: Mapping[str, Any], notes: list[str]) -> Record | None
     found = [event["findings"] for event in log.of(logs.FOUND)][-1:]
     end = log.end if log.whole else {}
     seen = found[0] if found else None
-    return Record(path.stem, *facts, steps, evals, probes, end, start.get("layers", {}), seen, rung_of(start))
+    layers, decay = start.get("layers", {}), start.get("decay")
+    return Record(path.stem, *facts, steps, evals, probes, end, layers, seen, rung_of(start), decay)
 
 
 def _shorter(log: logs.Read, plan: Mapping[str, Any]) -> bool:

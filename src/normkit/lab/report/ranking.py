@@ -55,6 +55,7 @@ class Row:
     seeds: int
     planned: int
     lr: float | None
+    decay: float | None
     edge: str
     parameters: int | None
     measured: Interval
@@ -162,6 +163,7 @@ def _row(comparison: Comparison, name: str, judged: Judgement, timed: Ratio | No
         seeds=len(done),
         planned=planned,
         lr=runs[0].lr if runs else None,
+        decay=runs[0].decay if runs else None,
         edge=edge(comparison, name),
         parameters=next((run.parameters for run in runs), None),
         measured=findings.interval(_values(runs, key).values()),

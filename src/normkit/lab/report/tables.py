@@ -96,6 +96,7 @@ def columns_of(rows: Sequence[Row]) -> list[Column]:
         Column("peak memory", lambda row: memory(row.peak_memory), brief=True, cost=True),
         Column("parameters", lambda row: rounded(row.parameters), cost=True),
         Column("learning rate", lambda row: f"{row.lr:g}" if row.lr else "", cost=True),
+        Column("weight decay", lambda row: "" if row.decay is None else f"{row.decay:g}", cost=True),
         Column(
             "seeds",
             lambda row: f"{row.seeds}" if row.seeds >= row.planned else f"{row.seeds} of {row.planned}",

@@ -73,7 +73,8 @@ class Federated(Training):
         self.plain.load_state_dict({**self.server, **self.kept[k]})
         self.plain.train()  # as a server that learns may not have left it
         steps, own = self.settings.local_steps, _Own(self, k)
-        optimizer = optimizers.make_optimizer(self.run.variant.optimizer, self.model, rate, self.settings.weight_decay)
+        decay = self.settings.weight_decay if self.run.decay is None else self.run.decay
+        optimizer = optimizers.make_optimizer(self.run.variant.optimizer, self.model, rate, decay)
         if spheres(self.plain):
             project(self.plain, optimizer)
         for at in range(steps):

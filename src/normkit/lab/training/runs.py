@@ -2,7 +2,8 @@
 
 Each variant first gets the same small search of its learning rate, in full runs with a seed of their own (0): the usual
 rate and the next above it, then one more beyond the better as long as that is the lowest or the highest, until the
-budget of trials is spent. Then the best rate is trained with every seed, seed by seed, so that a comparison cut short
+budget of trials is spent. Where weight decays are searched, each variant tries all of them at its best rate, in as many
+runs. Then the best of both is trained with every seed, seed by seed, so that a comparison cut short
 is still a fair one. Where seeds go on until it is decided, they do so look by look, for the variants that are not.
 """
 
@@ -13,12 +14,12 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from normkit.lab import logs
 from normkit.lab.files import Folder, Unwritable, replace_file, sealed, set_aside
 from normkit.lab.plan import findings, growth, ladder, measures, tasks
-from normkit.lab.plan.optimizers import usual_rate
+from normkit.lab.plan.optimizers import optimizer_for, usual_rate
 from normkit.lab.plan.plan import SEARCH_SEED, Plan, Run, environment, plan_in, rung_of, same
 from normkit.lab.plan.settings import another_folder, typed
 from normkit.lab.plan.variants import Variant
@@ -39,39 +40,40 @@ def ready(plan: Plan, results: Mapping[str, Mapping[str, Any]]) -> list[Run]:
 
 def _ready(plan: Plan, results: Mapping[str, Mapping[str, Any]]) -> list[Run]:
     trials = [run for variant in plan.variants for run in search(plan, variant, results)]
-    rates = {variant.name: best_rate(plan, variant, results) for variant in plan.variants}
-    wanted = seeds_wanted(plan, rates, results)
+    best = {variant.name: tuned(plan, variant, results) for variant in plan.variants}
+    wanted = seeds_wanted(plan, best, results)
     finals = [
-        final(plan, variant, rate, seed)
+        final(plan, variant, own.lr, seed, own.decay)
         for seed in range(1, max(wanted.values(), default=0) + 1)
         for variant in plan.variants
-        if (rate := rates[variant.name]) is not None and seed <= wanted[variant.name]
+        if (own := best[variant.name]) is not None and seed <= wanted[variant.name]
     ]
     return [run for run in trials + finals if run.name not in results]
 
 
 def seeds_wanted(
-    plan: Plan, rates: Mapping[str, float | None], results: Mapping[str, Mapping[str, Any]]
+    plan: Plan, best: Mapping[str, Tuned | None], results: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, int]:
     """Return how many seeds each variant needs as far as can be told now; one that has failed needs no more."""
     settings = plan.settings
     if not settings.until_decided:
-        return dict.fromkeys(rates, settings.seeds)
-    values = {v.name: _values(plan, v, rates[v.name], results) for v in plan.variants}
-    failed = {name for name in rates if rates[name] is None and not _searching(plan, name, results)}
+        return dict.fromkeys(best, settings.seeds)
+    values = {v.name: _values(plan, v, best[v.name], results) for v in plan.variants}
+    failed = {name for name in best if best[name] is None and not _searching(plan, name, results)}
     failed |= {name for name, found in values.items() if math.inf in found.values()}
     sound = {name: found for name, found in values.items() if name not in failed}
     twins = {variant.name for variant in plan.variants if variant.start != "own"}
     _, wanted = findings.judged(sound, plan.baseline, twins, settings.seeds, until=True, share=settings.margin)
-    return {name: wanted.get(name, len(values[name])) for name in rates}
+    return {name: wanted.get(name, len(values[name])) for name in best}
 
 
 def _values(
-    plan: Plan, variant: Variant, rate: float | None, results: Mapping[str, Mapping[str, Any]]
+    plan: Plan, variant: Variant, best: Tuned | None, results: Mapping[str, Mapping[str, Any]]
 ) -> dict[int, float]:
     """Return by seed what the runs of a variant that have ended are judged by; less is better."""
-    seeds = range(1, plan.settings.seeds + 1) if rate is not None else ()
-    found = {seed: value_of(plan, results.get(final(plan, variant, rate or 0.0, seed).name)) for seed in seeds}
+    seeds = range(1, plan.settings.seeds + 1) if best is not None else ()
+    lr, decay = best or Tuned(0.0, None)
+    found = {seed: value_of(plan, results.get(final(plan, variant, lr, seed, decay).name)) for seed in seeds}
     return {seed: value for seed, value in found.items() if value is not None}
 
 
@@ -79,8 +81,31 @@ def _searching(plan: Plan, name: str, results: Mapping[str, Mapping[str, Any]]) 
     return any(run.name not in results for run in search(plan, plan.variant(name), results))
 
 
+class Tuned(NamedTuple):
+    """What a variant's full runs are trained with; a decay of None is that of the settings."""
+
+    lr: float
+    decay: float | None
+
+
 def search(plan: Plan, variant: Variant, results: Mapping[str, Mapping[str, Any]]) -> list[Run]:
-    """Return the trials of a variant's search that can be named now, ended ones too.
+    """Return the trials of a variant's searches that can be named now, ended ones too: of the rate, then of the decay.
+
+    A twin takes what another has found.
+    """
+    return [*rate_search(plan, variant, results), *decay_search(plan, variant, results)]
+
+
+def decay_search(plan: Plan, variant: Variant, results: Mapping[str, Mapping[str, Any]]) -> list[Run]:
+    """Return the trials of weight decays at a variant's best rate, none before that is known."""
+    decays, rate = plan.settings.decays or (), best_rate(plan, variant, results)
+    if len(decays) < 2 or rate is None or sibling(plan, variant) is not None:
+        return []
+    return [trial(plan, variant, rate, decay) for decay in decays]
+
+
+def rate_search(plan: Plan, variant: Variant, results: Mapping[str, Mapping[str, Any]]) -> list[Run]:
+    """Return the trials of a variant's learning rate that can be named now, ended ones too.
 
     None for a variant whose rate is given, or that is another's twin and takes its rate.
     """
@@ -100,18 +125,18 @@ def search(plan: Plan, variant: Variant, results: Mapping[str, Mapping[str, Any]
     return [trial(plan, variant, lr) for lr in rates]
 
 
-def trial(plan: Plan, variant: Variant, lr: float) -> Run:
-    """Return the run that tries a learning rate."""
+def trial(plan: Plan, variant: Variant, lr: float, decay: float | None = None) -> Run:
+    """Return the run that tries a learning rate, or a weight decay at one."""
     steps, seconds = length(plan, variant)
     share = plan.settings.search
     steps = None if steps is None else max(1, round(steps * share))
     seconds = None if seconds is None else seconds * share
-    return Run(variant, lr, SEARCH_SEED, "search", steps, seconds, plan.rung)
+    return Run(variant, lr, SEARCH_SEED, "search", steps, seconds, plan.rung, decay)
 
 
-def final(plan: Plan, variant: Variant, lr: float, seed: int) -> Run:
+def final(plan: Plan, variant: Variant, lr: float, seed: int, decay: float | None = None) -> Run:
     """Return a run that counts."""
-    return Run(variant, lr, seed, "final", *length(plan, variant), plan.rung)
+    return Run(variant, lr, seed, "final", *length(plan, variant), plan.rung, decay)
 
 
 def length(plan: Plan, variant: Variant) -> tuple[int | None, float | None]:
@@ -175,7 +200,7 @@ def best_rate(plan: Plan, variant: Variant, results: Mapping[str, Mapping[str, A
         return round_rate(variant.lr)
     if twin is not None:
         return best_rate(plan, twin, results)
-    trials = search(plan, variant, results)
+    trials = rate_search(plan, variant, results)
     if not trials:
         return round_rate(settings.lrs[0] if settings.lrs else usual_rate(variant.optimizer))
     losses = {run.lr: value_of(plan, results.get(run.name)) for run in trials}
@@ -183,6 +208,23 @@ def best_rate(plan: Plan, variant: Variant, results: Mapping[str, Mapping[str, A
         return None
     best = min(losses, key=lambda lr: losses[lr])  # type: ignore[arg-type,return-value]
     return best if math.isfinite(losses[best]) else None  # type: ignore[arg-type]
+
+
+def tuned(plan: Plan, variant: Variant, results: Mapping[str, Mapping[str, Any]]) -> Tuned | None:
+    """Return what a variant's full runs are trained with; None while its searches last, or if all trials failed."""
+    twin = sibling(plan, variant)
+    if twin is not None:
+        return tuned(plan, twin, results)
+    rate, decays = best_rate(plan, variant, results), plan.settings.decays
+    if rate is None or not decays:
+        return None if rate is None else Tuned(rate, None)
+    if len(decays) == 1:
+        return Tuned(rate, decays[0])
+    losses = {run.decay: value_of(plan, results.get(run.name)) for run in decay_search(plan, variant, results)}
+    if None in losses.values():
+        return None
+    best = min(losses, key=lambda decay: losses[decay])  # type: ignore[arg-type,return-value]
+    return Tuned(rate, best) if math.isfinite(losses[best]) else None  # type: ignore[arg-type]
 
 
 def steps_in_all(plan: Plan, results: Mapping[str, Mapping[str, Any]]) -> float:
@@ -200,8 +242,8 @@ def weight(plan: Plan, rung: float) -> float:
 
 def _steps_in_all(plan: Plan, results: Mapping[str, Mapping[str, Any]]) -> float:
     trials = sum(len(search(plan, variant, results)) for variant in plan.variants)
-    rates = {variant.name: best_rate(plan, variant, results) for variant in plan.variants}
-    return sum(seeds_wanted(plan, rates, results).values()) + trials * plan.settings.search
+    best = {variant.name: tuned(plan, variant, results) for variant in plan.variants}
+    return sum(seeds_wanted(plan, best, results).values()) + trials * plan.settings.search
 
 
 def ended(folder: Folder, plan: Plan, retry: bool = False) -> Results:
@@ -231,8 +273,8 @@ def run_of(plan: Plan, log: logs.Read) -> Run | None:
     variant = next((v for v in plan.variants if v.name == start["variant"]), None)
     if variant is None:
         return None
-    search = start["seed"] == SEARCH_SEED
-    return trial(plan, variant, start["lr"]) if search else final(plan, variant, start["lr"], start["seed"])
+    search, lr, decay = start["seed"] == SEARCH_SEED, start["lr"], start.get("decay")
+    return trial(plan, variant, lr, decay) if search else final(plan, variant, lr, start["seed"], decay)
 
 
 def open_folder(plan: Plan, root: str | Path, command: list[str], fresh: bool = False) -> Folder:
@@ -313,6 +355,10 @@ def check(plan: Plan) -> int:
         for variant in plan.variants:
             own.check(variant)
         return 0
+    for variant in plan.variants if plan.settings.decays else ():
+        if "weight_decay" in optimizer_for(variant.optimizer)[1]:
+            both = f"{typed('decay')} and {variant.optimizer!r} both say the weight decay of {variant.name!r}"
+            raise ValueError(f"{both}; leave one out")
     rungs = ladder.plans(plan)
     rungs = rungs[:1] if plan.settings.ladder_of == ladder.STEPS else rungs  # longer runs are of the same models
     return max(tasks.check_variant(variant, rung.settings) for rung in rungs for variant in rung.variants)

@@ -80,7 +80,8 @@ class Training:
             self.model = sharded(model, self.accelerator.device, self.settings.precision)
         else:
             self.model = self.accelerator.prepare(model)
-        run, decay = self.run, self.settings.weight_decay
+        run = self.run
+        decay = self.settings.weight_decay if run.decay is None else run.decay
         self.optimizer = optimizers.make_optimizer(run.variant.optimizer, self.model, run.lr, decay)
         if spheres(model):
             project(model, self.optimizer)  # after every step
@@ -252,6 +253,7 @@ class Training:
     def _begin(self) -> None:
         run = self.run
         facts = {"variant": run.variant.name, "lr": run.lr, "seed": run.seed, "phase": run.phase}
+        facts |= {} if run.decay is None else {"decay": run.decay}
         facts |= {"steps": run.steps, "parameters": self.parameters, "held_out": self.held_out, "layers": self.layers}
         facts["time"] = time.time()
         self.log.write(logs.START, **facts, recipe=self.recipe)
