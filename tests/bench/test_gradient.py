@@ -1,5 +1,6 @@
 """Steps of optimizers are raced, each beside its yardstick."""
 
+import importlib.util
 import sys
 from types import SimpleNamespace
 
@@ -55,10 +56,14 @@ def test_the_muon_of_its_author_runs_too_where_it_is_installed(monkeypatch):
     monkeypatch.setattr(gradient, "of_library", {}.get)
     monkeypatch.setitem(sys.modules, "muon", SimpleNamespace(SingleDeviceMuonWithAuxAdam=nk.Muon, __spec__="here"))
     assert gradient.apart("muon") == {"Keller Jordan's Muon": 0}
-    assert list(gradient.line_up("muon", gradient.with_gradients(1, 8, 11))) == [
+    names = list(gradient.line_up("muon", gradient.with_gradients(1, 8, 11)))
+    assert [name for name in names if name != "timm Muon"] == [
         "torch Muon",
         "normkit muon",
+        "normkit muon, gram=True",
+        "torch AdamW(foreach=True)",
         "Keller Jordan's Muon",
     ]
+    assert ("timm Muon" in names) == (importlib.util.find_spec("timm") is not None)
     monkeypatch.setitem(sys.modules, "muon", SimpleNamespace(__spec__="here"))
     assert gradient.rivals("muon") == {}

@@ -5,10 +5,13 @@ import json
 import math
 
 import pytest
+from helpers import command, train_here
 
+from normkit.lab.plan import optimizers
 from normkit.lab.plan.plan import Plan, told_by_name
 from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.variants import Variant, cross, read_variants
+from normkit.lab.report import exports, history, ranking
 from normkit.lab.training import runs
 
 
@@ -292,3 +295,20 @@ def test_what_diverges_holds_up_nobody():
     assert max(found["a"]) == max(found["d"]) == 12
     lost = until_decided(lambda run: {"status": "crashed"} if run.variant.name == "a" else done(1.0))
     assert max(map(max, lost.values())) == 4
+
+
+def test_decays_are_trained_with_and_reported(tmp_path, monkeypatch):
+    train_here(monkeypatch)
+    used = []
+    own = optimizers.make_optimizer
+    monkeypatch.setattr(optimizers, "make_optimizer", lambda *args: (used.append(args[3]), own(*args))[1])
+    words = ["--lr", "0.01", "--decay", "0.02,0.5", "--steps", "2", "--seeds", "1"]
+    command(tmp_path, "--optimizer", "adamw", "lion", *words)
+    assert {0.02, 0.5} <= set(used)
+    comparison = history.load(tmp_path)
+    rows = {row.variant: row for row in ranking.rank(comparison)}
+    for name in ("adamw", "lion"):
+        (final,) = comparison.final_runs(name)
+        assert final.decay == rows[name].decay in (0.02, 0.5)
+        assert comparison.search_runs(name) == [], "trials of decays are none of a rate"
+    assert exports.records([*rows.values()])[0]["weight_decay"] in (0.02, 0.5)

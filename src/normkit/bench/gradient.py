@@ -2,8 +2,9 @@
 
 Each runs beside its yardstick, in turn, over the same parameters and gradients: methods that keep Adam's moments beside
 ``torch.optim.AdamW(foreach=True)``, those of matrices beside ``torch.optim.Muon``, which gets the matrices inside the
-model, and that AdamW for the rest. Where pytorch_optimizer or Keller Jordan's muon-optimizer is installed, its version
-of a method runs as well, and the table says how far its numbers lie from ours, which are those of the authors' code.
+model, and that AdamW for the rest; Muon beside AdamW for all as well. Where pytorch_optimizer, timm or Keller Jordan's
+muon-optimizer is installed, its version of a method runs as well, and the table says how far its numbers lie from ours,
+which are those of the authors' code.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from normkit import catalog
 from normkit.bench import cases, report, timing
 from normkit.bench.timing import Entrant
 from normkit.gradient import param_groups
+from normkit.optional import let_torchvision_load
 from normkit.parameters import hidden_matrices
 from normkit.transformer.presets import preset
 
@@ -119,6 +121,10 @@ def line_up(name: str, model: nn.Module) -> dict[str, list[torch.optim.Optimizer
     """The optimizers of a race, each in its parts."""
     own = [catalog.create(name, param_groups(model, name), lr=RATE)]
     found = {OF_MATRICES.get(name, YARDSTICK): yardstick(name, model), f"normkit {name}": own}
+    if name == "muon":
+        found["normkit muon, gram=True"] = [catalog.create(name, param_groups(model, name), lr=RATE, gram=True)]
+        found[YARDSTICK] = [torch.optim.AdamW(model.parameters(), lr=RATE, foreach=True)]
+        found |= {"timm Muon": [of_timm(model)]} if importlib.util.find_spec("timm") is not None else {}
     return found | {key: [build(model, lr=RATE)] for key, build in rivals(name).items()}
 
 
@@ -142,6 +148,13 @@ def rivals(name: str) -> dict[str, Callable[..., torch.optim.Optimizer]]:
 
         found["Keller Jordan's Muon"] = of_authors
     return found
+
+
+def of_timm(model: nn.Module) -> torch.optim.Optimizer:
+    """timm's Muon, as timm sets it: its steps have another size, and are not compared."""
+    let_torchvision_load()
+    theirs = importlib.import_module("timm.optim.muon").Muon
+    return theirs(their_groups("muon", model, ()), lr=RATE)
 
 
 def of_its_author(name: str) -> Any:

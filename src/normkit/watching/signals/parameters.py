@@ -79,12 +79,12 @@ def carried(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[Read]:
     0: it began anew at this step.
     """
     names = {id(p): name for name, p in model.named_parameters()}
-    found = {}
+    found: dict[str, Tensor] = {}
     for optimizer in optimizers:
         for group in optimizer.param_groups if any(map(_averages, type(optimizer).__mro__)) else ():
             for p in group["params"]:
-                b, m = optimizer.state.get(p, {}).get("momentum_buffer"), group.get("momentum")
-                usable = isinstance(b, Tensor) and p.grad is not None and p.dim() > 1 and id(p) in names and m
+                b, m = optimizer.state.get(p, {}).get("momentum_buffer"), group.get("momentum", 0.0)
+                usable = isinstance(b, Tensor) and p.grad is not None and p.dim() > 1 and id(p) in names and m > 0
                 if usable and len(found) < FEW and not hasattr(b, "full_tensor") and b.shape == p.grad.shape:
                     alone = p.grad.detach().float() * (1 - m)
                     found[names[id(p)]] = (b.float() - alone).norm() / b.float().norm().clamp(min=TINY)
