@@ -8,7 +8,7 @@ import pytest
 from helpers import command, train_here
 
 from normkit.lab.plan import optimizers
-from normkit.lab.plan.plan import Plan, told_by_name
+from normkit.lab.plan.plan import Plan, read_name
 from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.variants import Variant, cross, read_variants
 from normkit.lab.report import exports, history, ranking
@@ -129,7 +129,7 @@ def test_a_run_is_trained_with_its_decay_and_its_recipe_says_so():
     with_decay = runs.final(plan(), Variant("a"), 0.01, 1, 0.3)
     assert with_decay.recipe(Settings())["decay"] == 0.3
     assert "decay" not in runs.final(plan(), Variant("a"), 0.01, 1).recipe(Settings())
-    assert told_by_name(with_decay.name, ["a"])["decay"] == 0.3
+    assert read_name(with_decay.name, ["a"])["decay"] == 0.3
 
 
 def test_a_decay_that_is_said_twice_is_named():

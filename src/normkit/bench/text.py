@@ -34,8 +34,8 @@ LIMIT = 3 * 2**30
 HELD = """
 import random, resource
 from normkit.text import Normalizer
-from normkit.bench.text import made_up
-names = made_up(%d)
+from normkit.bench.text import make_names
+names = make_names(%d)
 norm = Normalizer().fit({str(at): [name] for at, name in enumerate(names)})
 found = norm.normalize([name[:-1] for name in names[:1000]])
 print(sum(match.id == str(at) for at, match in enumerate(found)), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

@@ -23,7 +23,7 @@ from normkit.parameters import roles
 from normkit.surgery import models
 from normkit.surgery.statistics.batch_statistics import feed
 from normkit.watching.drawn import Drawn, line, picture
-from normkit.watching.inspecting import made_up
+from normkit.watching.inspecting import make_batches
 from normkit.watching.signals.signal import first_tensor
 from normkit.watching.sites import blocks
 
@@ -153,7 +153,7 @@ def coordinate_check(
     with torch.random.fork_rng(), torch.enable_grad():
         for seed in range(seeds):
             base = _drawn(build, widths[0], seed)
-            batch = next(made_up(base)) if batch is None else batch
+            batch = next(make_batches(base)) if batch is None else batch
             for name in names:
                 runs[name].append([])
                 for width in widths:
@@ -290,7 +290,7 @@ def builder(word: str) -> Build:
     if source == "hf" and rest:
         return _of_transformers(rest)
     if colon:
-        factory = models.found_at(word, "model", "; with widths it is package.module:factory, called with a width")
+        factory = models.import_object(word, "model", "; with widths it is package.module:factory, called with a width")
         if not callable(factory) or isinstance(factory, nn.Module):
             raise ValueError(f"{word} must be a function that is called with a width, not {type(factory).__name__}")
         return factory

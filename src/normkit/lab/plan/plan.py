@@ -90,7 +90,7 @@ class Plan:
 def read_name(name: str, variants: Iterable[str]) -> dict[str, Any]:
     """Return what the name of a run's files tells of it, nothing where it is none of these variants'.
 
-    >>> told_by_name("dyt_alpha=0.8--lr0.003--seed0", ["dyt", "dyt:alpha=0.8"])
+    >>> read_name("dyt_alpha=0.8--lr0.003--seed0", ["dyt", "dyt:alpha=0.8"])
     {'variant': 'dyt:alpha=0.8', 'lr': 0.003, 'seed': 0, 'phase': 'search', 'rung': 1.0}
     """
     found = NAME.fullmatch(name)
