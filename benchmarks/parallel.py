@@ -2,7 +2,8 @@
 
 Every norm of vectors and of images is called on a mesh of two processes (gloo), with one axis of its input sharded, and
 its collectives are counted by torch's CommDebugMode, forward and backward; its numbers are held against one process'.
-Counts hold for any machine; no time is taken.
+Norms with a statistic of samples are called in training too, with ``sync=True`` and unequal batches. Counts hold for
+any machine; no time is taken.
 """
 
 import argparse
@@ -14,7 +15,9 @@ import torch
 
 import normkit as nk
 from normkit.contract.elsewhere import Elsewhere
-from normkit.contract.subject import build, outputs
+from normkit.contract.subject import build, draw, outputs
+from normkit.contract.test_ranks import made as with_sync
+from normkit.contract.test_ranks import shard, takes_sync
 
 PAGE = Path(__file__).parents[1] / "docs" / "parallel.md"
 MARK, END = "<!-- counts -->\n", "<!-- end of counts -->"
@@ -29,21 +32,24 @@ PEERS = {
     "torch.nn.LayerNorm": ("layernorm", 8),
     "torch.nn.RMSNorm": ("rmsnorm", 8),
     "torch.nn.GroupNorm": ("groupnorm", 2, 8),
+    "torch.nn.BatchNorm2d": ("batchnorm", 8),
 }
 NEAR = 1e-9  # in float64
 SENT = {"all_reduce": "sum", "all_gather_into_tensor": "gather", "reduce_scatter_tensor": "scattered sum"}
 
 
-def work(name, axis):
-    """What one norm sends with an axis of its input sharded, or what it says to that."""
+def work(name, axis, train=False):
+    """What one norm sends with an axis of its input sharded, or what it says to that; with None, plain and in sync."""
     from torch.distributed.tensor import Shard, distribute_module, distribute_tensor, init_device_mesh
     from torch.distributed.tensor.debug import CommDebugMode
 
+    if axis is None:
+        return plain(name)
     mesh = init_device_mesh("cpu", (2,))
     own = PEERS.get(name, (name,))[0]
     x = nk.card(own).draw(8, 4, leading=(4, 6), trailing=(6, 4), dtype=torch.float64)[0]
     axis %= x.dim()
-    one, many = made(name), distribute_module(made(name), mesh)
+    one, many = made(name, train), distribute_module(made(name, train), mesh)
     whole, cut = x.clone().requires_grad_(), distribute_tensor(x, mesh, [Shard(axis)]).requires_grad_()
     want = outputs(one(whole))[0]
     sent = torch.sin(torch.arange(want.numel(), dtype=want.dtype)).view(want.shape)
@@ -64,10 +70,24 @@ def work(name, axis):
     return counts if off < NEAR else f"wrong numbers ({counts})"
 
 
-def made(name):
+def plain(name):
+    """What one norm sends in training with plain tensors, of which each process has other samples."""
+    from torch.distributed.tensor.debug import CommDebugMode
+
+    inputs = shard(name, draw(name), torch.distributed.get_rank())
+    module = with_sync(name, inputs, sync=True)
+    inputs = [x.requires_grad_(x.is_floating_point()) for x in inputs]
+    with CommDebugMode() as forward:
+        y = outputs(module(*inputs))[0]
+    with CommDebugMode() as backward:
+        y.sin().sum().backward()
+    return f"{words(forward)} / {words(backward)}"
+
+
+def made(name, train=False):
     """A norm in float64, of 8 features."""
     if name not in PEERS:
-        return build(name, train=False)
+        return build(name, train=train)
     return getattr(torch.nn, name.removeprefix("torch.nn."))(*PEERS[name][1:]).double()
 
 
@@ -88,7 +108,17 @@ def subjects():
         if card.shape.axes in LAYOUTS and not required and not card.spans_samples and card.kind.name == "norm":
             yield name, LAYOUTS[card.shape.axes]
     for name, (own, *_) in PEERS.items():
-        yield name, LAYOUTS[nk.card(own).shape.axes]
+        if not nk.card(own).spans_samples:
+            yield name, LAYOUTS[nk.card(own).shape.axes]
+
+
+def joined():
+    """The norms with a statistic of samples, and whether they take no other input."""
+    for name in nk.methods(room="activation"):
+        card = nk.card(name)
+        if "N" in card.over.axes and takes_sync(name) and card.kind.name == "norm":
+            yield name, not any(not layout.optional for layout in card.inputs.values()), card.shape.samples
+    yield "torch.nn.BatchNorm2d", True, 0
 
 
 def table():
@@ -102,6 +132,12 @@ def table():
             kind = next(kind for kind, names in columns.items() if tuple(axes) == names)
             rows[kind].append(f"| `{name}` | {' | '.join(cells)} |")
             print(rows[kind][-1], file=sys.stderr, flush=True)
+        over_samples = []
+        for name, alone, axis in joined():
+            cells = ["" if name in PEERS else processes.ask(name, None)[0]]
+            cells.append(processes.ask(name, axis, True)[0] if alone else "")
+            over_samples.append(f"| `{name}` | {' | '.join(cells)} |")
+            print(over_samples[-1], file=sys.stderr, flush=True)
         processes.stop()
     lines = []
     for kind, names in columns.items():
@@ -111,7 +147,11 @@ def table():
             *rows[kind],
             "",
         ]
-    return "\n".join(lines)
+    head = [
+        "| norms over samples, in training | plain tensors, `sync=True` | DTensors, samples sharded |",
+        "| --- | --- | --- |",
+    ]
+    return "\n".join([*lines, *head, *over_samples, ""])
 
 
 def main():

@@ -132,9 +132,13 @@ def track(running: Tensor, value: Tensor, rate: float | Tensor) -> None:
     """
     if recomputing():
         return
+    if hasattr(value, "redistribute"):  # of a DTensor's samples
+        whole = not hasattr(running, "placements")
+        value = value.full_tensor() if whole else value.redistribute(placements=running.placements)  # type: ignore[attr-defined]
     old = accurate(running)
     if _averaged is not None and torch.as_tensor(rate).any():
-        at = (running.data_ptr(), tuple(running.shape))
+        own = running.to_local() if hasattr(running, "to_local") else running
+        at = (own.data_ptr(), tuple(running.shape))
         _averaged[at] = _averaged.get(at, 0) + 1
         rate = 1 / _averaged[at]
     if isinstance(rate, Tensor):

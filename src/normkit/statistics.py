@@ -6,6 +6,7 @@ precision are dealt with once. What runs from batch to batch is :mod:`normkit.ru
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,6 +18,8 @@ from normkit import check
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
+
+    Groups = ProcessGroup | tuple[ProcessGroup, ...] | None
 
 
 class Moments(NamedTuple):
@@ -58,7 +61,7 @@ def sum_over(x: Tensor, axes: Sequence[int], mask: Tensor | None = None) -> Tens
 
 
 def moments(
-    x: Tensor, axes: Sequence[int], *, mask: Tensor | None = None, group: ProcessGroup | None = None, sync: bool = False
+    x: Tensor, axes: Sequence[int], *, mask: Tensor | None = None, group: Groups = None, sync: bool = False
 ) -> Moments:
     """Mean and biased variance of ``x`` over ``axes``, in two passes, joined over all processes with ``sync``.
 
@@ -66,37 +69,51 @@ def moments(
 
     ``mask`` is True where a value counts. With ``sync`` each process takes part with the values that it has, be they
     none; all get the same moments, and gradients flow back to every process' values. Of no values at all they are 0.
+    The processes send one sum, and one more in the backward pass, in float64; at an offset of 1e6 deviations that costs
+    1e-4 of the variance.
 
     >>> moments(torch.tensor([[1.0, 2.0], [3.0, 6.0]]), (0,)).var
     tensor([1., 4.])
     """
     x = accurate(x)
     axes = [a % x.dim() for a in axes]
-    mean, count = _mean_and_count(x, axes, mask, group, sync)
+    mean, count = _mean_and_count(x, axes, mask, None, False)
     centered = x - _keep(mean, axes)
     # masked before the square: 0 times the derivative of a NaN's square would still be NaN
     centered = centered if mask is None else torch.where(mask, centered, 0)
-    square, rest = sum_over(centered.square(), axes), sum_over(centered.detach(), axes)
-    if sync:
-        square, rest = _sum_both_over_processes(square, rest, group)
-    square, rest = (total / count.clamp(min=1) for total in (square, rest.detach()))
+    square, rest = (
+        total / count.clamp(min=1) for total in (sum_over(centered.square(), axes), sum_over(centered.detach(), axes))
+    )
     most = torch.finfo(x.dtype).max  # where squares overflow the variance is infinite, not infinity less infinity
+    if sync and processes(group) > 1:
+        return _joined(mean, rest, square, count, group)
     return Moments(mean + rest, (square - rest.square().clamp(max=most)).clamp(min=0), count)
 
 
+def _joined(mean: Tensor, rest: Tensor, square: Tensor, count: Tensor, group: Groups) -> Moments:
+    """The moments of all processes' values, from each one's mean, what that lacks, and mean square about it."""
+    exact, own = mean.double() + rest, count.double()
+    about_zero = square.double() - rest.double().square() + exact.square()
+    total, squares, number = sum_together([own * exact, own * about_zero, own], group)
+    number = number.detach()
+    joined, second = total / number.clamp(min=1), squares / number.clamp(min=1)
+    var = (second - joined.square().clamp(max=torch.finfo(joined.dtype).max)).clamp(min=0)
+    return Moments(joined.to(mean.dtype), var.to(mean.dtype), number.to(mean.dtype))
+
+
 def mean_over(
-    x: Tensor, axes: Sequence[int], *, mask: Tensor | None = None, group: ProcessGroup | None = None, sync: bool = False
+    x: Tensor, axes: Sequence[int], *, mask: Tensor | None = None, group: Groups = None, sync: bool = False
 ) -> Tensor:
     """Mean of ``x`` over ``axes``, with the mask and the processes of :func:`moments`."""
     return _mean_and_count(accurate(x), [a % x.dim() for a in axes], mask, group, sync)[0]
 
 
 def _mean_and_count(
-    x: Tensor, axes: Sequence[int], mask: Tensor | None, group: ProcessGroup | None, sync: bool
+    x: Tensor, axes: Sequence[int], mask: Tensor | None, group: Groups, sync: bool
 ) -> tuple[Tensor, Tensor]:
     total, count = sum_over(x, axes, mask), sample_count(x, axes, mask)
     if sync:
-        total, count = _sum_both_over_processes(total, count, group)
+        total, count = sum_together([total, count], group)
     count = count.detach()
     return total / count.clamp(min=1), count
 
@@ -158,19 +175,23 @@ def _all_reduce(x: Tensor, group: ProcessGroup | None) -> Tensor:
     return collectives.wait_tensor(collectives.all_reduce(x.contiguous(), "sum", everyone))  # type: ignore[arg-type]
 
 
-def sum_over_processes(x: Tensor, group: ProcessGroup | None = None) -> Tensor:
+def sum_over_processes(x: Tensor, group: Groups = None) -> Tensor:
     """Add up ``x`` over the processes of ``group`` (default: all); the gradient is added up likewise.
 
-    Without torch.distributed running, or alone in the group, it is the identity, so that a model built for many
-    processes runs unchanged on one.
+    Several groups, such as those of some axes of a mesh, follow one another. Without torch.distributed running, or
+    alone in the group, it is the identity, so that a model built for many processes runs unchanged on one.
     """
-    return x if processes(group) == 1 else _SumOverProcesses.apply(x, group)
+    for each in group if isinstance(group, tuple) else (group,):
+        x = x if processes(each) == 1 else _SumOverProcesses.apply(x, each)
+    return x
 
 
-def processes(group: ProcessGroup | None = None) -> int:
+def processes(group: Groups = None) -> int:
     """How many processes ``group`` (default: all) has; 1 where torch.distributed does not run."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return 1
+    if isinstance(group, tuple):
+        return math.prod(map(torch.distributed.get_world_size, group))
     return torch.distributed.get_world_size(group)
 
 
@@ -191,7 +212,7 @@ def place(x: Tensor, group: ProcessGroup | None = None) -> tuple[int, int]:
     return sum(counts[: torch.distributed.get_rank(group)]), sum(counts)
 
 
-def _sum_both_over_processes(a: Tensor, b: Tensor, group: ProcessGroup | None) -> tuple[Tensor, Tensor]:
-    """Add up two tensors in one message."""
-    joined = sum_over_processes(torch.cat([a.flatten(), b.flatten()]), group)
-    return joined[: a.numel()].view(a.shape), joined[a.numel() :].view(b.shape)
+def sum_together(tensors: Sequence[Tensor], group: Groups = None) -> list[Tensor]:
+    """Add up tensors over the processes, all in one message."""
+    joined = sum_over_processes(torch.cat([x.flatten() for x in tensors]), group)
+    return [part.view(x.shape) for part, x in zip(joined.split([x.numel() for x in tensors]), tensors, strict=True)]

@@ -19,7 +19,7 @@ from normkit import check, kernels
 from normkit.ops import eager, paths, sharded, trial
 from normkit.ops.eager import code
 from normkit.ops.row import layer_norm
-from normkit.statistics import Moments, accurate, moments, processes, root, sum_over_processes
+from normkit.statistics import Moments, accurate, moments, processes, root, sum_together
 
 # What a statistic is and what is done to the normalized values, as the C code numbers them.
 GIVEN, DEVIATION, RESPONSE, SHARE, POSITION, ONLINE = range(6)
@@ -63,30 +63,25 @@ class Everyone(NamedTuple):
     eps: float
 
     def moments(self, both: Tensor, count: int) -> None:
-        """From this process' means and variances to those of all; how far its mean was off, and the number of all."""
-        mean, var, off, total = both.view(4, -1)
-        sums = sum_over_processes(torch.cat([mean * count, mean.new_full((1,), count)]).float(), self.group).double()
-        near = (sums[:-1] / sums[-1]).float().double()
-        off.copy_((mean - near) * count)
-        square = count * var + off * (mean - near)
-        square, rest = sum_over_processes(torch.cat([square, off]).float(), self.group).double().view(2, -1) / sums[-1]
-        mean.copy_(near + rest)
-        var.copy_((square - rest.square()).clamp(min=0))
-        total.copy_(sums[-1].expand_as(total))
+        """From this process' means and variances to those of all, and the number of all."""
+        mean, var, total = both.view(3, -1)
+        own = mean.new_full((), count)
+        sums, squares, number = sum_together([own * mean, own * (var + mean.square()), own], self.group)
+        mean.copy_(sums / number)
+        var.copy_((squares / number - mean.square()).clamp(min=0))
+        total.copy_(number.expand_as(total))
 
     def pulls(self, pulled: Tensor, both: Tensor, count: int) -> None:
         """The same for how the gradients pull."""
         along, level = pulled.view(2, -1)
-        _, var, off, total = both.view(4, -1)
+        mean, var, total = both.view(3, -1)
         r = (var + self.eps).rsqrt()
-        none = torch.zeros_like(along)
-        bend = torch.cat([-0.5 * r.square() * along * (count / total), none]).float()
-        bend = sum_over_processes(bend, self.group).double()[: along.numel()]
-        shift = (-r * level * count - 2 * bend * off) / total
-        shift = sum_over_processes(torch.cat([shift, none[:1]]).float(), self.group).double()[:-1]
+        bend = -0.5 * r.square() * along * (count / total)
+        shift = -r * level * (count / total) - 2 * mean * bend
+        shift, bend, _ = sum_together([shift, bend, bend.new_zeros(())], self.group)
         still = r == 0
         along.copy_(torch.where(still, 0, -2 * bend / torch.where(still, 1, r.square())))
-        level.copy_(torch.where(still, 0, -shift / torch.where(still, 1, r)))
+        level.copy_(torch.where(still, 0, -(shift + 2 * mean * bend) / torch.where(still, 1, r)))
 
 
 class Rule(NamedTuple):
@@ -126,6 +121,10 @@ def batch_norm(
     >>> y.flatten(), found.var
     (tensor([-1.,  1.]), tensor([1.]))
     """
+    if type(x) is not Tensor and sharded.is_sharded(x):
+        joined = _batch_by_parts(x, weight, bias, eps, sync, group)
+        if joined is not None:
+            return joined
     apart, everyone = None, None
     if sync and processes(group) > 1:
         apart = None if eager.on_gpu(x) else "its moments are joined over processes"
@@ -143,7 +142,21 @@ def batch_norm(
         return y.to(x.dtype), Moments(*(f.detach() for f in found))
     y, both = _run(rule, x, weight, bias)
     mean, var, *others = both.to(accurate(x[:0]).dtype).view(-1, x.shape[1])
-    return y, Moments(mean, var, others[1][0] if everyone else mean.new_tensor(x.numel() // x.shape[1]))
+    return y, Moments(mean, var, others[0][0] if everyone else mean.new_tensor(x.numel() // x.shape[1]))
+
+
+def _batch_by_parts(x, weight, bias, eps: float, sync: bool, group) -> tuple[Tensor, Moments] | None:
+    """A DTensor's result; its moments are those of all samples, wherever they lie."""
+    check_channels("batch_norm", x, eps, weight=weight, bias=bias)
+    part = sharded.parts("batch_norm", x)
+    if part is None:
+        return None
+    weight, bias = (part.parameter("batch_norm", n, value, 1) for n, value in (("weight", weight), ("bias", bias)))
+    groups = part.groups((0, *_space(x)))
+    if sync and (group is not None or part.whole.device_mesh.size() < processes()):
+        groups = (*groups, sharded.beyond("batch_norm", part, group))
+    y, found = batch_norm(part.local, weight, bias, eps=eps, sync=bool(groups), group=groups)
+    return part.joined(y), Moments(part.of_axis(1, found.mean), part.of_axis(1, found.var), found.count)
 
 
 def _batch_by_torch(x: Tensor, weight, bias, eps: float) -> Callable[[], tuple[Tensor, Moments]] | None:
@@ -167,6 +180,14 @@ def normalize_with(
     """Normalize with given moments, of shape (C,) or (N, C): y = weight (x - mean) / sqrt(var + eps) + bias."""
     rule = Rule("normalize_with", _formula_of_statistics, GIVEN, over_samples=True, eps=eps, given=(mean, var))
     check_channels(rule.name, x, eps, weight=weight, bias=bias, mean=mean, var=var)
+    part = sharded.parts(rule.name, x) if type(x) is not Tensor and sharded.is_sharded(x) else None
+    if part is not None:
+        named = {"mean": mean, "var": var, "weight": weight, "bias": bias}
+        own = [
+            part.parameter(rule.name, name, v, 2 - v.ndim if v is not None and v.ndim else 1)
+            for name, v in named.items()
+        ]
+        return part.joined(normalize_with(part.local, *own, eps=eps))
     moved = "the moments need a gradient" if eager.needs_grad(mean, var) else None
     why = moved or against(x, weight, bias, mean, var)
     if eager.runs_formula(rule.name, why, x, weight, bias, mean, var, kind=rule.kind(x)):
@@ -523,7 +544,7 @@ def kernel_forward(rule: Rule, x, weight, bias, extra, learned, state=None) -> t
     y = torch.empty_like(x)
     both = x.new_zeros(kept, dtype=torch.float64) if rule.given is None else torch.cat(rule.given).double()
     if rule.everyone is not None:
-        both = torch.cat([both, both])  # room for what the processes tell each other
+        both = torch.cat([both, both[: kept // 2]])  # room for what the processes tell each other
         held["join"] = lambda: rule.everyone.moments(both, x.numel() // x.shape[1])
     kernel.channel_forward(plan, samples, x, weight, bias, extra, both, state, y, **held)
     return y, both

@@ -46,6 +46,20 @@ class Parts(NamedTuple):
         """The axes of the mesh that shard one of these axes of the tensor."""
         return [at for at, axis in enumerate(self.axes) if axis in axes]
 
+    def groups(self, axes: Sequence[int]) -> tuple[Any, ...]:
+        """The processes among which these axes of the tensor are shared out, a group for each axis of the mesh."""
+        return tuple(self.whole.device_mesh.get_group(at) for at in self.along(axes))
+
+    def of_axis(self, axis: int, local: Tensor) -> DTensor:
+        """A vector of one number for each entry of an axis, of which this process has those of its part."""
+        from torch.distributed.tensor import DTensor, Replicate, Shard
+
+        mesh = self.whole.device_mesh
+        places = [Shard(0) if own == axis else Replicate() for own in self.axes]
+        return DTensor.from_local(
+            local, mesh, places, run_check=False, shape=self.whole.shape[axis : axis + 1], stride=(1,)
+        )
+
     def joined(self, local: Tensor) -> DTensor:
         """The result of which this process has a part, placed as the input is."""
         from torch.distributed.tensor import DTensor
@@ -127,6 +141,19 @@ def parts(owner: object, x: DTensor) -> Parts | None:
     axes = tuple(place.dim % x.ndim if isinstance(place, Shard) else None for place in copied)
     _, begin = compute_local_shape_and_global_offset(x.shape, x.device_mesh, x.placements)
     return Parts(x, x.to_local(), tuple(begin), axes)
+
+
+def beyond(owner: object, part: Parts, group: Any) -> Any:
+    """The processes that hold other samples than those of the mesh of x."""
+    mesh = part.whole.device_mesh
+    if group is None or set(torch.distributed.get_process_group_ranks(group)) & set(mesh.mesh.flatten().tolist()) != {
+        torch.distributed.get_rank()
+    }:
+        raise ValueError(
+            f"{check.whose(owner)}: with sync, x on the mesh {_words(mesh)} needs a process_group, that of the "
+            "processes which hold other samples; it has one process of the mesh"
+        )
+    return group
 
 
 def sum_over_mesh(x: Tensor, part: Parts, along: Sequence[int]) -> Tensor:
