@@ -7,7 +7,7 @@ from torch import distributed
 import normkit as nk
 from processes import over_processes
 
-SHAPES = {"wide": (6, 9), "tall": (9, 4), "square": (6, 6), "stack": (2, 4, 6), "kernel": (4, 3, 2, 2), "bias": (5,)}
+SHAPES = {"wide": (6, 9), "tall": (9, 4), "square": (8, 8), "stack": (2, 4, 6), "kernel": (4, 3, 2, 2), "bias": (5,)}
 STEPS = 3
 MATRICES = {"muon": {"ns_dtype": None}, "normuon": {"ns_dtype": None}, "conda": {"update_proj_gap": 2}, "sinkgd": {}}
 OTHERS = {
@@ -88,8 +88,19 @@ def layouts(world):
             "rows": found["rows"],
             "hybrid": lambda x, key: distribute_tensor(x, grid, [Replicate(), Shard(0)]),
             "grid": lambda x, key: distribute_tensor(x, grid, [Shard(0), Shard(1) if x.dim() > 1 else Replicate()]),
+            "strided": lambda x, key: distribute_tensor(x, grid, strided(x)),
         }
     return found
+
+
+def strided(x):
+    """FSDP over tensor parallelism along one axis where that divides; else along another."""
+    from torch.distributed.tensor import Shard
+    from torch.distributed.tensor.placement_types import _StridedShard
+
+    if x.dim() == 2 and not x.shape[1] % 4:
+        return [_StridedShard(1, split_factor=2), Shard(1)]
+    return [_StridedShard(0, split_factor=2) if not x.shape[0] % 4 else Shard(0), Shard(x.dim() - 1)]
 
 
 def work(world):
@@ -97,7 +108,7 @@ def work(world):
     counting(sent)
     for name in EXAMPLES if world == 2 else ("muon", "conda"):
         for way, spread in layouts(world).items():
-            if way in ("rows", "columns", "hybrid", "grid") or name in MATRICES:
+            if way != "repeated" or name in MATRICES:
                 sent.clear()
                 found[name, way] = trained(name, spread)[0], dict(sent)
         if name in MATRICES:
@@ -166,10 +177,19 @@ def test_what_is_sent(ran):
     sent = sum(found["muon", "rows"][1].get("all_to_all_single", 0) for found in ranks)
     assert sent == 2 * 8 * STEPS * numbers(exchanged)
     assert not ranks[0]["muon", "rows"][1].get("broadcast")
+    if world == 4:
+        grids = [
+            way for way in ("grid", "strided") if sum(f["muon", way][1].get("all_to_all_single", 0) for f in ranks)
+        ]
+        for way in grids:  # cut over two axes of the mesh: the same, and one expert of the stack is on two processes
+            sent = sum(found["muon", way][1]["all_to_all_single"] for found in ranks)
+            assert sent == 2 * 8 * STEPS * numbers(matrices)
+            assert not ranks[0]["muon", way][1].get("broadcast")
+        assert len(grids) == 2
     # of plain tensors each direction is told once, by one process to all
     assert ranks[0]["muon", "sync"][1] == {"broadcast": 8 * STEPS * numbers(matrices)}
     # the bases of conda alone, every second step
-    squares = {"wide": 36, "tall": 16, "square": 36}
+    squares = {"wide": 36, "tall": 16, "square": 64}
     assert ranks[0]["conda", "sync"][1] == {"broadcast": 8 * 2 * sum(squares.values())}
     # rows and columns of sinkgd are summed, and no matrix travels
     assert world == 4 or ranks[0]["sinkgd", "rows"][1] == {}

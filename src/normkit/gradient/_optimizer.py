@@ -11,7 +11,7 @@ from torch import Tensor
 
 from normkit import check
 from normkit.catalog import Card
-from normkit.gradient._sharded import is_any, is_sharded, local
+from normkit.gradient._sharded import is_any, is_sharded, local, placed_as
 from normkit.statistics import accurate
 
 MOMENTS = frozenset({"step", "exp_avg", "exp_avg_sq"})  # what Adam keeps of a parameter
@@ -157,6 +157,10 @@ class Optimizer(torch.optim.Optimizer):
             if isinstance(group["lr"], Tensor) and group["lr"].dim():
                 group["lr"] = group["lr"].view(())  # the same memory, so that who holds the tensor still sets the rate
         work = [(self.moved(group), group) for group in self.param_groups]
+        for params, _ in work:
+            for p in params:
+                if p.grad is not None and is_sharded([p]):
+                    p.grad = placed_as(p.grad, p)
         self._refuse(work)
         return work
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -67,6 +68,14 @@ def together(tensors: Sequence[Tensor]) -> Tensor:
     """
     lengths = [whole(torch.linalg.vector_norm(accurate(x))) for x in tensors]
     return torch.linalg.vector_norm(torch.stack([x.to(lengths[0]) for x in lengths])) if lengths else torch.zeros(())
+
+
+def placed_as(tensor: Tensor, like: Tensor) -> Tensor:
+    """A gradient that is cut as its parameter is; terms of a sum that is still to be taken are added up."""
+    if not (is_sharded([tensor]) and is_sharded([like])):
+        return tensor
+    same = tensor.placements == like.placements  # type: ignore[attr-defined]
+    return tensor if same else place(tensor, like)
 
 
 def settled(tensor: Tensor) -> Tensor:
@@ -141,44 +150,63 @@ class Plain(NamedTuple):
 
 
 class Parted(NamedTuple):
-    """Distributed tensors that one axis of their mesh cuts, and the others repeat."""
+    """Distributed tensors whose matrices some axes of their mesh cut, such as those of tensor parallelism under FSDP.
+
+    The other axes repeat them, or share out stacks of whole matrices: there each process works on its own.
+    """
 
     mesh: Any
-    axis: int
+    axes: tuple[int, ...]
 
     def shared(self, xs: list[Any], work: Work, sync: bool, group: Any) -> list[Tensor]:
         """Bring the parts of each to one process, and the parts of the result back."""
-        cuts = [Cut(x.shape, x.placements[self.axis].dim, self.mesh.size(self.axis)) for x in xs]
-        owners = shares([x.shape for x in xs], self.mesh.size(self.axis))
-        results = work(self._gather(xs, cuts, owners))
-        return [like(part, x) for part, x in zip(self._scatter(xs, results, cuts, owners), xs, strict=True)]
+        layouts, owners = self._layouts(xs)
+        results = work(self._gather(xs, layouts, owners))
+        return [like(part, x) for part, x in zip(self._scatter(xs, results, layouts, owners), xs, strict=True)]
 
     def bases(self, xs: list[Any], work: Callable[[Tensor], Tensor], sync: bool, group: Any) -> list[Tensor]:
         """Bring the parts of each to one process, and tell all the result."""
-        cuts = [Cut(x.shape, x.placements[self.axis].dim, self.mesh.size(self.axis)) for x in xs]
-        owners = shares([x.shape for x in xs], self.mesh.size(self.axis))
-        mine = [work(x) for x in self._gather(xs, cuts, owners)]
-        told = _broadcast(mine, [_square(x) for x in xs], owners, xs[0].to_local(), self.mesh.get_group(self.axis))
+        layouts, owners = self._layouts(xs)
+        mine = [work(x) for x in self._gather(xs, layouts, owners)]
+        group = _group(self.mesh, self.axes)
+        told = _broadcast(mine, [_square(x) for x in xs], owners, xs[0].to_local(), group)
         return [_everywhere(q, x) for q, x in zip(told, xs, strict=True)]
 
-    def _gather(self, xs: list[Any], cuts: list[Cut], owners: list[int]) -> list[Tensor]:
-        """The tensors that this process owns, whole."""
-        rank, size = self.mesh.get_local_rank(self.axis), self.mesh.size(self.axis)
-        mine = [cut for cut, owner in zip(cuts, owners, strict=True) if owner == rank]
-        sent = [[x.to_local() for x, o in zip(xs, owners, strict=True) if o == to] for to in range(size)]
-        wanted = [[cut.part(source) for cut in mine] for source in range(size)]
-        parts = _exchange(sent, wanted, xs[0].to_local(), self.mesh.get_group(self.axis))
-        return [torch.cat(pieces, cut.dim) for cut, *pieces in zip(mine, *parts, strict=True)]
+    def _layouts(self, xs: list[Any]) -> tuple[list[Layout], list[int]]:
+        """How each tensor lies on the processes of the group, and which of them works on it."""
+        layouts = [_layout(_uncut(x, self.axes), x.placements, self.mesh, self.axes) for x in xs]
+        return layouts, shares([layout.shape for layout in layouts], len(layouts[0].parts))
 
-    def _scatter(self, xs: list[Any], results: list[Tensor], cuts: list[Cut], owners: list[int]) -> list[Tensor]:
-        """This process' parts of what all processes have found."""
-        rank, size = self.mesh.get_local_rank(self.axis), self.mesh.size(self.axis)
-        mine = [cut for cut, owner in zip(cuts, owners, strict=True) if owner == rank]
-        sent = [[cut.take(y, to) for cut, y in zip(mine, results, strict=True)] for to in range(size)]
-        wanted = [
-            [cut.part(rank) for cut, o in zip(cuts, owners, strict=True) if o == source] for source in range(size)
+    def _gather(self, xs: list[Any], layouts: list[Layout], owners: list[int]) -> list[Tensor]:
+        """The tensors that this process owns, whole."""
+        group = _group(self.mesh, self.axes)
+        rank, count = distributed.get_rank(group), len(layouts[0].parts)
+        mine = [layout for layout, owner in zip(layouts, owners, strict=True) if owner == rank]
+        sent = [
+            [x.to_local() for x, own, o in zip(xs, layouts, owners, strict=True) if o == to and own.first[rank]]
+            for to in range(count)
         ]
-        parts = [iter(own) for own in _exchange(sent, wanted, xs[0].to_local(), self.mesh.get_group(self.axis))]
+        expected = [[own.size(source) for own in mine if own.first[source]] for source in range(count)]
+        like = xs[0].to_local()
+        parts = [iter(pieces) for pieces in _exchange(sent, expected, like, group)]
+        wholes = [like.new_empty(layout.shape) for layout in mine]
+        for layout, whole in zip(mine, wholes, strict=True):
+            for source in range(count):
+                if layout.first[source]:
+                    whole[layout.at(source)] = next(parts[source])
+        return wholes
+
+    def _scatter(self, xs: list[Any], results: list[Tensor], layouts: list[Layout], owners: list[int]) -> list[Tensor]:
+        """This process' parts of the results of all processes."""
+        group = _group(self.mesh, self.axes)
+        rank, count = distributed.get_rank(group), len(layouts[0].parts)
+        mine = [layout for layout, owner in zip(layouts, owners, strict=True) if owner == rank]
+        sent = [[y[layout.at(to)] for layout, y in zip(mine, results, strict=True)] for to in range(count)]
+        expected = [
+            [layout.size(rank) for layout, o in zip(layouts, owners, strict=True) if o == source]
+            for source in range(count)
+        ]
+        parts = [iter(own) for own in _exchange(sent, expected, xs[0].to_local(), group)]
         return [next(parts[owner]) for owner in owners]
 
 
@@ -201,63 +229,78 @@ class Whole(NamedTuple):
         return [_everywhere(q, x) for q, x in zip(told, xs, strict=True)]
 
 
-class Mixed(NamedTuple):
-    """Distributed tensors that several axes of their mesh cut, such as those of tensor parallelism under FSDP."""
-
-    mesh: Any
-
-    def shared(self, xs: list[Any], work: Work, sync: bool, group: Any) -> list[Tensor]:
-        """Make all whole everywhere, work on some, and keep the parts."""
-        own = [x.full_tensor() for x in xs]
-        results = _told(own, [x.shape for x in own], work, _everyone(self.mesh))
-        return [like(_own_part(y, x), x) for y, x in zip(results, xs, strict=True)]
-
-    def bases(self, xs: list[Any], work: Callable[[Tensor], Tensor], sync: bool, group: Any) -> list[Tensor]:
-        """Make all whole everywhere, work out some, and tell the others."""
-        own, group = [x.full_tensor() for x in xs], _everyone(self.mesh)
-        told = _told(own, [_square(x) for x in own], lambda own: [work(x) for x in own], group)
-        return [_everywhere(q, x) for q, x in zip(told, xs, strict=True)]
-
-
 def _way(x: Any) -> Any:
     """How a tensor lies on the processes."""
     if not is_sharded([x]):
         return Plain()
-    from torch.distributed.tensor import Shard
-
     mesh = x.device_mesh
-    cut = [axis for axis, p in enumerate(x.placements) if not p.is_replicate() and mesh.size(axis) > 1]
-    plain = all(type(x.placements[axis]) is Shard for axis in cut)
-    if plain and (not cut or (x.dim() == 3 and all(x.placements[axis].dim == 0 for axis in cut))):
+    cut = [axis for axis, place in enumerate(x.placements) if not place.is_replicate() and mesh.size(axis) > 1]
+    inside = tuple(axis for axis in cut if x.dim() != 3 or x.placements[axis].dim != 0)
+    if not inside:
         return Whole(mesh)
-    return Parted(mesh, cut[0]) if plain and len(cut) == 1 else Mixed(mesh)
+    known = len(inside) in (1, mesh.ndim) or mesh.mesh_dim_names is not None
+    return Parted(mesh, inside if known else tuple(range(mesh.ndim)))
 
 
-class Cut(NamedTuple):
-    """How a tensor is cut along an axis: all parts but the last ones are equally large."""
+class Layout(NamedTuple):
+    """How a tensor lies on the processes of a group: along each axis the entries of each process, in a range or listed.
+
+    ``first`` says which of the processes are the first that hold their part.
+    """
 
     shape: torch.Size
-    dim: int
-    size: int
+    parts: tuple[tuple[range | Tensor, ...], ...]
+    first: tuple[bool, ...]
 
-    def range(self, rank: int) -> tuple[int, int]:
-        """Where a part begins, and its length.
-
-        >>> [Cut(torch.Size([5, 2]), 0, 4).range(rank) for rank in range(4)]
-        [(0, 2), (2, 2), (4, 1), (5, 0)]
-        """
-        length = self.shape[self.dim]
-        each = -(-length // self.size)
-        start = min(rank * each, length)
-        return start, min(each, length - start)
-
-    def part(self, rank: int) -> torch.Size:
+    def size(self, rank: int) -> torch.Size:
         """The shape of a part."""
-        return torch.Size([*self.shape[: self.dim], self.range(rank)[1], *self.shape[self.dim + 1 :]])
+        return torch.Size(map(len, self.parts[rank]))
 
-    def take(self, tensor: Tensor, rank: int) -> Tensor:
-        """A part of a whole tensor."""
-        return tensor.narrow(self.dim, *self.range(rank))
+    def at(self, rank: int) -> tuple[Any, ...]:
+        """The index of a part in the whole."""
+        part = self.parts[rank]
+        if all(isinstance(entries, range) for entries in part):
+            return tuple(slice(entries.start, entries.stop) for entries in part)
+        lists = [torch.as_tensor(entries) for entries in part]
+        return tuple(entries.view(-1, *[1] * (len(lists) - 1 - axis)) for axis, entries in enumerate(lists))
+
+
+@functools.lru_cache(maxsize=4096)  # the same at every step
+def _layout(shape: torch.Size, placements: tuple[Any, ...], mesh: Any, axes: tuple[int, ...]) -> Layout:
+    """How a tensor whose matrices some axes of a mesh cut lies on the processes along these axes."""
+    parts, first = [], []
+    for rank in distributed.get_process_group_ranks(_group(mesh, axes)):
+        place = (mesh.mesh == rank).nonzero()[0].tolist()
+        part: list[range | Tensor] = [range(size) for size in shape]
+        for axis in axes:
+            if not placements[axis].is_replicate():
+                dim = placements[axis].dim
+                part[dim] = part_along(part[dim], placements[axis], mesh.size(axis), place[axis])
+        parts.append(tuple(part))
+        first.append(not any(place[axis] for axis in axes if placements[axis].is_replicate()))
+    return Layout(shape, tuple(parts), tuple(first))
+
+
+def part_along(entries: Any, placement: Any, size: int, rank: int) -> Any:
+    """The entries of one of several processes: all have equally many but the last ones.
+
+    >>> from torch.distributed.tensor import Shard
+    >>> [list(part_along(range(5), Shard(0), 4, rank)) for rank in range(4)]
+    [[0, 1], [2, 3], [4], []]
+    """
+    from torch.distributed.tensor.placement_types import _StridedShard
+
+    if isinstance(placement, _StridedShard):  # as torch cuts it, left to right
+        line = _StridedShard(0, split_factor=placement.split_factor)
+        return line._split_tensor(torch.as_tensor(entries), size, with_padding=False)[0][rank]
+    each = -(-len(entries) // size)
+    return entries[min(rank * each, len(entries)) : (rank + 1) * each]
+
+
+def _uncut(x: Any, axes: tuple[int, ...]) -> torch.Size:
+    """The shape of what the processes along some axes of the mesh hold together: its matrices are whole."""
+    cut = {x.placements[axis].dim for axis in axes if not x.placements[axis].is_replicate()}
+    return torch.Size(x.shape[dim] if dim in cut else own for dim, own in enumerate(x.to_local().shape))
 
 
 def shares(shapes: Sequence[torch.Size], size: int) -> list[int]:
@@ -285,22 +328,27 @@ def _everyone(mesh: Any) -> Any:
     return None if mesh.size() == distributed.get_world_size() else mesh._flatten().get_group()
 
 
+def _group(mesh: Any, axes: tuple[int, ...]) -> Any:
+    """The processes along some axes of a mesh, this one among them."""
+    if len(axes) == 1:
+        return mesh.get_group(axes[0])
+    named = mesh.mesh_dim_names is not None and len(axes) < mesh.ndim
+    return _everyone(mesh[tuple(mesh.mesh_dim_names[axis] for axis in axes)] if named else mesh)
+
+
 def _everywhere(q: Tensor, x: Any) -> Tensor:
     from torch.distributed.tensor import DTensor, Replicate
 
     return DTensor.from_local(q, x.device_mesh, [Replicate()] * x.device_mesh.ndim, run_check=False)
 
 
-def _own_part(tensor: Tensor, x: Any) -> Tensor:
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-
-    shape, start = compute_local_shape_and_global_offset(x.shape, x.device_mesh, x.placements)
-    return tensor[tuple(slice(at, at + length) for at, length in zip(start, shape, strict=True))].contiguous()
-
-
-def part_of(tensor: Tensor, like: Tensor) -> Tensor:
+def part_of(tensor: Tensor, like: Any) -> Tensor:
     """The part of a whole tensor that this process holds of another of its shape."""
-    return _own_part(tensor, like) if is_sharded([like]) else tensor
+    if not is_sharded([like]):
+        return tensor
+    axes = tuple(range(like.device_mesh.ndim))
+    layout = _layout(tensor.shape, like.placements, like.device_mesh, axes)
+    return tensor[layout.at(distributed.get_rank(_group(like.device_mesh, axes)))].contiguous()
 
 
 def _told(xs: list[Tensor], shapes: list[torch.Size], work: Work, group: Any) -> list[Tensor]:

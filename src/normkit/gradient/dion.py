@@ -88,10 +88,10 @@ class Dion(Hidden):
     def one(self, p: Tensor, momentum: Tensor, state: dict, group: dict) -> Tensor:
         """Take what is used off a momentum, and return the direction."""
         m = full_matrix(momentum)
-        if not m.any():
-            return torch.zeros_like(p)
         if "Q" not in state:
             state["Q"] = first_columns(m, group["rank"], group["start"])
+        if not m.any():
+            return torch.zeros_like(p)
         left = torch.linalg.qr(m @ state["Q"]).Q
         right = m.mT @ left
         momentum.copy_(cut_as(m - (1 - group["momentum"]) * (left @ right.mT), p))

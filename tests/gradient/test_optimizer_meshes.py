@@ -1,0 +1,224 @@
+"""Optimizers on meshes: gradients that are still to be summed, parts in several pieces, and states that are saved."""
+
+import pytest
+import torch
+from torch import nn
+
+import normkit as nk
+from normkit.contract.elsewhere import Elsewhere
+
+COUNT = 4
+STEPS = 2
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory):
+    group = Elsewhere(work, tmp_path_factory.mktemp("processes"), COUNT)
+    yield group
+    group.stop()
+
+
+def work(task, *arguments):
+    return globals()[task](*arguments)
+
+
+def numbers(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def whole(x):
+    return x.full_tensor() if hasattr(x, "full_tensor") else x
+
+
+SUMMED = {
+    "muon": {"ns_dtype": None},
+    "normuon": {"ns_dtype": None},
+    "lion": {},
+    "adamp": {},
+    "soap": {"precondition_frequency": 1},
+    "cautious": {},
+    "agc": {"clipping": 0.01},
+}
+
+
+def summed(name):
+    """How far a step is from one process', where each process has a term of the gradients of parameters it repeats."""
+    from torch.distributed.tensor import DTensor, Partial, Replicate, distribute_tensor, init_device_mesh
+
+    mesh = init_device_mesh("cpu", (COUNT,))
+    values, terms = numbers(6, 8), [numbers(6, 8, seed=1 + rank) for rank in range(COUNT)]
+    one = nn.Parameter(values.clone())
+    many = nn.Parameter(distribute_tensor(values, mesh, [Replicate()]))
+    one.grad = sum(terms)
+    many.grad = DTensor.from_local(terms[torch.distributed.get_rank()], mesh, [Partial()])
+    for p in (one, many):
+        nk.create(name, [p], lr=0.1, **SUMMED[name]).step()
+    return (many.full_tensor() - one).abs().max().item(), (many.to_local() - one).abs().max().item()
+
+
+@pytest.mark.parametrize("name", SUMMED)
+def test_terms_of_a_gradient_are_added_up_before_a_step(name, processes):
+    for off in processes.ask("summed", name):
+        assert max(off) < 1e-12
+
+
+def pieces(case):
+    """How far a step of Muon is from one process', and what is sent, as a share of twice the numbers."""
+    from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, init_device_mesh
+    from torch.distributed.tensor.placement_types import _StridedShard
+
+    line, grid = init_device_mesh("cpu", (COUNT,)), init_device_mesh("cpu", (2, 1, 2))
+    named = init_device_mesh("cpu", (2, 1, 2), mesh_dim_names=("a", "b", "c"))
+    meshes = {
+        "two halves": (line, [_StridedShard(0, split_factor=2)]),
+        "three axes": (grid, [Shard(0), Replicate(), Shard(1)]),
+        "three names": (named, [Shard(1), Replicate(), Shard(0)]),
+    }
+    mesh, places = meshes[case]
+    values, grad = numbers(16, 8), numbers(16, 8, seed=1)
+
+    def laid(x):
+        if case != "two halves":
+            return distribute_tensor(x, mesh, places)
+        rank = torch.distributed.get_rank()
+        own = torch.cat([half.chunk(COUNT)[rank] for half in x.chunk(2)])
+        return DTensor.from_local(own, mesh, places, run_check=False, shape=x.shape, stride=x.stride())
+
+    sent, plain = [], torch.distributed.all_to_all_single
+    torch.distributed.all_to_all_single = lambda out, own, *a, **k: (sent.append(own.numel()), plain(out, own, *a, **k))
+    one, many = nn.Parameter(values.clone()), nn.Parameter(laid(values))
+    one.grad, many.grad = grad, laid(grad)
+    for p in (one, many):
+        nk.Muon([p], lr=0.1, ns_dtype=None).step()
+    torch.distributed.all_to_all_single = plain
+    return (laid(one.detach()).to_local() - many.to_local()).abs().max().item(), sum(sent)
+
+
+@pytest.mark.parametrize("case", ["two halves", "three axes", "three names"])
+def test_matrices_in_pieces_are_made_whole_on_one_process(case, processes):
+    found = processes.ask("pieces", case)
+    assert max(off for off, _ in found) < 1e-12
+    assert sum(sent for _, sent in found) == 2 * 16 * 8
+
+
+def repeated():
+    """A matrix of which some processes of the group hold the same part: one of them sends it, all get the result."""
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
+
+    from normkit.gradient._sharded import Parted
+
+    mesh = init_device_mesh("cpu", (2, 2))
+    x = numbers(6, 4)
+    cut = distribute_tensor(x, mesh, [Replicate(), Shard(0)])
+    sent, plain = [], torch.distributed.all_to_all_single
+    torch.distributed.all_to_all_single = lambda out, own, *a, **k: (sent.append(own.numel()), plain(out, own, *a, **k))
+    (y,) = Parted(mesh, (0, 1)).shared([cut], lambda own: [m @ m.T @ m for m in own], False, None)
+    torch.distributed.all_to_all_single = plain
+    return (y.full_tensor() - x @ x.T @ x).abs().max().item(), sum(sent)
+
+
+def test_the_first_process_that_holds_a_part_sends_it(processes):
+    found = processes.ask("repeated")
+    assert max(off for off, _ in found) < 1e-12
+    assert sum(sent for _, sent in found) == 24 + 2 * 24
+
+
+SAVED = {
+    "muon": {},
+    "normuon": {},
+    "muon-plus": {},
+    "muoneq": {},
+    "muon2": {},
+    "dynmuon": {},
+    "aurora": {},
+    "muonclip": {},
+    "dion2": {},
+    "hyperball": {},
+    "muown": {},
+    "scion": {},
+    "soap": {"precondition_frequency": 1},
+    "kl-soap": {},
+    "dion": {"rank": 2},
+    "pmuon": {},
+    "conda": {"update_proj_gap": 2},
+    "lion": {},
+    "adafactor": {},
+    "lamb": {},
+}
+
+
+def trainee(name, world):
+    """A model that is sharded over the processes there are, and its optimizer."""
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 10), nn.LayerNorm(10), nn.Linear(10, 7))
+    model = fully_shard(model) if world > 1 else model
+    matrices = [p for p in model.parameters() if p.dim() > 1]
+    others = {"use_muon": False} if name in MATRICES else {}
+    groups = [{"params": matrices}, {"params": [p for p in model.parameters() if p.dim() < 2], **others}]
+    return model, nk.create(name, groups, lr=0.05, **SAVED[name])
+
+
+MATRICES = set(SAVED) - {"lion", "adafactor", "lamb", "soap", "conda", "scion"}
+
+
+def train(model, optimizer, steps):
+    for step in range(steps):
+        model(numbers(8, 6, seed=step).float()).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def states(model, optimizer):
+    """All of a state, whole, by names of parameters."""
+    names = {id(p): name for name, p in model.named_parameters()}
+    found = {name: whole(p.detach()).clone() for name, p in model.named_parameters()}
+    for p, state in optimizer.state.items():
+        for key, value in state.items():
+            found[f"{names[id(p)]}: {key}"] = whole(value).clone() if isinstance(value, torch.Tensor) else value
+    return found
+
+
+def passed_on(name, folder, world, first):
+    """Load what was saved, or train anew, and save; the state."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+    model, optimizer = trainee(name, world)
+    options = {"no_dist": True} if world == 1 else {}
+    if first:
+        train(model, optimizer, STEPS)
+    else:
+        weights, state = get_state_dict(model, optimizer)
+        dcp.load({"model": weights, "optimizer": state}, checkpoint_id=folder, **options)
+        set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=state)
+    now = states(model, optimizer)
+    weights, state = get_state_dict(model, optimizer)
+    dcp.save({"model": weights, "optimizer": state}, checkpoint_id=folder, **options)
+    train(model, optimizer, 1)
+    return now, states(model, optimizer)
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory):
+    groups = {n: Elsewhere(work, tmp_path_factory.mktemp(f"{n}"), n) for n in (4, 2, 1)}
+    yield groups
+    for group in groups.values():
+        group.stop()
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_checkpoints_keep_the_bits_over_4_2_1_and_4_processes(name, worlds, tmp_path):
+    pytest.importorskip("torch.distributed.checkpoint")
+    (want, then), *_ = worlds[4].ask("passed_on", name, str(tmp_path), 4, True)
+    assert len(want) > 6
+    for world in (2, 1, 4):
+        for got, later in worlds[world].ask("passed_on", name, str(tmp_path), world, False):
+            assert list(got) == list(want)
+            for key, value in want.items():
+                torch.testing.assert_close(
+                    got[key], value, rtol=0, atol=0, msg=lambda m, k=key, w=world: f"{w} {k}: {m}"
+                )
+            for key, value in then.items() if world == 4 else ():
+                torch.testing.assert_close(later[key], value, rtol=0, atol=0)
