@@ -4,6 +4,9 @@ Each layer's first maps (queries, keys, values, gate, up) are cut by their outpu
 their inputs, so that a process has some heads and some hidden features. Between the sublayers the stream is cut by
 positions, and norms see their part alone; embedding, last norm and head are whole on every process. A layer sends what
 this needs: the positions are gathered before each sublayer, and its results are added up and cut again behind it.
+
+All parameters become DTensors, so that optimizers and clipping take them in one call; those that are whole are plain
+tensors while the module that holds them runs.
 """
 
 from __future__ import annotations
@@ -66,7 +69,8 @@ def parallel_plan(model: nn.Module, mesh: DeviceMesh) -> dict[str, ParallelStyle
     for name, stack in layers.items():
         for index, layer in enumerate(stack):
             plan |= _layer_plan(f"{name}.{index}", layer, mesh.size(), index == 0, index == len(stack) - 1)
-    return plan
+    inside = {id(module) for stack in layers.values() for module in stack.modules()}
+    return {"": _copied()(inside), **plan}
 
 
 def _check_mesh(mesh: DeviceMesh) -> None:
@@ -209,6 +213,50 @@ def _whole() -> type:
             return module
 
     return Whole
+
+
+def _copied() -> type:
+    """The style of the model: what is outside of its layers is whole on every process."""
+    from torch.distributed.tensor import DTensor, Replicate
+    from torch.distributed.tensor.parallel import ParallelStyle
+
+    class Copied(ParallelStyle):
+        def __init__(self, inside: set[int]):
+            self.inside = inside
+
+        def _apply(self, model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+            outside = [part for part in model.modules() if id(part) not in self.inside]
+            copies: dict[nn.Parameter, nn.Parameter] = {}  # which modules may share
+            for part in outside:
+                for name, value in list(part.named_parameters(recurse=False)):
+                    if value not in copies:
+                        copy = DTensor.from_local(value.detach(), mesh, [Replicate()], run_check=False)
+                        copies[value] = nn.Parameter(copy, requires_grad=value.requires_grad)
+                    part.register_parameter(name, copies[value])
+            # a tied table is used outside of its module; under fully_shard the module alone has it in time
+            for part in outside:
+                self._hook(part, outside if part is model else [part], mesh)
+            return model
+
+        def _hook(self, module: nn.Module, parts: list[nn.Module], mesh: DeviceMesh) -> None:
+            kept: list[tuple[nn.Module, str, nn.Parameter]] = []
+
+            def plain(*_):
+                for part in parts:
+                    for name, value in part._parameters.items():
+                        if isinstance(value, DTensor) and value.device_mesh == mesh:
+                            kept.append((part, name, value))  # type: ignore[arg-type]
+                            part._parameters[name] = value.to_local(grad_placements=[Replicate()])  # type: ignore[assignment]
+
+            def back(*_):
+                while kept:
+                    part, name, value = kept.pop()
+                    part._parameters[name] = value
+
+            module.register_forward_pre_hook(plain)
+            module.register_forward_hook(back, always_call=True)
+
+    return Copied
 
 
 def _halves() -> type:

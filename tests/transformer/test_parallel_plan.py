@@ -81,9 +81,11 @@ def compared(name):
     for (key, a), b in zip(many.named_parameters(), one.parameters(), strict=True):
         grad = a.grad.full_tensor() if isinstance(a.grad, DTensor) else a.grad
         off[key] = (grad - b.grad).abs().max().item()
+    assert all(isinstance(p, DTensor) for p in many.parameters())
+    lengths = [nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True) for model in (one, many)]
+    off["length"] = (lengths[1].full_tensor() - lengths[0]).abs().item()
     for model in (one, many):
-        for parameter in model.parameters():  # one at a time: some are DTensors, and some are not
-            torch.optim.AdamW([parameter], lr=0.1, weight_decay=0.1).step()
+        torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.1, foreach=True).step()
     for (key, a), b in zip(many.named_parameters(), one.parameters(), strict=True):
         value = a.full_tensor() if isinstance(a, DTensor) else a
         far = (b.grad.abs() > 1e-9) * (value - b)  # the step of a gradient of 0 is that of its rounding
