@@ -70,6 +70,7 @@ class Noise:
         y, slope = (x.reshape(self.examples, -1, x.shape[-1]) for x in (y, slope))
         gain, shift = (getattr(module, name, None) for name in ("weight", "bias"))
         if isinstance(gain, nn.Parameter) and gain.shape == y.shape[-1:]:
+            gain, shift = (p if p is None or not hasattr(p, "full_tensor") else p.full_tensor() for p in (gain, shift))
             whole = gain.detach().float() + float(getattr(module, "offset", 0.0) or 0.0)
             known = whole.abs() > LEAST
             x = (y if shift is None else y - shift.detach().float()) / torch.where(known, whole, 1.0)

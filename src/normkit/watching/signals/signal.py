@@ -63,7 +63,7 @@ def first_tensor(value: Any) -> Tensor | None:
 def tensors_in(value: Any) -> Iterator[Tensor]:
     """Return the tensors that tuples, lists and mappings hold."""
     if isinstance(value, Tensor):
-        yield value
+        yield value.to_local() if hasattr(value, "to_local") else value  # of a DTensor, this process' part
     elif isinstance(value, Mapping | tuple | list):
         for part in value.values() if isinstance(value, Mapping) else value:
             yield from tensors_in(part)

@@ -1,0 +1,58 @@
+"""A process that dies, or does not come, ends what the others wait for with an error within the group's timeout."""
+
+import datetime
+import os
+import time
+
+import pytest
+import torch
+
+import normkit as nk
+from normkit.contract.elsewhere import FRESH, PRELOADED
+
+TIMEOUT = 5  # seconds of the group
+PATIENCE = 90  # seconds that the test waits
+
+
+def process(rank, folder, how):
+    """The first process writes down the errors of a norm and of an optimizer; the second one leaves."""
+    import torch._dynamo  # collectives import it; the clock of the group should not run meanwhile
+    from torch import distributed
+
+    timeout = datetime.timedelta(seconds=TIMEOUT)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2, timeout=timeout
+    )
+    distributed.barrier()
+    if rank == 1:
+        time.sleep(0 if how == "dies" else PATIENCE)
+        os._exit(3)
+    errors = []
+    parameters = [torch.nn.Parameter(torch.randn(3, 3)) for _ in range(2)]
+    for p in parameters:
+        p.grad = torch.randn(3, 3)
+    for work in (lambda: nk.BatchNorm(3, sync=True)(torch.randn(4, 3)), nk.Muon(parameters, sync=True).step):
+        start = time.monotonic()
+        try:
+            work()
+        except RuntimeError as error:
+            errors.append((str(error), time.monotonic() - start))
+    torch.save(errors, f"{folder}/errors")
+    os._exit(0)
+
+
+@pytest.mark.parametrize("how, words", [("dies", "Connection closed by peer"), ("does not come", "Timed out")])
+def test_an_error_names_what_happened_within_the_timeout(how, words, tmp_path):
+    context = torch.multiprocessing.get_context(FRESH)
+    if FRESH == "forkserver":
+        context.set_forkserver_preload(PRELOADED)
+    both = [context.Process(target=process, args=(rank, str(tmp_path), how), daemon=True) for rank in range(2)]
+    for each in both:
+        each.start()
+    both[0].join(PATIENCE)
+    both[1].kill()
+    assert both[0].exitcode == 0
+    (norm, took), (optimizer, took_too) = torch.load(tmp_path / "errors")
+    assert words in norm
+    assert "closed" in optimizer or "closure" in optimizer or words in optimizer
+    assert max(took, took_too) < 3 * TIMEOUT
