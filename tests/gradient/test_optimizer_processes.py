@@ -60,12 +60,13 @@ def trained(name, spread=lambda x, key: x, **options):
 
 def counting(sent):
     """Let the messages that are sent be counted, in bytes."""
-    for name in ("broadcast", "all_to_all_single"):
+    for name in ("broadcast", "all_to_all_single", "all_reduce"):
         plain = getattr(distributed, name)
 
         def counted(*args, plain=plain, name=name, **kwargs):
             message = args[1] if name == "all_to_all_single" else args[0]
             sent[name] = sent.get(name, 0) + message.numel() * message.element_size()
+            sent[f"calls of {name}"] = sent.get(f"calls of {name}", 0) + 1
             return plain(*args, **kwargs)
 
         setattr(distributed, name, counted)
@@ -187,12 +188,15 @@ def test_what_is_sent(ran):
             assert not ranks[0]["muon", way][1].get("broadcast")
         assert len(grids) == 2
     # of plain tensors each direction is told once, by one process to all
-    assert ranks[0]["muon", "sync"][1] == {"broadcast": 8 * STEPS * numbers(matrices)}
+    assert ranks[0]["muon", "sync"][1]["broadcast"] == 8 * STEPS * numbers(matrices)
+    # the lengths of all matrices in one message; another says whether all gradients are finite
+    assert world == 4 or ranks[0]["normuon", "rows"][1]["calls of all_reduce"] == STEPS * 2
+    assert ranks[0]["muon", "rows"][1]["calls of all_to_all_single"] == STEPS * 2
     # the bases of conda alone, every second step
     squares = {"wide": 36, "tall": 16, "square": 64}
-    assert ranks[0]["conda", "sync"][1] == {"broadcast": 8 * 2 * sum(squares.values())}
+    assert ranks[0]["conda", "sync"][1]["broadcast"] == 8 * 2 * sum(squares.values())
     # rows and columns of sinkgd are summed, and no matrix travels
-    assert world == 4 or ranks[0]["sinkgd", "rows"][1] == {}
+    assert world == 4 or not {"broadcast", "all_to_all_single"} & ranks[0]["sinkgd", "rows"][1].keys()
 
 
 def test_a_sharded_model_trains_as_a_whole_one(ran):

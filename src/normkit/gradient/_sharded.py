@@ -88,6 +88,42 @@ def settled(tensor: Tensor) -> Tensor:
     return own.redistribute(placements=[Replicate() if p.is_partial() else p for p in own.placements])
 
 
+def lengths_along(xs: Sequence[Tensor], dim: int) -> list[Tensor]:
+    """The lengths of vectors along an axis, which is kept; what processes must add up for it goes in one message.
+
+    >>> lengths_along([torch.tensor([[3.0, 4.0]])], -1)
+    [tensor([[5.]])]
+    """
+    found = [torch.linalg.vector_norm(local(x), dim=dim, keepdim=True) for x in xs]
+    ways: dict[Any, list[int]] = {}
+    for i, x in enumerate(xs):
+        if is_sharded([x]):
+            own: Any = x
+            cut = tuple(at for at, p in enumerate(own.placements) if not p.is_replicate() and p.dim == dim % x.dim())
+            ways.setdefault((own.device_mesh, cut, found[i].dtype), []).append(i)
+    for (mesh, cut, _), places in ways.items():
+        if cut:
+            squares = torch.cat([found[i].square().flatten() for i in places])
+            for at in cut:
+                distributed.all_reduce(squares, group=mesh.get_group(at))
+            for i, part in zip(places, _apart(squares.sqrt(), [found[i].shape for i in places]), strict=True):
+                found[i] = part
+        for i in places:
+            found[i] = _shortened(found[i], xs[i], cut, dim)
+    return found
+
+
+def _shortened(part: Tensor, x: Any, cut: tuple[int, ...], dim: int) -> Tensor:
+    """Numbers for the vectors of a tensor along an axis, on the processes of these."""
+    from torch.distributed.tensor import DTensor, Replicate
+
+    shape = list(x.shape)
+    shape[dim] = 1
+    places = [Replicate() if at in cut else p for at, p in enumerate(x.placements)]
+    stride = torch.empty(shape, device="meta").stride()
+    return DTensor.from_local(part, x.device_mesh, places, run_check=False, shape=torch.Size(shape), stride=stride)
+
+
 def place(tensor: Tensor, like: Tensor) -> Tensor:
     """A tensor that is cut as another is."""
     return tensor.redistribute(placements=like.placements) if is_sharded([tensor]) else tensor  # type: ignore[attr-defined]

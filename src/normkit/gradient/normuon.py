@@ -12,7 +12,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.gradient._muon import Momentum, wideness
 from normkit.gradient._optimizer import Groups, below_one, by_rows, settings
-from normkit.gradient._sharded import is_sharded, local, settled
+from normkit.gradient._sharded import is_sharded, lengths_along, local
 from normkit.statistics import accurate
 
 TINY = 1e-10
@@ -109,29 +109,36 @@ class NorMuon(Momentum):
         """Move matrices."""
         found = self.orthogonal(params, grads, states, group)
         spectral = group["adjust_lr"] == "spectral"
-        for p, o, state in zip(params, found, states, strict=True):
+        for p, o, even in zip(params, found, self.evened(found, params, states, group), strict=True):
             rate = group["lr"] * (wideness(p) if spectral else 0.2 * math.sqrt(p.numel()))
-            sizes = (self.evened(o, p, state, group) * -rate).to(p.dtype)
+            sizes = (even * -rate).to(p.dtype)
             for w, u, size in by_rows(local(p), local(o), local(sizes)):
                 if group["weight_decay"] and p.grad is not None:
                     w.mul_(1 - group["lr"] * group["weight_decay"])
                 w.addcmul_(u.to(w.dtype), size)
 
-    def evened(self, o: Tensor, p: Tensor, state: dict, group: dict) -> Tensor:
+    def evened(self, found: list[Tensor], params: list[Tensor], states: list[dict], group: dict) -> list[Tensor]:
         """What divides each row by its past size, and gives the whole its length back, or one of 1."""
-        lengths = of_rows(o)
-        if "second_momentum_buffer" not in state:
-            state["second_momentum_buffer"] = torch.zeros_like(lengths, dtype=p.dtype)
-        mean = (lengths.square() / max(1, o.shape[-1])).to(p.dtype)
-        past = accurate(state["second_momentum_buffer"].lerp_(mean, 1 - group["beta2"])).sqrt() + TINY
-        even = settled(torch.linalg.vector_norm(lengths / past, dim=-2, keepdim=True))
+        lengths = of_rows(found)
+        pasts = []
+        for own, o, p, state in zip(lengths, found, params, states, strict=True):
+            if "second_momentum_buffer" not in state:
+                state["second_momentum_buffer"] = torch.zeros_like(own, dtype=p.dtype)
+            mean = (own.square() / max(1, o.shape[-1])).to(p.dtype)
+            pasts.append(accurate(state["second_momentum_buffer"].lerp_(mean, 1 - group["beta2"])).sqrt() + TINY)
+        ratios = [own / past for own, past in zip(lengths, pasts, strict=True)]
         if group["adjust_lr"] == "match_rms":
-            return 1 / (past * even.clamp(min=TINY))
-        return settled(torch.linalg.vector_norm(lengths, dim=-2, keepdim=True)) / (past * (even + TINY))
+            evens = lengths_along(ratios, -2)
+            return [1 / (past * even.clamp(min=TINY)) for past, even in zip(pasts, evens, strict=True)]
+        both = lengths_along([*ratios, *lengths], -2)
+        evens, wholes = both[: len(found)], both[len(found) :]
+        return [whole / (past * (even + TINY)) for past, even, whole in zip(pasts, evens, wholes, strict=True)]
 
 
-def of_rows(o: Tensor) -> Tensor:
+def of_rows(found: list[Tensor]) -> list[Tensor]:
     """Lengths along the last axis."""
-    if is_sharded([o]):
-        return settled(torch.linalg.vector_norm(accurate(o), dim=-1, keepdim=True))
-    return torch.cat([torch.linalg.vector_norm(accurate(x), dim=-1, keepdim=True) for (x,) in by_rows(o)])
+    if is_sharded(found):
+        return lengths_along([accurate(o) for o in found], -1)
+    return [
+        torch.cat([torch.linalg.vector_norm(accurate(x), dim=-1, keepdim=True) for (x,) in by_rows(o)]) for o in found
+    ]
