@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -134,7 +135,7 @@ def _sublayer_plan(name: str, module: Any, kind: Sublayer, among: int) -> Mappin
     children: dict[str, Any] = dict(module.named_children())
     columns = [key for key in kind.columns if key in children]
     for key in (*columns, kind.row):
-        if not isinstance(children[key], nn.Linear):
+        if not isinstance(children[key], nn.Linear) or parametrize.is_parametrized(children[key]):
             raise ValueError(f"parallel_plan: {name}.{key} must be a Linear, not {type(children[key]).__name__}")
     for key in columns:
         features = children[key].out_features
@@ -245,8 +246,8 @@ def _copied() -> type:
                 for part in parts:
                     for name, value in part._parameters.items():
                         if isinstance(value, DTensor) and value.device_mesh == mesh:
-                            kept.append((part, name, value))  # type: ignore[arg-type]
-                            part._parameters[name] = value.to_local(grad_placements=[Replicate()])  # type: ignore[assignment]
+                            kept.append((part, name, value))
+                            part._parameters[name] = value.to_local(grad_placements=[Replicate()])
 
             def back(*_):
                 while kept:

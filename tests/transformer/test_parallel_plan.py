@@ -126,11 +126,18 @@ def refused(name):
         return f"{type(error).__name__}: {error}"
 
 
+def parametrized():
+    model = MODELS["decoder"]()
+    nn.utils.parametrizations.weight_norm(model.layers[1].attention.query)
+    return model
+
+
 REFUSED = {
     "no layers": lambda: nn.Sequential(nn.Linear(3, 3)),
     "mesh": MODELS["decoder"],
     "heads": lambda: nk.Decoder(**{**SHAPE, "heads": 1}),
     "experts": lambda: nk.Decoder(**SHAPE, feedforward="moe", router="router:experts=4,top_k=2"),
+    "parametrized": parametrized,
     "scales": lambda: nk.Decoder(**SHAPE, placement="ngpt"),
     "positions": MODELS["decoder"],
     "versions": MODELS["decoder"],
@@ -140,6 +147,7 @@ SAID = {
     "mesh": "ValueError: parallel_plan: mesh must have one axis, not 2; give one of it, as mesh['dp']",
     "heads": "ValueError: parallel_plan: layers.0.attention.query has 1 heads, which 2 processes do not divide",
     "experts": "ValueError: parallel_plan: layers.0.feedforward.up must be a Linear, not Stack",
+    "parametrized": "ValueError: parallel_plan: layers.1.attention.query must be a Linear, not ParametrizedLinear",
     "scales": "ValueError: parallel_plan: layers.0.",
     "positions": "ValueError: parallel_plan: 5 positions cannot be cut for 2 processes",
     "versions": "RuntimeError: parallel_plan: all processes must run the same software, but process 0 has torch 2",

@@ -295,8 +295,9 @@ class Layout(NamedTuple):
     def at(self, rank: int) -> tuple[Any, ...]:
         """The index of a part in the whole."""
         part = self.parts[rank]
-        if all(isinstance(entries, range) for entries in part):
-            return tuple(slice(entries.start, entries.stop) for entries in part)
+        ranges = [entries for entries in part if isinstance(entries, range)]
+        if len(ranges) == len(part):
+            return tuple(slice(entries.start, entries.stop) for entries in ranges)
         lists = [torch.as_tensor(entries) for entries in part]
         return tuple(entries.view(-1, *[1] * (len(lists) - 1 - axis)) for axis, entries in enumerate(lists))
 
@@ -304,6 +305,7 @@ class Layout(NamedTuple):
 @functools.lru_cache(maxsize=4096)  # the same at every step
 def _layout(shape: torch.Size, placements: tuple[Any, ...], mesh: Any, axes: tuple[int, ...]) -> Layout:
     """How a tensor whose matrices some axes of a mesh cut lies on the processes along these axes."""
+    _require_known(placements)
     parts, first = [], []
     for rank in distributed.get_process_group_ranks(_group(mesh, axes)):
         place = (mesh.mesh == rank).nonzero()[0].tolist()
@@ -315,6 +317,19 @@ def _layout(shape: torch.Size, placements: tuple[Any, ...], mesh: Any, axes: tup
         parts.append(tuple(part))
         first.append(not any(place[axis] for axis in axes if placements[axis].is_replicate()))
     return Layout(shape, tuple(parts), tuple(first))
+
+
+def _require_known(placements: tuple[Any, ...]) -> None:
+    """Require placements of which torch itself knows the order of the entries."""
+    from torch.distributed.tensor.placement_types import _StridedShard
+
+    strided = [place.dim for place in placements if isinstance(place, _StridedShard)]
+    if len(set(strided)) < len(strided):
+        raise ValueError(
+            f"placements {placements} do not say in which order the entries lie; two maps in one matrix, such as a "
+            "gate and what it opens, are cut further along another axis: fully_shard(..., shard_placement_fn=lambda p: "
+            "Shard(1) if p.dim() > 1 else None)"
+        )
 
 
 def part_along(entries: Any, placement: Any, size: int, rank: int) -> Any:

@@ -180,19 +180,26 @@ def normalize_with(
     """Normalize with given moments, of shape (C,) or (N, C): y = weight (x - mean) / sqrt(var + eps) + bias."""
     rule = Rule("normalize_with", _formula_of_statistics, GIVEN, over_samples=True, eps=eps, given=(mean, var))
     check_channels(rule.name, x, eps, weight=weight, bias=bias, mean=mean, var=var)
-    part = sharded.parts(rule.name, x) if type(x) is not Tensor and sharded.is_sharded(x) else None
-    if part is not None:
-        named = {"mean": mean, "var": var, "weight": weight, "bias": bias}
-        own = [
-            part.parameter(rule.name, name, v, 2 - v.ndim if v is not None and v.ndim else 1)
-            for name, v in named.items()
-        ]
-        return part.joined(normalize_with(part.local, *own, eps=eps))
+    if type(x) is not Tensor and sharded.is_sharded(x):
+        joined = _given_by_parts(rule, x, {"mean": mean, "var": var, "weight": weight, "bias": bias})
+        if joined is not None:
+            return joined
     moved = "the moments need a gradient" if eager.needs_grad(mean, var) else None
     why = moved or against(x, weight, bias, mean, var)
     if eager.runs_formula(rule.name, why, x, weight, bias, mean, var, kind=rule.kind(x)):
         return _with_eps(x, weight, bias, None, None, rule)
     return _run(rule, x, weight, bias)[0]
+
+
+def _given_by_parts(rule: Rule, x, named: dict[str, Any]) -> Tensor | None:
+    """A DTensor's result, each process working on its part."""
+    part = sharded.parts(rule.name, x)
+    if part is None:
+        return None
+    own: list[Any] = [
+        part.parameter(rule.name, n, v, 0 if v is not None and v.ndim == 2 else 1) for n, v in named.items()
+    ]
+    return part.joined(normalize_with(part.local, *own, eps=rule.eps))
 
 
 def group_norm(

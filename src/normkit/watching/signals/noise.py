@@ -70,10 +70,9 @@ class Noise:
         y, slope = (x.reshape(self.examples, -1, x.shape[-1]) for x in (y, slope))
         gain, shift = (getattr(module, name, None) for name in ("weight", "bias"))
         if isinstance(gain, nn.Parameter) and gain.shape == y.shape[-1:]:
-            gain, shift = (p if p is None or not hasattr(p, "full_tensor") else p.full_tensor() for p in (gain, shift))
-            whole = gain.detach().float() + float(getattr(module, "offset", 0.0) or 0.0)
+            whole = _plain(gain) + float(getattr(module, "offset", 0.0) or 0.0)
             known = whole.abs() > LEAST
-            x = (y if shift is None else y - shift.detach().float()) / torch.where(known, whole, 1.0)
+            x = (y if shift is None else y - _plain(shift)) / torch.where(known, whole, 1.0)
             self._add(module, "gain", (slope * x).sum(1) * known)
         if isinstance(shift, nn.Parameter) and shift.shape == y.shape[-1:]:
             self._add(module, "shift", slope.sum(1))
@@ -96,6 +95,11 @@ class Noise:
         one = sum(found.square().sum() for found in whole) * count  # examples' own gradients are count times theirs
         batch = sum(found.sum(0).square().sum() for found in whole)
         return vector(one, batch, torch.tensor(float(count), device=batch.device))  # type: ignore[union-attr, arg-type]
+
+
+def _plain(p: Tensor) -> Tensor:
+    """The numbers of a parameter, all of them where processes share it."""
+    return (p.full_tensor() if hasattr(p, "full_tensor") else p).detach().float()
 
 
 def _rows(x: Tensor, axis: int) -> Tensor:

@@ -1,0 +1,210 @@
+"""Models on several processes in the hands of others' trainers, and what must come before they are shared out."""
+
+import os
+
+import pytest
+import torch
+from torch import nn
+
+import normkit as nk
+from normkit.contract.elsewhere import Elsewhere
+from normkit.optional import library
+
+TOKENS = torch.arange(12).view(2, 6) * 5 % 17
+STEPS = 2
+
+
+def work(task, *arguments):
+    return globals()[task](*arguments)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    group = Elsewhere(work, tmp_path_factory.mktemp("pair"), 2)
+    yield group
+    group.stop()
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory):
+    group = Elsewhere(work, tmp_path_factory.mktemp("four"), 4)
+    yield group
+    group.stop()
+
+
+def made(**options):
+    torch.manual_seed(0)
+    return nk.Decoder(**{"vocab": 17, "dim": 16, "depth": 2, "heads": 4, "norm": "rmsnorm", **options}).double()
+
+
+def whole(x):
+    return x.detach().full_tensor() if hasattr(x, "full_tensor") else x.detach()
+
+
+def trained(model, optimizer, backward=torch.Tensor.backward, clip=nn.utils.clip_grad_norm_, mine=slice(None)):
+    for _ in range(STEPS):
+        backward(model(TOKENS[mine]).sin().mean())
+        clip(model.parameters(), 0.01)
+        optimizer.step()
+        optimizer.zero_grad()
+    return {name.removeprefix("module."): whole(p) for name, p in model.named_parameters()}
+
+
+def by_accelerate():
+    """Accelerate's FSDP2 plugin, which it uses on accelerators alone: here its state is set to it."""
+    library("accelerate")
+    rank = torch.distributed.get_rank()
+    os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "ACCELERATE_USE_CPU": "true"})
+    os.environ.update({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511", "ACCELERATE_USE_FSDP": "true"})
+    from accelerate import Accelerator, FullyShardedDataParallelPlugin
+    from accelerate.utils import DistributedType
+
+    layers = {"auto_wrap_policy": "transformer_based_wrap", "transformer_cls_names_to_wrap": ["TransformerLayer"]}
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=2, cpu_ram_efficient_loading=False, **layers)
+    accelerator = Accelerator(cpu=True)
+    accelerator.state.distributed_type, accelerator.state.fsdp_plugin = DistributedType.FSDP, plugin
+    model = made()
+    optimizer = nk.NorMuon(nk.param_groups(model, "normuon"), lr=0.01, ns_dtype=None)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    cut = sum(hasattr(p, "full_tensor") for p in model.parameters())
+    return trained(model, optimizer, accelerator.backward, accelerator.clip_grad_norm_, slice(rank, rank + 1)), cut
+
+
+def test_accelerate_shards_and_trains_as_one_process(pair):
+    pytest.importorskip("accelerate")
+    model = made()
+    want = trained(model, nk.NorMuon(nk.param_groups(model, "normuon"), lr=0.01, ns_dtype=None))
+    for values, cut in pair.ask("by_accelerate"):
+        assert cut == len(want)
+        assert list(values) == list(want)
+        for name, value in want.items():
+            torch.testing.assert_close(values[name], value, rtol=1e-9, atol=1e-11, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def shared_out(model, way):
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import init_device_mesh
+    from torch.distributed.tensor.parallel import parallelize_module
+
+    mesh = init_device_mesh("cpu", (4, 1) if way == "fully_shard" else (2, 2), mesh_dim_names=("data", "tp"))
+    if way != "fully_shard":
+        parallelize_module(model, mesh["tp"], nk.parallel_plan(model, mesh["tp"]))
+    if way != "parallelize_module":
+        for part in (*model.layers, model):
+            fully_shard(part, mesh=mesh["data"], shard_placement_fn=by_columns)
+    return model
+
+
+def by_columns(p):
+    """Where to cut a parameter further: a gate and what it opens, two maps in one matrix, by columns."""
+    from torch.distributed.tensor import Shard
+    from torch.distributed.tensor.placement_types import _StridedShard
+
+    return Shard(1) if isinstance(getattr(p, "placements", [None])[-1], _StridedShard) else None
+
+
+def swapped(model):
+    nk.swap(model, {"rmsnorm": "layernorm"})
+    return model
+
+
+def optimized(model, **blocks):
+    return trained(model, nk.Muon(nk.param_groups(model, "muon", **blocks), lr=0.01, ns_dtype=None))
+
+
+def blocked(model, then):
+    """Muon by the parts of fused weights, which are seen in the whole model."""
+    parts = nk.param_groups(model, "muon").parts
+    heights = {name: part.heights for name, part in parts.items() if part.fused}
+    assert heights
+    return optimized(then(model), blocks=heights)
+
+
+AFTER = {
+    "fuse": lambda model: nk.fuse(model) and {"logits": whole(model(TOKENS))},
+    "param_groups and muon": optimized,
+    "adamw with foreach": lambda model: trained(model, torch.optim.AdamW(model.parameters(), lr=0.01, foreach=True)),
+}
+BEFORE = {
+    "swap": lambda model, then: optimized(then(swapped(model))),
+    "parts of fused weights": blocked,
+}
+
+
+def ordered(case, way):
+    """How far numbers are from one process', where a call comes before or after the model is shared out."""
+    options = {"activation": "swiglu"} if case == "parts of fused weights" else {}
+    one, many = made(**options), made(**options)
+    if case in AFTER:
+        want, got = AFTER[case](one), AFTER[case](shared_out(many, way))
+    else:
+        want, got = BEFORE[case](one, lambda model: model), BEFORE[case](many, lambda model: shared_out(model, way))
+    return max((got[name] - value).abs().max().item() for name, value in want.items())
+
+
+@pytest.mark.parametrize("way", ["fully_shard", "parallelize_module", "both"])
+@pytest.mark.parametrize("case", [*AFTER, *BEFORE])
+def test_calls_work_before_or_after(case, way, four):
+    assert max(four.ask("ordered", case, way)) < 1e-9
+
+
+def refused(way):
+    if way == "both":
+        return unknown_order()
+    model = shared_out(made(), way)
+    try:
+        nk.swap(model, {"rmsnorm": "layernorm"})
+    except ValueError as error:
+        return str(error)
+
+
+def unknown_order():
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import init_device_mesh
+
+    model = shared_out(made(activation="swiglu"), "parallelize_module")
+    fully_shard(model, mesh=init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tp"))["data"])
+    try:
+        optimized(model)
+    except ValueError as error:
+        return str(error)
+
+
+def test_two_maps_in_one_matrix_are_cut_further_along_another_axis(four):
+    for error in four.ask("refused", "both"):
+        assert "do not say in which order the entries lie" in error
+        assert "shard_placement_fn" in error
+
+
+@pytest.mark.parametrize("way, why", [("fully_shard", "weight is a DTensor"), ("parallelize_module", "it has hooks")])
+def test_a_swap_comes_first(way, why, four):
+    for error in four.ask("refused", way):
+        assert error.startswith("swap: the model has no rmsnorm to replace")
+        assert why in error
+
+
+def image_model():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 6, 3), nk.BatchNorm(6), nn.ReLU(), nn.Flatten(), nn.Linear(54, 2))
+    nn.utils.parametrizations.weight_norm(model[4])
+    return model.double()
+
+
+def estimated(planned):
+    """Moments that are estimated anew after ``fully_shard``, over weights that are parametrized before."""
+    from torch.distributed.fsdp import fully_shard
+
+    model = image_model()
+    if planned:
+        fully_shard(model)
+    data = [torch.randn(4, 3, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(s)) for s in range(3)]
+    nk.recalibrate(model, data)
+    model.eval()
+    return whole(model[1].running_var), whole(model(data[0]))
+
+
+def test_moments_are_estimated_anew_after_fully_shard(pair):
+    want = estimated(planned=False)
+    for found in pair.ask("estimated", True):
+        for a, b in zip(found, want, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
