@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from normkit.gradient._optimizer import by_rows
-from normkit.gradient._sharded import is_sharded, largest, settled
+from normkit.gradient._sharded import is_sharded, largest, reduce
 
 Projection = Callable[[Tensor], Tensor]  # takes the share along a weight off a direction
 
@@ -21,7 +21,7 @@ def projection(w: Tensor, g: Tensor, delta: float, eps: float) -> Projection | N
     lengths, others, products = _of_rows(w, g)
     if _upright(products, lengths, others, delta, w[0].numel(), eps):
         return lambda u: _without(u, w, lengths, tuple(range(1, w.dim())), eps)
-    length, other, product = (settled(x) for x in (lengths.norm(), others.norm(), products.sum()))
+    length, other, product = (reduce(x) for x in (lengths.norm(), others.norm(), products.sum()))
     if _upright(product, length, other, delta, w.numel(), eps):
         return lambda u: _without(u, w, length, tuple(range(w.dim())), eps)
     return None
@@ -36,7 +36,7 @@ def _of_rows(w: Tensor, g: Tensor) -> list[Tensor]:
         return length, other, (w * g).sum(axes, keepdim=True)
 
     if is_sharded([w, g]):
-        return [settled(x) for x in measured(w, g)]
+        return [reduce(x) for x in measured(w, g)]
     blocks = [measured(*pair) for pair in by_rows(w, g)]
     return [torch.cat(xs) for xs in zip(*blocks, strict=True)]
 
@@ -48,4 +48,4 @@ def _upright(product: Tensor, length: Tensor, other: Tensor, delta: float, entri
 
 def _without(u: Tensor, w: Tensor, length: Tensor, axes: tuple[int, ...], eps: float) -> Tensor:
     n = w / (length + eps)
-    return u - n * settled((n * u).sum(axes, keepdim=True))
+    return u - n * reduce((n * u).sum(axes, keepdim=True))

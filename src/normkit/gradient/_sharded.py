@@ -78,7 +78,7 @@ def placed_as(tensor: Tensor, like: Tensor) -> Tensor:
     return tensor if same else place(tensor, like)
 
 
-def settled(tensor: Tensor) -> Tensor:
+def reduce(tensor: Tensor) -> Tensor:
     """A tensor whose parts are no terms of a sum that is still to be taken."""
     if not is_sharded([tensor]):
         return tensor
@@ -176,13 +176,13 @@ class Plain(NamedTuple):
         """Work on some, and tell the others the results."""
         if not sync or processes(group) == 1:
             return work(xs)
-        return _told(xs, [x.shape for x in xs], work, group)
+        return _share_work(xs, [x.shape for x in xs], work, group)
 
     def bases(self, xs: list[Tensor], work: Callable[[Tensor], Tensor], sync: bool, group: Any) -> list[Tensor]:
         """Work out some, and tell the others."""
         if not sync or processes(group) == 1:
             return [work(x) for x in xs]
-        return _told(xs, [_square(x) for x in xs], lambda own: [work(x) for x in own], group)
+        return _share_work(xs, [_square(x) for x in xs], lambda own: [work(x) for x in own], group)
 
 
 class Parted(NamedTuple):
@@ -205,8 +205,8 @@ class Parted(NamedTuple):
         layouts, owners = self._layouts(xs)
         mine = [work(x) for x in self._gather(xs, layouts, owners)]
         group = _group(self.mesh, self.axes)
-        told = _broadcast(mine, [_square(x) for x in xs], owners, xs[0].to_local(), group)
-        return [_everywhere(q, x) for q, x in zip(told, xs, strict=True)]
+        shared = _broadcast(mine, [_square(x) for x in xs], owners, xs[0].to_local(), group)
+        return [_everywhere(q, x) for q, x in zip(shared, xs, strict=True)]
 
     def _layouts(self, xs: list[Any]) -> tuple[list[Layout], list[int]]:
         """How each tensor lies on the processes of the group, and which of them works on it."""
@@ -255,14 +255,14 @@ class Whole(NamedTuple):
         """Work on what there is."""
         own = [x.to_local() for x in xs]
         repeated = all(p.is_replicate() for x in xs for p in x.placements)
-        results = _told(own, [x.shape for x in own], work, _everyone(self.mesh)) if repeated else work(own)
+        results = _share_work(own, [x.shape for x in own], work, _everyone(self.mesh)) if repeated else work(own)
         return [like(y, x) for y, x in zip(results, xs, strict=True)]
 
     def bases(self, xs: list[Any], work: Callable[[Tensor], Tensor], sync: bool, group: Any) -> list[Tensor]:
         """Work out some, and tell the others."""
         own, group = [x.to_local() for x in xs], _everyone(self.mesh)
-        told = _told(own, [_square(x) for x in own], lambda own: [work(x) for x in own], group)
-        return [_everywhere(q, x) for q, x in zip(told, xs, strict=True)]
+        shared = _share_work(own, [_square(x) for x in own], lambda own: [work(x) for x in own], group)
+        return [_everywhere(q, x) for q, x in zip(shared, xs, strict=True)]
 
 
 def _way(x: Any) -> Any:
@@ -402,7 +402,7 @@ def part_of(tensor: Tensor, like: Any) -> Tensor:
     return tensor[layout.at(distributed.get_rank(_group(like.device_mesh, axes)))].contiguous()
 
 
-def _told(xs: list[Tensor], shapes: list[torch.Size], work: Work, group: Any) -> list[Tensor]:
+def _share_work(xs: list[Tensor], shapes: list[torch.Size], work: Work, group: Any) -> list[Tensor]:
     """Work on this process' share, and tell the results."""
     owners = shares([x.shape for x in xs], processes(group))
     mine = work([x for x, owner in zip(xs, owners, strict=True) if owner == distributed.get_rank(group)])

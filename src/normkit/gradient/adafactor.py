@@ -11,7 +11,7 @@ from torch import Tensor
 from normkit import check
 from normkit.catalog import method
 from normkit.gradient._optimizer import Groups, Optimizer, count, keep, settings
-from normkit.gradient._sharded import settled, together
+from normkit.gradient._sharded import reduce, together
 
 TINY = 1e-38  # a floor of floors, where those are 0
 
@@ -106,9 +106,9 @@ def moment(g: Tensor, state: dict, share: float, eps: float) -> Tensor:
     square = g.square()
     if g.dim() < 2:
         return move(state, "variance", square, share)
-    rows = move(state, "row_var", settled(square.mean(-1, keepdim=True)), share)
-    columns = move(state, "col_var", settled(square.mean(-2, keepdim=True)), share)
-    return rows * columns / settled(rows.mean(-2, keepdim=True)).clamp(min=max(eps, TINY))
+    rows = move(state, "row_var", reduce(square.mean(-1, keepdim=True)), share)
+    columns = move(state, "col_var", reduce(square.mean(-2, keepdim=True)), share)
+    return rows * columns / reduce(rows.mean(-2, keepdim=True)).clamp(min=max(eps, TINY))
 
 
 def move(state: dict, name: str, value: Tensor, share: float) -> Tensor:

@@ -12,7 +12,7 @@ from normkit import check
 from normkit.catalog import method
 from normkit.gradient._based import Based
 from normkit.gradient._optimizer import Groups, listed
-from normkit.gradient._sharded import settled
+from normkit.gradient._sharded import reduce
 
 LEAST = 1e-6  # floor of a gradient's length
 
@@ -102,4 +102,4 @@ def unit_length(x: Tensor) -> Tensor:
     """
     flat = sum(size > 1 for size in x.shape) <= 1
     axes = tuple(range(x.dim())) if flat else tuple(range(1, x.dim()))
-    return settled(torch.linalg.vector_norm(x, dim=axes, keepdim=True))
+    return reduce(torch.linalg.vector_norm(x, dim=axes, keepdim=True))

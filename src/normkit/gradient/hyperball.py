@@ -14,7 +14,7 @@ from normkit.gradient._bases import KEPT, eigenbasis, move_bases, project, proje
 from normkit.gradient._matrices import cut_as, full_matrix, matrix_shape
 from normkit.gradient._muon import CONVERGING, Coefficients, Kin, factor
 from normkit.gradient._optimizer import Groups, below_one, count, keep, move_moments, settings
-from normkit.gradient._sharded import settled
+from normkit.gradient._sharded import reduce
 from normkit.statistics import accurate
 
 LEAST = 1e-10  # floor of a direction's length, and of a mean of squares
@@ -189,7 +189,7 @@ def turn_by_angle(w: Tensor, u: Tensor, angle: float, stacked: bool) -> None:
 
 def length(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     """The length of a tensor over some axes, which stay."""
-    return settled(torch.linalg.vector_norm(x, dim=axes, keepdim=True)) if axes else x.abs()
+    return reduce(torch.linalg.vector_norm(x, dim=axes, keepdim=True)) if axes else x.abs()
 
 
 Directions = Callable[[Hyperball, list[Tensor], list[Tensor], list[dict], dict], list[Tensor]]

@@ -11,7 +11,7 @@ from normkit.catalog import method
 from normkit.gradient._matrices import MatrixOptimizer
 from normkit.gradient._muon import factor, step
 from normkit.gradient._optimizer import MOMENTS, Groups, entrywise, keep, settings
-from normkit.gradient._sharded import settled
+from normkit.gradient._sharded import reduce
 
 FLOOR = 1e-12
 
@@ -91,4 +91,4 @@ class RMNP(MatrixOptimizer):
 def even_rows(u: Tensor) -> Tensor:
     """Make each row, all but the first axis, 1 long."""
     length = torch.linalg.vector_norm(u, dim=tuple(range(1, u.dim())), keepdim=True)
-    return u / settled(length).clamp(min=FLOOR)
+    return u / reduce(length).clamp(min=FLOOR)

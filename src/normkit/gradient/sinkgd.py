@@ -12,7 +12,7 @@ from normkit.catalog import method
 from normkit.gradient._matrices import MatrixOptimizer
 from normkit.gradient._muon import step
 from normkit.gradient._optimizer import MOMENTS, Groups
-from normkit.gradient._sharded import is_sharded, settled
+from normkit.gradient._sharded import is_sharded, reduce
 
 FLOOR = 1e-8
 
@@ -113,5 +113,5 @@ class SinkGD(MatrixOptimizer):
         x = x.clone() if self.num_iters else x
         for _ in range(self.num_iters):
             for axis in (-1, -2):
-                x.mul_(math.sqrt(x.shape[axis]) / settled(x.norm(dim=axis, keepdim=True)).clamp(min=FLOOR))
+                x.mul_(math.sqrt(x.shape[axis]) / reduce(x.norm(dim=axis, keepdim=True)).clamp(min=FLOOR))
         return x
