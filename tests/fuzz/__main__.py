@@ -11,6 +11,7 @@ from collections import Counter
 import torch
 
 from normkit import doctor, kernels
+from normkit.kernels import special
 
 from . import cases, sanitized
 from .judge import judge
@@ -93,6 +94,8 @@ def use(name: str) -> None:
     library = kernels.cpu()
     if library is not None:
         library.use(name.encode())
+        if special.library() is not None:
+            special.library().use(kernels.SETS.index(name))
 
 
 def line(number: int, seed: int, isa: str, only: str | None) -> str:

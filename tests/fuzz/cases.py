@@ -285,6 +285,23 @@ def norm_rotate(d: Draw) -> Case:
     )
 
 
+# Small matrices.
+
+
+@op
+def sinkhorn(d: Draw) -> Case:
+    n, rounds, eps = d.one_of(1, 2, 3, 4, 4, 4, 5, 8, 9, 17), d.one_of(1, 2, 3), d.eps()  # each round doubles a bound
+    leading = [d.one_of(1, 2, 3, 7, 8, 9, 17, 33) for _ in range(d.one_of(0, 1, 1, 2))]
+    side = n + 1 if d.chance(0.02) else n
+    return Case(
+        "sinkhorn",
+        lambda t: {"y": ops.sinkhorn(t["x"], rounds, eps)},
+        lambda given: families.sinkhorn(given, rounds, eps),
+        {"x": d.tensor((*leading, side, n), d.dtype())},
+        {"iterations": rounds, "eps": eps},
+    )
+
+
 # Channels.
 
 

@@ -308,6 +308,25 @@ def norm_rotate(given: Given, rule: Any, pairing: str) -> Found:
     return found | {"y": _turn(found["y"], cos, sin, pairing)}
 
 
+# Small matrices.
+
+
+def sinkhorn(given: Given, rounds: int, eps: float) -> Found:
+    """A softmax of rows plus eps; columns, then rows and columns in turn, over their sums plus eps."""
+    x, g = given["x"], given.cotangent("y")
+    most = Near(x.value.amax(-1, keepdim=True), x.error.amax(-1, keepdim=True), x.unit)
+    e = (x - most).smooth(torch.exp, 1.0, 2.0)
+    p = e / e.sum((-1,))
+    m, steps = p + eps, []
+    for axis in [-2, *[-1, -2] * (rounds - 1)]:
+        s = m.sum((axis,)) + eps
+        m = m / s
+        steps.append((axis, s, m))
+    for axis, s, y in reversed(steps):
+        g = (g - (g * y).sum((axis,))) / s
+    return {"y": m, "dx": p * (g - (g * p).sum((-1,)))}
+
+
 # Channels.
 
 

@@ -46,7 +46,7 @@ def test_random_calls_are_within_the_bounds_that_each_gives(op):
     assert judged(op, 25, 3) > 8
 
 
-@pytest.mark.parametrize("op", ["dyt", "derf", "eln", "rotate", "norm_rotate"])
+@pytest.mark.parametrize("op", ["dyt", "derf", "eln", "rotate", "norm_rotate", "sinkhorn"])
 def test_random_calls_of_what_is_no_row_alone_too(op):
     assert judged(op, 20, 3) > 5
 

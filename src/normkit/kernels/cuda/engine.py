@@ -5,13 +5,25 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
+import torch
+
 from normkit import kernels
+from normkit.kernels import special
 from normkit.kernels.cuda import settings
 from normkit.kernels.cuda.channels import Channels
 from normkit.kernels.cuda.launch import add_partials, partial, processors
 
 SQUARE, ZERO_SUM = 0, 3  # statistics, as the templates number them
 ELN = 6  # the function whose parameter is not a factor
+
+
+class SinkhornPlan(NamedTuple):
+    """`SinkhornPlan` of `kernels/special/special.h`."""
+
+    x_type: int
+    n: int
+    rounds: int
+    eps: float
 
 
 class RowPlan(NamedTuple):
@@ -214,6 +226,25 @@ class Engine(Channels):
         )
         add_partials(dgains, dweight)
         add_partials(dbiases, dbias)
+
+    def sinkhorn(self, plan: bytes, count: int, x, y) -> None:
+        """As the C library's."""
+        from normkit.kernels.cuda.templates import sinkhorn
+
+        p = SinkhornPlan(*special.SINKHORN.unpack(plan))
+        s = settings.matrices(p.n)
+        arguments = x, y, count, p.n, p.rounds, p.eps
+        self._launch(sinkhorn.forward, -(-count // s.rows), arguments, {"MATRICES": s.rows, "SIDE": s.block}, s.warps)
+
+    def sinkhorn_backward(self, plan: bytes, count: int, x, grad, dx) -> None:
+        """As the C library's; each step's divisors lie in memory between the way there and the way back."""
+        from normkit.kernels.cuda.templates import sinkhorn
+
+        p = SinkhornPlan(*special.SINKHORN.unpack(plan))
+        s = settings.matrices(p.n)
+        sums = torch.empty(count, 2 * p.rounds - 1, p.n, dtype=torch.float32, device=x.device)
+        arguments = x, grad, dx, sums, count, p.n, p.rounds, p.eps
+        self._launch(sinkhorn.backward, -(-count // s.rows), arguments, {"MATRICES": s.rows, "SIDE": s.block}, s.warps)
 
     def point_forward(self, plan: bytes, rows: int, x, alpha, shift, weight, bias, y) -> None:
         """As the C library's."""

@@ -17,6 +17,7 @@ STEP = 4096  # entries at a time of a row that is walked along
 ENTRIES, MOST_ROWS = 1024, 256  # of a program that has whole rows; rows of it
 
 TILE, CHANNELS = 2048, 64  # entries of a tile of channels; channels of one where they are last
+SMALL, MOST_SIDE = 256, 16  # entries of a program's small matrices; rows of one
 WHOLE = 4096  # entries of a tile that has a unit of channels whole, if that has fewer
 FILLING, MOST_STEPS, MOST_PIECES = 8, 64, 4096  # programs a multiprocessor; tiles a program; programs a plane
 
@@ -79,6 +80,13 @@ def points(width: int) -> Setting:
     even = width & -width
     block = min(ENTRIES, even if even >= KNOWN else power_of_two(width))
     return Setting(min(MOST_ROWS, ENTRIES // block), block, 4)
+
+
+def matrices(side: int) -> Setting:
+    """For small matrices of `side` rows, which a program holds whole, several at once: eight entries a thread."""
+    block = power_of_two(side)
+    rows = max(1, SMALL // block**2)
+    return Setting(rows, block, max(1, rows * block**2 // 256))
 
 
 class Pieces(NamedTuple):

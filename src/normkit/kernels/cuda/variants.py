@@ -244,6 +244,16 @@ def positions(kind: str, width: int) -> Iterator[Variant]:
         yield Variant(name, kernel, kind, width, _types(kernel, kind), shape, s.warps, s.rows * s.block, sizes)
 
 
+def matrices(side: int) -> Iterator[Variant]:
+    """Sinkhorn's steps on small matrices, which are in float32."""
+    from normkit.kernels.cuda.templates import sinkhorn
+
+    s = settings.matrices(side)
+    for kernel in (sinkhorn.forward, sinkhorn.backward):
+        name, shape = f"sinkhorn, {kernel.__name__}", {"MATRICES": s.rows, "SIDE": s.block}
+        yield Variant(name, kernel, "fp32", side, _types(kernel, "fp32"), shape, s.warps, s.rows * s.block**2)
+
+
 def liger(kind: str, width: int) -> Iterator[Variant]:
     """Liger's kernels for rows where Liger is installed, with its own settings and a gain in float32 as ours have."""
     if importlib.util.find_spec("liger_kernel") is None or width > 65536:
@@ -308,3 +318,5 @@ def everything() -> Iterator[Variant]:
         if CHANNELS[rule][0] in (1, 2):
             yield from units(rule, "bf16", 8, 49)
     yield from positions("bf16", 256)
+    for side in (4, 8, 16):
+        yield from matrices(side)

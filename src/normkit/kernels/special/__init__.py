@@ -18,9 +18,9 @@ from normkit import kernels
 
 # Beside the other library, in a folder that is no package: in one, what walks modules would take it for one.
 LIBRARY = Path(os.environ.get("NORMKIT_SPECIAL_LIBRARY") or Path(kernels.__file__).with_name("cpu") / "libspecial.so")
-MOST_SIDE, MOST_BINS = 64, 1024  # of a matrix, of a spline
+MOST_SIDE, MOST_BINS, MOST_ROUNDS = 64, 1024, 1024  # of a matrix, of a spline, of Sinkhorn's
 MATRIX, STATES = struct.Struct("3q"), struct.Struct("2q")  # plans and records of `special.h`
-SPLINE, CODES = struct.Struct("4q7d"), struct.Struct("2qd")
+SPLINE, CODES, SINKHORN = struct.Struct("4q7d"), struct.Struct("2qd"), struct.Struct("3qd")
 RECORDS = {
     "eigen": (MATRIX, "q", "x values vectors"),
     "symmetric": (MATRIX, "q", "x y"),
@@ -33,6 +33,8 @@ RECORDS = {
     "states": (STATES, "q", "table shares sent total squares"),
     "encode": (CODES, "q", "x directions signs words scale1 shift scale2"),
     "decode": (CODES, "q", "signs words table scale1 shift scale2 y"),
+    "sinkhorn": (SINKHORN, "q", "x y"),
+    "sinkhorn_backward": (SINKHORN, "q", "x grad dx"),
 }
 
 
@@ -52,6 +54,8 @@ class Library(kernels.Gate):
         self.states = self._kernel("states")
         self.encode = self._kernel("encode")
         self.decode = self._kernel("decode")
+        self.sinkhorn = self._kernel("sinkhorn")
+        self.sinkhorn_backward = self._kernel("sinkhorn_backward")
         self.use = self._function("special_use", [ctypes.c_int])
 
 

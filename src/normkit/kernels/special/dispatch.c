@@ -28,7 +28,8 @@ __attribute__((constructor)) static void choose(void) { normkit_special_use(2); 
 /* Sizes of the records, in the order of `special/__init__.py`, which packs them. */
 const int64_t normkit_special_records[] = {sizeof(Eigen), sizeof(Symmetric), sizeof(Cholesky), sizeof(CholeskyBackward),
                                            sizeof(Product), sizeof(ProductBackward), sizeof(Spline), sizeof(SplineBackward),
-                                           sizeof(States), sizeof(Encode), sizeof(Decode)};
+                                           sizeof(States), sizeof(Encode), sizeof(Decode), sizeof(Sinkhorn),
+                                           sizeof(SinkhornBackward)};
 
 /* The bytes of so many entries; -1 where that overflows or a factor is negative. */
 static int64_t bytes_of(int64_t type, int64_t count, int64_t each)
@@ -214,4 +215,34 @@ int normkit_decode(const Decode *c)
     if (!fits(c->scale2, sizes)) return ARRAY + 5;
     if (!fits(c->y, all)) return ARRAY + 6;
     return chosen->decode(p, c->count, c);
+}
+
+static int wrong_sinkhorn(const SinkhornPlan *p, int64_t count)
+{
+    if (p->type != F32 && p->type != F64) return WRONG_TYPE;
+    if (p->n < 1 || p->n > MOST_SIDE || p->rounds < 1 || p->rounds > MOST_ROUNDS || count < 1) return WRONG_SIZE;
+    return bytes_of(p->type, count, p->n * p->n * 2 * p->rounds) < 0 ? WRONG_SIZE : DONE;  /* the work is counted too */
+}
+
+int normkit_sinkhorn(const Sinkhorn *c)
+{
+    const SinkhornPlan *p = &c->plan;
+    int wrong = wrong_sinkhorn(p, c->count);
+    if (wrong) return wrong;
+    int64_t all = bytes_of(p->type, c->count, p->n * p->n);
+    if (!fits(c->x, all)) return ARRAY;
+    if (!fits(c->y, all)) return ARRAY + 1;
+    return chosen->sinkhorn(p, c->count, c->x.at, c->y.at);
+}
+
+int normkit_sinkhorn_backward(const SinkhornBackward *c)
+{
+    const SinkhornPlan *p = &c->plan;
+    int wrong = wrong_sinkhorn(p, c->count);
+    if (wrong) return wrong;
+    int64_t all = bytes_of(p->type, c->count, p->n * p->n);
+    if (!fits(c->x, all)) return ARRAY;
+    if (!fits(c->grad, all)) return ARRAY + 1;
+    if (!fits(c->dx, all)) return ARRAY + 2;
+    return chosen->sinkhorn_backward(p, c->count, c->x.at, c->grad.at, c->dx.at);
 }

@@ -19,6 +19,7 @@
 #include "spline.h"
 #include "sums.h"
 #include "codes.h"
+#include "sinkhorn.h"
 
 const Special PASTE(special, ISA) = {eigen, symmetric, cholesky, cholesky_backward, product, product_backward, spline,
-                                     spline_backward, states, encode, decode};
+                                     spline_backward, states, encode, decode, sinkhorn, sinkhorn_backward};

@@ -8,7 +8,7 @@
 /* UNSOLVED: numbers that are not finite, or steps that do not end; nothing of the output counts then. */
 enum { DONE, NO_MEMORY, WRONG_TYPE, WRONG_RULE, WRONG_SIZE, UNSOLVED = 6, ARRAY = 16 };
 enum { F32 = 1, F64 = 4 };
-enum { MOST_SIDE = 64, MOST_BINS = 1024, MOST_WIDTH = 4096 };                /* of a matrix, of a spline, of a token */
+enum { MOST_SIDE = 64, MOST_BINS = 1024, MOST_WIDTH = 4096, MOST_ROUNDS = 1024 };  /* of a matrix, a spline, a token, of Sinkhorn's */
 enum { CODE_WORDS = 256 };
 
 /* logged: a factor of Cholesky has the logarithms of its diagonal in its place. */
@@ -16,6 +16,7 @@ typedef struct { int64_t type, n, logged; } MatrixPlan;
 /* box: left, right, bottom, top; with tails there are no slopes at the ends of it. */
 typedef struct { int64_t type, bins, tails, inverse; double box[4], least_width, least_height, least_slope; } SplinePlan;
 typedef struct { int64_t type, clients; } StatesPlan;
+typedef struct { int64_t type, n, rounds; double eps; } SinkhornPlan;         /* rounds: how often columns are divided */
 
 typedef struct { int64_t tokens, width; double least; } CodesPlan;           /* least: of a square that a root is taken of */
 
@@ -31,6 +32,8 @@ typedef struct { SplinePlan plan; int64_t count; Array x, widths, heights, slope
 typedef struct { StatesPlan plan; int64_t count; Array table, shares, sent, total, squares; } States;  /* table: an Array a client */
 typedef struct { CodesPlan plan; int64_t count; Array x, directions, signs, words, scale1, shift, scale2; } Encode;
 typedef struct { CodesPlan plan; int64_t count; Array signs, words, table, scale1, shift, scale2, y; } Decode;
+typedef struct { SinkhornPlan plan; int64_t count; Array x, y; } Sinkhorn;
+typedef struct { SinkhornPlan plan; int64_t count; Array x, grad, dx; } SinkhornBackward;
 
 typedef struct {
     int (*eigen)(const MatrixPlan *, int64_t count, const void *x, void *values, void *vectors);
@@ -45,6 +48,8 @@ typedef struct {
                   double *squares);
     int (*encode)(const CodesPlan *, int64_t count, const Encode *);
     int (*decode)(const CodesPlan *, int64_t count, const Decode *);
+    int (*sinkhorn)(const SinkhornPlan *, int64_t count, const void *x, void *y);
+    int (*sinkhorn_backward)(const SinkhornPlan *, int64_t count, const void *x, const void *grad, void *dx);
 } Special;
 
 #endif
