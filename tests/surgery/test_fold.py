@@ -185,3 +185,28 @@ def test_wrong_arguments_are_named():
         fold_batchnorm(w, v, v, v, v, v, position="before")
     with pytest.raises(ValueError, match="bias for each position"):
         fold_batchnorm(w, v, v, v, v, v, layer="conv-transpose", position="before")
+
+
+@pytest.mark.parametrize("norm", ["rmsnorm", "layernorm"])
+@pytest.mark.parametrize("placement", ["pre-norm", "mhc"])
+def test_the_norms_of_a_decoder_are_folded_with_those_that_add_in_the_same_pass(placement, norm):
+    torch.manual_seed(0)
+    tokens = torch.randint(11, (2, 5))
+    options = {"norm": norm, "placement": placement, "bias": True, "tied": False, "activation": "swiglu"}
+    model = nk.Decoder(vocab=11, dim=8, depth=3, heads=2, hidden=12, **options).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    with torch.no_grad():
+        want = model(tokens)
+    norms = [f"layers.{i}.{part}_norm" for i in range(3) for part in ("attention", "feedforward")]
+    report = nk.fold(model, tokens)
+    folded = [change.site for change in report if change.became.startswith("without gain and shift")]
+    last = [] if norm == "layernorm" else ["norm"]  # the head has no shift to take its shift
+    assert [site for site in folded if site in norms] == norms
+    assert set(last) <= set(folded)
+    for name in norms:
+        weight = getattr(model.get_submodule(name), "weight", None)
+        assert weight is None or (weight == 1).all()
+    with torch.no_grad():
+        torch.testing.assert_close(model(tokens), want, rtol=1e-12, atol=1e-12)

@@ -100,8 +100,12 @@ class Flow:
             id(part): name for name, part in reversed(list(model.named_modules()))
         }  # of several names, the first
         self.sites = {self.one[id(model.get_submodule(site))] for site in sites}
+        work = copy.deepcopy(model).eval()
+        for site in self.sites:
+            if hasattr(work.get_submodule(site), "add_norm"):  # who adds and normalizes in one pass calls no module
+                work.get_submodule(site).register_forward_hook(_look_on)
         with quiet(), torch.no_grad():
-            self.graph, owner, self.tensors = _graph(copy.deepcopy(model).eval(), example, self)
+            self.graph, owner, self.tensors = _graph(work, example, self)
         self.by: dict[fx.Node, Call] = {}
         self.calls: list[Call] = []
         calls: dict[Any, Call] = {}
@@ -223,6 +227,10 @@ class Flow:
     def _read_by_several(self, node: fx.Node) -> bool:
         """Whether more than one call, or step outside of calls, reads a result."""
         return len({id(self.by.get(user, user)) for user in node.users}) > 1
+
+
+def _look_on(*_: Any) -> None:
+    """A hook, by which a module is watched, and so called as one."""
 
 
 def _tensor(model: nn.Module, name: str) -> Tensor | None:
