@@ -9,6 +9,7 @@ import json
 
 import pytest
 import torch
+from torch import nn
 
 import normkit as nk
 from normkit import bench, cli
@@ -334,9 +335,11 @@ def test_decoders_train_side_by_side(tmp_path, capsys):
     assert "Times are those of the processor, on one thread." in out
     assert "training llama 2x8x16 float32" in progress
     rows = json.loads(file.read_text())["rows"]
-    entrants = ["normkit pre-norm", "normkit peri-norm", "transformers"]
+    entrants = ["normkit pre-norm", "normkit peri-norm", "normkit mhc", "plain mhc", "transformers"]
     assert [(row["decoder"], row["entrant"]) for row in rows] == list(itertools.product(["gpt2", "llama"], entrants))
-    for pre, peri, theirs in (rows[:3], rows[3:]):
+    for pre, peri, wide, plain, theirs in (rows[:5], rows[5:]):
+        assert wide["parameters"] == plain["parameters"] > pre["parameters"]
+        assert pre["kept"] < wide["kept"] < plain["kept"]
         assert pre["parameters"] == theirs["parameters"] < peri["parameters"]
         assert peri["relative"] == pytest.approx(peri["seconds"] / pre["seconds"])
         assert theirs["tokens_per_second"] == pytest.approx(16 / theirs["seconds"])
@@ -357,6 +360,37 @@ def test_x_transformers_has_the_parameters_of_its_kind():
     matrices, shifts = 4 * 128, 2 * 128
     assert sizes["gpt2"][0] - sizes["gpt2"][1] == residual.DEPTH * (matrices + shifts) + 128
     assert sizes["llama"][1] - sizes["llama"][0] == residual.DEPTH * 2 * size.gated
+
+
+def test_plain_mhc_is_mhc():
+    size, tokens = residual.Size(2, 8, 64, 11), torch.randint(11, (2, 9), generator=torch.Generator().manual_seed(0))
+    models, _ = residual.line_up("llama", size, ["mhc"])
+    ours, plain = models["normkit mhc"], models["plain mhc"]
+    with torch.no_grad():
+        for parameter in ours.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    plain.load_state_dict(ours.state_dict())
+    losses = [residual.loss_of(model, tokens, "float32") for model in (ours, plain)]
+    torch.testing.assert_close(*losses)
+    first, second = (
+        torch.autograd.grad(loss, list(m.parameters())) for loss, m in zip(losses, (ours, plain), strict=True)
+    )
+    torch.testing.assert_close(first, second, rtol=1e-3, atol=1e-5)
+    assert all(type(branch).__name__ == "Plain" for layer in plain.layers for branch in layer.branches.values())
+
+
+def test_what_a_forward_pass_keeps_is_counted():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(5, 7))
+
+        def forward(self, tokens):
+            return torch.exp(self.w[tokens])  # exp keeps its result, the loss its logarithms, a number and tokens
+
+    tokens = torch.zeros(2, 4, dtype=torch.int64)
+    with_exp = residual.kept(Model(), tokens, "float32")
+    assert with_exp - 2 * 3 * 7 * 4 - 2 * 4 * 8 - 6 * 8 - 4 == 0
 
 
 def test_a_step_of_training_learns_and_one_forward_does_not():

@@ -5,7 +5,7 @@ gets it; PyTorch's own module for the same numbers, where there is one; torch's 
 the formula under torch.compile; and a plain copy of the input, which no method can beat. Inputs, sizes and peers come
 from the cards. All methods of one vector (the default) take a few minutes on two idle cores.
 
-With --room residual whole decoders train instead, with the placements named (pre-norm and peri-norm by default),
+With --room residual whole decoders train instead, with the placements named (pre-norm, peri-norm and mhc by default),
 beside the same of transformers and x-transformers. With --room attention every core runs at growing lengths, and the
 table tells what its time and memory grow by, and from which length a linear one overtakes softmax. With --room text
 normalizers are measured on names of countries and cities. With --room inference, quant or federated the table tells

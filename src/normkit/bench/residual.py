@@ -2,7 +2,8 @@
 
 A step is what a training loop does: logits, cross-entropy, backward pass, AdamW. The decoders are GPT-2's and Llama's
 at the width of GPT-2 small and four layers, from normkit with several placements, and from transformers and
-x-transformers with the same parts; all run in one process, in turn.
+x-transformers with the same parts; all run in one process, in turn. Beside mhc races the same decoder with mhc in plain
+PyTorch.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from normkit.bench import cases, report, timing
+from normkit.bench._plain_mhc import plain
 from normkit.bench.timing import Entrant
 from normkit.residual.stream import wiring_of
 from normkit.transformer.presets import preset
@@ -26,7 +28,8 @@ from normkit.transformer.presets import preset
 SIZES = ((4, 512, 768),)  # the width of GPT-2 small
 DEPTH, HEAD_DIM = 4, 64
 YARDSTICK = "pre-norm"
-PLACEMENTS = (YARDSTICK, "peri-norm")
+PLAIN = "mhc"  # the placement that races in plain PyTorch too
+PLACEMENTS = (YARDSTICK, "peri-norm", PLAIN)
 
 COLUMNS: dict[str, Callable[[Any], str]] = {
     "decoder": lambda row: row["decoder"],
@@ -36,11 +39,13 @@ COLUMNS: dict[str, Callable[[Any], str]] = {
     "parameters": lambda row: f"{row['parameters']:,}",
     "step": lambda row: report.duration(row["seconds"]),
     "tokens/s": lambda row: f"{row['tokens_per_second']:.0f}",
+    "memory": lambda row: f"{row['kept'] / 2**20:.0f} MiB" if row["kept"] else "",
     "over pre-norm": lambda row: f"{row['relative']:.3f}",
 }
 LEGEND = {
     "size": "batch, length, width; four layers",
     "step": "median time of forward pass, cross-entropy, backward pass and AdamW; with --forward, of the logits alone",
+    "memory": "what the forward pass keeps for the backward pass, without the parameters; nothing with --forward",
     "over pre-norm": "its time over that of normkit's pre-norm decoder, above 1 where it is slower",
 }
 
@@ -107,6 +112,7 @@ def race(
     tokens = torch.randint(size.vocab, (size.batch, size.length + 1), generator=torch.Generator().manual_seed(0))
     calls = {name: Entrant(step(model, tokens, dtype, forward)) for name, model in models.items()}
     times = timing.race(calls, repeats, clock)
+    held = {name: 0 if forward else kept(model, tokens, dtype) for name, model in models.items()}
     first = times[f"normkit {YARDSTICK}"].median
     return [
         {
@@ -123,6 +129,7 @@ def race(
             "rounds": time.rounds,
             "tokens_per_second": size.batch * size.length / time.median,
             "relative": time.median / first,
+            "kept": held[name],
             "absent": absent,
         }
         for name, time in times.items()
@@ -133,6 +140,8 @@ def line_up(decoder: str, size: Size, placements: list[str]) -> tuple[dict[str, 
     """Return the models, and why the others are not there."""
     torch.manual_seed(0)
     models: dict[str, nn.Module] = {f"normkit {name}": own(decoder, size, name) for name in placements}
+    if PLAIN in placements:
+        models[f"plain {PLAIN}"] = plain(own(decoder, size, PLAIN))
     absent = {}
     for library, build in PEERS[decoder].items():
         if importlib.util.find_spec(library.replace("-", "_")) is None:
@@ -144,25 +153,49 @@ def line_up(decoder: str, size: Size, placements: list[str]) -> tuple[dict[str, 
 
 def step(model: nn.Module, tokens: Tensor, dtype: str, forward: bool) -> Callable[[], object]:
     """Return the call to time: the logits, or a whole step of training."""
-    taken, kept = cases.DTYPES[dtype]
-    model.to(kept).train(not forward)
+    model.to(cases.DTYPES[dtype][1]).train(not forward)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     project = getattr(model, "normalize_weights", lambda: None)  # part of a step of nGPT
 
-    def logits() -> Tensor:
-        with torch.autocast("cpu", taken, enabled=taken != kept):
-            found = model(tokens[:, :-1])
-        return getattr(found, "logits", found)
-
     def train() -> Tensor:
-        loss = F.cross_entropy(logits().flatten(0, 1), tokens[:, 1:].flatten())
+        loss = loss_of(model, tokens, dtype)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         project()
         return loss.detach()
 
-    return torch.no_grad()(logits) if forward else train
+    return torch.no_grad()(lambda: logits_of(model, tokens, dtype)) if forward else train
+
+
+def logits_of(model: nn.Module, tokens: Tensor, dtype: str) -> Tensor:
+    """Predict each token but the first."""
+    taken, kept = cases.DTYPES[dtype]
+    with torch.autocast("cpu", taken, enabled=taken != kept):
+        found = model(tokens[:, :-1])
+    return getattr(found, "logits", found)
+
+
+def loss_of(model: nn.Module, tokens: Tensor, dtype: str) -> Tensor:
+    """Cross-entropy of all but the first token."""
+    return F.cross_entropy(logits_of(model, tokens, dtype).flatten(0, 1), tokens[:, 1:].flatten())
+
+
+def kept(model: nn.Module, tokens: Tensor, dtype: str) -> int:
+    """Count the bytes that the forward pass keeps for the backward pass; each storage once, parameters not."""
+    own = {p.untyped_storage().data_ptr() for p in (*model.parameters(), *model.buffers())}
+    held: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        held[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        loss = loss_of(model, tokens, dtype)  # while it lives no storage is used again
+    found = sum(size for at, size in held.items() if at not in own)
+    del loss
+    return found
 
 
 def own(decoder: str, size: Size, placement: str) -> nn.Module:

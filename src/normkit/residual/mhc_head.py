@@ -5,18 +5,21 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from normkit import check, ops
+from normkit import check
 from normkit.catalog import method
 from normkit.kinds import Method
 from normkit.residual.streams import small_normal, weighted_sums
 from normkit.statistics import accurate, full_precision
 
-WHOLE = ops.Row(eps=1e-6)
-
 
 def scores(x: Tensor, weight: Tensor) -> Tensor:
-    """Return the products of ``weight`` (rows, n dim) with all streams of a token together, divided by their size."""
-    return ops.row_norm(accurate(x.flatten(-2)), rule=WHOLE) @ accurate(weight).mT
+    """Return the products of ``weight`` (rows, n dim) with all streams of a token together, divided by their size.
+
+    They are divided last: the backward pass keeps the streams and one number a token.
+    """
+    flat = accurate(x.flatten(-2))
+    size = torch.linalg.vector_norm(flat, dim=-1, keepdim=True) * flat.shape[-1] ** -0.5
+    return (flat @ accurate(weight).mT) * torch.rsqrt(size.square() + 1e-6)
 
 
 @method(

@@ -98,9 +98,13 @@ class Connected(Connection):
     def write(self, own: Own, kept: Any, y: Tensor) -> Any:
         """Return the streams, mixed, with the output added."""
         held, mix, write = kept
-        weights = torch.cat([mix, write.unsqueeze(-2)], -2)  # of one product, in one pass over the streams
         with full_precision(held):
-            return weighted_sums(weights.mT, torch.cat([held, y.to(held.dtype).unsqueeze(-2)], -2))
+            added = write.unsqueeze(-1) @ accurate(y.to(held.dtype)).unsqueeze(-2)
+            n, dim = held.shape[-2:]
+            total = torch.baddbmm(  # the backward pass keeps the streams, which are kept anyway, and y
+                added.reshape(-1, n, dim), mix.mT.reshape(-1, n, n), accurate(held).reshape(-1, n, dim)
+            )
+            return total.view(held.shape).to(held.dtype)
 
 
 def weighted_sums(weights: Tensor, streams: Tensor) -> Tensor:
