@@ -98,6 +98,28 @@ CASES |= {
     ),
 }
 
+V4 = {
+    **{"moe_intermediate_size": 12, "n_routed_experts": 6, "num_experts_per_tok": 2, "head_dim": 8},
+    **{"q_lora_rank": 7, "partial_rotary_factor": 0.5, "sliding_window": 4, "o_groups": 2, "o_lora_rank": 5},
+    **{"index_n_heads": 3, "index_head_dim": 6, "index_topk": 2, "hc_mult": 3, "num_key_value_heads": 1},
+    **{"compress_rates": {"compressed_sparse_attention": 2, "heavily_compressed_attention": 3}},
+    **{"layer_types": ["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"]},
+    **{"mlp_layer_types": ["hash_moe", "moe", "moe"]},
+}
+CASES |= {
+    "deepseek-v4": ("deepseek-v4", "DeepseekV4Config", SIZES | V4),
+    "deepseek-v4 own": (
+        *("deepseek-v4", "DeepseekV4Config"),
+        SIZES
+        | V4
+        | {"hc_mult": 2, "hc_sinkhorn_iters": 3, "index_topk": 50, "scoring_func": "sigmoid", "sliding_window": 2}
+        | {"routed_scaling_factor": 1.0, "tie_word_embeddings": True, "o_groups": 1}
+        | {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}},
+    ),
+}
+
+V4S = ["deepseek-v4", "deepseek-v4 own"]
+
 
 @pytest.fixture(scope="module")
 def transformers():
@@ -112,6 +134,9 @@ def twins(transformers, case):
     theirs = transformers.AutoModelForCausalLM.from_config(config).eval()
     with torch.no_grad():
         for key, value in theirs.state_dict().items():  # gains, biases and sinks too
+            if not value.is_floating_point():  # the experts of a token
+                value.copy_(torch.stack([torch.randperm(6)[:2] for _ in value]))
+                continue
             value.add_(0.3 * torch.randn(value.shape))
             if key.endswith("A_log"):  # the start of it may be what memory held
                 value.copy_(torch.randn(value.shape))
@@ -135,7 +160,9 @@ def test_logits_are_those_of_transformers_and_weights_go_back(transformers, case
     assert torch.equal(again(TOKENS).logits, want)
 
 
-@pytest.mark.parametrize("case", ["olmo-3 yarn", "gpt-oss", "glm", "qwen3-next", "kimi-linear", "kimi-linear own"])
+@pytest.mark.parametrize(
+    "case", ["olmo-3 yarn", "gpt-oss", "glm", "qwen3-next", "kimi-linear", "kimi-linear own", *V4S]
+)
 def test_generation_with_a_cache_is_theirs(transformers, case):
     ours, theirs = twins(transformers, case)
     want = theirs.generate(TOKENS, max_new_tokens=6, do_sample=False)
@@ -186,6 +213,11 @@ def test_what_a_row_has_not_is_refused_by_its_name(transformers):
             "gpt-oss",
             transformers.GptOssConfig(**SIZES | OSS | {"swiglu_limit": 5.0}),
             "config.swiglu_limit must be 7.0",
+        ),
+        (
+            "deepseek-v4",
+            transformers.DeepseekV4Config(**SIZES | V4 | {"hc_eps": 1e-5}),
+            "config.hc_eps must be 1e-06",
         ),
         (
             "llama",

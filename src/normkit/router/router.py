@@ -95,7 +95,8 @@ class Router(Method):
     (experts, dim), ``bias`` (experts,), ``selection_bias`` (experts,), zeros.
 
     Of families, by names such as ``nk.create("deepseek-v3-router", ...)``; ``scale`` and ``groups`` are still to be
-    given where a config has them. Not here: routers of Gemma 4, ZAYA, and DeepSeek-V4's first layers.
+    given where a config has them. DeepSeek-V4's first layers only ``weigh`` experts. Not here:
+    routers of Gemma 4 and ZAYA.
 
     Outrageously Large Neural Networks (Shazeer et al., 2017), arXiv 1701.06538; groups: DeepSeek-V2, arXiv 2405.04434;
     sigmoid and selection bias: DeepSeek-V3, arXiv 2412.19437.
@@ -140,17 +141,29 @@ class Router(Method):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return weights and numbers of the experts that each token of ``x`` (..., dim) goes to."""
+        p = self._scores(x)
+        experts = self._choose(p.detach())
+        return self._weights(p, experts).to(x.dtype), experts
+
+    def weigh(self, x: Tensor, experts: Tensor) -> Tensor:
+        """Return the weights of ``experts`` (..., any) that something else chose for ``x`` (..., dim)."""
+        check.index(self, "experts", experts, (*x.shape[:-1], None), self.experts, self.weight)
+        return self._weights(self._scores(x), experts).to(x.dtype)
+
+    def _scores(self, x: Tensor) -> Tensor:
         check.features_last(self, x, self.dim)
         z = accurate(x)
         with full_precision(z):
             z = F.linear(z, self.weight.to(z.dtype), None if self.bias is None else self.bias.to(z.dtype))
             p = SCORES[self.score](z)
-            if check.readable(p) and p.isnan().any():
-                raise ValueError("Router: scores of experts are NaN; x and weight must be finite")
-            experts = self._choose(p.detach())
-            w = p.gather(-1, experts)
-            w = w / (w.sum(-1, keepdim=True) + 1e-20) if self.renormalize else w
-            return (w * self.scale).to(x.dtype), experts
+        if check.readable(p) and p.isnan().any():
+            raise ValueError("Router: scores of experts are NaN; x and weight must be finite")
+        return p
+
+    def _weights(self, p: Tensor, experts: Tensor) -> Tensor:
+        w = p.gather(-1, experts)
+        w = w / (w.sum(-1, keepdim=True) + 1e-20) if self.renormalize else w
+        return w * self.scale
 
     def _choose(self, choice: Tensor) -> Tensor:
         """The numbers of the chosen experts, the best first; of equal ones the first."""

@@ -54,7 +54,7 @@ class State:
 class LayerCache:
     """What one layer keeps while tokens come one by one: its own past, and the keys and values of a memory it reads."""
 
-    def __init__(self, past: KeysValues | State):
+    def __init__(self, past: Any):
         self.past = past
         self.memory = KeysValues()
 
@@ -362,11 +362,23 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+def limited_swiglu(h: Tensor) -> Tensor:
+    """DeepSeek-V4's gate, for h = (u, gate): u silu(gate), the gate at most 10 and u within 10 of 0."""
+    u, gate = h.chunk(2, -1)
+    return F.silu(gate.clamp(max=10.0)) * u.clamp(-10.0, 10.0)
+
+
+HALVES: dict[str, Callable[[Tensor], Tensor]] = {
+    **{name: functools.partial(gated, name=name) for name in GATES},
+    "limited_swiglu": limited_swiglu,
+}
+
+
 class FeedForward(nn.Module):
     """Widen, activate, narrow: F(x) = down(act(up(x))), position by position.
 
-    With a gate (``"swiglu"``, ``"geglu"``), ``up`` has 2 * hidden rows, first u, then the gate, and act is act(gate)
-    * u.
+    With a gate (``"swiglu"``, ``"geglu"``, ``"limited_swiglu"``), ``up`` has 2 * hidden rows, first u, then the gate,
+    and act is act(gate) * u.
 
     Args:
         dim, hidden: features of the stream, and in between.
@@ -379,8 +391,8 @@ class FeedForward(nn.Module):
     ):
         super().__init__()
         hidden = check.size(self, "hidden", hidden)
-        self.activation = check.choice(self, "activation", activation, (*ACTIVATIONS, *GATES))
-        self.up = make_linear(self, linear, dim, hidden * (2 if activation in GATES else 1), bias)
+        self.activation = check.choice(self, "activation", activation, (*ACTIVATIONS, *HALVES))
+        self.up = make_linear(self, linear, dim, hidden * (2 if activation in HALVES else 1), bias)
         self.down = make_linear(self, linear, hidden, dim, bias)
 
     def forward(self, x: Tensor, before: Callable | None = None, after: Callable | None = None) -> Tensor:
@@ -390,4 +402,4 @@ class FeedForward(nn.Module):
         return self.down(h if after is None else after(h))
 
     def _activate(self, h: Tensor) -> Tensor:
-        return gated(h, self.activation) if self.activation in GATES else ACTIVATIONS[self.activation](h)
+        return HALVES.get(self.activation, ACTIVATIONS.get(self.activation))(h)  # type: ignore[misc]

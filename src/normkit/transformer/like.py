@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from normkit import check
 from normkit.ops.rope import Frequencies
 from normkit.transformer.attention import Attention, FeedForward
+from normkit.transformer.compressed import CompressedAttention
 from normkit.transformer.delta import DeltaNet
 from normkit.transformer.latent import LatentAttention
 from normkit.transformer.moe import MixtureOfExperts
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 NOT_BUILT = {
     "gemma-3n": "its streams (AltUp), per-layer embeddings and shared caches are not in the reference transformer",
-    "deepseek-v4": "its compressed attention and hash routers are not in the reference transformer",
 }
 ACTIVATIONS = {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu", "gelu_pytorch_tanh": "geglu_tanh"}
 PLAIN = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "relu": "relu", "silu": "silu"}
@@ -328,6 +328,48 @@ def _kimi_linear(config: Any) -> dict[str, Any]:
     }
 
 
+SCORES = {"sqrtsoftplus": "sqrt-softplus", "sigmoid": "sigmoid", "softmax": "softmax"}
+
+
+def _deepseek_v4(config: Any) -> dict[str, Any]:
+    norm = f"rmsnorm:eps={config.rms_norm_eps!r}"
+    shared = {
+        "head_dim": config.head_dim,
+        "query_rank": config.q_lora_rank,
+        "groups": config.o_groups,
+        "output_rank": config.o_lora_rank,
+        "window": config.sliding_window,
+        "norm": norm,
+    }
+    index = {"index_heads": config.index_n_heads, "index_dim": config.index_head_dim, "top_k": config.index_topk}
+    near, far = (_frequencies(config, label) for label in ("main", "compress"))
+    rates = config.compress_rates
+    mixers = {
+        "sliding_attention": {"frequencies": near},
+        "heavily_compressed_attention": {"frequencies": far, "rate": rates["heavily_compressed_attention"]},
+        "compressed_sparse_attention": {"frequencies": far, "rate": rates["compressed_sparse_attention"], **index},
+    }
+    score = SCORES[check.choice("Decoder.like", "config.scoring_func", config.scoring_func, tuple(SCORES))]
+    router = f"deepseek-v4-router:score={score},scale={config.routed_scaling_factor!r}"
+    width, count = config.moe_intermediate_size, config.n_routed_experts
+    feedforwards = {
+        "moe": _experts(config, router, count, width),
+        "hash_moe": _experts(config, f"{router},selection_bias=False", count, width, hashed=config.vocab_size),
+    }
+    return _sizes(config) | {
+        "placement": "mhc",
+        "streams": config.hc_mult,
+        "iterations": config.hc_sinkhorn_iters,
+        "norm": norm,
+        "positions": None,
+        "activation": "limited_swiglu",
+        "each": [
+            {"mixer": "compressed", "mixer_options": shared | mixers[kind]} | feedforwards[mixed]
+            for kind, mixed in zip(config.layer_types, config.mlp_layer_types, strict=True)
+        ],
+    }
+
+
 EXPERTS = (
     _one("feedforward.router.weight", "mlp.gate.weight"),
     _one("feedforward.up.weight", "mlp.experts.gate_up_proj", "gate first"),
@@ -340,6 +382,18 @@ def _shared(theirs: str) -> tuple[Weight, ...]:
         Weight(("feedforward.shared.up.weight",), (f"mlp.{theirs}.up_proj.weight", f"mlp.{theirs}.gate_proj.weight")),
         _one("feedforward.shared.down.weight", f"mlp.{theirs}.down_proj.weight"),
     )
+
+
+def _connection(ours: str, theirs: str, *names: str) -> tuple[Weight, ...]:
+    """The numbers of a connection of mhc, or of its head."""
+    named = zip(("weight", "bias", "scale"), names, strict=True)
+    return tuple(_one(f"{ours}.{our}", f"{theirs}.{their}") for our, their in named)
+
+
+def _compressor(ours: str, theirs: str) -> tuple[Weight, ...]:
+    parts = {"key": "kv_proj", "gate": "gate_proj", "norm": "kv_norm"}
+    linears = (_one(f"{ours}.{our}.weight", f"{theirs}.{their}.weight") for our, their in parts.items())
+    return (*linears, _one(f"{ours}.bias", f"{theirs}.position_bias"))
 
 
 FAMILIES: dict[str, Family] = {
@@ -511,6 +565,45 @@ FAMILIES: dict[str, Family] = {
                 *EXPERTS,
                 *_shared("shared_experts"),
                 _one("feedforward.router.selection_bias", "mlp.gate.e_score_correction_bias"),
+            ),
+        },
+    ),
+    "deepseek-v4": Family(
+        "deepseek_v4",
+        _deepseek_v4,
+        (*OUTSIDE, *_connection("collapse", "model.hc_head", "hc_fn", "hc_base", "hc_scale")),
+        "model.layers.",
+        (
+            *NORMS,
+            *_connection("attention_connection", "attn_hc", "fn", "base", "scale"),
+            *_connection("feedforward_connection", "ffn_hc", "fn", "base", "scale"),
+        ),
+        {"hidden_act": "silu", "swiglu_limit": 10.0, "rms_norm_eps": 1e-6, "hc_eps": 1e-6, "mlp_bias": False},
+        parts={
+            CompressedAttention: (
+                *(
+                    _one(f"attention.{our}.weight", f"self_attn.{their}.weight")
+                    for our, their in {
+                        "query_down": "q_a_proj",
+                        "query_norm": "q_a_norm",
+                        "query_up": "q_b_proj",
+                        "key": "kv_proj",
+                        "norm": "kv_norm",
+                        "output_down": "o_a_proj",
+                        "output": "o_b_proj",
+                        "indexer.query": "compressor.indexer.q_b_proj",
+                        "indexer.weigh": "compressor.indexer.scorer.weights_proj",
+                    }.items()
+                ),
+                _one("attention.core.sink", "self_attn.sinks"),
+                *_compressor("attention.compressor", "self_attn.compressor"),
+                *_compressor("attention.indexer.compressor", "self_attn.compressor.indexer"),
+            ),
+            MixtureOfExperts: (
+                *EXPERTS,
+                *_shared("shared_experts"),
+                _one("feedforward.router.selection_bias", "mlp.gate.e_score_correction_bias"),
+                _one("feedforward.table", "mlp.gate.tid2eid"),
             ),
         },
     ),

@@ -185,9 +185,9 @@ class Transformer(nn.Module):
         angles = self._angles_in_turn(positions)
         form, stream = self.layer(-1).form, self.layer(-1).form.expand(x, self.layer(-1).place)
         for index, layer in enumerate(self.layers):
-            stream = layer(
-                stream, mask, None if cache is None else cache[index], angles[index % len(angles)], memory, memory_mask
-            )
+            kept, turned = None if cache is None else cache[index], angles[index % len(angles)]
+            numbers = {"numbers": inputs} if self.layer(index).reads_numbers else {}
+            stream = layer(stream, mask, kept, turned, memory, memory_mask, **numbers)
         return form.end(stream, getattr(self, "collapse", None), self._normalize)
 
     def _normalize(self, x: Tensor) -> Tensor:
@@ -326,8 +326,8 @@ class Decoder(Transformer):
         """Build the model of a family from its configuration of ``transformers``: the same wiring, the same numbers.
 
         Args:
-            name: ``"gpt-2"``, ``"llama"``, ``"olmo-3"``, ``"gpt-oss"``, ``"glm"``, ``"qwen3-next"`` or
-                ``"kimi-linear"``; others are refused, with why.
+            name: ``"gpt-2"``, ``"llama"``, ``"olmo-3"``, ``"gpt-oss"``, ``"glm"``, ``"qwen3-next"``,
+                ``"kimi-linear"`` or ``"deepseek-v4"``; others are refused, with why.
             config: such as ``transformers.LlamaConfig(...)``. Dropout is left out; what the family's row has not is
                 refused by its name.
 

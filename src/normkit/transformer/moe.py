@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any, cast
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from normkit import catalog, check
 from normkit.layers import Linear
 from normkit.transformer.attention import ACTIVATIONS, FeedForward
-from normkit.transformer.gate import GATES, gated
+from normkit.transformer.attention import HALVES as GATED
 
 ROOM = "router"
 
@@ -25,10 +24,7 @@ def clamped_swiglu(h: Tensor) -> Tensor:
     return (u.clamp(-7.0, 7.0) + 1) * gate * torch.sigmoid(1.702 * gate)
 
 
-HALVES: dict[str, Callable[[Tensor], Tensor]] = {
-    **{name: functools.partial(gated, name=name) for name in GATES},
-    "clamped_swiglu": clamped_swiglu,
-}
+HALVES: dict[str, Callable[[Tensor], Tensor]] = {**GATED, "clamped_swiglu": clamped_swiglu}
 
 
 class Stack(nn.Module):
@@ -61,6 +57,8 @@ class MixtureOfExperts(nn.Module):
             their order; the others are dropped by it, which is to add nothing. None: no token is dropped.
         shared: features inside a further expert that all tokens pass through; 0: none.
         shared_gate: its result is multiplied by the sigmoid of a learned linear map of x.
+        hashed: a token's experts stand in the buffer ``table`` (hashed, top_k) by the token's number, of so many, and
+            the router only weighs them, as in DeepSeek-V4's first layers; 0: the router chooses.
 
     After a call ``load`` (experts,) has the share of the tokens that chose each expert, and ``dropped`` the share of
     all choices that were dropped; :meth:`balance` moves the router's selection bias by what training calls chose.
@@ -71,6 +69,7 @@ class MixtureOfExperts(nn.Module):
 
     load: Tensor | None
     dropped: Tensor | None
+    table: Tensor | None
     _choices: Tensor | None
 
     def __init__(
@@ -84,6 +83,7 @@ class MixtureOfExperts(nn.Module):
         capacity: float | None = None,
         shared: int = 0,
         shared_gate: bool = False,
+        hashed: int = 0,
     ):
         super().__init__()
         self.router = make_router(self, router, dim)
@@ -99,12 +99,28 @@ class MixtureOfExperts(nn.Module):
         elif shared_gate:
             raise ValueError("MixtureOfExperts: shared_gate needs a shared expert; give shared, its hidden features")
         self.shared_gate = Linear(dim, 1, bias=False) if shared_gate else None
+        table = None
+        if check.size(self, "hashed", hashed, least=0):  # neighbours, so that loads are even
+            first = torch.arange(hashed)[:, None]
+            table = (first + torch.arange(self.top_k)) % self.experts
+        self.register_buffer("table", table)
         self.load = self.dropped = self._choices = None
 
-    def forward(self, x: Tensor, before: Callable | None = None, after: Callable | None = None) -> Tensor:
-        """Map ``x`` (..., dim)."""
+    def forward(
+        self,
+        x: Tensor,
+        before: Callable | None = None,
+        after: Callable | None = None,
+        numbers: Tensor | None = None,
+    ) -> Tensor:
+        """Map ``x`` (..., dim); with a table, of the tokens of these ``numbers`` (...)."""
         tokens = x.reshape(-1, x.shape[-1])
-        weights, experts = self.router(tokens)
+        if self.table is None:
+            weights, experts = self.router(tokens)
+        else:
+            check.index(self, "numbers", numbers, tuple(x.shape[:-1]), len(self.table), x)
+            experts = self.table[cast(Tensor, numbers).reshape(-1)]
+            weights = cast(Any, self.router).weigh(tokens, experts)
         queue = experts.T.flatten()  # all first choices, then all second ones
         chosen = nn.functional.one_hot(queue, self.experts)
         place = (chosen.cumsum(0) - 1).gather(1, queue[:, None]).squeeze(1)

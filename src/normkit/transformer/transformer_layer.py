@@ -27,11 +27,17 @@ from normkit.transformer.attention import (
     require,
     takes,
 )
+from normkit.transformer.compressed import CompressedAttention
 from normkit.transformer.delta import DeltaNet
 from normkit.transformer.latent import LatentAttention
 from normkit.transformer.moe import MixtureOfExperts
 
-MIXERS: dict[str, type[DeltaNet] | type[LatentAttention]] = {"delta-net": DeltaNet, "latent": LatentAttention}
+Mixer = DeltaNet | LatentAttention | CompressedAttention
+MIXERS: dict[str, type[DeltaNet] | type[LatentAttention] | type[CompressedAttention]] = {
+    "delta-net": DeltaNet,
+    "latent": LatentAttention,
+    "compressed": CompressedAttention,
+}
 
 
 @method(
@@ -61,19 +67,19 @@ class TransformerLayer(Stream):
         layer, depth: where the layer stands in the model, from 0; how many there are.
         norm: a norm of the catalogue by name, or a function of the width.
         activation: ``"gelu"`` (exact), ``"gelu_tanh"``, ``"relu"``, ``"silu"``, ``"relu_squared"``, or gated:
-            ``"swiglu"``, ``"geglu"``, ``"geglu_tanh"``.
+            ``"swiglu"``, ``"geglu"``, ``"geglu_tanh"``, ``"limited_swiglu"``.
         feedforward: ``"mlp"``, or ``"moe"``: a mixture of experts, each of ``hidden`` features.
         router: of a mixture, a method of the router room with its arguments: ``"router:experts=8,top_k=2"``.
         feedforward_options: further arguments of the feedforward, of a mixture ``capacity``, ``shared``,
-            ``shared_gate``.
+            ``shared_gate``, ``hashed``.
         causal: position t sees positions s <= t.
         core, core_options: a method of the attention room by name, and its further arguments.
         query_key_norm: also normalize queries and keys, over each ``"head"`` or the full ``"width"``.
         window: how many positions back a query sees; None for all.
         rotary: ``"halves"`` or ``"pairs"``: which features are turned together, where ``angles`` are given.
         rotary_dim: how many features of a head are turned, the first ones; None for all.
-        mixer: what positions read each other by: ``"attention"``, the memory of a ``"delta-net"``, or ``"latent"``
-            attention.
+        mixer: what positions read each other by: ``"attention"``, the memory of a ``"delta-net"``, or ``"latent"`` or
+            ``"compressed"`` attention.
         mixer_options: the arguments of another mixer than attention, ``heads`` among them.
         bias: the linears have biases: True, False, or ``"attention"``, ``"feedforward"``, ``"query_key_value"``.
         linear: another kind of linear map by name, ``"sdd-linear"``, or a function of (inputs, outputs, bias=...).
@@ -187,9 +193,7 @@ class TransformerLayer(Stream):
             check.divides(self, "heads", check.size(self, "heads", heads), "dim", self.dim)
         return {"scale": math.sqrt(self.dim // heads if head_dim is None else head_dim)}
 
-    def _build_mixer(
-        self, mixer: str, other: Mapping[str, Any], options: dict[str, Any], linear: LinearName
-    ) -> DeltaNet | LatentAttention:
+    def _build_mixer(self, mixer: str, other: Mapping[str, Any], options: dict[str, Any], linear: LinearName) -> Mixer:
         """Build what stands in the place of attention; it has no place for what a placement does inside attention."""
         name, build = f"TransformerLayer: mixer={mixer!r}", MIXERS[mixer]
         wiring = self.own_wiring
@@ -266,10 +270,12 @@ class TransformerLayer(Stream):
         angles: Turns | None = None,
         memory: Tensor | None = None,
         memory_mask: Tensor | None = None,
+        numbers: Tensor | None = None,
     ) -> Tensor:
         """Pass the stream through attention, that to ``memory`` where there is one, and feedforward.
 
-        ``x`` is (B, T, dim), or what else the placement's stream is.
+        ``x`` is (B, T, dim), or what else the placement's stream is. The ``numbers`` (B, T) of the tokens are what a
+        mixture with a table chooses experts by.
         """
         part = self.form.check(self, x, self.place, (None, None))
         past, read = (None, None) if cache is None else (cache.past, cache.memory)
@@ -281,8 +287,14 @@ class TransformerLayer(Stream):
             )
         elif memory is not None:
             raise ValueError("TransformerLayer: memory is given, but cross=None; cross='softmax' reads it")
-        sublayers["feedforward"] = lambda h: self.feedforward(h, self._before, self._after)
+        further = {"numbers": numbers} if self.reads_numbers else {}
+        sublayers["feedforward"] = lambda h: self.feedforward(h, self._before, self._after, **further)
         return self.carry(x, sublayers)
+
+    @property
+    def reads_numbers(self) -> bool:
+        """Whether the numbers of the tokens must be handed in."""
+        return getattr(self.feedforward, "table", None) is not None
 
     def empty_cache(self) -> LayerCache:
         """Return a cache for :meth:`forward`, to which the tokens of each call are added."""
