@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 import normkit as nk
 from normkit import ops
 from normkit.residual.streams import collapse, expand
+from processes import over_processes
 
 DOUBLE = torch.float64
 SIZES = {"dim": 8, "depth": 3, "heads": 2, "hidden": 12}
@@ -344,3 +345,56 @@ def test_a_layer_names_a_stream_of_another_form():
     layer = nk.TransformerLayer(placement="mhc", dim=8, heads=2, hidden=12)
     with pytest.raises(ValueError, match=r"\(any, any, 4, 8\).*\(3, 4, 8\)"):
         layer(torch.zeros(3, 4, 8))
+
+
+# over processes
+
+SHARDED = ["mhc", "hyper-connections", "mhc-lite:streams=3", "siamese-norm", "attention-residuals"]
+
+
+def trained(model, tokens):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for part in tokens:
+        logits = model(part[:, :-1])
+        optimizer.zero_grad()
+        F.cross_entropy(logits.flatten(0, 1), part[:, 1:].flatten()).backward()
+        optimizer.step()
+
+
+def batches():
+    return torch.randint(11, (3, 4, 6), generator=torch.Generator().manual_seed(5))
+
+
+def train_in_two():
+    from torch.distributed.fsdp import fully_shard
+
+    rank, states = torch.distributed.get_rank(), []
+    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
+    for placement in SHARDED:
+        model = decoder(placement)
+        for layer in model.layers:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        trained(model, batches()[:, 2 * rank : 2 * rank + 2])
+        states.append({name: value.full_tensor() for name, value in model.state_dict().items()})
+    return states
+
+
+def test_sharded_models_train_as_whole_ones(tmp_path):
+    ranks = over_processes(train_in_two, 2, tmp_path)
+    for at, placement in enumerate(SHARDED):
+        model = decoder(placement)
+        trained(model, batches())
+        for states in ranks:
+            torch.testing.assert_close(states[at], dict(model.state_dict()), rtol=1e-6, atol=1e-9)
+
+
+def test_scales_of_hyper_connections_load_without_an_axis_too():
+    model = block("hyper-connections")
+    state = {name: value.squeeze() if "scale" in name else value for name, value in model.state_dict().items()}
+    assert any(value.dim() == 0 for value in state.values())
+    other = block("hyper-connections")
+    with torch.no_grad():
+        other.attention_connection.alpha_scale.zero_()
+    other.load_state_dict(state)
+    torch.testing.assert_close(dict(other.state_dict()), dict(model.state_dict()))

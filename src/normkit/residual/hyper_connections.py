@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -25,7 +27,7 @@ class Weights(nn.Module):
         if place.options["dynamic"]:
             self.dynamic_alpha = nn.Parameter(torch.zeros(place.dim, streams + 1))
             self.dynamic_beta = nn.Parameter(torch.zeros(place.dim))
-            self.alpha_scale, self.beta_scale = (nn.Parameter(torch.tensor(0.01)) for _ in range(2))
+            self.alpha_scale, self.beta_scale = (nn.Parameter(torch.full((1,), 0.01)) for _ in range(2))
             self.norm = make()
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -39,6 +41,14 @@ class Weights(nn.Module):
             alpha = alpha + self.alpha_scale * self._bound(z @ accurate(self.dynamic_alpha))
             beta = beta + self.beta_scale * self._bound(z @ accurate(self.dynamic_beta))
         return alpha[..., 0], alpha[..., 1:], beta
+
+    def _load_from_state_dict(self, state: Any, prefix: str, *further: Any) -> None:
+        """Take scales of no axes too, as others have them; FSDP2 shards none such."""
+        for name in ("alpha_scale", "beta_scale"):
+            scale = state.get(prefix + name)
+            if isinstance(scale, Tensor) and scale.dim() == 0:
+                state[prefix + name] = scale.view(1)
+        super()._load_from_state_dict(state, prefix, *further)
 
     def _bound(self, z: Tensor) -> Tensor:
         return torch.tanh(z) if self.tanh else z
@@ -83,7 +93,8 @@ class HyperConnections(Block):
 
     ``block(x)``: (..., streams, dim) to the same. State, of each sublayer, in ``attention_connection``:
     ``static_alpha`` (n, n + 1), ``static_beta`` (n,), and if dynamic ``dynamic_alpha`` (dim, n + 1), ``dynamic_beta``
-    (dim,), ``alpha_scale``, ``beta_scale`` (), ``norm``; ``attention_norm``. The paper does not decay the static ones.
+    (dim,), ``alpha_scale``, ``beta_scale`` (1,), ``norm``; ``attention_norm``. The paper does not decay the static
+    ones.
 
     Hyper-Connections (Zhu et al., 2024), arXiv 2409.19606.
     """

@@ -104,7 +104,8 @@ class Connected(Connection):
             total = torch.baddbmm(  # the backward pass keeps the streams, which are kept anyway, and y
                 added.reshape(-1, n, dim), mix.mT.reshape(-1, n, n), accurate(held).reshape(-1, n, dim)
             )
-            return total.view(held.shape).to(held.dtype)
+            # no view: FSDP2 watches what a layer returns
+            return torch.ops.aten._unsafe_view(total, held.shape).to(held.dtype)
 
 
 def weighted_sums(weights: Tensor, streams: Tensor) -> Tensor:
