@@ -1,5 +1,7 @@
 """Which norms the world's models use, and which of them are recognized: every class of transformers, every one in timm.
 
+And every router of experts and every form of residual streams that is a class of transformers (``--library wholes``).
+
     python benchmarks/recognition.py --json benchmarks/results/recognition.json --page docs/world.md
     python benchmarks/recognition.py --library timm --only resnet
     python benchmarks/recognition.py --read benchmarks/results/recognition.json --page docs/world.md
@@ -34,6 +36,7 @@ from torch import nn
 from normkit.optional import library
 from normkit.surgery.recognition import effects, specimen
 from normkit.surgery.recognition.recognize import Match, examine, is_model, table
+from normkit.surgery.recognition.wholes import examine_whole
 
 WIDTHS, SECONDS = (16, 64, (2, 16)), 60
 ENOUGH = 32  # numbers of the module that stands for its kind, at least, where there is one
@@ -52,6 +55,7 @@ NUMBERS = {
 SIZES = ("num_features", "normalized_shape", "num_channels", "dim")
 SECOND = ("gate", "emb", "condition", "quant_states", "single_states")  # what a norm's gate or condition is called
 NAMED = re.compile("norm(?!al(?!i[sz]))")  # a normal estimation is none
+WHOLES = re.compile("router$|topkgate$|moegate$|moev1gate$|hyperconnection$|hyperhead$")
 CALLED = ("norm", "evo", "affine", "response", "inplaceabn")
 # what has the word in its name, and is no norm of one tensor
 OTHERS = {
@@ -66,7 +70,7 @@ OTHERS = {
 UNSEEN = {"esmfold2.EsmFold2AdaptiveLayerNorm": "its norm is a function, no module; the one within is the condition's"}
 
 
-def classes(only: str) -> Iterator[tuple[str, type[nn.Module], object]]:
+def classes(only: str, named: re.Pattern[str] = NAMED) -> Iterator[tuple[str, type[nn.Module], object]]:
     """Every class called a norm under ``transformers.models``, and the module that it is written in."""
     models = importlib.import_module("transformers.models")
     for found in pkgutil.iter_modules(models.__path__):
@@ -74,7 +78,7 @@ def classes(only: str) -> Iterator[tuple[str, type[nn.Module], object]]:
             continue
         folder = Path(models.__path__[0], found.name)
         for path in sorted(folder.glob("modeling_*.py")):
-            if "_tf_" in path.name or "_flax_" in path.name or "orm" not in path.read_text():
+            if "_tf_" in path.name or "_flax_" in path.name or (named is NAMED and "orm" not in path.read_text()):
                 continue
             try:
                 module = importlib.import_module(f"transformers.models.{found.name}.{path.stem}")
@@ -83,7 +87,7 @@ def classes(only: str) -> Iterator[tuple[str, type[nn.Module], object]]:
                 continue
             for name, cls in list(vars(module).items()):  # reading sources may add names
                 own = isinstance(cls, type) and issubclass(cls, nn.Module) and cls.__module__ == module.__name__
-                if own and NAMED.search(name.lower()) and not name.endswith(("Model", "PreTrainedModel")):
+                if own and named.search(name.lower()) and not name.endswith(("Model", "PreTrainedModel")):
                     yield f"{found.name}.{name}", cls, module
 
 
@@ -132,8 +136,9 @@ def configurations(parameter: inspect.Parameter, module: object) -> Iterator[obj
     wanted = str(parameter.annotation)
     found = [v for v in vars(module).values() if isinstance(v, type) and v.__name__.endswith("Config")]
     found.sort(key=lambda cls: cls.__name__ not in wanted)
-    yield (whole := next(cls for cls in found if cls.__name__ != "PreTrainedConfig")())
-    yield from (part for name, part in vars(whole).items() if name.endswith("_config"))
+    for cls in (cls for cls in found if cls.__name__ != "PreTrainedConfig"):
+        yield (whole := cls())
+        yield from (part for name, part in vars(whole).items() if name.endswith("_config"))
 
 
 def gated(cls: type[nn.Module]) -> bool:
@@ -170,6 +175,29 @@ def transformers_norms(only: str) -> dict[str, dict[str, Any]]:
         finally:
             signal.alarm(0)
         known[name]["gated"] = gated(cls)
+        tell(start, name, known[name])
+    return known
+
+
+def transformers_wholes(only: str) -> dict[str, dict[str, Any]]:
+    """Recognize every router and residual form of transformers; a verdict each."""
+    library("transformers")
+    signal.signal(signal.SIGALRM, late)
+    known: dict[str, dict[str, Any]] = {}
+    for name, cls, module in classes(only, WHOLES):
+        start = time.perf_counter()
+        signal.alarm(SECONDS)
+        try:
+            made = built(cls, module)
+            match = examine_whole(made)
+        except Exception as error:
+            known[name] = {"built": False, "why_not": f"{type(error).__name__}: {str(error)[:80]}"}
+        else:
+            row = {} if match is None else {"kwargs": match.kwargs, "error": match.error}
+            why_not = "no router, connection or head of the catalogue gives its numbers" if match is None else None
+            known[name] = {"built": True, "name": match and match.name, "why_not": why_not, **row}
+        finally:
+            signal.alarm(0)
         tell(start, name, known[name])
     return known
 
@@ -266,7 +294,7 @@ def tell(start: float, name: str, row: dict[str, Any]) -> None:
 def main() -> None:
     """Print a line a class, and the share."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", choices=("transformers", "timm"), help="one of the two alone")
+    parser.add_argument("--library", choices=("transformers", "timm", "wholes"), help="one of them alone")
     parser.add_argument("--only", default="", help="classes or models whose name has this")
     parser.add_argument("--json", help="write all verdicts here")
     parser.add_argument("--read", nargs="+", default=[], help="take the verdicts of files that were written before")
@@ -277,11 +305,12 @@ def main() -> None:
     known: dict[str, Any] = {}
     for file in options.read:
         known |= json.loads(Path(file).read_text())
-    ways = {"transformers": transformers_norms, "timm": timm_norms}
+    ways = {"transformers": transformers_norms, "timm": timm_norms, "wholes": transformers_wholes}
     for name, way in {} if options.read else ways.items():
         if options.library in (None, name):
             verdicts = way(options.only)
-            version, today = importlib.metadata.version(name), datetime.date.today().isoformat()
+            source = "transformers" if name == "wholes" else name
+            version, today = importlib.metadata.version(source), datetime.date.today().isoformat()
             known[name] = {"version": version, "date": today, "verdicts": verdicts}
     for name, part in known.items():
         print(f"{name}: {share(part['verdicts'])}")
@@ -340,6 +369,8 @@ def page(known: dict[str, Any]) -> str:
         lines += of_transformers(**known["transformers"])
     if "timm" in known:
         lines += of_timm(**known["timm"])
+    if "wholes" in known:
+        lines += of_wholes(**known["wholes"])
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -385,6 +416,35 @@ def of_transformers(version: str, date: str, verdicts: dict[str, dict[str, Any]]
         "| class | why |",
         "| --- | --- |",
         *(f"| {name} | {why(row)} |" for name, row in missed_gated(verdicts)),
+        "",
+    ]
+
+
+def of_wholes(version: str, date: str, verdicts: dict[str, dict[str, Any]]) -> list[str]:
+    """Routers and residual forms by dialect, and what is left."""
+    by_dialect = collections.defaultdict(list)
+    for name, row in verdicts.items():
+        if row.get("name"):
+            plain = {k: v for k, v in row["kwargs"].items() if k in ("score", "renormalize", "bias", "selection_bias")}
+            plain |= {"groups": "some"} if row["kwargs"].get("groups", 1) > 1 else {}
+            what = ", ".join([row["name"], *(f"{k}={v}" for k, v in plain.items())])
+            by_dialect[what].append(name.partition(".")[0])
+    ranked = sorted(by_dialect.items(), key=lambda one: -len(one[1]))
+    return [
+        "## Routers and residual streams",
+        "",
+        f"Every class of transformers {version} that is called a router, a gate of a mixture, or a connection or head",
+        f"of residual streams, on {date}: {share(verdicts)}.",
+        "",
+        "| what it is | classes | families |",
+        "| --- | ---: | --- |",
+        *(f"| {what} | {len(names)} | {', '.join(sorted(set(names)))} |" for what, names in ranked),
+        "",
+        "What is left:",
+        "",
+        "| class | why |",
+        "| --- | --- |",
+        *(f"| {name} | {why(row)} |" for name, row in verdicts.items() if not row.get("name")),
         "",
     ]
 

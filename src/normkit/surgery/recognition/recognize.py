@@ -12,6 +12,7 @@ from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.match import Followed, Match, Recognized, again  # noqa: F401  pickles name it here
 from normkit.surgery.recognition.search import examine
 from normkit.surgery.recognition.specimen import inputs_of
+from normkit.surgery.recognition.wholes import examine_whole
 from normkit.where import Where, selects
 
 __all__ = ["Match", "Recognized", "recognize"]
@@ -24,9 +25,10 @@ def recognize(module: nn.Module, example: Any = None, *, prove: bool = False) ->
     """Find norms by what they compute.
 
     A module of the size of a norm, which holds vectors and no matrices, gives a :class:`Match`, or None if it is no
-    norm of the catalogue. A model gives the table of all its sites. Nothing is done to either: copies are probed. What
-    was probed before, of the same source and configuration, is not probed again, nor are classes that are known; each
-    match says how it was recognized.
+    norm of the catalogue. So does a module that as a whole is a router of experts, a connection of mhc, whose match's
+    ``module`` returns the weights of reading, mixing and writing, or mhc's head. A model gives the table of all its
+    sites. Nothing is done to either: copies are probed. What was probed before, of the same source and configuration,
+    is not probed again, nor are classes that are known; each match says how it was recognized.
 
     Args:
         module: a module, or a model.
@@ -41,6 +43,9 @@ def recognize(module: nn.Module, example: Any = None, *, prove: bool = False) ->
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"recognize: module must be a torch.nn.Module, not {type(module).__name__}")
+    whole = examine_whole(module)
+    if whole is not None:
+        return whole
     return table(module, example, prove) if is_model(module) else examine(module, prove=prove) or None
 
 
@@ -81,6 +86,10 @@ def _sites(model: nn.Module, told: Mapping[str, int], where: Where, prove: bool)
     found: dict[str, Match] = {}
 
     def look(name: str, module: nn.Module) -> None:
+        whole = examine_whole(module) if selects(where, name, module) else None
+        if whole is not None:
+            found[name] = whole
+            return
         if selects(where, name, module) and _may_be(module):
             key = (specimen.same_kind(module), told.get(name), specimen.refusal(module))
             match = verdicts[key] = (

@@ -1,0 +1,100 @@
+"""Routers and connections of residual streams are found by what they compute, and what is almost one is not."""
+
+import importlib
+
+import pytest
+import router_near_misses
+import torch
+from torch import nn
+
+import normkit as nk
+from normkit.optional import let_torchvision_load
+from normkit.surgery.recognition.wholes import examine_whole
+
+NEAR, TRUE = router_near_misses.NEAR, router_near_misses.TRUE
+
+
+def made(cls):
+    torch.manual_seed(0)
+    return cls()
+
+
+@pytest.mark.parametrize("name", NEAR)
+def test_what_is_almost_one_is_none(name):
+    assert len(NEAR) >= 30
+    found = examine_whole(made(NEAR[name]))
+    assert found is None, found
+
+
+@pytest.mark.parametrize("name", TRUE)
+def test_each_is_found_with_its_arguments_and_numbers(name):
+    cls, method, wanted = TRUE[name]
+    module = made(cls)
+    before = {key: value.clone() for key, value in module.state_dict().items()}
+    match = nk.recognize(module)
+    assert match.name == method
+    assert {key: match.kwargs[key] for key in wanted} == wanted
+    assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
+    assert max(match.error.values()) < 2e-4
+    x = torch.randn(2, 5, *((router_near_misses.STREAMS,) if "mhc" in method else ()), router_near_misses.DIM)
+    theirs, ours = module(x), match.module(x)
+    if method == "router":
+        rows = torch.zeros(10, router_near_misses.EXPERTS)
+        want = rows.scatter(-1, ours[1].flatten(0, 1), ours[0].flatten(0, 1))
+        weights = theirs[-2].reshape(10, -1)
+        at = theirs[-1].reshape(10, -1)
+        got = weights if weights.shape == want.shape else rows.scatter(-1, at, weights)
+        torch.testing.assert_close(got, want)
+    elif method == "mhc":
+        torch.testing.assert_close((theirs[0], theirs[1]), (ours[2], ours[1]))
+    else:
+        torch.testing.assert_close(theirs, ours)
+
+
+def test_a_linear_map_or_one_of_ours_is_none():
+    assert examine_whole(nn.Linear(8, 6)) is None
+    assert examine_whole(nk.create("router", 8, 6, top_k=2)) is None
+    with torch.device("meta"):
+        assert examine_whole(router_near_misses.Router()) is None
+
+
+CLASSES = {
+    "mixtral.MixtralTopKRouter": ("router", {"score": "softmax", "renormalize": True}),
+    "qwen2_moe.Qwen2MoeTopKRouter": ("router", {"score": "softmax", "renormalize": False}),
+    "deepseek_v4.DeepseekV4TopKRouter": ("router", {"score": "sqrt-softplus", "selection_bias": True, "scale": 1.5}),
+    "gpt_oss.GptOssTopKRouter": ("router", {"bias": True, "renormalize": True}),
+    "deepseek_v4.DeepseekV4HyperConnection": ("mhc", {"streams": 4, "iterations": 20, "eps": 1e-6}),
+    "deepseek_v4.DeepseekV4HyperHead": ("mhc-head", {"streams": 4, "eps": 1e-6}),
+}
+
+
+@pytest.fixture(scope="module")
+def transformers():
+    let_torchvision_load()
+    return pytest.importorskip("transformers")
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_transformers_own_are_found(transformers, name):
+    model, cls = name.split(".")
+    modeling = importlib.import_module(f"transformers.models.{model}.modeling_{model}")
+    names = [key for key in vars(modeling) if key.endswith("Config") and key != "PreTrainedConfig"]
+    config = getattr(modeling, names[0])(hidden_size=16)
+    method, wanted = CLASSES[name]
+    match = nk.recognize(getattr(modeling, cls)(config))
+    assert match.name == method
+    assert {key: match.kwargs[key] for key in wanted} == wanted
+
+
+def test_a_model_s_table_has_its_routers_and_streams(transformers):
+    sizes = {"vocab_size": 11, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 8}
+    sizes |= {"moe_intermediate_size": 12, "n_routed_experts": 6, "num_experts_per_tok": 2, "q_lora_rank": 7}
+    sizes |= {"partial_rotary_factor": 0.5, "o_groups": 2, "o_lora_rank": 5, "hc_mult": 3, "num_key_value_heads": 1}
+    config = transformers.DeepseekV4Config(
+        **sizes, layer_types=["sliding_attention"] * 2, mlp_layer_types=["hash_moe", "moe"]
+    )
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    found = {site: match.name for site, match in nk.recognize(model).found.items()}
+    want = {f"model.layers.{i}.{part}": "mhc" for i in range(2) for part in ("attn_hc", "ffn_hc")}
+    want |= {"model.hc_head": "mhc-head", "model.layers.1.mlp.gate": "router"}
+    assert {site: name for site, name in found.items() if name in ("router", "mhc", "mhc-head")} == want
