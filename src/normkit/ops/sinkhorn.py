@@ -46,7 +46,8 @@ def sinkhorn(scores: Tensor, iterations: int = 20, eps: float = 1e-6) -> Tensor:
 
 @trial.call("sinkhorn", lambda kind: 2)
 def _tried(kind: tuple[int, float], tensors: list) -> Tensor:
-    return sinkhorn(*tensors, *kind)
+    (scores,) = tensors
+    return sinkhorn(scores, *kind)
 
 
 def _formula(x: Tensor, rounds: int, eps: float) -> Tensor:

@@ -81,7 +81,8 @@ class Compressor(nn.Module):
         if kept.entries is None:
             kept.entries = k.new_zeros(len(k), 0, self.size)
         if full:
-            new = self.norm(self._pooled(*(z[:, :full].unflatten(1, (-1, self.rate)) for z in (k, g)), kept))
+            k, g = (z[:, :full].unflatten(1, (-1, self.rate)) for z in (k, g))
+            new = self.norm(self._pooled(k, g, kept))
             before = kept.entries.shape[1]
             at = torch.arange(before, before + new.shape[1], device=x.device) * self.rate
             angles = frequencies.turns(at, 2 * len(frequencies.values))
@@ -203,11 +204,11 @@ class CompressedAttention(nn.Module):
             self.compressor = Compressor(dim, self.head_dim, self.rate, bool(given), norm, linear)
         self.indexer = None
         if given:
-            numbers = [check.size(self, name, value) for name, value in indexed.items()]
-            if numbers[1] < 2 * len(frequencies.values):
+            few, size, most = (check.size(self, name, value) for name, value in indexed.items())
+            if size < 2 * len(frequencies.values):
                 raise ValueError("CompressedAttention: index_dim must have the features that frequencies turn")
             assert self.rate is not None
-            self.indexer = Indexer(dim, rank, self.rate, *numbers, norm, linear)
+            self.indexer = Indexer(dim, rank, self.rate, few, size, most, norm, linear)
 
     def forward(
         self,

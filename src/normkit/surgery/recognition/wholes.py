@@ -267,7 +267,7 @@ def _streams(
 
 def _named(vectors: Mapping[str, Tensor], sizes: Mapping[str, int]) -> dict[str, str] | None:
     """The vectors of these sizes, where each is the only one."""
-    found = {}
+    found: dict[str, str] = {}
     for ours, size in sizes.items():
         names = [name for name, t in vectors.items() if t.numel() == size]
         if len(names) != 1 or names[0] in found.values():
