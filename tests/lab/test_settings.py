@@ -64,7 +64,7 @@ def test_a_bound_is_named_as_the_user_typed_it(words, given, said, tmp_path, cap
 OUTSIDE = {
     **dict.fromkeys(("steps", "batch", "length", "seeds", "trials", "local_steps", "workers", "threads"), 0),
     **dict.fromkeys(("margin", "clip", "weight_decay"), -1e-9),
-    **{"clients": 1, "warmup": 1.0, "seconds": 0.0, "lr": [0.0], "decay": [-0.1], "ladder": [0.0]},
+    **{"clients": 1, "warmup": 1.0, "seconds": 0.0, "lr": [0.0], "decay": [-0.1], "ladder": [0.0], "bits": [1]},
 }
 
 

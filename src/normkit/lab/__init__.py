@@ -7,8 +7,10 @@ imports from itself and those above it::
     fit         table training
     plan        exchanges handed settings variants builtin options plan ladder growth data samples
     plan        clients models optimizers losses measures findings trends factor tasks
-    training    watched checkpoints memory own single federated loop engines runs speed
-    report      times history health ranking words tables ladder factor advice conclusion figures page drawing exports
+    plan        corruptions shift bits later
+    training    watched checkpoints memory own shifted quantized single federated loop engines runs speed
+    report      times history health ranking words tables ladder factor shift quant advice conclusion
+    report      figures page drawing exports
     fit         page run
     .           rerank screen request course result api cli tiny
 

@@ -20,6 +20,7 @@ from normkit.lab.plan.settings import (
     DIRECTIONS,
     FIELDS,
     HANDED,
+    LATER_OF,
     MANY,
     MOST,
     OWN,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from normkit.lab.plan.plan import Plan
 
 WITH_CLIENTS = "resnet:dim=32"  # the model of many owners of data, where none is named; 32 groups divide its channels
+LISTS = ("ladder", "factor", *(name for group in LATER_OF for name in group))
 TYPED = {field: one.name for field, one in FIELDS.items() if one.group}  # the settings that can be typed
 
 
@@ -46,10 +48,16 @@ def plan_from(options: Any) -> Plan:
 
     saved = None if options.fresh else plan_in(Folder(options.out))
     require_federated(options, bool(saved and saved["settings"].get("federated")))
-    of = options.ladder_of
+    of, later = (
+        options.ladder_of,
+        [(first, name) for first, *more in LATER_OF for name in more if getattr(options, name)],
+    )
     options = with_defaults(options, saved["settings"] if saved else {})
     if of and not options.ladder:
         raise ValueError(f"{typed('ladder_of')} {of} is of a ladder: give {typed('ladder')} as well, such as 1,2,4")
+    for first, name in later:
+        if not getattr(options, first):
+            raise ValueError(f"{typed(name)} is of {typed(first)}: give {typed(first)} as well")
     before = variants_of(saved, options.out) if saved else []
     variants = tuple(before) if before and not names_variants(options) else variants_from(options)
     variants = growth.joined(before, variants, crossed=not options.variants)
@@ -219,7 +227,7 @@ def require_place(variant: Variant, options: Any) -> None:
 
 def settings_from(options: Any, variants: int) -> Settings:
     """Return the settings, with what was left open decided."""
-    from normkit.lab.plan import clients, ladder, tasks
+    from normkit.lab.plan import clients, ladder, later, tasks
 
     if options.steps and options.seconds:
         raise ValueError(f"{typed('steps')} and {typed('seconds')} exclude each other")
@@ -244,8 +252,7 @@ def settings_from(options: Any, variants: int) -> Settings:
         steps=steps,
         batch=options.batch or (None if options.train else usual_batch(model, source, options.federated)),
         seeds=seeds_of(options),
-        ladder=tuple(options.ladder) if options.ladder else None,
-        factor=tuple(options.factor) if options.factor else None,
+        **{field: tuple(value) for field in LISTS if (value := getattr(options, field))},
         lrs=rates(options),
         decays=tuple(options.decay) if options.decay else None,
         higher=direction(options),
@@ -254,6 +261,7 @@ def settings_from(options: Any, variants: int) -> Settings:
         threads=threads,
         **paces(steps or 100),
     )
+    later.require(settings)
     return ladder.checked(settings)
 
 

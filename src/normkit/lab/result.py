@@ -11,9 +11,11 @@ from normkit.lab.files import Folder
 from normkit.lab.plan.factor import Interaction
 from normkit.lab.plan.findings import Finding
 from normkit.lab.plan.trends import Trend
-from normkit.lab.report import conclusion, drawing, exports, factor, ladder, page
+from normkit.lab.report import conclusion, drawing, exports, factor, ladder, page, quant, shift
 from normkit.lab.report.history import Comparison, load
+from normkit.lab.report.quant import FewBits
 from normkit.lab.report.ranking import Row, rank
+from normkit.lab.report.shift import Adapted
 from normkit.lab.report.tables import section_text
 from normkit.optional import at_hand
 
@@ -71,6 +73,16 @@ class Result:
     def interactions(self) -> list[Interaction]:
         """How each gap changes with the other of two choices that are crossed; empty where none are."""
         return factor.interactions_of(self.comparison)
+
+    @property
+    def adapted(self) -> list[Adapted]:
+        """What adapters made of shifted streams, by variant, stream and adapter; empty without ``shift``."""
+        return shift.adapted(self.comparison)
+
+    @property
+    def quantized(self) -> list[FewBits]:
+        """What few bits made of each variant, by method and bits; empty without ``quant``."""
+        return quant.in_few_bits(self.comparison)
 
     def plot(self, title: str | None = None) -> Any:
         """Return a picture of the report as a figure of plotly, by a part of its title; the first by default."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from normkit.lab.files import Damaged, Folder, unsealed
 from normkit.lab.plan import handed
-from normkit.lab.plan.settings import Settings, deciding, full
+from normkit.lab.plan.settings import Settings, afterwards, deciding, full
 from normkit.lab.plan.variants import SLOTS, Variant, safe
 
 VERSION = 1
@@ -59,6 +59,7 @@ class Run:
         if ":" not in (settings.metric or ""):
             shared["metric"] = None  # loss and accuracy are always logged
         shared |= {} if settings.share == 1 else {"share": settings.share}
+        shared |= afterwards(vars(settings))
         code = handed.code_of(getattr(self.variant, name) for name in SLOTS)
         return json.loads(json.dumps({**found, "settings": shared, **({"code": code} if code else {})}))
 

@@ -41,8 +41,15 @@ LADDERS = {
     "depth": "of a built-in model",
     "data": "rungs are shares of the training data, the last of which is all of them",
 }
+STREAMS = {
+    "iid": "a stream of each corruption, in random order",
+    "class": "the same, one class after the other",
+    "mixed": "all corruptions in each batch",
+    "recurring": "one corruption after the other, three rounds of them",
+}
+ALL_SHIFTS = "all"
 WHAT, ON, MANY, BY = "what is compared", "on what", "many owners of data", "by what, and how surely"
-HOW, PLACE = "how it is trained", "where"
+HOW, LATER, PLACE = "how it is trained", "what the trained models are put to", "where"
 
 RUN, SCHEDULE, JUDGEMENT, MACHINE = "of a run", "of the plan", "of the judgement", "of the machine"
 """What a setting decides: a run's numbers; which runs there are, and for how long; what is concluded; no number."""
@@ -66,6 +73,7 @@ SIZE = Bound("at least 0", lambda value: value >= 0)
 ABOVE = Bound("above 0", lambda value: value > 0)
 SHARE = Bound("a share of the run, from 0 to below 1", lambda value: 0 <= value < 1)
 SEVERAL = Bound("at least 2", lambda value: value >= 2)
+WIDTHS = Bound("from 2 to 8", lambda value: 2 <= value <= 8)
 
 
 @dataclass(frozen=True)
@@ -332,6 +340,37 @@ class Settings:
     warmup: float = setting(0.2, "share of a run with a growing rate ({default})", HOW, bound=SHARE)
     clip: float = setting(1.0, "greatest gradient norm; 0: any ({default})", HOW, bound=SIZE)
     weight_decay: float = setting(0.1, "for matrices ({default})", HOW, bound=SIZE)
+    shift: tuple[str, ...] | None = setting(
+        None,
+        "show corrupted held-out data to adapters after each full run: noise, blur, contrast, tint, translation, "
+        "occlusion, jitter; of text typos, case, keyboards; or all; with a severity from 1 to 5 (3): noise:severity=5",
+        LATER,
+        role=SCHEDULE,
+    )
+    adapt: tuple[str, ...] = setting(
+        ("tent", "eata", "sar"),
+        "the adapters that {shift} shows them to, each with arguments or not: sar:lr=0.001 (tent eata sar)",
+        LATER,
+        role=SCHEDULE,
+    )
+    stream: tuple[str, ...] = setting(
+        ("iid",),
+        f"in what order {{shift}} shows them: {'; '.join(f'{name}, {law}' for name, law in STREAMS.items())}; in "
+        "batches of 32, or class:batch=1 (iid)",
+        LATER,
+        role=SCHEDULE,
+    )
+    quant: tuple[str, ...] | None = setting(
+        None,
+        "put each trained model into few bits: nearest, learned-rounding, norm-tweaking, adaquant, or two joined by +, "
+        "as 'normkit quantize' does; keys and values alone: kivi, turboquant, nsnquant; the inputs of linears alone: "
+        "activations",
+        LATER,
+        role=SCHEDULE,
+    )
+    bits: tuple[int, ...] = setting(
+        (4, 3, 2), "how many bits {quant} leaves a number (4 3 2)", LATER, role=SCHEDULE, bound=WIDTHS
+    )
     engine: str = setting(
         "local",
         "processes beside this one, this one alone, or Ray ({default}); under torchrun, its processes share each run",
@@ -448,6 +487,18 @@ def fields(**wanted: Any) -> list[str]:
 def deciding(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of the settings that decide a run's numbers."""
     return {name: values[name] for name in fields(role=RUN)}
+
+
+def afterwards(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that decide what trained models are put to; none where they are put to nothing.
+
+    >>> afterwards(vars(Settings())), afterwards(vars(Settings(quant=("nearest",))))
+    ({}, {'quant': ('nearest',), 'bits': (4, 3, 2)})
+    """
+    return {name: values[name] for first, *more in LATER_OF for name in (first, *more) if values.get(first)}
+
+
+LATER_OF = (("shift", "adapt", "stream"), ("quant", "bits"))  # what each of the first needs
 
 
 def paces(steps: int) -> dict[str, Any]:

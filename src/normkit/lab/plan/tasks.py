@@ -425,7 +425,7 @@ def own_batches(batches: Data, build: Callable[[Variant, int], nn.Module]) -> Ta
         return F.mse_loss(found, wanted) if wanted.is_floating_point() else F.cross_entropy(found, wanted)
 
     first = next(iter(batches.validation()), None)
-    classes = _classes(first) is not None
+    classes = classes_of(first) is not None
     labelled = classes or (not isinstance(first, dict) and not _wants_numbers(first))
     accuracy = share_right(scored) if classes else None
     return Task(
@@ -433,19 +433,20 @@ def own_batches(batches: Data, build: Callable[[Variant, int], nn.Module]) -> Ta
     )
 
 
-def _classes(batch: Any) -> Tensor | None:
+def classes_of(batch: Any) -> Tensor | None:
     """Return the classes that a batch wants, one a sample; None if it wants something else."""
-    wanted = batch.get("labels") if isinstance(batch, dict) else batch[1] if _is_pair(batch) else None
+    wanted = batch.get("labels") if isinstance(batch, dict) else batch[1] if is_pair(batch) else None
     whole = isinstance(wanted, Tensor) and wanted.dim() == 1 and not wanted.is_floating_point()
     return wanted if whole else None
 
 
-def _is_pair(batch: Any) -> bool:
+def is_pair(batch: Any) -> bool:
+    """Whether a batch is of two parts."""
     return isinstance(batch, tuple | list) and len(batch) == 2
 
 
 def _wants_numbers(batch: Any) -> bool:
-    return _is_pair(batch) and isinstance(batch[1], Tensor) and batch[1].is_floating_point()
+    return is_pair(batch) and isinstance(batch[1], Tensor) and batch[1].is_floating_point()
 
 
 def _own_size(batch: Any) -> int:

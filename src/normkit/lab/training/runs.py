@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from normkit.lab import logs
 from normkit.lab.files import Folder, Unwritable, replace_file, sealed, set_aside
-from normkit.lab.plan import findings, growth, ladder, measures, tasks
+from normkit.lab.plan import findings, growth, ladder, later, measures, tasks
 from normkit.lab.plan.optimizers import optimizer_for, usual_rate
 from normkit.lab.plan.plan import SEARCH_SEED, Plan, Run, environment, plan_in, rung_of, same
 from normkit.lab.plan.settings import another_folder, typed
@@ -359,6 +359,7 @@ def check(plan: Plan) -> int:
         if "weight_decay" in optimizer_for(variant.optimizer)[1]:
             both = f"{typed('decay')} and {variant.optimizer!r} both say the weight decay of {variant.name!r}"
             raise ValueError(f"{both}; leave one out")
+    later.check(plan.settings)
     rungs = ladder.plans(plan)
     rungs = rungs[:1] if plan.settings.ladder_of == ladder.STEPS else rungs  # longer runs are of the same models
     return max(tasks.check_variant(variant, rung.settings) for rung in rungs for variant in rung.variants)

@@ -17,7 +17,7 @@ from normkit.lab.plan import optimizers, samples, tasks
 from normkit.lab.plan.exchanges import layers
 from normkit.lab.plan.plan import Run, same
 from normkit.lab.plan.settings import Settings
-from normkit.lab.training import checkpoints
+from normkit.lab.training import checkpoints, quantized, shifted
 from normkit.lab.training.memory import peak_memory, reset_peak
 from normkit.lab.training.watched import Depths, judged, watched
 from normkit.watching.sites import blocks
@@ -298,6 +298,21 @@ class Training:
         """Put back what :meth:`get_state` returned."""
         set_state(self.model, self.optimizer, state, self.accelerator.num_processes > 1)
 
+    def _afterwards(self) -> dict[str, Any]:
+        """Put the trained model to shifted streams and few bits, where these are asked for."""
+        model, found = self.accelerator.unwrap_model(self.model), dict[str, Any]()
+        with OF_A_RUN.part(EVALUATION):
+            if self.settings.shift:
+                found["shift"] = shifted.run(model, self.task, self.settings, self.run.seed, self.accelerator.device)
+            if self.settings.quant:
+                found["quant"] = quantized.run(model, self.task, self.settings, self.run.seed, self._loss_of)
+        return logs.plain(found)
+
+    def _loss_of(self, model: nn.Module) -> float:
+        sizes = [float(self.task.size(batch)) for batch in self.validation]
+        losses = [float(self.task.loss(model, batch)) for batch in self.validation]
+        return sum(n * loss for n, loss in zip(sizes, losses, strict=True)) / sum(sizes)
+
     def _end_of_log(self) -> dict[str, Any]:
         """Return what else the end of the log says."""
         return {}
@@ -310,6 +325,7 @@ class Training:
             if self.step < 2
             else (self.tokens * (self.step - 1) / self.step / max(self.elapsed - self.first_step, 1e-9))
         )
+        later = self._afterwards() if status == logs.DONE and self.run.phase == "final" else {}
         found = {
             "status": status,
             "final_loss": logs.plain(self.last),
@@ -324,6 +340,7 @@ class Training:
             "peak_memory": peak_memory(self.accelerator.device),
             "error": None,
             **self._end_of_log(),
+            **later,
         }
         written = self.log.end(**found)
         if status != logs.INTERRUPTED and self.accelerator.is_main_process:

@@ -1,0 +1,168 @@
+"""Shifted streams: held-out samples, corrupted, in an order; what ``--shift``, ``--adapt`` and ``--stream`` name.
+
+>>> corruptions_of(["noise", "blur:severity=5"], IMAGES)
+[('noise', 3), ('blur', 5)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from normkit import catalog, check
+from normkit.choice import parsed
+from normkit.kinds.adapter import ADAPTER
+from normkit.lab.plan import data, tasks
+from normkit.lab.plan.corruptions import IMAGES, SEVERITIES, TEXT, Corruption
+from normkit.lab.plan.settings import ALL_SHIFTS, STREAMS, Settings, typed
+
+if TYPE_CHECKING:
+    from normkit.lab.plan.tasks import Task
+
+IID, CLASS, MIXED, RECURRING = STREAMS
+SEVERITY, BATCH = 3, 32  # where none is named
+ROUNDS = 3  # in which the corruptions of a recurring stream come back
+SEQUENCES = 128  # of text that are shown
+
+
+class Samples(NamedTuple):
+    """What streams are made of: inputs, what is right, and the corruptions that fit.
+
+    classes: one a sample where samples have one, else None.
+    """
+
+    x: Tensor
+    y: Tensor
+    corruptions: dict[str, Corruption]
+    classes: Tensor | None
+
+
+class Stream(NamedTuple):
+    """Batches of inputs and of what is right, in order; ``shift`` names the corruption, or how several are mixed."""
+
+    order: str
+    shift: str
+    batches: list[tuple[Tensor, Tensor]]
+
+
+def require(settings: Settings) -> None:
+    """Refuse names that there are none of, and what goes with no shift."""
+    if not settings.shift:
+        return
+    name = typed("shift")
+    for other in ("train", "federated", "sharded"):
+        if getattr(settings, other):
+            raise ValueError(f"{name} and {typed(other)} exclude each other")
+    corruptions_of(settings.shift, {**IMAGES, **TEXT})
+    orders_of(settings.stream)
+    for text in settings.adapt:
+        catalog.choose(typed("adapt"), "adapt", text, ADAPTER)
+
+
+def corruptions_of(words: Sequence[str], fitting: dict[str, Corruption]) -> list[tuple[str, int]]:
+    """Return corruptions with their severities; "all" is all that fit."""
+    found: dict[tuple[str, int], None] = {}
+    for text in words:
+        name, options = parsed(text)
+        severity = options.pop("severity", SEVERITY)
+        if options:
+            raise ValueError(f"{typed('shift')} {text!r}: the only argument is severity, as in {name}:severity=5")
+        if severity not in SEVERITIES or isinstance(severity, bool):
+            raise ValueError(f"{typed('shift')} {text!r}: severity must be 1, 2, 3, 4 or 5, not {severity!r}")
+        if name != ALL_SHIFTS:
+            check.choice("compare", typed("shift"), name, [*fitting, ALL_SHIFTS])
+        found |= {(one, int(severity)): None for one in (fitting if name == ALL_SHIFTS else [name])}
+    return list(found)
+
+
+def orders_of(words: Sequence[str]) -> list[tuple[str, str, int | None]]:
+    """Return how each stream was typed, its order, and the samples of its batches.
+
+    >>> orders_of(["iid", "class:batch=1"])
+    [('iid', 'iid', None), ('class:batch=1', 'class', 1)]
+    """
+    found = []
+    for text in words:
+        name, options = parsed(text)
+        check.choice("compare", typed("stream"), name, tuple(STREAMS))
+        batch = options.pop("batch", None)
+        if options or not (batch is None or (isinstance(batch, int) and batch >= 1)):
+            raise ValueError(
+                f"{typed('stream')} {text!r}: the only argument is batch, at least 1, as in {name}:batch=8"
+            )
+        found.append((text, name, batch))
+    return found
+
+
+def samples(task: Task, settings: Settings) -> Samples:
+    """Return the held-out samples of a task, or say why it has none that can be shifted."""
+    name, given = typed("shift"), task.data
+    if isinstance(given, data.Tokens) and not settings.model.startswith("hf:"):
+        rows = min(SEQUENCES, (len(given.held_out) - 1) // given.length)
+        tokens = given.held_out[: rows * given.length + 1].unfold(0, given.length + 1, given.length)
+        return Samples(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), TEXT, None)
+    batches = given.validation()
+    pairs = all(tasks.is_pair(batch) and tasks.classes_of(batch) is not None for batch in batches)
+    x = torch.cat([batch[0] for batch in batches]) if pairs else torch.empty(0)
+    if not pairs or not x.is_floating_point() or x.dim() not in (3, 4) or isinstance(given, data.Rows | data.Matrices):
+        raise ValueError(
+            f"{name} needs images or signals (N, C, ...) with a class each, or text as bytes, which the data "
+            f"{settings.data!r} are not"
+        )
+    y = torch.cat([batch[1] for batch in batches])
+    return Samples(x, y, IMAGES, y)
+
+
+def streams(found: Samples, settings: Settings, seed: int) -> Iterator[tuple[str, Stream]]:
+    """Return the streams with how their order was typed: of each corruption one, or one of all of them."""
+    shifts = corruptions_of(settings.shift or (), found.corruptions)
+    g = data.generator(seed, 41)
+    order = torch.randperm(len(found.x), generator=g)
+    x, y = found.x[order], found.y[order]
+    classes = None if found.classes is None else found.classes[order]
+    shown = [found.corruptions[name](x, severity, g) for name, severity in shifts]
+    names = [f"{name} {severity}" for name, severity in shifts]
+    for text, kind, size in orders_of(settings.stream):
+        batch = size or (BATCH if found.classes is not None else max(1, BATCH // 4))
+        if kind in (IID, CLASS):
+            if kind == CLASS and classes is None:
+                raise ValueError(f"{typed('stream')} {kind}: samples of text have no classes")
+            at = torch.arange(len(x)) if kind == IID or classes is None else classes.argsort(stable=True)
+            for name, inputs in zip(names, shown, strict=True):
+                yield text, Stream(kind, name, _cut(inputs[at], y[at], batch))
+            continue
+        every, right = torch.cat(shown), y.repeat(len(shown), *(1 for _ in y.shape[1:]))
+        if kind == MIXED:
+            at = torch.randperm(len(every), generator=g)
+            yield text, Stream(kind, " + ".join(names), _cut(every[at], right[at], batch))
+            continue
+        parts = [inputs.tensor_split(ROUNDS) for inputs in shown]
+        rights = y.tensor_split(ROUNDS)
+        blocks = [pair for turn in range(ROUNDS) for part in parts for pair in _cut(part[turn], rights[turn], batch)]
+        yield text, Stream(kind, " + ".join(names), blocks)
+
+
+def clean(found: Samples, settings: Settings, seed: int) -> list[tuple[Tensor, Tensor]]:
+    """Return the samples as they are, in mixed batches."""
+    order = torch.randperm(len(found.x), generator=data.generator(seed, 43))
+    return _cut(found.x[order], found.y[order], BATCH if found.classes is not None else BATCH // 4)
+
+
+def _cut(x: Tensor, y: Tensor, batch: int) -> list[tuple[Tensor, Tensor]]:
+    return list(zip(x.split(batch), y.split(batch), strict=True))
+
+
+class Scores(nn.Module):
+    """A model that returns scores (N, K), of text those of every place in a row."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.inner = model
+
+    def forward(self, x: Any) -> Tensor:
+        """Score every class."""
+        found = tasks.scores(self.inner(x))
+        return found.flatten(0, -2) if found.dim() > 2 else found

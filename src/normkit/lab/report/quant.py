@@ -1,0 +1,167 @@
+"""What few bits made of trained models: which method, and which norm, loses least."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from normkit.lab.logs import DONE
+from normkit.lab.plan.bits import ACTIVATIONS, CACHES
+from normkit.lab.plan.findings import Interval, interval
+from normkit.lab.report.history import Comparison, Record
+from normkit.lab.report.tables import Column, Line, Section
+from normkit.lab.report.words import fixed, rounded, with_interval
+
+ROWS = "quant"
+ENOUGH = 4  # variants, over which ranks are compared
+SIGNS = {"kurtosis": "kurtosis", "outliers": "the share of outlier channels"}
+
+
+class FewBits(NamedTuple):
+    """What a method made of a variant at so many bits, with intervals over seeds.
+
+    before, after: the held-out loss; growth: of text perplexity over the float model's, else the loss's difference.
+    bytes: packed, None where weights stay; seconds: the processor's. kurtosis, outliers: of the inputs of linears.
+    why: why the method does not fit; then there are no numbers.
+    """
+
+    variant: str
+    method: str
+    bits: int
+    before: Interval
+    after: Interval
+    growth: Interval
+    bytes: float | None
+    seconds: float
+    kurtosis: float
+    outliers: float
+    why: str = ""
+
+
+def in_few_bits(comparison: Comparison) -> list[FewBits]:
+    """Return what became of each variant, by method and bits."""
+    found = []
+    for variant in comparison.variants:
+        runs = [run for run in comparison.final_runs(variant) if run.status == DONE and run.end.get(ROWS)]
+        rows = [row for run in runs for row in run.end[ROWS]["rows"]]
+        for method, bits in dict.fromkeys((row["method"], row["bits"]) for row in rows):
+            found.append(_over_seeds(variant, method, bits, runs))
+    return found
+
+
+def _over_seeds(variant: str, method: str, bits: int, runs: Sequence[Record]) -> FewBits:
+    of = [(run, _row(run, method, bits)) for run in runs]
+    sound = [(run.end[ROWS], row) for run, row in of if row.get("loss") is not None]
+    text = is_text(runs)
+    growth = [row["loss"] - end["loss"] for end, row in sound]
+    sizes = [row["bytes"] for _, row in sound if row["bytes"] is not None]
+    return FewBits(
+        variant,
+        method,
+        bits,
+        interval(end["loss"] for end, _ in sound),
+        interval(row["loss"] for _, row in sound),
+        interval(_exp(value) if text else value for value in growth),
+        _mean(sizes) if sizes else None,
+        _mean(row["seconds"] for _, row in sound),
+        _mean(end["kurtosis"] for end, _ in sound if end["kurtosis"] is not None),
+        _mean(end["outliers"] for end, _ in sound if end["outliers"] is not None),
+        next((row["why"] for _, row in of if "why" in row), ""),
+    )
+
+
+def _row(run: Record, method: str, bits: int) -> dict[str, Any]:
+    return next((row for row in run.end[ROWS]["rows"] if (row["method"], row["bits"]) == (method, bits)), {})
+
+
+def is_text(runs: Iterable[Record]) -> bool:
+    """Whether losses are those of tokens, whose exponential is a perplexity."""
+    return any(run.end.get("unit") == "tokens" for run in runs)
+
+
+def _exp(value: float) -> float:
+    return math.exp(min(value, 700.0))
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return statistics.fmean(found) if found else math.nan
+
+
+def section(comparison: Comparison) -> Section | None:
+    """Return the table, None where nothing was put into few bits."""
+    found = in_few_bits(comparison)
+    if not found:
+        return None
+    text = is_text(run for name in comparison.variants for run in comparison.final_runs(name))
+    columns = [
+        Column("bits", lambda line: f"{line.of.bits}"),
+        Column("loss before", lambda line: with_interval(line.of.before, 3)),
+        Column("loss after", lambda line: with_interval(line.of.after, 3)),
+    ]
+    if text:
+        columns.append(Column("perplexity", lambda line: fixed(_exp(line.of.after.mean), 3)))
+    title = "perplexity ratio" if text else "loss difference"
+    columns += [
+        Column(title, lambda line: with_interval(line.of.growth, 3)),
+        Column("packed bytes", lambda line: rounded(line.of.bytes)),
+        Column("CPU seconds", lambda line: fixed(line.of.seconds, 2)),
+        Column("input kurtosis", lambda line: fixed(line.of.kurtosis, 1)),
+        Column("outlier channels", lambda line: "" if math.isnan(line.of.outliers) else f"{line.of.outliers:.1%}"),
+        Column("why not", lambda line: line.of.why, words=True),
+    ]
+    lines = [Line(f"{one.variant}, {one.method}", one, one.variant) for one in found]
+    return Section("In few bits", [c for c in columns if any(c.text(line) for line in lines)], lines)
+
+
+def sentences(comparison: Comparison) -> list[str]:
+    """Say for each method and number of bits which variant loses least and which most, and what tells it beforehand."""
+    found = [one for one in in_few_bits(comparison) if one.growth.count]
+    keys = list(dict.fromkeys((one.method, one.bits) for one in found))
+    return [said for method, bits in keys for said in _said([o for o in found if (o.method, o.bits) == (method, bits)])]
+
+
+def _said(found: list[FewBits]) -> list[str]:
+    first = found[0]
+    of = {ACTIVATIONS: "inputs of linears", **dict.fromkeys(CACHES, "keys and values")}.get(first.method, "weights")
+    what = f"{of} in {first.bits} bits ({first.method})"
+    best, worst = (choose(found, key=lambda one: one.growth.mean) for choose in (min, max))
+    said = f"With {what}, {best.variant} loses least: {_size(best)}"
+    said += f"; {worst.variant} most: {_size(worst)}" if best is not worst else ""
+    ranks = [f"{words} {rho:+.2f}" for name, words in SIGNS.items() if (rho := predicted(found, name)) is not None]
+    said += f"; rank correlation over variants with {' and '.join(ranks)}" if ranks else ""
+    return [f"{said}."]
+
+
+def _size(one: FewBits) -> str:
+    return with_interval(one.growth, 3)
+
+
+def predicted(found: Sequence[FewBits], name: str) -> float | None:
+    """Return Spearman's correlation of a sign with what is lost; None of fewer than 4 variants, or of equal ones.
+
+    >>> grown = [Interval(float(n), 0.0, 3) for n in range(5)]
+    >>> many = [FewBits("a", "nearest", 2, one, one, one, None, 0.0, one.mean**2, 1.0) for one in grown]
+    >>> predicted(many, "kurtosis"), predicted(many, "outliers")
+    (1.0, None)
+    """
+    from scipy.stats import spearmanr
+
+    signs, growth = [getattr(one, name) for one in found], [one.growth.mean for one in found]
+    if len(found) < ENOUGH or len(set(signs)) < 2 or len(set(growth)) < 2 or any(math.isnan(sign) for sign in signs):
+        return None
+    return round(float(spearmanr(signs, growth).statistic), 6)
+
+
+def reading(comparison: Comparison) -> list[str]:
+    """Say how the table is to be read."""
+    if not comparison.settings.get("quant"):
+        return []
+    return [
+        "In few bits, each trained model is quantized with 16 batches of the training data, and its held-out loss is "
+        "taken again; the perplexity ratio is that over the float model's. Packed bytes count quantized weights at "
+        "their bits alone. Kurtosis and outlier channels are those of the inputs of linears, means over layers: a "
+        "channel is an outlier where its largest size is above 6 root mean squares of the whole input.",
+    ]

@@ -1,0 +1,173 @@
+"""What adapters made of shifted streams: which norms they help, and with which they do harm."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from normkit.lab.logs import DONE
+from normkit.lab.plan.findings import Interval, interval
+from normkit.lab.report.history import Comparison
+from normkit.lab.report.tables import Column, Line, Section
+from normkit.lab.report.words import fixed, listed, percent, with_interval
+
+ROWS = "shift"
+
+
+class Adapted(NamedTuple):
+    """What became of an adapter on a stream of a variant: means over corruptions, and intervals over seeds.
+
+    before, after: accuracy of the source and of the adapter; gain: the one minus the other; guarded: the accuracy with
+        a guard that stops. ece_before, ece: calibration errors.
+    clean_before, clean: accuracy on data that are not shifted, of the source and of the adapter behind the stream.
+    worst: the least change of accuracy in a step. ms: milliseconds a sample; times: that of the source's.
+    right, of: in how many streams the guard was right, and of how many.
+    shifts: what was shown. why: why the adapter does not fit; then there are no numbers.
+    """
+
+    variant: str
+    adapter: str
+    stream: str
+    shifts: tuple[str, ...]
+    before: Interval
+    after: Interval
+    gain: Interval
+    guarded: Interval
+    ece_before: Interval
+    ece: Interval
+    clean_before: Interval
+    clean: Interval
+    worst: float
+    ms: float
+    times: float
+    right: int
+    of: int
+    why: str = ""
+
+
+def adapted(comparison: Comparison) -> list[Adapted]:
+    """Return what became of each adapter, stream by stream and variant by variant."""
+    found = []
+    for variant in comparison.variants:
+        runs = [run.end.get(ROWS) or [] for run in comparison.final_runs(variant) if run.status == DONE]
+        keys = list(dict.fromkeys((row["stream"], row["adapter"]) for rows in runs for row in rows))
+        for stream, adapter in keys:
+            of_it = [[row for row in rows if (row["stream"], row["adapter"]) == (stream, adapter)] for rows in runs]
+            found.append(_over_seeds(variant, adapter, stream, [rows for rows in of_it if rows]))
+    return found
+
+
+def _over_seeds(variant: str, adapter: str, stream: str, seeds: list[list[dict[str, Any]]]) -> Adapted:
+    every = [row for rows in seeds for row in rows]
+    shifts = tuple(dict.fromkeys(row["shift"] for row in every))
+    sound = [[row for row in rows if "why" not in row] for rows in seeds]
+    sound = [rows for rows in sound if rows]
+
+    def over(of: Callable[[dict[str, Any]], float]) -> Interval:
+        return interval(statistics.fmean(of(row) for row in rows) for rows in sound)
+
+    rows = [row for some in sound for row in some]
+    names = ("before", "after", "gain", "guarded", "ece_before", "ece", "clean_before", "clean")
+    numbers = {name: over(lambda row, name=name: row[name]) for name in names if name != "gain"}
+    numbers["gain"] = over(lambda row: row["after"] - row["before"])
+    ms = statistics.fmean(row["ms"] for row in rows) if rows else float("nan")
+    return Adapted(
+        variant,
+        adapter,
+        stream,
+        shifts,
+        **numbers,
+        worst=min((row["worst"] for row in rows), default=float("nan")),
+        ms=ms,
+        times=ms / statistics.fmean(row["ms_before"] for row in rows) if rows else float("nan"),
+        right=sum(row["guard_right"] for row in rows),
+        of=len(rows),
+        why=next((row["why"] for row in every if "why" in row), ""),
+    )
+
+
+def points(found: Interval) -> str:
+    """Write a difference of accuracies in points.
+
+    >>> points(Interval(-0.123, 0.0456, 5))
+    '-12.3 ± 4.6'
+    """
+    return with_interval(Interval(100 * found.mean, 100 * found.half, found.count), 1, "+")
+
+
+COLUMNS = [
+    Column("accuracy before", lambda line: percent(line.of.before)),
+    Column("after", lambda line: percent(line.of.after)),
+    Column("gain, points", lambda line: points(line.of.gain)),
+    Column("with guard", lambda line: percent(line.of.guarded)),
+    Column("guard right", lambda line: f"{line.of.right} of {line.of.of}" if line.of.of else ""),
+    Column("worst step", lambda line: fixed(100 * line.of.worst, 0, "+")),
+    Column("clean before", lambda line: percent(line.of.clean_before)),
+    Column("clean after", lambda line: percent(line.of.clean)),
+    Column("ECE before", lambda line: percent(line.of.ece_before)),
+    Column("ECE after", lambda line: percent(line.of.ece)),
+    Column("ms a sample", lambda line: fixed(line.of.ms, 3)),
+    Column("times the source", lambda line: fixed(line.of.times, 1)),
+]
+
+
+def section(comparison: Comparison) -> Section | None:
+    """Return the table, None where nothing was shifted."""
+    found = [one for one in adapted(comparison) if one.of]
+    if not found:
+        return None
+    lines = [Line(f"{one.variant}, {one.adapter}, {one.stream}", one, one.variant) for one in found]
+    shifts = dict.fromkeys(part for one in found for shift in one.shifts for part in shift.split(" + "))
+    return Section(f"Adapting to shifted data: {', '.join(shifts)}", COLUMNS, lines)
+
+
+def sentences(comparison: Comparison) -> list[str]:
+    """Say of each variant what adapters gained at best and at worst, and with which they are safest."""
+    every = adapted(comparison)
+    by_variant = {name: [one for one in every if one.variant == name and one.of] for name in comparison.variants}
+    there = {name: of for name, of in by_variant.items() if of}
+    said = [_extremes(name, of) for name, of in there.items()]
+    lowest = {name: min(of, key=_gain) for name, of in there.items()}
+    if len(lowest) > 1:
+        safest = max(lowest, key=lambda name: _gain(lowest[name]))
+        said.append(f"Adapting is safest with {safest}: at worst {_size(lowest[safest])}.")
+    return said + _misfits([one for one in every if not one.of])
+
+
+def _misfits(found: Sequence[Adapted]) -> list[str]:
+    """Say which adapters fit which variants not, and why."""
+    names: dict[tuple[str, str], dict[str, None]] = {}
+    for one in found:
+        names.setdefault((one.adapter, one.why), {})[one.variant] = None
+    return [f"{adapter} does not fit {listed(list(of))}: {why}." for (adapter, why), of in names.items()]
+
+
+def _gain(one: Adapted) -> float:
+    return one.gain.mean
+
+
+def _size(one: Adapted) -> str:
+    return f"{points(one.gain)} points ({one.adapter} on {one.stream})"
+
+
+def _extremes(name: str, found: Sequence[Adapted]) -> str:
+    best, worst = max(found, key=_gain), min(found, key=_gain)
+    right, of = sum(one.right for one in found), sum(one.of for one in found)
+    sizes = _size(best) if best is worst else f"{_size(worst)} at worst and {_size(best)} at best"
+    return f"With {name}, adapting changes accuracy by {sizes}; the guard is right in {right} of {of} streams."
+
+
+def reading(comparison: Comparison) -> list[str]:
+    """Say how the table is to be read."""
+    if not comparison.settings.get("shift"):
+        return []
+    return [
+        "Of shifted data, accuracy before is that of the trained model, after that of the adapter, which goes on "
+        "learning from the stream without labels; both are means over the corruptions, with an interval over seeds. "
+        "With guard is the accuracy where the source answers from the batch on in which the guard speaks. The guard is "
+        "right where it speaks before an adapter has 10 right answers fewer than its source among the last 200, and "
+        "where it is silent on any other. Worst step is the least change of accuracy in a batch, or in as many as hold "
+        "32 samples. Clean is accuracy on held-out data that are not shifted, behind the stream. ECE is the expected "
+        "calibration error over 15 bins. Milliseconds are the processor's.",
+    ]
