@@ -131,14 +131,43 @@ def test_a_stream_tells_what_adapting_did_beside_the_model_as_it_was():
         run_stream(model, adapter, [], "tent")
 
 
+def test_a_stream_that_breaks_off_keeps_what_was_seen_and_says_where():
+    def torn(count):
+        yield from stream(count)
+        raise OSError("a torn file")
+
+    adapter = nk.adapt(classifier(), method="tent", lr=0.5)
+    told = run_stream(classifier(), adapter, torn(3), "tent")
+    whole = run_stream(classifier(), nk.adapt(classifier(), method="tent", lr=0.5), stream(3), "tent")
+    assert told.broken == "data ended with an error at batch 3: OSError: a torn file"
+    assert told.broken in str(told)
+    assert told.to_dict()["accuracy"] == whole.to_dict()["accuracy"]
+    assert "broken" not in whole.to_dict()
+    with pytest.raises(ValueError, match="adapt: data ended with an error at batch 0: OSError: a torn file"):
+        run_stream(classifier(), adapter, torn(0), "tent")
+
+
+def test_a_last_batch_of_one_sample_that_has_no_statistics_is_named():
+    model = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)).eval()
+    batches = [torch.randn(8, 3), torch.randn(1, 3)]
+    with pytest.raises(ValueError, match="adapt: batch 1 of data: Tent: a batch of one sample has no statistics"):
+        run_stream(model, nk.adapt(model, method="tent", inplace=False), batches, "tent")
+    note, images = nk.adapt(classifier(), method="note:capacity=4"), [torch.randn(n, 3, 6, 6) for n in (8, 1)]
+    assert run_stream(classifier(), note, images, "note").samples == [8, 1]
+
+
 def test_the_command_goes_over_a_stream(tmp_path, monkeypatch, capsys):
     (tmp_path / "shifted.py").write_text(
         "import torch\nfrom torch import nn\n"
         "def net(): torch.manual_seed(0); return nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2))\n"
         "def batches(): return [(torch.randn(8, 3) + 2, torch.zeros(8, dtype=torch.long))] * 3\n"
+        "def torn():\n    yield from batches()\n    raise OSError('a torn file')\n"
     )
     monkeypatch.chdir(tmp_path)
     assert main(["adapt", "shifted:net", "--method", "tent:lr=0.1", "--data", "shifted:batches"]) == 0
     assert "tent:lr=0.1 over 3 batches, 24 samples" in capsys.readouterr().out
+    assert main(["adapt", "shifted:net", "--method", "tent", "--data", "shifted:torn"]) == 1
+    assert "3 batches, 24 samples" in (told := capsys.readouterr().out)
+    assert "data ended with an error at batch 3: OSError: a torn file" in told
     assert main(["adapt", "shifted:net", "--method", "tent"]) == 2
     assert "--method goes over --data" in capsys.readouterr().err

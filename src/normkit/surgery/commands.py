@@ -217,7 +217,7 @@ def _streamed(options: argparse.Namespace) -> int:
     adapter = adapt(model, method=options.method, inplace=False)
     stream = run_stream(model, adapter, batches(options.data), options.method)
     say(json.dumps(stream.to_dict(), indent=2) if options.json else stream)
-    return 0
+    return 1 if stream.broken else 0
 
 
 def _nothing(options: argparse.Namespace, model: nn.Module, given: Any) -> str:

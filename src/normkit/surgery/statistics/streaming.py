@@ -24,6 +24,7 @@ class Stream:
     right_after: list[int] = field(default_factory=list)
     seconds: float = 0.0  # in the adapter
     alarms: list[tuple[int, str]] | None = None  # batches at which its guard spoke, and why; None: it has none
+    broken: str = ""  # where and why the data ended with an error
 
     def to_dict(self) -> dict[str, Any]:
         """Return shares of all samples, and the last third's, in which the adapter had learned."""
@@ -36,6 +37,8 @@ class Stream:
             shares["accuracy_late"] = sum(self.right_after[late]) / sum(self.samples[late])
             gains = zip(self.samples, self.right_before, self.right_after, strict=True)
             shares["worst_batch"] = min((after - before) / n for n, before, after in gains)
+        if self.broken:
+            shares["broken"] = self.broken
         if self.alarms is not None:
             shares["alarms"] = [call for call, _ in self.alarms]
         spent = 1e3 * self.seconds / count
@@ -53,14 +56,27 @@ class Stream:
                 f"the last third  {row['accuracy_before_late']:.1%} as it was, {row['accuracy_late']:.1%} adapting",
                 f"the worst batch {row['worst_batch']:+.1%}",
             ]
+        lines += [self.broken] if self.broken else []
         lines += [f"the guard spoke at batch {call}: {why}" for call, why in self.alarms or ()]
         return "\n".join(lines)
 
 
 def run_stream(source: nn.Module, adapter: Adapter, batches: Iterable[Any], method: str) -> Stream:
-    """Show an adapter all batches in order, and beside it the model as it was, ``source``, which stays as it is."""
-    stream = Stream(method)
-    for number, batch in enumerate(batches):
+    """Show an adapter all batches in order, and beside it the model as it was, ``source``, which stays as it is.
+
+    Where the data end with an error, the stream ends there, and ``broken`` says so.
+    """
+    stream, rest = Stream(method), enumerate(batches)
+    while True:
+        try:
+            number, batch = next(rest)
+        except StopIteration:
+            break
+        except Exception as error:  # a loader's own, whatever it may be
+            stream.broken = f"data ended with an error at batch {len(stream.samples)}: {type(error).__name__}: {error}"
+            if not stream.samples:
+                raise ValueError(f"adapt: {stream.broken}") from error
+            break
         x, y = parts(batch)
         if y is not None and len(y) != len(x):
             raise ValueError(f"adapt: batch {number} of data has {len(y)} labels for {len(x)} inputs")
@@ -69,7 +85,10 @@ def run_stream(source: nn.Module, adapter: Adapter, batches: Iterable[Any], meth
         with torch.no_grad():
             before = adapter.logits(source, x).argmax(-1)
         begun = time.perf_counter()
-        after = adapter(x).argmax(-1)
+        try:
+            after = adapter(x).argmax(-1)
+        except ValueError as error:
+            raise ValueError(f"adapt: batch {number} of data: {error}") from error
         stream.seconds += time.perf_counter() - begun
         stream.samples.append(len(after))
         stream.changed.append(int((before != after).sum()))
