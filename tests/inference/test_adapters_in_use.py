@@ -1,0 +1,61 @@
+"""Adapters around models as they are used: compiled, shown one sample at a time, and with norms of other packages."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import normkit as nk
+from normkit import check
+from normkit.kinds.adapter import small_network
+
+OF_BATCHES = ("tent", "eata", "sar", "deyo", "delta")
+OF_SAMPLES = ("note", "rotta", "cotta")
+
+
+def made(name, model):
+    return nk.create(name, model, **nk.card(name).example)
+
+
+def stream(name, size, count=3):
+    g = torch.Generator().manual_seed(0)
+    return [torch.randn(size, 8, 6, 6, generator=g) for _ in range(count)]
+
+
+def answers(adapter, inputs):
+    torch.manual_seed(0)
+    return [adapter(x) for x in inputs]
+
+
+@pytest.mark.parametrize("name", [*OF_BATCHES, *OF_SAMPLES])
+def test_a_compiled_model_learns_the_same(name):
+    torch._dynamo.reset()
+    inputs = stream(name, 4)
+    plain = made(name, small_network().eval())
+    compiled = made(name, torch.compile(small_network().eval(), backend="aot_eager"))
+    for want, got in zip(answers(plain, inputs), answers(compiled, inputs), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+    for a, b in zip(plain.parameters_trained(), compiled.parameters_trained(), strict=True):
+        torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [*OF_BATCHES, *OF_SAMPLES])
+def test_single_images_give_one_answer_each_and_the_methods_for_them_stay_by_the_source(name):
+    source = small_network().eval()
+    adapter = made(name, copy.deepcopy(source))
+    for x in stream(name, 1):
+        got = adapter(x)
+        assert got.shape == (1, 4)
+        assert got.isfinite().all()
+        if name in ("note", "rotta"):
+            torch.testing.assert_close(got, source(x), rtol=0.5, atol=0.5)
+
+
+@pytest.mark.parametrize("name", ["tent", "eata", "sar"])
+def test_a_single_vector_has_no_batch_statistics_and_the_error_names_methods_that_take_it(name):
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).eval()
+    adapter = made(name, model)
+    wanted = f"{check.whose(adapter)}: a batch of one sample has no statistics for a batch norm.*note, rotta"
+    with pytest.raises(ValueError, match=wanted):
+        adapter(torch.randn(1, 3))
