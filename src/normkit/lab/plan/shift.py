@@ -155,8 +155,8 @@ def _cut(x: Tensor, y: Tensor, batch: int) -> list[tuple[Tensor, Tensor]]:
     return list(zip(x.split(batch), y.split(batch), strict=True))
 
 
-class Scores(nn.Module):
-    """A model that returns scores (N, K), of text those of every place in a row."""
+class Places(nn.Module):
+    """A model of text that returns the scores (N, K) of every place of every row."""
 
     def __init__(self, model: nn.Module):
         super().__init__()
@@ -164,5 +164,4 @@ class Scores(nn.Module):
 
     def forward(self, x: Any) -> Tensor:
         """Score every class."""
-        found = tasks.scores(self.inner(x))
-        return found.flatten(0, -2) if found.dim() > 2 else found
+        return tasks.scores(self.inner(x)).flatten(0, -2)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from normkit.kinds.adapter import Adapter
 from normkit.kinds.guard import STOP, Guard
-from normkit.lab.plan import shift
+from normkit.lab.plan import shift, tasks
 from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.tasks import Task
 from normkit.statistics import accurate
@@ -30,7 +30,8 @@ def run(model: nn.Module, task: Task, settings: Settings, seed: int, device: tor
     """Return what became of each adapter in each stream; ``why`` says of one that does not fit the model, why not."""
     found = shift.samples(task, settings)
     found = found._replace(x=found.x.to(device), y=found.y.to(device))
-    source = shift.Scores(copy.deepcopy(model)).eval().requires_grad_(False)
+    source = copy.deepcopy(model).eval().requires_grad_(False)
+    source = source if found.classes is not None else shift.Places(source)
     unshifted = shift.clean(found, settings, seed)
     clean = _accuracy(*_answers(source, unshifted)[:2])
     rows = []
@@ -90,7 +91,7 @@ def _answers(model: nn.Module, batches: Batches) -> tuple[Tensor, Tensor, float]
     begun, found = time.process_time(), []
     for x, _ in batches:
         with torch.no_grad():
-            found.append(accurate(model(x)).detach())
+            found.append(accurate(tasks.scores(model(x))).detach())
     spent = time.process_time() - begun
     return torch.cat(found), torch.cat([y.flatten() for _, y in batches]), spent
 
