@@ -96,7 +96,8 @@ def main() -> None:
         about = " ".join((__doc__ or "").split("\n\n")[2].split("``")[0].split())
         HERE.write_text(
             "# Which norm survives few bits\n\n"
-            f"`python benchmarks/few_norms.py --seeds {options.seeds} --write`: perplexity over the float model's, with 95 % intervals where there are several seeds.\n\n{about}\n\n{text}",
+            f"`python benchmarks/few_norms.py --seeds {options.seeds} --write`: perplexity over the float model's, "
+            f"with 95 % intervals where there are several seeds.\n\n{about}\n\n{text}",
             encoding="utf-8",
         )
         draw(found)

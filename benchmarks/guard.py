@@ -7,7 +7,7 @@ streams of eight kinds. A stream collapses where, at any time, the adapter witho
 fewer than its source among the last 200: 5 points. Of each kind of collapsing streams the first five that do are taken,
 of each kind of benign ones the first five that do not, over methods and seeds. The guard speaks in time if it does so
 no later than with the batch at which those 10 would be lost. Its
-thresholds were tuned on seeds 100 to 105.
+thresholds were tuned on seeds 100 to 115.
 """
 
 import argparse

@@ -63,18 +63,26 @@ def test_the_evidence_is_what_the_source_loses_beyond_what_the_adapted_model_gai
 
 def test_a_class_that_swallows_the_others_is_seen_though_nothing_is_sure():
     source = torch.eye(4, dtype=torch.float64).repeat(8, 1) / 100  # 32 answers, 8 of each class
-    for surer, silent_at in ((1.1, 29 / 64), (2.0, 42 / 64)):
+    swallowed = source[2:3].expand(32, 4)
+    for surer, silent in ((1.1, [(28, 64)]), (2.0, [(28, 64), (48, 96), (80, 128)])):
         guard = Guard("Mine", "reset")
         assert not guard.look(source, source)
         mine = source.clone()
-        mine[:17] = torch.tensor([0.0, 0.0, surer / 100, 0.0])  # 17 and 4 of the others are class 2, 29 of 64
-        assert not guard.look(source, mine)
-        if surer == 2.0:
-            assert not guard.look(source, mine)
-        assert guard.excess == pytest.approx(silent_at - 16 / 64)
-        with pytest.warns(UserWarning, match=r"% of the last 64 are class 2, 25% of the source's"):
-            assert guard.look(source, mine if surer == 1.1 else source[2:3].expand(32, 4))
+        mine[:16] = torch.tensor([0.0, 0.0, surer / 100, 0.0])  # 16 and 4 of the others are class 2
+        for call, (swallows, of) in enumerate(silent):
+            assert not guard.look(source, mine if call < 2 else swallowed)
+            assert guard.excess == pytest.approx(swallows / of - 1 / 4)
+        with pytest.warns(UserWarning, match=r"% of the last \d+ are class 2, 25% of the source's"):
+            assert guard.look(source, mine if surer == 1.1 else swallowed)
         assert not guard.stopped
+
+
+def test_answers_long_ago_are_forgotten():
+    source = torch.eye(4, dtype=torch.float64).repeat(8, 1) / 100
+    guard = Guard("Mine", "stop")
+    for _ in range(9):
+        assert not guard.look(source, source)
+    assert len(guard.answers) == 192
 
 
 def test_what_is_not_finite_is_not_looked_at():

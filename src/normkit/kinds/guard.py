@@ -12,9 +12,9 @@ from normkit import check
 from normkit.statistics import accurate
 
 OFF, STOP, RESET = GUARDS = ("off", "stop", "reset")
-RATIO, DRIFT, LIMIT = 1.15, 0.002, 1.0  # of the test of sureness; tuned on digits, benchmarks/guard.py
-WINDOW, FEWEST = 64, 32  # answers that shares are of, and how many there must be
-EXCESS, NEARLY, PLAIN = 0.25, 0.8, 0.5  # what is too much where the source is nearly as sure, and where it is not
+RATIO, DRIFT, LIMIT = 1.25, 0.015, 1.25  # of the test of sureness; tuned on digits, benchmarks/guard.py
+WINDOW, FEWEST = 192, 32  # answers that shares are of, and how many there must be
+EXCESS, NEARLY, PLAIN = 0.2, 0.8, 0.4  # what is too much where the source is nearly as sure, and where it is not
 ACTIONS = {
     STOP: "it stops, and the source answers",
     RESET: "it begins anew, and the source answers this call",
@@ -27,12 +27,12 @@ class Guard(nn.Module):
     For a sample with the source's probabilities p, which answers a, and the adapted q, which answers b, the source
     expects to lose p_a - p_b by the other answer, and the adapted model to gain q_b - q_a by it. Over the samples
 
-        G <- max(0, G + (p_a - p_b) - 1.15 (q_b - q_a) - 0.002)
+        G <- max(0, G + (p_a - p_b) - 1.25 (q_b - q_a) - 0.015)
 
-    is a Page-Hinkley test of whether the source is the surer of the two where they disagree; above 1 the adaptation
-    has collapsed. So it has where, of the last 64 answers, one class has half of them more than of the source's, or a
-    quarter more while the sum of p_a - p_b is above 0.8 of that of q_b - q_a. Entropy alone is no sign: of sound
-    adapters some are surer than the source, and some less sure.
+    is a Page-Hinkley test of whether the source is the surer of the two where they disagree; above 1.25 the
+    adaptation has collapsed. So it has where, of the last 192 answers, one class has 0.4 of them more than of the
+    source's, or 0.2 more while the sum of p_a - p_b is above 0.8 of that of q_b - q_a. Entropy alone is no sign: of
+    sound adapters some are surer than the source, and some less sure.
 
     Args:
         owner: the name that warnings begin with.
