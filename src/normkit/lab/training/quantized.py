@@ -50,7 +50,9 @@ def run(model: nn.Module, task: Task, settings: Settings, seed: int, evaluate: E
 
 def _made(model: nn.Module, text: str, bits: int, batches: list[Any], evaluate: Evaluate) -> dict[str, Any]:
     name, options = parsed(text)
-    begun, size = time.process_time(), None
+    changed: Any
+    size: int | None = None
+    begun = time.process_time()
     if name == ACTIVATIONS:
         changed = rounded_inputs(model, bits)
     elif name in CACHES:
@@ -105,7 +107,8 @@ def rounded_cache(model: nn.Module, name: str, bits: int, options: dict[str, Any
 def _read_back(name: str, bits: int, options: dict[str, Any], key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     if name == "kivi":
         size = min(key.shape[-1], 32)
-        return tuple(kivi(key, value, bits=bits, **{"group_size": size, "residual": size, **options}))
+        cache = kivi(key, value, bits=bits, **{"group_size": size, "residual": size, **options})
+        return cache.keys, cache.values
     if name == "turboquant":
         coder = _turboquant(key.shape[-1], bits, tuple(options.items())).to(key.device)
         return coder(key).y, coder(value).y
