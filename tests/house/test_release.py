@@ -1,8 +1,14 @@
 """What stands before a release is found, and the version has one place."""
 
+import hashlib
 import importlib.metadata
+import io
+import os
 import pathlib
 import re
+import subprocess
+import sys
+import tarfile
 
 import pytest
 import tomllib
@@ -49,3 +55,83 @@ def test_the_citation_names_title_and_licence_of_the_project():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert f"license: {project['license']}\n" in text
     assert f'title: "{project["name"]}: ' in text
+
+
+def wheel_of(tag, pure=False):
+    """What a build with these variables calls its wheel."""
+    environment = {**os.environ, "_PYTHON_HOST_PLATFORM": tag} | ({"NORMKIT_PURE": "yes"} if pure else {})
+    code = "import sys; sys.argv = ['setup.py']; from setuptools import Distribution; from setup import *; "
+    code += "d = Distribution({'name': 'normkit', 'ext_modules': [] if PURE else [Extension('a', ['a.c'])]}); "
+    code += "c = TagByPlatform(d); c.ensure_finalized(); print('-'.join(c.get_tag()), *SETS)"
+    return subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT, env=environment).split()
+
+
+def test_a_wheel_is_named_for_the_processor_that_it_is_built_for():
+    assert wheel_of("linux-x86_64") == ["cp310-abi3-linux_x86_64", "baseline", "avx2", "avx512"]
+    assert wheel_of("linux-aarch64") == ["cp310-abi3-linux_aarch64", "baseline"]
+    assert wheel_of("linux-x86_64", pure=True)[0] == "py3-none-any"
+
+
+def test_an_sdist_has_the_same_bytes_whenever_and_by_whomever_it_was_packed(tmp_path):
+    packed = []
+    for time, owner in ((1, "one"), (2, "two")):
+        path = tmp_path / f"{owner}.tar.gz"
+        with tarfile.open(path, "w:gz") as archive:
+            for name in sorted(("a/x.py", "a/y.py"), reverse=owner == "two"):
+                member = tarfile.TarInfo(name)
+                member.size, member.mtime, member.uname, member.uid = 3, time, owner, time
+                archive.addfile(member, io.BytesIO(b"abc"))
+        packed.append(release.plain(path, 1_700_000_000))
+    assert packed[0].read_bytes() == packed[1].read_bytes()
+    with tarfile.open(packed[0]) as archive:
+        assert [(member.name, member.mtime) for member in archive] == [("a/x.py", 1.7e9), ("a/y.py", 1.7e9)]
+        assert archive.extractfile("a/y.py").read() == b"abc"
+    other = tmp_path / "more/one.tar.gz"
+    other.parent.mkdir()
+    other.write_bytes(b"other")
+    assert release.different([packed[0]], [packed[0]]) == []
+    assert release.different([packed[0]], [other]) == ["one.tar.gz"]
+
+
+GOOD = {
+    "normkit": "1.2.0",
+    "place": "/empty/lib/normkit/__init__.py",
+    "live": True,
+    "reason": None,
+    "short way": True,
+    "methods": 400,
+    "import": ["normkit"],
+    "goldens": {"good": 3, "wrong": {}, "missing": {}},
+}
+
+
+@pytest.mark.parametrize(
+    "given, problem",
+    [
+        ({}, None),
+        ({"normkit": "1.1.0"}, "version 1.1.0 in place of 1.2.0"),
+        ({"place": "/tree/src/normkit/__init__.py"}, "outside of /empty"),
+        ({"live": False, "short way": True, "reason": "no library"}, "kernels: no library"),
+        ({"import": ["normkit", "scipy"]}, "import normkit loads scipy"),
+        ({"goldens": {"good": 2, "wrong": {"rmsnorm/plain": "0.1"}}}, "other numbers than the goldens"),
+        ({"goldens": {"good": 2, "missing": {"x/y": "scipy"}}}, "goldens that lack a package"),
+    ],
+)
+def test_what_an_installed_package_does_wrong_is_named(given, problem):
+    found = release.amiss({**GOOD, **given}, "1.2.0", pathlib.Path("/empty"), True)
+    assert found == [] if problem is None else [one for one in found if problem in one] == found != []
+
+
+def test_the_bill_of_materials_names_files_by_their_hash_and_packages_by_version(tmp_path):
+    wheel = tmp_path / "normkit-1.whl"
+    wheel.write_bytes(b"wheel")
+    made = release.bill([wheel], [["torch", "2.13.0", "BSD-3-Clause"], ["pip", "26", None], ["A.b_c", "1", None]], 0)
+    file, first, second = made["components"]
+    assert file["hashes"] == [{"alg": "SHA-256", "content": hashlib.sha256(b"wheel").hexdigest()}]
+    assert (first["purl"], second["purl"]) == ("pkg:pypi/a-b-c@1", "pkg:pypi/torch@2.13.0")
+    assert second["licenses"] == [{"expression": "BSD-3-Clause"}]
+    assert "licenses" not in first
+    assert made["dependencies"] == [
+        {"ref": f"pkg:pypi/normkit@{nk.__version__}", "dependsOn": ["pkg:pypi/torch@2.13.0"]}
+    ]
+    assert made["metadata"]["timestamp"] == "1970-01-01T00:00:00Z"
