@@ -48,16 +48,17 @@ def example(name: str) -> Example:
     for make in (written, drawn):
         try:
             code = make(card)
-            last = _last(card, run(code, name)[0])
-            return Example(code + last, run(code + last, name)[1])
+            scope, printed = run(code, name)
+            last = _last(card, scope)
+            return Example(code + last, f"{printed}\n{run(last, name, scope)[1]}".strip())
         except Exception:  # what stands for a thing of the user's cannot be run: the lines are shown without output
             continue
     return Example(reference.usage(card), "")
 
 
-def run(code: str, name: str) -> tuple[dict[str, Any], str]:
-    """Run an example in a scope of its own; return that, and what was printed."""
-    scope: dict[str, Any] = {}
+def run(code: str, name: str, scope: dict[str, Any] | None = None) -> tuple[dict[str, Any], str]:
+    """Run an example, in a scope of its own unless it goes on in another; return that, and what was printed."""
+    scope = {} if scope is None else scope
     printed = io.StringIO()
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings(), contextlib.redirect_stdout(printed):
         warnings.simplefilter("ignore")

@@ -311,7 +311,7 @@ def world() -> dict[str, list[tuple[str, str, str]]]:
             library = line[3:]
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
         name = re.split(r"[, ]", cells[0])[0] if line.startswith("| ") else ""
-        if len(cells) == 3 and name in nk.methods():
+        if len(cells) == 3 and name in lineage.known():
             dialect = cells[0].removeprefix(name).lstrip(", ")
             found.setdefault(name, []).append((library, dialect, f"{cells[1]}: {cells[2]}"))
     return found

@@ -114,7 +114,8 @@ def on_post_page(output, page, config):
         return f'<script src="{up}{kept_script(found[1])}"></script>'
 
     output = PALETTE.sub(common, output)
-    return SCOPE.sub(common, shelled(output, page, up) if "navigation" in page.meta.get("hide", []) else output)
+    shared = "navigation" in page.meta.get("hide", []) and not page.is_homepage
+    return SCOPE.sub(common, shelled(output, page, up) if shared else output)
 
 
 def shelled(output: str, page, up: str) -> str:
@@ -131,7 +132,7 @@ def shelled(output: str, page, up: str) -> str:
 def icon(found: re.Match) -> str:
     """An icon as an empty drawing, which the style sheet fills."""
     name = icons.setdefault(found[0], f"i{len(icons)}")
-    return f'<svg class="{name}"></svg>'
+    return f'<svg class="{name}" viewBox="{found[1]}"></svg>'
 
 
 scripts: dict[str, str] = {}
@@ -203,8 +204,8 @@ def index() -> str:
 def years() -> str:
     """The timeline."""
     drawing = figure(lineage.timeline(lineage.links("../")))
-    words = "A point a method; rest on it for its name. Named are those that most others replace."
-    return f"# Methods by year\n\n{words}\n\n{drawing}\n"
+    words = "Each point is a method; rest on it for its name. Those that most others replace are named."
+    return f"---\nhide: [navigation, toc]\n---\n# Methods by year\n\n{words}\n\n{drawing}\n"
 
 
 def sheet_address(place: str) -> str:
@@ -292,7 +293,10 @@ def side_by_side(names: list[str]) -> str:
     """The axes of several methods in a row, as one sees at a glance how they differ."""
     drawn = [(name, pictures.picture(name)) for name in names]
     boxes = [f"<figure>{d.svg}<figcaption>{name}</figcaption></figure>" for name, d in drawn if d]
-    return f'<div class="beside">{"".join(boxes)}</div>'
+    letters = dict.fromkeys(words for name in names for words in reference.legend(nk.card(name)) if words[0].isalpha())
+    signs = "Filled: the entries of one statistic; ring: an entry that it is for"
+    caption = f"{signs}. {'; '.join(letters)}."
+    return f'<div class="beside">{"".join(boxes)}</div>\n<p class="signs">{caption}</p>'
 
 
 def result() -> str:
@@ -471,7 +475,7 @@ def world(card: Card) -> str:
         number, _, names = words.partition(": ")
         listed = names.split(", ")
         more = f" and {len(listed) - 14} more" if len(listed) > 14 else ""
-        unit = "classes" if library == "transformers" else "norms, as"
+        unit = "norms, as" if library != "transformers" else "class" if number == "1" else "classes"
         lines.append(
             f"- {library}{f', `{dialect}`' if dialect else ''}: {number} {unit}: {', '.join(listed[:14])}{more}"
         )
@@ -482,7 +486,7 @@ def family(card: Card) -> str:
     """The tree by year, and sisters."""
     up = "../" * (reference.folder(card).count("/") + 2)
     near = [*lineage.ancestors(card), *lineage.descendants(card.name)]
-    tree = lineage.tree(card, lineage.links(up, [nk.card(name) for name in near if name in nk.methods()]))
+    tree = lineage.tree(card, lineage.links(up, [nk.card(name) for name in near if name in lineage.known()]))
     caption = "A line leads from a method to one that takes its place, by the year of the paper."
     alike = ", ".join(linked(name, card) for name in lineage.sisters(card))
     return "\n\n".join(filter(None, [figure(tree, caption) if tree else "", f"Beside it: {alike}." if alike else ""]))
@@ -565,7 +569,7 @@ def sentence(text: str) -> str:
 
 def linked(name: str, card: Card) -> str:
     """Link another method, if the catalogue has it."""
-    if name not in nk.methods():
+    if name not in lineage.known():
         return name
     up = "../" * (reference.folder(card).count("/") + 1)
     return f"[{name}]({up}{address(nk.card(name)).removeprefix('methods/')})"

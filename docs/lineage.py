@@ -35,6 +35,12 @@ def year(card: Card) -> str:
 
 
 @functools.cache
+def known() -> frozenset[str]:
+    """The names of all methods."""
+    return frozenset(nk.methods())
+
+
+@functools.cache
 def _children() -> dict[str, tuple[str, ...]]:
     found: dict[str, list[str]] = {}
     for card in cards():
@@ -56,7 +62,7 @@ def ancestors(card: Card) -> list[str]:
     """
     found = list(card.replaces)
     for name in found:
-        older = nk.card(name).replaces if name in nk.methods() else ()
+        older = nk.card(name).replaces if name in known() else ()
         found += [other for other in older if other not in found and other != card.name]
     return found
 
@@ -85,7 +91,7 @@ def tree(card: Card, link: dict[str, str]) -> str:
     family = list(dict.fromkeys([*ancestors(card), card.name, *descendants(card.name)]))
     if len(family) == 1:
         return ""
-    when = {name: int(year(nk.card(name)) or 0) if name in nk.methods() else 0 for name in family}
+    when = {name: int(year(nk.card(name)) or 0) if name in known() else 0 for name in family}
     first = min((y for y in when.values() if y), default=2000)
     last = max(when.values(), default=first)
     order = sorted(family, key=lambda name: (when[name] or first - 1, name != card.name, name))
@@ -97,7 +103,7 @@ def tree(card: Card, link: dict[str, str]) -> str:
         if y in (first, last) or (y % 5 == 0 and min(y - first, last - y) > 1):
             drawn.append(pictures._text(x, 11, str(y)))
             drawn.append(f'<path class="net" d="M{x:.0f} 16V{ROW * len(order) + 26}"/>')
-    edges = [(parent, name) for name in family if name in nk.methods() for parent in nk.card(name).replaces]
+    edges = [(parent, name) for name in family if name in known() for parent in nk.card(name).replaces]
     wires = ""
     for parent, child in edges:
         ordered = when.get(parent, 0) <= when.get(child, 0)  # two may each take the other's place
@@ -157,10 +163,10 @@ def field(link: dict[str, str]) -> str:
     rooms = sorted({card.room for card in cards()}, key=lambda room: -sum(card.room == room for card in cards()))
     place = {card.name: over_which(card) for card in cards()}
     columns = [column for column in OVER if column in place.values()]
-    wide, left, top, across = 92, 92, 62, 8
+    wide, left, top, across = 74, 84, 70, 6
     drawn, y = [], float(top)
     for i, column in enumerate(columns):
-        for j, words in enumerate(_broken(column, 13)):
+        for j, words in enumerate(_broken(column, 10)):
             drawn.append(pictures._text(left + wide * i + wide / 2 - 6, 26 + 13 * j, words))
     for room in rooms:
         inside = {column: [c for c in cards() if c.room == room and place[c.name] == column] for column in columns}
@@ -177,7 +183,7 @@ def field(link: dict[str, str]) -> str:
         y += tall
     keys = ""
     for step, words in enumerate(SHADES):
-        x = 2 + step * 122
+        x = 2 + step * 118
         keys += f'<circle class="y{step}" cx="{x + 5}" cy="{y + 14:.0f}" r="4"/>' + pictures._text(
             x + 13, y + 18, words, "start"
         )
@@ -206,8 +212,7 @@ def timeline(link: dict[str, str], named: int = 26) -> str:
     years = sorted({int(year(card)) for card in cards() if year(card)})
     first = 2011
     shown = list(range(first, years[-1] + 1))
-    known = sorted((c for c in cards()), key=lambda c: -len(descendants(c.name)))[:named]
-    known = [card for card in known if descendants(card.name)]
+    replaced = sorted(cards(), key=lambda c: -len(descendants(c.name)))[:named]
     most = max(sum(max(int(year(c)), first) == y for c in cards()) for y in shown)
     across, tall = 4, -(-most // 4) * (DOT + 1)
     wide = across * (DOT + 1) + 14
@@ -220,10 +225,10 @@ def timeline(link: dict[str, str], named: int = 26) -> str:
             for k, c in enumerate(own)
         ]
         drawn.append(pictures._text(x + wide / 2 - 6, tall + 22, f"{y}" if y > first else f"to {first}"))
-        names = [c for c in known if c in own]
+        names = [c for c in replaced if c in own and descendants(c.name)]
         drawn += [
             f'<a href="{link[c.name]}">'
-            f'<text class="name" transform="translate({x + 2 + 12 * j:.0f} {tall + 30}) rotate(60)">'
+            f'<text class="name" transform="translate({x + 2 + 15 * j:.0f} {tall + 30}) rotate(60)">'
             f"{html.escape(c.name)}</text></a>"
             for j, c in enumerate(names)
         ]

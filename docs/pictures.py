@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import functools
 import html
+import json
 import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 import normkit as nk
-from normkit import reference
+from normkit import families, reference
 from normkit.catalog import Card
 
 CELL, GAP, LABEL = 14, 10, 16
 COUNTS = (6, 4, 3, 2)  # cells along the last axis, the one before it, and so on
 POINTS = 41
+SPOKEN = {"*": "positions", "+": "positions", "...": "leading axes"}
 TIMES = "\N{MULTIPLICATION SIGN}"
 
 
@@ -113,7 +116,7 @@ def cells(axes: tuple[tuple[str, str], ...], known: bool) -> tuple[str, float, f
         named[:2] = [(f"{a} {b}", p if p == q else "none")]
     counts = list(COUNTS[: len(named)])[::-1]
     counts = [1] * (4 - len(named)) + counts
-    full = [("", "none")] * (4 - len(named)) + named
+    full = [("", "none")] * (4 - len(named)) + [(" ".join(SPOKEN.get(n, n) for n in a.split()), p) for a, p in named]
     down, across, rows, columns = counts  # the fourth axis from the end goes down
     at = [count // 2 for count in counts]
     panel_w, panel_h = columns * CELL, rows * CELL
@@ -215,13 +218,21 @@ def spreads(before: Tensor, after: Tensor) -> list[tuple[str, float, float]]:
     ]
 
 
-def _shades(matrix: Tensor, x: float, y: float, cell: int = CELL) -> str:
-    """The cells of a matrix in five shades of the root of their sizes."""
-    level = (matrix.abs() / matrix.abs().max()).sqrt()
+def _shades(matrix: Tensor, x: float, y: float) -> str:
+    return _shaded(_levels(matrix), x, y)
+
+
+def _levels(matrix: Tensor) -> list[list[int]]:
+    """The entries of a matrix in five shades of the root of their sizes."""
+    level = 5 * (matrix.abs() / matrix.abs().max()).sqrt()
+    return level.clamp(max=4).to(torch.int64).tolist()
+
+
+def _shaded(shades: list[list[int]], x: float, y: float, cell: int = CELL) -> str:
+    """The cells of a matrix, each in its shade."""
     paths: dict[int, str] = {}
-    for row, values in enumerate(level.tolist()):
-        for column, value in enumerate(values):
-            shade = min(4, int(5 * value))
+    for row, values in enumerate(shades):
+        for column, shade in enumerate(values):
             paths[shade] = paths.get(shade, "") + f"M{column * cell} {row * cell}h{cell - 1}v{cell - 1}h{1 - cell}z"
     inside = "".join(f'<path class="s{shade}" d="{path}"/>' for shade, path in sorted(paths.items()))
     return f'<g transform="translate({_short(x)} {_short(y)})">{inside}</g>'
@@ -282,7 +293,7 @@ def curve(card: Card) -> Picture | None:
                 subject.made.eval()
             heights = []
             for value in values.tolist():
-                torch.manual_seed(1)
+                torch.default_generator.manual_seed(1)
                 y = subject.call(torch.full_like(subject.inputs[0], value), *subject.inputs[1:])
                 y = y[0] if isinstance(y, tuple | list) else y
                 heights.append(float(y.detach().reshape(-1)[0]))
@@ -466,6 +477,7 @@ def density(card: Card) -> Picture | None:
 
 
 STEPS, SIDE = 150, 24
+LEARNED = Path(__file__).with_name("learned.json")  # ``python docs/pictures.py`` writes it
 
 
 def moons(count: int = 512) -> Tensor:
@@ -477,7 +489,17 @@ def moons(count: int = 512) -> Tensor:
 
 
 def learned(flow: str) -> Picture | None:
-    """Draw what a flow of two numbers has learned of two half moons in a few steps; None for flows of images."""
+    """Draw what is on file of a flow: what it learned of two half moons; None for flows of images."""
+    record = json.loads(LEARNED.read_text(encoding="utf-8")).get(flow)
+    if record is None:
+        return None
+    drawn = _shaded([[int(shade) for shade in row] for row in record["shades"]], 0, 0, cell=7)
+    label = f"the density that it learned of two half moons in {STEPS} steps: {record['nats']:.2f} nats on new points"
+    return Picture(svg(SIDE * 7, SIDE * 7, label, drawn), label)
+
+
+def learn(flow: str) -> dict[str, Any] | None:
+    """Train a flow of two numbers for a few steps; return its nats on new points, and its density in shades."""
     with quiet():
         try:
             made = nk.density.flow(flow, 2)
@@ -495,9 +517,7 @@ def learned(flow: str) -> Picture | None:
         with torch.no_grad():
             heights = made.law().log_prob(points).exp().reshape(SIDE, SIDE).T.flip(0)
             nats = -float(made.law().log_prob(moons()).mean())
-    label = f"the density that it learned of two half moons in {STEPS} steps: {nats:.2f} nats on new points"
-    drawn = _shades(heights, 0, 0, cell=7)
-    return Picture(svg(SIDE * 7, SIDE * 7, label, drawn), label)
+    return {"nats": round(nats, 4), "shades": ["".join(map(str, row)) for row in _levels(heights)]}
 
 
 @contextmanager
@@ -505,5 +525,10 @@ def quiet() -> Iterator[None]:
     """The same random numbers in every build, and no warnings of small sizes."""
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         yield
+
+
+if __name__ == "__main__":
+    records = {flow: record for flow in families.family("flow") if (record := learn(flow))}
+    LEARNED.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")

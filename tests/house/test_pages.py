@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import json
 import pathlib
 import re
 
@@ -297,10 +298,22 @@ def test_a_method_of_text_shows_what_it_makes_of_a_text_once():
 
 
 def test_a_flow_is_drawn_with_what_it_learned():
+    made, record = of("pictures").learn("ferumal"), json.loads(of("pictures").LEARNED.read_text())
+    assert made["nats"] == pytest.approx(record["ferumal"]["nats"], abs=0.05), "python docs/pictures.py writes it anew"
+    now, before = ("".join(own["shades"]) for own in (made, record["ferumal"]))
+    assert sum(a == b for a, b in zip(now, before, strict=True)) > 0.9 * len(before)
     drawn = of("pictures").learned("ferumal")
     nats = float(re.search(r"([\d.]+) nats", drawn.legend)[1])
     with of("pictures").quiet():
         points = of("pictures").moons()
     normal = torch.distributions.MultivariateNormal(points.mean(0), points.T.cov())
     assert nats < -normal.log_prob(points).mean() - 0.2, "better than a normal law of the same mean and covariance"
-    assert of("pictures").learned("glow") is None
+    assert of("pictures").learn("glow") is None
+
+
+def test_each_flow_of_vectors_is_on_file():
+    pictures, family = of("pictures"), nk.families.family("flow")
+    record = json.loads(pictures.LEARNED.read_text())
+    images = {"glow", "jet", "nanoflow"}
+    assert set(record) == set(family) - images, "python docs/pictures.py writes it"
+    assert all(len(own["shades"]) == pictures.SIDE for own in record.values())
