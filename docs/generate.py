@@ -17,6 +17,7 @@ import examples
 import facts
 import lineage
 import measured
+import notebooks
 import pictures
 import typeset
 from lineage import year
@@ -81,6 +82,8 @@ def on_files(files, config):
         files.append(File.generated(config, address(card), content=page(card)))
     for kind in families.KINDS:
         files.append(File.generated(config, f"kinds/{kind}.md", content=members(kind)))
+    for path in notebooks.paths():
+        files.append(File.generated(config, f"notebooks/{path.stem}.md", content=notebooks.page(path)))
     return files
 
 
