@@ -54,7 +54,7 @@ class Card:
     that a statistic is taken over, and is empty where there is no statistic. ``inputs`` lays out the further inputs by
     name. ``example`` holds the keyword arguments that a smallest instance needs. ``aliases`` are other names, each with
     the arguments that make the method what the name says; one that is written as a class is one, ``nk.InstanceNorm2d``.
-    ``called`` holds other libraries' classes that it stands in for, each with its arguments in order, which the method
+    ``called`` holds other libraries' classes that it replaces, each with its arguments in order, which the method
     takes as well: ``"normalized_shape=dim eps"``, their name = ours where they differ. ``dialects`` holds the arguments
     by which other people's code differs, each with its values, or "any": what recognition tries. ``exempt`` holds the
     cases of the contract that the method cannot keep, each with its reason; see :meth:`exemption`. ``peer`` builds,
@@ -321,7 +321,7 @@ def card(name: str) -> Card:
 
 
 class Choice(NamedTuple):
-    """What a name stands for: a card, and the arguments that were written with the name or that its alias brings."""
+    """What a name means: a card, and the arguments that were written with the name or that its alias brings."""
 
     card: Card
     arguments: Mapping[str, Any] = {}

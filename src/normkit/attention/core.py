@@ -44,8 +44,8 @@ class AttentionCore(Mixer):
     ``keys_are_queries``: it has no keys of its own; ``k`` is not looked at.
     ``splits``: how many heads of queries and keys it takes for one of its result.
     ``further``: what a call must have besides q, k and v.
-    ``place``: which arguments tell it where its layer stands, each ``"layer"``, from 0, or ``"depth"``, how many
-    there are.
+    ``place``: which arguments have the place of its layer, each ``"layer"``, from 0, or ``"depth"``, how many there
+    are.
 
     A core that can go on from a state instead of the past's keys and values is :class:`Recurrent`.
     """

@@ -54,8 +54,8 @@ class TPE2D(AttentionCore):
         base: base of the rotary positions; features d and d + head_dim / 2 are a pair.
 
     ``core(q, k, v, hidden, rows, columns, table)``: q, k, v (N, heads, T, head_dim), ``hidden`` (N, T, heads *
-    head_dim), ``rows`` and ``columns`` int64 (N, T), the place of each token in either order, ``table`` boolean (N, T)
-    -> (y, entropy), the latter a single number.
+    head_dim), ``table`` boolean (N, T) -> (y, entropy), the latter a single number. ``rows`` and ``columns`` are int64
+    (N, T), the place of each token in either order.
 
     2D-TPE: Two-Dimensional Positional Encoding Enhances Table Understanding for Large Language Models (Li et al.,
     2024), arXiv 2409.19700.

@@ -57,7 +57,7 @@ class Verdict(NamedTuple):
 
     @property
     def spoken(self) -> str:
-        """The word, with the scale where a small model stands for a large one."""
+        """The word, with the scale where a small model takes a large one's place."""
         return f"{self.word} at this scale" if self.reach == "proxy" and self.word in (HOLDS, FAILS) else self.word
 
 

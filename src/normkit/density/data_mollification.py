@@ -25,8 +25,8 @@ class DataMollification(Method):
     """Mix data with noise, all noise at the first iteration and none from the last on.
 
     For flows and autoencoders on data near a manifold, whose likelihood is ill-conditioned at the start: training goes
-    from a smooth density to the data's. The model is not told how much noise there is. With t = iteration / iterations,
-    L the logistic function and v the clipped share of the way that is left,
+    from a smooth density to the data's. The model does not know how much noise there is. With t = iteration /
+    iterations, L the logistic function and v the clipped share of the way that is left,
 
         y = sqrt(1 - v) x + sqrt(v) noise
         v = (L(end / tau) - L((start + t (end - start)) / tau)) / (L(end / tau) - L(start / tau)),    0 once t >= 1

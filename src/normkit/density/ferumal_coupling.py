@@ -41,7 +41,7 @@ class FerumalCoupling(Transform):
         kernel: ``"squared-exponential"``, ``"matern32"`` or ``"matern52"``.
 
     ``forward(x)``, (N, D), returns ``z`` and ``log_det`` (N,); ``inverse(z)`` returns x. Starts at the identity;
-    permute the coordinates between couplings. Weight decay on both weights stands for the norm of the function.
+    permute the coordinates between couplings. Weight decay on both weights takes the place of the function's norm.
 
     Kernelised Normalising Flows (English et al., 2023), arXiv 2307.14839.
     """

@@ -55,7 +55,7 @@ class JetCoupling(Transform):
     """Scale and shift one half of an image's patches by a plain transformer that sees the other half.
 
     A flow of images of these alone, with no other trick, has a competitive likelihood. The halves are of the channels,
-    permuted at random, or of the tokens of a checkerboard, whose channels are then cut in two and laid out as two
+    permuted at random, or of the tokens of a checkerboard. These have their channels cut in two and laid out as two
     tokens each, so that the network always gets (T, C / 2). With [bias | raw] the network of the first half x1,
 
         z2 = (x2 + bias) sigmoid(raw) scale_factor,    log_det = sum log(sigmoid(raw) scale_factor)

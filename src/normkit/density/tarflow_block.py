@@ -95,8 +95,8 @@ class TarFlowBlock(Transform):
 
     ``forward(x, y)``, tokens (N, T, C) and labels int64 (N,), of which negative ones are dropped, as all are without y:
     those have the mean of the classes' embeddings. Returns ``z`` and ``log_det`` (N,). ``inverse(z, y)`` returns x,
-    token by token with a cache, and takes ``guidance`` away from what it would do without labels, in ``guide_what``
-    "a", "b" or "ab", at the temperature ``attn_temp`` of those, growing along the tokens if ``annealed_guidance``.
+    token by token with a cache. It takes ``guidance`` away from what it would do without labels, in ``guide_what`` "a",
+    "b" or "ab", at the temperature ``attn_temp`` of those. Guidance grows along the tokens if ``annealed_guidance``.
 
     Normalizing Flows are Capable Generative Models (Zhai et al., 2024), arXiv 2412.06329.
 

@@ -24,8 +24,8 @@ PAPER = "Subgraph Federated Learning for Local Generalization (Kim et al., 2025)
 class FedLoGBranches(Method):
     """Weigh two classifiers' losses, and their probabilities, by how many neighbours a node has.
 
-    For graphs: nodes of high degree, the head, are told by their neighbours, those of low degree by themselves. With
-    H, T the distances to the classes' prototypes,
+    For graphs: nodes of high degree, the head, are classified by their neighbours, those of low degree by themselves.
+    With H, T the distances to the classes' prototypes,
 
         a = sigmoid(degree - threshold - 1)
         loss = - mean(a log_softmax(-H)[target] + (1 - a) log_softmax(-T)[target])

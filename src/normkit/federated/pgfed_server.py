@@ -24,7 +24,7 @@ NAME = "pgfed-server"
     example={"entries": ("weight",), "mu": 0.1},
 )
 def pgfed_server(*states: Tensor, entries: Sequence[str], mu: float, momentum: float = 0.0) -> tuple[Tensor, ...]:
-    """Average the clients' states, and make of their gradients what each is told of the others.
+    """Average the clients' states, and make of their gradients what each learns of the others.
 
         state = sum_k n_k state_k / sum_k n_k,    mean_gradient = (mu / M) sum_j gradient_j
         auxiliary_i = mu sum_j alpha_ij gradient_j,    risks_j = mu risk_j
@@ -32,11 +32,9 @@ def pgfed_server(*states: Tensor, entries: Sequence[str], mu: float, momentum: f
 
     Args:
         states: for each entry the clients', stacked (M, ...), and their gradients, then risk (M,), alpha (M, M), row i
-            client i's, and sample counts n (M,); with a momentum also the auxiliaries of the last round. In the first
-            round there are none, and no momentum.
-        entries: the names, in order.
-        mu: how much the others count.
-        momentum: b; above 0 it is PGFedMo.
+            client i's, and sample counts n (M,); with a momentum also the auxiliaries of the last round. The first
+            round has neither gradients nor momentum. entries: the names, in order. mu: how much the others count.
+            momentum: b; above 0 it is PGFedMo.
 
     Returns state, mean gradient, and auxiliaries stacked, one tensor an entry each, then risks (M,).
 

@@ -27,8 +27,8 @@ NOISE = 1e-12  # eigenvalues below this share of the largest are rounding
 def principal_gradient(*updates: Tensor, entries: Sequence[str], share: float = 0.8) -> tuple[Tensor, ...]:
     """Keep of each client's update the directions that most clients share, then take the mean.
 
-    For federated learning over unlike data: what one client alone wants is left out. Entry by entry, with g_i the
-    update of client i in a row, s_j the eigenvalues of the K clients' products <g_i, g_k> / K, falling, and w_j the
+    For federated learning over unlike data: what one client alone wants is left out. Let g_i be the update of client i
+    in a row. Entry by entry, with s_j the eigenvalues of the K clients' products <g_i, g_k> / K, falling, and w_j the
     directions that belong to them,
 
         g_i <- |g_i| sum_j (s_j / sum of all s) sign(<g_i, w_j>) w_j    over the first floor(K share) directions

@@ -268,7 +268,7 @@ class Plan(NamedTuple):
     though they send a state alone; wanted: what each sends besides the state.
     needs: what the server must give it; takes: its options.
     remembers: whether ``combine`` takes the server's memory: a dict that lasts from round to round.
-    told: what a client is told besides the state, of the memory, the client and the options.
+    told: what a client gets besides the state, of the memory, the client and the options.
     asks: questions before the first round; begun: the state to begin with, of the one given, memory and options.
     local: what clients do beside their steps, where nothing else sets them apart.
     """

@@ -28,8 +28,8 @@ from normkit.statistics import accurate
 class GradNorm(Method):
     """Weight the losses of several tasks, and move the weights so that all tasks train at one pace.
 
-    With n_i the length of task i's own gradient at the last shared layer, G_i = w_i n_i, G their mean, and r_i how much
-    of its first loss task i still has, over the mean of that,
+    Let n_i be the length of task i's own gradient at the last shared layer, G_i = w_i n_i, and G their mean. With r_i
+    how much of its first loss task i still has, over the mean of that,
 
         gradnorm loss = sum_i |G_i - c_i|,    c_i = G r_i^alpha held constant
         w <- w - lr sign(G_i - c_i) n_i,    then w <- w T / sum(w)

@@ -22,8 +22,8 @@ from normkit.statistics import accurate
     evidence="abstract",
     shape="...",
     example={"lr": 0.05, "free_steps": 1},
-    provenance="the paper's abstract, in float64; there is no public code, and what the abstract leaves open is told "
-    "in the docstring",
+    provenance="the paper's abstract, in float64; there is no public code, and what the abstract leaves open is in the "
+    "docstring",
 )
 class LAWN(Based):
     """Train freely at first, then hold the length of each weight where it has come to.

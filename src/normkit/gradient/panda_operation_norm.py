@@ -26,7 +26,7 @@ def panda_operation_norm(previous: Tensor, sums: Tensor, counts: Tensor) -> Tens
 
     Args:
         previous: the norms before the step, (K,).
-        sums: lengths of the gradients of an operation's tensors, summed over the cells where it stood, (K,).
+        sums: lengths of the gradients of an operation's tensors, summed over the cells that had it, (K,).
         counts: how often it was drawn, int64 (K,).
 
     PA&DA (Lu et al., 2023), arXiv 2302.14772.

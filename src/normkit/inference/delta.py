@@ -37,10 +37,10 @@ SURE = 0.4  # the least probability of a label of one's own
 class DELTA(Adapter):
     """Adapt norms as Tent does, with running statistics of the stream, and rare classes weighing as much as others.
 
-    For streams that are correlated or have rare classes. Batch norms become ``delta-tbr``. With l the loss of a sample
-    and q_k the running frequency of class k, a sample that is predicted as k weighs 1 / q_k, scaled to a mean of 1 over
-    the batch; the loss is the mean of the weighted l over the samples that are used. Then
-    q = dot q + (1 - dot) mean softmax(logits).
+    For streams that are correlated or have rare classes. Batch norms become ``delta-tbr``. Let l be the loss of a
+    sample and q_k the running frequency of class k. A sample that is predicted as k weighs 1 / q_k, scaled to a mean of
+    1 over the batch; the loss is the mean of the weighted l over the samples that are used. Then q = dot q + (1 - dot)
+    mean softmax(logits).
 
     Args:
         model: any model with batch norms; it is taken over and changed.
@@ -56,7 +56,7 @@ class DELTA(Adapter):
         norms: the names of the norms; None: all batch norms.
         guard: "off"; or, where the adaptation collapses, "stop" or "reset", as :class:`normkit.kinds.Guard` tells.
 
-    Returned are the logits from before the step. State: ``model``, ``class_frequency`` (K,), empty before the first
+    It returns the logits from before the step. State: ``model``, ``class_frequency`` (K,), empty before the first
     batch.
 
     DELTA (Zhao et al., 2023), arXiv 2301.13018.

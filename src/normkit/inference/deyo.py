@@ -54,7 +54,7 @@ class DeYO(Adapter):
         norms: the names of the norms whose parameters are trained; None: all. The authors leave out the last stage.
         guard: "off"; or, where the adaptation collapses, "stop" or "reset", as :class:`normkit.kinds.Guard` tells.
 
-    ``order`` gives the order of tiles (N, patches²) or pixels (H W,); by default it is drawn. Returned are the logits
+    ``order`` gives the order of tiles (N, patches²) or pixels (H W,); by default it is drawn. It returns the logits
     from before the step.
 
     Entropy Is Not Enough for Test-Time Adaptation (Lee et al., 2024), arXiv 2403.07366.

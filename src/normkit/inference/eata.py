@@ -28,8 +28,8 @@ class EATA(Adapter):
 
     For long streams where Tent would unlearn the source. With H the entropy of a sample and q the running mean of the
     probabilities p, samples stay where H < entropy_margin and cos(q, p) < similarity. The loss is their mean of
-    exp(entropy_margin - H) H, plus ``fisher_alpha`` times the squared distance from the source parameters, each
-    weighted by its importance F, where :meth:`fisher` was called. Without samples there is no step.
+    exp(entropy_margin - H) H. Where :meth:`fisher` was called, ``fisher_alpha`` times the squared distance from the
+    source parameters is added, each weighted by its importance F. Without samples there is no step.
 
     Args:
         model: any model with batch norms; it is taken over and changed.
@@ -43,7 +43,7 @@ class EATA(Adapter):
         norms: the names of the norms whose parameters are trained; None: all batch norms.
         guard: "off"; or, where the adaptation collapses, "stop" or "reset", as :class:`normkit.kinds.Guard` tells.
 
-    Without :meth:`fisher` this is the paper's ETA. Returned are the logits from before the step.
+    Without :meth:`fisher` this is the paper's ETA. It returns the logits from before the step.
 
     Efficient Test-Time Model Adaptation without Forgetting (Niu et al., 2022), arXiv 2204.02610.
     """

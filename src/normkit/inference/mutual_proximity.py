@@ -23,7 +23,7 @@ def mutual_proximity(similarity: Tensor, bank: Tensor) -> Tensor:
 
     For retrieval with hubs: an item that is near to everything has large scores throughout, and each of them counts
     little. Scores of a query over the gallery, and of an item over a bank of queries, are taken for independent and
-    normal, with their mean and standard deviation (over n), as the paper does where it works with such estimates,
+    normal, with their mean and standard deviation (over n). The paper does so where it works with such estimates.
 
         out[q, g] = Phi((similarity[q, g] - m_q) / s_q) Phi((similarity[q, g] - m_g) / s_g)
 

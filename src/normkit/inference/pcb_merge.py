@@ -37,8 +37,8 @@ def pcb_merge(
 ) -> Merged:
     """Average what fine-tuning changed, each parameter weighted by its own size and by what the other tasks want.
 
-    Merges models of one origin without training. With n tasks, t their vectors (fine-tuned less base), a = |t| clipped
-    to its quantiles q and 1 - q, s = sign(t) a, and unit(x) a row moved to [0, 1],
+    Merges models of one origin without training. Let there be n tasks with vectors t (fine-tuned less base), and let a
+    be |t| clipped to its quantiles q and 1 - q. With s = sign(t) a, and unit(x) a row moved to [0, 1],
 
         b = exp(n unit(a)²) tanh(t sum_j u_j),    u = t, or sign(t) unit(a) in "vision"
         importance = unit(b clipped from below, so that the top ``ratio`` of a row is above 0)

@@ -42,7 +42,7 @@ class SAR(Adapter):
         norms: the names of the norms whose parameters are trained; None: all. The authors leave out the last stage.
         guard: "off"; or, where the adaptation collapses, "stop" or "reset", as :class:`normkit.kinds.Guard` tells.
 
-    Returned are the logits from before the step. A recovery leaves momentum and m as they are, as in the authors' code.
+    It returns the logits from before the step. A recovery leaves momentum and m as they are, as in the authors' code.
 
     Towards Stable Test-Time Adaptation in Dynamic Wild World (Niu et al., 2023), arXiv 2302.12400.
 

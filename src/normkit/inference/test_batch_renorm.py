@@ -33,7 +33,7 @@ class TestBatchRenorm(Method, Running):
         r = sqrt(v + eps) / sqrt(running_var + eps),   d = (m - running_mean) / sqrt(running_var + eps)
         y = weight * ((x - m) / sqrt(v + eps) * r + d) + bias
 
-    In training the running values then move. Where there are none yet, ``num_batches_tracked`` is 0, the first batch
+    In training the running values then move. Where they are missing, ``num_batches_tracked`` is 0, the first batch
     gives them before it is normalized, also in evaluation; set it to 1 to keep those of the trained model.
 
     Args:

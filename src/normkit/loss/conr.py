@@ -33,15 +33,16 @@ class ConR(Loss):
     """Push apart the features of samples that are predicted alike though their labels are far from each other.
 
     Added to the loss of a regression whose labels are uneven: rare labels are confused with frequent ones near to them
-    in feature space. With s the cosines of features over the temperature, positives P whose labels differ by at most
-    the window, negatives N whose labels differ by more but whose predictions do not, and dy how far labels are apart,
+    in feature space. Let s be the cosines of features over the temperature, and dy how far labels are apart. Positives
+    P have labels that differ by at most the window. Negatives N have labels that differ by more, but predictions that
+    do not. Then
 
         S_ij = w_i exp(eta dy_ij),    D_i = sum_j exp(s_ij P_ij) + sum_j S_ij N_ij exp(s_ij)
         loss = mean_i w_i / |P_i| sum_P (log D_i - s_ij)                  over rows with negatives, the others give 0
 
     The first sum of D runs over all j: each that is no positive adds 1. ``"dense"``, for maps of depth, first averages
-    labels, predictions and weights of a sample, has S = w eta dy, counts the sample itself in |P| and has no w before
-    the sum. A row without positives gives 0.
+    labels, predictions and weights of a sample. It has S = w eta dy, counts the sample itself in |P| and has no w
+    before the sum. A row without positives gives 0.
 
     Args:
         window: how far labels, and predictions, may be apart to count as near.

@@ -71,8 +71,8 @@ def apply(
 ) -> Tensor:
     """Return f(S) for the function f of numbers with the derivative ``slope``.
 
-    Equal eigenvalues are told by their own size, or with ``relative=False`` by 1; ``diagonal`` stands for the slope on
-    the diagonal of L alone.
+    Eigenvalues count as equal by their own size, or with ``relative=False`` by 1; ``diagonal`` is the slope on the
+    diagonal of L alone.
     """
     if isinstance(of, Tensor):
         if at_once(of):

@@ -31,8 +31,8 @@ def magsac_loss(squared: Tensor, *, sigma: float, dof: int = 3, inverse: bool = 
     """Return a robust loss of squared residuals, and its first two derivatives, as solvers of least squares take them.
 
     The likelihood of a residual is averaged over all deviations of the noise up to ``sigma``, so that no threshold is
-    to be chosen. With nu = ``dof``, z = s / (2 sigma^2), s the squared residual held below the 0.99 quantile
-    q^2 sigma^2, G the upper incomplete gamma function, and a = C(nu) 2^((nu - 1) / 2),
+    to be chosen. Let s be the squared residual, held below the 0.99 quantile q^2 sigma^2, and G the upper incomplete
+    gamma function. With nu = ``dof``, z = s / (2 sigma^2) and a = C(nu) 2^((nu - 1) / 2),
 
         w = a / sigma (G((nu - 1) / 2, z) - G((nu - 1) / 2, q^2 / 2))
         rho = w at 0 - w,    or 1 / w with ``inverse``

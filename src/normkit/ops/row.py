@@ -43,7 +43,7 @@ HALVES = (torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True)
 class Row:
-    """How a vector of d entries is normalized: which statistic, where eps stands, when half precision is rounded.
+    """How a vector of d entries is normalized: which statistic, where eps is, when half precision is rounded.
 
     center: the mean is subtracted first.
     statistic, and r:
@@ -53,7 +53,7 @@ class Row:
                      "floor"   1 / max(sqrt(s), eps)            a length, so not divided by part: ScaleNorm, FixNorm
         "absolute"   1 / (constant * mean |z| + eps)
         "maximum"    1 / (max |z| + eps)
-        "zero-sum"   1 / sqrt((sum x^2 + (sum x)^2) / (d + 1) + eps): x stands for d + 1 entries whose sum is zero
+        "zero-sum"   1 / sqrt((sum x^2 + (sum x)^2) / (d + 1) + eps): x is d + 1 entries whose sum is zero
     offset: the gain is offset + weight (1 in Gemma). scale: the gain where there is no weight.
     cast, where the input is in half precision:
         "late"    all is worked out in float32, and the result rounded once, at the end

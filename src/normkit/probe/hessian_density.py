@@ -34,8 +34,8 @@ def hessian_density(
 ) -> Density:
     """Draw the density of a Hessian's spectrum from some runs of Lanczos' iteration.
 
-    For pictures of curvature. On a grid from the mean of the runs' least eigenvalues less the margin to that of their
-    largest and the margin, with the eigenvalues e and weights w of the runs,
+    For pictures of curvature. The grid goes from the mean of the runs' least eigenvalues less the margin to that of
+    their largest and the margin. With the eigenvalues e and weights w of the runs,
 
         density = sum w N(grid; e, variance max(1, length of the grid)),    divided by its sum times the spacing
 

@@ -51,8 +51,8 @@ def allocate_bits(
 
     For mixed precision after training. Each layer was measured alone at each precision, all others at the base. An
     integer program chooses one precision a layer: the least sum of what they cost, max(measure - base_value, 1e-6) each
-    and 0 at the base, whose savings, size (base - bits), reach total (1 - 32 target / base), total = sum size base.
-    It is solved exactly.
+    and 0 at the base. Their savings, size (base - bits), must reach total (1 - 32 target / base), total = sum size
+    base. It is solved exactly.
 
     Args:
         table: the measure of the whole network with one layer at one precision, (L, P).

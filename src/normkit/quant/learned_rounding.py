@@ -26,7 +26,7 @@ LEAST = 1e-8  # of a scale
     provenance=PROVENANCE,
     exempt={
         "moves": "fit sets the grid, and training leaves it",
-        "reached": "the weight stands on its grid: only the rounding is learned",
+        "reached": "the weight is on its grid: only the rounding is learned",
     },
 )
 class LearnedRounding(Parametrization):

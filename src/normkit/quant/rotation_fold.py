@@ -28,7 +28,7 @@ def rotation_fold(embedding: Tensor, gain: Tensor, *others: Tensor, center: bool
         read'  = read diag(gain) R,    read_bias' = read_bias + read shift
         embedding' = embedding P R,    write' = R' P write,    write_bias' = R' P write_bias
 
-    Between them stands x / sqrt(mean x² + eps), without gain and mean, which any rotation passes.
+    Between them is x / sqrt(mean x² + eps), without gain and mean, which any rotation passes.
 
     Args:
         embedding: (V, D).

@@ -100,7 +100,7 @@ class AttentionResiduals(Block):
 
     Args:
         dim: features of the stream.
-        layer: where the block stands in the model, from 0.
+        layer: the block's place in the model, from 0.
         depth: how many layers the model has; not used.
         norm: a norm of the catalogue by name, or a function of the width: of the sublayers' inputs.
         block_size: how many sublayers are summed to one source; 1 keeps the output of each.

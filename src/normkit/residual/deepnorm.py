@@ -75,7 +75,7 @@ class DeepNorm(Block):
 
     Args:
         dim: features of the stream.
-        layer: where the block stands in the model; not used.
+        layer: the block's place in the model; not used.
         depth: how many layers the model has.
         norm: a norm of the catalogue by name, or a function of the width.
         alpha: the stream's weight; None is (2 depth)^(1/4), that of a single stack.

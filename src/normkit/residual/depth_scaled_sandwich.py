@@ -49,7 +49,7 @@ class DepthScaledSandwich(Block):
 
     Args:
         dim: features of the stream.
-        layer: where the block stands in the model; not used.
+        layer: the block's place in the model; not used.
         depth: how many layers the model has.
         norm: a norm of the catalogue by name, or a function of the width.
         attention_constant, feedforward_constant: the output norms' gains start at these over sqrt(depth), and are then

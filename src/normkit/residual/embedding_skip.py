@@ -23,12 +23,12 @@ from normkit.kinds import Method
 class EmbeddingSkip(Method):
     """Scale the stream and add a share of the embedding to it, by two learned numbers.
 
-    It stands before each layer of a language model, once for both sublayers. With r = layer / max(depth - 1, 1),
+    It comes before each layer of a language model, once for both sublayers. With r = layer / max(depth - 1, 1),
 
         y = residual_scale * x + embedding_scale * embedding
 
     Args:
-        layer, depth: where the layer stands, from 0, and how many there are.
+        layer, depth: the layer's place, from 0, and how many there are.
 
     ``module(x, embedding)``: both of one shape; ``embedding`` is what entered layer 0, normalized. State, two numbers:
     ``residual_scale``, at first 1.15 - 0.10 r, and ``embedding_scale``, 0.20 - 0.15 r. nanochat trains them without

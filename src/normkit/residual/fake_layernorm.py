@@ -26,7 +26,7 @@ from normkit.running import Running, track
     },
 )
 class FakeLayerNorm(Running, Norm):
-    """Normalize as LayerNorm does, until told to divide by a constant instead, which makes the map linear.
+    """Normalize as LayerNorm does, until asked to divide by a constant instead, which makes the map linear.
 
     For taking the norms out of a trained pre-norm transformer, one at a time while it is fine-tuned. Every pass, in
     evaluation too, follows the deviation s = mean over positions of sqrt(v + eps); momentum is the share of the old
@@ -36,9 +36,9 @@ class FakeLayerNorm(Running, Norm):
         real:  y = (x - mu) / sqrt(v + eps) * weight + bias,    mu and v over the last axis, v biased
         fake:  y = (x - mu) / fixed_std * weight + bias
 
-    The procedure: start from measured deviations; then at each removal :meth:`sync_std` and :meth:`remove`, first the
-    norms before the feedforward from block 0 upward, a few steps apart, then those before attention, then the final
-    one. What is left is linear and folds into the next matrix.
+    The procedure: start from measured deviations, and call :meth:`sync_std` and :meth:`remove` at each removal. The
+    norms before the feedforward come first, from block 0 upward, a few steps apart, then those before attention, then
+    the final one. What is left is linear and folds into the next matrix.
 
     Args:
         dim: size of the last axis.

@@ -37,8 +37,9 @@ class FixupResidual(WholeLayer):
     """Build a layer that normalizes nothing: it shifts and scales by learned numbers, and starts as the identity.
 
     For deep transformers without norms. A model of N residual branches (2 in a layer, 3 in one that reads an encoder)
-    starts the last matrix of each at 0 and multiplies the start of its m others by N^(-1/(2m)), a rule derived from
-    one step moving the output by an amount that does not grow with depth. With shifts b and scales s, single numbers,
+    starts the last matrix of each at 0. It multiplies the start of the m others by N^(-1/(2m)). The rule follows from
+    asking that one step moves the output by an amount that does not grow with depth. With shifts b and scales s, single
+    numbers,
 
         y   = x + s_a A(x - b_a)
         out = y + s_f down(relu(up(y - b_f) - b_h) - b_o)
@@ -47,7 +48,7 @@ class FixupResidual(WholeLayer):
         dim: features of the stream.
         heads: heads of attention; they divide dim.
         hidden: features inside the feedforward.
-        layer: where the layer stands in the model; not used.
+        layer: the layer's place in the model; not used.
         depth: how many layers the model has.
         activation: of the feedforward; the authors use relu.
         causal: position t sees positions s <= t.

@@ -82,7 +82,7 @@ class GPAS(Block):
 
     Args:
         dim: features of the stream.
-        layer, depth: where the block stands in the model, for deepnorm.
+        layer, depth: the block's place in the model, for deepnorm.
         norm: a norm of the catalogue by name, or a function of the width.
         placement: ``"pre-norm"``, ``"peri-norm"`` or ``"deepnorm"``.
         attention, feedforward: the sublayers A and F, maps of (..., dim) to itself; their parameters stay the caller's.

@@ -43,7 +43,7 @@ class HybridNorm(WholeLayer):
         dim: features of the stream.
         heads: heads of attention; they divide dim.
         hidden: features inside the feedforward.
-        layer: where the layer stands in the model, from 0.
+        layer: the layer's place in the model, from 0.
         depth: how many layers the model has.
         norm: a norm of the catalogue by name, or a function of the width, for the stream and for the heads.
         activation: of the feedforward.

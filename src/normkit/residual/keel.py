@@ -37,7 +37,7 @@ class Keel(Block):
 
     Args:
         dim: features of the stream.
-        layer: where the block stands in the model; not used.
+        layer: the block's place in the model; not used.
         depth: how many layers the model has.
         norm: a norm of the catalogue by name, or a function of the width.
         alpha: the stream's weight; None is the number of the model's sublayers, 2 depth.

@@ -26,7 +26,7 @@ class LayerNormScaling(Block):
 
     Args:
         dim: features of the stream.
-        layer: where the block stands in the model, from 0.
+        layer: the block's place in the model, from 0.
         depth: how many layers the model has.
         norm: a norm of the catalogue by name, or a function of the width.
         attention, feedforward: the sublayers A and F, maps of (..., dim) to itself; their parameters stay the caller's.

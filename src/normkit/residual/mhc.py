@@ -66,7 +66,7 @@ class MHC(Block):
 
     Args:
         dim: features of each stream.
-        layer, depth: where the block stands in the model; not used.
+        layer, depth: the block's place in the model; not used.
         norm: a norm of the catalogue by name, or a function of the width: of the sublayers' inputs.
         streams: how many streams there are, n.
         iterations: how often columns are normalized.

@@ -72,7 +72,7 @@ class MHCLite(Block):
 
     Args:
         dim: features of each stream.
-        layer: where the block stands in the model, from 0; sublayer 2 layer (A), 2 layer + 1 (F) at first favours the
+        layer: the block's place in the model, from 0; sublayer 2 layer (A), 2 layer + 1 (F) at first favours the
             stream of its number modulo ``streams``.
         depth: how many layers the model has; not used.
         norm: a norm of the catalogue by name, or a function of the width: of the sublayers' inputs.

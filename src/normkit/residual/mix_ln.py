@@ -38,7 +38,7 @@ class MixLN(Block):
 
     Args:
         dim: features of the stream.
-        layer: where the block stands in the model, from 0.
+        layer: the block's place in the model, from 0.
         depth: how many layers the model has.
         norm: a norm of the catalogue by name, or a function of the width.
         alpha: the share of the layers that are post-norm.

@@ -58,7 +58,7 @@ class NGPT(WholeLayer):
         dim: features of the stream.
         heads: heads of attention; they divide dim.
         hidden: features inside the feedforward, 4 dim in the paper.
-        layer: where the layer stands in the model; not used.
+        layer: the layer's place in the model; not used.
         depth: how many layers the model has.
         causal: position t sees positions s <= t.
         base_scale: what ``attention_alpha``, ``feedforward_alpha`` and ``qk_scale`` start at, which under Adam sets how

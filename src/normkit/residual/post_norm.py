@@ -19,15 +19,15 @@ from normkit.residual.wiring import Branch, Wiring
 class PostNorm(Block):
     """Normalize the stream after each sublayer has been added to it.
 
-    The wiring of the first transformer and BERT: the norm stands on the main branch, which rescales the identity path
-    at every sublayer; early layers' gradients shrink with depth, and training needs warm-up. No final norm is needed.
+    The wiring of the first transformer and BERT: the norm is on the main branch, which rescales the identity path at
+    every sublayer; early layers' gradients shrink with depth, and training needs warm-up. No final norm is needed.
 
         x <- attention_norm(x + A(x))
         x <- feedforward_norm(x + F(x))
 
     Args:
         dim: features of the stream.
-        layer, depth: where the block stands in the model; not used.
+        layer, depth: the block's place in the model; not used.
         norm: a norm of the catalogue by name, or a function of the width.
         attention, feedforward: the sublayers A and F, maps of (..., dim) to itself; their parameters stay the caller's.
 

@@ -32,7 +32,7 @@ class QKNormLayer(WholeLayer):
         dim: features of the stream.
         heads: heads of attention; they divide dim.
         hidden: features inside the feedforward.
-        layer, depth: where the layer stands in the model; not used.
+        layer, depth: the layer's place in the model; not used.
         norm: a norm of the catalogue by name, or a function of the width, for the stream and for the heads.
         activation: of the feedforward.
         causal: position t sees positions s <= t.

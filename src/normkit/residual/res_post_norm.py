@@ -27,7 +27,7 @@ class ResPostNorm(Block):
 
     Args:
         dim: features of the stream.
-        layer, depth: where the block stands in the model; not used.
+        layer, depth: the block's place in the model; not used.
         norm: a norm of the catalogue by name, or a function of the width.
         attention, feedforward: the sublayers A and F, maps of (..., dim) to itself; their parameters stay the caller's.
 

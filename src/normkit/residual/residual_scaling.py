@@ -38,7 +38,7 @@ class ResidualScaling(Block):
 
     Args:
         dim: features of the stream.
-        layer: where the block stands in the model; not used.
+        layer: the block's place in the model; not used.
         depth: how many layers the model has.
         scaling: ``"inverse"``, ``"root"`` or lambda itself.
         attention, feedforward: the sublayers A and F, maps of (..., dim) to itself; their parameters stay the caller's.

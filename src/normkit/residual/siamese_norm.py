@@ -99,7 +99,7 @@ class SiameseNorm(Block):
 
     Args:
         dim: features of each stream.
-        layer: where the block stands in the model, from 0.
+        layer: the block's place in the model, from 0.
         depth: how many layers the model has; not used.
         norm: a norm of the catalogue by name, or a function of the width.
         attention, feedforward: the sublayers A and F, maps of (..., dim) to itself; their parameters stay the caller's.

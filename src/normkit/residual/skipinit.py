@@ -29,7 +29,7 @@ class SkipInit(Block):
 
     Args:
         dim: features of the stream.
-        layer, depth: where the block stands in the model; not used.
+        layer, depth: the block's place in the model; not used.
         attention, feedforward: the sublayers A and F, maps of (..., dim) to itself; their parameters stay the caller's.
 
     Batch Normalization Biases Residual Blocks Towards the Identity Function in Deep Networks (De and Smith, 2020),

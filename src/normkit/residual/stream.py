@@ -281,7 +281,7 @@ class Placement(Stream):
     Args:
         placement: a placement of the catalogue by name that does not reach inside the sublayer.
         dim: features of the stream.
-        layer, depth: where the layer stands, from 0; how many layers of two branches the model has.
+        layer, depth: the layer's place, from 0; how many layers of two branches the model has.
         norm: a norm of the catalogue by name, or a function of the width: ``nn.BatchNorm2d`` for images.
         sublayer: ``"attention"`` or ``"feedforward"``, where a placement wires the two in different ways.
         **options: the placement's own.

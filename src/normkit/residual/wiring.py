@@ -26,7 +26,7 @@ QKV = ("query", "key", "value")
 
 
 class At(NamedTuple):
-    """Where in a model a layer stands (``layer`` counts from 0), and the placement's options.
+    """A layer's place in a model (``layer`` counts from 0), and the placement's options.
 
     sublayers: how many a layer has; three where it reads an encoder. other_depth: how many layers the other stack of an
     encoder-decoder has. sublayer: which of the layer's sublayers it is, from 0.
@@ -185,7 +185,7 @@ class Connection:
 class Branch(Connection):
     """How one sublayer is wired to a stream of one vector. Numbers may be functions of the layer's place, :class:`At`.
 
-    norm: where the sublayer's norm stands: ``"input"``, before the sublayer; ``"stream"``, likewise, and the stream
+    norm: the place of the sublayer's norm: ``"input"``, before the sublayer; ``"stream"``, likewise, and the stream
         goes on normalized; ``"sum"``, after the sum; None, nowhere.
     output_norm: a norm on the sublayer's output, before the sum; its gain starts at ``output_start``.
     sum_norm: a second norm, after the sum, beside one on the input.
@@ -289,7 +289,7 @@ class Wiring:
     form: what the stream is.
     options: the placement's own arguments and their defaults.
     defaults: what its authors use of the arguments that all have: ``{"norm": "rmsnorm"}``.
-    needs: what must be told of the layer's place: ``layer``, ``depth``.
+    needs: what must be known of the layer's place: ``layer``, ``depth``.
     early, early_wiring: how many of the first layers are wired in another way, and how; a function of At tells how by
         the options.
     head_norms: which of query, key and value each head normalizes. head_scale: a learned number for each head.

@@ -155,7 +155,7 @@ class Normalizer:
     def normalize(self, texts: str | Iterable[str | None], progress: Told | None = None) -> list[Match]:
         """Return a match for each text, in order; None and NaN are taken for none.
 
-        ``progress(done, all)`` is told how many different texts are done.
+        ``progress(done, all)`` gets the number of different texts that are done.
         """
         given = _texts(texts)
         self._fit()

@@ -64,7 +64,7 @@ class TransformerLayer(Stream):
         heads, kv_heads, head_dim: heads of the queries; of keys and values (default: as many); features of a head
             (default: dim / heads).
         hidden: features inside the feedforward.
-        layer, depth: where the layer stands in the model, from 0; how many there are.
+        layer, depth: the layer's place in the model, from 0; how many there are.
         norm: a norm of the catalogue by name, or a function of the width.
         activation: ``"gelu"`` (exact), ``"gelu_tanh"``, ``"relu"``, ``"silu"``, ``"relu_squared"``, or gated:
             ``"swiglu"``, ``"geglu"``, ``"geglu_tanh"``, ``"limited_swiglu"``.

@@ -44,7 +44,7 @@ def beside(rule: Rule, name: str) -> Any:
 class Diagnosis(Sequence[Finding]):
     """Findings, the surest first and of those the gravest; printed as text.
 
-    seen: how much was looked at. notes: what could not be read. unknown: what cannot be told, and why.
+    seen: how much was looked at. notes: what could not be read. unknown: what cannot be decided, and why.
     """
 
     findings: tuple[Finding, ...]

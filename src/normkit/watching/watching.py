@@ -300,8 +300,8 @@ def watch(
         model: as it is trained; within DDP or Accelerate the model itself or what wraps it.
         optimizer: whose steps are counted, or several, of which the last ends a step. Without one each call of the
             model in training counts as a step, and updates are not seen.
-        every: how often a step is looked at; the first one is as well, and until then every fifth, and from the
-            hundredth on every tenth, and so on, so that a beginning is known to a tenth of its step.
+        every: how often a step is looked at; the first one is as well, and until then every fifth, from the hundredth
+            on every tenth, and so on. So a beginning is known to a tenth of its step.
         signals: of ``activations``, ``attention``, ``gradients``, ``updates``, ``spectra``.
         to: where samples also go while it runs: a folder or a file, which gets a line of JSON each and which
             ``normkit watch`` shows, or a writer of :mod:`normkit.watching.writers`, or several.

@@ -57,7 +57,7 @@ class ScaledWeightStandardization(Parametrization):
 
     Args:
         shape: of the weight; the first axis counts the filters.
-        gamma: for those who have the activation's gain in the weight; it stands in one place, not in both.
+        gamma: for those who have the activation's gain in the weight; it is in one place, not in both.
         eps: 1e-4 is large on purpose: small filters stay small. timm has 1e-6 with ``"add"``.
         eps_mode: ``"clamp"`` or ``"add"``. Below the clamp no gradient flows through v.
         gain_init: what the gain starts at.

@@ -43,7 +43,7 @@ def snnk_exponential(
 
     Scalable Neural Network Kernels (Sehanobish et al., 2024), arXiv 2310.13225.
 
-    Differs from the authors' code in: the 1/2 stands for inputs of every rank, not of two axes alone.
+    Differs from the authors' code in: the 1/2 is for inputs of every rank, not of two axes alone.
     """
     check.values(NAME, "projection", projection, (None, None), projection)
     check.features_last(NAME, x, projection.shape[1])

@@ -34,8 +34,8 @@ class AdaLNContinuous(ModulatedNorm):
 
         [scale, shift] = modulation(silu(condition)),        y = norm(x) * (1 + scale) + shift
 
-    The scale stands before the shift: ``adaptive-layernorm``, the other way round, is the same function after its
-    halves are swapped.
+    The scale comes before the shift: ``adaptive-layernorm``, the other way round, is the same function after its halves
+    are swapped.
 
     Args:
         dim: C.

@@ -31,7 +31,7 @@ class MixStyleLayerNorm(Norm):
         h = (x - mean) / (s + eps),        [b, g] = affine(condition)
         y = (mix g + (1 - mix) g[permutation]) * h + (mix b + (1 - mix) b[permutation])
 
-    Without ``permutation`` and ``mix`` the layer passes x on with probability 1 - p, one draw a call, and otherwise
+    Without ``permutation`` and ``mix`` the layer passes x on with probability 1 - p, one draw a call. Otherwise it
     draws a random permutation, and a mix from Beta(alpha, alpha) for every sample. Evaluation returns x itself, not
     normalized.
 

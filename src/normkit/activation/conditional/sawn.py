@@ -28,8 +28,8 @@ class SAWN(FreeNorm):
 
         y = n * (mask * warp(G) + (1 - mask) * x) + warp(B)
 
-    warp(S) samples, around the place that the flow points to, a block of k x k values of S, bilinearly and with the
-    border repeated, and averages the block, each value multiplied by an attention weight:
+    warp(S) samples a block of k x k values of S around the place that the flow points to, bilinearly and with the
+    border repeated. It averages the block, each value multiplied by an attention weight:
 
         warp(S) = (1 / k²) sum_ij p_ij S_ij,        p = softmax(logits(relu(hidden([block of x, block of S]))))
 

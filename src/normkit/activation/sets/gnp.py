@@ -39,7 +39,7 @@ class GNP(Method):
 
     with the exponent p_0 = softplus(p[0]) > 0 in the first half and p_1 = -softplus(p[1]) < 0 in the second. Exponent
     1 is the sum, with q = 1 the mean; a large one the maximum, a large negative one the minimum. Signs are lost: it
-    stands behind a ReLU, and a linear map behind it mixes the halves. It starts at exponents 1 and -1, with q = 0.
+    comes behind a ReLU, and a linear map behind it mixes the halves. It starts at exponents 1 and -1, with q = 0.
 
     Args:
         dim: C, features of a row.

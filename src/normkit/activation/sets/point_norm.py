@@ -24,8 +24,8 @@ class PointNorm(PointwiseNorm):
         y = weight * d / (sigma + eps) + bias
 
     mu is the sampled point itself, per (n, s, c), or with ``mean="global"`` one number a sample, the mean of
-    ``anchors`` over S and C. sigma is one number a sample, the unbiased deviation of d over S, K and C, or with
-    ``std="local"`` that over the K neighbours, per (n, s, c), about their own mean.
+    ``anchors`` over S and C. sigma is one number a sample, the unbiased deviation of d over S, K and C. With
+    ``std="local"`` it is that over the K neighbours, per (n, s, c), about their own mean.
 
     Args:
         num_features: C, the size of the last axis.

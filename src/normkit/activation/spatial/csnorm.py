@@ -42,7 +42,7 @@ class CSNorm(Norm):
     Generalized Lightness Adaptation with Channel Selective Normalization (Yao et al., 2023), arXiv 2308.13783.
 
     Differs from the authors' code in: the widths are free, where theirs are 512 and 256, and one affine of C channels
-    stands for their C instance norms of one channel.
+    replaces their C instance norms of one channel.
     """
 
     def __init__(

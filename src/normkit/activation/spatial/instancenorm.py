@@ -47,8 +47,8 @@ class InstanceNorm(Running, Norm):
         process_group: the processes to join, default all.
 
     Input ``(N, C, *space)`` with at least one axis of space. In training a channel needs more than one position. One
-    sample may come alone, as ``(C, *space)``: it is told by its rank where ``space`` is given, else by C being first
-    and not second.
+    sample may come alone, as ``(C, *space)``: its rank shows it where ``space`` is given, else by C being first and not
+    second.
 
     Instance Normalization: The Missing Ingredient for Fast Stylization (Ulyanov et al., 2016), arXiv 1607.08022.
 

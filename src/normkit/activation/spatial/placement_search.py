@@ -33,13 +33,13 @@ OUTSIDE = "noise must lie in [0, 1)"
 class PlacementSearch(Method):
     """Mix the outputs of candidates by softmax weights with Gumbel noise, so that gradients find the best one.
 
-    For the choice of where a norm stands, learned together with the network (one module a block). With E = 1e-12,
+    For the choice of a norm's place, learned together with the network (one module a block). With E = 1e-12,
 
         gumbel = -log(-log(noise + E)),    logits = log(relu(weight) + E) + gumbel
         e = exp(logits / temperature),     y = sum of outputs_i e_i / (sum of e + E)
 
-    The authors draw once a block and step, also in evaluation, at the temperature max(1, 10 * 0.5^(epoch // 20)), and
-    then train the network anew with the candidates that :meth:`chosen` names. A weight that falls to 0 or below gets no
+    The authors draw once a block and step, also in evaluation, at the temperature max(1, 10 * 0.5^(epoch // 20)). Then
+    they train the network anew with the candidates that :meth:`chosen` names. A weight that falls to 0 or below gets no
     gradient any more. Small temperatures overflow: nothing is subtracted from the logits.
 
     Args:

@@ -53,11 +53,11 @@ class StainNorm(Norm):
         y = min(255, 240 exp(-S_reference (c m_reference / m)))
 
     Percentiles are of the nearest rank. An image with too little tissue (less than 1 % or 3 pixels), or of which two
-    stains cannot be told apart, is returned as it is. Before a fit the reference is that of the authors.
+    stains cannot be separated, is returned as it is. Before a fit the reference is that of the authors.
 
     "reinhard", in Lab colours scaled to 0 .. 255: y = (v - mean) / std * std_reference + mean_reference per channel,
-    std unbiased. "reinhard-modified" shifts a and b to the reference's means and stretches L about its own mean by
-    1 + q, where q = 1 - std / std_reference, or 0.05 if that is not positive.
+    std unbiased. "reinhard-modified" shifts a and b to the reference's means. It stretches L about its own mean by 1 +
+    q, where q = 1 - std / std_reference, or 0.05 if that is not positive.
 
     Args:
         method: "macenko", "reinhard" or "reinhard-modified".

@@ -37,8 +37,8 @@ class AlignmentUniformity(Method):
     uniformity), two single numbers.
 
     Understanding Contrastive Representation Learning through Alignment and Uniformity on the Hypersphere (Wang, Isola,
-    2020), arXiv 2005.10242, in the form of GenD (Yermakov et al., 2025), arXiv 2508.06248, where equal labels, not two
-    views of an image, make a pair.
+    2020), arXiv 2005.10242. It has the form of GenD (Yermakov et al., 2025), arXiv 2508.06248, where equal labels, not
+    two views of an image, make a pair.
     """
 
     def __init__(self, *, alpha: float = 2.0, temperature: float = 2.0):

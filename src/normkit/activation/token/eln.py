@@ -19,7 +19,7 @@ from normkit.catalog import method
     provenance="where beta starts is this project's choice: dim gives slope 1 at 0 for inputs of unit variance",
 )
 class ELN(PointwiseNorm):
-    """Squash every entry as RMSNorm would if the other entries stood still.
+    """Squash every entry as RMSNorm would if the other entries did not change.
 
     For transformers, in the place of LayerNorm or RMSNorm; closer to them than DyT, above all on outliers. In RMSNorm
     let one entry vary: with beta the sum of the squares of the others the map is exactly the one below; here beta is

@@ -25,7 +25,7 @@ from normkit.norm import Norm
 class L2FeatureNorm(Norm):
     """Divide each vector by its length and multiply it by a radius; nothing is learned.
 
-    For the generator of visual features in transductive zero-shot learning, where it stands in place of the final
+    For the generator of visual features in transductive zero-shot learning, where it takes the place of the final
     sigmoid, and for the real features in place of min-max scaling. Over the last axis,
 
         y = radius * x / norm(x)

@@ -22,7 +22,7 @@ from normkit.catalog import method
 class SRMSNorm(RowNorm):
     """Divide each vector by its root mean square; nothing is learned.
 
-    For transformers with linear attention, where it stands in every place: before the blocks, at the end, and on the
+    For transformers with linear attention, where it is in every place: before the blocks, at the end, and on the
     attention's output instead of the softmax denominator. Over the last axis,
 
         y = x / sqrt(mean(x²) + eps)

@@ -127,7 +127,7 @@ class Golden(Recording):
             inputs: our names of the inputs, in the order that our method takes them.
             outputs: our names of what is returned.
             mode: `"train"` or `"eval"`, which `theirs` is also set to if it is a module.
-            call: the method of ours that stands for `theirs`.
+            call: our method in the place of `theirs`.
             gradients: whether to differentiate; a random gradient is sent through every output that has one.
         """
         self._check_sublayers()

@@ -293,8 +293,8 @@ class Settings:
     )
     ladder: tuple[float, ...] | None = setting(
         None,
-        "train all variants at several lengths or sizes, multiples of what {ladder_of} names, such as 1,2,4, each with "
-        "its own search, and tell how the gap to the baseline changes along them",
+        "train all variants at several lengths or sizes, each with its own search, and report how the gap to the baseline "
+        "changes; multiples of what {ladder_of} names, such as 1,2,4",
         BY,
         role=SCHEDULE,
         resuming=RUNGS,

@@ -37,12 +37,12 @@ def convert(model: nn.Module, to: str, example: Any, *, inplace: bool = True) ->
 
     Everything that writes to the residual stream (output projections, embeddings, class tokens) is centred over
     features, which no layer norm on the stream sees; then each of them equals an RMSNorm. With ``"pre-crmsnorm"`` gains
-    and shifts go into the layers that read them, the last feature of the stream, which is minus the sum of the others,
-    is dropped, and the norms are CRMSNorms.
+    and shifts go into the layers that read them, and the norms are CRMSNorms. The last feature of the stream, which is
+    minus the sum of the others, is dropped.
 
-    The model's graph tells who writes and who reads. Where the stream is read by anything but a layer norm, or written
-    by a norm, as in post-norm transformers, the model is refused with the reason and stays as it was. Outputs are
-    compared in float64, on the example and on fresh inputs, before anything is changed.
+    The model's graph tells who writes and who reads. A model is refused with the reason, and stays as it was, where
+    anything but a layer norm reads the stream, or a norm writes it, as in post-norm transformers. Outputs are compared
+    in float64, on the example and on fresh inputs, before anything is changed.
 
     Args:
         model: a transformer, in evaluation.

@@ -64,14 +64,14 @@ class Done(NamedTuple):
 def fold(model: nn.Module, example: Any, *, where: Where = None, inplace: bool = True) -> Report:
     """Fold norms into the linear layers and convolutions beside them: the same numbers, with fewer layers.
 
-    A norm that is a scale and a shift of each channel in evaluation, as batch norms of every kind are, goes into the
-    layer that it reads, into those that read it, or into one that reads the same and to which it is added, and is gone.
-    Gain and shift of other norms go into the layers that read them, and the norm keeps its place without (a gain of 1,
-    a shift of 0). Reparametrized weights become plain ones, and so do those of convolutions and linears that compute
-    them from their parameters at every call (timm's ``StdConv2d``). The norm of a spiking neuron's potential goes into
-    its thresholds.
+    A norm that is a scale and a shift of each channel in evaluation, as batch norms of every kind are, goes into a
+    layer beside it and is gone. That is the layer that it reads, those that read it, or one that reads the same and to
+    which it is added. Gain and shift of other norms go into the layers that read them, and the norm keeps its place
+    without (a gain of 1, a shift of 0). Reparametrized weights become plain ones, and so do those of convolutions and
+    linears that compute them from their parameters at every call (timm's ``StdConv2d``). The norm of a spiking neuron's
+    potential goes into its thresholds.
 
-    Who reads whom is told by the model's graph, from ``torch.export``, or ``torch.fx`` where that fails. What is read
+    Who reads whom is read off the model's graph, from ``torch.export``, or ``torch.fx`` where that fails. What is read
     elsewhere too, called twice, tied or hooked is left alone, and the report says why. Before anything is changed,
     outputs are compared in float64, on the example and on fresh inputs like it.
 

@@ -37,7 +37,7 @@ def fuse(
     and save as before.
 
     With an example, residual additions go into the norms behind them, and the rotary turns of queries and keys into
-    their norms, where a block's own source shows them one after the other: its class becomes one derived from it, whose
+    their norms. A block's own source must show them one after the other: its class becomes one derived from it, whose
     forward is the same source with these calls in it. Then outputs are compared in float64 and the whole model is
     timed, before anything is changed: where it is no faster, the same is asked of the norms alone, without additions
     and turns, and where they are no faster either, it is left alone.

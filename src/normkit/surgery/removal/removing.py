@@ -81,8 +81,8 @@ def remove(
     Each norm is made to divide by a constant, the deviation that it has by then, which makes it a linear map: from step
     ``start`` those before feedforwards, the first block first; then those before attention, for queries and keys; then
     for values; then the last. First tokens, and the tokens between texts, keep a deviation of their own till after
-    that. What is left is folded into the layers that read it, and proven to be the same. Which norm stands where, and
-    which results of a layer are values, is told by the model's graph.
+    that. What is left is folded into the layers that read it, and proven to be the same. The model's graph shows which
+    norm is where, and which results of a layer are values.
 
     The numbers change, and the report says what that costs. A copy is trained: stopped or refused, the model is as it
     was.

@@ -39,7 +39,7 @@ def adapt(
 
         (1 - weight) learned + weight of the batch at hand
 
-    and changes no state. What stood behind the norm (timm's activations) stays. Other layers with batch statistics are
+    and changes no state. What is behind the norm (timm's activations) stays. Other layers with batch statistics are
     left alone, and the report says so; the count of batches, which no evaluation uses, goes.
 
     Args:

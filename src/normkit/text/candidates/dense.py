@@ -21,7 +21,7 @@ class Dense:
     """Propose the entries whose names an encoder puts nearest to a mention, by cosine.
 
     Up to 200,000 names every one is compared; above, usearch's index is asked (one small wheel for every system, and no
-    compiler), whose recall is measured when it is built and told by ``report``.
+    compiler), whose recall is measured when it is built and is in ``report``.
 
     Args:
         encoder: a folder of a sentence-transformers model, or a function from a list of texts to an array of vectors.

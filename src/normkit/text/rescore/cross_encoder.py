@@ -17,7 +17,7 @@ class CrossEncoder:
 
     Args:
         path: the folder of the model, with one output.
-        logits: give the model's number as it is, for ``nil-decision``; else the probability that it stands for.
+        logits: give the model's number as it is, for ``nil-decision``; else the probability that it means.
     """
 
     name = "cross-encoder"

@@ -30,10 +30,10 @@ class Spelling:
         [0.86, 0.5]
 
     Args:
-        by: one of rapidfuzz's measures: ``"edits"`` (Damerau and Levenshtein: letters put in, left out, changed or
-            swapped), ``"beginning"`` (Jaro and Winkler), ``"letters"`` (ratio), ``"words"`` (the same in any order),
-            ``"shared-words"`` (those that both have), ``"part"`` (the best place in the longer), ``"weighted"``
-            (WRatio, which mixes these).
+        by: one of rapidfuzz's measures. ``"edits"`` is Damerau's and Levenshtein's (letters put in, left out, changed
+            or swapped), ``"beginning"`` Jaro's and Winkler's, ``"letters"`` the ratio. ``"words"`` takes the same in
+            any order, ``"shared-words"`` those that both have, ``"part"`` the best place in the longer. ``"weighted"``
+            (WRatio) mixes these.
     """
 
     def __init__(self, by: str = "edits"):

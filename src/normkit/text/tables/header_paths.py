@@ -34,7 +34,7 @@ class HeaderPaths(Text):
         left: how many of the first columns are.
 
     A table is a list of rows of strings, all of one length; merged cells are text and empty cells. A span that ends
-    early cannot be told from one that goes on: a blank that is meant needs a space.
+    early looks like one that goes on: a blank that is meant needs a space.
 
     HD-RAG (2025), arXiv 2504.09554.
     """

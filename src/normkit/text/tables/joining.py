@@ -38,7 +38,7 @@ def joinable(
         query: the values, of a list or of a series.
         tables: name -> a data frame, or {column: values}.
         norm: what brings values to their entries; those that it takes for none are compared folded.
-        least: the smallest share that is told of.
+        least: the smallest share that is reported.
     """
     check.number("joinable", "least", least, 0.0, 1.0)
     share = ColumnText().joinability

@@ -44,9 +44,9 @@ class CalibrationSet(Text):
         top_, bottom_, wide_beam    the smallest beam numbers; the largest; half of each
         max_, min_surprise          of all subsets, where score and beam agree least; most (Spearman)
 
-    An odd number gives one less of margins and wide_beam. Of sets the positives come first: min_margin the worst good
-    and the best bad ones, max_margin the other way, avg_margin the middles, easy likely good and unlikely bad ones,
-    hard the other way, max_extractive_gap dense good and sparse bad ones; where too few, the last is repeated.
+    An odd number gives one less of margins and wide_beam. Of sets the positives come first. min_margin has the worst
+    good and the best bad ones, max_margin the other way, avg_margin the middles. easy has likely good and unlikely bad
+    ones, hard the other way, max_extractive_gap dense good and sparse bad ones. Where too few, the last is repeated.
 
     ``rank_set(items, strategy, n)``: items with id, score and beam; ``contrast_set(items, strategy, positives,
     negatives)``: items with id, sign (``"positive"`` or ``"negative"``), score, likelihood and density. Both give ids.

@@ -27,14 +27,14 @@ class CharacterAlignment(Text):
     ``table(sources, targets, script_map=())`` gives {character: {character: weight}}: shares over all pairs, rounded to
     four digits, then 1 more for what a line of the map says (source, target, target ..., apart by tabs, ``NULL`` for
     nothing); weights below 0.1 go. ``corrupt(text, table, percent, order, picks)`` replaces characters of the text, in
-    the order given, by entries of their rows, the n-th by entry picks[n] modulo the row's length, until more than
+    the order given, by entries of their rows. The n-th gets entry picks[n] modulo the row's length, until more than
     percent of the different characters are; None if nothing was. Replacements chain. Nothing draws by the weights.
 
     Args:
         match: score of two equal characters.
         mismatch: of two others.
         gap: of a character against nothing.
-        filler: what stands for nothing.
+        filler: the sign for nothing.
 
     Code points are taken as they come.
 

@@ -52,10 +52,10 @@ class SpanSubtypeClassifier(Method):
         adjacent: give the span's vector a second time; of its neighbours, which the name promises, nothing is read.
         dropout: probability of r's entries to be dropped in training.
 
-    ``module(h, masks, sizes)``: (B, T, hidden) whose first token stands for all, booleans (B, S, T), (B, S) -> entity
+    ``module(h, masks, sizes)``: (B, T, hidden) whose first token represents all, booleans (B, S, T), (B, S) -> entity
     logits (B, S, E), then the logits of each layer. ``module.loss(entity_logits, entity_labels, mask, subtype_labels,
-    *subtype_logits)``: the sum of the cross-entropies, each the mean over the spans of the mask; labels (B, S), and
-    (B, S, layers).
+    *subtype_logits)``: the sum of the cross-entropies, each the mean over the spans of the mask; labels (B, S), and (B,
+    S, layers).
 
     Extracting Radiological Findings (Lybarger et al., 2021), arXiv 2108.09211.
     """

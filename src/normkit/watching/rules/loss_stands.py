@@ -1,4 +1,4 @@
-"""A loss that does not fall, or has stopped where guessing stands."""
+"""A loss that does not fall, or has stopped at the loss of guessing."""
 
 from __future__ import annotations
 

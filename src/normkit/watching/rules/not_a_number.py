@@ -1,4 +1,4 @@
-"""Numbers that are none: the first place and step where they appeared."""
+"""NaN or infinite values: the first place and step where they appeared."""
 
 from __future__ import annotations
 
