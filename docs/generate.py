@@ -29,6 +29,7 @@ from normkit.catalog import Card
 from normkit.gradient._dialects import DIALECTS, arguments
 
 LINK = re.compile(r"\[\[([\w-]+)\]\]")
+EVIDENCE = re.compile(r"^(\| \[\[.*?) \|$", re.MULTILINE)  # a row of a table that is about methods
 BESIDE = re.compile(r"<!-- axes: (.*?) -->")
 COMPARED = re.compile(r"<!-- compared: (.*?) -->")
 DIALECTS_MARK = re.compile(r"<!-- dialects -->")
@@ -36,6 +37,7 @@ MAP_MARK = re.compile(r"<!-- map -->")
 TIMELINE_MARK = re.compile(r"<!-- timeline -->")
 COUNT_MARK = re.compile(r"<!-- count -->")
 RESULT_MARK = re.compile(r"<!-- result -->")
+PAPER_LINK = re.compile(r"\[(?:arXiv|doi)[^\]]*\]\([^)]*\)")
 BENCH = re.compile(r"<!-- bench -->.*<!-- /bench -->", re.DOTALL)
 ICON = re.compile(r'<svg xmlns="http://www.w3.org/2000/svg" viewBox="([^"]*)">(<path [^>]*/>)</svg>')
 SCOPE = re.compile(r"<script>(__md_scope=.*?)</script>", re.DOTALL)
@@ -89,6 +91,7 @@ def on_files(files, config):
 
 def on_page_markdown(markdown, page, config, files):
     """Fill in a page's marks: the measurements of the README, comparisons, links to methods, and their axes."""
+    markdown = EVIDENCE.sub(evidence_linked, markdown)
     markdown = BENCH.sub(lambda mark: BENCH.search(README.read_text())[0], markdown)
     markdown = COMPARED.sub(lambda mark: measured.compared(mark[1]), markdown)
     markdown = DIALECTS_MARK.sub(lambda mark: dialects(), markdown)
@@ -98,6 +101,13 @@ def on_page_markdown(markdown, page, config, files):
     markdown = COUNT_MARK.sub(lambda mark: str(len(cards())), markdown)
     markdown = RESULT_MARK.sub(lambda mark: result(), markdown)
     return LINK.sub(lambda mark: f"[{mark[1]}]({address(nk.card(mark[1]))})", markdown)
+
+
+def evidence_linked(row: re.Match) -> str:
+    """A row of a table about methods, with links to the papers whose evidence it has."""
+    named = [nk.card(name) for name in LINK.findall(row[1].split(" | ")[0])]
+    papers = [found[0] for card in named for found in PAPER_LINK.finditer(paper(card.paper))]
+    return f"{row[1]} {', '.join(dict.fromkeys(papers))} |" if papers else row[0]
 
 
 def on_page_content(html, page, config, files):

@@ -293,8 +293,8 @@ class Settings:
     )
     ladder: tuple[float, ...] | None = setting(
         None,
-        "train all variants at several lengths or sizes, each with its own search, and report how the gap to the baseline "
-        "changes; multiples of what {ladder_of} names, such as 1,2,4",
+        "train all variants at several lengths or sizes, each with its own search, and report how the gap to the "
+        "baseline changes; multiples of what {ladder_of} names, such as 1,2,4",
         BY,
         role=SCHEDULE,
         resuming=RUNGS,
