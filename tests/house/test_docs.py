@@ -103,7 +103,7 @@ def test_python_is_marked_as_such():
                 for place, names in re.findall(r"^from (normkit[\w.]*) import ([\w, ]+)$", block, re.MULTILINE):
                     assert all(hasattr(importlib.import_module(place), name) for name in names.split(", ")), block
                 continue
-            unmarked = language in ("", "text") and re.search(r"^(import|from) \w+", block, re.MULTILINE)
+            unmarked = language in ("", "text") and re.search(r"^(import \w|from [\w.]+ import )", block, re.MULTILINE)
             assert not unmarked, f"{page.name}: {block}"
 
 
