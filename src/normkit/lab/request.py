@@ -245,6 +245,7 @@ def settings_from(options: Any, variants: int) -> Settings:
     device = device_for(options.device or "auto")
     workers, threads = places(options, device, variants)
     settings = Settings(**{field: getattr(options, name) for field, name in TYPED.items()})
+    lists: dict[str, Any] = {field: tuple(value) for field in LISTS if (value := getattr(options, field))}
     settings = replace(
         settings,
         model=model,
@@ -252,7 +253,7 @@ def settings_from(options: Any, variants: int) -> Settings:
         steps=steps,
         batch=options.batch or (None if options.train else usual_batch(model, source, options.federated)),
         seeds=seeds_of(options),
-        **{field: tuple(value) for field in LISTS if (value := getattr(options, field))},
+        **lists,
         lrs=rates(options),
         decays=tuple(options.decay) if options.decay else None,
         higher=direction(options),

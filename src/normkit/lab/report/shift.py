@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -69,7 +70,7 @@ def _over_seeds(variant: str, adapter: str, stream: str, seeds: list[list[dict[s
 
     rows = [row for some in sound for row in some]
     names = ("before", "after", "gain", "guarded", "ece_before", "ece", "clean_before", "clean")
-    numbers = {name: over(lambda row, name=name: row[name]) for name in names if name != "gain"}
+    numbers = {name: over(operator.itemgetter(name)) for name in names if name != "gain"}
     numbers["gain"] = over(lambda row: row["after"] - row["before"])
     ms = statistics.fmean(row["ms"] for row in rows) if rows else float("nan")
     return Adapted(
