@@ -1,5 +1,6 @@
 """Routers and connections of residual streams are found by what they compute, and what is almost one is not."""
 
+import copy
 import importlib
 
 import pytest
@@ -9,6 +10,7 @@ from torch import nn
 
 import normkit as nk
 from normkit.optional import let_torchvision_load
+from normkit.surgery.recognition import wholes
 from normkit.surgery.recognition.wholes import examine_whole
 
 NEAR, TRUE = router_near_misses.NEAR, router_near_misses.TRUE
@@ -98,3 +100,18 @@ def test_a_model_s_table_has_its_routers_and_streams(transformers):
     want = {f"model.layers.{i}.{part}": "mhc" for i in range(2) for part in ("attn_hc", "ffn_hc")}
     want |= {"model.hc_head": "mhc-head", "model.layers.1.mlp.gate": "router"}
     assert {site: name for site, name in found.items() if name in ("router", "mhc", "mhc-head")} == want
+
+
+class OwnLinear(nn.Linear):
+    """With a forward of its own."""
+
+    def forward(self, x):
+        return x @ self.weight.mT + self.bias
+
+
+def test_linears_are_not_copied_and_a_kind_is_looked_at_once(monkeypatch):
+    looks = []
+    monkeypatch.setattr(wholes, "_drawn", lambda module: looks.append(type(module)) or copy.deepcopy(module).double())
+    layers = [nn.Linear(8, 8), nn.Embedding(9, 8), *(OwnLinear(8, 8) for _ in range(4)), OwnLinear(8, wholes.ROWS + 1)]
+    assert not nk.recognize(nn.Sequential(*layers)).found
+    assert looks == [OwnLinear]

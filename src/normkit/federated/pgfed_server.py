@@ -33,8 +33,10 @@ def pgfed_server(*states: Tensor, entries: Sequence[str], mu: float, momentum: f
     Args:
         states: for each entry the clients', stacked (M, ...), and their gradients, then risk (M,), alpha (M, M), row i
             client i's, and sample counts n (M,); with a momentum also the auxiliaries of the last round. The first
-            round has neither gradients nor momentum. entries: the names, in order. mu: how much the others count.
-            momentum: b; above 0 it is PGFedMo.
+            round has neither gradients nor momentum.
+        entries: the names, in order.
+        mu: how much the others count.
+        momentum: b; above 0 it is PGFedMo.
 
     Returns state, mean gradient, and auxiliaries stacked, one tensor an entry each, then risks (M,).
 

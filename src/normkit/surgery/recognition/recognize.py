@@ -12,7 +12,7 @@ from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.match import Followed, Match, Recognized, again  # noqa: F401  pickles name it here
 from normkit.surgery.recognition.search import examine
 from normkit.surgery.recognition.specimen import inputs_of
-from normkit.surgery.recognition.wholes import examine_whole
+from normkit.surgery.recognition.wholes import examine_whole, may_be_whole
 from normkit.where import Where, selects
 
 __all__ = ["Match", "Recognized", "recognize"]
@@ -84,9 +84,18 @@ def _is_layer(part: nn.Module) -> bool:
 def _sites(model: nn.Module, told: Mapping[str, int], where: Where, prove: bool) -> dict[str, Match]:
     verdicts: dict[Any, Match] = {}
     found: dict[str, Match] = {}
+    no_wholes = set[Any]()
+
+    def look_whole(module: nn.Module) -> Match | None:
+        if not may_be_whole(module) or (kind := specimen.same_kind(module)) in no_wholes:
+            return None
+        whole = examine_whole(module)
+        if whole is None:
+            no_wholes.add(kind)
+        return whole
 
     def look(name: str, module: nn.Module) -> None:
-        whole = examine_whole(module) if selects(where, name, module) else None
+        whole = look_whole(module) if selects(where, name, module) else None
         if whole is not None:
             found[name] = whole
             return

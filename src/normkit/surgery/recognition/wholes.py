@@ -25,21 +25,33 @@ LENGTHS = ((1, 7), (2, 3), (1, 1), (3, 19), (1, 40))  # the first is what candid
 SIZES = (1.0, 1e-2, 3.0)
 NEAR = {torch.float64: 3e-6, torch.float32: 2e-4}  # of the largest; many round to float32 in every type
 OWN = "normkit."
+PARTS, ROWS = 3, 1024  # of what is looked at: modules, and rows of its matrix
 Given = dict[str, Tensor]
+
+
+def may_be_whole(module: nn.Module) -> bool:
+    """Whether it is worth a look: few parts, a forward that is not torch's, one matrix of few rows, short vectors."""
+    home = getattr(type(module).forward, "__module__", "")
+    if home.startswith(("torch.nn.", OWN)) or sum(1 for _ in itertools.islice(module.modules(), PARTS + 1)) > PARTS:
+        return False
+    tensors = specimen.tensors(module).values()
+    matrices = [t for t in tensors if _is_matrix(t)]
+    if len(matrices) != 1 or matrices[0].is_meta or len(matrices[0]) > ROWS:
+        return False
+    return all(t.numel() <= max(t.shape, default=1) for t in tensors if not _is_matrix(t))
+
+
+def _is_matrix(tensor: Tensor) -> bool:
+    return tensor.dim() == 2 and min(tensor.shape) > 1
 
 
 def examine_whole(module: nn.Module) -> Match | None:
     """Return what a module is as a whole, or None where it is none of these."""
+    if not may_be_whole(module):
+        return None
     tensors = specimen.tensors(module)
-    matrices = {name: t for name, t in tensors.items() if t.dim() == 2 and min(t.shape) > 1}
-    if len(matrices) != 1 or any(t.numel() > max(t.shape, default=1) for n, t in tensors.items() if n not in matrices):
-        return None
-    if type(module).__module__.startswith(OWN) or len(list(module.modules())) > 3:
-        return None
-    ((name, matrix),) = matrices.items()
-    if not matrix.is_floating_point() or matrix.is_meta:
-        return None
-    vectors = {n: t for n, t in tensors.items() if n not in matrices and t.dim() and t.is_floating_point()}
+    ((name, matrix),) = ((name, t) for name, t in tensors.items() if _is_matrix(t))
+    vectors = {n: t for n, t in tensors.items() if n != name and t.dim()}
     work = _drawn(module)
     for find, taken in ((_streams, work), (_router, work), (_router, _Flat(work))):
         match = find(module, taken, name, tuple(matrix.shape), vectors)
