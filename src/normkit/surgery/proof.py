@@ -107,7 +107,7 @@ def proven(owner: str, before: nn.Module, after: nn.Module, example: Any) -> flo
 def describe_error(error: Exception) -> str:
     """The kind of an error and its first line, or, of one without words, the last line of code outside of torch.
 
-    >>> said(ValueError("no such norm"))
+    >>> describe_error(ValueError("no such norm"))
     'ValueError: no such norm'
     """
     words = str(error).strip().splitlines()

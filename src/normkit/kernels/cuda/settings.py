@@ -63,7 +63,7 @@ def _warps(dim: int, block: int, most: int) -> int:
 def compiled_width(dim: int) -> int:
     """The width that a kernel of whole rows is compiled for, so that it has no masks it does not need; 0 for any.
 
-    >>> known(768), known(1000)
+    >>> compiled_width(768), compiled_width(1000)
     (768, 0)
     """
     return 0 if dim % KNOWN else dim

@@ -7,7 +7,7 @@ whether it is still the same. Other processes have it from :func:`packed`.
 >>> hand_in(dict, print_of(dict))
 'builtins:dict'
 >>> source = hand_in(lambda: 1, "1f3a")
->>> source, said(source), find(source)()
+>>> source, in_words(source), find(source)()
 ('given:lambda#1f3a', 'lambda', 1)
 """
 

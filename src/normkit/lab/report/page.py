@@ -228,7 +228,7 @@ def by_role(values: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]
 def describe(variant: Mapping[str, Any], layers: Mapping[str, str]) -> str:
     """Say in a line what a variant is, and of how many layers.
 
-    >>> chosen({"name": "a", "norm": "dyt", "lr": None}, {"norm": "9 norms"})
+    >>> describe({"name": "a", "norm": "dyt", "lr": None}, {"norm": "9 norms"})
     'norm dyt (9 norms)'
     """
     told = {key: f" ({said})" for key, said in layers.items()}

@@ -12,7 +12,9 @@ from normkit.watching.history import History
 
 LEFT = 0.02  # of a momentum, beyond its last gradient: rounding in bfloat16 leaves 0.004
 FEWEST = 3  # samples after the first step, at which every momentum is new
-NEEDS = Needs("momentum begins anew at every step", ("carried",), samples=FEWEST)
+NEEDS = Needs(
+    "momentum begins anew at every step", ("carried",), FEWEST, asked=lambda history: bool(history.names("carried"))
+)
 
 
 def find(history: History) -> Iterator[Finding]:
