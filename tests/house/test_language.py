@@ -30,6 +30,7 @@ def blocks(text):
     if text.startswith("---\n"):
         text = text.partition("\n---\n")[2]
     text = re.sub(r"<!--.*?-->", " ", FENCE.sub("\n\n", text), flags=re.DOTALL)
+    text = re.sub(r"\n\n(?: {4}.*\n)+\n(?=[A-Z#])", "\n\n", text)  # code that is set in, not run
     found, lines = [], []
     for line in [*map(str.strip, text.splitlines()), ""]:
         item = re.match(r"(\d+\.|[-*]) ", line)

@@ -94,8 +94,8 @@ def param_groups(
     Gains, biases and other vectors do not decay. Beyond that it depends on the optimizer: ``muon`` and its kin get the
     matrices inside the model, and their Adam the rest, kernels of depthwise convolutions with it; ``sinkgd``, ``swan``
     and ``conda`` likewise; ``adamp`` and ``sgdp`` project no embedding, no head, and nothing that ``inputs`` show to
-    depend on its length; ``blockwise-lr`` gets blocks, where queries, keys, values and feedforwards can only be told by
-    their names; ``agc`` leaves the head.
+    depend on its length; ``blockwise-lr`` gets blocks, where queries, keys, values and feedforwards differ only by their
+    names; ``agc`` leaves the head.
 
     ``muon`` steps a fused weight as its parts: queries, keys and values, gates and what they open, in any layout and
     for each expert of a stack. They are seen in a run of the model, on ``inputs`` or tokens, pictures or features that
@@ -111,8 +111,10 @@ def param_groups(
     where m0, r0 and f0 are those of ``base``, the model at the width where lr was found, and f is the factor for the
     shape that Muon has already. ``base`` of ``"spectral"`` is a number of features, at which Adam's rate is lr. Vectors
     and embeddings keep Adam's rate. The decay is divided by what the rate is multiplied by. Initial scales are sent
-    along and not set: ``groups.initialize()`` sets them, to s0 sqrt(r0 / r) min(1, sqrt((m / m0) (r0 / r))) with s0 the
-    scale of the weight in ``base``, or to min(1, sqrt(m / r)) / sqrt(r).
+    along and not set: ``groups.initialize()`` sets them. With s0 the scale of the weight in ``base`` they are
+
+        "mup"       s0 sqrt(r0 / r) min(1, sqrt((m / m0) (r0 / r)))
+        "spectral"  min(1, sqrt(m / r)) / sqrt(r)
 
     Keep the size of attention heads over widths, or divide scores by it and not by its root.
 
