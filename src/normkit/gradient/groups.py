@@ -94,8 +94,8 @@ def param_groups(
     Gains, biases and other vectors do not decay. Beyond that it depends on the optimizer: ``muon`` and its kin get the
     matrices inside the model, and their Adam the rest, kernels of depthwise convolutions with it; ``sinkgd``, ``swan``
     and ``conda`` likewise; ``adamp`` and ``sgdp`` project no embedding, no head, and nothing that ``inputs`` show to
-    depend on its length; ``blockwise-lr`` gets blocks, where queries, keys, values and feedforwards differ only by their
-    names; ``agc`` leaves the head.
+    depend on its length; ``blockwise-lr`` gets blocks, where queries, keys, values and feedforwards differ only by
+    their names; ``agc`` leaves the head.
 
     ``muon`` steps a fused weight as its parts: queries, keys and values, gates and what they open, in any layout and
     for each expert of a stack. They are seen in a run of the model, on ``inputs`` or tokens, pictures or features that
