@@ -27,8 +27,8 @@ def recognize(module: nn.Module, example: Any = None, *, prove: bool = False) ->
     A module of the size of a norm, which holds vectors and no matrices, gives a :class:`Match`, or None if it is no
     norm of the catalogue. So does a module that as a whole is a router of experts, mhc's head, or a connection of mhc;
     the ``module`` of such a match returns the weights of reading, mixing and writing. A model gives the table of all
-    its sites. Nothing is done to either: copies are probed. What was probed before, of the same source and configuration,
-    is not probed again, nor are classes that are known; each match says how it was recognized.
+    its sites. Nothing is done to either: copies are probed. What was probed before, of the same source and
+    configuration, is not probed again, nor are classes that are known; each match says how it was recognized.
 
     Args:
         module: a module, or a model.
