@@ -113,4 +113,4 @@ def test_the_table_is_all_that_a_model_asks():
     assert set(variant.arguments()) == {"norm", "placement", "core", "linear"}
     assert variants.OF_A_VARIANT[: len(SLOTS)] == tuple(SLOTS)
     model = tasks.load(settings(model=TINY)).build(dataclasses.replace(variant, attention="softmax"), 1)
-    assert variant.told(model)["norm"].endswith(" norms")
+    assert variant.count_layers(model)["norm"].endswith(" norms")

@@ -181,7 +181,7 @@ def normalize_with(
     rule = Rule("normalize_with", _formula_of_statistics, GIVEN, over_samples=True, eps=eps, given=(mean, var))
     check_channels(rule.name, x, eps, weight=weight, bias=bias, mean=mean, var=var)
     if type(x) is not Tensor and sharded.is_sharded(x):
-        joined = _given_by_parts(rule, x, {"mean": mean, "var": var, "weight": weight, "bias": bias})
+        joined = _normalize_parts(rule, x, {"mean": mean, "var": var, "weight": weight, "bias": bias})
         if joined is not None:
             return joined
     moved = "the moments need a gradient" if eager.needs_grad(mean, var) else None
@@ -191,7 +191,7 @@ def normalize_with(
     return _run(rule, x, weight, bias)[0]
 
 
-def _given_by_parts(rule: Rule, x, named: dict[str, Any]) -> Tensor | None:
+def _normalize_parts(rule: Rule, x, named: dict[str, Any]) -> Tensor | None:
     """A DTensor's result, each process working on its part."""
     part = sharded.parts(rule.name, x)
     if part is None:

@@ -413,14 +413,14 @@ def summary(norm: Normalizer, matches: Sequence[Match], rows: Sequence[Mapping[s
 def _lines_of(norm: Normalizer, found: Evaluation) -> Iterator[str]:
     names = norm.names or {}
 
-    def said(id: str | None) -> str:
+    def name_of(id: str | None) -> str:
         return "no entry" if id is None else f"{names[id][0]} ({id})" if names.get(id, [id])[0] != id else id
 
     confusions = found.confusions(SHOWN)
     if confusions:
         yield "what it gets wrong, most often:"
     for gold, said_id, number in confusions:
-        yield f"  {said(gold)} taken for {said(said_id)}: {number}x"
+        yield f"  {name_of(gold)} taken for {name_of(said_id)}: {number}x"
 
 
 def _column(table: Mapping[str, list[str]], name: str, path: Path) -> list[str]:

@@ -95,7 +95,7 @@ def jitter(x: Tensor, severity: int, g: torch.Generator) -> Tensor:
 def typos(tokens: Tensor, severity: int, g: torch.Generator) -> Tensor:
     """Exchange letters with the letter behind them."""
     letter = _letters(tokens)
-    first = _chosen(tokens, severity, g)
+    first = _draw_places(tokens, severity, g)
     first[:, :-1] &= letter[:, 1:]
     first[:, -1] = False
     for place in range(1, first.shape[1]):  # a letter that has moved does not move again
@@ -106,12 +106,12 @@ def typos(tokens: Tensor, severity: int, g: torch.Generator) -> Tensor:
 
 def case(tokens: Tensor, severity: int, g: torch.Generator) -> Tensor:
     """Write small letters large and large ones small."""
-    return torch.where(_chosen(tokens, severity, g), tokens ^ 32, tokens)
+    return torch.where(_draw_places(tokens, severity, g), tokens ^ 32, tokens)
 
 
 def keyboards(tokens: Tensor, severity: int, g: torch.Generator) -> Tensor:
     """Hit the key to the left or right of the right one, on a keyboard that begins with q w e r t y."""
-    chosen = _chosen(tokens, severity, g)
+    chosen = _draw_places(tokens, severity, g)
     left, right = (_neighbours(step).to(tokens.device)[tokens.clamp(0, 127)] for step in (-1, 1))
     other = torch.where((torch.rand(tokens.shape, generator=g) < 0.5).to(tokens.device), left, right)
     return torch.where(chosen, other, tokens)
@@ -138,7 +138,7 @@ def _along(at: Tensor, axis: int, x: Tensor) -> Tensor:
     return at.view(len(at), *(at.shape[1] if place == axis else 1 for place in range(1, x.dim())))
 
 
-def _chosen(tokens: Tensor, severity: int, g: torch.Generator) -> Tensor:
+def _draw_places(tokens: Tensor, severity: int, g: torch.Generator) -> Tensor:
     """Draw which letters are changed."""
     return (torch.rand(tokens.shape, generator=g) < RATES[severity - 1]).to(tokens.device) & _letters(tokens)
 

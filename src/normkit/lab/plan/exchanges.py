@@ -45,7 +45,7 @@ def layers(model: nn.Module, variant: Variant, source: str) -> dict[str, str]:
     """Say of every slot that counts its layers how many there are in a model that a source has built for a variant."""
     key = source, variant.name, print_of(model)
     if key not in _layers:
-        _layers[key] = variant.told(model)
+        _layers[key] = variant.count_layers(model)
     return _layers[key]
 
 

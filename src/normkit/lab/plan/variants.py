@@ -253,7 +253,7 @@ class Variant:
                 one.put(model, getattr(self, name))
         return model
 
-    def told(self, model: nn.Module) -> dict[str, str]:
+    def count_layers(self, model: nn.Module) -> dict[str, str]:
         """Say of every slot that counts its layers how many there are in a model."""
         said = {name: one.told(model, getattr(self, name)) for name, one in SLOTS.items() if one.told is not None}
         return {name: text for name, text in said.items() if text}

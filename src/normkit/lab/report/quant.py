@@ -120,10 +120,10 @@ def sentences(comparison: Comparison) -> list[str]:
     """Say for each method and number of bits which variant loses least and which most, and what tells it beforehand."""
     found = [one for one in in_few_bits(comparison) if one.growth.count]
     keys = list(dict.fromkeys((one.method, one.bits) for one in found))
-    return [said for method, bits in keys for said in _said([o for o in found if (o.method, o.bits) == (method, bits)])]
+    return [_compare_variants([one for one in found if (one.method, one.bits) == key]) for key in keys]
 
 
-def _said(found: list[FewBits]) -> list[str]:
+def _compare_variants(found: list[FewBits]) -> str:
     first = found[0]
     of = {ACTIVATIONS: "inputs of linears", **dict.fromkeys(CACHES, "keys and values")}.get(first.method, "weights")
     what = f"{of} in {first.bits} bits ({first.method})"
@@ -132,7 +132,7 @@ def _said(found: list[FewBits]) -> list[str]:
     said += f"; {worst.variant} most: {_size(worst)}" if best is not worst else ""
     ranks = [f"{words} {rho:+.2f}" for name, words in SIGNS.items() if (rho := predicted(found, name)) is not None]
     said += f"; rank correlation over variants with {' and '.join(ranks)}" if ranks else ""
-    return [f"{said}."]
+    return f"{said}."
 
 
 def _size(one: FewBits) -> str:

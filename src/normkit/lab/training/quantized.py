@@ -42,13 +42,13 @@ def run(model: nn.Module, task: Task, settings: Settings, seed: int, evaluate: E
         for bits in settings.bits:
             row = {"method": text, "bits": bits}
             try:
-                rows.append(row | _made(model, text, bits, batches, evaluate))
+                rows.append(row | _measure(model, text, bits, batches, evaluate))
             except (ValueError, RuntimeError) as error:
                 rows.append(row | {"why": str(error)})
     return {**found, "rows": rows}
 
 
-def _made(model: nn.Module, text: str, bits: int, batches: list[Any], evaluate: Evaluate) -> dict[str, Any]:
+def _measure(model: nn.Module, text: str, bits: int, batches: list[Any], evaluate: Evaluate) -> dict[str, Any]:
     name, options = parsed(text)
     changed: Any
     size: int | None = None

@@ -44,10 +44,10 @@ class Candidate:
         """The arguments that are numbers to be solved for: stabilizers, and what the card says."""
         takes = self.card.signature.parameters
         stabilizers = [n for n in takes if n.endswith("eps") and isinstance(takes[n].default, float)]
-        return [n for n in stabilizers if n not in self.arguments] + self.told
+        return [n for n in stabilizers if n not in self.arguments] + self.of_card
 
     @property
-    def told(self) -> list[str]:
+    def of_card(self) -> list[str]:
         """Those of them that the card names."""
         return [name for name, values in self.card.dialects.items() if values == "any"]
 

@@ -168,7 +168,7 @@ def _screened(probe: Probe) -> Iterator[tuple[Candidate, float, dict[str, str]]]
     matrices = all(len(shape.sizes) == 2 for shape in probe.there)
     for candidate in candidates.candidates(shape.extent, shape.last, probe.further, numbers, matrices):
         for far, carried in probe.screened(candidate):
-            if not far > (LIKELY if candidate.told else NEAR):
+            if not far > (LIKELY if candidate.of_card else NEAR):
                 yield candidate, far, carried
 
 

@@ -206,11 +206,6 @@ def _router(
     first = None if made is None else _routed(made, x, count)
     if first is None:
         return None
-    fitting = [name for name, t in vectors.items() if t.numel() == count]
-    held = _numbers(module, int)
-    marks = sorted({v for k, v in held.items() if "group" in k.lower() and 0 < v <= count})
-    grouped = [(g, kept) for g in marks for kept in marks if g > 1 and count % g == 0 and kept < g]
-    top_k = first[0].shape[-1]
 
     def read(made: list[Tensor], x: Tensor) -> list[Tensor] | None:
         found = _routed(made, x, count)
@@ -220,36 +215,45 @@ def _router(
         weights, experts = ours(x.reshape(-1, dim))
         return [_dense(weights, experts, count), _dense(torch.ones_like(experts), experts, count).to(x.dtype)]
 
+    for kwargs, others in _dialects(module, vectors, count):
+        kwargs |= {"dim": dim, "experts": count, "top_k": first[0].shape[-1]}
+        carried = {"weight": matrix, **others}
+        ours = _ours("router", kwargs, carried, work)
+        if ours is None:
+            continue
+        with torch.no_grad():
+            weights, chosen = call(ours, x)
+        if not torch.equal(chosen, _dense(torch.ones_like(first[0]), first[0], count).to(x.dtype)):
+            continue
+        scale = float((first[1].sum() / weights.sum()).item())
+        if not 0 < scale < math.inf or not torch.allclose(weights * scale, first[1].double(), rtol=1e-5):
+            continue
+        kwargs["scale"] = _round(scale)
+        ours = _ours("router", kwargs, carried, work)
+        error = {} if ours is None else _agree(work, ours, call, read, (dim,), _sure)
+        if error:
+            return _match(module, "router", kwargs, carried, error)
+    return None
+
+
+def _dialects(
+    module: nn.Module, vectors: Mapping[str, Tensor], count: int
+) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
+    """The arguments that a router of a module's numbers may have, and the vectors that it reads."""
+    fitting = [name for name, t in vectors.items() if t.numel() == count]
+    marks = sorted({v for k, v in _numbers(module, int).items() if "group" in k.lower() and 0 < v <= count})
+    grouped = [(g, kept) for g in marks for kept in marks if g > 1 and count % g == 0 and kept < g]
     for (groups, kept), bias, selection in itertools.product([(1, 1), *grouped], [None, *fitting], [None, *fitting]):
         if bias is not None and bias == selection:
             continue
-        carried = {"weight": matrix}
-        carried |= {} if bias is None else {"bias": bias}
+        carried = {} if bias is None else {"bias": bias}
         carried |= {} if selection is None else {"selection_bias": selection}
         for score, renormalize, mark in itertools.product(SCORES, (True, False), ("top2", "max")):
             if groups == 1 and mark == "max":
                 continue
-            kwargs: dict[str, Any] = {"experts": count, "top_k": top_k, "score": score, "renormalize": renormalize}
+            kwargs: dict[str, Any] = {"score": score, "renormalize": renormalize}
             kwargs |= {"bias": bias is not None, "selection_bias": selection is not None}
-            kwargs |= {"groups": groups, "kept_groups": kept, "group_score": mark} if groups > 1 else {}
-            ours = _ours("router", {"dim": dim, **kwargs}, carried, work)
-            if ours is None:
-                continue
-            with torch.no_grad():
-                weights, chosen = call(ours, x)
-            if not torch.equal(chosen, _dense(torch.ones_like(first[0]), first[0], count).to(x.dtype)):
-                continue
-            scale = float((first[1].sum() / weights.sum()).item())
-            if not (math.isfinite(scale) and scale > 0) or not torch.allclose(
-                weights * scale, first[1].double(), rtol=1e-5
-            ):
-                continue
-            kwargs["scale"] = _round(scale)
-            ours = _ours("router", {"dim": dim, **kwargs}, carried, work)
-            error = {} if ours is None else _agree(work, ours, call, read, (dim,), _sure)
-            if error:
-                return _match(module, "router", {"dim": dim, **kwargs}, carried, error)
-    return None
+            yield kwargs | ({"groups": groups, "kept_groups": kept, "group_score": mark} if groups > 1 else {}), carried
 
 
 def _round(scale: float) -> float:
