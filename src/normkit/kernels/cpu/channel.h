@@ -745,7 +745,10 @@ static void T(join_parameters)(const T(Job) *j, void *dweight, void *dbias, void
     }
     if (deps) {
         *deps = 0;
-        for (int64_t u = 0; u < j->units; u++) *deps -= 0.5 * pow(T(reciprocal_of)(j, u), 3) * j->part[u];
+        for (int64_t u = 0; u < j->units; u++) {
+            double r = T(reciprocal_of)(j, u);
+            *deps -= 0.5 * r * r * r * j->part[u];
+        }
     }
 }
 

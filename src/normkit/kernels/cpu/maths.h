@@ -10,6 +10,13 @@
 #include <math.h>
 #include "convert.h"
 
+/* The exp that glibc has had from the start: its newer one would ask for glibc 2.29, and the wheel's Linux is 2.28. */
+#if defined(__GLIBC__) && defined(__x86_64__)
+__asm__(".symver exp, exp@GLIBC_2.2.5");
+#elif defined(__GLIBC__) && defined(__aarch64__)
+__asm__(".symver exp, exp@GLIBC_2.17");
+#endif
+
 static inline float with_sign(float magnitude, float sign)
 {
     return float_of((bits_of(magnitude) & 0x7fffffffu) | (bits_of(sign) & 0x80000000u));
