@@ -115,3 +115,16 @@ def test_linears_are_not_copied_and_a_kind_is_looked_at_once(monkeypatch):
     layers = [nn.Linear(8, 8), nn.Embedding(9, 8), *(OwnLinear(8, 8) for _ in range(4)), OwnLinear(8, wholes.ROWS + 1)]
     assert not nk.recognize(nn.Sequential(*layers)).found
     assert looks == [OwnLinear]
+
+
+def test_a_sharded_router_is_left_alone():
+    class Sharded(torch.Tensor):
+        """As a DTensor is, a subclass of what a copy in float64 would be."""
+
+    router = made(next(iter(TRUE.values())))
+    for part in router.modules():
+        for name, weight in part._parameters.items():
+            if weight is not None and weight.dim() == 2:
+                part._parameters[name] = nn.Parameter(weight.detach().as_subclass(Sharded))
+    assert examine_whole(router) is None
+    assert not nk.recognize(nn.Sequential(router)).found

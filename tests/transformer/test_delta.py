@@ -148,7 +148,10 @@ def test_only_the_first_features_of_a_head_are_turned():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"mixer": "delta"}, "TransformerLayer: mixer must be one of 'attention', 'delta-net', 'latent', 'compressed', not 'delta'"),
+        (
+            {"mixer": "delta"},
+            "TransformerLayer: mixer must be one of 'attention', 'delta-net', 'latent', 'compressed', not 'delta'",
+        ),
         ({"mixer_options": {"taps": 2}}, "TransformerLayer: mixer_options are of another mixer: delta-net, latent"),
         (
             {"mixer": "delta-net", "mixer_options": {"tap": 2}},

@@ -38,7 +38,8 @@ def may_be_whole(module: nn.Module) -> bool:
     matrices = [t for t in tensors if _is_matrix(t)]
     if len(matrices) != 1 or matrices[0].is_meta or len(matrices[0]) > ROWS:
         return False
-    return all(t.numel() <= max(t.shape, default=1) for t in tensors if not _is_matrix(t))
+    short = all(t.numel() <= max(t.shape, default=1) for t in tensors if not _is_matrix(t))
+    return short and not specimen.refusal(module)
 
 
 def _is_matrix(tensor: Tensor) -> bool:
