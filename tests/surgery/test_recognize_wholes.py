@@ -2,6 +2,7 @@
 
 import copy
 import importlib
+import threading
 
 import pytest
 import router_near_misses
@@ -127,4 +128,10 @@ def test_a_sharded_router_is_left_alone():
             if weight is not None and weight.dim() == 2:
                 part._parameters[name] = nn.Parameter(weight.detach().as_subclass(Sharded))
     assert examine_whole(router) is None
+    assert not nk.recognize(nn.Sequential(router)).found
+
+
+def test_a_router_that_cannot_be_copied_is_left_alone():
+    router = made(next(cls for cls, method, _ in TRUE.values() if method == "router"))
+    router.lock = threading.Lock()
     assert not nk.recognize(nn.Sequential(router)).found

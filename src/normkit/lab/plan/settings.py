@@ -510,7 +510,7 @@ def paces(steps: int) -> dict[str, Any]:
 def full(of: type, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a variant or of settings; what was written before there was a field has its default."""
     defaults = {f.name: f.default for f in dataclasses.fields(of) if f.default is not dataclasses.MISSING}
-    return {**json.loads(json.dumps(defaults)), **values}
+    return json.loads(json.dumps({**defaults, **values}))
 
 
 def plural(name: str) -> str:

@@ -53,7 +53,10 @@ def examine_whole(module: nn.Module) -> Match | None:
     tensors = specimen.tensors(module)
     ((name, matrix),) = ((name, t) for name, t in tensors.items() if _is_matrix(t))
     vectors = {n: t for n, t in tensors.items() if n != name and t.dim()}
-    work = _drawn(module)
+    try:
+        work = _drawn(module)
+    except Exception:  # it cannot be copied
+        return None
     for find, taken in ((_streams, work), (_router, work), (_router, _Flat(work))):
         match = find(module, taken, name, tuple(matrix.shape), vectors)
         if match is not None:
