@@ -7,6 +7,7 @@ candidate is compared on fresh inputs of several lengths and sizes, in both mode
 from __future__ import annotations
 
 import copy
+import inspect
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -31,7 +32,7 @@ Given = dict[str, Tensor]
 
 def may_be_whole(module: nn.Module) -> bool:
     """Whether it is worth a look: few parts, a forward that is not torch's, one matrix of few rows, short vectors."""
-    home = getattr(type(module).forward, "__module__", "")
+    home = getattr(inspect.getattr_static(type(module), "forward", None), "__module__", None) or ""
     if home.startswith(("torch.nn.", OWN)) or sum(1 for _ in itertools.islice(module.modules(), PARTS + 1)) > PARTS:
         return False
     tensors = specimen.tensors(module).values()
@@ -53,14 +54,15 @@ def examine_whole(module: nn.Module) -> Match | None:
     tensors = specimen.tensors(module)
     ((name, matrix),) = ((name, t) for name, t in tensors.items() if _is_matrix(t))
     vectors = {n: t for n, t in tensors.items() if n != name and t.dim()}
-    try:
-        work = _drawn(module)
-    except Exception:  # it cannot be copied
-        return None
-    for find, taken in ((_streams, work), (_router, work), (_router, _Flat(work))):
-        match = find(module, taken, name, tuple(matrix.shape), vectors)
-        if match is not None:
-            return match
+    with specimen.quiet():
+        try:
+            work = _drawn(module)
+        except Exception:  # it cannot be copied
+            return None
+        for find, taken in ((_streams, work), (_router, work), (_router, _Flat(work))):
+            match = find(module, taken, name, tuple(matrix.shape), vectors)
+            if match is not None:
+                return match
     return None
 
 
