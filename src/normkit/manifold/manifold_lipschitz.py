@@ -26,6 +26,7 @@ from normkit.statistics import accurate, full_precision
         "gradcheck": "the points are constants",
         "higher-derivatives": "the points are constants",
         "moves": "update moves them",
+        "compile batches train": "torch makes a second graph where the sizes of both inputs are symbols",
     },
 )
 class ManifoldLipschitz(Loss):
