@@ -6,7 +6,6 @@ Norms with a statistic of samples are called in training too, with ``sync=True``
 any machine; no time is taken.
 """
 
-import argparse
 import sys
 import tempfile
 from pathlib import Path
@@ -20,7 +19,6 @@ from normkit.contract.test_ranks import made as with_sync
 from normkit.contract.test_ranks import shard, takes_sync
 
 PAGE = Path(__file__).parents[1] / "docs" / "parallel.md"
-MARK, END = "<!-- counts -->\n", "<!-- end of counts -->"
 LAYOUTS = {  # of an input, the axes that are sharded, by their names in the table
     ("...", "C"): {"samples": 0, "positions": 1, "entries": -1},
     ("...", "C-1"): {"samples": 0, "positions": 1, "entries": -1},
@@ -156,15 +154,9 @@ def table():
 
 def main():
     """Write the table into the page, or print it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="put the table in docs/parallel.md")
-    made = table()
-    if not parser.parse_args().write:
-        print(made)
-        return
-    page = PAGE.read_text()
-    before, rest = page.split(MARK)
-    PAGE.write_text(f"{before}{MARK}\n{made}{END}{rest.split(END)[1]}")
+    from marked import print_or_put  # beside this file
+
+    print_or_put(__doc__, PAGE, "counts", table)
 
 
 if __name__ == "__main__":

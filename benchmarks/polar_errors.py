@@ -24,7 +24,6 @@ from normkit.ops.polar import CANS, MUON, polar_express
 
 PAGE = Path(__file__).parents[1] / "docs" / "optimizers.md"
 PICTURE = PAGE.with_name("optimizers-polar.svg")
-START, END = "<!-- polar errors -->\n", "\n<!-- end of polar errors -->"
 ROWS, COLUMNS, MATRICES = 192, 64, 3
 CONDITIONS = (1e1, 1e2, 1e3, 1e4, 1e6)
 TYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -101,9 +100,9 @@ def main() -> None:
     torch.set_num_threads(1)
     rows = table()
     if command.parse_args().write:
-        before, _, rest = PAGE.read_text(encoding="utf-8").partition(START)
-        after = rest.partition(END)[2]
-        PAGE.write_text(f"{before}{START}\n{markdown(rows)}\n{END}{after}", encoding="utf-8")
+        from marked import put  # beside this file
+
+        put(PAGE, "polar errors", f"\n{markdown(rows)}\n\n")
         draw()
     print("\n".join(aligned(rows)))
 

@@ -5,7 +5,6 @@ What it asks for is counted, by calls and by bytes, and a model of latency and b
 sent, and no time is taken: what is measured is the code, and what is assumed is `NETWORK`.
 """
 
-import argparse
 import math
 import sys
 from pathlib import Path
@@ -17,7 +16,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import normkit as nk
 
 PAGE = Path(__file__).parents[1] / "docs" / "parallel.md"
-MARK, END = "<!-- scale -->\n", "<!-- end of scale -->"
 
 
 class Network(NamedTuple):
@@ -204,15 +202,9 @@ def table(decoders=DECODERS, processes=PROCESSES):
 
 def main():
     """Write the table into the page, or print it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="put the table in docs/parallel.md")
-    made = table()
-    if not parser.parse_args().write:
-        print(made)
-        return
-    page = PAGE.read_text()
-    before, rest = page.split(MARK)
-    PAGE.write_text(f"{before}{MARK}\n{made}{END}{rest.split(END)[1]}")
+    from marked import print_or_put  # beside this file
+
+    print_or_put(__doc__, PAGE, "scale", table)
 
 
 if __name__ == "__main__":
