@@ -1,6 +1,26 @@
 """Processes of one group, for tests of what is computed over several."""
 
+import pytest
+import torch
+
 from normkit.contract.elsewhere import Elsewhere
+
+
+def group_of(count, work):
+    """A fixture of a file: processes that form a group, each of which calls ``work(*task)`` for what is asked."""
+
+    @pytest.fixture(scope="module")
+    def processes(tmp_path_factory):
+        group = Elsewhere(work, tmp_path_factory.mktemp("processes"), count)
+        yield group
+        group.stop()
+
+    return processes
+
+
+def numbers(*shape, seed=0):
+    """The same random numbers on each process."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def over_processes(work, count, folder, *task):

@@ -7,33 +7,19 @@ import torch
 from torch import nn
 
 import normkit as nk
-from normkit.contract.elsewhere import Elsewhere
+from processes import group_of, numbers
 
 COUNT = 2
 SHARES = (5, 2)  # samples of each process
 SUM = [{"all_reduce": 1}] * 2
 
 
-@pytest.fixture(scope="module")
-def processes(tmp_path_factory):
-    group = Elsewhere(work, tmp_path_factory.mktemp("processes"), COUNT)
-    yield group
-    group.stop()
-
-
-@pytest.fixture(scope="module")
-def four(tmp_path_factory):
-    group = Elsewhere(work, tmp_path_factory.mktemp("processes"), 4)
-    yield group
-    group.stop()
-
-
 def work(task, *arguments):
     return globals()[task](*arguments)
 
 
-def numbers(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+processes = group_of(COUNT, work)
+four = group_of(4, work)
 
 
 def own_samples():

@@ -6,24 +6,17 @@ from torch import nn
 
 import normkit as nk
 from normkit.contract.elsewhere import Elsewhere
+from processes import group_of, numbers
 
 COUNT = 4
 STEPS = 2
-
-
-@pytest.fixture(scope="module")
-def processes(tmp_path_factory):
-    group = Elsewhere(work, tmp_path_factory.mktemp("processes"), COUNT)
-    yield group
-    group.stop()
 
 
 def work(task, *arguments):
     return globals()[task](*arguments)
 
 
-def numbers(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+processes = group_of(COUNT, work)
 
 
 def whole(x):

@@ -4,24 +4,20 @@ import pytest
 import torch
 
 import normkit as nk
-from normkit.contract.elsewhere import Elsewhere
 from normkit.kernels import status
 from normkit.ops import paths
+from processes import group_of
 
 COUNT = 4
 TOKENS = (6, 5, 10)  # uneven over 2 and over 4
 PLACES = {"samples": 0, "positions": 1, "entries": 2}
 
 
-@pytest.fixture(scope="module")
-def processes(tmp_path_factory):
-    group = Elsewhere(work, tmp_path_factory.mktemp("processes"), COUNT)
-    yield group
-    group.stop()
-
-
 def work(task, *arguments):
     return globals()[task](*arguments)
+
+
+processes = group_of(COUNT, work)
 
 
 def meshes(shape):

@@ -5,22 +5,18 @@ import torch
 from torch import nn
 
 import normkit as nk
-from normkit.contract.elsewhere import Elsewhere
 from normkit.optional import library
+from processes import group_of
 
 COUNT = 2
 SHAPE = {"vocab": 17, "dim": 16, "depth": 2, "heads": 4}
 
 
-@pytest.fixture(scope="module")
-def processes(tmp_path_factory):
-    group = Elsewhere(work, tmp_path_factory.mktemp("processes"), COUNT)
-    yield group
-    group.stop()
-
-
 def work(task, *arguments):
     return globals()[task](*arguments)
+
+
+processes = group_of(COUNT, work)
 
 
 def llama(**options):

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import normkit as nk
-from normkit.contract.elsewhere import Elsewhere
 from normkit.optional import library
+from processes import group_of
 
 TOKENS = torch.arange(12).view(2, 6) * 5 % 17
 STEPS = 2
@@ -18,18 +18,8 @@ def work(task, *arguments):
     return globals()[task](*arguments)
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory):
-    group = Elsewhere(work, tmp_path_factory.mktemp("pair"), 2)
-    yield group
-    group.stop()
-
-
-@pytest.fixture(scope="module")
-def four(tmp_path_factory):
-    group = Elsewhere(work, tmp_path_factory.mktemp("four"), 4)
-    yield group
-    group.stop()
+pair = group_of(2, work)
+four = group_of(4, work)
 
 
 def made(**options):
