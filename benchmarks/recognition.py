@@ -26,7 +26,7 @@ import re
 import signal
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -374,6 +374,17 @@ def page(known: dict[str, Any]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def families_of(by_dialect: dict[str, list[str]]) -> list[str]:
+    """Rows of a table: dialects, the most frequent first, with how many classes have them, and of which families."""
+    ranked = sorted(by_dialect.items(), key=lambda one: -len(one[1]))
+    return [f"| {what} | {len(names)} | {', '.join(sorted(set(names)))} |" for what, names in ranked]
+
+
+def reasons(rows: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
+    """A table of classes with the reason why each is not recognized."""
+    return ["| class | why |", "| --- | --- |", *(f"| {name} | {why(row)} |" for name, row in rows), ""]
+
+
 def of_transformers(version: str, date: str, verdicts: dict[str, dict[str, Any]]) -> list[str]:
     """Classes by dialect, by eps, and what is left."""
     found = {name: row for name, row in verdicts.items() if row.get("name")}
@@ -381,7 +392,6 @@ def of_transformers(version: str, date: str, verdicts: dict[str, dict[str, Any]]
     for name, row in found.items():
         by_dialect[dialect(row)].append(name.partition(".")[0])
         by_eps[f"{row['kwargs']['eps']:g}" if "eps" in row["kwargs"] else "none"] += 1
-    ranked = sorted(by_dialect.items(), key=lambda one: -len(one[1]))
     families = {name.partition(".")[0] for name in found}
     left = [(name, row) for name, row in verdicts.items() if not row.get("name") and not row.get("gated")]
     return [
@@ -392,7 +402,7 @@ def of_transformers(version: str, date: str, verdicts: dict[str, dict[str, Any]]
         "",
         "| method and dialect | classes | families |",
         "| --- | ---: | --- |",
-        *(f"| {what} | {len(names)} | {', '.join(sorted(set(names)))} |" for what, names in ranked),
+        *families_of(by_dialect),
         "",
         "A dialect is what differs from the method's defaults: `offset` is added to the gain; `cast` tells whether",
         "half precision is rounded before the gain (the default), after it, once (`late`), from the factor on",
@@ -406,17 +416,11 @@ def of_transformers(version: str, date: str, verdicts: dict[str, dict[str, Any]]
         "",
         "What is left:",
         "",
-        "| class | why |",
-        "| --- | --- |",
-        *(f"| {name} | {why(row)} |" for name, row in left),
-        "",
+        *reasons(left),
         f"Of the norms that take a gate or a condition as well, {gated_share(verdicts)}.",
         "One counts as recognized where it is found with its gate, or without a condition that may be left out.",
         "",
-        "| class | why |",
-        "| --- | --- |",
-        *(f"| {name} | {why(row)} |" for name, row in missed_gated(verdicts)),
-        "",
+        *reasons(missed_gated(verdicts)),
     ]
 
 
@@ -429,7 +433,6 @@ def of_wholes(version: str, date: str, verdicts: dict[str, dict[str, Any]]) -> l
             plain |= {"groups": "some"} if row["kwargs"].get("groups", 1) > 1 else {}
             what = ", ".join([row["name"], *(f"{k}={v}" for k, v in plain.items())])
             by_dialect[what].append(name.partition(".")[0])
-    ranked = sorted(by_dialect.items(), key=lambda one: -len(one[1]))
     return [
         "## Routers and residual streams",
         "",
@@ -438,14 +441,11 @@ def of_wholes(version: str, date: str, verdicts: dict[str, dict[str, Any]]) -> l
         "",
         "| what it is | classes | families |",
         "| --- | ---: | --- |",
-        *(f"| {what} | {len(names)} | {', '.join(sorted(set(names)))} |" for what, names in ranked),
+        *families_of(by_dialect),
         "",
         "What is left:",
         "",
-        "| class | why |",
-        "| --- | --- |",
-        *(f"| {name} | {why(row)} |" for name, row in verdicts.items() if not row.get("name")),
-        "",
+        *reasons((name, row) for name, row in verdicts.items() if not row.get("name")),
     ]
 
 

@@ -17,18 +17,23 @@ from normkit.kinds import OPTIMIZER
 Base = Callable[..., torch.optim.Optimizer]
 
 
-def base_named(owner: object, name: Any) -> Base:
+def of_torch() -> dict[str, Any]:
+    """The optimizers of ``torch.optim``, by their names in small letters."""
+    found = {key.lower(): value for key, value in vars(torch.optim).items() if inspect.isclass(value)}
+    return {key: value for key, value in found.items() if value is not torch.optim.Optimizer}
+
+
+def base_named(owner: object, name: Any, argument: str = "base") -> Base:
     """Return an optimizer of the catalogue or of ``torch.optim``; case does not matter.
 
     >>> base_named("agc", "AdamW").__name__, base_named("agc", "sgdp").__name__
     ('AdamW', 'SGDP')
     """
-    known: dict[str, Any] = {key.lower(): found for key, found in vars(torch.optim).items() if inspect.isclass(found)}
-    known = {key: found for key, found in known.items() if found is not torch.optim.Optimizer}
+    known = of_torch()
     lower = name.lower() if isinstance(name, str) else name
     if isinstance(lower, str) and lower in known and lower not in catalog.methods():
         return known[lower]
-    return catalog.choose(owner, "base", lower, OPTIMIZER).card.entry
+    return catalog.choose(owner, argument, lower, OPTIMIZER).card.entry
 
 
 class Based(Optimizer):

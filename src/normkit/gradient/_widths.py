@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit import catalog, check
+from normkit.gradient._based import of_torch
 from normkit.gradient._matrices import Hidden, matrix_shape
 from normkit.gradient._muon import FACTORS, factor
 from normkit.parameters import MATRICES, Owner, Roles, Row, holders
@@ -108,28 +109,30 @@ class Widths:
         if self.parametrization == "spectral":
             if steps == "orthogonal":
                 return 1.0
-            reads = row.role in READERS
+            is_reader = row.role in READERS
             if steps == "entrywise":
-                return self.base / read if reads else 1.0
-            return made / (read if reads else self.base)
-        base = self.base_weights[row.name]
-        base_made, base_read = fans(row.role, base.shape, id(row.parameter) in self.turned)
-        makes, reads_more = made / base_made, read / base_read
+                return self.base / read if is_reader else 1.0
+            return made / (read if is_reader else self.base)
+        base, makes, reads = self._grown(row, made, read)
         if steps == "orthogonal":
             grown = factor(rule, *matrix_shape(row.parameter)) / factor(rule, *matrix_shape(base))
-            return math.sqrt(makes / reads_more) / grown
-        return 1 / reads_more if steps == "entrywise" else makes / reads_more
+            return math.sqrt(makes / reads) / grown
+        return 1 / reads if steps == "entrywise" else makes / reads
+
+    def _grown(self, row: Row, made: int, read: int) -> tuple[Tensor, float, float]:
+        """The parameter of the base, and how many times as many features this one makes and reads."""
+        base = self.base_weights[row.name]
+        base_made, base_read = fans(row.role, base.shape, id(row.parameter) in self.turned)
+        return base, made / base_made, read / base_read
 
     def _scale(self, row: Row, made: int, read: int) -> float | None:
         if row.parameter.dim() < 2:
             return None
         if self.parametrization == "spectral":
             return min(1.0, math.sqrt(made / read)) / math.sqrt(read)
-        base = self.base_weights[row.name]
+        base, makes, reads = self._grown(row, made, read)
         if base.is_meta:
             return None
-        base_made, base_read = fans(row.role, base.shape, id(row.parameter) in self.turned)
-        makes, reads = made / base_made, read / base_read
         return root_mean_square(base) * min(1.0, math.sqrt(makes / reads)) / math.sqrt(reads)
 
 
@@ -144,8 +147,7 @@ def root_mean_square(x: Tensor) -> float:
 
 def _steps(name: str) -> tuple[Any, str]:
     """The class of an optimizer, and what its steps are like: ``"entrywise"``, ``"plain"`` or ``"orthogonal"``."""
-    known = {key.lower(): found for key, found in vars(torch.optim).items() if inspect.isclass(found)}
-    entry: Any = catalog.card(name).entry if name in catalog.methods() else known.get(name)
+    entry: Any = catalog.card(name).entry if name in catalog.methods() else of_torch().get(name)
     if name in ENTRYWISE:
         return entry, "entrywise"
     if name in PLAIN:

@@ -107,6 +107,11 @@ def _linears(pairs: Mapping[str, str], ends: tuple[str, ...] = ("weight", "bias"
     return tuple(_one(f"{our}.{end}", f"{their}.{end}") for our, their in pairs.items() for end in ends)
 
 
+def _weights(ours: str, theirs: str, parts: Mapping[str, str]) -> tuple[Weight, ...]:
+    """The weights of parts of a module, by what we and they call the module and its parts."""
+    return _linears({f"{ours}.{our}": f"{theirs}.{their}" for our, their in parts.items()}, ("weight",))
+
+
 PROJECTIONS = _linears(
     {
         f"attention.{our}": f"self_attn.{their}_proj"
@@ -392,8 +397,7 @@ def _connection(ours: str, theirs: str, *names: str) -> tuple[Weight, ...]:
 
 def _compressor(ours: str, theirs: str) -> tuple[Weight, ...]:
     parts = {"key": "kv_proj", "gate": "gate_proj", "norm": "kv_norm"}
-    linears = (_one(f"{ours}.{our}.weight", f"{theirs}.{their}.weight") for our, their in parts.items())
-    return (*linears, _one(f"{ours}.bias", f"{theirs}.position_bias"))
+    return (*_weights(ours, theirs, parts), _one(f"{ours}.bias", f"{theirs}.position_bias"))
 
 
 FAMILIES: dict[str, Family] = {
@@ -545,9 +549,10 @@ FAMILIES: dict[str, Family] = {
             ),
             DeltaNet: (
                 *PROJECTIONS,
-                *(
-                    _one(f"attention.{our}.weight", f"self_attn.{their}.weight")
-                    for our, their in {
+                *_weights(
+                    "attention",
+                    "self_attn",
+                    {
                         "beta": "b_proj",
                         "decay.0": "forget_gate.f_a_proj",
                         "decay.1": "forget_gate.f_b_proj",
@@ -555,7 +560,7 @@ FAMILIES: dict[str, Family] = {
                         "gate.1": "g_b_proj",
                         "convolution": "conv1d",
                         "norm": "o_norm",
-                    }.items()
+                    },
                 ),
                 _one("attention.decay_rate", "self_attn.forget_gate.A_log", "flat"),
                 _one("attention.decay_offset", "self_attn.forget_gate.dt_bias"),
@@ -581,9 +586,10 @@ FAMILIES: dict[str, Family] = {
         {"hidden_act": "silu", "swiglu_limit": 10.0, "rms_norm_eps": 1e-6, "hc_eps": 1e-6, "mlp_bias": False},
         parts={
             CompressedAttention: (
-                *(
-                    _one(f"attention.{our}.weight", f"self_attn.{their}.weight")
-                    for our, their in {
+                *_weights(
+                    "attention",
+                    "self_attn",
+                    {
                         "query_down": "q_a_proj",
                         "query_norm": "q_a_norm",
                         "query_up": "q_b_proj",
@@ -593,7 +599,7 @@ FAMILIES: dict[str, Family] = {
                         "output": "o_b_proj",
                         "indexer.query": "compressor.indexer.q_b_proj",
                         "indexer.weigh": "compressor.indexer.scorer.weights_proj",
-                    }.items()
+                    },
                 ),
                 _one("attention.core.sink", "self_attn.sinks"),
                 *_compressor("attention.compressor", "self_attn.compressor"),

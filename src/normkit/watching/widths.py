@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from normkit import catalog, check
+from normkit import check
 from normkit.columns import aligned
 from normkit.gradient import param_groups
+from normkit.gradient._based import base_named
 from normkit.gradient.groups import ParamGroups
-from normkit.kinds import OPTIMIZER
 from normkit.optional import library
-from normkit.parameters import roles
+from normkit.parameters import hooked, roles
 from normkit.surgery import models
 from normkit.surgery.statistics.batch_statistics import feed
 from normkit.watching.drawn import Drawn, line, picture
@@ -146,7 +146,7 @@ def coordinate_check(
         raise ValueError(f"coordinate_check: widths must be at least two different numbers, not {widths}")
     check.choice("coordinate_check", "parametrization", parametrization, (STANDARD, "mup", "spectral"))
     steps, seeds = (check.size("coordinate_check", *pair) for pair in (("steps", steps), ("seeds", seeds)))
-    step = _optimizer(optimizer)
+    step: Any = base_named("coordinate_check", optimizer, "optimizer")
     names = list(dict.fromkeys((STANDARD, parametrization)))
     batch = None if batches is None else next(iter(batches), None)
     runs: dict[str, list[list[dict[str, Tensor]]]] = {name: [] for name in names}
@@ -178,14 +178,6 @@ def _drawn(build: Build, width: int, seed: int) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise TypeError(f"coordinate_check: build({width}) gives {type(model).__name__}, not a torch.nn.Module")
     return model
-
-
-def _optimizer(name: str) -> Any:
-    """The class of an optimizer; that of torch, where the catalogue has none of the name."""
-    known = {key.lower(): found for key, found in vars(torch.optim).items() if inspect.isclass(found)}
-    if name.lower() in known and name not in catalog.methods():
-        return known[name.lower()]
-    return catalog.choose("coordinate_check", "optimizer", name, OPTIMIZER).card.entry
 
 
 def _groups(model: nn.Module, optimizer: str, parametrization: str, base: Any, lr: float | None) -> ParamGroups:
@@ -244,11 +236,8 @@ def _outputs(places: Mapping[str, nn.Module]) -> Iterator[dict[str, Tensor]]:
         return hook
 
     hooks = [module.register_forward_hook(keep(name)) for name, module in places.items()]
-    try:
+    with hooked(hooks):
         yield found
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _fed(model: nn.Module, batch: Any) -> Any:
