@@ -302,13 +302,9 @@ def _ran(model: nn.Module, inputs: Sequence[Any], parameters: Sequence[nn.Parame
         for m in model.modules()
         if isinstance(m._parameters.get("weight"), nn.Parameter)
     ]
-    try:
-        with trial(model):
-            outputs = [o for o in _tensors(model(*inputs)) if o.requires_grad]
-            cosines = _cosines(outputs, parameters)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with hooked(hooks), trial(model):
+        outputs = [o for o in _tensors(model(*inputs)) if o.requires_grad]
+        cosines = _cosines(outputs, parameters)
     last = [made[id(o)]._parameters["weight"] for o in outputs if id(o) in made]
     return Ran(last[-1] if last else None, cosines)
 
@@ -335,6 +331,24 @@ def trial(model: nn.Module) -> Iterator[None]:
         with torch.no_grad():
             for b, before in buffers:
                 b.copy_(before)
+
+
+@contextlib.contextmanager
+def hooked(hooks: Sequence[Any]) -> Iterator[None]:
+    """Remove hooks in the end.
+
+    >>> layer = nn.ReLU()
+    >>> with hooked([layer.register_forward_hook(lambda module, given, output: -output)]):
+    ...     layer(torch.ones(1))
+    tensor([-1.])
+    >>> layer(torch.ones(1))
+    tensor([1.])
+    """
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from normkit.gradient._parts import LINEAR, example_inputs
-from normkit.parameters import Roles, holders, trial
+from normkit.parameters import Roles, holders, hooked, trial
 
 INPUT, OUTPUT = "input gain", "output gain"
 MAPS = {*LINEAR, "conv1d", "conv2d", "conv3d", "multi_head_attention_forward"}
@@ -32,13 +32,8 @@ class Readers(TorchFunctionMode):
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
         """Note what norms return."""
-        hooks = [norm.register_forward_hook(self._note) for norm in self.norms]
-        try:
-            with self:
-                yield
-        finally:
-            for hook in hooks:
-                hook.remove()
+        with hooked([norm.register_forward_hook(self._note) for norm in self.norms]), self:
+            yield
 
     def _note(self, norm: nn.Module, args: Any, output: Any) -> None:
         tensor = output[0] if isinstance(output, tuple | list) else output

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit.inference.lineas import LinEAS
+from normkit.parameters import hooked
 
 
 @contextlib.contextmanager
@@ -78,8 +79,5 @@ def _hook(model: nn.Module, functions: Mapping[str, Any]) -> Iterator[None]:
         layers[name].register_forward_hook(lambda _, __, y, function=function: function(y))
         for name, function in functions.items()
     ]
-    try:
+    with hooked(handles):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from normkit import check
+from normkit.parameters import hooked
 from normkit.weight._apply import check_model, on
 from normkit.weight.weight_norm import WeightNorm
 
@@ -40,11 +41,8 @@ def data_init(model: nn.Module, *inputs: Any, init_scale: float = 1.0) -> list[s
             _begin(layer, given, keywords, init_scale)
 
     handles = [layer.register_forward_pre_hook(begin, with_kwargs=True, prepend=True) for layer in layers.values()]
-    try:
+    with hooked(handles):
         model(*inputs)
-    finally:
-        for handle in handles:
-            handle.remove()
     return [name for name, layer in layers.items() if id(layer) in seen]
 
 

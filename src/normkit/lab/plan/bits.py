@@ -20,13 +20,10 @@ def methods() -> tuple[str, ...]:
 
 
 def require(settings: Settings) -> None:
-    """Refuse names that there are none of, and what goes with no few bits."""
+    """Refuse names that there are none of."""
     if not settings.quant:
         return
     name = typed("quant")
-    for other in ("train", "federated", "sharded"):
-        if getattr(settings, other):
-            raise ValueError(f"{name} and {typed(other)} exclude each other")
     for text in settings.quant:
         method, _ = parsed(text)
         check.choice("compare", name, method, methods())

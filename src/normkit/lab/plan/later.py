@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+
 from normkit.lab.plan import bits, shift, tasks
-from normkit.lab.plan.settings import Settings
+from normkit.lab.plan.settings import Settings, typed
 
 
 def require(settings: Settings) -> None:
-    """Refuse names that there are none of."""
+    """Refuse names that there are none of, and what goes with neither."""
+    for name, other in itertools.product(("shift", "quant"), ("train", "federated", "sharded")):
+        if getattr(settings, name) and getattr(settings, other):
+            raise ValueError(f"{typed(name)} and {typed(other)} exclude each other")
     shift.require(settings)
     bits.require(settings)
 
@@ -15,5 +20,4 @@ def require(settings: Settings) -> None:
 def check(settings: Settings) -> None:
     """Refuse data that cannot be shifted, and corruptions and streams that do not fit them."""
     if settings.shift:
-        for _ in shift.streams(shift.samples(tasks.load(settings), settings), settings, 1):
-            pass
+        shift.require_fit(shift.samples(tasks.load(settings), settings), settings)

@@ -49,13 +49,9 @@ class Stream(NamedTuple):
 
 
 def require(settings: Settings) -> None:
-    """Refuse names that there are none of, and what goes with no shift."""
+    """Refuse names that there are none of."""
     if not settings.shift:
         return
-    name = typed("shift")
-    for other in ("train", "federated", "sharded"):
-        if getattr(settings, other):
-            raise ValueError(f"{name} and {typed(other)} exclude each other")
     corruptions_of(settings.shift, {**IMAGES, **TEXT})
     orders_of(settings.stream)
     for text in settings.adapt:
@@ -116,8 +112,17 @@ def samples(task: Task, settings: Settings) -> Samples:
     return Samples(x, y, IMAGES, y)
 
 
+def require_fit(found: Samples, settings: Settings) -> None:
+    """Refuse corruptions and orders that do not fit the samples."""
+    corruptions_of(settings.shift or (), found.corruptions)
+    for _, kind, _ in orders_of(settings.stream):
+        if kind == CLASS and found.classes is None:
+            raise ValueError(f"{typed('stream')} {kind}: samples of text have no classes")
+
+
 def streams(found: Samples, settings: Settings, seed: int) -> Iterator[tuple[str, Stream]]:
     """Return the streams with how their order was typed: of each corruption one, or one of all of them."""
+    require_fit(found, settings)
     shifts = corruptions_of(settings.shift or (), found.corruptions)
     g = data.generator(seed, 41)
     order = torch.randperm(len(found.x), generator=g)
@@ -128,8 +133,6 @@ def streams(found: Samples, settings: Settings, seed: int) -> Iterator[tuple[str
     for text, kind, size in orders_of(settings.stream):
         batch = size or (BATCH if found.classes is not None else max(1, BATCH // 4))
         if kind in (IID, CLASS):
-            if kind == CLASS and classes is None:
-                raise ValueError(f"{typed('stream')} {kind}: samples of text have no classes")
             at = torch.arange(len(x)) if kind == IID or classes is None else classes.argsort(stable=True)
             for name, inputs in zip(names, shown, strict=True):
                 yield text, Stream(kind, name, _cut(inputs[at], y[at], batch))

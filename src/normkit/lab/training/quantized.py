@@ -17,6 +17,7 @@ from normkit.choice import parsed
 from normkit.lab.plan.bits import ACTIVATIONS, CACHES, OF_TWO
 from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.tasks import Task
+from normkit.parameters import hooked
 from normkit.quant.kivi import kivi
 from normkit.quant.turboquant import TurboQuant
 from normkit.statistics import accurate
@@ -76,11 +77,8 @@ def rounded_inputs(model: nn.Module, bits: int) -> Iterator[nn.Module]:
         return ((x - low).div(scale).round() * scale + low).to(inputs[0].dtype), *inputs[1:]
 
     hooks = [part.register_forward_pre_hook(round_input) for part in model.modules() if isinstance(part, nn.Linear)]
-    try:
+    with hooked(hooks):
         yield model
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 @contextlib.contextmanager
@@ -97,11 +95,8 @@ def rounded_cache(model: nn.Module, name: str, bits: int, options: dict[str, Any
         return query, *_read_back(name, bits, options, key, value), *rest
 
     hooks = [core.register_forward_pre_hook(read_back) for core in cores]
-    try:
+    with hooked(hooks):
         yield model
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _read_back(name: str, bits: int, options: dict[str, Any], key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -139,11 +134,8 @@ def activations(model: nn.Module, batch: Any) -> dict[str, float]:
         seen.append((float(kurtosis), float(outliers.float().mean())))
 
     hooks = [part.register_forward_pre_hook(look) for part in model.modules() if isinstance(part, nn.Linear)]
-    try:
+    with hooked(hooks):
         model(**batch) if isinstance(batch, dict) else model(batch)
-    finally:
-        for hook in hooks:
-            hook.remove()
     kurtoses, outliers = zip(*seen, strict=True) if seen else ((float("nan"),), (float("nan"),))
     return {"kurtosis": sum(kurtoses) / len(kurtoses), "outliers": sum(outliers) / len(outliers)}
 

@@ -309,9 +309,7 @@ class Training:
         return logs.plain(found)
 
     def _loss_of(self, model: nn.Module) -> float:
-        sizes = [float(self.task.size(batch)) for batch in self.validation]
-        losses = [float(self.task.loss(model, batch)) for batch in self.validation]
-        return sum(n * loss for n, loss in zip(sizes, losses, strict=True)) / sum(sizes)
+        return self._over_validation(lambda _, batch: self.task.loss(model, batch))
 
     def _end_of_log(self) -> dict[str, Any]:
         """Return what else the end of the log says."""

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from normkit import check
 from normkit.columns import number_of
 from normkit.optional import library
+from normkit.parameters import hooked
 from normkit.quant.learned_rounding import LearnedRounding
 from normkit.quant.norm_tweaking_loss import NormTweakingLoss
 from normkit.quant.reconstruction_loss import ReconstructionLoss
@@ -442,7 +443,7 @@ def _inputs(
         seen[name].append(rows[torch.randperm(len(rows), generator=generator)[:each]])
 
     hooks = [model.get_submodule(n).register_forward_pre_hook(lambda _, given, n=n: keep(n, given[0])) for n in names]
-    with _removed(hooks):
+    with hooked(hooks):
         for batch in batches:
             feed(model, batch)
     return {name: torch.cat(found)[:most] for name, found in seen.items() if found}
@@ -485,7 +486,7 @@ def _call(model: nn.Module, part: nn.Module, batch: Any) -> tuple[Any, Tensor]:
         found.append(((args, kwargs), _first(returned)))
         raise _Reached
 
-    with _removed([part.register_forward_hook(keep, with_kwargs=True)]):
+    with hooked([part.register_forward_hook(keep, with_kwargs=True)]):
         try:
             feed(model, batch)
         except _Reached:
@@ -495,15 +496,6 @@ def _call(model: nn.Module, part: nn.Module, batch: Any) -> tuple[Any, Tensor]:
 
 def _first(returned: Any) -> Tensor:
     return returned[0] if isinstance(returned, tuple | list) else returned
-
-
-@contextmanager
-def _removed(hooks: Sequence[Any]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 @contextmanager
