@@ -158,8 +158,9 @@ class Optimizer(torch.optim.Optimizer):
                 group["lr"] = group["lr"].view(())  # the same memory, so that who holds the tensor still sets the rate
         work = [(self.moved(group), group) for group in self.param_groups]
         for params in (params for params, _ in work if is_sharded(params)):
-            for p in (p for p in params if p.grad is not None):
-                p.grad = placed_as(p.grad, p)
+            for p in params:
+                if p.grad is not None:
+                    p.grad = placed_as(p.grad, p)
         self._refuse(work)
         return work
 
