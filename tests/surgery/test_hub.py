@@ -134,9 +134,21 @@ class Hidden(Renamed):
         return self.weight * unit(x, 1e-6)
 
 
+class Activated(nn.LayerNorm):
+    """One with an activation of its own behind it, as timm's ``LayerNormAct``."""
+
+    def __init__(self):
+        super().__init__(8)
+        self.act = nn.ReLU()
+
+    def forward(self, x):
+        return self.act(super().forward(x))
+
+
 @pytest.mark.parametrize(
     "norm, why",
     [
+        (Activated, "behind the norm stand act"),
         (lambda: nk.RMSNorm(8, eps_inside=False), r"no layer of the package computes rmsnorm\(.*eps_inside=False"),
         (Renamed, r"rmsnorm\(.*takes gain, and layers read weight and bias"),
         (Hidden, "has eps=1e-06, which the module holds under no name that layers read"),

@@ -1,5 +1,7 @@
 """Compressed attention: against its equations, with a cache, and what it refuses; experts by a token's number."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -7,6 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 import normkit as nk
 from normkit.ops.rope import Frequencies
+from normkit.transformer.attention import limited_swiglu
 from normkit.transformer.compressed import CompressedAttention, Grouped
 
 DOUBLE = torch.float64
@@ -191,3 +194,10 @@ def test_masks_numbers_and_empty_texts():
     with pytest.raises(ValueError, match="hashed"):
         decoder(feedforward_options={"hashed": -1})
     assert decoder()(TOKENS[:, :0]).shape == (2, 0, 17)
+
+
+def test_the_gate_is_limited_above_and_what_it_opens_on_both_sides():
+    u, gate = torch.tensor([-30.0, -10.0, 3.0, 30.0]), torch.tensor([30.0, -30.0, 2.0, 10.0])
+    silu = lambda g: g / (1 + math.exp(-g))  # noqa: E731
+    want = [-10 * silu(10.0), -10 * silu(-30.0), 3 * silu(2.0), 10 * silu(10.0)]
+    assert limited_swiglu(torch.cat([u, gate])).tolist() == pytest.approx(want, rel=1e-6)
