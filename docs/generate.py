@@ -285,7 +285,8 @@ def table_row(card: Card, step: str, thumbs: dict[str, str]) -> str:
     """A row: the method and its paper, its axes, year, ticks, time, state, and what it takes the place of."""
     link = f'<a href="{address(card).removeprefix("methods/").removesuffix(".md")}.html">{card.name}</a>'
     state = ", ".join(f"{entry.name} {entry.shape}" for entry in reference.state(card)) or "none"
-    also = ", ".join(facts.other_names(card)[:6])
+    names = facts.other_names(card)
+    also = ", ".join(names[:6])
     words = [facts.escaped(card.summary), *([f"Also {html.escape(also)}."] if also else []), html.escape(card.paper)]
     ticked = facts.ticks(card.name)
     signs = "".join("1" if value else "0" for value in ticked.values())
@@ -294,6 +295,7 @@ def table_row(card: Card, step: str, thumbs: dict[str, str]) -> str:
     cells = [statistic_over(card), year(card), shown, step, state, ", ".join(card.replaces)]
     first = f"<td>{link}<br><small>{' '.join(words)}</small></td><td>{thumb(card, thumbs)}</td>"
     data = f'data-room="{reference.folder(card)}" data-ticks="{signs}" data-tasks="{html.escape(tasks, quote=True)}"'
+    data += f' data-names="{html.escape(" ".join(names[6:]), quote=True)}"' if names[6:] else ""
     return f"<tr {data}>{first}{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>\n"
 
 

@@ -120,5 +120,48 @@
     const large = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
     if (found < (large ? 3 : 4.5)) flag(`a contrast of ${found.toFixed(2)}`, element);
   }
+  // The table of all methods is narrowed by words, names, rooms, tasks and ticks, and sorted by its heads.
+  const table = document.querySelector("#all");
+  if (table) {
+    const rows = () => [...table.tBodies[0].rows];
+    const names = () => rows().filter((row) => !row.hidden).map((row) => row.querySelector("a").textContent);
+    const set = (control, value) => {
+      control[control.type === "checkbox" ? "checked" : "value"] = value;
+      control.dispatchEvent(new Event(control.type === "checkbox" ? "change" : "input"));
+    };
+    const at = (id) => document.getElementById(id);
+    const claim = (what, holds) => holds || problems.add(`the table: ${what}: ${names().slice(0, 5).join(", ")}`);
+    const whole = names().length;
+    set(at("filter"), "layernorm|rmsnorm");
+    claim("two names show other rows", names().sort().join() === "layernorm,rmsnorm");
+    set(at("filter"), "GemmaRMSNorm");
+    claim("another library's class shows other rows", names().includes("rmsnorm") && names().length < 5);
+    set(at("filter"), "residual, 2020");
+    const years = rows().filter((row) => !row.hidden).map((row) => row.cells[3].textContent);
+    claim("words between commas show none, or other years", years.length > 0 && years.length < 40 && years.every((year) => year === "2020"));
+    set(at("filter"), "no such word");
+    claim("a word that is nowhere shows rows", names().length === 0 && at("count").textContent === `0 of ${whole}`);
+    set(at("filter"), "");
+    for (const id of ["room", "task"])
+      for (const option of [...at(id).options].filter((one) => one.value)) {
+        set(at(id), option.value);
+        claim(`${id} ${option.value} shows none or all`, names().length > 0 && names().length < whole);
+        set(at(id), "");
+      }
+    for (const box of at("ticks").querySelectorAll("input")) {
+      set(box, true);
+      claim(`tick ${box.value} shows none or all`, names().length > 0 && names().length < whole);
+      set(box, false);
+    }
+    const year = () => rows().map((row) => row.cells[3].textContent).filter(Boolean);
+    const head = table.tHead.rows[0].cells;
+    head[3].querySelector("button").click();
+    const up = year();
+    head[3].querySelector("button").click();
+    claim("years are not sorted", up.join() === [...up].sort().join() && year().join() === [...up].sort().reverse().join());
+    head[0].querySelector("button").click();
+    claim("not all is shown again", names().length === whole);
+  }
+
   return JSON.stringify([...problems]);
 })();
