@@ -18,6 +18,7 @@ import facts
 import lineage
 import measured
 import notebooks
+import notices
 import pictures
 import typeset
 from lineage import year
@@ -36,6 +37,7 @@ DIALECTS_MARK = re.compile(r"<!-- dialects -->")
 MAP_MARK = re.compile(r"<!-- map -->")
 TIMELINE_MARK = re.compile(r"<!-- timeline -->")
 COUNT_MARK = re.compile(r"<!-- count -->")
+NOTICES_MARK = re.compile(r"<!-- notices -->")
 RESULT_MARK = re.compile(r"<!-- result -->")
 PAPER_LINK = re.compile(r"\[(?:arXiv|doi)[^\]]*\]\([^)]*\)")
 BENCH = re.compile(r"<!-- bench -->.*<!-- /bench -->", re.DOTALL)
@@ -99,6 +101,7 @@ def on_page_markdown(markdown, page, config, files):
     markdown = MAP_MARK.sub(lambda mark: figure(lineage.field(lineage.links(""))), markdown)
     markdown = TIMELINE_MARK.sub(lambda mark: figure(lineage.timeline(lineage.links(""))), markdown)
     markdown = COUNT_MARK.sub(lambda mark: str(len(cards())), markdown)
+    markdown = NOTICES_MARK.sub(lambda mark: notices.tables(), markdown)
     markdown = RESULT_MARK.sub(lambda mark: result(), markdown)
     return LINK.sub(lambda mark: f"[{mark[1]}]({address(nk.card(mark[1]))})", markdown)
 

@@ -1,18 +1,16 @@
-"""Every repository that a golden's source names has a row with its licence, and the page is that of the rows."""
+"""What is noted of the repositories that goldens' sources name: licences, and where they were read."""
 
+import importlib.util
+import pathlib
 import re
 
 import pytest
 
-import notices
-
-ROWS = notices.read(notices.ROWS.read_text(encoding="utf-8"))
-
-
-@pytest.fixture(scope="module")
-def named():
-    """The methods with numbers from each repository, read off all goldens."""
-    return notices.methods()
+ROOT = pathlib.Path(__file__).parents[2]
+SPEC = importlib.util.spec_from_file_location("notices", ROOT / "docs/notices.py")
+notices = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(notices)
+ROWS = notices.rows()
 
 
 @pytest.mark.parametrize(
@@ -41,8 +39,13 @@ def test_a_source_names_repositories_and_packages(source, repositories):
     assert notices.repositories(source) == repositories
 
 
-def test_every_repository_of_a_golden_has_a_row_and_no_row_is_without_a_golden(named):
-    assert [row["repository"] for row in ROWS] == sorted(named, key=str.lower)
+def test_no_row_is_without_a_golden_and_a_release_names_what_has_none(monkeypatch):
+    named = notices.methods()
+    assert {row["repository"] for row in ROWS} <= set(named)
+    assert [row["repository"] for row in ROWS] == sorted((row["repository"] for row in ROWS), key=str.lower)
+    assert notices.missing() == sorted(set(named) - {row["repository"] for row in ROWS})
+    monkeypatch.setattr(notices, "methods", lambda: {**named, "somebody/new": ["rmsnorm"]})
+    assert "somebody/new" in notices.missing()
 
 
 def test_a_licence_is_of_the_list_and_says_where_it_was_read():
@@ -57,10 +60,12 @@ def test_a_licence_is_of_the_list_and_says_where_it_was_read():
         assert row["holder"] == "-" or row["licence"] in notices.PERMISSIVE, row
 
 
-def test_the_page_shows_the_rows_of_the_file(named):
-    page = notices.PAGE.read_text(encoding="utf-8")
-    assert page == notices.written(page, ROWS, named), "python tools/notices.py writes it"
+def test_the_tables_show_each_row_and_its_methods():
+    tables = notices.tables()
+    assert all(f"[{row['repository']}](" in tables or f"| {row['repository']} |" in tables for row in ROWS)
+    (row,) = (line for line in tables.splitlines() if line.startswith("| [bzhangGo/rmsnorm]"))
+    assert row.split(" | ")[1:] == ["BSD-3-Clause", "2019 Biao Zhang", "`LICENSE` at 2e726f1a", "[[rmsnorm]] |"]
 
 
 def test_packages_leave_the_recorded_numbers_out_as_the_page_says():
-    assert "prune tests" in (notices.ROOT / "MANIFEST.in").read_text(encoding="utf-8").splitlines()
+    assert "prune tests" in (ROOT / "MANIFEST.in").read_text(encoding="utf-8").splitlines()

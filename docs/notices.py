@@ -1,14 +1,15 @@
-"""Write the tables of ``docs/third-party.md``: whose code the recorded numbers are from, and under which licence.
-
-    python tools/notices.py
+"""The tables of ``docs/third-party.md``: whose code the recorded numbers are from, and under which licence.
 
 Licences are kept in ``docs/third-party.tsv``, a row a repository, written by hand. Which methods have numbers from
-which is read from the ``source`` of their goldens. `tests/house/test_notices.py` asks for a row of each repository.
+which is read from the ``source`` of their goldens. A release asks for a row of each repository:
+
+    python docs/notices.py
 """
 
 from __future__ import annotations
 
 import collections
+import csv
 import json
 import pathlib
 import re
@@ -17,11 +18,10 @@ from collections.abc import Iterator
 import numpy as np
 
 import normkit as nk
-from matrix import ROOT, read
 
-ROWS, PAGE, GOLDENS = ROOT / "docs/third-party.tsv", ROOT / "docs/third-party.md", ROOT / "tests/goldens"
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+ROWS, GOLDENS = ROOT / "docs/third-party.tsv", ROOT / "tests/goldens"
 COLUMNS = ("repository", "licence", "holder", "read", "at", "note")
-BEGIN, END = "<!-- notices -->", "<!-- /notices -->"
 PERMISSIVE = {"MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSD-3-Clause-Clear"}
 SPDX = {*PERMISSIVE, "GPL-2.0-only", "GPL-3.0-only", "AGPL-3.0-only", "CC-BY-NC-4.0", "CC-BY-NC-SA-4.0"}
 NEITHER = {"none", "unknown"}
@@ -74,6 +74,16 @@ def methods() -> dict[str, list[str]]:
     return {repository: sorted(those) for repository, those in names.items()}
 
 
+def rows() -> list[dict[str, str]]:
+    """Return what is known of each repository."""
+    return list(csv.DictReader(ROWS.read_text(encoding="utf-8").splitlines(), delimiter="\t"))
+
+
+def missing() -> list[str]:
+    """Name the repositories whose licence nobody has noted."""
+    return sorted(set(methods()) - {row["repository"] for row in rows()})
+
+
 def line(row: dict[str, str], names: list[str], known: set[str]) -> str:
     """Return a row in Markdown."""
     owner, slash, _ = row["repository"].partition("/")
@@ -85,10 +95,10 @@ def line(row: dict[str, str], names: list[str], known: set[str]) -> str:
     return f"| {address} | {row['licence']} | {row['holder']} | {place}{note} | {of} |"
 
 
-def tables(rows: list[dict[str, str]], names: dict[str, list[str]]) -> str:
+def tables() -> str:
     """Return how many repositories have which licence, and the repositories."""
-    known = set(nk.methods())
-    counts = collections.Counter(row["licence"] for row in rows)
+    found, names, known = rows(), methods(), set(nk.methods())
+    counts = collections.Counter(row["licence"] for row in found)
     return "\n".join(
         [
             "| licence | repositories |",
@@ -97,25 +107,11 @@ def tables(rows: list[dict[str, str]], names: dict[str, list[str]]) -> str:
             "",
             "| repository | licence | copyright | read in | methods |",
             "| --- | --- | --- | --- | --- |",
-            *(line(row, names.get(row["repository"], []), known) for row in rows),
+            *(line(row, names.get(row["repository"], []), known) for row in found),
         ]
     )
 
 
-def written(page: str, rows: list[dict[str, str]], names: dict[str, list[str]]) -> str:
-    """Return the page with the tables between its marks."""
-    before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}\n{tables(rows, names)}\n{END}{rest.partition(END)[2]}"
-
-
-def main() -> None:
-    """Write the page; say what has no row."""
-    rows, names = read(ROWS.read_text(encoding="utf-8")), methods()
-    missing = sorted(set(names) - {row["repository"] for row in rows})
-    if missing:
-        raise SystemExit(f"no row in {ROWS.relative_to(ROOT)}: {', '.join(missing)}")
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), rows, names), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    if without := missing():
+        raise SystemExit(f"no row in {ROWS.relative_to(ROOT)}: {', '.join(without)}")
