@@ -8,11 +8,16 @@ from normkit.claims.engine import FAILS, HOLDS
 PROPERTIES = [entry for entry in shelf.every("property") if entry.claim is not None]
 QUICK = [entry for entry in PROPERTIES if shelf.stored(entry).seconds < 0.5]
 FALSE = {
+    ("alds-decompose", "splits"),
     ("eln", "row"),
+    ("fixup-block", "first-step-scalars"),
     ("flow-attention", "sharper"),
+    ("gbw-batchnorm", "gradient"),
+    ("group-orthogonality", "time"),
     ("hubness", "dimension"),
     ("shiftquant", "near-channels"),
     ("shiftquant", "near-channels-enough-groups"),
+    ("tangent-normalization", "kernel"),
     ("unifiednorm", "outlier"),
     ("unifiednorm", "outlier-filtered"),
 }
