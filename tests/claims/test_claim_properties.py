@@ -9,6 +9,7 @@ PROPERTIES = [entry for entry in shelf.every("property") if entry.claim is not N
 QUICK = [entry for entry in PROPERTIES if shelf.stored(entry).seconds < 0.5]
 FALSE = {
     ("alds-decompose", "splits"),
+    ("candidate-ensemble", "recall"),
     ("eln", "row"),
     ("fixup-block", "first-step-scalars"),
     ("flow-attention", "sharper"),
