@@ -131,3 +131,14 @@ def test_a_base_of_another_temperature_is_weighed_as_its_energy_says():
     x, z = normal(50, 1), normal(50, 1, seed=1)
     uniform = torch.rand(50, dtype=torch.float64)
     close(hot.double()(x, z, uniform).accepted, plain.double()(x, z, uniform).accepted)
+
+
+def test_own_networks_of_a_free_form_flow_take_one_row_expanded():
+    torch.manual_seed(0)
+    flow = nk.FreeFormFlow(3, latent=3, encode=torch.nn.Linear(3, 3), decode=torch.nn.Linear(3, 3))
+    row = torch.randn(1, 3)
+    losses = []
+    for x in (row.expand(5, 3), row.repeat(5, 1)):
+        torch.manual_seed(1)
+        losses.append(flow(x))
+    assert torch.equal(*losses)

@@ -112,4 +112,5 @@ def _along(network: Callable[[Tensor], Tensor], x: Tensor, directions: Tensor) -
     """Derivatives of a network at ``x`` (N, I) along directions (N, K, I)."""
     if isinstance(network, _Network):
         return network.along(x, directions)
+    x = x.contiguous()  # torch.func.jvp writes in the layout of x, and one row expanded has no memory for that
     return torch.stack([torch.func.jvp(network, (x,), (each,))[1] for each in directions.unbind(1)], 1)
