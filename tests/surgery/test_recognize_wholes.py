@@ -103,6 +103,18 @@ def test_a_model_s_table_has_its_routers_and_streams(transformers):
     assert {site: name for site, name in found.items() if name in ("router", "mhc", "mhc-head")} == want
 
 
+def test_what_acts_on_norms_leaves_routers_alone(transformers):
+    sizes = {"vocab_size": 11, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = transformers.MixtralConfig(**sizes, num_key_value_heads=2, intermediate_size=12, num_local_experts=4)
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    routers = [name for name, match in nk.recognize(model).found.items() if match.name == "router"]
+    report = nk.swap(model, "layernorm")
+    assert routers == [f"model.layers.{i}.mlp.gate" for i in range(2)]
+    assert not set(routers) & {change.site for change in report.done}
+    assert len(report.done) == 5
+    assert {type(model.get_submodule(name)).__name__ for name in routers} == {"MixtralTopKRouter"}
+
+
 class OwnLinear(nn.Linear):
     """With a forward of its own."""
 

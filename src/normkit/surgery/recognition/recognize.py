@@ -51,20 +51,27 @@ def recognize(module: nn.Module, example: Any = None, *, prove: bool = False) ->
 
 def table(model: nn.Module, example: Any = None, prove: bool = False) -> Recognized:
     """Return the sites of a model, of whatever size it is."""
-    return sized_table(model, {} if example is None else inputs_of(model, example), prove=prove)
+    return sized_table(model, {} if example is None else inputs_of(model, example), prove=prove, wholes=True)
 
 
 def sized_table(
-    model: nn.Module, inputs: Mapping[str, tuple[int, ...]], where: Where = None, prove: bool = False
+    model: nn.Module,
+    inputs: Mapping[str, tuple[int, ...]],
+    where: Where = None,
+    prove: bool = False,
+    wholes: bool = False,
 ) -> Recognized:
     """Return the sites of a model, where the shapes of its modules' inputs are known; only ``where`` asked for.
 
-    The last axis is the width of norms without vectors alone: an image's is none.
+    The last axis is the width of norms without vectors alone: an image's is none. What is put in the place of norms is
+    asked of norms alone; ``wholes`` are routers and what else is found as a whole.
     """
     open_ = [
         name for name, part in model.named_modules() if all(t.numel() < 2 for t in specimen.tensors(part).values())
     ]
-    return Recognized(_sites(model, {name: inputs[name][-1] for name in open_ if inputs.get(name)}, where, prove))
+    return Recognized(
+        _sites(model, {name: inputs[name][-1] for name in open_ if inputs.get(name)}, where, prove, wholes)
+    )
 
 
 def is_model(module: nn.Module) -> bool:
@@ -81,13 +88,13 @@ def _is_layer(part: nn.Module) -> bool:
     return isinstance(part, LAYERS) or hasattr(part, "_packed_params")
 
 
-def _sites(model: nn.Module, told: Mapping[str, int], where: Where, prove: bool) -> dict[str, Match]:
+def _sites(model: nn.Module, told: Mapping[str, int], where: Where, prove: bool, wholes: bool) -> dict[str, Match]:
     verdicts: dict[Any, Match] = {}
     found: dict[str, Match] = {}
     no_wholes = set[Any]()
 
     def look_whole(module: nn.Module) -> Match | None:
-        if not may_be_whole(module) or (kind := specimen.same_kind(module)) in no_wholes:
+        if not wholes or not may_be_whole(module) or (kind := specimen.same_kind(module)) in no_wholes:
             return None
         whole = examine_whole(module)
         if whole is None:
