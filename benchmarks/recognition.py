@@ -1,6 +1,7 @@
 """Which norms the world's models use, and which of them are recognized: every class of transformers, every one in timm.
 
-And every router of experts and every form of residual streams that is a class of transformers (``--library wholes``).
+And every router of experts, form of residual streams, and attention with a gate or a sink in transformers
+(``--library wholes``).
 
     python benchmarks/recognition.py --json benchmarks/results/recognition.json --page docs/world.md
     python benchmarks/recognition.py --library timm --only resnet
@@ -26,7 +27,7 @@ import re
 import signal
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ import torch
 from torch import nn
 
 from normkit.optional import library
-from normkit.surgery.recognition import effects, specimen
+from normkit.surgery.recognition import effects, gates, specimen
 from normkit.surgery.recognition.recognize import Match, examine, is_model, table
 from normkit.surgery.recognition.wholes import examine_whole
 
@@ -51,11 +52,16 @@ NUMBERS = {
     "momentum": 0.1,
     "dropout_prob": 0.1,
     "padding_idx": 0,
+    "layer_idx": 0,
 }
 SIZES = ("num_features", "normalized_shape", "num_channels", "dim")
 SECOND = ("gate", "emb", "condition", "quant_states", "single_states")  # what a norm's gate or condition is called
 NAMED = re.compile("norm(?!al(?!i[sz]))")  # a normal estimation is none
-WHOLES = re.compile("router$|topkgate$|moegate$|moev1gate$|hyperconnection$|hyperhead$")
+FEW = {"num_experts": 8, "num_local_experts": 8, "n_routed_experts": 8, "num_shared_experts": 1}
+FEW |= {"num_experts_per_tok": 2, "top_k_experts": 2, "moe_topk": 2, "n_group": 1, "topk_group": 1}
+SMALL = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}  # of attention
+SAYS_SO = re.compile("sinks|sigmoid")  # the source of attention with a gate or a sink
+WHOLES = re.compile("router$|topkgate$|moegate$|moev1gate$|hyperconnection$|hyperhead$|attention$")
 CALLED = ("norm", "evo", "affine", "response", "inplaceabn")
 # what has the word in its name, and is no norm of one tensor
 OTHERS = {
@@ -65,6 +71,10 @@ OTHERS = {
     "timm.models.hgnet.LearnableAffineBlock": "a gain and a shift alone",
     "hy_v4.HYV4UnweightedRMSNorm": "returns only the factor",
     "zaya.ZayaQKNorm": "takes queries and keys, and returns both",
+    "dbrx.DbrxRouter": "a linear map alone",
+    "glm5_next.Glm5NextTextHyperHead": "the mean of the streams, without numbers of its own",
+    "granite_docling.GraniteDoclingDensityRouter": "estimates how dense an image is; there are no experts",
+    "vibevoice.VibeVoiceDiffusionHeadAdaLayerNorm": "a block with a feedforward within",
 }
 # what has a norm within that is not its own
 UNSEEN = {"esmfold2.EsmFold2AdaptiveLayerNorm": "its norm is a function, no module; the one within is the condition's"}
@@ -95,7 +105,8 @@ def built(cls: type[nn.Module], module: object) -> nn.Module:
     """Build a class from the names of its arguments, in the first of some widths and configurations that it takes."""
     errors: list[Exception] = []
     config = _named(cls).get("config")
-    for part in configurations(config, module) if config else [None]:
+    sizes = SMALL if cls.__name__.endswith("Attention") else FEW
+    for part in configurations(config, module, sizes) if config else [None]:
         for width in WIDTHS:
             try:
                 return _built(cls, part, width)
@@ -131,14 +142,18 @@ def _named(cls: type) -> dict[str, inspect.Parameter]:
     return {p.name: p for p in found if p.kind not in several}
 
 
-def configurations(parameter: inspect.Parameter, module: object) -> Iterator[object]:
+def configurations(parameter: inspect.Parameter, module: object, numbers: Mapping[str, int] = FEW) -> Iterator[object]:
     """The configuration that a class is annotated with, or the first that its module knows, then that one's parts."""
     wanted = str(parameter.annotation)
     found = [v for v in vars(module).values() if isinstance(v, type) and v.__name__.endswith("Config")]
     found.sort(key=lambda cls: cls.__name__ not in wanted)
     for cls in (cls for cls in found if cls.__name__ != "PreTrainedConfig"):
-        yield (whole := cls())
-        yield from (part for name, part in vars(whole).items() if name.endswith("_config"))
+        whole = cls()
+        for config in [whole, *(part for name, part in vars(whole).items() if name.endswith("_config"))]:
+            for name, number in numbers.items():
+                if numbers is SMALL or vars(config).get(name, 0) in (None, 1):
+                    setattr(config, name, number)  # it leaves the number of experts open, or has one alone
+            yield config
 
 
 def gated(cls: type[nn.Module]) -> bool:
@@ -180,7 +195,7 @@ def transformers_norms(only: str) -> dict[str, dict[str, Any]]:
 
 
 def transformers_wholes(only: str) -> dict[str, dict[str, Any]]:
-    """Recognize every router and residual form of transformers; a verdict each."""
+    """Recognize every router, residual form, gate and sink of transformers; a verdict each."""
     library("transformers")
     signal.signal(signal.SIGALRM, late)
     known: dict[str, dict[str, Any]] = {}
@@ -189,13 +204,20 @@ def transformers_wholes(only: str) -> dict[str, dict[str, Any]]:
         signal.alarm(SECONDS)
         try:
             made = built(cls, module)
+            if name.endswith("Attention") and not (gates.may_be(made) and SAYS_SO.search(inspect.getsource(cls))):
+                continue
             match = examine_whole(made)
         except Exception as error:
+            if name.endswith("Attention"):
+                continue  # whether it has a gate or a sink is not known
             known[name] = {"built": False, "why_not": f"{type(error).__name__}: {str(error)[:80]}"}
         else:
-            row = {} if match is None else {"kwargs": match.kwargs, "error": match.error}
-            why_not = "no router, connection or head of the catalogue gives its numbers" if match is None else None
-            known[name] = {"built": True, "name": match and match.name, "why_not": why_not, **row}
+            why_not = "no method of the catalogue gives its numbers" if match is None else None
+            known[name] = {"built": True, "name": match and match.name, "why_not": why_not}
+            if match is not None:
+                known[name] |= {"kwargs": match.kwargs, "error": match.error}
+            elif name in OTHERS:
+                known[name] |= {"other": True, "as": "no router", "why_not": OTHERS[name]}
         finally:
             signal.alarm(0)
         tell(start, name, known[name])
@@ -215,7 +237,7 @@ def written(made: nn.Module) -> Any:
 
 def verdict(made: nn.Module, name: str) -> dict[str, Any]:
     """What a module is found to be; where it is none, what its parts are, and whether it is a norm at all."""
-    match = Match(type(made).__name__) if is_model(made) else examine(made)
+    match = (examine_whole(made) or Match(type(made).__name__)) if is_model(made) else examine(made)
     found = {key: value for key, value in match.to_dict().items() if key not in ("evidence", "sized")}
     if not match and name in OTHERS:
         return {**found, "other": True, "why_not": OTHERS[name]}
@@ -335,7 +357,7 @@ def share(verdicts: dict[str, dict[str, Any]]) -> str:
 
 def gated_share(verdicts: dict[str, dict[str, Any]]) -> str:
     """How many are recognized of those that take a gate or a condition, in words; one not built is a miss."""
-    rows = [row for row in verdicts.values() if row.get("gated")]
+    rows = [row for row in verdicts.values() if row.get("gated") and not row.get("other")]
     if not rows:
         return "there are none"
     whole, inner = sum(bool(row.get("name")) for row in rows), sum(bool(row.get("parts")) for row in rows)
@@ -425,7 +447,7 @@ def of_transformers(version: str, date: str, verdicts: dict[str, dict[str, Any]]
 
 
 def of_wholes(version: str, date: str, verdicts: dict[str, dict[str, Any]]) -> list[str]:
-    """Routers and residual forms by dialect, and what is left."""
+    """Routers, residual forms, gates and sinks by dialect, and what is left."""
     by_dialect = collections.defaultdict(list)
     for name, row in verdicts.items():
         if row.get("name"):
@@ -434,10 +456,11 @@ def of_wholes(version: str, date: str, verdicts: dict[str, dict[str, Any]]) -> l
             what = ", ".join([row["name"], *(f"{k}={v}" for k, v in plain.items())])
             by_dialect[what].append(name.partition(".")[0])
     return [
-        "## Routers and residual streams",
+        "## Routers, residual streams, gates and sinks",
         "",
         f"Every class of transformers {version} that is called a router, a gate of a mixture, or a connection or head",
-        f"of residual streams, on {date}: {share(verdicts)}.",
+        "of residual streams, or that is attention with a gate or sinks between its four or five projections, on "
+        f"{date}: {share(verdicts)}.",
         "",
         "| what it is | classes | families |",
         "| --- | ---: | --- |",
@@ -489,7 +512,8 @@ def why(row: dict[str, Any]) -> str:
         return f"gain and shift come from matrices of its own; the norm within is recognized: {', '.join(row['parts'])}"
     if row.get("parts"):
         return f"recognized by what is within: {', '.join(row['parts'])}"
-    return f"no norm of one tensor: {row['why_not']}" if row.get("other") else str(row["why_not"]).replace("|", "or")
+    other = f"{row.get('as', 'no norm of one tensor')}: " if row.get("other") else ""
+    return other + str(row["why_not"]).replace("|", "or")
 
 
 if __name__ == "__main__":

@@ -18,11 +18,14 @@ STEEP = "the slopes of several norms at streams of zeros, 1000 each, overflow"
 class Weights(nn.Module):
     """What a sublayer reads of each stream, how the streams mix, and what it writes to each."""
 
+    norm_eps = 1e-6  # pickles of before it came have none
+
     def __init__(self, place: At, number: int, make: NormMaker):
         super().__init__()
         n = self.streams = place.options["streams"]
         self.iterations = check.size("mhc", "iterations", place.options["iterations"])
         self.eps = check.eps("mhc", place.options["eps"])
+        self.norm_eps = check.eps("mhc", place.options["norm_eps"], "norm_eps")
         self.weight = small_normal(n * (n + 2), n * place.dim)
         self.bias = nn.Parameter(torch.zeros(n * (n + 2)))
         self.scale = nn.Parameter(torch.ones(3))
@@ -30,7 +33,7 @@ class Weights(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the weights of reading (..., n), mixing (..., n, n) and writing (..., n)."""
         n = self.streams
-        read, write, mix = parts(scores(x, self.weight), [n, n, n * n], self.scale, self.bias)
+        read, write, mix = parts(scores(x, self.weight, self.norm_eps), [n, n, n * n], self.scale, self.bias)
         mixed = ops.sinkhorn(mix.unflatten(-1, (n, n)), self.iterations, self.eps)
         return torch.sigmoid(read) + self.eps, mixed, 2 * torch.sigmoid(write)
 
@@ -54,7 +57,7 @@ class MHC(Block):
 
     For large models: hyper-connections without their growth, since a mixing whose rows and columns sum to 1 neither
     amplifies nor loses what the streams hold. Per token, H the streams (n, dim), z = flat(H) / sqrt(mean(flat(H)²) +
-    1e-6), and a = weight z cut into a_read, a_write (n,) and a_mix (n, n):
+    norm_eps), and a = weight z cut into a_read, a_write (n,) and a_mix (n, n):
 
         read  = sigmoid(scale_0 a_read + bias) + eps,    write = 2 sigmoid(scale_1 a_write + bias)
         M = sinkhorn(scale_2 a_mix + bias):  softmax over rows + eps, columns / (sum + eps),
@@ -71,6 +74,7 @@ class MHC(Block):
         streams: how many streams there are, n.
         iterations: how often columns are normalized.
         eps: added to what is read, to M at first and in each division; 0 is honoured.
+        norm_eps: added to the mean square of the streams; a model's head keeps 1e-6.
         attention, feedforward: the sublayers A and F, maps of (..., dim) to itself; their parameters stay the caller's.
 
     ``block(x)``: (..., streams, dim) to the same. State, of each sublayer, in ``attention_connection``: ``weight``
@@ -85,6 +89,6 @@ class MHC(Block):
     wiring = Wiring(
         Connected(Weights),
         form=Several(head=MHCHead),
-        options={"streams": 4, "iterations": 20, "eps": 1e-6},
+        options={"streams": 4, "iterations": 20, "eps": 1e-6, "norm_eps": 1e-6},
         defaults={"norm": "rmsnorm"},
     )

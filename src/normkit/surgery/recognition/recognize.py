@@ -12,7 +12,7 @@ from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.match import Followed, Match, Recognized, again  # noqa: F401  pickles name it here
 from normkit.surgery.recognition.search import examine
 from normkit.surgery.recognition.specimen import inputs_of
-from normkit.surgery.recognition.wholes import examine_whole, may_be_whole
+from normkit.surgery.recognition.wholes import examine_whole, has_norms_within, may_be_whole
 from normkit.where import Where, selects
 
 __all__ = ["Match", "Recognized", "recognize"]
@@ -25,10 +25,12 @@ def recognize(module: nn.Module, example: Any = None, *, prove: bool = False) ->
     """Find norms by what they compute.
 
     A module of the size of a norm, which holds vectors and no matrices, gives a :class:`Match`, or None if it is no
-    norm of the catalogue. So does a module that as a whole is a router of experts, mhc's head, or a connection of mhc;
-    the ``module`` of such a match returns the weights of reading, mixing and writing. A model gives the table of all
-    its sites. Nothing is done to either: copies are probed. What was probed before, of the same source and
-    configuration, is not probed again, nor are classes that are known; each match says how it was recognized.
+    norm of the catalogue. So does a module that as a whole is a router of experts, mhc's head, a connection of mhc
+    (the ``module`` of the match returns the weights of reading, mixing and writing), a norm that adapts by a matrix of
+    its own, or attention with a gate or a sink (``module`` is its core, ``gated-attention`` or ``attention-sinks``).
+    Norms within the last two are sites too. A model gives the table of all its sites. Nothing is done to either: copies
+    are probed. What was probed before, of the same source and configuration, is not probed again, nor are classes that
+    are known; each match says how it was recognized.
 
     Args:
         module: a module, or a model.
@@ -105,8 +107,9 @@ def _sites(model: nn.Module, told: Mapping[str, int], where: Where, prove: bool,
         whole = look_whole(module) if selects(where, name, module) else None
         if whole is not None:
             found[name] = whole
-            return
-        if selects(where, name, module) and _may_be(module):
+            if not has_norms_within(whole):
+                return
+        elif selects(where, name, module) and _may_be(module):
             key = (specimen.same_kind(module), told.get(name), specimen.refusal(module))
             match = verdicts[key] = (
                 again(verdicts[key], module) if key in verdicts else examine(module, told.get(name), prove)

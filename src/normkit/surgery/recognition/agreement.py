@@ -1,0 +1,206 @@
+"""What the ways of finding a whole have in common: copies with drawn numbers, fresh inputs, and how far both are apart.
+
+Candidates are compared on fresh inputs of several lengths and sizes, in both modes and in both exact types.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normkit import catalog
+from normkit.surgery.recognition import specimen
+from normkit.surgery.recognition.match import Match
+
+LENGTHS = ((1, 7), (2, 3), (1, 1), (3, 19), (1, 40))  # the first is what candidates are tried on
+SIZES = (1.0, 1e-2, 3.0)
+NEAR = {torch.float64: 3e-6, torch.float32: 2e-4}  # of the largest; many round to float32 in every type
+Ours = Callable[[Tensor], list[Tensor]]
+Read = Callable[[list[Tensor], Tensor], "list[Tensor] | None"]
+
+
+class Flat(nn.Module):
+    """A module that takes its tokens along one axis."""
+
+    def __init__(self, module: nn.Module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: Tensor) -> Any:
+        """Call it with all tokens in a row."""
+        return self.module(x.flatten(0, -2))
+
+
+class Handed(nn.Module):
+    """A module that is handed a vector beside the tokens."""
+
+    def __init__(self, module: nn.Module, vector: Tensor):
+        super().__init__()
+        self.module, self.vector = module, nn.Buffer(vector)
+
+    def forward(self, x: Tensor) -> Any:
+        """Call it with the vector."""
+        return self.module(x, self.vector)
+
+
+def is_matrix(tensor: Tensor) -> bool:
+    """Whether a tensor has two axes of more than one number."""
+    return tensor.dim() == 2 and min(tensor.shape) > 1
+
+
+def drawn(module: nn.Module) -> nn.Module:
+    """A copy in float64 whose numbers all count."""
+    work = copy.deepcopy(module).double()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for tensor in specimen.tensors(work).values():
+            if tensor.is_floating_point():
+                spread = tensor.shape[-1] ** -0.5 if tensor.dim() > 1 else 0.3
+                start = 1.0 if tensor.dim() == 1 and (tensor.numel() in (1, 3)) else 0.0
+                tensor.copy_(start + spread * torch.randn(tensor.shape, generator=generator, dtype=torch.float64))
+    return work
+
+
+def numbers(seed: int, *shape: int, size: float = 1.0, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Normal numbers, the same for a seed in every type."""
+    generator = torch.Generator().manual_seed(seed)
+    return (size * torch.randn(shape, generator=generator, dtype=torch.float64)).to(dtype)
+
+
+def inputs(own: tuple[int, ...], dtype: torch.dtype, only: int | None = None) -> Iterator[Tensor]:
+    """Tokens of several lengths and sizes."""
+    for i, (leading, size) in enumerate(itertools.product(LENGTHS, SIZES)):
+        if only is not None and i >= only:
+            return
+        yield numbers(i + 1, *leading, *own, size=size, dtype=dtype)
+
+
+def call(work: nn.Module, x: Tensor) -> list[Tensor] | None:
+    """What a module returns, as a list of tensors; None where it takes no such input."""
+    before = x.clone()
+    try:
+        with torch.no_grad():
+            made = work(x)
+    except Exception:
+        return None
+    made = list(made) if isinstance(made, tuple | list) else [made]
+    return made if made and all(isinstance(t, Tensor) for t in made) and torch.equal(before, x) else None
+
+
+def agree(
+    work: nn.Module, ours: nn.Module, made: Callable, read: Read, own: tuple[int, ...], sure: Callable | None = None
+) -> dict[str, float]:
+    """How far both are apart, in both exact types and modes, relative to the largest number; {} where they are not.
+
+    A module that computes in float32 alone is compared there.
+    """
+    apart: dict[str, float] = {}
+    for dtype, mode in itertools.product(types_of(work), (False, True)):
+        theirs, mine = (copy.deepcopy(one).to(dtype).train(mode) for one in (work, ours))
+        for x in inputs(own, dtype):
+            far = far_apart(theirs, mine, made, read, x, sure)
+            if not far <= NEAR[dtype]:
+                return {}
+            key = str(dtype)[6:]
+            apart[key] = max(apart.get(key, 0.0), far)
+    return apart
+
+
+def types_of(work: nn.Module) -> list[torch.dtype]:
+    """The exact types that a copy is compared in: its own and those below."""
+    usual = next(iter(specimen.tensors(work).values())).dtype
+    return [dtype for dtype in NEAR if torch.finfo(dtype).bits <= torch.finfo(usual).bits]
+
+
+def far_apart(
+    theirs: nn.Module, ours: nn.Module, made: Callable, read: Read, x: Tensor, sure: Callable | None = None
+) -> float:
+    """How far two modules' results for an input are apart, relative to the largest number; infinity without numbers."""
+    returned = call(theirs, x)
+    given = None if returned is None else read(returned, x)
+    if given is None:
+        return math.inf
+    with torch.no_grad():
+        want = made(ours, x)
+        given, want = sure(ours, x, given, want) if sure is not None else (given, want)
+    return apart(given, want)
+
+
+def apart(given: Sequence[Tensor], want: Sequence[Tensor]) -> float:
+    """The largest difference, relative to the largest number of its tensor."""
+    far = 0.0
+    for a, b in zip(given, want, strict=True):
+        if a.shape != b.shape or not a.isfinite().all():
+            return math.inf
+        far = max(far, float((a - b).abs().max() / b.abs().max().clamp(min=1e-30)))
+    return far
+
+
+def plain_numbers(module: nn.Module, kind: type) -> dict[str, Any]:
+    """The plain numbers that a module, its parts and its configuration hold."""
+    found: dict[str, Any] = {}
+    for part in module.modules():
+        for holder in (getattr(part, "config", None), part):
+            if holder is not None and hasattr(holder, "__dict__"):
+                found |= {k: v for k, v in vars(holder).items() if type(v) is kind}
+    return found
+
+
+def named_so(found: Mapping[str, Any], word: str, *usual: Any) -> list[Any]:
+    """Each number once, those first whose names have a word in them."""
+    ordered = sorted(found, key=lambda name: word not in name.lower())
+    return list(dict.fromkeys([*(found[name] for name in ordered), *usual]))
+
+
+def epsilons(module: nn.Module, *usual: float) -> list[float]:
+    """The stabilizers that a module may have."""
+    return [v for v in named_so(plain_numbers(module, float), "eps", *usual) if 0 <= v < 0.1]
+
+
+def made_of(name: str, kwargs: Mapping[str, Any], carried: Mapping[str, str], theirs: nn.Module) -> nn.Module | None:
+    """A method with the numbers of a module; None where it takes no such arguments."""
+    try:
+        made = catalog.create(name, **kwargs)
+    except (ValueError, TypeError):
+        return None
+    return carry(made.to(next(iter(specimen.tensors(theirs).values())).dtype), carried, theirs)
+
+
+@torch.no_grad()
+def carry(made: nn.Module, carried: Mapping[str, str], theirs: nn.Module) -> nn.Module:
+    """Give a method the numbers of a module, by the names of both; the vector that it is handed is called ''."""
+    given: dict[str, Tensor] = {}
+    while isinstance(theirs, Flat | Handed):
+        given |= {"": theirs.vector} if isinstance(theirs, Handed) else {}
+        theirs = theirs.module
+    given |= specimen.tensors(theirs)
+    own = specimen.tensors(made)
+    for ours, name in carried.items():
+        own[ours].copy_(given[name].reshape(own[ours].shape))
+    return made
+
+
+def match_of(
+    module: nn.Module,
+    name: str,
+    kwargs: dict[str, Any],
+    carried: dict[str, str],
+    error: dict[str, float],
+    made: nn.Module | None = None,
+    how: str = "as a whole",
+) -> Match:
+    """What a module was found to be, with its own numbers."""
+    carried = {ours: theirs for ours, theirs in carried.items() if theirs}
+    made = made_of(name, kwargs, carried, module) if made is None else made
+    types = " and ".join(error)
+    evidence = [f"{how}, on {len(LENGTHS) * len(SIZES)} inputs in both modes, in {types}"]
+    assert made is not None
+    return Match(
+        type(module).__name__, name, kwargs, made.train(module.training), error, evidence, carried=carried, sized=True
+    )

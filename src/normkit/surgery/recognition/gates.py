@@ -1,0 +1,264 @@
+"""Attention whose results are gated, or whose softmax has a sink, found by what it computes.
+
+Of a copy, what its projections give and what its last matrix takes are listened to. Between the two must lie the core
+of the catalogue: with any angles of queries and keys, any mask, in both modes and both exact types.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from normkit import catalog
+from normkit.ops.rope import rotate
+from normkit.surgery.recognition import specimen
+from normkit.surgery.recognition.agreement import NEAR, apart, inputs, match_of, numbers, plain_numbers
+from normkit.surgery.recognition.match import Match
+
+MOST = 2**25  # numbers
+HOW = "between its projections"
+ANGLED, MASKED = "position_embeddings", frozenset({"attention_mask", "mask"})  # what modules call these
+
+
+class Angles(NamedTuple):
+    """How a module is handed cosines and sines: by which pairs features are turned, and whether each is there twice.
+
+    used: a layer without positions is handed them too.
+    """
+
+    pairing: str = "halves"
+    twice: bool = True
+    used: bool = True
+
+    def given(self, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        """As the module takes them, with an axis of samples."""
+        if not self.twice:
+            return cos[None], sin[None]
+        both = (t.repeat_interleave(2, -1) if self.pairing == "pairs" else torch.cat([t, t], -1) for t in (cos, sin))
+        return tuple(t[None] for t in both)  # type: ignore[return-value]
+
+
+ANGLES = (
+    *(Angles(pairing, twice) for twice in (True, False) for pairing in ("halves", "pairs")),
+    Angles(used=False),
+)
+
+
+class Asked(NamedTuple):
+    """What a module is called with: tokens, angles, and which keys each query sees."""
+
+    x: Tensor
+    cos: Tensor
+    sin: Tensor
+    seen: Tensor
+
+    @classmethod
+    def drawn(cls, x: Tensor, size: int, seed: int) -> Asked:
+        """Angles for heads of a size; each query sees itself and some of those before it."""
+        batch, length, _ = x.shape
+        turned = numbers(seed + 1, length, size // 2, dtype=x.dtype)
+        seen = (numbers(seed + 2, batch, 1, length, length) > -0.5).tril() | torch.eye(length, dtype=torch.bool)
+        return cls(x, turned.cos(), turned.sin(), seen)
+
+    def named(self, takes: Iterable[str], angles: Angles) -> dict[str, Any]:
+        """The arguments beside the tokens, by the names that a module has for them."""
+        hidden = torch.zeros(self.seen.shape, dtype=self.x.dtype)
+        hidden.masked_fill_(~self.seen, torch.finfo(self.x.dtype).min)
+        known: dict[str, Any] = {ANGLED: angles.given(self.cos, self.sin), **dict.fromkeys(MASKED, hidden)}
+        return {name: known[name] for name in takes if name in known}
+
+
+class Heard(NamedTuple):
+    """What one call of a module let hear: the results of its projections, and what the last of them took."""
+
+    projected: Mapping[str, Tensor]
+    changed: Sequence[tuple[Tensor, Tensor]]  # what its other layers took and gave
+    joined: Tensor
+
+
+class Roles(NamedTuple):
+    """Which projection makes what, of how many heads; a gate may be the second half of each head of the queries."""
+
+    heads: int
+    size: int
+    query: str
+    key: str
+    value: str
+    gate: str | None
+    output: str
+    causal: bool
+
+
+def may_be(module: nn.Module) -> bool:
+    """Whether it has the projections of attention, and a sink or a gate besides."""
+    linears = {name: part for name, part in module.named_children() if isinstance(part, nn.Linear)}
+    if not 4 <= len(linears) <= 5 or any(part.weight.is_meta for part in linears.values()):
+        return False
+    outputs = _outputs(linears)
+    if not outputs or sum(p.numel() for p in module.parameters()) > MOST:
+        return False
+    sinks = [p for p in module._parameters.values() if p is not None]
+    if len(linears) == 5 or sinks:
+        return len(sinks) == (len(linears) == 4) and all(p.dim() == 1 for p in sinks)
+    return any(part.out_features == 2 * linears[name].in_features for name in outputs for part in linears.values())
+
+
+def _outputs(linears: Mapping[str, nn.Linear]) -> list[str]:
+    """Which may be the last projection: what it gives, all others take."""
+    return [
+        name
+        for name, last in reversed(list(linears.items()))
+        if all(part.in_features == last.out_features for part in linears.values() if part is not last)
+    ]
+
+
+def find(module: nn.Module, work: nn.Module) -> Match | None:
+    """Return what attention a module is; ``work`` is a copy in float64 with drawn numbers."""
+    linears = {name: part for name, part in work.named_children() if isinstance(part, nn.Linear)}
+    sink = next((name for name, p in work._parameters.items() if p is not None), None)
+    takes = list(inspect.signature(work.forward).parameters)[1:]
+    heard: dict[Any, Heard | None] = {}
+    for roles in _roles(module, linears, takes, sink):
+        x = next(inputs((linears[roles.output].out_features,), torch.float64))
+        asked = Asked.drawn(x, roles.size, 0)
+        for angles in ANGLES if ANGLED in takes else ANGLES[-1:]:
+            key = roles.output, roles.size, angles
+            if key not in heard:
+                heard[key] = _hear(work, roles.output, x, asked.named(takes, angles))
+            if not _far(work, heard[key], asked, roles, angles, takes, sink) <= NEAR[torch.float64]:
+                continue
+            error = _agree(work, roles, angles, takes, sink, x.shape[-1])
+            if error:
+                name = "gated-attention" if sink is None else "attention-sinks"
+                kwargs = {"head_dim": roles.size, "heads": roles.heads, "causal": roles.causal}
+                return match_of(module, name, kwargs, {} if sink is None else {"sink": sink}, error, how=HOW)
+    return None
+
+
+def _roles(
+    module: nn.Module, linears: Mapping[str, nn.Linear], takes: Sequence[str], sink: str | None
+) -> Iterator[Roles]:
+    """Which projections may make what, in which numbers of heads."""
+    known = {n for n in plain_numbers(module, int).values() if n > 0}
+    for output in _outputs(linears):
+        width = linears[output].in_features
+        rows = {name: part.out_features for name, part in linears.items() if name != output}
+        counts = {n for n in known | {width // n for n in known} if n and width % n == 0}
+        for heads in sorted(counts) if sink is None else [module.get_parameter(sink).numel()]:
+            size = width // heads
+            if width % heads or size % 2:
+                continue
+            for query, key, value, *gates in itertools.permutations(rows):
+                gate = gates[0] if gates else query if sink is None else None
+                wide = rows[query] == (2 * width if gate == query else width)
+                paired = rows[key] == rows[value] and rows[key] % size == 0 and width % rows[key] == 0
+                if wide and paired and (gate in (None, query) or rows[gate] in (width, heads)):
+                    for causal in (True, False) if MASKED.isdisjoint(takes) else (False,):
+                        yield Roles(heads, size, query, key, value, gate, output, causal)
+
+
+def _hear(work: nn.Module, output: str, x: Tensor, given: Mapping[str, Any]) -> Heard | None:
+    """Call a copy, and listen; None where it takes no such input, or its parts do not stand where attention's do."""
+    parts = dict(work.named_children())
+    calls: dict[str, list[Any]] = {name: [] for name in parts}
+    hooks = [
+        part.register_forward_hook(lambda part, took, gave, name=name: calls[name].append((*took[:1], gave)))
+        for name, part in parts.items()
+    ]
+    before = x.clone()
+    try:
+        with torch.no_grad():
+            made = specimen.first(work(x, **given))
+    except Exception:
+        return None
+    finally:
+        for hook in hooks:
+            hook.remove()
+    linears = {name: calls.pop(name) for name, part in parts.items() if isinstance(part, nn.Linear)}
+    once = all(len(heard) == 1 and len(heard[0]) == 2 for heard in linears.values())
+    if not once or not torch.equal(before, x):
+        return None
+    joined, written = linears.pop(output)[0]
+    projected = {name: heard[0][1] for name, heard in linears.items()}
+    of_x = all(_same(heard[0][0], x) for heard in linears.values())
+    if not of_x or made.shape != x.shape or not _same(made, written) or joined.dim() != 3:
+        return None
+    changed = [one for heard in calls.values() for one in heard if len(one) == 2]
+    return Heard(projected, [one for one in changed if all(isinstance(t, Tensor) for t in one)], joined)
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.dtype == b.dtype and torch.equal(a, b)
+
+
+def _headed(z: Tensor, heard: Heard, heads: int) -> Tensor:
+    """Cut a projection's result into heads (B, heads, T, size), as the norm behind it gives it where there is one."""
+    z = z.unflatten(-1, (heads, -1)) if z.dim() == 3 else z
+    for took, gave in heard.changed:
+        if took.numel() != z.numel() or gave.shape != took.shape:
+            continue
+        for turn in (False, True):
+            other = z.transpose(1, 2) if turn else z
+            if _same(took, other.reshape(took.shape)):
+                z = gave.reshape(other.shape)
+                return z if turn else z.transpose(1, 2)
+    return z.transpose(1, 2)
+
+
+def _far(
+    work: nn.Module,
+    heard: Heard | None,
+    asked: Asked,
+    roles: Roles,
+    angles: Angles,
+    takes: Sequence[str],
+    sink: str | None,
+) -> float:
+    """How far the core is apart from what lies between a copy's projections."""
+    if heard is None:
+        return math.inf
+    dtype = asked.x.dtype
+    query, gate = heard.projected[roles.query], None
+    if roles.gate == roles.query:
+        query, gate = query.unflatten(-1, (roles.heads, -1)).chunk(2, -1)
+    elif roles.gate is not None:
+        gate = heard.projected[roles.gate].unflatten(-1, (roles.heads, -1))
+    q = _headed(query, heard, roles.heads).to(dtype)
+    k, v = (heard.projected[name] for name in (roles.key, roles.value))
+    k, v = (_headed(z, heard, z.shape[-1] // roles.size).to(dtype) for z in (k, v))
+    if ANGLED in takes and angles.used:
+        q, k = (rotate(z, (asked.cos, asked.sin), angles.pairing) for z in (q, k))
+    k, v = (z.repeat_interleave(roles.heads // z.shape[1], 1) for z in (k, v))
+    name = "gated-attention" if sink is None else "attention-sinks"
+    core = catalog.create(name, roles.size, heads=roles.heads, causal=roles.causal).to(dtype)
+    with torch.no_grad():
+        if sink is not None:
+            core.sink.copy_(work.get_parameter(sink))
+        own = {} if gate is None else {"gate": gate.transpose(1, 2).to(dtype)}
+        own |= {} if MASKED.isdisjoint(takes) else {"mask": asked.seen}
+        want = core(q, k, v, **own)
+    return apart([heard.joined], [want.transpose(1, 2).flatten(2)])
+
+
+def _agree(
+    work: nn.Module, roles: Roles, angles: Angles, takes: Sequence[str], sink: str | None, dim: int
+) -> dict[str, float]:
+    """How far both are apart, in both exact types and modes; {} where they are not the same."""
+    error: dict[str, float] = {}
+    for dtype, mode in itertools.product(NEAR, (False, True)):
+        theirs = copy.deepcopy(work).to(dtype).train(mode)
+        for i, x in enumerate(inputs((dim,), dtype)):
+            asked = Asked.drawn(x, roles.size, 3 * i)
+            heard = _hear(theirs, roles.output, x, asked.named(takes, angles))
+            far = _far(theirs, heard, asked, roles, angles, takes, sink)
+            if not far <= NEAR[dtype]:
+                return {}
+            error[str(dtype)[6:]] = max(error.get(str(dtype)[6:], 0.0), far)
+    return error

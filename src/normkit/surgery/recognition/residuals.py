@@ -1,0 +1,101 @@
+"""Connections of several residual streams, and the heads that make one of them, found by what they compute."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from normkit.residual.stream import Placement
+from normkit.surgery.recognition.agreement import (
+    NEAR,
+    agree,
+    call,
+    carry,
+    epsilons,
+    far_apart,
+    inputs,
+    made_of,
+    match_of,
+    named_so,
+    plain_numbers,
+)
+from normkit.surgery.recognition.match import Match
+
+USUAL = 1e-6  # eps
+
+
+def find(
+    module: nn.Module, work: nn.Module, matrix: str, shape: tuple[int, ...], vectors: Mapping[str, Tensor]
+) -> Match | None:
+    """Return what connection or head a module is; ``work`` is a copy in float64 with drawn numbers."""
+    rows, width = shape
+    n = round(math.sqrt(rows + 1)) - 1
+    if n > 1 and n * (n + 2) == rows and width % n == 0:
+        names = _named(vectors, {"bias": rows, "scale": 3})
+        if names is not None:
+            return _connection(module, work, {"weight": matrix, **names}, n, width // n)
+    if rows > 1 and width % rows == 0:
+        names = _named(vectors, {"bias": rows, "scale": 1})
+        if names is not None:
+            return _head(module, work, {"weight": matrix, **names}, rows, width // rows)
+    return None
+
+
+def _named(vectors: Mapping[str, Tensor], sizes: Mapping[str, int]) -> dict[str, str] | None:
+    """The vectors of these sizes, where each is the only one."""
+    found: dict[str, str] = {}
+    for ours, size in sizes.items():
+        names = [name for name, t in vectors.items() if t.numel() == size]
+        if len(names) != 1 or names[0] in found.values():
+            return None
+        found[ours] = names[0]
+    return found
+
+
+def _connection(module: nn.Module, work: nn.Module, carried: dict[str, str], n: int, dim: int) -> Match | None:
+    def read(made: list[Tensor], x: Tensor) -> list[Tensor] | None:
+        by = {(n, n): None, (n,): None, (dim,): None}
+        for t in made:
+            key = (n, n) if t.shape == (*x.shape[:-2], n, n) else tuple(t.shape[-1:])
+            if key not in by or by[key] is not None or t.shape[: x.dim() - 2] != x.shape[:-2]:
+                return None
+            by[key] = t  # type: ignore[assignment]
+        return None if any(t is None for t in by.values()) or n == dim else list(by.values())  # type: ignore[arg-type]
+
+    def ours_of(ours: nn.Module, x: Tensor) -> list[Tensor]:
+        read, mix, write = ours(x)
+        return [mix, write, (read.unsqueeze(-1) * x).sum(-2)]
+
+    x = next(inputs((n, dim), torch.float64))
+    made = call(work.eval(), x)
+    if made is None or read(made, x) is None:
+        return None
+    rounds = [v for v in named_so(plain_numbers(module, int), "iter", 20) if 0 < v <= 1000]
+    of_division, of_norm = epsilons(module, USUAL), [USUAL, *epsilons(module)]
+    for iterations, eps, norm_eps in itertools.product(rounds, of_division, dict.fromkeys(of_norm)):
+        kwargs = {"dim": dim, "streams": n, "iterations": iterations, "eps": eps, "norm_eps": norm_eps}
+        ours = carry(Placement("mhc", **kwargs).get_submodule("connection").double(), carried, work)
+        if far_apart(work, ours, ours_of, read, x) <= NEAR[torch.float64]:
+            error = agree(work, ours, ours_of, read, (n, dim))
+            if error:
+                made_of = carry(Placement("mhc", **kwargs).get_submodule("connection"), carried, module)
+                return match_of(module, "mhc", kwargs, carried, error, made_of)
+    return None
+
+
+def _head(module: nn.Module, work: nn.Module, carried: dict[str, str], n: int, dim: int) -> Match | None:
+    def read(made: list[Tensor], x: Tensor) -> list[Tensor] | None:
+        return made if len(made) == 1 and made[0].shape == (*x.shape[:-2], dim) else None
+
+    of_shares, of_norm = epsilons(module, USUAL), [USUAL, *epsilons(module)]
+    for eps, norm_eps in itertools.product(of_shares, dict.fromkeys(of_norm)):
+        kwargs = {"dim": dim, "streams": n, "eps": eps, "norm_eps": norm_eps}
+        ours = made_of("mhc-head", kwargs, carried, work)
+        error = {} if ours is None else agree(work, ours, lambda ours, x: [ours(x)], read, (n, dim))
+        if error:
+            return match_of(module, "mhc-head", kwargs, carried, error)
+    return None

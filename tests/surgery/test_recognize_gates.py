@@ -1,0 +1,174 @@
+"""Gates and sinks of attention, and norms with matrices of their own, are found by what they compute."""
+
+import importlib
+
+import adaptive_near_misses
+import gate_near_misses
+import pytest
+import torch
+from torch import nn
+
+import normkit as nk
+from normkit.optional import let_torchvision_load
+from normkit.surgery.recognition import wholes
+from normkit.surgery.recognition.wholes import examine_whole
+
+NEAR = gate_near_misses.NEAR | adaptive_near_misses.NEAR
+GATES, NORMS = gate_near_misses.TRUE, adaptive_near_misses.TRUE
+
+
+def made(cls):
+    torch.manual_seed(0)
+    return cls()
+
+
+@pytest.mark.parametrize("name", NEAR)
+def test_what_is_almost_one_is_none(name):
+    assert len(NEAR) >= 70
+    found = examine_whole(made(NEAR[name]))
+    assert found is None, found
+
+
+@pytest.mark.parametrize("name", GATES)
+def test_attention_is_found_with_its_core(name):
+    cls, method, wanted = GATES[name]
+    module = made(cls)
+    before = {key: value.clone() for key, value in module.state_dict().items()}
+    match = examine_whole(module)
+    assert match.name == method
+    assert {key: match.kwargs[key] for key in wanted} == wanted
+    assert max(match.error.values()) < 2e-4
+    assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
+    if "Sinks" in name:
+        assert torch.equal(match.module.sink, module.sinks)
+
+
+class OutputByName(gate_near_misses.Gated):
+    def written(self, y, x):
+        return self.o_proj(input=y)
+
+
+class ProjectedInFloat32(gate_near_misses.Gated):
+    def gate(self, x):
+        return nn.functional.linear(x.float(), self.gate_proj.weight.float()).sigmoid().to(x.dtype)
+
+
+@pytest.mark.parametrize("cls", [OutputByName, ProjectedInFloat32])
+def test_parts_that_cannot_be_listened_to_are_left_alone(cls):
+    assert examine_whole(made(cls)) is None
+
+
+def inputs_of(name):
+    context = [torch.randn(3, 5, 8)] if name == "TwoStreams" else []
+    width = 6 if name in ("Dual", "Lumina") else 8
+    x = torch.randn(3, width, 4, 5) if name in ("Film", "Groups") else torch.randn(3, 7, width)
+    return [x, *context, torch.randn(3, 48 if name == "Single" else 6)]
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_norms_are_found_with_their_numbers(name):
+    cls, method, wanted = NORMS[name]
+    module = made(cls)
+    with torch.no_grad():
+        for p in module.parameters():
+            p.copy_(torch.randn(p.shape))
+    match = examine_whole(module)
+    assert match.name == method
+    assert {key: match.kwargs[key] for key in wanted} == wanted
+    given = inputs_of(name)
+    theirs = module(given[0], emb=given[-1]) if name.startswith("Zero") else module(*given)
+    ours = match.module(*given)
+    if name == "TwoStreams":
+        theirs = (*theirs[:2], *(gate.squeeze(1) for gate in theirs[2:]))
+    torch.testing.assert_close(theirs, ours, rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def transformers():
+    let_torchvision_load()
+    return pytest.importorskip("transformers")
+
+
+SIZES = {"hidden_size": 24, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "num_hidden_layers": 2}
+CLASSES = {
+    "gpt_oss.GptOssAttention": ("attention-sinks", {"head_dim": 8, "heads": 4}),
+    "qwen3_next.Qwen3NextAttention": ("gated-attention", {"head_dim": 8, "heads": 4}),
+    "afmoe.AfmoeAttention": ("gated-attention", {"head_dim": 8, "heads": 4}),
+    "hrm_text.HrmTextAttention": ("gated-attention", {"head_dim": 8, "heads": 4}),
+    "flint.FlintAttention": ("attention-sinks", {"head_dim": 8, "heads": 4}),
+    "llama.LlamaAttention": None,
+    "granite_swa.GraniteSWAAttention": None,  # its scores are multiplied by another number
+}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_attention_of_transformers_is_found(transformers, name):
+    model, cls = name.split(".")
+    modeling = importlib.import_module(f"transformers.models.{model}.modeling_{model}")
+    names = [key for key in vars(modeling) if key.endswith("Config") and key != "PreTrainedConfig"]
+    match = examine_whole(getattr(modeling, cls)(getattr(modeling, names[0])(**SIZES), layer_idx=0))
+    wanted = CLASSES[name]
+    assert (match and match.name) == (wanted and wanted[0])
+    assert wanted is None or {key: match.kwargs[key] for key in wanted[1]} == wanted[1]
+
+
+def test_the_table_of_a_model_has_attention_and_the_norms_within(transformers):
+    sizes = {
+        "vocab_size": 11,
+        "intermediate_size": 12,
+        "moe_intermediate_size": 12,
+        "shared_expert_intermediate_size": 12,
+    }
+    sizes |= {"num_experts": 4, "num_experts_per_tok": 2, "linear_num_value_heads": 2, "linear_num_key_heads": 2}
+    sizes |= {"linear_key_head_dim": 4, "linear_value_head_dim": 4}
+    config = transformers.Qwen3NextConfig(**SIZES | sizes, layer_types=["linear_attention", "full_attention"])
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    found = {site: match.name for site, match in nk.recognize(model).found.items()}
+    assert found["model.layers.1.self_attn"] == "gated-attention"
+    assert found["model.layers.1.self_attn.q_norm"] == found["model.layers.1.self_attn.k_norm"] == "rmsnorm"
+    assert found["model.layers.0.mlp.gate"] == "router"
+    report = nk.swap(model, "layernorm", where=lambda name, module: "self_attn" in name)
+    assert sorted(change.site for change in report.done) == [
+        "model.layers.1.self_attn.k_norm",
+        "model.layers.1.self_attn.q_norm",
+    ]
+
+
+def test_a_norm_within_an_adaptive_one_is_swapped_and_the_whole_is_not():
+    model = nn.Sequential(made(adaptive_near_misses.TRUE["Continuous"][0]))
+    assert {site: match.name for site, match in nk.recognize(model).found.items()} == {
+        "0": "adaln-continuous",
+        "0.norm": "layernorm",
+    }
+    assert [change.site for change in nk.swap(model, "rmsnorm").done] == ["0.norm"]
+
+
+def test_plain_attention_is_not_copied(monkeypatch, transformers):
+    looks = []
+    monkeypatch.setattr(wholes, "drawn", lambda module: looks.append(type(module)) or module)
+    config = transformers.LlamaConfig(**SIZES, vocab_size=11, intermediate_size=24)
+    assert len(nk.recognize(transformers.LlamaForCausalLM(config)).found) == 5
+    assert not looks
+
+
+HANDED = {
+    "afmoe.AfmoeTokenChoiceRouter": {"score": "sigmoid", "selection_bias": True},
+    "hy_v3.HYV3TopKRouter": {"score": "sigmoid", "selection_bias": True, "renormalize": True},
+    "minimax_m2.MiniMaxM2TopKRouter": {"score": "sigmoid", "selection_bias": True},
+    "llama4.Llama4Router": {"score": "sigmoid", "renormalize": False, "selection_bias": False},
+    "inkling2.Inkling2TopKRouter": {"score": "sigmoid", "selection_bias": True},
+    "glm5_next.Glm5NextTextHyperConnection": {"eps": 1e-6, "norm_eps": 1e-5},
+    "hy_v4.HYV4HyperHead": {"eps": 1e-6, "norm_eps": 1e-5},
+}
+
+
+@pytest.mark.parametrize("name", HANDED)
+def test_routers_and_streams_with_ways_of_their_own_are_found(transformers, name):
+    model, cls = name.split(".")
+    modeling = importlib.import_module(f"transformers.models.{model}.modeling_{model}")
+    names = [key for key in vars(modeling) if key.endswith("Config") and key != "PreTrainedConfig"]
+    names.sort(key=lambda key: "Text" not in key)
+    match = examine_whole(getattr(modeling, cls)(getattr(modeling, names[0])(hidden_size=24)))
+    assert match is not None
+    assert {key: match.kwargs[key] for key in HANDED[name]} == HANDED[name]
+    assert ("handed in" in match.evidence[0]) == (name.split(".")[0] in ("afmoe", "hy_v3", "minimax_m2"))
