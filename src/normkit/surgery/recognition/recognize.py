@@ -25,12 +25,12 @@ def recognize(module: nn.Module, example: Any = None, *, prove: bool = False) ->
     """Find norms by what they compute.
 
     A module of the size of a norm, which holds vectors and no matrices, gives a :class:`Match`, or None if it is no
-    norm of the catalogue. So does a module that as a whole is a router of experts, mhc's head, a connection of mhc
-    (the ``module`` of the match returns the weights of reading, mixing and writing), a norm that adapts by a matrix of
-    its own, or attention with a gate or a sink (``module`` is its core, ``gated-attention`` or ``attention-sinks``).
-    Norms within the last two are sites too. A model gives the table of all its sites. Nothing is done to either: copies
-    are probed. What was probed before, of the same source and configuration, is not probed again, nor are classes that
-    are known; each match says how it was recognized.
+    norm of the catalogue. So does a module that as a whole is a router of experts, mhc's head or a connection of mhc;
+    the ``module`` of such a match returns the weights of reading, mixing and writing. Norms that adapt by a matrix of
+    their own are wholes too. Of attention with a gate or a sink, ``module`` is the core. The norms within those are
+    sites as well. A model gives the table of all its sites. Nothing is done to either: copies are probed. What was
+    probed before, of the same source and configuration, is not probed again, nor are classes that are known; each match
+    says how it was recognized.
 
     Args:
         module: a module, or a model.
