@@ -19,7 +19,7 @@ def told(capsys, *words):
 
 def test_a_method_is_described_with_number_bound_control_and_verdict(capsys):
     code, text = told(capsys, "rmsnorm")
-    assert code == 0
+    assert code == 1  # what is claimed of its time with kernels does not hold
     assert text.startswith("rmsnorm: Root Mean Square Layer Normalization")
     assert "scale: holds\n  A positive scale of a row does not matter.\n  error: " in text
     assert ", must be at most 1e-10; every one of 10 draws is at most 1e-10\n  control, rows shifted too: 0.5" in text

@@ -1,10 +1,12 @@
 """What Flowformer claims of degenerate rows."""
 
 import math
+from functools import partial
 
 import normkit as nk
+from normkit.claims.attention._cost import WIDTH, slope_of_time
 from normkit.claims.attention._entropy import TOKENS, entropy, pair, rows
-from normkit.claims.kinds import Measured, above
+from normkit.claims.kinds import Measured, above, below
 
 
 def linear(q, k):
@@ -26,6 +28,11 @@ def itself(seed):
     return (entropy(linear(q, k)) - entropy(linear(q.flip(2), k))) / math.log(TOKENS)
 
 
+def growth(seed, kind=nk.FlowAttention):
+    """How the time grows with the number of tokens."""
+    return slope_of_time(kind(WIDTH, heads=1))
+
+
 CLAIMS = [
     Measured(
         "sharper",
@@ -35,5 +42,16 @@ CLAIMS = [
         control=itself,
         against="plain linear attention against itself",
         number="share of log T",
-    )
+    ),
+    Measured(
+        "linear",
+        says="Its time grows as the number of tokens.",
+        measure=growth,
+        wanted=below(1.2),
+        control=partial(growth, kind=nk.Softmax),
+        against="softmax",
+        number="slope",
+        draws=3,
+        rule="median",
+    ),
 ]

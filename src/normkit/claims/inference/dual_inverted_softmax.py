@@ -1,0 +1,41 @@
+"""What is claimed of an inverted softmax over two banks."""
+
+from functools import partial
+
+import normkit as nk
+from normkit.claims.inference._retrieval import recall, scores, skewness
+from normkit.claims.kinds import Measured, above, below
+
+BETA = 20.0
+
+
+def difference(seed, of=recall, hubs=1.0):
+    """A number of the ranking with both banks, less that with the bank of queries alone; both of one sharpness."""
+    made = scores(hubs=hubs)
+    both = nk.dual_inverted_softmax(*made, beta_query=BETA, beta_gallery=BETA)
+    return of(both) - of(nk.inverted_softmax(made.queries, made.bank, beta=BETA))
+
+
+CLAIMS = [
+    Measured(
+        "recall",
+        says="With hubs among queries and items its recall is a point above that of one bank.",
+        measure=difference,
+        wanted=above(1.0),
+        control=partial(difference, hubs=0.0),
+        against="no hubs",
+        number="points of recall",
+        rule="mean",
+        null=0.0,
+    ),
+    Measured(
+        "hubness",
+        says="Its hubness is lower.",
+        measure=partial(difference, of=skewness),
+        wanted=below(0.0),
+        control=partial(difference, of=skewness, hubs=0.0),
+        against="no hubs",
+        number="difference of the skewness",
+        rule="mean",
+    ),
+]
