@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -138,21 +138,8 @@ class TransformerLayer(Stream):
         core_options = dict(core_options or {})
         if wiring.hidden == "scale":
             core_options |= self._sphere_scale(core, heads, kv_heads, head_dim)
-        attend = functools.partial(
-            Attention,
-            dim,
-            heads,
-            kv_heads=kv_heads,
-            head_dim=head_dim,
-            norms=wiring.head_norms or (("query", "key") if query_key_norm else ()),
-            norm=norm,
-            norm_over=query_key_norm or "head",
-            head_scale=wiring.head_scale,
-            bias=bias in (True, "attention", "query_key_value"),
-            output_bias=bias in (True, "attention"),
-            linear=linear,
-            place={"layer": self.place.layer, "depth": self.place.depth},
-        )
+        heads_of = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
+        attend = self._attention_maker(norm, query_key_norm, bias, linear=linear, **heads_of)
         own: dict[str, Any] = {
             "core": core,
             "core_options": core_options,
@@ -178,6 +165,24 @@ class TransformerLayer(Stream):
             self.wire(name, branch, norm)
         self._wire_hidden(norm, hidden)
         self._start()
+
+    def _attention_maker(
+        self, norm: NormName, query_key_norm: str | None, bias: bool | str, **shared: Any
+    ) -> Callable[..., Attention]:
+        """Return what builds attention to the layer's own states or to an encoder's, as the placement wires both."""
+        wiring = self.own_wiring
+        return functools.partial(
+            Attention,
+            self.dim,
+            norms=wiring.head_norms or (("query", "key") if query_key_norm else ()),
+            norm=norm,
+            norm_over=query_key_norm or "head",
+            head_scale=wiring.head_scale,
+            bias=bias in (True, "attention", "query_key_value"),
+            output_bias=bias in (True, "attention"),
+            place={"layer": self.place.layer, "depth": self.place.depth},
+            **shared,
+        )
 
     def _sphere_scale(self, core: str, heads: int, kv_heads: int | None, head_dim: int | None) -> dict[str, float]:
         """Queries and keys of unit length want their product multiplied by the root of the head's size."""

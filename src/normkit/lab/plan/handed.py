@@ -116,9 +116,7 @@ def _words_of(thing: Any, seen: set[int]) -> Iterator[str]:
     if isinstance(thing, PLAIN):
         yield repr(thing)
     elif isinstance(thing, types.FunctionType):
-        for part in (thing.__defaults__, thing.__kwdefaults__, _closed_over(thing)):
-            yield from _words_of(part, seen)
-        yield from _words_of_code(thing.__code__, thing, seen)
+        yield from _words_of_function(thing, seen)
     elif isinstance(thing, type):
         yield thing.__qualname__
         for part in (*thing.__bases__, *vars(thing).values()):
@@ -131,6 +129,12 @@ def _words_of(thing: Any, seen: set[int]) -> Iterator[str]:
         yield from _words_of((thing.func, thing.args, thing.keywords), seen)
     elif not isinstance(thing, types.ModuleType):
         yield from _words_of(type(thing), seen)
+
+
+def _words_of_function(function: types.FunctionType, seen: set[int]) -> Iterator[str]:
+    for part in (function.__defaults__, function.__kwdefaults__, _closed_over(function)):
+        yield from _words_of(part, seen)
+    yield from _words_of_code(function.__code__, function, seen)
 
 
 def _words_of_code(code: types.CodeType, function: types.FunctionType, seen: set[int]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from normkit.lab.plan import measures
@@ -71,16 +71,19 @@ def pictures(comparison: Comparison) -> list[dict[str, Any]]:
             "Of all parameters, before clipping; mean over seeds.",
             curves(comparison, key="gradient_norm"),
         ),
-        *(
-            (f"{what.capitalize()} by depth, {when} of training", caption, depths(comparison, what, index))
-            for what, caption in (
-                ("gradient", "Length of the gradient of a block's parameters; mean and span over seeds."),
-                ("activation", "Root mean square of a block's output; mean and span over seeds."),
-            )
-            for when, index in (("start", 0), ("end", -1))
-        ),
+        *_depth_pictures(comparison),
     ]
     return [{"title": t, "caption": c, "figure": f} for t, c, f in drawn if f["data"]]
+
+
+def _depth_pictures(comparison: Comparison) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Gradients and activations of the blocks, at the start and at the end of training."""
+    for what, caption in (
+        ("gradient", "Length of the gradient of a block's parameters; mean and span over seeds."),
+        ("activation", "Root mean square of a block's output; mean and span over seeds."),
+    ):
+        for when, index in (("start", 0), ("end", -1)):
+            yield f"{what.capitalize()} by depth, {when} of training", caption, depths(comparison, what, index)
 
 
 def style(comparison: Comparison, variant: str) -> dict[str, Any]:
