@@ -215,12 +215,12 @@ def table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     lines = []
     for row in rows:
         start = "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)) + "  "
-        wrapped = _wrapped(row[-1], max(40, WIDTH - len(start)))
+        wrapped = _wrap(row[-1], max(40, WIDTH - len(start)))
         lines += [start + wrapped[0], *(" " * len(start) + more for more in wrapped[1:])]
     return [line.rstrip() for line in lines]
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def _wrap(text: str, width: int) -> list[str]:
     """Break at spaces only, so that paths and names stay whole."""
     return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False) or [""]
 

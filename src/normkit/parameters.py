@@ -419,10 +419,10 @@ def _overridden(rows: Sequence[Row], owners: Mapping[int, list[Owner]], override
     for key, role in override.items():
         if role not in ROLES:
             raise ValueError(f"roles: override[{key!r}] must be one of {', '.join(ROLES)}, not {role!r}")
-        if not any(_meant(key, row, owners) for row in rows):
+        if not any(_matches(key, row, owners) for row in rows):
             raise ValueError(f"roles: override[{key!r}] fits no trained parameter; they are {[r.name for r in rows]}")
     for row in rows:
-        mine = [role for key, role in override.items() if _meant(key, row, owners)]
+        mine = [role for key, role in override.items() if _matches(key, row, owners)]
         yield replace(row, role=mine[-1], why="as given") if mine else row
 
 
@@ -435,7 +435,7 @@ def fits(name: str, pattern: str) -> bool:
     return any(fnmatch.fnmatchcase(own, pattern) for own in (name, name.rpartition(".")[0]))
 
 
-def _meant(key: Any, row: Row, owners: Mapping[int, list[Owner]]) -> bool:
+def _matches(key: Any, row: Row, owners: Mapping[int, list[Owner]]) -> bool:
     if isinstance(key, str):
         return fits(row.name, key)
     if isinstance(key, type):

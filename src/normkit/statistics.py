@@ -86,11 +86,11 @@ def moments(
     )
     most = torch.finfo(x.dtype).max  # where squares overflow the variance is infinite, not infinity less infinity
     if sync and processes(group) > 1:
-        return _joined(mean, rest, square, count, group)
+        return _join(mean, rest, square, count, group)
     return Moments(mean + rest, (square - rest.square().clamp(max=most)).clamp(min=0), count)
 
 
-def _joined(mean: Tensor, rest: Tensor, square: Tensor, count: Tensor, group: Groups) -> Moments:
+def _join(mean: Tensor, rest: Tensor, square: Tensor, count: Tensor, group: Groups) -> Moments:
     """The moments of all processes' values, from each one's mean, what that lacks, and mean square about it."""
     exact, own = mean.double() + rest, count.double()
     about_zero = square.double() - rest.double().square() + exact.square()

@@ -102,4 +102,4 @@ def test_what_has_no_rows_is_for_all_processes_and_one_process_has_all_as_it_is(
 
 def test_one_process_agrees_with_itself_to_the_last_digit():
     alone = SimpleNamespace(accelerator=SimpleNamespace(num_processes=1, device="cpu"))
-    assert single.Training._agreed(alone, 0.1) == 0.1
+    assert single.Training._first_value(alone, 0.1) == 0.1

@@ -261,7 +261,7 @@ def race(op: str, size: Sequence[int], kind: torch.dtype, device, options, clock
         raise RuntimeError(f"its numbers are off by {off:.1e} of the largest: it is not timed")
     passes = ("forward",) if options.forward else ("forward", "backward")
     return [
-        {**about, "pass": way, **_timed(op, call, given, way, moved, options, clock)}
+        {**about, "pass": way, **_time_passes(op, call, given, way, moved, options, clock)}
         for way, moved in zip(passes, arrays, strict=False)
     ]
 
@@ -298,7 +298,7 @@ def _off(call: Call, given: Sequence[Tensor]) -> float:
     )
 
 
-def _timed(
+def _time_passes(
     op: str, call: Call, given: list[Tensor], way: str, arrays: int, options, clock: timing.Clock
 ) -> dict[str, Any]:
     x = given[0]

@@ -80,7 +80,7 @@ class EBFlow(Loss):
     def forward(self, x: Tensor, probe: Tensor | None = None) -> Tensor:
         """Return the objective at samples (N, D), a single number."""
         wide = reals(self, "x", x, (None, self.dim))
-        v = self._drawn(wide) if probe is None else reals(self, "probe", probe, x.shape, x).to(wide.dtype)
+        v = self._draw_probe(wide) if probe is None else reals(self, "probe", probe, x.shape, x).to(wide.dtype)
         loss = {"ssm": self._sliced_score, "dsm": self._denoising_score, "fdssm": self._differences}[self.matching]
         return loss(wide, v).mean().to(x.dtype)
 
@@ -102,7 +102,7 @@ class EBFlow(Loss):
     def _linear(self) -> list[nn.Linear]:
         return cast(list[nn.Linear], list(self.layers))
 
-    def _drawn(self, x: Tensor) -> Tensor:
+    def _draw_probe(self, x: Tensor) -> Tensor:
         return torch.randint_like(x, 2) * 2 - 1 if self.matching == "ssm" else torch.randn_like(x)
 
     def _sliced_score(self, x: Tensor, v: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ class EBFlow(Loss):
         after, before, here = (-self._neg_energy(at) for at in (x + d, x - d, x))
         return ((after - before).square() / 8 - after - before + 2 * here) * (self.dim / self.eps**2)
 
-    def _passed(self, x: Tensor) -> list[Tensor]:
+    def _layer_outputs(self, x: Tensor) -> list[Tensor]:
         """What each layer returns, before its curve."""
         found = [linear(x, self._linear[0])]
         for layer in self._linear[1:]:
@@ -131,13 +131,13 @@ class EBFlow(Loss):
         return self.slope + (1 - self.slope) * up, second, second * (1 - 2 * up)
 
     def _neg_energy(self, x: Tensor) -> Tensor:
-        *inner, z = self._passed(x)
+        *inner, z = self._layer_outputs(x)
         part = -z.square().sum(1) / 2 - self.dim / 2 * math.log(2 * math.pi)
         return part + sum(self._rise(u)[0].log().sum(1) for u in inner)
 
     def _score(self, x: Tensor) -> Tensor:
         """The gradient of the negative energy, layer by layer from the last."""
-        *inner, z = self._passed(x)
+        *inner, z = self._layer_outputs(x)
         found = -z
         for layer, u in zip(self._linear[:0:-1], reversed(inner), strict=True):
             first, second, _ = self._rise(u)
@@ -147,7 +147,7 @@ class EBFlow(Loss):
     def _curvature(self, x: Tensor, v: Tensor) -> Tensor:
         """The second derivative of the negative energy along v: two orders carried through the layers."""
         weights = [layer.weight.to(x.dtype) for layer in self._linear]
-        *inner, z = self._passed(x)
+        *inner, z = self._layer_outputs(x)
         one, two, found = F.linear(v, weights[0]), torch.zeros_like(x), torch.zeros_like(x)
         for u, weight in zip(inner, weights[1:], strict=True):
             first, second, third = self._rise(u)

@@ -74,12 +74,12 @@ class PathGradientLoss(Loss):
         given = reals(self, "samples", samples, (None, self.dim))
         energy = energy_of(self, self.energy, self.coefficients)
         if self.estimator == "reparametrised":
-            x, log_q = self._drawn(given)
+            x, log_q = self._sample(given)
             return (energy(x) + log_q).mean().to(samples.dtype)
 
         ahead = self.estimator == "forward-path"
         z = self._latent(given).detach() if ahead else given
-        drawn = self._drawn(z)[0]
+        drawn = self._sample(z)[0]
         x = (given if ahead else drawn).detach()
         value = (energy(x) + self._log_prob(x)).mean().detach()
         pulled = (drawn * self._slope(energy, x).detach()).sum()
@@ -95,7 +95,7 @@ class PathGradientLoss(Loss):
         score = torch.cat([score[:, :known] - bent, score[:, known:]], 1)
         return (score - force(energy, x)) / len(x)
 
-    def _drawn(self, z: Tensor) -> tuple[Tensor, Tensor]:
+    def _sample(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """The flow's sample, and its log density."""
         base = gaussian(z, 0.0, 1.0)
         if self.flow is not None:

@@ -143,9 +143,9 @@ class Here(Grid):
         raise NotImplementedError("clients of this process are called by send_and_receive")
 
     def send_and_receive(self, messages, *, timeout=None):
-        return [self._asked(message) for message in messages]
+        return [self._answer(message) for message in messages]
 
-    def _asked(self, message):
+    def _answer(self, message):
         node = message.metadata.dst_node_id
         own = app.Message(message.content.copy(), message_type=message.metadata.message_type, dst_node_id=node)
         try:

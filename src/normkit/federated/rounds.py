@@ -91,7 +91,7 @@ def accept(
     summed = {client: update for client, update in updates.items() if client not in refused}
     made, far = _gone_through(list(summed.values()), sent, measured=True)
     distances = dict(zip(summed, far, strict=True))
-    refused |= {k: why for k, far in distances.items() if not math.isfinite(far) if (why := _broken(summed[k]))}
+    refused |= {k: why for k, far in distances.items() if not math.isfinite(far) if (why := _not_finite(summed[k]))}
     if wanted is not None:
         left = _without(updates, refused)
         refused |= {client: why for client, update in left.items() if (why := _lacking(update, sent, wanted))}
@@ -146,7 +146,7 @@ def _unusable(update: Update, sent: State) -> str | None:
     return None
 
 
-def _broken(update: Update) -> str | None:
+def _not_finite(update: Update) -> str | None:
     """Say which entry has numbers that are not finite."""
     names = [name for name, value in update.state.items() if not value.isfinite().all()]
     return f"{names[0]} has NaN or infinities" if names else None

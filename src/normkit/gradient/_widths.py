@@ -113,13 +113,13 @@ class Widths:
             if steps == "entrywise":
                 return self.base / read if is_reader else 1.0
             return made / (read if is_reader else self.base)
-        base, makes, reads = self._grown(row, made, read)
+        base, makes, reads = self._growth(row, made, read)
         if steps == "orthogonal":
             grown = factor(rule, *matrix_shape(row.parameter)) / factor(rule, *matrix_shape(base))
             return math.sqrt(makes / reads) / grown
         return 1 / reads if steps == "entrywise" else makes / reads
 
-    def _grown(self, row: Row, made: int, read: int) -> tuple[Tensor, float, float]:
+    def _growth(self, row: Row, made: int, read: int) -> tuple[Tensor, float, float]:
         """The parameter of the base, and how many times as many features this one makes and reads."""
         base = self.base_weights[row.name]
         base_made, base_read = fans(row.role, base.shape, id(row.parameter) in self.turned)
@@ -130,7 +130,7 @@ class Widths:
             return None
         if self.parametrization == "spectral":
             return min(1.0, math.sqrt(made / read)) / math.sqrt(read)
-        base, makes, reads = self._grown(row, made, read)
+        base, makes, reads = self._growth(row, made, read)
         if base.is_meta:
             return None
         return root_mean_square(base) * min(1.0, math.sqrt(makes / reads)) / math.sqrt(reads)

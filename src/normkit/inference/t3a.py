@@ -85,14 +85,14 @@ class T3A(Fitted):
         """Keep ``features`` (N, D), and return their logits (N, K)."""
         wide = scores(self, "features", features, (None, self.num_features), self.weight)
         if self.guard is not None and self.guard.stopped:
-            return self._trained(wide).to(features.dtype)
+            return self._classify(wide).to(features.dtype)
         self._begin()
         self._keep(wide)
         found = self._predict(wide)
         if self.guard is not None and self.guard.look(
-            self._trained(wide), found * accurate(self.weight).norm(dim=1).mean().to(found)
+            self._classify(wide), found * accurate(self.weight).norm(dim=1).mean().to(found)
         ):
-            found = self._trained(wide)
+            found = self._classify(wide)
             if self.guard.action == RESET:
                 self._forget()
         return found.to(features.dtype)
@@ -109,12 +109,12 @@ class T3A(Fitted):
             self._keep(accurate(self.weight))
 
     def _keep(self, z: Tensor) -> None:
-        logits = self._trained(z)
+        logits = self._classify(z)
         self.features = torch.cat([self.features, z.to(self.features)])
         self.labels = torch.cat([self.labels, logits.argmax(1)])
         self.unsure = torch.cat([self.unsure, entropies(logits).to(self.unsure)])
 
-    def _trained(self, z: Tensor) -> Tensor:
+    def _classify(self, z: Tensor) -> Tensor:
         """What the trained classifier says."""
         return F.linear(z, accurate(self.weight).to(z), None if self.bias is None else accurate(self.bias).to(z))
 

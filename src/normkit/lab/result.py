@@ -100,11 +100,11 @@ class Result:
 
     def to_csv(self, path: str | Path | None = None) -> str:
         """Return the table as CSV, and write it where ``path`` says so."""
-        return _written(exports.csv_text(self.rows), path)
+        return _write(exports.csv_text(self.rows), path)
 
     def to_latex(self, path: str | Path | None = None) -> str:
         """Return the table as LaTeX with the rules of booktabs, and write it where ``path`` says so."""
-        return _written(exports.latex_text(self.rows), path)
+        return _write(exports.latex_text(self.rows), path)
 
     def __str__(self) -> str:
         width = page.terminal_width()
@@ -120,7 +120,7 @@ class Result:
         return exports.html_text(self.comparison)
 
 
-def _written(text: str, path: str | Path | None) -> str:
+def _write(text: str, path: str | Path | None) -> str:
     if path is not None:
         Path(path).write_text(text, encoding="utf-8")
     return text

@@ -33,7 +33,7 @@ class Screen:
         self.console = Console(file=sys.stderr, highlight=False, markup=False)
         self.active: dict[str, tuple[Run, logs.Tail, dict[str, Any]]] = {}
         self.results = results
-        self.began, self.before = time.monotonic(), self._done()
+        self.began, self.before = time.monotonic(), self._progress()
 
     def introduce(self) -> None:
         """Say what is going to be trained, and with which budget."""
@@ -109,7 +109,7 @@ class Screen:
             self.active[name] = (run, tail, steps[-1])
         return run, steps[-1] if steps else event
 
-    def _done(self) -> float:
+    def _progress(self) -> float:
         """How many full runs' worth of training is done."""
         return sum(self._worth(name) for name in self.results)
 
@@ -120,7 +120,7 @@ class Screen:
 
     def _summary(self) -> str:
         going = sum(share_of(run, e) * self._worth(run.name) for run, _, e in list(self.active.values()))
-        done, whole = self._done() + going, runs.steps_in_all(self.plan, self.results)
+        done, whole = self._progress() + going, runs.steps_in_all(self.plan, self.results)
         spent = time.monotonic() - self.began
         new = done - self.before
         left = clock(spent / new * max(0.0, whole - done)) if new > 0.02 * whole else "?"

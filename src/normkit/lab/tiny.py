@@ -47,12 +47,12 @@ def language_model(
     >>> tiny.given[0].shape, tiny.held[0].shape
     (torch.Size([16, 16]), torch.Size([32, 16]))
     """
-    tiny = _trained(seed, steps, dim, depth, heads, length, tied, lr)
+    tiny = _train(seed, steps, dim, depth, heads, length, tied, lr)
     return tiny._replace(model=copy.deepcopy(tiny.model))
 
 
 @functools.cache
-def _trained(seed: int, steps: int, dim: int, depth: int, heads: int, length: int, tied: bool, lr: float) -> Tiny:
+def _train(seed: int, steps: int, dim: int, depth: int, heads: int, length: int, tied: bool, lr: float) -> Tiny:
     text = _tokens()
     cut, chance = len(text) * 9 // 10, torch.Generator().manual_seed(seed)
 

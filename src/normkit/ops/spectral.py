@@ -66,7 +66,7 @@ def soundness(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     if eager.runs_formula("soundness", _against(x), x):
         made = (x + x.mT) / 2
         return made.abs().amax((-2, -1)), (x - x.mT).abs().amax((-2, -1)), torch.linalg.cholesky_ex(made).info == 0
-    most, skew, sound = _noted(x, None).unbind(-1)
+    most, skew, sound = _cholesky_notes(x, None).unbind(-1)
     return most, skew, sound > 0
 
 
@@ -99,7 +99,7 @@ class _Cholesky(torch.autograd.Function):
     def forward(ctx, x: Tensor, logged: bool) -> Tensor:
         factor = torch.empty(x.shape, dtype=x.dtype)
         ctx.logged, ctx.formula = logged, _log if logged else torch.linalg.cholesky
-        if not _noted(x, factor, logged)[..., 2].all():
+        if not _cholesky_notes(x, factor, logged)[..., 2].all():
             factor = ctx.formula(x)
         ctx.save_for_backward(x, factor)
         return factor
@@ -161,7 +161,7 @@ def _eigen(s: Tensor, turns: bool) -> tuple[Tensor, Tensor | None] | None:
     return values, None if rows is None else rows.mT
 
 
-def _noted(x: Tensor, factor: Tensor | None, logged: bool = False) -> Tensor:
+def _cholesky_notes(x: Tensor, factor: Tensor | None, logged: bool = False) -> Tensor:
     notes, given = torch.empty((*x.shape[:-2], 3), dtype=torch.float64), eager.pack(x)
     special.require().cholesky(_plan(x, logged), prod(x.shape[:-2]), given, factor, notes)
     return notes

@@ -60,7 +60,7 @@ class NSNQuant(Method):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return y, scale1, shift and scale2."""
-        self._checked("x", x)
+        self._check("x", x)
         wide = accurate(x)
         wide = _rotate(wide) if self.hadamard == "before" else wide
         scale1 = self._size(wide)
@@ -74,13 +74,13 @@ class NSNQuant(Method):
 
     def inverse(self, y: Tensor, scale1: Tensor, shift: Tensor, scale2: Tensor) -> Tensor:
         """Return x again."""
-        self._checked("y", y)
+        self._check("y", y)
         wide = accurate(y)
         wide = _rotate(wide) if self.hadamard == "after" else wide
         x = accurate(scale1) * (accurate(scale2) * wide + accurate(shift))
         return (_rotate(x) if self.hadamard == "before" else x).to(y.dtype)
 
-    def _checked(self, name: str, x: Tensor) -> None:
+    def _check(self, name: str, x: Tensor) -> None:
         check.features_last(self, x, self.head_dim, name)
         if x.dim() < 2:
             raise ValueError(

@@ -112,12 +112,12 @@ class Stream(Method):
     def wire(self, name: str, branch: Connection, norm: NormName) -> None:
         """Register what a connection has of its own: norms and learned numbers."""
         self.branches[name] = branch
-        for part, made in branch.parts(self.place, functools.partial(self._started, norm)).items():
+        for part, made in branch.parts(self.place, functools.partial(self._build_norm, norm)).items():
             attribute = part if part in branch.shares else _join(name, part)
             if not hasattr(self, attribute):
                 setattr(self, attribute, made)
 
-    def _started(self, norm: NormName, start: float = 1.0) -> nn.Module:
+    def _build_norm(self, norm: NormName, start: float = 1.0) -> nn.Module:
         made = make_norm(self, norm, self.dim)
         weight = getattr(made, "weight", None)
         if start != 1:

@@ -206,7 +206,7 @@ def run(options: argparse.Namespace) -> int:
     if options.out:
         place = saving.save(before, report.model, options.out, same=verb.same)
         say(f"written to {place}", file=sys.stderr)
-    return _checked(options, report.model, given) if options.check else 0
+    return _check_saved(options, report.model, given) if options.check else 0
 
 
 def _streamed(options: argparse.Namespace) -> int:
@@ -268,7 +268,7 @@ def _first(options: argparse.Namespace) -> Any:
     return example_of(next(iter(batches(options.data)), None))
 
 
-def _checked(options: argparse.Namespace, model: nn.Module, given: Any) -> int:
+def _check_saved(options: argparse.Namespace, model: nn.Module, given: Any) -> int:
     source, colon, _ = options.model.partition(":")
     made_by = options.model.partition("@")[0]
     word = f"{made_by}@{options.out}" if colon and source not in ("timm", "hf") else options.out

@@ -63,7 +63,7 @@ def save_pretrained(self: Any, save_directory: str, *args: Any, **kwargs: Any) -
     config = json.loads((place / "config.json").read_text())
     (place / saving.ORIGINAL).mkdir(exist_ok=True)
     replace_file(place / saving.ORIGINAL / "config.json", json.dumps(config, indent=1))
-    replace_file(place / "config.json", json.dumps(_refused(config), indent=1))
+    replace_file(place / "config.json", json.dumps(_foreign_config(config), indent=1))
     replace_file(place / saving.PARTS, json.dumps(_description(self), indent=1))
     replace_file(place / seals.SEALS, seals.sealed(place))
     return answer
@@ -77,7 +77,7 @@ def _description(model: nn.Module) -> dict[str, Any]:
         return {"unknown": str(error)}
 
 
-def _refused(config: dict[str, Any]) -> dict[str, Any]:
+def _foreign_config(config: dict[str, Any]) -> dict[str, Any]:
     """A configuration that no class of transformers takes for its own: the sizes, which each checks, are words."""
     common = library("transformers").PretrainedConfig()
     sizes = [name for name, value in config.items() if type(value) is int and not hasattr(common, name)]

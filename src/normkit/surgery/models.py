@@ -64,13 +64,13 @@ def import_object(source: str, role: str, hint: str = "") -> Any:
 
 def _call_factory(source: str) -> nn.Module:
     found = import_object(source, "model", f"; a model is {FORMS}")
-    made = _called(found, source) if callable(found) and not isinstance(found, nn.Module) else found
+    made = _call(found, source) if callable(found) and not isinstance(found, nn.Module) else found
     if not isinstance(made, nn.Module):
         raise ValueError(f"{source} gives {type(made).__name__}, not a torch.nn.Module")
     return made
 
 
-def _called(function: Any, source: str) -> Any:
+def _call(function: Any, source: str) -> Any:
     """Call a function that makes a model; one that wants arguments is named."""
     try:
         given = inspect.signature(function).parameters.values()

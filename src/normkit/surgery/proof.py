@@ -203,11 +203,11 @@ class _Single(TorchDispatchMode):
         except RuntimeError:
             if func._schema.is_mutable:
                 raise
-        single, named = tree_map(lambda x: _typed(x, torch.float64, torch.float32), given)
-        return tree_map(lambda x: _typed(x, torch.float32, torch.float64), func(*single, **named))
+        single, named = tree_map(lambda x: _with_dtype(x, torch.float64, torch.float32), given)
+        return tree_map(lambda x: _with_dtype(x, torch.float32, torch.float64), func(*single, **named))
 
 
-def _typed(x: Any, was: torch.dtype, dtype: torch.dtype) -> Any:
+def _with_dtype(x: Any, was: torch.dtype, dtype: torch.dtype) -> Any:
     return x.to(dtype) if torch.is_tensor(x) and x.dtype is was else x
 
 

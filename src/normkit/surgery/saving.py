@@ -36,7 +36,7 @@ def save(old: nn.Module, new: nn.Module, folder: str, *, same: bool = False) -> 
     edits = [edit.to_dict() for edit in edits_between(old, new)]
     with folder_beside(place) as beside:
         closed = bool(edits) and not (same and old.state_dict().keys() == new.state_dict().keys())
-        own = _closed(new, beside) if closed else _config(new, beside)
+        own = _hide_config(new, beside) if closed else _config(new, beside)
         weights = OWN_WEIGHTS if closed and own else WEIGHTS
         _safetensors().save_file(_state(new), beside / weights, metadata={"format": "pt"})
         if edits or not own:
@@ -111,7 +111,7 @@ def _config(model: nn.Module, folder: Path) -> bool:
     return False
 
 
-def _closed(model: nn.Module, folder: Path) -> bool:
+def _hide_config(model: nn.Module, folder: Path) -> bool:
     """Write the configuration where the library that a model is of does not take it for its own."""
     own = _config(model, folder / ORIGINAL)
     if own:
@@ -180,16 +180,16 @@ def rebuilt(model: nn.Module, folder: str) -> nn.Module:
     state: dict[str, Tensor] = {}
     for file in _weights(folder):
         state |= _safetensors().load_file(file)
-    _typed(model, state)
+    _cast(model, state)
     model = replay(model, edits, state)
-    shared = _shared(model, state)
+    shared = _complete_ties(model, state)
     load_numbers(model, state, shared)
     if _configured(folder) != Path(folder):
         guard(model)
     return model.eval()
 
 
-def _shared(model: nn.Module, state: dict[str, Tensor]) -> set[str]:
+def _complete_ties(model: nn.Module, state: dict[str, Tensor]) -> set[str]:
     """Complete a state that names tied tensors once, as transformers writes them; return those that stay tied."""
     places: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
@@ -200,7 +200,7 @@ def _shared(model: nn.Module, state: dict[str, Tensor]) -> set[str]:
     return {name for names in partly for name in names}
 
 
-def _typed(model: nn.Module, state: Mapping[str, Tensor]) -> None:
+def _cast(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Give a model's tensors the types that were saved."""
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if name in state:

@@ -298,7 +298,7 @@ def run_table(options: argparse.Namespace) -> int:
     say(*done.notes, f"written to {output}")
     if options.sql:
         header, *rows = done.table
-        say(_asked(options.sql, header, rows))
+        say(_query(options.sql, header, rows))
     return 0
 
 
@@ -337,7 +337,7 @@ def _train_lexical(options: argparse.Namespace, how: Mapping[str, Any]) -> Itera
     yield f"to use it: normkit.text.LexicalModel({str(path)!r})([['u', 'r', 'late']])"
 
 
-def _asked(query: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+def _query(query: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Ask duckdb; a column has the type of its cells."""
     from normkit.optional import library
 

@@ -178,7 +178,7 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """Map tokens (B, T), or features (B, T, dim), to the last hidden state (B, T, dim)."""
         past = 0 if cache is None else len(cache[0])
-        positions = self._positions(self._checked(inputs), past)
+        positions = self._positions(self._check_inputs(inputs), past)
         x = inputs if self.embedding is None else self.embedding(inputs) * self.embedding_scale
         x = x if self.positions is None else x + self.positions(positions)
         x = x if self.embedding_norm is None else self.embedding_norm(x)
@@ -193,7 +193,7 @@ class Transformer(nn.Module):
     def _normalize(self, x: Tensor) -> Tensor:
         return x if self.norm is None else self.norm(x)
 
-    def _checked(self, inputs: Tensor) -> Tensor:
+    def _check_inputs(self, inputs: Tensor) -> Tensor:
         if self.embedding is None:
             check.features_last(self, inputs, self.dim, "inputs")
             check.shape(self, "inputs", inputs, (None, None, self.dim))

@@ -104,7 +104,7 @@ def curvature(
         raise ValueError(f"curvature: top must be less than the {size} trained parameters, not {top}")
 
     def mean_loss(at: Mapping[str, Tensor]) -> Tensor:
-        return torch.stack([loss(_fed(own, at, batch), batch) for batch in taken]).mean()
+        return torch.stack([loss(_forward(own, at, batch), batch) for batch in taken]).mean()
 
     chance, steps = torch.Generator().manual_seed(seed), min(steps, size)
     like = next(iter(parameters.values()))
@@ -121,7 +121,7 @@ def curvature(
     return Curvature(largest, least, float(traces.mean()), error, length, values, weights)
 
 
-def _fed(model: nn.Module, at: Mapping[str, Tensor], batch: Any) -> Any:
+def _forward(model: nn.Module, at: Mapping[str, Tensor], batch: Any) -> Any:
     if isinstance(batch, Mapping):
         return functional_call(model, dict(at), (), dict(batch))
     return functional_call(model, dict(at), (batch[0] if isinstance(batch, tuple | list) else batch,))

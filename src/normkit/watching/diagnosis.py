@@ -89,18 +89,18 @@ def write_finding(number: int, finding: Finding, width: int = WIDTH, cause: str 
     """Tell a finding in some lines, and the title of its cause."""
     since = f"since step {finding.since}" if finding.since is not None else ""
     marks = ", ".join(filter(None, (finding.certainty, since)))
-    lines = [f"{number}. {finding.title}{f'  ({marks})' * bool(marks)}", *_wrapped(finding.evidence, width)]
-    lines += _wrapped(f"otherwise: {finding.otherwise}", width) if finding.otherwise else []
-    lines += _wrapped(f"follows from: {cause}", width) if cause else []
-    lines += _wrapped(f"leads to: {finding.leads}", width) if finding.leads else []
+    lines = [f"{number}. {finding.title}{f'  ({marks})' * bool(marks)}", *_wrap(finding.evidence, width)]
+    lines += _wrap(f"otherwise: {finding.otherwise}", width) if finding.otherwise else []
+    lines += _wrap(f"follows from: {cause}", width) if cause else []
+    lines += _wrap(f"leads to: {finding.leads}", width) if finding.leads else []
     longest = max((len(remedy.name) for remedy in finding.remedies), default=0)
     for remedy in finding.remedies:
         lines.append(f"   {'try' if remedy.runs else 'or'}: {remedy.name:{longest}}   {remedy.line}")
-        lines += _wrapped(f"tried on a copy: {remedy.tried}", width, 8) if remedy.tried else []
+        lines += _wrap(f"tried on a copy: {remedy.tried}", width, 8) if remedy.tried else []
     return "\n".join(lines)
 
 
-def _wrapped(text: str, width: int, indent: int = 3) -> list[str]:
+def _wrap(text: str, width: int, indent: int = 3) -> list[str]:
     space = " " * indent
     return textwrap.wrap(text, width, initial_indent=space, subsequent_indent=space, break_long_words=False)
 

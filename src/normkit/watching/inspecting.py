@@ -76,11 +76,11 @@ def inspect(model: nn.Module, batches: Iterable[Any] | None = None, *, passes: i
         model.train()
         for batch in taken:
             model.zero_grad()
-            loss_of(_fed(model, batch, own=batches is not None), batch).backward()
+            loss_of(_feed(model, batch, own=batches is not None), batch).backward()
     return Inspection(seen)
 
 
-def _fed(model: nn.Module, batch: Any, own: bool) -> Any:
+def _feed(model: nn.Module, batch: Any, own: bool) -> Any:
     """Feed a model; say of an error by what it was fed."""
     try:
         return feed(model, batch)

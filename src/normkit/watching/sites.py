@@ -52,20 +52,20 @@ def blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
     >>> [name for name, _ in blocks(nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3)))]
     ['0', '2']
     """
-    found = list(_listed("", model))
+    found = list(_blocks("", model))
     if len(found) > 1:
         return found
     return [(name, m) for name, m in model.named_modules() if has_matrix(m)]
 
 
-def _listed(prefix: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+def _blocks(prefix: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     children = [(f"{prefix}.{name}" if prefix else name, child) for name, child in module.named_children()]
     made_of_parts = [list(child.children()) and not isinstance(child, LISTS) for _, child in children]
     if isinstance(module, LISTS) and children and all(made_of_parts):
         yield from children
     else:
         for name, child in children:
-            yield from _listed(name, child)
+            yield from _blocks(name, child)
 
 
 def has_matrix(module: nn.Module) -> bool:

@@ -76,7 +76,7 @@ def attach(modules: Iterable[nn.Module], attends: Iterable[nn.Module], mixes: It
     """
     for module in modules:
         yield _numbered(module)
-        yield module.register_forward_hook(Hook(_called), with_kwargs=True)
+        yield module.register_forward_hook(Hook(_tap_call), with_kwargs=True)
     for module, enter, leave in (
         *((module, _enter_attention, _leave_attention) for module in attends),
         *((module, _enter_mixture, _leave_mixture) for module in mixes),
@@ -106,7 +106,7 @@ def _looks(module: nn.Module) -> bool:
     return sampling and (module.training or torch.is_grad_enabled())
 
 
-def _called(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+def _tap_call(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
     if _looks(module):
         x = first_tensor(args)
         x = first_tensor(kwargs) if x is None else x

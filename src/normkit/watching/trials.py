@@ -137,7 +137,7 @@ class Bench:
             changed = self.history(remedy.line, trial.steps)
             after = math.nan if changed is None else trial.read(changed, finding)
             if math.isfinite(after):
-                words = f"{trial.what(history, finding)} {_moved(before, after, trial)}"
+                words = f"{trial.what(history, finding)} {_movement(before, after, trial)}"
                 gain = trial.ill(before) - trial.ill(after)
                 kept.append((math.copysign(1.0, gain) if gain else 0.0, remedy._replace(tried=words)))
         kept.sort(key=lambda pair: -pair[0])
@@ -177,7 +177,7 @@ def _scope(model: nn.Module, optimizers: list[Any]) -> dict[str, Any]:
     return {"model": model, "optimizer": own, "nk": nk, "nn": nn, "torch": torch, "F": nn.functional}
 
 
-def _moved(before: float, after: float, trial: Trial) -> str:
+def _movement(before: float, after: float, trial: Trial) -> str:
     write = trial.write
     if trial.steps:
         return f"to {write(after)}; without the line, to {write(before)}"

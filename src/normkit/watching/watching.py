@@ -81,7 +81,7 @@ class Watch(Seen):
             ]
             self._safely(self._arm, self.step + 1)
         else:
-            self.handles.append(taps.hook_before(self.model, lambda m, _: self._safely(self._called, m)))
+            self.handles.append(taps.hook_before(self.model, lambda m, _: self._safely(self._count_call, m)))
         return self
 
     def stop(self) -> None:
@@ -193,7 +193,7 @@ class Watch(Seen):
             self._close_sample()
         self._arm(self.step + 1)
 
-    def _called(self, module: nn.Module) -> None:
+    def _count_call(self, module: nn.Module) -> None:
         """Without an optimizer each call of the model in training is a step, which ends the one before."""
         if skipped(module):
             return

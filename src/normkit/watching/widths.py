@@ -152,12 +152,12 @@ def coordinate_check(
     runs: dict[str, list[list[dict[str, Tensor]]]] = {name: [] for name in names}
     with torch.random.fork_rng(), torch.enable_grad():
         for seed in range(seeds):
-            base = _drawn(build, widths[0], seed)
+            base = _build_model(build, widths[0], seed)
             batch = next(make_batches(base)) if batch is None else batch
             for name in names:
                 runs[name].append([])
                 for width in widths:
-                    model = _drawn(build, width, seed)
+                    model = _build_model(build, width, seed)
                     groups = _groups(model, optimizer, name, base if name == "mup" else widths[0], lr)
                     trained = step(groups, **({} if lr is None else {"lr": lr}))
                     runs[name][-1].append(_changes(model, trained, batch, steps))
@@ -172,7 +172,7 @@ def coordinate_check(
     return CoordinateCheck(widths, parametrization, what, changes)
 
 
-def _drawn(build: Build, width: int, seed: int) -> nn.Module:
+def _build_model(build: Build, width: int, seed: int) -> nn.Module:
     torch.manual_seed(seed)
     model = build(width)
     if not isinstance(model, nn.Module):
@@ -199,7 +199,7 @@ def _changes(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Any, ste
     found = {name: torch.zeros(steps) for name in places}
     for step in range(steps + 1):
         with _outputs(places) as outputs:
-            given = _fed(model, batch)
+            given = _feed(model, batch)
         for name, output in outputs.items():
             if step:
                 found[name][step - 1] = (output - start[name]).square().mean().sqrt()
@@ -240,7 +240,7 @@ def _outputs(places: Mapping[str, nn.Module]) -> Iterator[dict[str, Tensor]]:
         yield found
 
 
-def _fed(model: nn.Module, batch: Any) -> Any:
+def _feed(model: nn.Module, batch: Any) -> Any:
     try:
         return feed(model, batch)
     except Exception as error:

@@ -64,7 +64,7 @@ class CumulativeGroupNorm(Norm):
         """Normalize the next piece of a sequence behind ``past`` (None: it begins); return it and the new past."""
         check.features_last(self, x, self.channels, least=3)
         z = accurate(x).flatten(2)
-        origin, squares, steps = self._empty_past(z) if past is None else self._checked(past, x, z)
+        origin, squares, steps = self._empty_past(z) if past is None else self._check_past(past, x, z)
         around = z - origin[:, None, None]  # so that sums stay small
         count = steps[:, None] + torch.arange(1, z.shape[1] + 1, device=z.device)
         mean = around.mean(-1).cumsum(1) / count
@@ -81,7 +81,7 @@ class CumulativeGroupNorm(Norm):
         none = z.new_zeros(z.shape[0])
         return Past(z[:, 0].mean(-1).detach() if z.shape[1] else none, none, none)
 
-    def _checked(self, past: Past, x: Tensor, z: Tensor) -> Past:
+    def _check_past(self, past: Past, x: Tensor, z: Tensor) -> Past:
         for name, value in zip(Past._fields, past, strict=True):
             check.values(self, f"past.{name}", value, (x.shape[0],), x)
         return Past(*(value.to(z.dtype) for value in past))

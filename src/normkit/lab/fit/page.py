@@ -42,7 +42,7 @@ def curves(found: Sequence[Fitted]) -> Figure:
         steps, learned, held = zip(*one.curve, strict=True)
         traces.append(_line(steps, held, place, one))
         traces.append({**_line(steps, learned, place, one, dash="dash"), "opacity": 0.5, "showlegend": False})
-    return _named(figure(traces, "step", "bits per dimension", {}, {}))
+    return _with_legend(figure(traces, "step", "bits per dimension", {}, {}))
 
 
 def calibration(parts: Parts, found: Sequence[Fitted]) -> Figure:
@@ -57,7 +57,7 @@ def calibration(parts: Parts, found: Sequence[Fitted]) -> Figure:
     ]
     for place, one in enumerate(found):
         traces.append(_line(even, ranks(one.flow, parts.test).sort().values.tolist(), place, one))
-    return _named(figure(traces, "even", "found", {}, {}))
+    return _with_legend(figure(traces, "even", "found", {}, {}))
 
 
 def pairs(data: Data, parts: Parts, best: Fitted) -> Figure:
@@ -95,7 +95,7 @@ def _line(x: Sequence[float], y: Sequence[float], place: int, one: Fitted, **lin
     return {"x": list(x), "y": list(y), "mode": "lines", "name": name, "line": {"color": colour, **line}}
 
 
-def _named(made: Figure) -> Figure:
+def _with_legend(made: Figure) -> Figure:
     made["layout"]["legend"] = {"orientation": "h", "y": 1.15}
     return made
 

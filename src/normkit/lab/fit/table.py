@@ -254,7 +254,7 @@ def _of_arrow(path: Path, name: str, column: Any) -> Column:
 
 
 def _array(path: Path, choice: Choice) -> Read:
-    found = _loaded(path)
+    found = _load(path)
     if found.ndim != 2:
         if choice.columns or choice.drop or choice.categories:
             raise ValueError(f"{path}: columns are asked for, and it holds no table but an array of {found.shape}")
@@ -266,7 +266,7 @@ def _array(path: Path, choice: Choice) -> Read:
     return _table(path, {names[at]: found[:, at] for at in places}, choice)
 
 
-def _loaded(path: Path) -> np.ndarray:
+def _load(path: Path) -> np.ndarray:
     try:
         found = np.load(path, allow_pickle=False)
     except ValueError as error:

@@ -154,7 +154,9 @@ def permuted(before: np.ndarray, after: np.ndarray, tests: int = 1) -> float:
     size = before.size
     if size < ENOUGH:
         return math.nan
-    apart = _flipped(after - before) if size >= fewest(tests, paired=True) else _dealt(np.concatenate([before, after]))
+    apart = (
+        _sign_flips(after - before) if size >= fewest(tests, paired=True) else _splits(np.concatenate([before, after]))
+    )
     seen = abs(after.sum() - before.sum())
     least = seen - 1e-9 * (np.abs(before).sum() + np.abs(after).sum())  # rounding must not lose a way that is as far
     return float(np.mean(apart >= least))
@@ -173,7 +175,7 @@ def _ways(size: int, paired: bool) -> int:
     return 2**size if paired else math.comb(2 * size, size)
 
 
-def _flipped(change: np.ndarray) -> np.ndarray:
+def _sign_flips(change: np.ndarray) -> np.ndarray:
     """Return how far the sums lie apart with any of the pairs exchanged."""
     if _ways(change.size, True) <= EXACT:
         signs = np.array(list(itertools.product((1.0, -1.0), repeat=change.size)))
@@ -183,7 +185,7 @@ def _flipped(change: np.ndarray) -> np.ndarray:
     return np.abs(signs @ change)
 
 
-def _dealt(both: np.ndarray) -> np.ndarray:
+def _splits(both: np.ndarray) -> np.ndarray:
     """Return how far the sums lie apart with all numbers dealt to two sides."""
     deals = np.array(list(itertools.combinations(range(both.size), both.size // 2)))
     return np.abs(both.sum() - 2 * both[deals].sum(axis=1))

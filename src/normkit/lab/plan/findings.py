@@ -182,10 +182,10 @@ def findings(
     """
     pairs = [(name, baseline) for name in values if name != baseline]
     margin = share * abs(interval(values[baseline].values()).mean)
-    return {name: found for (name, _), found in _tested(values, pairs, margin, higher, level).items()}
+    return {name: found for (name, _), found in _test_family(values, pairs, margin, higher, level).items()}
 
 
-def _tested(
+def _test_family(
     values: Values, pairs: Sequence[tuple[str, str]], margin: float, higher: bool, level: float
 ) -> dict[tuple[str, str], Finding]:
     """Test some pairs as one family."""
@@ -297,7 +297,7 @@ def places(
     margin = share * abs(interval(values[baseline].values()).mean) if baseline in values else math.nan
     pairs = [pair for pair in combinations(values, 2) if baseline not in pair]
     found = {(name, baseline): finding for name, finding in told.items()}
-    found |= _tested(values, pairs, margin, higher, level)
+    found |= _test_family(values, pairs, margin, higher, level)
     above: dict[str, set[str]] = {name: set() for name in values}
     for (one, other), finding in found.items():
         if finding.word in (BETTER, WORSE):

@@ -227,7 +227,7 @@ class BySample:
         if not self.recipe.workers:
             return _fetched(self.recipe, (seed, step), self.order.rows_of(seed, step))
         if self.ahead[0] != (seed, step):
-            self.ahead = (seed, step), _worked(self.recipe, self.order, seed, step)
+            self.ahead = (seed, step), _worker_batches(self.recipe, self.order, seed, step)
         batch = next(self.ahead[1])
         self.ahead = (seed, step + 1), self.ahead[1]
         return batch
@@ -266,7 +266,7 @@ class Order:
         return self.epoch[1][at]
 
 
-def _worked(recipe: Recipe, order: Order, seed: int, step: int) -> Iterator[Any]:
+def _worker_batches(recipe: Recipe, order: Order, seed: int, step: int) -> Iterator[Any]:
     """Let a loader's workers make the batches from a step on.
 
     No method, since workers wait for seconds for a loader that ends as a part of a cycle of references.
@@ -474,12 +474,12 @@ def _read(found: Given, source: str, batch: int | None, trained: Recipe | str) -
 
 
 def _require_apart(held: Recipe, trained: Recipe, source: str) -> None:
-    one, other = (_drawn(held), _drawn(trained))
+    one, other = (_source_rows(held), _source_rows(trained))
     if both := len(one & other):
         raise ValueError(f"held-out data {source!r}: {both} of {len(one)} samples are among those that are trained on")
 
 
-def _drawn(recipe: Recipe) -> set[Any]:
+def _source_rows(recipe: Recipe) -> set[Any]:
     origins = _origins(recipe.dataset)
     return {origins[row] for row in recipe.pool.tolist()}
 

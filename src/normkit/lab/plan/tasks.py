@@ -81,7 +81,7 @@ def loaded(settings: Settings) -> Task:
         task.metric = measures.import_measure(settings.metric or "")
     if measure.is_share and task.accuracy is None:
         raise ValueError(f"model {settings.model!r} on data {settings.data!r} has no accuracy: it tells no classes")
-    return dataclasses.replace(task, build=_started(task.build, task.causal and not settings.allow_leak))
+    return dataclasses.replace(task, build=_builder(task.build, task.causal and not settings.allow_leak))
 
 
 def portion(whole: Data, share: float) -> Data:
@@ -102,7 +102,7 @@ def portion(whole: Data, share: float) -> Data:
     return whole.part(order[: max(1, round(share * count))].sort().values)
 
 
-def _started(build: Callable[[Variant, int], nn.Module], causal: bool) -> Callable[[Variant, int], nn.Module]:
+def _builder(build: Callable[[Variant, int], nn.Module], causal: bool) -> Callable[[Variant, int], nn.Module]:
     """Build a model from the start that the variant names, then put in what any model takes."""
 
     def built(variant: Variant, seed: int) -> nn.Module:
@@ -170,10 +170,10 @@ def _timm(name: str, settings: Settings) -> Task:
         except TypeError:  # convolutional networks take any size, and no argument for it
             return timm.create_model(name, **arguments)
 
-    return image_class(pictures, lambda v, seed: _swapped(make, f"timm:{name}", v, seed))
+    return image_class(pictures, lambda v, seed: _build_with_norm(make, f"timm:{name}", v, seed))
 
 
-def _swapped(make: Callable[[], nn.Module], name: str, variant: Variant, seed: int) -> nn.Module:
+def _build_with_norm(make: Callable[[], nn.Module], name: str, variant: Variant, seed: int) -> nn.Module:
     """Build from the seed, then exchange the norms, so that all else starts the same."""
     variant.require_parts_of(name)
     torch.manual_seed(seed)
@@ -194,7 +194,7 @@ def _hugging_face(name: str, settings: Settings) -> Task:
     auto, kind = _head(transformers, config, name)
 
     def build(variant: Variant, seed: int) -> nn.Module:
-        return _swapped(lambda: auto.from_config(config), f"hf:{name}", variant, seed)
+        return _build_with_norm(lambda: auto.from_config(config), f"hf:{name}", variant, seed)
 
     own = _own_data(settings, build)
     if own is not None:
@@ -256,7 +256,7 @@ def _own(name: str, settings: Settings) -> Task:
 
     def build(variant: Variant, seed: int) -> nn.Module:
         if not takes_norm:
-            return _swapped(factory, name, variant, seed)
+            return _build_with_norm(factory, name, variant, seed)
         variant.require_parts_of(name)
         torch.manual_seed(seed)
         return factory(norm=fits.maker(variant.norm))

@@ -102,7 +102,7 @@ def answer(rows: Sequence[Row]) -> list[str]:
     if _failed(baseline):
         told = [f"The baseline {baseline.variant} {baseline.happened}, so nothing can be told against it."]
     else:
-        told = [_compared(row, baseline, scale) for row in others if _word(row) in (BETTER, WORSE)]
+        told = [_comparison(row, baseline, scale) for row in others if _word(row) in (BETTER, WORSE)]
         told += _equals(others, baseline, scale)
         told += _open(others, baseline, scale)
         told += _untold(others, baseline)
@@ -133,7 +133,7 @@ def _way(mean: float) -> str:
     return "lower" if mean < 0 else "higher"
 
 
-def _compared(row: Row, baseline: Row, scale: Scale) -> str:
+def _comparison(row: Row, baseline: Row, scale: Scale) -> str:
     """Say how much better or worse a variant is, how sure that is, and what it costs."""
     assert row.finding is not None
     mean, _, seeds = row.finding.difference

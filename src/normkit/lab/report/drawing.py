@@ -28,19 +28,19 @@ def save(comparison: Comparison, folder: Path, form: str = "svg") -> list[Path]:
     if form not in FORMS:
         raise ValueError(f"form must be one of {', '.join(map(repr, FORMS))}, not {form!r}")
     folder.mkdir(parents=True, exist_ok=True)
-    return [_written(one, folder / f"{_called(one['title'])}.{form}") for one in figures.pictures(comparison)]
+    return [_save(one, folder / f"{_file_name(one['title'])}.{form}") for one in figures.pictures(comparison)]
 
 
-def _written(picture: Mapping[str, Any], path: Path) -> Path:
+def _save(picture: Mapping[str, Any], path: Path) -> Path:
     with beside(path) as there:
         draw(picture).savefig(there, format=path.suffix[1:], dpi=SHARP)
     return path
 
 
-def _called(title: str) -> str:
+def _file_name(title: str) -> str:
     """Turn a title into the name of a file.
 
-    >>> _called("Gradient by depth, start of training")
+    >>> _file_name("Gradient by depth, start of training")
     'gradient-by-depth-start-of-training'
     """
     return re.sub(r"[^\w.=]+", "-", title.lower()).strip("-")

@@ -313,7 +313,7 @@ def _bundle(comparison: Comparison, variant: str, found: Curves, top: float = ma
     """Return a variant's traces: the band of the seeds that came through, their mean, and each that diverged."""
     size = math.ceil(max((len(curve) for _, curve in found), default=0) / MOST_POINTS)
     thinned = [(run, _thinned(curve, size)) for run, curve in found if curve]
-    diverged = [_ended(comparison, variant, curve, top) for run, curve in thinned if run.status == DIVERGED]
+    diverged = [_divergence(comparison, variant, curve, top) for run, curve in thinned if run.status == DIVERGED]
     merged = _merge([curve for run, curve in thinned if run.status != DIVERGED])
     finished = [{at for at, _ in curve} for run, curve in thinned if run.status == DONE]
     shared = set.intersection(*finished) if finished else {at for at, _ in merged}
@@ -352,7 +352,7 @@ def _shade(look: dict[str, Any]) -> str:
     return f"{look['colour']} {PALE}" if look["width"] == WIDE else look["colour"]
 
 
-def _ended(comparison: Comparison, variant: str, curve: Sequence[tuple[float, float]], top: float) -> Figure:
+def _divergence(comparison: Comparison, variant: str, curve: Sequence[tuple[float, float]], top: float) -> Figure:
     """Return a thin line that ends at a cross."""
     look = style(comparison, variant)
     last = len(curve) - 1

@@ -65,7 +65,7 @@ def section(comparison: Comparison) -> Section | None:
             for rung, name in zip(rungs, names_of(comparison, rungs), strict=True)
         ),
         Column("trend", lambda line: line.of.word, words=True),
-        Column("a doubling adds", lambda line: _written(scale, line.of.slope)),
+        Column("a doubling adds", lambda line: _difference(scale, line.of.slope)),
         Column("p", lambda line: chance(line.of.p)),
         *(
             Column(f"predicted: {name}", lambda line, rung=rung: _ahead(line.of, rung, scale))  # type: ignore[misc]
@@ -77,19 +77,19 @@ def section(comparison: Comparison) -> Section | None:
 
 
 def _gap(trend: Trend, rung: float, scale: Scale) -> str:
-    return _written(scale, trend.gaps[rung]) if rung in trend.gaps else ""
+    return _difference(scale, trend.gaps[rung]) if rung in trend.gaps else ""
 
 
 def _ahead(trend: Trend, rung: float, scale: Scale) -> str:
-    return _written(scale, trend.ahead[rung]) if rung in trend.ahead else ""
+    return _difference(scale, trend.ahead[rung]) if rung in trend.ahead else ""
 
 
-def _written(scale: Scale, found: findings.Interval) -> str:
+def _difference(scale: Scale, found: findings.Interval) -> str:
     return scale.difference(found) if math.isfinite(found.mean) else ""
 
 
 def _mean(scale: Scale, mean: float) -> str:
-    return _written(scale, findings.Interval(mean, math.nan, 1))
+    return _difference(scale, findings.Interval(mean, math.nan, 1))
 
 
 def headline(comparison: Comparison) -> str:
@@ -123,7 +123,7 @@ def _sentence(comparison: Comparison, name: str, trend: Trend, scale: Scale) -> 
     ends = [_mean(scale, end.mean) for end in trend.ends]
     sure = f"{odds(trend.p)}, {number_of(trend.slope.count, 'seed')}"
     way = f"from {ends[0]} at {first} to {ends[1]} at {last} on its line"
-    each = f"{_written(scale, trend.slope)} with each doubling ({sure})"
+    each = f"{_difference(scale, trend.slope)} with each doubling ({sure})"
     if trend.word in (CLOSING, GROWING):
         turned = ", and its sign has turned" if trend.ends[0].mean * trend.ends[1].mean < 0 else ""
         return f"{gap} is {trend.word}: {way}, {each}{turned}."
@@ -145,7 +145,7 @@ def _check_predictions(comparison: Comparison, found: Mapping[str, Trend], scale
     said = []
     for rung in comparison.rungs:
         parts = [
-            f"{name} {_written(scale, one.predicted)}, and it is {_mean(scale, one.measured.mean)} "
+            f"{name} {_difference(scale, one.predicted)}, and it is {_mean(scale, one.measured.mean)} "
             f"({'right' if one.is_right else 'wrong'})"
             for name, trend in found.items()
             for one in trend.forecasts

@@ -103,7 +103,7 @@ def content(comparison: Comparison) -> dict[str, Any]:
         "reading": reading(comparison) + conclusion.reading(comparison),
         "health": [(name, looks[name], found) for name, found in health(comparison)],
         "notes": comparison.notes,
-        "command": "\n".join(_typed(command) for command in commands(comparison)),
+        "command": "\n".join(_command_line(command) for command in commands(comparison)),
         "settings": settings(comparison),
         "times": times.spent(comparison),
         "errors": [(run.name, run.end["traceback"]) for run in comparison.entire.runs if run.end.get("traceback")],
@@ -252,7 +252,7 @@ def _lines(given: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(key.replace("_", " "), _write_value(value)) for key, value in given.items()]
 
 
-def _typed(words: list[str]) -> str:
+def _command_line(words: list[str]) -> str:
     """Write a command as it was typed, or a call."""
     return words[0] if len(words) == 1 else shlex.join(words)
 

@@ -51,7 +51,7 @@ class Scale:
 
     def difference(self, found: Interval) -> str:
         """Write a difference from the baseline."""
-        return self._written(found.mean, self._bounds(found), "+")
+        return self._with_bounds(found.mean, self._bounds(found), "+")
 
     def change(self, found: Interval) -> str:
         """Write how much lower or higher than the baseline's something is, without its sign.
@@ -61,7 +61,7 @@ class Scale:
         ('20% ± 5', '70% [-10, 100]')
         """
         bounds = self._bounds(found)
-        return self._written(abs(found.mean), bounds if found.mean >= 0 else (-bounds[1], -bounds[0]), "")
+        return self._with_bounds(abs(found.mean), bounds if found.mean >= 0 else (-bounds[1], -bounds[0]), "")
 
     def _bounds(self, found: Interval) -> tuple[float, float]:
         """Return the ends of an interval, as far as they are possible: no loss falls by more than all of it."""
@@ -71,7 +71,7 @@ class Scale:
         possible = self.measure.key == measures.LOSS and self.level > 0
         return (max(low, -self.level) if possible else low), high
 
-    def _written(self, mean: float, bounds: tuple[float, float], sign: str) -> str:
+    def _with_bounds(self, mean: float, bounds: tuple[float, float], sign: str) -> str:
         """Write a number with ± and how far its interval reaches, or with both ends where that would say too little."""
         said = fixed(self.factor * mean, self.places, sign)
         unit = self.unit.replace(" points", "")

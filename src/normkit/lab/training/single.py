@@ -110,7 +110,7 @@ class Training:
             if status == logs.DONE and stop():
                 status = logs.INTERRUPTED
             at_a_log_line = self.step % self.settings.log_every == 0
-            if status == logs.INTERRUPTED or (at_a_log_line and self._agreed(time.monotonic() - saved) > patience):
+            if status == logs.INTERRUPTED or (at_a_log_line and self._first_value(time.monotonic() - saved) > patience):
                 self._save()
                 saved = time.monotonic()
         return status
@@ -120,14 +120,14 @@ class Training:
         """How much of the run is done."""
         if self.run.steps is not None:
             return self.step / self.run.steps
-        return self._agreed(self.elapsed) / (self.run.seconds or 1)
+        return self._first_value(self.elapsed) / (self.run.seconds or 1)
 
     @property
     def probed(self) -> bool:
         """Whether the watch looks at this step."""
         return self.step % self.settings.probe_every == 0 or self.step == 1
 
-    def _agreed(self, value: float) -> float:
+    def _first_value(self, value: float) -> float:
         """The first process's value, since clocks differ."""
         if self.accelerator.num_processes == 1:
             return value
@@ -181,7 +181,7 @@ class Training:
         loss, gradient = self._mean(self.loss.detach()), float(_whole(self.gradient))
         finite = math.isfinite(loss) and math.isfinite(gradient)
         self.log.write(
-            logs.STEP, step=self.step, loss=logs.plain(loss), gradient_norm=logs.plain(gradient), **self._spent()
+            logs.STEP, step=self.step, loss=logs.plain(loss), gradient_norm=logs.plain(gradient), **self._spending()
         )
         self.seen.flush()
         if finite and (last or self.step % self.settings.eval_every == 0):
@@ -189,7 +189,7 @@ class Training:
             finite = self._evaluated() < self.start + room
         return logs.DONE if finite else logs.DIVERGED
 
-    def _spent(self) -> dict[str, Any]:
+    def _spending(self) -> dict[str, Any]:
         return {"seconds": round(self.elapsed, 4), "tokens": self.tokens, "unit": self.task.data.unit}
 
     def _mean(self, value: Tensor) -> float:
@@ -226,7 +226,7 @@ class Training:
     def _state_to_go_on_from(self) -> dict[str, Any] | None:
         """Open the log and return the checkpoint, or None to begin; the first process decides for all."""
         state = self._saved_state() if self.accelerator.is_main_process else None
-        if not self._agreed(float(state is not None)):
+        if not self._first_value(float(state is not None)):
             return None
         return state or checkpoints.unchecked(self.folder.checkpoint(self.run.name))
 

@@ -63,7 +63,7 @@ def stepper(variant: Variant, settings: Settings) -> Callable[[], tuple[float, f
     device = torch.device(settings.device)
     model = task.build(variant, 1).to(device)
     optimizer = optimizers.make_optimizer(variant.optimizer, model, 1e-6, settings.weight_decay)
-    batch = _moved(task.data.train(1, 1), device)
+    batch = _to_device(task.data.train(1, 1), device)
     if spheres(model):
         project(model, optimizer)
     size, load, kind = task.size(batch), task.objective(variant), _autocast(settings)
@@ -87,7 +87,7 @@ def _autocast(settings: Settings) -> torch.dtype | None:
     return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(settings.precision)
 
 
-def _moved(batch: Any, device: torch.device) -> Any:
+def _to_device(batch: Any, device: torch.device) -> Any:
     from accelerate.utils import send_to_device
 
     return send_to_device(batch, device)

@@ -91,7 +91,7 @@ def fold(model: nn.Module, example: Any, *, where: Where = None, inplace: bool =
         _settle(model)
     proof.ready("fold", model, example)
     work = copy.deepcopy(model)
-    baked = _baked(work)
+    baked = _bake(work)
     neurons = _neurons(work, where)
     work = replaced("fold", work, copy.deepcopy(neurons), False)
     sites, left = _sites(work, example, where)
@@ -121,7 +121,7 @@ def fold(model: nn.Module, example: Any, *, where: Where = None, inplace: bool =
     order = {name: at for at, (name, _) in enumerate(model.named_modules())}
     rows = [changes[name] for name in sorted(changes, key=order.__getitem__)]
     target = model if inplace else copy.deepcopy(model)
-    return Report(replaced("fold", target, new, inplace), [_measured(row, far) for row in rows])
+    return Report(replaced("fold", target, new, inplace), [_with_error(row, far) for row in rows])
 
 
 def _inside(sites: Mapping[str, Site], changes: Mapping[str, Change]) -> dict[str, Change]:
@@ -131,11 +131,11 @@ def _inside(sites: Mapping[str, Site], changes: Mapping[str, Change]) -> dict[st
     return {name: Change(name, sites[name].was, f"with {outer}") for name, outer in inner.items()}
 
 
-def _measured(row: Change, far: float) -> Change:
+def _with_error(row: Change, far: float) -> Change:
     return row if row.became is None else Change(row.site, row.was, row.became, row.carried, far)
 
 
-def _baked(model: nn.Module) -> dict[str, str]:
+def _bake(model: nn.Module) -> dict[str, str]:
     """Make reparametrized layers of a copy plain, and tell of each what it had."""
     found = {name: part for name, part in model.named_modules() if parametrize.is_parametrized(part)}
     told = {}

@@ -43,7 +43,7 @@ class Outcome(NamedTuple):
 
 def race_addition(now: nn.Module, new: nn.Module, shape: Iterable[int], training: bool) -> Outcome:
     """Race an addition and a norm as it is with both in one pass."""
-    pair = _drawn(now, [shape, shape])
+    pair = _random_inputs(now, [shape, shape])
     old, twin = (copy.deepcopy(norm).train(training) for norm in (now, new))
 
     def apart(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -64,7 +64,7 @@ def race_turn(
     """Race norms and a turn of queries and keys as they are with both in one pass each."""
     front = [(s[0], s[2], s[1], s[3]) if turn.moved else tuple(s) for s in shapes]  # heads before tokens
     angles = [torch.cat([angle, angle], -1) for angle in turns(torch.arange(front[0][2]), front[0][3])]
-    pair = _drawn(now[0], [(b, tokens, heads, wide) for b, heads, tokens, wide in front])
+    pair = _random_inputs(now[0], [(b, tokens, heads, wide) for b, heads, tokens, wide in front])
     cos, sin = (angle.expand(front[0][0], -1, -1).to(pair[0]) for angle in angles)
     old, twins = ([copy.deepcopy(norm).train(training) for norm in norms] for norms in (now, new))
 
@@ -106,7 +106,7 @@ def race_models(before: nn.Module, after: nn.Module, example: Any, training: boo
         return _raced([call(model) for model in (before, after)], device, 1, 1.0, sure)
 
 
-def _drawn(like: nn.Module, shapes: Iterable[Iterable[int]]) -> list[Tensor]:
+def _random_inputs(like: nn.Module, shapes: Iterable[Iterable[int]]) -> list[Tensor]:
     """Random inputs in a module's type and place."""
     own = next(iter(like.parameters()), torch.zeros(()))
     return [torch.randn(tuple(shape), dtype=own.dtype, device=own.device) for shape in shapes]
@@ -116,7 +116,7 @@ def takes(module: nn.Module, shape: Iterable[int]) -> bool:
     """Whether a module takes an input of a shape, tried on a copy in evaluation."""
     try:
         with torch.no_grad():
-            copy.deepcopy(module).eval()(*_drawn(module, [shape]))
+            copy.deepcopy(module).eval()(*_random_inputs(module, [shape]))
     except Exception:
         return False
     return True
@@ -124,7 +124,7 @@ def takes(module: nn.Module, shape: Iterable[int]) -> bool:
 
 def race(old: nn.Module, new: nn.Module, shape: Iterable[int], training: bool) -> Outcome:
     """Race two modules, on copies."""
-    inputs = _drawn(old, [shape])
+    inputs = _random_inputs(old, [shape])
     calls = [_call(copy.deepcopy(module).train(training), inputs, training) for module in (old, new)]
     return _raced(calls, inputs[0].device)
 

@@ -186,7 +186,7 @@ def _batches(
     data: Iterable[Any], held: Iterable[Any] | None, learning: str, auto: bool
 ) -> tuple[list[Any], list[Any] | None]:
     """The batches to learn from, which there must be where something is learned, and those that are held back."""
-    batches, kept = _listed("data", data), None if held is None else _listed("held", held)
+    batches, kept = _as_list("data", data), None if held is None else _as_list("held", held)
     why = f'bits="{AUTO}"' if auto else learning
     if why and not batches:
         raise ValueError(f"quantize: data must hold at least one batch for {why}, but it is empty")
@@ -241,7 +241,7 @@ def perplexity(model: nn.Module, batches: Iterable[Any]) -> float:
     return math.exp(total / count)
 
 
-def _listed(name: str, batches: Iterable[Any]) -> list[Any]:
+def _as_list(name: str, batches: Iterable[Any]) -> list[Any]:
     """Batches as a list."""
     if isinstance(batches, (str, bytes)) or not hasattr(batches, "__iter__"):
         raise TypeError(f"quantize: {name} must be batches, tensors or mappings of them, not {type(batches).__name__}")
@@ -525,12 +525,12 @@ def _bytes(model: nn.Module) -> int:
     """What parameters and buffers take, shared ones once."""
     total, seen = 0, set()
     for tensor in (*model.parameters(), *model.buffers()):
-        for part in _stored(tensor):
+        for part in _stored_parts(tensor):
             if part.data_ptr() not in seen:
                 seen.add(part.data_ptr())
                 total += part.numel() * part.element_size()
     return total
 
 
-def _stored(tensor: Tensor) -> list[Tensor]:
+def _stored_parts(tensor: Tensor) -> list[Tensor]:
     return list(few.parts(tensor).values()) or [tensor]

@@ -116,7 +116,7 @@ def remove(
     was = copy.deepcopy(model).eval()
     proof.ready("remove", was, example)
     norms = _layer_norms(was, example, where)
-    order = _ordered(was, example, norms)
+    order = _call_order(was, example, norms)
     wean = replace(plan, table=timetable(order, start, gaps))
     how: dict[str, Any] = {"loss": loss or next_token, "log": log or _tell}
     work = copy.deepcopy(was)
@@ -180,7 +180,7 @@ def _is_layer_norm(match: Match) -> bool:
     return match.name == "layernorm" and plain and isinstance(match.kwargs["dim"], int)
 
 
-def _ordered(model: nn.Module, example: Any, norms: Mapping[str, Match]) -> list[Part]:
+def _call_order(model: nn.Module, example: Any, norms: Mapping[str, Match]) -> list[Part]:
     """The norms in the order of their calls; refused where anything but layers reads one."""
     layers = [name for name, part in model.named_modules() if is_plain(part)]
     try:

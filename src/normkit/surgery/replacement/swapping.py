@@ -69,7 +69,7 @@ def swap(
         Change(
             edit.site,
             str(found[edit.site]).partition(": ")[2],
-            _called(made[edit.site]),
+            _describe(made[edit.site]),
             tuple(edit.words.get("carried", {}).values()),
             far.get(edit.site),
         )
@@ -107,7 +107,7 @@ def _list_layers(model: nn.Module, found: Recognized) -> str:
     return f"; nothing in it was recognized as one; its layers are {', '.join(kinds)}"
 
 
-def _called(module: nn.Module) -> str:
+def _describe(module: nn.Module) -> str:
     return str(module.norm if isinstance(module, Followed | fits.Laid) else module).split("\n")[0]
 
 
@@ -127,7 +127,7 @@ def _edit(model: nn.Module, name: str, match: Match, text: object) -> Edit:
         raise ValueError(f"swap: {name} may be called with {takes}, which {text} does not take; leave it out by where")
     norm: Any = new.norm if isinstance(new, fits.Laid) else new
     way = new.way if isinstance(new, fits.Laid) else fits.PLAIN
-    words = forms.norm_words(norm, way, behind=list(match.behind), carried=_carried(norm, match, old))
+    words = forms.norm_words(norm, way, behind=list(match.behind), carried=_transfers(norm, match, old))
     return Edit(name, "norm", words)
 
 
@@ -162,7 +162,7 @@ def places(model: nn.Module) -> set[fits.Place]:
     return {fits.Place(fits.IMAGES if first else fits.STREAM) for first in sites(model).values()}
 
 
-def _carried(new: nn.Module, match: Match, old: nn.Module) -> dict[str, str]:
+def _transfers(new: nn.Module, match: Match, old: nn.Module) -> dict[str, str]:
     """Gain and shift, which go over where both mean the same: they are called so, and begin at the same number."""
     ours, theirs = specimen.tensors(new), specimen.tensors(old)
     begun = specimen.tensors(catalog.find(match.name).create(**match.kwargs))  # type: ignore[arg-type]

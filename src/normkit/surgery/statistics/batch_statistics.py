@@ -67,7 +67,7 @@ def recalibrate(model: nn.Module, data: Iterable[Any], *, inplace: bool = True) 
     named = batch_norms(model)
     old = {name: _numbers(layer) for name, layer in named.items()}
     _estimate(model, data)
-    moved = {name: _moved(old[name], _numbers(layer)) for name, layer in named.items()}
+    moved = {name: _largest_change(old[name], _numbers(layer)) for name, layer in named.items()}
     rows = [Change(name, type(named[name]).__name__, "estimated anew", (), far) for name, far in moved.items()]
     return Report(model, rows)
 
@@ -76,7 +76,7 @@ def _numbers(layer: nn.Module) -> list[Tensor]:
     return [buffer.clone() for buffer in layer.buffers() if buffer.is_floating_point()]
 
 
-def _moved(old: list[Tensor], new: list[Tensor]) -> float:
+def _largest_change(old: list[Tensor], new: list[Tensor]) -> float:
     """The largest change of a tensor's numbers, relative to the largest that it has now."""
     changes = (float((n - o).abs().max() / n.abs().max().clamp(min=1e-30)) for o, n in zip(old, new, strict=True))
     return max(changes, default=0.0)
