@@ -4,12 +4,15 @@ import copy
 import hashlib
 import random
 
-import lurking_near_misses
-import more_near_misses
-import near_misses
+import near_misses_formula
+import near_misses_gradients
+import near_misses_shapes
+import near_misses_state
+import near_misses_types
+import near_misses_values
+import norms_in_other_words
 import numpy
 import pytest
-import sly_near_misses
 import torch
 from near_misses import Layer, Rms
 from torch import nn
@@ -21,9 +24,12 @@ from normkit.surgery.exact import fusing
 from normkit.surgery.exact.racing import Outcome
 from normkit.surgery.recognition.recognize import examine
 
-LISTS = near_misses, more_near_misses, sly_near_misses, lurking_near_misses
+LISTS = (
+    *(near_misses_values, near_misses_shapes, near_misses_types, near_misses_state),
+    *(near_misses_gradients, near_misses_formula),
+)
 NEAR = {name: cls for one in LISTS for name, cls in one.NEAR.items()}
-TRUE = {name: entry for one in LISTS for name, entry in one.TRUE.items()}
+TRUE = norms_in_other_words.TRUE
 
 
 @pytest.mark.parametrize("name", NEAR)
@@ -113,13 +119,13 @@ def test_nothing_is_done_to_the_module_or_to_random_numbers(name, capsys):
 
 
 def test_what_a_module_counts_outside_of_itself_is_as_it_was():
-    by_class, calls = more_near_misses.CountsInItsClass, more_near_misses.CALLS
+    by_class, calls = near_misses_state.CountsInItsClass, near_misses_state.CALLS
     nk.recognize(by_class())
-    nk.recognize(more_near_misses.CountsInAList())
+    nk.recognize(near_misses_state.CountsInAList())
     assert (by_class.calls, calls) == (0, [0])
-    assert more_near_misses.CALLS is calls
-    nk.recognize(lurking_near_misses.CountsInADefault())
-    assert lurking_near_misses.counted.__defaults__ == ([0],)
+    assert near_misses_state.CALLS is calls
+    nk.recognize(near_misses_state.CountsInADefault())
+    assert near_misses_state.counted.__defaults__ == ([0],)
 
 
 def test_two_of_a_class_that_hold_other_functions_are_looked_at_each():

@@ -4,8 +4,8 @@ import copy
 import importlib
 import threading
 
+import near_misses_routers
 import pytest
-import router_near_misses
 import torch
 from torch import nn
 
@@ -14,7 +14,7 @@ from normkit.optional import let_torchvision_load
 from normkit.surgery.recognition import wholes
 from normkit.surgery.recognition.wholes import examine_whole
 
-NEAR, TRUE = router_near_misses.NEAR, router_near_misses.TRUE
+NEAR, TRUE = near_misses_routers.NEAR, near_misses_routers.TRUE
 
 
 def made(cls):
@@ -39,10 +39,10 @@ def test_each_is_found_with_its_arguments_and_numbers(name):
     assert {key: match.kwargs[key] for key in wanted} == wanted
     assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
     assert max(match.error.values()) < 2e-4
-    x = torch.randn(2, 5, *((router_near_misses.STREAMS,) if "mhc" in method else ()), router_near_misses.DIM)
+    x = torch.randn(2, 5, *((near_misses_routers.STREAMS,) if "mhc" in method else ()), near_misses_routers.DIM)
     theirs, ours = module(x), match.module(x)
     if method == "router":
-        rows = torch.zeros(10, router_near_misses.EXPERTS)
+        rows = torch.zeros(10, near_misses_routers.EXPERTS)
         want = rows.scatter(-1, ours[1].flatten(0, 1), ours[0].flatten(0, 1))
         weights = theirs[-2].reshape(10, -1)
         at = theirs[-1].reshape(10, -1)
@@ -58,7 +58,7 @@ def test_a_linear_map_or_one_of_ours_is_none():
     assert examine_whole(nn.Linear(8, 6)) is None
     assert examine_whole(nk.create("router", 8, 6, top_k=2)) is None
     with torch.device("meta"):
-        assert examine_whole(router_near_misses.Router()) is None
+        assert examine_whole(near_misses_routers.Router()) is None
 
 
 CLASSES = {
