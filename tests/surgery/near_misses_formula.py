@@ -9,6 +9,18 @@ NEAR, TRUE, near, true = lists()
 
 
 @near
+class NormAndStream(Rms):
+    def forward(self, x):
+        return super().forward(x), x
+
+
+@near
+class SumInLowPrecision(Rms):
+    def unit(self, x):
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True, dtype=torch.bfloat16).to(x.dtype) + self.eps)
+
+
+@near
 class LearnedBlend(Layer):
     def __init__(self):
         super().__init__()

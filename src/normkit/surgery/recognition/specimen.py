@@ -100,8 +100,11 @@ class Specimen:
             tensor.copy_(numbers)
 
     def __call__(self, *inputs: Tensor) -> Tensor:
-        """Return what the module makes of the inputs: a tensor, the first of several."""
-        return first(self.module(*inputs))
+        """Return what the module makes of the inputs, which must be one tensor: who calls a norm unpacks nothing."""
+        made = self.module(*inputs)
+        if not torch.is_tensor(made):
+            raise TypeError(f"it returns a {type(made).__name__}")
+        return made
 
     def train(self, mode: bool) -> Specimen:
         """Set the mode."""
