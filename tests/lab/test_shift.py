@@ -208,6 +208,54 @@ def adapter_now(adapter, batch):
     return copy.deepcopy(adapter)(batch)
 
 
+LOST_AND_SPOKE = [
+    (None, None, True),
+    (None, 8, False),
+    (40, None, False),
+    (40, 39, True),
+    (40, 40, True),
+    (40, 41, False),
+]
+
+
+@pytest.mark.parametrize(("lost", "spoke", "right"), LOST_AND_SPOKE)
+def test_the_guard_is_right_where_it_speaks_no_later_than_the_collapse(lost, spoke, right, monkeypatch):
+    x, y = digits_like()
+    monkeypatch.setattr(shifted, "collapse", lambda hits, own: lost)
+    monkeypatch.setattr(shifted, "alarm", lambda logits, mine, batches: spoke)
+    logits, labels, _ = shifted._answers(net().eval(), batches(x, y))
+    row = shifted._adapted(net().eval(), "tent", batches(x, y), logits, labels, batches(x, y))
+    assert (row["lost"], row["spoke"], row["guard_right"]) == (lost, spoke, right)
+
+
+def test_clean_data_are_answered_by_the_adapter_as_the_stream_left_it():
+    x, y = digits_like()
+    adapter = nk.adapt(net().eval(), method="tent", lr=0.5)
+    adapter(x)
+    held = shifted._AsItIs(adapter)
+    by_hand = [adapter_now(adapter, b) for b, _ in batches(x, y)]
+    for _ in range(2):  # a batch that was answered changes no later answer
+        assert all(torch.equal(held(b), out) for (b, _), out in zip(batches(x, y), by_hand, strict=True))
+    other = copy.deepcopy(adapter)
+    assert not all(torch.equal(other(b), out) for (b, _), out in zip(batches(x, y), by_hand, strict=True))
+
+
+def test_a_row_has_the_accuracy_on_clean_data_without_learning_from_them():
+    model, (x, y) = net(), digits_like()
+    with torch.no_grad():
+        model[4].weight.copy_(3 * torch.eye(4))
+    order = y.argsort(stable=True)
+    shown, clean = batches(x, y), batches(x[order], y[order])  # from one class at a time tent learns wrong answers
+    logits, labels, _ = shifted._answers(model.eval(), shown)
+    row = shifted._adapted(model, "tent:lr=0.5", shown, logits, labels, clean)
+    moved = nk.adapt(model, method="tent", lr=0.5, inplace=False)
+    for b, _ in shown:
+        moved(b)
+    kept = sum(int((adapter_now(moved, b).argmax(1) == t).sum()) for b, t in clean)
+    assert row["clean"] == pytest.approx(kept / 96)
+    assert kept != sum(int((moved(b).argmax(1) == t).sum()) for b, t in clean)
+
+
 def test_the_table_has_the_mean_over_corruptions_and_an_interval_over_seeds(result):
     rows = {(one.variant, one.adapter, one.stream): one for one in result.adapted}
     assert set(rows) == set(
