@@ -1,12 +1,18 @@
 """What the contract does not ask of low precision: transforms that go back, grids that are kept, odd inputs."""
 
+import itertools
+import math
+
+import numpy as np
 import pytest
 import torch
+from scipy import integrate
 from torch import nn
 from torch.nn.utils import parametrize
 
 import normkit as nk
 from normkit.ops.hadamard import hadamard
+from normkit.quant import turboquant_codebook as codebook
 
 
 def numbers(*shape, seed=0):
@@ -112,3 +118,36 @@ def test_stochastic_rounding_is_right_on_average():
 def test_a_shape_without_entries_is_named():
     with pytest.raises(ValueError, match="LearnedRounding: shape must be at least 1, not 0"):
         nk.LearnedRounding((4, 0))
+
+
+@pytest.mark.parametrize("dim", [2, 3, 64, 1024, 65536])
+def test_one_bit_of_a_coordinate_is_its_mean_size(dim):
+    want = math.exp(math.lgamma(dim / 2) - math.lgamma((dim + 1) / 2)) / math.sqrt(math.pi)
+    accuracy = 1e-13 * max(1, dim / 100)  # of the difference of two large logarithms
+    assert codebook.points(dim, 1) == pytest.approx((-want, want), rel=accuracy)
+
+
+@pytest.mark.parametrize(("dim", "bits"), [(2, 6), (3, 8), (64, 5), (128, 8), (4096, 7)])
+def test_every_point_of_a_codebook_is_the_mean_of_its_cell(dim, bits):
+    points = np.array(codebook.points(dim, bits))
+    cuts = np.concatenate([[-math.pi / 2], np.arcsin((points[1:] + points[:-1]) / 2), [math.pi / 2]])
+    for place in (0, 1, len(points) // 3, len(points) // 2):  # the first cell ends where the density has ended
+        low, high = max(cuts[place], cuts[place + 1] - 20 / math.sqrt(dim)), cuts[place + 1]
+        mass, moment = (
+            integrate.quad(
+                lambda a, n=n: math.cos(a) ** (dim - 2) * math.sin(a) ** n, low, high, epsabs=0, epsrel=1e-13
+            )
+            for n in (0, 1)
+        )
+        assert points[place] == pytest.approx(moment[0] / mass[0], rel=1e-11)
+    assert (np.diff(points) > 0).all()
+    assert (points == -points[::-1]).all()
+
+
+def test_a_codebook_of_eight_bits_takes_few_integrals(monkeypatch):
+    calls, cells = [], codebook.cells
+    monkeypatch.setattr(codebook, "cells", lambda cuts, dim: calls.append(dim) or cells(cuts, dim))
+    for dim, bits in itertools.product((2, 7, 128, 4096), range(1, 9)):
+        codebook.points.__wrapped__(dim, bits)
+        assert len(calls) < 15, f"{dim}, {bits}"
+        calls.clear()
