@@ -59,3 +59,21 @@ def test_a_single_vector_has_no_batch_statistics_and_the_error_names_methods_tha
     wanted = f"{check.whose(adapter)}: a batch of one sample has no statistics for a batch norm.*note, rotta"
     with pytest.raises(ValueError, match=wanted):
         adapter(torch.randn(1, 3))
+
+
+@pytest.mark.parametrize(
+    ("name", "of"),
+    [
+        *((name, "a batch norm") for name in ("tent", "eata", "delta", "note", "rotta")),
+        *((name, "a norm") for name in ("sar", "deyo")),
+    ],
+)
+def test_a_model_without_a_norm_to_move_is_named_and_stays_as_it_is(name, of):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3, 2)).eval()
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(ValueError, match=f"model has no parameter that this method trains: weight or bias of {of}$"):
+        made(name, model)
+    assert all(p.requires_grad for p in model.parameters())
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    for any_parameter in ("cotta", "memo"):  # these need none
+        assert len(made(any_parameter, copy.deepcopy(model)).parameters_trained()) == 2
