@@ -31,6 +31,7 @@ GROUPS = {
     "usearch": "encoders",
     "argcomplete": "completion",
     "datasets": "datasets",
+    "mnist1d": "signals",
     "ray": "ray",
     "timm": "timm",
     "torchao": "quant",

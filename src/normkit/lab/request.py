@@ -275,7 +275,7 @@ def usual_batch(model: str, source: str, federated: bool = False) -> int | None:
     if kind == "batches":
         return None
     batch = BATCHES.get(kind, BATCHES[builtin.TEXT])
-    return batch // 2 if federated and kind in (builtin.IMAGES, builtin.MATRICES) else batch
+    return batch // 2 if federated and kind in (builtin.IMAGES, builtin.SIGNALS, builtin.MATRICES) else batch
 
 
 def require_fit(options: Any) -> None:

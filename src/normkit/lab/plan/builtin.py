@@ -8,7 +8,7 @@ from typing import Any
 
 from normkit.lab.plan.variants import ORIGINAL
 
-TEXT, IMAGES, MATRICES, SAMPLES = "text", "images", "matrices", "samples"
+TEXT, IMAGES, SIGNALS, MATRICES, SAMPLES = "text", "images", "signals", "matrices", "samples"
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class Model:
     parts: whether its parts are names, so that variants may differ in them, and not in the norm alone.
     stands: what the input of its norms is, by its name in ``surgery.replacement.fits``.
     causal: whether it predicts what comes.
+    signals: whether it takes signals where it takes images.
     original: the norm that it has of its own; norms: those compared where none are named.
     """
 
@@ -30,6 +31,7 @@ class Model:
     parts: bool = False
     stands: str = ""
     causal: bool = False
+    signals: bool = False
     original: str = ORIGINAL
     norms: tuple[str, ...] = ("layernorm", "rmsnorm", "dyt", "derf")
 
@@ -47,7 +49,7 @@ ON_MATRICES = (ORIGINAL, "riemannian-batchnorm", "liebn", "gbw-batchnorm")
 MODELS = {
     "decoder": Model(TEXT, "python-docs", {"dim": 64, "depth": 4, "heads": 4}, causal=True, **TRANSFORMER),
     "vit": Model(IMAGES, "digits", {"dim": 48, "depth": 4, "heads": 4, "patch": 2}, **TRANSFORMER),
-    "resnet": Model(IMAGES, "digits", {"dim": 16, "depth": 1}, stands="IMAGES", original="batchnorm"),
+    "resnet": Model(IMAGES, "digits", {"dim": 16, "depth": 1}, stands="IMAGES", signals=True, original="batchnorm"),
     # dim None: 6, or what the matrices have
     "spdnet": Model(MATRICES, "spd", {"dim": None, "depth": 2}, stands="MATRICES", norms=ON_MATRICES),
     "flow": Model(SAMPLES, "", {"depth": None, "hidden": 64}, width="hidden", norms=(ORIGINAL,)),

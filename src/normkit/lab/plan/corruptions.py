@@ -1,7 +1,8 @@
 """Corruptions of images, signals and text, of severity 1 to 5.
 
 Each is a function of samples, a severity and a generator of random numbers, and returns new samples of the same shape.
-Images and signals are floats (N, C, ...) with one or two axes of space; text is bytes (N, T), int64.
+Images are floats (N, C, H, W), signals (N, C, L); text is bytes (N, T), int64. A signal has no color: where an image
+is tinted, it drifts.
 
 >>> x = torch.arange(12.0).view(1, 1, 3, 4)
 >>> contrast(x, 5, torch.Generator())[0, 0, 0]
@@ -24,6 +25,8 @@ TINT = (0.25, 0.5, 0.75, 1.0, 1.5)  # deviations of the data that a channel move
 SHIFT = 16  # a side is moved by severity / 16 of its length, rounded up
 BOX = (0.2, 0.3, 0.4, 0.5, 0.6)  # sides of what is hidden, as shares of the image's
 MOVED = (0.2, 0.4, 0.6, 0.8, 1.0)  # the share of pixels that jitter exchanges for a neighbour
+DRIFT = (0.25, 0.5, 0.75, 1.0, 1.5)  # how far the level of a signal drifts, in deviations of the data
+STRETCH = (1.1, 1.2, 1.3, 1.4, 1.5)  # how many times faster or slower a signal runs
 RATES = (0.02, 0.05, 0.1, 0.2, 0.4)  # the share of letters that are changed
 ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")  # of a keyboard
 
@@ -92,6 +95,23 @@ def jitter(x: Tensor, severity: int, g: torch.Generator) -> Tensor:
     return flat.gather(2, index.flatten(2).to(x.device).expand_as(flat)).view_as(x)
 
 
+def drift(x: Tensor, severity: int, g: torch.Generator) -> Tensor:
+    """Let the level of each signal rise and fall once along it, from a random place on."""
+    turn = torch.arange(x.shape[-1]) / x.shape[-1] + torch.rand((len(x), 1, 1), generator=g)
+    return x + DRIFT[severity - 1] * x.std() * torch.sin(2 * math.pi * turn).to(x)
+
+
+def stretch(x: Tensor, severity: int, g: torch.Generator) -> Tensor:
+    """Play each signal faster or slower about its middle, by linear interpolation; its edge is repeated."""
+    size, factor = x.shape[-1], STRETCH[severity - 1]
+    speed = torch.where(torch.rand((len(x), 1, 1), generator=g) < 0.5, factor, 1 / factor)
+    middle = (size - 1) / 2
+    at = (middle + (torch.arange(size) - middle) * speed).clamp(0, size - 1)
+    first = at.long().clamp(max=size - 2)
+    low, high = (x.gather(2, (first + step).to(x.device).expand_as(x)) for step in (0, 1))
+    return torch.lerp(low, high, (at - first).to(x))
+
+
 def typos(tokens: Tensor, severity: int, g: torch.Generator) -> Tensor:
     """Exchange letters with the letter behind them."""
     letter = _letters(tokens)
@@ -125,6 +145,11 @@ IMAGES: dict[str, Corruption] = {
     "translation": translation,
     "occlusion": occlusion,
     "jitter": jitter,
+}
+SIGNALS: dict[str, Corruption] = {
+    **{name: corruption for name, corruption in IMAGES.items() if name != "tint"},
+    "drift": drift,
+    "stretch": stretch,
 }
 TEXT: dict[str, Corruption] = {"typos": typos, "case": case, "keyboards": keyboards}
 

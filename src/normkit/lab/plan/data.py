@@ -256,7 +256,7 @@ def split_of(source: str) -> tuple[str, str]:
 
 
 class Pictures(NamedTuple):
-    """Images (N, C, H, W), their classes, and what the classes are called."""
+    """Images (N, C, H, W) or signals (N, C, L), their classes, and what the classes are called."""
 
     images: Tensor
     labels: Tensor
@@ -276,6 +276,17 @@ def images_of(source: str, size: int | None) -> Pictures:
         raise ValueError(f"data {source!r} must have an image and a class label; its columns are {rows.column_names}")
     images = torch.stack([_pixels(picture, size or 32) for picture in rows[image]])
     return Pictures(images, torch.tensor(rows[label], dtype=torch.int64), rows.features[label].names)
+
+
+def signals_of(source: str) -> Pictures:
+    """Make labelled signals: ``mnist1d``, 5,000 of length 40 as Greydanus and Kobak publish them (arXiv 2011.14439)."""
+    if source != "mnist1d":
+        raise ValueError(f"data {source!r} are no signals; 'mnist1d' are")
+    made = library("mnist1d.data")
+    with chances(0):  # it draws from, and seeds, what all draw from
+        found = made.make_dataset(made.get_dataset_args())
+    values, classes = (numpy.concatenate([found[part], found[f"{part}_test"]]) for part in ("x", "y"))
+    return Pictures(torch.from_numpy(values).float().unsqueeze(1), torch.from_numpy(classes), list("0123456789"))
 
 
 def _digits() -> Path:
@@ -392,10 +403,15 @@ def is_of_matrices(source: str) -> bool:
 
 
 def kind_of(source: str) -> str:
-    """Tell ``"text"``, ``"images"``, ``"matrices"`` and a user's ``"batches"`` apart; ``hf:`` may be the first two."""
+    """Tell ``"text"``, ``"images"``, ``"signals"``, ``"matrices"`` and a user's ``"batches"`` apart.
+
+    ``hf:`` may be the first two.
+    """
     path = Path(source)
     if source == "digits":
         return "images"
+    if source == "mnist1d":
+        return "signals"
     if is_of_matrices(source):
         return "matrices"
     if source == "python-docs" or path.is_file():
@@ -408,6 +424,6 @@ def kind_of(source: str) -> str:
     if ":" in source:
         return "batches"
     raise ValueError(
-        f"no data {source!r}: neither a file nor a folder is there; data is 'python-docs', 'digits', 'spd', a "
-        "path, 'hf:NAME' or 'module:loader'"
+        f"no data {source!r}: neither a file nor a folder is there; data is 'python-docs', 'digits', 'mnist1d', "
+        "'spd', a path, 'hf:NAME' or 'module:loader'"
     )

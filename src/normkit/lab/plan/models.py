@@ -65,16 +65,33 @@ def vit(variant: Variant, seed: int, images: Images, sizes: Mapping[str, int]) -
     return made
 
 
+def convolutions(shape: tuple[int, ...]) -> Callable[..., nn.Conv2d]:
+    """Return what makes square convolutions for images (C, H, W), and for signals (C, 1, L) such along their length."""
+
+    def make(channels: int, outputs: int, side: int = 3, stride: int = 1) -> nn.Conv2d:
+        high, down = (side, stride) if len(shape) == 3 else (1, 1)
+        return nn.Conv2d(channels, outputs, (high, side), (down, stride), (high // 2, side // 2), bias=False)
+
+    return make
+
+
 class ResidualBlock(nn.Module):
     """Two 3 x 3 convolutions with norms around the sum, as in ResNet."""
 
-    def __init__(self, channels: int, outputs: int, stride: int, norm: Callable[[int], nn.Module]):
+    def __init__(
+        self,
+        channels: int,
+        outputs: int,
+        stride: int,
+        norm: Callable[[int], nn.Module],
+        conv: Callable[..., nn.Conv2d],
+    ):
         super().__init__()
-        self.conv1 = nn.Conv2d(channels, outputs, 3, stride, 1, bias=False)
+        self.conv1 = conv(channels, outputs, stride=stride)
         self.norm1 = norm(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.conv2 = conv(outputs, outputs)
         self.norm2 = norm(outputs)
-        self.shortcut = nn.Conv2d(channels, outputs, 1, stride, bias=False) if stride > 1 else nn.Identity()
+        self.shortcut = conv(channels, outputs, 1, stride) if stride > 1 else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         """Add what the convolutions find to the image."""
@@ -83,13 +100,16 @@ class ResidualBlock(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Three stages of residual blocks, each smaller and deeper than the one before; classify from the mean."""
+    """Three stages of residual blocks, each smaller and deeper than the one before; classify from the mean.
+
+    A signal is an image of one row, so that norms of images stand in it.
+    """
 
     def __init__(self, shape: tuple[int, ...], classes: int, *, norm: str, dim: int = 16, depth: int = 1):
         super().__init__()
-        make = maker(norm, channels_first=True)
+        make, conv = maker(norm, channels_first=True), convolutions(shape)
         widths = [dim, dim, 2 * dim, 4 * dim]
-        self.stem = nn.Sequential(nn.Conv2d(shape[0], dim, 3, 1, 1, bias=False), make(dim), nn.ReLU())
+        self.stem = nn.Sequential(conv(shape[0], dim), make(dim), nn.ReLU())
         self.layers = nn.Sequential(
             *(
                 ResidualBlock(
@@ -97,6 +117,7 @@ class ResNet(nn.Module):
                     widths[stage + 1],
                     2 if stage and block == 0 else 1,
                     make,
+                    conv,
                 )
                 for stage in range(3)
                 for block in range(depth)
@@ -105,12 +126,13 @@ class ResNet(nn.Module):
         self.output = nn.Linear(widths[-1], classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Score every class."""
+        """Score every class of images (N, C, H, W) or signals (N, C, L)."""
+        x = x.unsqueeze(2) if x.dim() == 3 else x
         return self.output(self.layers(self.stem(x)).mean((2, 3)))
 
 
 def resnet(variant: Variant, seed: int, images: Images, sizes: Mapping[str, int]) -> nn.Module:
-    """Build a ResNet for small images."""
+    """Build a ResNet for small images or signals."""
     return same_start(ResNet(images.shape, images.classes, norm=variant.norm, **sizes), seed)
 
 

@@ -27,7 +27,13 @@ if TYPE_CHECKING:
 WHERE = "normkit-report"
 ROUNDS = 20  # of a run with many owners of data
 MOST = 24  # seeds, where they go on until it is decided
-BATCHES = {"text": 8, "images": 64, "matrices": 64, "samples": 256}  # samples of a batch, by what data are
+BATCHES = {
+    "text": 8,
+    "images": 64,
+    "signals": 64,
+    "matrices": 64,
+    "samples": 256,
+}  # samples of a batch, by what data are
 SPLITS = {
     "even": "as many to each",
     "dirichlet": "each class by shares from a Dirichlet law, the less alike the smaller: dirichlet:0.3",
@@ -210,8 +216,8 @@ class Settings:
     )
     data: str = setting(
         "python-docs",
-        "python-docs, digits, a text file, a folder of text or of images, hf:NAME, hf:NAME@SPLIT, module:loader (what "
-        "suits the model)",
+        "python-docs, digits, mnist1d, a text file, a folder of text or of images, hf:NAME, hf:NAME@SPLIT, "
+        "module:loader (what suits the model)",
         ON,
         metavar="DATA",
         depends=True,
@@ -343,7 +349,8 @@ class Settings:
     shift: tuple[str, ...] | None = setting(
         None,
         "show corrupted held-out data to adapters after each full run: noise, blur, contrast, tint, translation, "
-        "occlusion, jitter; of text typos, case, keyboards; or all; with a severity from 1 to 5 (3): noise:severity=5",
+        "occlusion, jitter; of signals drift and stretch, but no tint; of text typos, case, keyboards; or all; with a "
+        "severity from 1 to 5 (3): noise:severity=5",
         LATER,
         role=SCHEDULE,
     )

@@ -16,7 +16,7 @@ from normkit import catalog, check
 from normkit.choice import parsed
 from normkit.kinds.adapter import ADAPTER
 from normkit.lab.plan import data, tasks
-from normkit.lab.plan.corruptions import IMAGES, SEVERITIES, TEXT, Corruption
+from normkit.lab.plan.corruptions import IMAGES, SEVERITIES, SIGNALS, TEXT, Corruption
 from normkit.lab.plan.settings import ALL_SHIFTS, STREAMS, Settings, typed
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def require(settings: Settings) -> None:
     """Refuse names that there are none of."""
     if not settings.shift:
         return
-    corruptions_of(settings.shift, {**IMAGES, **TEXT})
+    corruptions_of(settings.shift, {**IMAGES, **SIGNALS, **TEXT})
     orders_of(settings.stream)
     for text in settings.adapt:
         catalog.choose(typed("adapt"), "adapt", text, ADAPTER)
@@ -109,7 +109,7 @@ def samples(task: Task, settings: Settings) -> Samples:
             f"{settings.data!r} are not"
         )
     y = torch.cat([batch[1] for batch in batches])
-    return Samples(x, y, IMAGES, y)
+    return Samples(x, y, SIGNALS if x.dim() == 3 else IMAGES, y)
 
 
 def require_fit(found: Samples, settings: Settings) -> None:

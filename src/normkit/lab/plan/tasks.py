@@ -29,7 +29,7 @@ from normkit.lab.clock import OF_A_RUN, RECOGNITION
 from normkit.lab.fit import table
 from normkit.lab.fit.training import bits, numbers_of
 from normkit.lab.plan import clients, data, handed, losses, measures, models, optimizers, samples
-from normkit.lab.plan.builtin import IMAGES, MATRICES, MODELS, SAMPLES, TEXT, Model, is_own, row
+from normkit.lab.plan.builtin import IMAGES, MATRICES, MODELS, SAMPLES, SIGNALS, TEXT, Model, is_own, row
 from normkit.lab.plan.data import Data
 from normkit.lab.plan.exchanges import exchange, layers
 from normkit.lab.plan.settings import BATCHES, Settings, fields, typed
@@ -264,7 +264,7 @@ def _own(name: str, settings: Settings) -> Task:
     own = _own_data(settings, build)
     if own is not None:
         return own
-    images = data.kind_of(settings.data) == "images"
+    images = data.kind_of(settings.data) in (IMAGES, SIGNALS)
     return image_class(_images(settings), build) if images else next_token(_bytes(settings), build)
 
 
@@ -310,6 +310,9 @@ def _images(settings: Settings, size: int | None = None, channels: int | None = 
     found = [_pictures(source, settings, size, channels) for source in filter(None, (settings.data, apart))]
     if found[0].names != found[-1].names:
         raise ValueError(f"held-out data {apart!r} has classes {found[-1].names}, and the data {found[0].names}")
+    shapes = [tuple(one.images.shape[1:]) for one in found]
+    if shapes[0] != shapes[-1]:
+        raise ValueError(f"held-out data {apart!r} are of shape {shapes[-1]}, and the data of {shapes[0]}")
     held_out = None if apart is None else (found[1].images, found[1].labels)
     return data.Images(found[0].images, found[0].labels, settings.batch or BATCHES[IMAGES], settings.data, held_out)
 
@@ -336,8 +339,12 @@ def _rows(settings: Settings) -> data.Rows:
 
 
 def _pictures(source: str, settings: Settings, size: int | None, channels: int | None) -> data.Pictures:
-    if data.kind_of(source) not in ("images", "either"):
+    kind, known = data.kind_of(source), row(settings.model)
+    signals = is_own(settings.model) or (known is not None and known.signals)
+    if kind not in (IMAGES, "either", *([SIGNALS] if signals else [])):
         raise ValueError(f"model {settings.model!r} learns from images, which data {source!r} is not")
+    if kind == SIGNALS:
+        return data.signals_of(source)
     found = data.images_of(source, size)
     if channels in (None, found.images.shape[1]):
         return found
