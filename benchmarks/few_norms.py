@@ -1,11 +1,11 @@
 """Which norm survives few bits: the same decoder with six norms, its weights and its activations rounded.
 
-    python benchmarks/few_norms.py [--seeds 1] [--write]
+    python benchmarks/few_norms.py [--seeds 1] [--out FOLDER] [--write]
 
 A decoder of two layers and 32 features is trained for 120 steps on CPython's documentation with each norm. Its weights
 are then put into 4, 3 and 2 bits, to the nearest, and in turn the inputs of its linears into as many. Kurtosis and
 outlier channels are those of the inputs of linears before anything is rounded. ``--write`` writes results/few-norms.md
-and docs/quantize-norms.svg.
+and docs/quantize-norms.svg. A run with ``--out`` that is broken off goes on there.
 """
 
 import argparse
@@ -25,13 +25,12 @@ METHODS = {"nearest": "weights", "activations": "activations"}
 BITS = (4, 3, 2)
 
 
-def measured(seeds: int) -> list[FewBits]:
-    with tempfile.TemporaryDirectory() as out:
-        return nk.compare(
-            **{"model": "decoder:dim=32,depth=2,heads=2", "length": 32, "batch": 16, "steps": 120, "lr": 0.01},
-            **{"variants": VARIANTS, "seeds": seeds, "threads": 1, "engine": "here", "out": out},
-            **{"quant": list(METHODS), "bits": list(BITS)},
-        ).quantized
+def measured(seeds: int, out: str) -> list[FewBits]:
+    return nk.compare(
+        **{"model": "decoder:dim=32,depth=2,heads=2", "length": 32, "batch": 16, "steps": 120, "lr": 0.01},
+        **{"variants": VARIANTS, "seeds": seeds, "threads": 1, "engine": "here", "out": out},
+        **{"quant": list(METHODS), "bits": list(BITS)},
+    ).quantized
 
 
 def ratio(one: FewBits) -> str:
@@ -87,9 +86,11 @@ def draw(found: list[FewBits]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--out", help="a folder, in which a run that was broken off goes on")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    found = measured(options.seeds)
+    with tempfile.TemporaryDirectory() as own:
+        found = measured(options.seeds, options.out or own)
     text = table(found)
     print(text)
     if options.write:
