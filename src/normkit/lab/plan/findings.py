@@ -14,6 +14,7 @@ Holm's correction keeps the chance of *any* false word of a kind in a comparison
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import combinations
@@ -144,17 +145,24 @@ def seeds_needed(found: np.ndarray, margin: float, level: float = LEVEL) -> floa
     >>> seeds_needed(np.array([-1.0, -0.7, -0.2]), 0.01), seeds_needed(np.array([-1e-3, 1e-3, 2e-4]), 0.01)
     (6.0, 3.0)
     """
-    from scipy.special import stdtrit
-
     if found.size < ENOUGH:
         return math.nan
     seeds = np.arange(ENOUGH, MANY + 1)
     error, size = found.std(ddof=1) / np.sqrt(seeds), abs(found.mean())
-    power = stdtrit(seeds - 1, POWER)
-    apart = (stdtrit(seeds - 1, 1 - level / 2) + power) * error <= size
-    alike = (stdtrit(seeds - 1, 1 - level) + power) * error <= margin - size
+    power = _quantiles(POWER)
+    apart = (_quantiles(1 - level / 2) + power) * error <= size
+    alike = (_quantiles(1 - level) + power) * error <= margin - size
     enough = seeds[apart | alike]
     return float(enough[0]) if enough.size else math.inf
+
+
+@functools.lru_cache(maxsize=256)
+def _quantiles(share: float) -> np.ndarray:
+    """Student's, by the number of seeds; every look and every variant asks for the same few."""
+    from scipy.special import stdtrit
+
+    found: np.ndarray = stdtrit(np.arange(ENOUGH, MANY + 1) - 1, share)
+    return found
 
 
 def holm(ps: Iterable[float]) -> list[float]:
