@@ -163,6 +163,19 @@ def test_samples_beyond_the_mesh_are_joined_by_their_group(four):
             assert "needs a process_group" in error
 
 
+def far():
+    """How far the joined variance is from that of the joined values, a million deviations from 0 in float32."""
+    x = (1e6 + numbers(sum(SHARES), 9, 64)).float()
+    joined = nk.statistics.moments(x[own_samples()], (0, 1), sync=True)
+    want = x.double().var((0, 1), correction=0)
+    return ((joined.var - want) / want).abs().max().item()
+
+
+def test_an_offset_costs_the_joined_variance_few_digits(processes):
+    """The offset squared is rounded by 1e-4 in float64; the mean of a process in float32 by more than 1e-2, squared."""
+    assert max(processes.ask("far")) < 3e-4
+
+
 def averaged():
     """Plain averages of the moments of DTensors, by two norms of one width."""
     from torch.distributed.tensor import Shard, distribute_module, distribute_tensor, init_device_mesh

@@ -116,6 +116,45 @@ def test_the_first_process_that_holds_a_part_sends_it(processes):
     assert sum(sent for _, sent in found) == 24 + 2 * 24
 
 
+def lengths(case):
+    """How far NorMuon's lengths of rows and columns are from one process', as a state that lies on a mesh."""
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
+
+    line, grid = init_device_mesh("cpu", (COUNT,)), init_device_mesh("cpu", (2, 2))
+    layouts = {
+        "rows": (line, [Shard(0)]),
+        "columns": (line, [Shard(1)]),
+        "both": (grid, [Shard(0), Shard(1)]),
+        "columns twice": (grid, [Shard(1), Shard(1)]),
+        "copies": (grid, [Replicate(), Shard(1)]),
+    }
+    mesh, places = layouts[case]
+    off, steps = [], []
+    for shape in ((6, 10), (10, 6)):  # of a wide matrix the lengths of columns, of a tall one those of rows
+        one = nn.Parameter(numbers(*shape))
+        many = nn.Parameter(distribute_tensor(one.detach(), mesh, places))
+        optimizers = [nk.NorMuon([p], lr=0.1, ns_dtype=None) for p in (one, many)]
+        for step in range(STEPS):
+            one.grad = numbers(*shape, seed=1 + step)
+            many.grad = distribute_tensor(one.grad, mesh, places)
+            for optimizer in optimizers:
+                optimizer.step()
+        states = [optimizer.state[p] for optimizer, p in zip(optimizers, (one, many), strict=True)]
+        for key, value in states[0].items():
+            if isinstance(value, torch.Tensor):
+                assert whole(states[1][key]).shape == value.shape, key
+                off.append((whole(states[1][key]) - value).abs().max().item())
+        steps.append((whole(many) - one).abs().max().item())
+    return off, steps
+
+
+@pytest.mark.parametrize("case", ["rows", "columns", "both", "columns twice", "copies"])
+def test_lengths_of_cut_matrices_are_kept_whole(case, processes):
+    for off, steps in processes.ask("lengths", case):
+        assert len(off) >= 4
+        assert max(off + steps) < 1e-12
+
+
 SAVED = {
     "muon": {},
     "normuon": {},
