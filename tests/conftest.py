@@ -14,6 +14,17 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # workers that share the cores would wait for one another
 
 
+AT_LENGTH = {"peers", "nightly"}  # marks of what takes minutes: left out, unless pytest is asked for it by -m
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    left = {item for item in items for mark in AT_LENGTH if item.get_closest_marker(mark)}
+    if left and not any(mark in config.option.markexpr for mark in AT_LENGTH):
+        config.hook.pytest_deselected(items=[item for item in items if item in left])
+        items[:] = [item for item in items if item not in left]
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session):
     """Forty thousand tests are no garbage: none is looked for while they are made, nor among them later."""

@@ -88,7 +88,7 @@ PLACED = {  # by the mesh and what it shards: sums of the statistics, forward an
     "channels": ((4,), (1,), [{}, {}]),
     "space": ((4,), (2,), SUM),
     "samples and channels": ((2, 2), (0, 1), SUM),
-    "samples and space": ((2, 2), (0, 2), [{"all_reduce": 2}] * 2),
+    "samples and space": ((2, 2), (0, 2), SUM),
     "copies": ((4,), (None,), [{}, {}]),
 }
 

@@ -15,16 +15,6 @@ from normkit.optional import let_torchvision_load
 let_torchvision_load()
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config, items):
-    if "peers" in config.option.markexpr:
-        return
-    left = [item for item in items if item.get_closest_marker("peers")]
-    if left:
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if item not in set(left)]
-
-
 @pytest.fixture(autouse=True)
 def _same_numbers():
     torch.manual_seed(0)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import normkit as nk
-from normkit.optional import library
+from normkit.optional import let_torchvision_load, library
 from processes import group_of
 
 TOKENS = torch.arange(12).view(2, 6) * 5 % 17
@@ -198,3 +198,61 @@ def test_moments_are_estimated_anew_after_fully_shard(pair):
     for found in pair.ask("estimated", True):
         for a, b in zip(found, want, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+
+
+def environment(count, port):
+    """What torchrun sets; the process' rank."""
+    rank = torch.distributed.get_rank()
+    os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "NODE_RANK": "0", "WORLD_SIZE": str(count)})
+    os.environ.update({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
+    return rank
+
+
+def by_lightning():
+    library("lightning")
+    environment(2, 29512)
+    from lightning.pytorch import LightningModule, Trainer
+    from lightning.pytorch.strategies import ModelParallelStrategy
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import parallelize_module
+
+    class Trained(LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.model = made()
+
+        def configure_model(self):
+            tp = self.device_mesh["tensor_parallel"]
+            parallelize_module(self.model, tp, nk.parallel_plan(self.model, tp))
+            fully_shard(self.model, mesh=self.device_mesh["data_parallel"])
+
+        def training_step(self, tokens, index):
+            return self.model(tokens).sin().mean()
+
+        def configure_optimizers(self):
+            return nk.NorMuon(nk.param_groups(self.model, "normuon"), lr=0.01, ns_dtype=None)
+
+    results = []
+    for sizes in ((2, 1), (1, 2)):  # of the mesh: data, then tensors
+        quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+        strategy = ModelParallelStrategy(data_parallel_size=sizes[0], tensor_parallel_size=sizes[1])
+        trainer = Trainer(accelerator="cpu", devices=2, strategy=strategy, max_epochs=STEPS, **quiet)
+        module = Trained()
+        trainer.fit(module, torch.utils.data.DataLoader(TOKENS, batch_size=2 // sizes[0]))
+        results.append({name: whole(p) for name, p in module.model.named_parameters()})
+    return results
+
+
+def test_lightning_shards_and_trains_as_one_process(pair):
+    let_torchvision_load()
+    pytest.importorskip("lightning")
+    model = made()
+    optimizer = nk.NorMuon(nk.param_groups(model, "normuon"), lr=0.01, ns_dtype=None)
+    want = trained(model, optimizer, clip=lambda *_: None)
+    for results in pair.ask("by_lightning"):
+        for values in results:
+            assert list(values) == list(want)
+            for name, value in want.items():
+                torch.testing.assert_close(
+                    values[name], value, rtol=1e-9, atol=1e-11, msg=lambda m, n=name: f"{n}: {m}"
+                )

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from normkit import check
-from normkit.statistics import accurate, sum_over_processes
+from normkit.statistics import accurate, processes, sum_over_processes
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
@@ -47,8 +47,8 @@ class Parts(NamedTuple):
         return [at for at, axis in enumerate(self.axes) if axis in axes]
 
     def groups(self, axes: Sequence[int]) -> tuple[Any, ...]:
-        """The processes among which these axes of the tensor are shared out, a group for each axis of the mesh."""
-        return tuple(self.whole.device_mesh.get_group(at) for at in self.along(axes))
+        """The groups of processes among which these axes of the tensor are shared out."""
+        return _groups(self.whole.device_mesh, self.along(axes))
 
     def of_axis(self, axis: int, local: Tensor) -> DTensor:
         """A vector of one number for each entry of an axis, of which this process has those of its part."""
@@ -158,9 +158,14 @@ def beyond(owner: object, part: Parts, group: Any) -> Any:
 
 def sum_over_mesh(x: Tensor, part: Parts, along: Sequence[int]) -> Tensor:
     """Add up over the processes along axes of the mesh; the gradient likewise."""
-    for at in along:
-        x = sum_over_processes(x, part.whole.device_mesh.get_group(at))
-    return x
+    return sum_over_processes(x, _groups(part.whole.device_mesh, along))
+
+
+def _groups(mesh: Any, along: Sequence[int]) -> tuple[Any, ...]:
+    """The processes along axes of a mesh: one group for all axes where they are all processes, else one for each."""
+    if len(along) == mesh.ndim and mesh.size() == processes():
+        return (torch.distributed.group.WORLD,)
+    return tuple(mesh.get_group(at) for at in along)
 
 
 def centered(part: Parts, x: Tensor, axes: tuple[int, ...], along: Sequence[int], total: int) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,156 @@
+"""Norms that send one sum at most, on eight processes in every way to shard two axes: ``pytest -m nightly``.
+
+They are those of the table of docs/parallel.md that send nothing, or one sum forward and one backward, for each axis;
+here they do so for each axis of the mesh that cuts what a statistic needs, and keep the numbers of one process. Nothing
+is gathered but the running moments of sharded channels.
+"""
+
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import normkit as nk
+from normkit.contract.subject import build, outputs
+from processes import group_of
+
+pytestmark = pytest.mark.nightly
+PAGE = Path(__file__).parents[2] / "docs" / "parallel.md"
+MESH = (4, 2)
+LEADING, TRAILING = (9, 5, 7), (5, 7)  # uneven over 4 and 2; the last of 4 processes has none of 9
+NEAR = 1e-10
+SUMS = {"nothing / nothing": 0, "1 sum / 1 sum": 1}
+
+
+def work(task, *arguments):
+    return globals()[task](*arguments)
+
+
+processes = group_of(MESH[0] * MESH[1], work)
+
+
+def allowed():
+    """Names, the sums for each axis of the table, and whether they are counted in training."""
+    table = PAGE.read_text(encoding="utf-8").split("<!-- counts -->")[1].split("<!-- end of counts -->")[0]
+    for line in table.splitlines():
+        name, *cells = (cell.strip() for cell in line[1:-1].split("|"))
+        known = (
+            len(cells) == 3 or name == "`batchnorm`"
+        )  # the others over samples are counted with samples sharded alone
+        if known and re.fullmatch(r"`[\w-]+`", name) and all(cell in SUMS for cell in cells):
+            yield name.strip("`"), [SUMS[cell] for cell in cells], len(cells) == 2
+
+
+NORMS = {name: (counts, trained) for name, counts, trained in allowed()}
+
+
+def places(pair):
+    from torch.distributed.tensor import Replicate, Shard
+
+    return [Replicate() if axis is None else Shard(axis) for axis in pair]
+
+
+def laid(x, mesh, pair):
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(x, mesh, places(pair), src_data_rank=None)
+
+
+def sent_by(mode):
+    return {str(op).rsplit(".", 1)[-1]: count for op, count in mode.get_comm_counts().items()}
+
+
+def small(name, trained):
+    """The width of a small norm, and what it takes; groups are whole on each of eight processes."""
+    taken = nk.card(name).signature.parameters
+    if "num_groups" in taken:
+        return 16, {"num_groups": 8}
+    if "group_size" in taken and taken["group_size"].default is not None:
+        return 16, {"group_size": 2}
+    return (8 if trained else 10), {}
+
+
+def norm(name, trained):
+    """What a norm does in every pair of axes."""
+    width, taken = small(name, trained)
+    x = nk.card(name).draw(width, LEADING[0], leading=LEADING, trailing=TRAILING, dtype=torch.float64)[0]
+    make, call = lambda: build(name, width, train=trained, **taken), lambda m, x: outputs(m(x))[0]
+    return [(pair, *compared(make, call, x, pair)) for pair in pairs(x)]
+
+
+def rotated():
+    """What the norm of queries by head does that also turns them, in every pair of axes but the entries."""
+    angles = nk.ops.rope.turns(torch.arange(LEADING[-1]), 8)
+    x = nk.card("rmsnorm").draw(8, LEADING[0], leading=LEADING, dtype=torch.float64)[0]
+    call = lambda m, x: m.norm_rotate(x, angles)  # noqa: E731
+    return [(pair, *compared(lambda: build("rmsnorm", 8), call, x, pair)) for pair in pairs(x) if 3 not in pair]
+
+
+def pairs(x):
+    return itertools.product([None, *range(x.ndim)], repeat=2)
+
+
+def compared(make, call, x, pair):
+    """How far a norm on the mesh is from one process', what it sends there and back, and whether it keeps its place."""
+    from torch.distributed.tensor import distribute_module, init_device_mesh
+    from torch.distributed.tensor.debug import CommDebugMode
+
+    mesh = init_device_mesh("cpu", MESH)
+    one, many = make(), distribute_module(make(), mesh)
+    whole, cut = x.clone().requires_grad_(), laid(x, mesh, pair).requires_grad_()
+    want = call(one, whole)
+    grad = torch.sin(torch.arange(want.numel(), dtype=want.dtype)).view(want.shape)
+    want.backward(grad)
+    with CommDebugMode() as forward:
+        got = call(many, cut)
+    with CommDebugMode() as backward:
+        got.backward(laid(grad, mesh, pair))
+    off = [far(got.to_local(), laid(want.detach(), mesh, pair).to_local())]
+    off.append(far(cut.grad.to_local(), laid(whole.grad, mesh, pair).to_local()))
+    for a, b in zip(many.parameters(), one.parameters(), strict=True):
+        off += [] if b.grad is None else [far(a.grad.full_tensor(), b.grad)]
+    off += [far(a.full_tensor(), b) for a, b in zip(many.buffers(), one.buffers(), strict=True)]
+    kept = list(got.placements) == list(cut.grad.placements) == places(pair)
+    return max(off), sent_by(forward), sent_by(backward), kept
+
+
+def far(a, b):
+    return ((a - b).abs().max() / b.abs().max().clamp(min=1)).item() if a.numel() else 0.0
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_every_pair_of_axes_gives_the_numbers_of_one_process(name, processes):
+    counts, trained = NORMS[name]
+    vectors = nk.card(name).shape.axes[0] == "..."
+    for results in processes.ask("norm", name, trained):
+        for pair, off, forward, backward, kept in results:
+            assert off < NEAR, pair
+            assert kept, pair
+            cut = [axis for axis in pair if axis is not None]
+            if trained:
+                most = sum(axis != 1 for axis in cut)
+                gathers = 2 * (len(cut) - most)  # of the running moments
+            else:
+                columns = [(2 if axis == 3 else min(axis, 1)) if vectors else min(axis, 2) for axis in cut]
+                most, gathers = sum(counts[column] for column in columns), 0
+            assert forward.pop("all_gather_into_tensor", 0) <= gathers, pair
+            for sent in (forward, backward):
+                assert set(sent) <= {"all_reduce"}, pair
+                assert sent.get("all_reduce", 0) <= most, pair
+
+
+def test_every_pair_of_axes_turns_queries_where_they_are(processes):
+    for results in processes.ask("rotated"):
+        assert len(results) == 16
+        for pair, off, forward, backward, kept in results:
+            assert off < NEAR, pair
+            assert kept, pair
+            assert forward == backward == {}, pair
+
+
+def test_the_page_counts_the_norms_that_are_held_to_it():
+    kinds = {nk.card(name).shape.axes[0] for name in NORMS}
+    assert kinds == {"...", "N"}
+    assert len(NORMS) >= 25
