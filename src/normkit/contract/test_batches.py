@@ -4,6 +4,7 @@ Not on how many others share the batch, nor on which or where, nor on how many t
 """
 
 import contextlib
+import functools
 
 import pytest
 import torch
@@ -81,30 +82,28 @@ def test_a_row_has_the_same_bits_in_any_batch(name, width):
             assert axis is None or b is None or torch.equal(a, b.narrow(axis, begin, rows))
 
 
+@functools.lru_cache(maxsize=1)
 def with_threads(name):
     """What one thread and two give: what has rows, and the gradients of parameters and of inputs without samples."""
     inputs, axes = drawn(name, 64, MANY)
     axes = [axis for axis, value in zip(axes, inputs, strict=True) if value.is_floating_point()]
-    module = build(name, 64, dtype=torch.float32)
+    module, given = build(name, 64, dtype=torch.float32), []
     for count in (1, 2):
         with threads(count):
             results, gradients, gains = subject.run(subject.fresh(module), inputs)
         own = [g for g, axis in zip(gradients, axes, strict=True) if axis is not None]
-        yield (results, own), (gains, [g for g, axis in zip(gradients, axes, strict=True) if axis is None])
+        others = [g for g, axis in zip(gradients, axes, strict=True) if axis is None]
+        given.append({"threads": (results, own), "gains": (gains, others)})
+    return given
 
 
-@pytest.mark.line("batches", "threads")
+@pytest.mark.line("batches")
 @pytest.mark.parametrize("name", BY_ROW)
-def test_two_threads_give_the_bits_of_one(name):
+@over(of=["threads", "gains"])
+def test_two_threads_give_the_bits_of_one(name, of):
+    """Of the rows as of what the gains learn from."""
     one, two = with_threads(name)
-    subject.close(two[0], one[0], rtol=0, atol=0)
-
-
-@pytest.mark.line("batches", "gains")
-@pytest.mark.parametrize("name", BY_ROW)
-def test_two_threads_give_the_gains_the_gradients_of_one(name):
-    one, two = with_threads(name)
-    subject.close(two[1], one[1], rtol=0, atol=0)
+    subject.close(two[of], one[of], rtol=0, atol=0)
 
 
 @pytest.mark.line("batches", "order")
