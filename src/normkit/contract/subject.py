@@ -1,6 +1,8 @@
 """What the contract tests share: a method built small, with parameters that are not at rest, and inputs for it."""
 
 import copy
+import functools
+from unittest import mock
 
 import torch
 
@@ -72,6 +74,25 @@ def run(module, inputs, seed=0):
         [i.grad for i in inputs if i.is_floating_point()],
         {n: p.grad for n, p in module.named_parameters()},
     )
+
+
+def counting(backend):
+    """Make a backend of torch.compile that counts its graphs; who only collects tests does not load the compiler."""
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    return CompileCounterWithBackend(backend)
+
+
+@functools.cache
+def _operators():
+    """How torch asks for the operators of libraries in C++; what they are is asked once."""
+    return functools.cache(torch._export.utils._materialize_cpp_cia_ops)
+
+
+def export(module, inputs):
+    """Export a module as torch does, which would ask for all operators anew each time."""
+    with mock.patch.object(torch._export.utils, "_materialize_cpp_cia_ops", _operators()):
+        return torch.export.export(module, tuple(inputs))
 
 
 def state(module):

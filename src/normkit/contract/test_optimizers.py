@@ -5,11 +5,10 @@ import io
 
 import pytest
 import torch
-from torch._dynamo.testing import CompileCounterWithBackend
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 import normkit as nk
-from normkit.contract.subject import methods
+from normkit.contract.subject import counting, methods
 from normkit.contract.values import over
 from normkit.kinds import OPTIMIZER
 
@@ -335,7 +334,7 @@ def test_together_or_apart_the_numbers_are_the_same(name):
 def test_a_compiled_step_gives_the_same_numbers(name):
     card = nk.card(name)
     torch._dynamo.reset()
-    counter = CompileCounterWithBackend("eager")
+    counter = counting("eager")
     plain = card.kind.subject(card)
     parameters = [torch.nn.Parameter(p.detach().clone()) for p in plain.learned.values()]
     _, options = card.kind.arguments(card, dtype=torch.float64)

@@ -4,11 +4,10 @@ import copy
 
 import pytest
 import torch
-from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.utils import parametrize
 
 import normkit as nk
-from normkit.contract.subject import close, methods
+from normkit.contract.subject import close, counting, methods
 from normkit.kinds.module import PARAMETRIZATION
 
 METHODS = methods(lambda kind: kind is PARAMETRIZATION)
@@ -93,7 +92,7 @@ def test_a_layer_that_has_it_compiles_without_a_break(name):
     torch._dynamo.reset()
     layer, x = applied(name), torch.randn(3, 5, dtype=torch.float64)
     twin = copy.deepcopy(layer)
-    compiled = torch.compile(twin, backend=CompileCounterWithBackend("aot_eager"), fullgraph=True)
+    compiled = torch.compile(twin, backend=counting("aot_eager"), fullgraph=True)
     for _ in range(3):
         got, want = compiled(x), layer(x)
         got.sum().backward(), want.sum().backward()
