@@ -5,6 +5,7 @@ here they do so for each axis of the mesh that cuts what a statistic needs, and 
 is gathered but the running moments of sharded channels.
 """
 
+import functools
 import itertools
 import re
 from pathlib import Path
@@ -36,14 +37,20 @@ def allowed():
     table = PAGE.read_text(encoding="utf-8").split("<!-- counts -->")[1].split("<!-- end of counts -->")[0]
     for line in table.splitlines():
         name, *cells = (cell.strip() for cell in line[1:-1].split("|"))
-        known = (
-            len(cells) == 3 or name == "`batchnorm`"
-        )  # the others over samples are counted with samples sharded alone
+        known = len(cells) == 3 or name == "`batchnorm`"  # others over samples are counted with samples sharded alone
         if known and re.fullmatch(r"`[\w-]+`", name) and all(cell in SUMS for cell in cells):
             yield name.strip("`"), [SUMS[cell] for cell in cells], len(cells) == 2
 
 
 NORMS = {name: (counts, trained) for name, counts, trained in allowed()}
+
+
+@functools.cache
+def mesh_of():
+    """One mesh for all: each has groups of its own, with their threads."""
+    from torch.distributed.tensor import init_device_mesh
+
+    return init_device_mesh("cpu", MESH)
 
 
 def places(pair):
@@ -94,10 +101,10 @@ def pairs(x):
 
 def compared(make, call, x, pair):
     """How far a norm on the mesh is from one process', what it sends there and back, and whether it keeps its place."""
-    from torch.distributed.tensor import distribute_module, init_device_mesh
+    from torch.distributed.tensor import distribute_module
     from torch.distributed.tensor.debug import CommDebugMode
 
-    mesh = init_device_mesh("cpu", MESH)
+    mesh = mesh_of()
     one, many = make(), distribute_module(make(), mesh)
     whole, cut = x.clone().requires_grad_(), laid(x, mesh, pair).requires_grad_()
     want = call(one, whole)
