@@ -299,7 +299,7 @@ class SoftmaxTwice(Sinks):
 
 
 @near
-class SharesThatSumToOne(Sinks):
+class SharesWithoutTheSink(Sinks):
     def shares(self, s):
         p = super().shares(s)
         return p / p.sum(-1, keepdim=True)
