@@ -15,6 +15,12 @@ class NormAndStream(Rms):
 
 
 @near
+class NormAndNone(Rms):
+    def forward(self, hidden_states, *args, **kwargs):
+        return super().forward(hidden_states), None
+
+
+@near
 class SumInLowPrecision(Rms):
     def unit(self, x):
         return x * torch.rsqrt(x.square().mean(-1, keepdim=True, dtype=torch.bfloat16).to(x.dtype) + self.eps)

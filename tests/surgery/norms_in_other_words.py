@@ -268,12 +268,6 @@ class ByBatchedProducts(Rms):
 
 
 @true("rmsnorm", eps=1e-6)
-class ReturnsMore(Rms):
-    def forward(self, hidden_states, *args, **kwargs):
-        return super().forward(hidden_states), None
-
-
-@true("rmsnorm", eps=1e-6)
 class GainOfThreeAxes(Rms):
     def __init__(self):
         super().__init__()

@@ -165,6 +165,7 @@ def test_hooks_and_a_forward_on_the_instance_are_not_looked_through():
 def test_modules_without_numbers_are_told_apart():
     assert "meta device" in examine(nn.LayerNorm(8, device="meta")).why_not
     assert "raises" in examine(Raises()).why_not or "takes no input" in examine(Raises()).why_not
+    assert examine(near_misses_formula.NormAndNone()).why_not == "it returns 2 values, and a norm one tensor"
     with pytest.raises(TypeError, match=r"recognize: module must be a torch\.nn\.Module, not Tensor"):
         nk.recognize(torch.ones(3))
 

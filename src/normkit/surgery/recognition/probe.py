@@ -15,6 +15,7 @@ from normkit.surgery.recognition import candidates
 from normkit.surgery.recognition.candidates import Candidate
 from normkit.surgery.recognition.inputs import Shape, draw
 from normkit.surgery.recognition.match import Followed
+from normkit.surgery.recognition.pair import Differs
 from normkit.surgery.recognition.specimen import Specimen, carry
 
 LARGE = 1e3
@@ -38,9 +39,12 @@ def takes(module: nn.Module, shape: Shape, further: int, dtype: torch.dtype, mod
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message=FOREIGN)
-            return Specimen(module, dtype).train(mode)(*inputs).shape == inputs[0].shape
+            made = Specimen(module, dtype).train(mode).module(*inputs)
     except Exception:
         return False
+    if isinstance(made, tuple | list) and made and torch.is_tensor(made[0]) and made[0].shape == inputs[0].shape:
+        raise Differs(f"it returns {len(made)} values, and a norm one tensor")
+    return torch.is_tensor(made) and made.shape == inputs[0].shape
 
 
 class Probe:
