@@ -459,8 +459,8 @@ def of_wholes(version: str, date: str, verdicts: dict[str, dict[str, Any]]) -> l
         "## Routers, residual streams, gates and sinks",
         "",
         f"Every class of transformers {version} that is called a router, a gate of a mixture, or a connection or head",
-        "of residual streams, or that is attention with a gate or sinks between its four or five projections, on "
-        f"{date}: {share(verdicts)}.",
+        "of residual streams. Attention with a gate or sinks between its four or five projections is counted too.",
+        f"On {date}: {share(verdicts)}.",
         "",
         "| what it is | classes | families |",
         "| --- | ---: | --- |",

@@ -3,7 +3,7 @@
 import pytest
 
 from normkit.claims import engine, shelf
-from normkit.claims.engine import FAILS, HOLDS
+from normkit.claims.engine import FAILS, HOLDS, UNDECIDED
 
 PROPERTIES = [entry for entry in shelf.every("property") if entry.claim is not None]
 QUICK = [entry for entry in PROPERTIES if shelf.stored(entry).seconds < 0.5]
@@ -25,19 +25,17 @@ FALSE = {
     ("fixup-block", "first-step-scalars"),
     ("flow-attention", "sharper"),
     ("gbw-batchnorm", "gradient"),
-    ("gdwct", "cost"),
-    ("gdwct", "cost-of-all"),
     ("group-orthogonality", "time"),
     ("hubness", "dimension"),
     ("inverted-softmax", "hubness"),
     ("inverted-softmax", "recall"),
     ("lightning", "constant-time"),
+    ("lightning", "constant-time-long"),
     ("lineas", "end-to-end"),
     ("normalized-logistic-gd", "margin"),
     ("post-norm", "early-gradients"),
     ("post-norm", "early-gradients-attention"),
     ("regularized-relevance-reward", "padding"),
-    ("rmsnorm", "time-kernels"),
     ("shiftquant", "near-channels"),
     ("shiftquant", "near-channels-enough-groups"),
     ("softmax-free", "nears"),
@@ -47,6 +45,7 @@ FALSE = {
     ("unifiednorm", "outlier-filtered"),
     ("unselectable-keys", "few"),
 }
+OPEN = {("rmsnorm", "time-kernels")}
 
 
 def named(entry):
@@ -56,8 +55,8 @@ def named(entry):
 @pytest.mark.parametrize("entry", PROPERTIES, ids=named)
 def test_the_stored_verdict_is_the_one_that_is_known_and_its_control_fails(entry):
     kept = shelf.stored(entry)
-    verdict = engine.verdict(entry, kept)
-    assert verdict.word == (FAILS if (entry.method, entry.name) in FALSE else HOLDS), verdict
+    verdict, name = engine.verdict(entry, kept), (entry.method, entry.name)
+    assert verdict.word == (UNDECIDED if name in OPEN else FAILS if name in FALSE else HOLDS), verdict
     assert engine.verdict(entry, kept._replace(numbers=kept.control)).word != HOLDS
     assert len(kept.numbers) == len(kept.control) == entry.claim.draws
 
