@@ -131,3 +131,28 @@ def test_what_another_clock_measured_within_a_part_is_given_to_its_own():
     one.seconds[clock.START] = 3.0
     one.give(clock.START, clock.RECOGNITION, 2.0)
     assert one.read() == {clock.START: 1.0, clock.RECOGNITION: 2.0}
+
+
+class Needs:
+    """What unpacks only once torchvision loads, as a function that imports timm does."""
+
+    loads = False
+
+    def __reduce__(self):
+        return _unpacked, ()
+
+
+def _unpacked():
+    if not Needs.loads:
+        raise RuntimeError("operator torchvision::nms does not exist")
+    return Needs
+
+
+def test_a_worker_unpacks_what_imports_a_torchvision_of_another_torch(monkeypatch):
+    monkeypatch.setattr(handed, "_things", {"model": Needs()})
+    packed = handed.packed(["model"])
+    monkeypatch.setattr(handed, "_things", {})
+    monkeypatch.setattr(handed, "let_torchvision_load", lambda: setattr(Needs, "loads", True))
+    monkeypatch.setattr(Needs, "loads", False)
+    handed.unpack(packed)
+    assert handed._things == {"model": Needs}

@@ -22,7 +22,7 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from normkit.optional import library
+from normkit.optional import let_torchvision_load, library
 
 PREFIX = "given:"
 PLAIN = (bool, int, float, str, bytes, type(None))
@@ -83,7 +83,12 @@ def unpack(things: bytes) -> None:
     from normkit import catalog
     from normkit.lab.plan import exchanges
 
-    modules, cards, found, known = library("cloudpickle").loads(things)
+    loads = library("cloudpickle").loads
+    try:
+        modules, cards, found, known = loads(things)
+    except RuntimeError:  # of a torchvision that was built for another torch, which timm and others import
+        let_torchvision_load()
+        modules, cards, found, known = loads(things)
     for module in modules:
         with contextlib.suppress(ImportError):  # a method of it that is asked for is then named
             importlib.import_module(module)
