@@ -152,7 +152,15 @@ def test_a_worker_unpacks_what_imports_a_torchvision_of_another_torch(monkeypatc
     monkeypatch.setattr(handed, "_things", {"model": Needs()})
     packed = handed.packed(["model"])
     monkeypatch.setattr(handed, "_things", {})
-    monkeypatch.setattr(handed, "let_torchvision_load", lambda: setattr(Needs, "loads", True))
     monkeypatch.setattr(Needs, "loads", False)
+    monkeypatch.setattr(handed, "let_torchvision_load", lambda: None)
+    with pytest.raises(RuntimeError, match="torchvision::nms"):
+        handed.unpack(packed)
+
+    def declare():
+        Needs.loads = True
+        return "declared"
+
+    monkeypatch.setattr(handed, "let_torchvision_load", declare)
     handed.unpack(packed)
     assert handed._things == {"model": Needs}

@@ -137,7 +137,7 @@ def test_a_norm_within_an_adaptive_one_is_swapped_and_the_whole_is_not():
 
 def test_plain_attention_is_not_copied(monkeypatch, transformers):
     looks = []
-    monkeypatch.setattr(wholes, "drawn", lambda module: looks.append(type(module)) or module)
+    monkeypatch.setattr(wholes, "redraw", lambda module: looks.append(type(module)) or module)
     config = transformers.LlamaConfig(**SIZES, vocab_size=11, intermediate_size=24)
     assert len(nk.recognize(transformers.LlamaForCausalLM(config)).found) == 5
     assert not looks

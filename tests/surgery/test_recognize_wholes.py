@@ -127,7 +127,7 @@ class OwnLinear(nn.Linear):
 
 def test_linears_are_not_copied_and_a_kind_is_looked_at_once(monkeypatch):
     looks = []
-    monkeypatch.setattr(wholes, "drawn", lambda module: looks.append(type(module)) or copy.deepcopy(module).double())
+    monkeypatch.setattr(wholes, "redraw", lambda module: looks.append(type(module)) or copy.deepcopy(module).double())
     layers = [nn.Linear(8, 8), nn.Embedding(9, 8), *(OwnLinear(8, 8) for _ in range(4)), OwnLinear(8, wholes.ROWS + 1)]
     assert not nk.recognize(nn.Sequential(*layers)).found
     assert looks == [OwnLinear]

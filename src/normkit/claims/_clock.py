@@ -23,7 +23,7 @@ def seconds(*functions: Callable[[], Any], rounds: int = 5) -> list[float]:
     return least
 
 
-def growth(made: Callable[[int], Callable[[], Any]], sizes: Sequence[int], rounds: int = 3) -> float:
+def growth(call_of: Callable[[int], Callable[[], Any]], sizes: Sequence[int], rounds: int = 3) -> float:
     """The slope of the logarithm of the time against that of the size."""
-    spent = seconds(*map(made, sizes), rounds=rounds)
+    spent = seconds(*map(call_of, sizes), rounds=rounds)
     return slope([math.log(size) for size in sizes], [math.log(value) for value in spent])

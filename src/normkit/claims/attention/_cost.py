@@ -13,9 +13,9 @@ WIDTH = 16
 def slope_of_time(core) -> float:
     """The slope of the logarithm of the time of a pass against that of the number of tokens, 512 to 8,192."""
 
-    def made(length):
+    def call_of(length):
         q, k, v = (torch.randn(1, 1, length, WIDTH) for _ in range(3))
         return lambda: core(q, k, v)
 
     with torch.no_grad():
-        return growth(made, LENGTHS)
+        return growth(call_of, LENGTHS)

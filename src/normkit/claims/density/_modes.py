@@ -57,7 +57,7 @@ def start(dim: int, share: float) -> Tensor:
     return x
 
 
-def jumped(dim: int, share: float, perfect: bool = False) -> Tensor:
+def jump(dim: int, share: float, perfect: bool = False) -> Tensor:
     """Chains after steps of imh-step."""
     x = start(dim, share)
     target, proposal = log_target(x), log_proposal(x, perfect)
@@ -69,7 +69,7 @@ def jumped(dim: int, share: float, perfect: bool = False) -> Tensor:
     return x
 
 
-def chosen(dim: int, share: float, perfect: bool = False, particles: int = 8) -> Tensor:
+def choose(dim: int, share: float, perfect: bool = False, particles: int = 8) -> Tensor:
     """Chains after steps of isir-step."""
     x = start(dim, share)
     for _ in range(STEPS // particles):
@@ -78,7 +78,7 @@ def chosen(dim: int, share: float, perfect: bool = False, particles: int = 8) ->
     return x
 
 
-def walked(dim: int, share: float) -> Tensor:
+def walk(dim: int, share: float) -> Tensor:
     """Chains after steps of mala among the latents of neutra."""
     made = nk.NeuTra(dim, energy=lambda x: -log_target(x)).double()
     made.matrix.data = torch.diag(scales(dim))

@@ -34,7 +34,7 @@ def mistyped(name, generator):
     return name[:at] + name[at + 1] + name[at] + name[at + 2 :]
 
 
-def asked(seed):
+def written_names(seed):
     """The names that three vendors write, a fifth of the long ones with a typing error, and what they mean."""
     generator = random.Random(seed)
     for style in STYLES:
@@ -43,19 +43,19 @@ def asked(seed):
             yield (mistyped(written, generator) if len(written) > 8 and generator.random() < 0.2 else written), name
 
 
-def found(seed, normalized=True):
+def share_right(seed, normalized=True):
     """The share of vendors' names that are right."""
     method = nk.AliasNormalization(VOCABULARY)
-    pairs = [*asked(seed)]
+    pairs = [*written_names(seed)]
     return sum((method([written])[0][0] if normalized else written) == name for written, name in pairs) / len(pairs)
 
 
 def gain(seed, normalized=True):
     """By how much the share grows."""
-    return found(seed, normalized) - found(seed, normalized=False)
+    return share_right(seed, normalized) - share_right(seed, normalized=False)
 
 
-def unfound(seed, threshold=0.8):
+def share_unmatched(seed, threshold=0.8):
     """The share of names outside the vocabulary that stay without a meaning."""
     answers = nk.AliasNormalization(VOCABULARY, threshold=threshold)(list(OUTSIDE))
     return sum(name is None for name, _, _ in answers) / len(OUTSIDE)
@@ -65,9 +65,9 @@ CLAIMS = [
     Measured(
         "share",
         says="Normalized, 0.8 or more of three vendors' names of parameters are right.",
-        measure=found,
+        measure=share_right,
         wanted=above(0.8),
-        control=partial(found, normalized=False),
+        control=partial(share_right, normalized=False),
         against="names as they are written",
         number="share that is right",
         reach="proxy",
@@ -85,9 +85,9 @@ CLAIMS = [
     Measured(
         "outside",
         says="Names that are not in the vocabulary stay without a meaning.",
-        measure=unfound,
+        measure=share_unmatched,
         wanted=above(1.0),
-        control=partial(unfound, threshold=0.0),
+        control=partial(share_unmatched, threshold=0.0),
         against="no threshold",
         number="share that stays",
         draws=1,

@@ -86,8 +86,9 @@ def unpack(things: bytes) -> None:
     loads = library("cloudpickle").loads
     try:
         modules, cards, found, known = loads(things)
-    except RuntimeError:  # of a torchvision that was built for another torch, which timm and others import
-        let_torchvision_load()
+    except RuntimeError:  # maybe of a torchvision that was built for another torch, which timm and others import
+        if let_torchvision_load() is None:
+            raise
         modules, cards, found, known = loads(things)
     for module in modules:
         with contextlib.suppress(ImportError):  # a method of it that is asked for is then named

@@ -27,13 +27,8 @@ if TYPE_CHECKING:
 WHERE = "normkit-report"
 ROUNDS = 20  # of a run with many owners of data
 MOST = 24  # seeds, where they go on until it is decided
-BATCHES = {
-    "text": 8,
-    "images": 64,
-    "signals": 64,
-    "matrices": 64,
-    "samples": 256,
-}  # samples of a batch, by what data are
+# samples of a batch, by what data are
+BATCHES = {"text": 8, "images": 64, "signals": 64, "matrices": 64, "samples": 256}
 SPLITS = {
     "even": "as many to each",
     "dirichlet": "each class by shares from a Dirichlet law, the less alike the smaller: dirichlet:0.3",

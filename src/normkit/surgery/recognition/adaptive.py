@@ -22,13 +22,15 @@ from normkit.surgery.recognition.agreement import (
     NEAR,
     SIZES,
     apart,
+    build,
     epsilons,
     is_matrix,
-    made_of,
     match_of,
     named_so,
     numbers,
     plain_numbers,
+    result,
+    worst,
 )
 from normkit.surgery.recognition.match import Match
 
@@ -104,7 +106,7 @@ def find(module: nn.Module, work: nn.Module) -> Match | None:
             if made is None:
                 continue
             for kwargs, carried in _candidates(kind, module, name, *sizes):
-                ours = made_of(kind.name, kwargs, carried, work)
+                ours = build(kind.name, kwargs, carried, work)
                 if ours is None or _far(ours, made, first) > NEAR[torch.float64]:
                     continue
                 error = _agree(kind, way, work, ours, sizes)
@@ -172,15 +174,9 @@ def _carried(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], matrix: s
 
 def _call(way: Way, work: nn.Module, given: Sequence[Tensor]) -> Tensor | tuple[Tensor, ...] | None:
     """What a module returns: a tensor, or a tuple of several; None where it takes no such input, or changes it."""
-    before = [t.clone() for t in given]
-    try:
-        with torch.no_grad():
-            made = way(work, *given)
-    except Exception:
-        return None
+    made = result(lambda *given: way(work, *given), *given)
     several = isinstance(made, tuple) and all(isinstance(t, Tensor) for t in made)
-    kept = all(torch.equal(a, b) for a, b in zip(before, given, strict=True))
-    return made if kept and (several or isinstance(made, Tensor)) else None
+    return made if several or isinstance(made, Tensor) else None
 
 
 def _far(ours: nn.Module, made: Tensor | tuple[Tensor, ...], given: Sequence[Tensor]) -> float:
@@ -197,13 +193,11 @@ def _far(ours: nn.Module, made: Tensor | tuple[Tensor, ...], given: Sequence[Ten
 
 def _agree(kind: Kind, way: Way, work: nn.Module, ours: nn.Module, sizes: tuple[int, int]) -> dict[str, float]:
     """How far both are apart, in both exact types and modes; {} where they are not the same."""
-    error: dict[str, float] = {}
-    for dtype, mode in itertools.product(NEAR, BOTH):
+
+    def rounds(dtype: torch.dtype, mode: bool) -> Iterator[float]:
         theirs, mine = (copy.deepcopy(one).to(dtype).train(mode) for one in (work, ours))
         for given in _inputs(kind, *sizes, dtype):
             made = _call(way, theirs, given)
-            far = math.inf if made is None else _far(mine, made, given)
-            if not far <= NEAR[dtype]:
-                return {}
-            error[str(dtype)[6:]] = max(error.get(str(dtype)[6:], 0.0), far)
-    return error
+            yield math.inf if made is None else _far(mine, made, given)
+
+    return worst(NEAR, rounds)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -54,7 +54,7 @@ def is_matrix(tensor: Tensor) -> bool:
     return tensor.dim() == 2 and min(tensor.shape) > 1
 
 
-def drawn(module: nn.Module) -> nn.Module:
+def redraw(module: nn.Module) -> nn.Module:
     """A copy in float64 whose numbers all count."""
     work = copy.deepcopy(module).double()
     generator = torch.Generator().manual_seed(0)
@@ -81,16 +81,34 @@ def inputs(own: tuple[int, ...], dtype: torch.dtype, only: int | None = None) ->
         yield numbers(i + 1, *leading, *own, size=size, dtype=dtype)
 
 
-def call(work: nn.Module, x: Tensor) -> list[Tensor] | None:
-    """What a module returns, as a list of tensors; None where it takes no such input."""
-    before = x.clone()
+def result(run: Callable[..., Any], *given: Tensor) -> Any:
+    """What a call returns; None where it takes no such inputs, or changes them."""
+    before = [t.clone() for t in given]
     try:
         with torch.no_grad():
-            made = work(x)
+            made = run(*given)
     except Exception:
         return None
+    return made if all(torch.equal(a, b) for a, b in zip(before, given, strict=True)) else None
+
+
+def call(work: nn.Module, x: Tensor) -> list[Tensor] | None:
+    """What a module returns, as a list of tensors; None where it takes no such input."""
+    made = result(work, x)
     made = list(made) if isinstance(made, tuple | list) else [made]
-    return made if made and all(isinstance(t, Tensor) for t in made) and torch.equal(before, x) else None
+    return made if made and all(isinstance(t, Tensor) for t in made) else None
+
+
+def worst(types: Iterable[torch.dtype], rounds: Callable[[torch.dtype, bool], Iterator[float]]) -> dict[str, float]:
+    """How far both are apart at most, over all rounds of a type and in both modes; {} where they are not the same."""
+    error: dict[str, float] = {}
+    for dtype, mode in itertools.product(types, (False, True)):
+        for far in rounds(dtype, mode):
+            if not far <= NEAR[dtype]:
+                return {}
+            key = str(dtype)[6:]
+            error[key] = max(error.get(key, 0.0), far)
+    return error
 
 
 def agree(
@@ -100,16 +118,12 @@ def agree(
 
     A module that computes in float32 alone is compared there.
     """
-    apart: dict[str, float] = {}
-    for dtype, mode in itertools.product(types_of(work), (False, True)):
+
+    def rounds(dtype: torch.dtype, mode: bool) -> Iterator[float]:
         theirs, mine = (copy.deepcopy(one).to(dtype).train(mode) for one in (work, ours))
-        for x in inputs(own, dtype):
-            far = far_apart(theirs, mine, made, read, x, sure)
-            if not far <= NEAR[dtype]:
-                return {}
-            key = str(dtype)[6:]
-            apart[key] = max(apart.get(key, 0.0), far)
-    return apart
+        return (far_apart(theirs, mine, made, read, x, sure) for x in inputs(own, dtype))
+
+    return worst(types_of(work), rounds)
 
 
 def types_of(work: nn.Module) -> list[torch.dtype]:
@@ -163,7 +177,7 @@ def epsilons(module: nn.Module, *usual: float) -> list[float]:
     return [v for v in named_so(plain_numbers(module, float), "eps", *usual) if 0 <= v < 0.1]
 
 
-def made_of(name: str, kwargs: Mapping[str, Any], carried: Mapping[str, str], theirs: nn.Module) -> nn.Module | None:
+def build(name: str, kwargs: Mapping[str, Any], carried: Mapping[str, str], theirs: nn.Module) -> nn.Module | None:
     """A method with the numbers of a module; None where it takes no such arguments."""
     try:
         made = catalog.create(name, **kwargs)
@@ -197,7 +211,7 @@ def match_of(
 ) -> Match:
     """What a module was found to be, with its own numbers."""
     carried = {ours: theirs for ours, theirs in carried.items() if theirs}
-    made = made_of(name, kwargs, carried, module) if made is None else made
+    made = build(name, kwargs, carried, module) if made is None else made
     types = " and ".join(error)
     evidence = [f"{how}, on {len(LENGTHS) * len(SIZES)} inputs in both modes, in {types}"]
     assert made is not None

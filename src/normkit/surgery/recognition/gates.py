@@ -18,8 +18,18 @@ from torch import Tensor, nn
 
 from normkit import catalog
 from normkit.ops.rope import rotate
+from normkit.parameters import hooked
 from normkit.surgery.recognition import specimen
-from normkit.surgery.recognition.agreement import NEAR, apart, inputs, match_of, numbers, plain_numbers
+from normkit.surgery.recognition.agreement import (
+    NEAR,
+    apart,
+    inputs,
+    match_of,
+    numbers,
+    plain_numbers,
+    result,
+    worst,
+)
 from normkit.surgery.recognition.match import Match
 
 MOST = 2**25  # numbers
@@ -37,7 +47,7 @@ class Angles(NamedTuple):
     twice: bool = True
     used: bool = True
 
-    def given(self, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    def arguments(self, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         """As the module takes them, with an axis of samples."""
         if not self.twice:
             return cos[None], sin[None]
@@ -51,7 +61,7 @@ ANGLES = (
 )
 
 
-class Asked(NamedTuple):
+class Request(NamedTuple):
     """What a module is called with: tokens, angles, and which keys each query sees."""
 
     x: Tensor
@@ -60,7 +70,7 @@ class Asked(NamedTuple):
     seen: Tensor
 
     @classmethod
-    def drawn(cls, x: Tensor, size: int, seed: int) -> Asked:
+    def draw(cls, x: Tensor, size: int, seed: int) -> Request:
         """Angles for heads of a size; each query sees itself and some of those before it."""
         batch, length, _ = x.shape
         turned = numbers(seed + 1, length, size // 2, dtype=x.dtype)
@@ -71,11 +81,11 @@ class Asked(NamedTuple):
         """The arguments beside the tokens, by the names that a module has for them."""
         hidden = torch.zeros(self.seen.shape, dtype=self.x.dtype)
         hidden.masked_fill_(~self.seen, torch.finfo(self.x.dtype).min)
-        known: dict[str, Any] = {ANGLED: angles.given(self.cos, self.sin), **dict.fromkeys(MASKED, hidden)}
+        known: dict[str, Any] = {ANGLED: angles.arguments(self.cos, self.sin), **dict.fromkeys(MASKED, hidden)}
         return {name: known[name] for name in takes if name in known}
 
 
-class Heard(NamedTuple):
+class Record(NamedTuple):
     """What one call of a module let hear: the results of its projections, and what the last of them took."""
 
     projected: Mapping[str, Tensor]
@@ -124,15 +134,15 @@ def find(module: nn.Module, work: nn.Module) -> Match | None:
     linears = {name: part for name, part in work.named_children() if isinstance(part, nn.Linear)}
     sink = next((name for name, p in work._parameters.items() if p is not None), None)
     takes = list(inspect.signature(work.forward).parameters)[1:]
-    heard: dict[Any, Heard | None] = {}
+    records: dict[Any, Record | None] = {}
     for roles in _roles(module, linears, takes, sink):
         x = next(inputs((linears[roles.output].out_features,), torch.float64))
-        asked = Asked.drawn(x, roles.size, 0)
+        request = Request.draw(x, roles.size, 0)
         for angles in ANGLES if ANGLED in takes else ANGLES[-1:]:
             key = roles.output, roles.size, angles
-            if key not in heard:
-                heard[key] = _hear(work, roles.output, x, asked.named(takes, angles))
-            if not _far(work, heard[key], asked, roles, angles, takes, sink) <= NEAR[torch.float64]:
+            if key not in records:
+                records[key] = _record(work, roles.output, x, request.named(takes, angles))
+            if not _far(work, records[key], request, roles, angles, takes, sink) <= NEAR[torch.float64]:
                 continue
             error = _agree(work, roles, angles, takes, sink, x.shape[-1])
             if error:
@@ -164,7 +174,7 @@ def _roles(
                         yield Roles(heads, size, query, key, value, gate, output, causal)
 
 
-def _hear(work: nn.Module, output: str, x: Tensor, given: Mapping[str, Any]) -> Heard | None:
+def _record(work: nn.Module, output: str, x: Tensor, given: Mapping[str, Any]) -> Record | None:
     """Call a copy, and listen; None where it takes no such input, or its parts do not stand where attention's do."""
     parts = dict(work.named_children())
     calls: dict[str, list[Any]] = {name: [] for name in parts}
@@ -172,36 +182,31 @@ def _hear(work: nn.Module, output: str, x: Tensor, given: Mapping[str, Any]) -> 
         part.register_forward_hook(lambda part, took, gave, name=name: calls[name].append((*took[:1], gave)))
         for name, part in parts.items()
     ]
-    before = x.clone()
-    try:
-        with torch.no_grad():
-            made = specimen.first(work(x, **given))
-    except Exception:
+    with hooked(hooks):
+        made = result(lambda x: specimen.first(work(x, **given)), x)
+    if made is None:
         return None
-    finally:
-        for hook in hooks:
-            hook.remove()
     linears = {name: calls.pop(name) for name, part in parts.items() if isinstance(part, nn.Linear)}
-    once = all(len(heard) == 1 and len(heard[0]) == 2 for heard in linears.values())
-    if not once or not torch.equal(before, x):
+    once = all(len(own) == 1 and len(own[0]) == 2 for own in linears.values())
+    if not once:
         return None
     joined, written = linears.pop(output)[0]
-    projected = {name: heard[0][1] for name, heard in linears.items()}
-    of_x = all(_same(heard[0][0], x) for heard in linears.values())
+    projected = {name: own[0][1] for name, own in linears.items()}
+    of_x = all(_same(own[0][0], x) for own in linears.values())
     if not of_x or made.shape != x.shape or not _same(made, written) or joined.dim() != 3:
         return None
-    changed = [one for heard in calls.values() for one in heard if len(one) == 2]
-    return Heard(projected, [one for one in changed if all(isinstance(t, Tensor) for t in one)], joined)
+    changed = [one for own in calls.values() for one in own if len(one) == 2]
+    return Record(projected, [one for one in changed if all(isinstance(t, Tensor) for t in one)], joined)
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
     return a.dtype == b.dtype and torch.equal(a, b)
 
 
-def _headed(z: Tensor, heard: Heard, heads: int) -> Tensor:
+def _headed(z: Tensor, record: Record, heads: int) -> Tensor:
     """Cut a projection's result into heads (B, heads, T, size), as the norm behind it gives it where there is one."""
     z = z.unflatten(-1, (heads, -1)) if z.dim() == 3 else z
-    for took, gave in heard.changed:
+    for took, gave in record.changed:
         if took.numel() != z.numel() or gave.shape != took.shape:
             continue
         for turn in (False, True):
@@ -214,27 +219,27 @@ def _headed(z: Tensor, heard: Heard, heads: int) -> Tensor:
 
 def _far(
     work: nn.Module,
-    heard: Heard | None,
-    asked: Asked,
+    record: Record | None,
+    request: Request,
     roles: Roles,
     angles: Angles,
     takes: Sequence[str],
     sink: str | None,
 ) -> float:
     """How far the core is apart from what lies between a copy's projections."""
-    if heard is None:
+    if record is None:
         return math.inf
-    dtype = asked.x.dtype
-    query, gate = heard.projected[roles.query], None
+    dtype = request.x.dtype
+    query, gate = record.projected[roles.query], None
     if roles.gate == roles.query:
         query, gate = query.unflatten(-1, (roles.heads, -1)).chunk(2, -1)
     elif roles.gate is not None:
-        gate = heard.projected[roles.gate].unflatten(-1, (roles.heads, -1))
-    q = _headed(query, heard, roles.heads).to(dtype)
-    k, v = (heard.projected[name] for name in (roles.key, roles.value))
-    k, v = (_headed(z, heard, z.shape[-1] // roles.size).to(dtype) for z in (k, v))
+        gate = record.projected[roles.gate].unflatten(-1, (roles.heads, -1))
+    q = _headed(query, record, roles.heads).to(dtype)
+    k, v = (record.projected[name] for name in (roles.key, roles.value))
+    k, v = (_headed(z, record, z.shape[-1] // roles.size).to(dtype) for z in (k, v))
     if ANGLED in takes and angles.used:
-        q, k = (rotate(z, (asked.cos, asked.sin), angles.pairing) for z in (q, k))
+        q, k = (rotate(z, (request.cos, request.sin), angles.pairing) for z in (q, k))
     k, v = (z.repeat_interleave(roles.heads // z.shape[1], 1) for z in (k, v))
     name = "gated-attention" if sink is None else "attention-sinks"
     core = catalog.create(name, roles.size, heads=roles.heads, causal=roles.causal).to(dtype)
@@ -242,23 +247,21 @@ def _far(
         if sink is not None:
             core.sink.copy_(work.get_parameter(sink))
         own = {} if gate is None else {"gate": gate.transpose(1, 2).to(dtype)}
-        own |= {} if MASKED.isdisjoint(takes) else {"mask": asked.seen}
+        own |= {} if MASKED.isdisjoint(takes) else {"mask": request.seen}
         want = core(q, k, v, **own)
-    return apart([heard.joined], [want.transpose(1, 2).flatten(2)])
+    return apart([record.joined], [want.transpose(1, 2).flatten(2)])
 
 
 def _agree(
     work: nn.Module, roles: Roles, angles: Angles, takes: Sequence[str], sink: str | None, dim: int
 ) -> dict[str, float]:
     """How far both are apart, in both exact types and modes; {} where they are not the same."""
-    error: dict[str, float] = {}
-    for dtype, mode in itertools.product(NEAR, (False, True)):
+
+    def rounds(dtype: torch.dtype, mode: bool) -> Iterator[float]:
         theirs = copy.deepcopy(work).to(dtype).train(mode)
         for i, x in enumerate(inputs((dim,), dtype)):
-            asked = Asked.drawn(x, roles.size, 3 * i)
-            heard = _hear(theirs, roles.output, x, asked.named(takes, angles))
-            far = _far(theirs, heard, asked, roles, angles, takes, sink)
-            if not far <= NEAR[dtype]:
-                return {}
-            error[str(dtype)[6:]] = max(error.get(str(dtype)[6:], 0.0), far)
-    return error
+            request = Request.draw(x, roles.size, 3 * i)
+            record = _record(theirs, roles.output, x, request.named(takes, angles))
+            yield _far(theirs, record, request, roles, angles, takes, sink)
+
+    return worst(NEAR, rounds)

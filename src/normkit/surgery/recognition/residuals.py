@@ -13,12 +13,12 @@ from normkit.residual.stream import Placement
 from normkit.surgery.recognition.agreement import (
     NEAR,
     agree,
+    build,
     call,
     carry,
     epsilons,
     far_apart,
     inputs,
-    made_of,
     match_of,
     named_so,
     plain_numbers,
@@ -82,8 +82,8 @@ def _connection(module: nn.Module, work: nn.Module, carried: dict[str, str], n: 
         if far_apart(work, ours, ours_of, read, x) <= NEAR[torch.float64]:
             error = agree(work, ours, ours_of, read, (n, dim))
             if error:
-                made_of = carry(Placement("mhc", **kwargs).get_submodule("connection"), carried, module)
-                return match_of(module, "mhc", kwargs, carried, error, made_of)
+                own = carry(Placement("mhc", **kwargs).get_submodule("connection"), carried, module)
+                return match_of(module, "mhc", kwargs, carried, error, own)
     return None
 
 
@@ -94,7 +94,7 @@ def _head(module: nn.Module, work: nn.Module, carried: dict[str, str], n: int, d
     of_shares, of_norm = epsilons(module, USUAL), [USUAL, *epsilons(module)]
     for eps, norm_eps in itertools.product(of_shares, dict.fromkeys(of_norm)):
         kwargs = {"dim": dim, "streams": n, "eps": eps, "norm_eps": norm_eps}
-        ours = made_of("mhc-head", kwargs, carried, work)
+        ours = build("mhc-head", kwargs, carried, work)
         error = {} if ours is None else agree(work, ours, lambda ours, x: [ours(x)], read, (n, dim))
         if error:
             return match_of(module, "mhc-head", kwargs, carried, error)

@@ -18,9 +18,9 @@ from normkit.surgery.recognition.agreement import (
     Flat,
     Handed,
     agree,
+    build,
     call,
     inputs,
-    made_of,
     match_of,
     numbers,
     plain_numbers,
@@ -140,7 +140,7 @@ def _router(
             continue
         kwargs |= {"dim": dim, "experts": count, "top_k": first[0].shape[-1]}
         carried = {"weight": matrix, **others}
-        ours = made_of("router", kwargs, carried, work)
+        ours = build("router", kwargs, carried, work)
         if ours is None:
             continue
         with torch.no_grad():
@@ -151,7 +151,7 @@ def _router(
         if not 0 < scale < math.inf or not torch.allclose(weights * scale, first[1].to(x.dtype), rtol=1e-5):
             continue
         kwargs["scale"] = _round(scale)
-        ours = made_of("router", kwargs, carried, work)
+        ours = build("router", kwargs, carried, work)
         error = {} if ours is None else agree(work, ours, ours_of, read, (dim,), _sure)
         if error:
             return match_of(module, "router", kwargs, carried, error, how=HANDED if handed else "as a whole")

@@ -11,7 +11,7 @@ import itertools
 from torch import nn
 
 from normkit.surgery.recognition import adaptive, gates, residuals, routers, specimen
-from normkit.surgery.recognition.agreement import drawn, is_matrix
+from normkit.surgery.recognition.agreement import is_matrix, redraw
 from normkit.surgery.recognition.match import Match
 
 OWN = "normkit."
@@ -23,8 +23,7 @@ def may_be_whole(module: nn.Module) -> bool:
     home = getattr(inspect.getattr_static(type(module), "forward", None), "__module__", None) or ""
     if home.startswith(("torch.nn.", OWN)):
         return False
-    fits = gates.may_be(module) or adaptive.may_be(module) or _may_route(module)
-    return fits and not specimen.refusal(module)
+    return any(may_be(module) for may_be, _ in WAYS) and not specimen.refusal(module)
 
 
 def _may_route(module: nn.Module) -> bool:
@@ -44,13 +43,11 @@ def examine_whole(module: nn.Module) -> Match | None:
         return None
     with specimen.quiet():
         try:
-            work = drawn(module)
+            work = redraw(module)
         except Exception:  # it cannot be copied
             return None
-        if gates.may_be(module):
-            return gates.find(module, work)
-        match = adaptive.find(module, work) if adaptive.may_be(module) else None
-        return match if match is not None or not _may_route(module) else _routes(module, work)
+        found = (find(module, work) for may_be, find in WAYS if may_be(module))
+        return next((match for match in found if match is not None), None)
 
 
 def _routes(module: nn.Module, work: nn.Module) -> Match | None:
@@ -62,6 +59,9 @@ def _routes(module: nn.Module, work: nn.Module) -> Match | None:
         if match is not None:
             return match
     return None
+
+
+WAYS = ((gates.may_be, gates.find), (adaptive.may_be, adaptive.find), (_may_route, _routes))
 
 
 def has_norms_within(match: Match) -> bool:
