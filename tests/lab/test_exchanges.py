@@ -136,13 +136,14 @@ def test_what_another_clock_measured_within_a_part_is_given_to_its_own():
 class Needs:
     """What unpacks only once torchvision loads, as a function that imports timm does."""
 
-    loads = False
+    loads, tries = False, 0
 
     def __reduce__(self):
         return _unpacked, ()
 
 
 def _unpacked():
+    Needs.tries += 1
     if not Needs.loads:
         raise RuntimeError("operator torchvision::nms does not exist")
     return Needs
@@ -153,9 +154,11 @@ def test_a_worker_unpacks_what_imports_a_torchvision_of_another_torch(monkeypatc
     packed = handed.packed(["model"])
     monkeypatch.setattr(handed, "_things", {})
     monkeypatch.setattr(Needs, "loads", False)
+    monkeypatch.setattr(Needs, "tries", 0)
     monkeypatch.setattr(handed, "let_torchvision_load", lambda: None)
     with pytest.raises(RuntimeError, match="torchvision::nms"):
         handed.unpack(packed)
+    assert Needs.tries == 1
 
     def declare():
         Needs.loads = True

@@ -141,6 +141,23 @@ def test_meshes_and_dialects(case, processes):
         assert places["y"] == places["x"] == ["R" if word is None else f"S({word})" for word in words]
 
 
+def apart(name):
+    """How far a norm on a mesh of half of the processes is from one process', the other half having other numbers."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import distribute_module, distribute_tensor
+
+    whole = init_device_mesh("cpu", (2, 2), mesh_dim_names=("halves", "entries"))
+    mesh, x = whole["entries"], numbers(*TOKENS, seed=whole.get_local_rank("halves"))
+    norm = norm_of(name, TOKENS[-1], torch.float32)
+    want = norm(x)
+    got = distribute_module(norm, mesh)(distribute_tensor(x, mesh, placed([2])))
+    return (got.full_tensor() - want).abs().max().item()
+
+
+def test_a_mesh_of_some_processes_adds_up_theirs_alone(processes):
+    assert max(processes.ask("apart", "layernorm")) <= 3e-5
+
+
 @pytest.mark.parametrize("offset, limit", [(1e4, 2e-4), (1e6, 3e-3)])
 def test_an_offset_costs_few_digits(offset, limit, processes):
     """The mean is squared in float64, so an offset of 1e6 deviations costs 1e-4 of the variance."""

@@ -150,6 +150,12 @@ class Groups(nn.Module):
 
 
 @near
+class CentredInPlace(Adaptive):
+    def normalized(self, x):
+        return super().normalized(x.sub_(x.mean(-1, keepdim=True)))
+
+
+@near
 class NotOneMore(Adaptive):
     def forward(self, x, emb):
         shift, scale = self.vectors(emb)
