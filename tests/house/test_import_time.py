@@ -30,11 +30,13 @@ def test_import_loads_no_method_and_no_heavy_package(loaded):
     assert not [name for name in extra if name.startswith(("torch._dynamo", "torch._inductor"))]
 
 
-def test_all_methods_are_listed_without_the_compiler():
-    code = "import sys, normkit as nk; [nk.card(name) for name in nk.methods()]; print(*sys.modules)"
-    loaded = subprocess.check_output([sys.executable, "-c", code], text=True).split()
-    assert "normkit.quant.nsnquant" in loaded
-    assert "torch._dynamo" not in loaded
+def test_public_names_and_cards_load_no_heavy_package():
+    names = "[getattr(nk, name) for name in nk.__all__]; [nk.card(name) for name in nk.methods()]"
+    code = f"import sys, normkit as nk; {names}; print(*sys.modules)"
+    loaded = set(subprocess.check_output([sys.executable, "-c", code], text=True).split())
+    assert {"normkit.quant.nsnquant", "normkit.transformer.score_clip"} <= loaded
+    heavy = {"torch._dynamo", "torch._inductor", "torch.distributed.tensor", "sympy", "scipy", "transformers", "timm"}
+    assert not loaded & heavy
 
 
 def test_import_waits_for_torch_until_something_is_asked_for():

@@ -63,3 +63,15 @@ def test_a_report_is_made_again_where_a_comparison_is_written_when_no_folder_is_
     parser = argparse.ArgumentParser()
     cli.add_commands(parser.add_subparsers())
     assert parser.parse_args(["report"]).folder == parser.parse_args(["compare"]).out == cli.WHERE
+
+
+def test_steps_are_raced_in_an_order_that_turns():
+    order, times = [], {"a": 1.0, "b": 2.0, "c": 5.0}
+    steps = [lambda name=name, time=time: (order.append(name), (time, 10 * time))[1] for name, time in times.items()]
+    of_b, of_c = speed.race(*steps)
+    assert of_b == [[1.0, 10.0, 2.0, 20.0]] * speed.ROUNDS
+    assert of_c == [[1.0, 10.0, 5.0, 50.0]] * speed.ROUNDS
+    rounds = [order[at : at + 3] for at in range(3 * speed.WARM_UP, len(order), 3)]
+    assert all(sorted(one) == ["a", "b", "c"] for one in rounds)
+    places = {name: [one.index(name) for one in rounds[:6]] for name in times}
+    assert {name: sorted(where) for name, where in places.items()} == dict.fromkeys(times, [0, 0, 1, 1, 2, 2])

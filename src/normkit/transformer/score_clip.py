@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from normkit import check
 from normkit.attention.qk_clip import qk_clip
 from normkit.attention.softmax import Softmax
+from normkit.ops.sharded import is_sharded
 from normkit.statistics import full_precision
 from normkit.transformer.attention import Attention
 
@@ -77,7 +77,7 @@ class ScoreClip:
         if part.core.softcap is not None:
             raise ValueError(f"ScoreClip: {name} caps its scores at {part.core.softcap}; nothing is left to clip")
         for projection in (part.query, part.key):
-            if not isinstance(projection, nn.Linear) or isinstance(projection.weight, DTensor):
+            if not isinstance(projection, nn.Linear) or is_sharded(projection.weight):
                 raise ValueError(f"ScoreClip: {name} must project by linear maps that are not sharded")
             if not isinstance(projection.weight, nn.Parameter):
                 raise ValueError(f"ScoreClip: {name} has parametrized projections, whose weights cannot be set")

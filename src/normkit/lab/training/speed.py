@@ -1,7 +1,8 @@
 """What a training step of each variant takes, timed side by side with the baseline's once all runs have ended.
 
-Steps of both are taken in turn, in an order that turns too, so that what else the machine does hits both alike. The
-ratio of each round's times is what counts; its median has an interval from the ratios' order alone.
+Steps of the baseline and of a few variants are taken in turn, in an order that turns too, so that what else the machine
+does hits all alike. The ratio of each round's times is what counts; its median has an interval from the ratios' order
+alone.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from normkit.lab.plan.plan import Plan
 from normkit.lab.plan.settings import Settings
 from normkit.lab.plan.variants import Variant
 
-ROUNDS, FEWEST = 40, 10  # of a race; fewer than the first if they take longer than SECONDS
-SECONDS = 4.0
+ROUNDS, FEWEST = 40, 10  # of a race; fewer than the first if they take longer than SECONDS a variant
+SECONDS = 2.0
 WARM_UP = 2
+AT_ONCE = 3  # variants beside the baseline; on a GPU, which must hold them all, one
 LEVEL = 0.05
 CPU, WALL = "CPU time", "time"  # what is compared: on a CPU what its cores work, which others' work does not lengthen
 
@@ -38,18 +40,18 @@ class Ratio(NamedTuple):
 
 def measure(plan: Plan, folder: Folder, names: Sequence[str]) -> None:
     """Race those variants against the baseline that have not been raced, and keep the rounds' times."""
-    there = read_rounds(folder.root, plan.baseline, plan.rung)
-    missing = [name for name in names if name != plan.baseline and name not in there]
+    rounds = read_rounds(folder.root, plan.baseline, plan.rung)
+    missing = [name for name in names if name != plan.baseline and name not in rounds]
     if not missing or plan.baseline not in names:
         return
     torch.set_num_threads(plan.settings.threads)
-    for name in missing:
-        there[name] = race(*(stepper(plan.variant(one), plan.settings) for one in (plan.baseline, name)))
-    content: dict[str, Any] = {
-        "clock": WALL if plan.settings.device == "cuda" else CPU,
-        "baseline": plan.baseline,
-        "rounds": there,
-    }
+    on_gpu = plan.settings.device == "cuda"
+    at_once = 1 if on_gpu else AT_ONCE
+    for at in range(0, len(missing), at_once):
+        some = missing[at : at + at_once]
+        steps = [stepper(plan.variant(name), plan.settings) for name in (plan.baseline, *some)]
+        rounds |= zip(some, race(*steps), strict=True)
+    content: dict[str, Any] = {"clock": WALL if on_gpu else CPU, "baseline": plan.baseline, "rounds": rounds}
     content |= {} if plan.rung == 1 else {"rung": plan.rung}
     replace_file(folder.speed, sealed(content))
 
@@ -93,19 +95,23 @@ def _to_device(batch: Any, device: torch.device) -> Any:
     return send_to_device(batch, device)
 
 
-def race(baseline: Callable[[], Any], variant: Callable[[], Any]) -> list[list[float]]:
-    """Take steps of both in turn; return of every round the baseline's times and the variant's."""
+def race(*steps: Callable[[], tuple[float, float]]) -> list[list[list[float]]]:
+    """Take steps of all in turn; return for each but the first, by round, the first's two times and its own."""
     for _ in range(WARM_UP):
-        baseline(), variant()
-    rounds: list[list[float]] = []
-    began = time.perf_counter()
-    while len(rounds) < FEWEST or (len(rounds) < ROUNDS and time.perf_counter() - began < SECONDS):
-        if len(rounds) % 2:
-            second, first = variant(), baseline()
-        else:
-            first, second = baseline(), variant()
-        rounds.append([*first, *second])
-    return rounds
+        for step in steps:
+            step()
+    rounds: list[list[tuple[float, float]]] = []
+    places = list(range(len(steps)))
+    began, limit = time.perf_counter(), SECONDS * (len(steps) - 1)
+    while len(rounds) < FEWEST or (len(rounds) < ROUNDS and time.perf_counter() - began < limit):
+        turn = len(rounds)
+        times = {place: steps[place]() for place in places[:: -1 if turn % 2 else 1]}
+        rounds.append([times[place] for place in range(len(steps))])
+        if turn % 2:
+            places.append(places.pop(0))
+    return [
+        [[*first, *own] for first, own in ((row[0], row[place]) for row in rounds)] for place in range(1, len(steps))
+    ]
 
 
 def read_rounds(root: str | Path, baseline: str, rung: float = 1.0) -> dict[str, list[list[float]]]:
@@ -116,7 +122,7 @@ def read_rounds(root: str | Path, baseline: str, rung: float = 1.0) -> dict[str,
 
 
 def ratios(root: str | Path, baseline: str, rung: float = 1.0) -> dict[str, Ratio]:
-    """Return what each variant's step takes of the baseline's, as the file in a comparison's folder tells it.
+    """Return what each variant's step takes of the baseline's, as the file in a comparison's folder has it.
 
     With several variants, each interval is wider, so that all hold together at 1 - :data:`LEVEL`.
     """
