@@ -79,6 +79,14 @@ def test_a_tool_with_the_name_of_what_it_imports_is_followed_once():
     assert ROOT / "src/normkit/surgery/recognition/known.py" in files
 
 
+def test_helpers_that_are_imported_by_their_place_are_followed():
+    selection = Selection([ROOT / "tests/fuzz/near.py"])
+    file = ROOT / "tests/fuzz/test_fuzz.py"
+    assert selection.leads(ROOT / "tests/fuzz/near.py", file, None)
+    assert not selection.leads(ROOT / "tests/fuzz/sanitized.py", ROOT / "tests/fuzz/test_gpu_fuzz.py", None)
+    assert ROOT / "src/normkit/ops/row.py" in selection.files(file.read_text(), file)
+
+
 def test_a_change_of_what_all_share_selects_everything():
     names, _ = selected("src/normkit/ops/rope.py", "tests/density/test_walks.py")
     assert any("mala" in name for name in names)
