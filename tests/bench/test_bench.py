@@ -389,7 +389,7 @@ def test_what_a_forward_pass_keeps_is_counted():
             return torch.exp(self.w[tokens])  # exp keeps its result, the loss its logarithms, a number and tokens
 
     tokens = torch.zeros(2, 4, dtype=torch.int64)
-    with_exp = residual.kept(Model(), tokens, "float32")
+    with_exp = residual.activation_bytes(Model(), tokens, "float32")
     assert with_exp == 2 * (2 * 3 * 7 * 4) + 2 * 4 * 8 + 6 * 8 + 4
 
 

@@ -46,8 +46,8 @@ def test_a_screen_shows_the_names_of_what_is_trained_and_of_the_model(tmp_path):
     screen.console = Console(file=io.StringIO(), width=200, markup=screen.console._markup)
     screen.introduce()
     for one in runs.ready(plan, {}):
-        screen.seen(one, None)
-    screen.console.print(screen.drawn())
+        screen.note(one, None)
+    screen.console.print(screen.picture())
     screen.console.print(describe_end(run(), {"status": "crashed", "error": "\x1b]0;title\x07[/b]"}))
     shown = screen.console.file.getvalue()
     assert all(safe.safe(name, "terminal") in shown for name in [*NAMES, "mine[/x]:make", "\x1b]0;title\x07[/b]"])

@@ -19,7 +19,7 @@ from normkit.lab.training import runs
 
 def shown(screen):
     console = Console(file=io.StringIO(), width=120)
-    console.print(screen.drawn())
+    console.print(screen.picture())
     return console.file.getvalue()
 
 
@@ -27,7 +27,7 @@ def test_bars_follow_the_logs(tmp_path):
     plan = Plan(settings(seeds=1, lrs=(0.01,)), (Variant("rmsnorm", norm="rmsnorm"),), "rmsnorm")
     screen = Screen(plan, runs.open_folder(plan, tmp_path, []), {})
     screen.console = Console(file=io.StringIO(), width=120)
-    screen.seen(run(), None)
+    screen.note(run(), None)
     assert "starting" in shown(screen)
     log = screen.folder.log(run().name)
     log.write_text(
@@ -38,7 +38,7 @@ def test_bars_follow_the_logs(tmp_path):
         file.write('ep", "step": 9, "loss": 2.25, "seconds": 3.0, "tokens": 900, "unit": "images"}\n')
     assert all(words in shown(screen) for words in ("75%", "loss 2.2500", "300 images/s", "75% of all", "left"))
     result = {"status": "done", "final_loss": 2.0, "tokens_per_second": 310.0, "unit": "images", "seconds": 4.0}
-    screen.seen(run(), result)
+    screen.note(run(), result)
     assert "100% of all" in shown(screen)
     assert "loss 2.0000  310 images/s  4.0 s" in screen.console.file.getvalue()
 
@@ -67,7 +67,7 @@ def test_a_notebook_shows_how_far_it_is_and_nothing_when_all_is_done(monkeypatch
     cell, shares = Cell(), iter(range(1, 1000))
     monkeypatch.setattr("normkit.lab.notebook.at_hand", lambda name: cell if name == "IPython.display" else None)
     HEADER.set("this cell")
-    with notebook.shown(lambda: f"{next(shares)} of 9", every=0.001):
+    with notebook.animate(lambda: f"{next(shares)} of 9", every=0.001):
         while len(cell.texts) < 4:
             time.sleep(0.001)
     assert cell.texts[:3] == ["1 of 9\n", "2 of 9\n", "3 of 9\n"]
@@ -78,12 +78,12 @@ def test_a_notebook_shows_how_far_it_is_and_nothing_when_all_is_done(monkeypatch
 def test_only_a_notebook_is_drawn_in(tmp_path, monkeypatch):
     plan = Plan(settings(seeds=1, lrs=(0.01,)), (Variant("rmsnorm", norm="rmsnorm"),), "rmsnorm")
     screen, drawn = Screen(plan, runs.open_folder(plan, tmp_path, []), {}), []
-    monkeypatch.setattr("normkit.lab.notebook.shown", lambda picture: drawn.append(picture) or nullcontext())
+    monkeypatch.setattr("normkit.lab.notebook.animate", lambda picture: drawn.append(picture) or nullcontext())
     for jupyter in (False, True):
         screen.console = Console(file=io.StringIO(), force_jupyter=jupyter)
         with screen.live():
             pass
-    assert drawn == [screen.drawn]
+    assert drawn == [screen.picture]
 
 
 def test_a_terminal_shows_no_more_of_a_picture_that_has_ended(tmp_path, monkeypatch):

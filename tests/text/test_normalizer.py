@@ -13,7 +13,7 @@ import pytest
 import normkit as nk
 from normkit import text
 from normkit.text import samples, tuning
-from normkit.text.candidates._names import Named, owned
+from normkit.text.candidates._names import NameIndex, owned
 from normkit.text.decide.fusion import Fusion
 from normkit.text.decide.threshold import best_threshold
 from normkit.text.measures.evaluation import evaluate
@@ -497,7 +497,7 @@ def test_dense_vectors_are_searched_exactly_or_by_an_index_that_tells_its_recall
 
 
 def test_names_of_several_entries_have_their_best_score():
-    named = Named({"a": ["x", "y"], "b": ["y"]})
+    named = NameIndex({"a": ["x", "y"], "b": ["y"]})
     assert owned(named, [1, 0], [0.9, 0.4]) == [("a", 0.9), ("b", 0.9)]
     assert named.shared() == {"y": ["a", "b"]}
 

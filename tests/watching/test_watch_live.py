@@ -43,12 +43,12 @@ def test_a_run_is_followed_from_before_it_begins_to_its_end(tmp_path):
     place = tmp_path / "runs"
     shown = live.Live(place)
     assert not shown.look()
-    assert shown.drawn().startswith(f"waiting for a run: no file of a watch in {place} yet")
+    assert shown.picture().startswith(f"waiting for a run: no file of a watch in {place} yet")
     steps = Steps(place)
     steps.go(3)
     assert not shown.look()
     path = place / "watch.jsonl"
-    lines = shown.drawn().split("\n")
+    lines = shown.picture().split("\n")
     assert lines[0] == f"Sequential, {sum(p.numel() for p in steps.model.parameters()):,} parameters, 4 blocks"
     assert lines[1].startswith(f"{path}: step 2, written 0 s ago")
     assert "1. units are dead  (likely, since step 1)" in lines
@@ -62,7 +62,7 @@ def test_a_run_is_followed_from_before_it_begins_to_its_end(tmp_path):
     assert shown.reading.store.steps == [1, 2, 3, 4]
     steps.seen.stop()
     assert shown.look()
-    assert ", ended" in shown.drawn()
+    assert ", ended" in shown.picture()
     assert str(shown.diagnosis) == str(load(path).diagnosis()) == str(diagnose(steps.seen.history()))
 
 
@@ -87,7 +87,7 @@ def test_the_newest_of_several_runs_is_shown(tmp_path):
     shown = live.Live(tmp_path)
     shown.look()
     assert shown.path == tmp_path / "two" / "seen.jsonl"
-    assert "1 older beside it" in shown.drawn()
+    assert "1 older beside it" in shown.picture()
 
 
 def test_a_low_terminal_shows_some_of_the_blocks(tmp_path):
@@ -96,7 +96,7 @@ def test_a_low_terminal_shows_some_of_the_blocks(tmp_path):
     steps.seen.stop()
     shown = live.Live(tmp_path)
     shown.look()
-    lines = shown.drawn(height=12, width=60).split("\n")
+    lines = shown.picture(height=12, width=60).split("\n")
     assert len(lines) <= 12
     assert lines[-1].startswith("24 "), "the last block is among them"
 

@@ -112,7 +112,7 @@ def race(
     tokens = torch.randint(size.vocab, (size.batch, size.length + 1), generator=torch.Generator().manual_seed(0))
     calls = {name: Entrant(step(model, tokens, dtype, forward)) for name, model in models.items()}
     times = timing.race(calls, repeats, clock)
-    held = {name: 0 if forward else kept(model, tokens, dtype) for name, model in models.items()}
+    held = {name: 0 if forward else activation_bytes(model, tokens, dtype) for name, model in models.items()}
     first = times[f"normkit {YARDSTICK}"].median
     return [
         {
@@ -181,7 +181,7 @@ def loss_of(model: nn.Module, tokens: Tensor, dtype: str) -> Tensor:
     return F.cross_entropy(logits_of(model, tokens, dtype).flatten(0, 1), tokens[:, 1:].flatten())
 
 
-def kept(model: nn.Module, tokens: Tensor, dtype: str) -> int:
+def activation_bytes(model: nn.Module, tokens: Tensor, dtype: str) -> int:
     """Count the bytes that the forward pass keeps for the backward pass; each storage once, parameters not."""
     own = {p.untyped_storage().data_ptr() for p in (*model.parameters(), *model.buffers())}
     held: dict[int, int] = {}

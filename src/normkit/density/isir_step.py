@@ -14,7 +14,7 @@ from normkit.density._inputs import reals
 NAME = "isir-step"
 
 
-class Chosen(NamedTuple):
+class Particles(NamedTuple):
     """The states after a step, which particles they are, and the effective number of particles."""
 
     x: Tensor
@@ -31,7 +31,7 @@ class Chosen(NamedTuple):
 )
 def isir_step(
     particles: Tensor, log_target: Tensor, log_proposal: Tensor, uniform: Tensor, *, temperature: float = 1.0
-) -> Chosen:
+) -> Particles:
     """Choose one of K particles with the weight of target over proposal.
 
     For a flow that is nearly right: with the current state among the particles, and K - 1 fresh samples of the flow,
@@ -65,4 +65,4 @@ def isir_step(
     at = reals(NAME, "uniform", uniform, shape[:1], particles).unsqueeze(1)
     index = (weight.cumsum(1) <= at).sum(1).clamp(max=shape[1] - 1)
     x = given.gather(1, index[:, None, None].expand(-1, 1, given.shape[2])).squeeze(1)
-    return Chosen(x.to(particles.dtype), index, (1 / weight.square().sum(1)).to(particles.dtype))
+    return Particles(x.to(particles.dtype), index, (1 / weight.square().sum(1)).to(particles.dtype))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from normkit.federated._flwr import load
-from normkit.federated.rounds import Taken, Told, Update, accept
+from normkit.federated.rounds import Instructions, Update, UpdateList, accept
 
 app = load("app")
 FedAvg: Any = load("serverapp.strategy").FedAvg
@@ -15,7 +15,7 @@ Grid: Any = load("serverapp").Grid
 sampled = load("serverapp.strategy.strategy_utils").sample_nodes
 
 
-def recorded(told: Told) -> dict[str, Any]:
+def recorded(told: Instructions) -> dict[str, Any]:
     """Return what a client is told, as Flower's records."""
     records = {name: app.ArrayRecord(dict(state)) for name, state in told.records.items()}
     return {**records, **({"told": app.MetricRecord(dict(told.numbers))} if told.numbers else {})}
@@ -78,7 +78,7 @@ class Combined(FedAvg):
         told["refused"] = len(refused)
         return app.ArrayRecord({**self.sent, **found}), told
 
-    def _read(self, replies, sent, wanted) -> tuple[Taken, dict[int, str]]:
+    def _read(self, replies, sent, wanted) -> tuple[UpdateList, dict[int, str]]:
         """Return what clients sent that can be used, and why the others are refused."""
         good, _ = self._check_and_log_replies(replies, is_train=True, validate=False)
         refused: dict[int, str] = {}

@@ -32,7 +32,7 @@ class Update(NamedTuple):
     client: Any = None
 
 
-class Wanted(NamedTuple):
+class Extras(NamedTuple):
     """What each client sends besides its state.
 
     more: records whose entries are among the state's; records: those with names of their own, the same for all clients.
@@ -47,7 +47,7 @@ class Wanted(NamedTuple):
     sound: Callable[..., str | None] = lambda update, memory, **options: None
 
 
-class Taken(list[Update]):
+class UpdateList(list[Update]):
     """The updates that are taken, and their average by sample counts where it was made as they were looked through."""
 
     average: dict[str, Tensor] | None = None
@@ -57,7 +57,7 @@ def screen(
     updates: Mapping[Any, Update],
     sent: State,
     most: float,
-    wanted: Wanted | None = None,
+    wanted: Extras | None = None,
     memory: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> dict[Any, str]:
@@ -78,10 +78,10 @@ def accept(
     updates: Mapping[Any, Update],
     sent: State,
     most: float,
-    wanted: Wanted | None = None,
+    wanted: Extras | None = None,
     memory: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
-) -> tuple[Taken, dict[Any, str]]:
+) -> tuple[UpdateList, dict[Any, str]]:
     """Return the updates that are taken, and which clients are refused, and why, as :func:`screen` tells.
 
     Distances and the average of all come from one pass over the states: where nobody is refused it is what
@@ -107,7 +107,7 @@ def accept(
         records = {client: update.more[role] for client, update in _without(updates, refused).items()}
         refused |= _far({k: _distance(record, start) for k, record in records.items()}, sent, most, role)
     left = _without(updates, refused)
-    found = Taken(left.values())
+    found = UpdateList(left.values())
     found.average = made if left.keys() == summed.keys() else None
     return found, refused
 
@@ -152,7 +152,7 @@ def _not_finite(update: Update) -> str | None:
     return f"{names[0]} has NaN or infinities" if names else None
 
 
-def _lacking(update: Update, sent: State, wanted: Wanted) -> str | None:
+def _lacking(update: Update, sent: State, wanted: Extras) -> str | None:
     """Say what a client should have sent besides its state."""
     for role in (*wanted.more, *wanted.records):
         if role not in update.more:
@@ -175,7 +175,7 @@ def _lacking(update: Update, sent: State, wanted: Wanted) -> str | None:
     return None
 
 
-def _unlike_most(updates: Mapping[Any, Update], wanted: Wanted) -> dict[Any, str]:
+def _unlike_most(updates: Mapping[Any, Update], wanted: Extras) -> dict[Any, str]:
     """Refuse clients whose lists of numbers are not as long, or whose records not as shaped, as most are."""
     refused: dict[Any, str] = {}
     for name in wanted.numbers:
@@ -202,7 +202,7 @@ def _distance(state: State, other: State) -> float:
 
 def average(updates: Sequence[Update], sent: State) -> dict[str, Tensor]:
     """Average by sample counts, in float64; whole numbers are rounded, and the order of the clients changes nothing."""
-    if isinstance(updates, Taken) and updates.average is not None:
+    if isinstance(updates, UpdateList) and updates.average is not None:
         return dict(updates.average)
     _states.alike("average", [update.state for update in updates])
     return _gone_through(updates, sent)[0]
@@ -229,7 +229,7 @@ def alike(updates: Sequence[Update], sent: State) -> dict[str, Tensor]:
     return average([update._replace(samples=1) for update in updates], sent)
 
 
-class Told(NamedTuple):
+class Instructions(NamedTuple):
     """What a server tells a client besides the state: records of tensors, and numbers or lists of them."""
 
     records: Mapping[str, State] = {}
@@ -244,9 +244,9 @@ class Ask(NamedTuple):
     """
 
     name: str
-    wanted: Wanted
+    wanted: Extras
     take: Callable[..., None]
-    told: Callable[..., Told] = lambda memory, **options: Told()
+    told: Callable[..., Instructions] = lambda memory, **options: Instructions()
 
 
 class Local(NamedTuple):
@@ -277,11 +277,11 @@ class Plan(NamedTuple):
     parts: tuple[str, ...] = ()
     keeps: bool = False
     own: bool = False
-    wanted: Wanted = Wanted()
+    wanted: Extras = Extras()
     needs: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()
     remembers: bool = False
-    told: Callable[..., Told] | None = None
+    told: Callable[..., Instructions] | None = None
     asks: tuple[Ask, ...] = ()
     begun: Callable[..., dict[str, Tensor]] | None = None
     local: Local | None = None

@@ -18,7 +18,7 @@ from normkit.federated.fedlog_synthetic import fedlog_synthetic
 from normkit.federated.pgfed_server import pgfed_server
 from normkit.federated.pooled_covariance import pooled_covariance
 from normkit.federated.principal_gradient import principal_gradient
-from normkit.federated.rounds import State, Told, Update, alike, average
+from normkit.federated.rounds import Instructions, State, Update, alike, average
 
 Memory = dict[str, Any]
 MEAN, VAR = "running_mean", "running_var"
@@ -80,13 +80,13 @@ def personal(
     return average(updates, sent)
 
 
-def of_the_others(memory: Memory, client: Any, **_: Any) -> Told:
+def of_the_others(memory: Memory, client: Any, **_: Any) -> Instructions:
     """PGFed: what a client that has taken part is told of the last round."""
     if client not in memory.get("auxiliary", {}):
-        return Told()
+        return Instructions()
     own = [memory["alpha"].get((client, j), memory["start"]) for j in memory["clients"]]
     records = {"auxiliary": memory["auxiliary"][client], "mean_gradient": memory["mean_gradient"]}
-    return Told(records, {"risks": memory["risks"], "alpha": own})
+    return Instructions(records, {"risks": memory["risks"], "alpha": own})
 
 
 def whole_gradient(update: Update, memory: Memory, *, parameters: Collection[str], **_: Any) -> str | None:
@@ -119,17 +119,17 @@ def pool(updates: Sequence[Update], memory: Memory, **_: Any) -> None:
     memory["told"] = []
 
 
-def shape_of_all(memory: Memory, client: Any, **_: Any) -> Told:
+def shape_of_all(memory: Memory, client: Any, **_: Any) -> Instructions:
     """GGEUR: what a client is told until it has answered once."""
     if client in memory["told"]:
-        return Told()
+        return Instructions()
     others = [found for other, found in memory["means"].items() if other != client]
     like = next(iter(memory["means"].values()))
     stacked = {
         name: torch.stack([found[at] for found in others]) if others else like[at].new_zeros(0, *like[at].shape)
         for at, name in enumerate(("mean", "count"))
     }
-    return Told({"pooled": memory["pooled"], "others": stacked})
+    return Instructions({"pooled": memory["pooled"], "others": stacked})
 
 
 def answer(updates: Sequence[Update], sent: State, *, memory: Memory) -> dict[str, Tensor]:
@@ -162,9 +162,9 @@ def with_prototypes(updates: Sequence[Update], sent: State, *, memory: Memory) -
     return found
 
 
-def synthetic(memory: Memory, client: Any, **_: Any) -> Told:
+def synthetic(memory: Memory, client: Any, **_: Any) -> Instructions:
     """FedLoG: from the second round on, synthetic nodes, and the clients' generators, stacked."""
-    return Told({name: memory[name] for name in ("synthetic", "generators") if name in memory})
+    return Instructions({name: memory[name] for name in ("synthetic", "generators") if name in memory})
 
 
 def prototypes(update: Update, memory: Memory, **_: Any) -> str | None:
@@ -177,9 +177,9 @@ def prototypes(update: Update, memory: Memory, **_: Any) -> str | None:
     return None if right else f"its class-rate is {rate}, not {classes} numbers"
 
 
-def tell(memory: Memory, *, candidates: Sequence[State], **_: Any) -> Told:
+def tell(memory: Memory, *, candidates: Sequence[State], **_: Any) -> Instructions:
     """FedTiny: the candidates, stacked entry by entry."""
-    return Told({"candidates": _states.stack(candidates)})
+    return Instructions({"candidates": _states.stack(candidates)})
 
 
 def merge(updates: Sequence[Update], memory: Memory, *, candidates: Sequence[State], **_: Any) -> None:
@@ -189,9 +189,9 @@ def merge(updates: Sequence[Update], memory: Memory, *, candidates: Sequence[Sta
     memory["statistics"] = _split(found, updates[0].more["statistics"])
 
 
-def merged(memory: Memory, **_: Any) -> Told:
+def merged(memory: Memory, **_: Any) -> Instructions:
     """FedTiny: the candidates' statistics, as all devices together have them."""
-    return Told({"statistics": memory["statistics"]})
+    return Instructions({"statistics": memory["statistics"]})
 
 
 def choose(updates: Sequence[Update], memory: Memory, **_: Any) -> None:

@@ -15,7 +15,7 @@ from normkit.inference.cema_loss import entropy
 from normkit.kinds import Fitted
 
 
-class Kept(NamedTuple):
+class Selection(NamedTuple):
     """Which samples are kept, and the entropy that they are below."""
 
     keep: Tensor
@@ -86,7 +86,7 @@ class CEMAFilter(Fitted):
         self.register_buffer("started", torch.tensor(False))
 
     @torch.no_grad()
-    def forward(self, logits: Tensor) -> Kept:
+    def forward(self, logits: Tensor) -> Selection:
         """Tell which of the samples (N, C) stay, and remember them."""
         wide = scores(self, "logits", logits, (None, self.num_classes), self.history)
         unsure, largest = entropy(wide), math.log(self.num_classes)
@@ -96,7 +96,7 @@ class CEMAFilter(Fitted):
             keep = keep & (unsure > self.low * largest)
         if self.similarity is not None:
             keep = self._new(torch.softmax(wide, 1), keep, self.similarity)
-        return Kept(keep, bound.to(logits.dtype))
+        return Selection(keep, bound.to(logits.dtype))
 
     def _bound(self, unsure: Tensor) -> Tensor:
         """The upper bound, as a share of the largest entropy."""

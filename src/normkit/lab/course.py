@@ -129,7 +129,7 @@ def train(plan: Plan, folder: Any, results: Results, engine: Any) -> None:
         return
     screen.introduce()
     with screen.live():
-        runs.conduct(plan, folder, engine, results, screen.seen)
+        runs.conduct(plan, folder, engine, results, screen.note)
 
 
 def time_steps(plan: Plan, folder: Any) -> None:

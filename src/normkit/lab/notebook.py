@@ -15,7 +15,7 @@ WIDTH = 110  # characters, as a notebook's page has room for
 
 
 @contextmanager
-def shown(drawn: Callable[[], Any], every: float = 0.5) -> Iterator[None]:
+def animate(drawn: Callable[[], Any], every: float = 0.5) -> Iterator[None]:
     """Draw over and over, in a thread that speaks for the cell which has begun it."""
     place = at_hand("IPython.display").display(as_text(drawn()), raw=True, display_id=True)
     done = threading.Event()

@@ -67,12 +67,12 @@ class Screen:
         from rich.live import Live
 
         if self.console.is_jupyter:
-            return notebook.shown(self.drawn)
+            return notebook.animate(self.picture)
         if not self.console.is_terminal:
             return nullcontext()
-        return Live(get_renderable=self.drawn, console=self.console, refresh_per_second=4, transient=True)
+        return Live(get_renderable=self.picture, console=self.console, refresh_per_second=4, transient=True)
 
-    def seen(self, run: Run, result: dict[str, Any] | None) -> None:
+    def note(self, run: Run, result: dict[str, Any] | None) -> None:
         """Take note of a run that starts, or of the result of one that ends."""
         if result is None:
             self.active[run.name] = (run, logs.Tail(self.folder.log(run.name)), {})
@@ -80,11 +80,11 @@ class Screen:
         self.active.pop(run.name, None)
         if result["status"] != logs.INTERRUPTED:
             self.results[run.name] = result
-        for note in logs.read(self.folder.log(run.name)).of(logs.NOTE):
-            self.console.print(safe(note["text"], "terminal"), soft_wrap=True)
+        for line in logs.read(self.folder.log(run.name)).of(logs.NOTE):
+            self.console.print(safe(line["text"], "terminal"), soft_wrap=True)
         self.console.print(describe_end(run, result), soft_wrap=True)
 
-    def drawn(self) -> Any:
+    def picture(self) -> Any:
         """Return the picture of this moment."""
         from rich.console import Group
         from rich.progress_bar import ProgressBar

@@ -29,7 +29,7 @@ from normkit.text.rewrite.fold import fold
 if TYPE_CHECKING:
     from normkit.text.vocabulary import Names
 
-Told = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 AT_ONCE = 512  # texts, between two tellings of progress
 SURE = 0.8  # chance of being right that nobody need look at
 
@@ -152,7 +152,7 @@ class Normalizer:
             raise TypeError(f"Normalizer: one text is wanted, not {type(text).__name__}; normalize takes several")
         return self.normalize([text])[0]
 
-    def normalize(self, texts: str | Iterable[str | None], progress: Told | None = None) -> list[Match]:
+    def normalize(self, texts: str | Iterable[str | None], progress: Progress | None = None) -> list[Match]:
         """Return a match for each text, in order; None and NaN are taken for none.
 
         ``progress(done, all)`` gets the number of different texts that are done.
@@ -217,7 +217,7 @@ class Normalizer:
             return self.fusion(own.table)
         return own.table[:, len(self.candidates)] if self.rescore else own.joined
 
-    def map(self, frame: Any, column: str, progress: Told | None = None) -> Any:
+    def map(self, frame: Any, column: str, progress: Progress | None = None) -> Any:
         """Return a data frame, of pandas or polars, with the id, the name and the score of each cell beside it.
 
         >>> import pandas

@@ -69,7 +69,7 @@ class Live:
                 self.diagnosis = None if self.history is None else diagnose(self.history)
         return self.reading.ended
 
-    def drawn(self, height: int = 1000, width: int = WIDTH) -> str:
+    def picture(self, height: int = 1000, width: int = WIDTH) -> str:
         """Return the picture of this moment, of so many lines at most, as far as the diagnosis leaves room."""
         if self.history is None or self.diagnosis is None:
             return f"waiting for a run: no file of a watch in {self.place} yet (nk.watch(..., to={str(self.place)!r}))"
@@ -144,7 +144,7 @@ def follow(place: str | Path, once: bool = False) -> Diagnosis | None:
     if once or not console.is_terminal:
         if live.history is None:
             raise ValueError(f"{place} holds no file that a watch has written: nk.watch(..., to={str(place)!r})")
-        say(live.drawn())
+        say(live.picture())
         return live.diagnosis
     with contextlib.suppress(KeyboardInterrupt):  # the way to leave
         _draw(live, console, ended)
@@ -156,7 +156,7 @@ def _draw(live: Live, console: Any, ended: bool) -> None:
     from rich.text import Text
 
     def picture() -> Any:
-        return Text(safe(live.drawn(console.height, console.width), "terminal"), no_wrap=True, overflow="ellipsis")
+        return Text(safe(live.picture(console.height, console.width), "terminal"), no_wrap=True, overflow="ellipsis")
 
     with Screen(picture(), console=console, auto_refresh=False) as screen:
         while not ended:

@@ -13,7 +13,7 @@ from normkit.statistics import full_precision
 Unit = Callable[[Tensor], Tensor]
 
 
-class Found(NamedTuple):
+class Triplet(NamedTuple):
     """Both singular vectors as far as they are known, and the value, through which alone the gradient flows."""
 
     left: Tensor
@@ -26,7 +26,7 @@ def unit(x: Tensor, eps: float = 1e-12) -> Tensor:
     return F.normalize(x, dim=0, eps=eps)
 
 
-def iterate(weight: Tensor, right: Tensor, rounds: int = 1, unit: Unit = unit) -> Found:
+def iterate(weight: Tensor, right: Tensor, rounds: int = 1, unit: Unit = unit) -> Triplet:
     """Go from a right vector to the left one and back, ``rounds`` times.
 
     The value is left^T W right. W^T left is at hand, since the new right vector is made of it, so a third product is
@@ -39,7 +39,7 @@ def iterate(weight: Tensor, right: Tensor, rounds: int = 1, unit: Unit = unit) -
         left = unit(still @ right)
         product = (left[None] @ weight)[0]  # as matrices: the gradient of a vector's product lies across the weight
         right = unit(product.detach())
-        return Found(left, right, product @ right)
+        return Triplet(left, right, product @ right)
 
 
 def value(weight: Tensor, left: Tensor, right: Tensor) -> Tensor:

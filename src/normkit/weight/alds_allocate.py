@@ -59,7 +59,7 @@ class Layer:
         return best if lost(best) < math.inf else splits
 
 
-class Found(NamedTuple):
+class Solution(NamedTuple):
     """Ranks at a budget, and the error that they all stay below."""
 
     level: float
@@ -113,7 +113,7 @@ def alds_allocate(*weights: Tensor, keep: float, splits: int = 3, search: bool =
     return torch.tensor(found.ranks), torch.tensor(found.splits)
 
 
-def _search(layers: list[Layer], budget: int, start: int) -> Found | None:
+def _search(layers: list[Layer], budget: int, start: int) -> Solution | None:
     """Search from so many splits, or from half as many as long as these do not fit."""
     first = _solve(layers, budget, [layer.nearest(start) for layer in layers])
     if first is None:
@@ -126,7 +126,7 @@ def _search(layers: list[Layer], budget: int, start: int) -> Found | None:
     return first if first.level < last.level else last
 
 
-def _solve(layers: list[Layer], budget: int, splits: list[int]) -> Found | None:
+def _solve(layers: list[Layer], budget: int, splits: list[int]) -> Solution | None:
     """Find the lowest level, among all entries of the curves, whose ranks fit; the size falls as the level rises."""
     levels = torch.cat([layer.curve(k) for layer, k in zip(layers, splits, strict=True)]).unique().tolist()
     low, high = 0, len(levels) - 1
@@ -136,7 +136,7 @@ def _solve(layers: list[Layer], budget: int, splits: list[int]) -> Found | None:
         middle = (low + high) // 2
         low, high = (low, middle) if _size(layers, splits, levels[middle]) <= budget else (middle + 1, high)
     ranks = [layer.rank(k, levels[low]) for layer, k in zip(layers, splits, strict=True)]
-    return Found(levels[low], splits, ranks)
+    return Solution(levels[low], splits, ranks)
 
 
 def _size(layers: list[Layer], splits: list[int], level: float) -> int:

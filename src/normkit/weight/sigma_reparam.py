@@ -13,7 +13,7 @@ from normkit.catalog import method
 from normkit.kinds import Parametrization
 from normkit.running import once, snapshot
 from normkit.statistics import accurate
-from normkit.weight._power import Found, iterate, unit
+from normkit.weight._power import Triplet, iterate, unit
 from normkit.weight._shapes import matrix, shape_of
 
 CONSTANT = "the singular vectors, which depend on the weight too, carry no gradient"
@@ -82,11 +82,11 @@ class SigmaReparam(Parametrization):
             found = self._find(wide)
         return (wide * (self.gamma.to(wide.dtype) / found.value)).to(raw.dtype)
 
-    def _find(self, raw: Tensor) -> Found:
+    def _find(self, raw: Tensor) -> Triplet:
         return iterate(matrix(raw), snapshot(self.u).to(raw.dtype))
 
     @torch.no_grad()
-    def _keep(self, found: Found) -> None:
+    def _keep(self, found: Triplet) -> None:
         self.u.copy_(found.right)
         self.sigma.copy_(found.value.reshape(1))
 

@@ -15,7 +15,7 @@ from normkit.catalog import method
 from normkit.kinds import Parametrization
 from normkit.running import once, snapshot
 from normkit.statistics import accurate
-from normkit.weight._power import Found, iterate, unit, value
+from normkit.weight._power import Triplet, iterate, unit, value
 from normkit.weight._shapes import axis_of, matrix, shape_of
 
 FIRST = 15  # iterations with which torch begins
@@ -128,19 +128,19 @@ class SpectralNorm(Parametrization):
             return self._find(weight).value
         return value(weight, snapshot(self.u).to(weight.dtype), snapshot(self.v).to(weight.dtype))
 
-    def _find(self, weight: Tensor, rounds: int | None = None) -> Found:
+    def _find(self, weight: Tensor, rounds: int | None = None) -> Triplet:
         rounds = rounds or self.n_power_iterations
         if self.variant == "torch":
             start = snapshot(self.v).to(weight.dtype)
             return iterate(weight, start, rounds, partial(unit, eps=self.eps))
         right, left, size = iterate(weight.mT, snapshot(self.u).to(weight.dtype), rounds, self._unit)
-        return Found(left, right, size)
+        return Triplet(left, right, size)
 
     def _unit(self, x: Tensor) -> Tensor:
         return x / (torch.linalg.vector_norm(x) + self.eps)
 
     @torch.no_grad()
-    def _keep(self, found: Found) -> None:
+    def _keep(self, found: Triplet) -> None:
         self.u.copy_(found.left)
         if self.variant == "torch":
             self.v.copy_(found.right)

@@ -14,7 +14,7 @@ from normkit.catalog import method
 from normkit.running import once, snapshot
 from normkit.statistics import accurate
 from normkit.weight._penalty import Penalty
-from normkit.weight._power import Found, iterate, unit
+from normkit.weight._power import Triplet, iterate, unit
 from normkit.weight._shapes import matrix, shape_of
 
 CONSTANT = "the singular vectors, which depend on the weight too, carry no gradient"
@@ -90,7 +90,7 @@ class SpectralRegularizer(Penalty):
                 self.v.copy_(found.right)
         return found.value
 
-    def _find(self, weight: Tensor) -> Found:
+    def _find(self, weight: Tensor) -> Triplet:
         start = snapshot(self.v).to(weight.dtype)
         return iterate(weight, start, self.n_power_iterations, partial(unit, eps=self.eps))
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from normkit.federated import _states
 from normkit.federated.fedlabel_aggregate import fedlabel_aggregate
-from normkit.federated.rounds import PSEUDO, Plan, State, Update, Wanted
+from normkit.federated.rounds import PSEUDO, Extras, Plan, State, Update
 
 
 def labelled_and_not(updates: Sequence[Update], sent: State) -> dict[str, Tensor]:
@@ -28,5 +28,5 @@ def labelled_and_not(updates: Sequence[Update], sent: State) -> dict[str, Tensor
 PLAN = Plan(
     labelled_and_not,
     ("fedlabel-select", "fedlabel-loss", "fedlabel-aggregate"),
-    wanted=Wanted(more=(PSEUDO,), numbers=("pseudo-labels",)),
+    wanted=Extras(more=(PSEUDO,), numbers=("pseudo-labels",)),
 )

@@ -4,12 +4,12 @@ The parts are ``fedlog-classifier``, ``fedlog-branches``, ``fedlog-synthetic`` a
 """
 
 from normkit.federated import servers
-from normkit.federated.rounds import Plan, Wanted
+from normkit.federated.rounds import Extras, Plan
 
 PLAN = Plan(
     servers.with_prototypes,
     ("fedlog-classifier", "fedlog-branches", "fedlog-synthetic", "fedlog-scaling"),
-    wanted=Wanted(records=("prototypes", "generator"), numbers=("class-rate",), sound=servers.prototypes),
+    wanted=Extras(records=("prototypes", "generator"), numbers=("class-rate",), sound=servers.prototypes),
     remembers=True,
     told=servers.synthetic,
 )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from normkit.federated.classwise_average import classwise_average
-from normkit.federated.rounds import Plan, State, Update, Wanted, average
+from normkit.federated.rounds import Extras, Plan, State, Update, average
 
 
 def by_class(updates: Sequence[Update], sent: State, *, classifier: Collection[str]) -> dict[str, Tensor]:
@@ -30,6 +30,6 @@ def by_class(updates: Sequence[Update], sent: State, *, classifier: Collection[s
 PLAN = Plan(
     by_class,
     ("classwise-average", "classifier-norm-reset", "norm-transfer"),
-    wanted=Wanted(numbers=("classes",)),
+    wanted=Extras(numbers=("classes",)),
     needs=("classifier",),
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from normkit.federated.rounds import Local, Plan, State, Told, average
+from normkit.federated.rounds import Instructions, Local, Plan, State, average
 
 MU = 0.01
 
@@ -25,9 +25,9 @@ def together(updates: Any, sent: State, *, mu: float = MU) -> dict[str, Tensor]:
     return average(updates, sent)
 
 
-def strength(memory: Mapping[str, Any], client: Any, *, mu: float = MU) -> Told:
+def strength(memory: Mapping[str, Any], client: Any, *, mu: float = MU) -> Instructions:
     """What clients of other processes are told."""
-    return Told(numbers={"mu": mu})
+    return Instructions(numbers={"mu": mu})
 
 
 PLAN = Plan(together, takes=("mu",), told=strength, local=Local(back))

@@ -4,15 +4,15 @@ The part is ``batchnorm-candidates``.
 """
 
 from normkit.federated import servers
-from normkit.federated.rounds import Ask, Plan, Wanted
+from normkit.federated.rounds import Ask, Extras, Plan
 
 PLAN = Plan(
     servers.of_candidates,
     ("batchnorm-candidates",),
     needs=("candidates",),
     asks=(
-        Ask("statistics", Wanted(records=("statistics",), sound=servers.variances), servers.merge, servers.tell),
-        Ask("losses", Wanted(signed=("losses",), sound=servers.a_loss_each), servers.choose, servers.merged),
+        Ask("statistics", Extras(records=("statistics",), sound=servers.variances), servers.merge, servers.tell),
+        Ask("losses", Extras(signed=("losses",), sound=servers.a_loss_each), servers.choose, servers.merged),
     ),
     begun=servers.pick_candidate,
 )

@@ -4,12 +4,12 @@ The parts are ``pooled-covariance`` and ``geometric-samples``.
 """
 
 from normkit.federated import servers
-from normkit.federated.rounds import Ask, Plan, Wanted
+from normkit.federated.rounds import Ask, Extras, Plan
 
 PLAN = Plan(
     servers.answer,
     ("pooled-covariance", "geometric-samples"),
     remembers=True,
     told=servers.shape_of_all,
-    asks=(Ask("statistics", Wanted(records=("statistics",), sound=servers.moments), servers.pool),),
+    asks=(Ask("statistics", Extras(records=("statistics",), sound=servers.moments), servers.pool),),
 )

@@ -4,12 +4,12 @@ The parts are ``pgfed-client`` and ``pgfed-server``.
 """
 
 from normkit.federated import servers
-from normkit.federated.rounds import Plan, Wanted
+from normkit.federated.rounds import Extras, Plan
 
 PLAN = Plan(
     servers.personal,
     ("pgfed-client", "pgfed-server"),
-    wanted=Wanted(more=("gradient",), signed=("risk", "alpha"), sound=servers.whole_gradient),
+    wanted=Extras(more=("gradient",), signed=("risk", "alpha"), sound=servers.whole_gradient),
     needs=("parameters",),
     takes=("mu", "momentum"),
     remembers=True,

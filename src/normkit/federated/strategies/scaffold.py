@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from normkit import check
-from normkit.federated.rounds import Local, Plan, State, Told, Update, Wanted, alike
+from normkit.federated.rounds import Extras, Instructions, Local, Plan, State, Update, alike
 
 CONTROL = "control"  # the role of what a client's control variate has changed by
 
@@ -50,14 +50,14 @@ def together(
     return alike(updates, sent)
 
 
-def of_the_server(memory: Mapping[str, Any], client: Any, *, clients: int | None = None) -> Told:
+def of_the_server(memory: Mapping[str, Any], client: Any, *, clients: int | None = None) -> Instructions:
     """What clients of other processes are told: the server's control variate, once there is one."""
-    return Told({CONTROL: memory[CONTROL]}) if CONTROL in memory else Told()
+    return Instructions({CONTROL: memory[CONTROL]}) if CONTROL in memory else Instructions()
 
 
 PLAN = Plan(
     together,
-    wanted=Wanted(more=(CONTROL,)),
+    wanted=Extras(more=(CONTROL,)),
     takes=("clients",),
     remembers=True,
     told=of_the_server,

@@ -54,7 +54,7 @@ def hand_in() -> str:
     )
 
 
-class Given(NamedTuple):
+class SourceData(NamedTuple):
     """What a source names: the data, and a function of the seed that gives it anew."""
 
     made: Any
@@ -115,20 +115,20 @@ def own_data(source: str, apart: str | None, batch: int | None, batches: int) ->
     return ByPlace(found, batches, source)
 
 
-def import_source(source: str) -> Given:
+def import_source(source: str) -> SourceData:
     """Import what a source names, and call it if it is a function."""
     found = resolve(source, "data")
     if isinstance(found, tuple) and found and all(isinstance(part, Tensor) for part in found):
         found = TensorDataset(*found)
     if not callable(found) or hasattr(type(found), "__iter__"):
-        return Given(found, lambda seed: found, False)
+        return SourceData(found, lambda seed: found, False)
     seeded = "seed" in inspect.signature(found).parameters
 
     def anew(seed: int) -> Any:
         return found(seed=seed) if seeded else found()
 
     with chances(0):
-        return Given(anew(0), anew, seeded)
+        return SourceData(anew(0), anew, seeded)
 
 
 def recipe_of(found: Any, batch: int | None) -> Recipe | str:
@@ -272,10 +272,10 @@ def _worker_batches(recipe: Recipe, order: Order, seed: int, step: int) -> Itera
     No method, since workers wait for seconds for a loader that ends as a part of a cycle of references.
     """
     numbers = (((seed, at), order.rows_of(seed, at).tolist()) for at in itertools.count(step))
-    return iter(DataLoader(_Made(recipe), batch_size=None, sampler=numbers, collate_fn=as_it_is, **recipe.workers))
+    return iter(DataLoader(_Batches(recipe), batch_size=None, sampler=numbers, collate_fn=as_it_is, **recipe.workers))
 
 
-class _Made(Dataset):
+class _Batches(Dataset):
     """Whole batches by step and rows, for the workers of a loader."""
 
     def __init__(self, recipe: Recipe):
@@ -376,7 +376,7 @@ class Stream:
 
     unit = "samples"
 
-    def __init__(self, found: Given, validation: list[Any], source: str):
+    def __init__(self, found: SourceData, validation: list[Any], source: str):
         self.anew, self.held_out, self.source = found.anew, validation, source
         self.place: tuple[int, int] = (-1, 0)
 
@@ -414,7 +414,7 @@ class Stream:
 class ByPlace(Stream):
     """Batches that come in the same order each time; those at some places are held out."""
 
-    def __init__(self, found: Given, batches: int, source: str):
+    def __init__(self, found: SourceData, batches: int, source: str):
         if found.seeded:
             raise ValueError(
                 f"data {source!r} takes a seed, by which its order changes, so that a held-out batch would be "
@@ -453,13 +453,13 @@ class ByPlace(Stream):
             )
 
 
-def _looked_at(found: Given, time: int) -> Iterator[Any]:
+def _looked_at(found: SourceData, time: int) -> Iterator[Any]:
     """Return the first batches, with other random numbers each time."""
     with chances(time):
         yield from itertools.islice(iter(found.anew(0)), LOOKED_AT)
 
 
-def _read(found: Given, source: str, batch: int | None, trained: Recipe | str) -> list[Any]:
+def _read(found: SourceData, source: str, batch: int | None, trained: Recipe | str) -> list[Any]:
     """Read all held-out batches, of a stream no more than are looked at."""
     recipe = recipe_of(found.made, batch)
     if not isinstance(recipe, Recipe):

@@ -54,7 +54,7 @@ class Site(NamedTuple):
     became: str
 
 
-class Done(NamedTuple):
+class Folding(NamedTuple):
     """What a fold puts where, and into which layers the norm went."""
 
     modules: dict[str, nn.Module]
@@ -291,7 +291,7 @@ def _reads_a_layer(flow: Flow, site: Site) -> bool:
         return False
 
 
-def _folded(flow: Flow, site: Site, new: Mapping[str, nn.Module]) -> Done:
+def _folded(flow: Flow, site: Site, new: Mapping[str, nn.Module]) -> Folding:
     """Put one norm into its neighbours, or raise why not."""
     call = flow.alone(site.name)
     if not site.before_only:
@@ -315,7 +315,7 @@ def _plainly(error: Exception) -> str:
     return re.sub(r"^\w+: ", "", str(error))
 
 
-def _into_source(flow: Flow, site: Site, call: Call, new: Mapping[str, nn.Module]) -> Done:
+def _into_source(flow: Flow, site: Site, call: Call, new: Mapping[str, nn.Module]) -> Folding:
     """Into the layer that the norm reads."""
     call_of_layer, node = flow.source(call.inputs[0])
     name = call_of_layer.site
@@ -331,10 +331,10 @@ def _into_source(flow: Flow, site: Site, call: Call, new: Mapping[str, nn.Module
         raise Stays(f"its channels are not those of {name}")
     at = own.int().argmax(0).to(site.scale.device)
     scale, offset = site.scale[at], site.offset[at]
-    return Done({site.name: site.left, name: fold_scale(layer, scale, offset, "after")}, f"into {name}")
+    return Folding({site.name: site.left, name: fold_scale(layer, scale, offset, "after")}, f"into {name}")
 
 
-def _into_readers(flow: Flow, site: Site, call: Call, new: Mapping[str, nn.Module]) -> Done:
+def _into_readers(flow: Flow, site: Site, call: Call, new: Mapping[str, nn.Module]) -> Folding:
     """Into all layers that read the norm."""
     if not isinstance(site.left, nn.Identity) and not site.before_only:
         raise Stays("an activation stands behind it")
@@ -350,10 +350,10 @@ def _into_readers(flow: Flow, site: Site, call: Call, new: Mapping[str, nn.Modul
             raise Stays(f"{reader.site} reads other channels than it gives")
         made[reader.site] = fold_scale(layer, site.scale[at], site.offset[at], "before")
     verb = "into" if not site.before_only else "without gain and shift, which are in"
-    return Done({site.name: site.left, **made}, f"{verb} {', '.join(made)}")
+    return Folding({site.name: site.left, **made}, f"{verb} {', '.join(made)}")
 
 
-def _into_neighbour(flow: Flow, site: Site, call: Call, new: Mapping[str, nn.Module]) -> Done | None:
+def _into_neighbour(flow: Flow, site: Site, call: Call, new: Mapping[str, nn.Module]) -> Folding | None:
     """Into a layer that reads what the norm reads and to whose result the norm's is added; None if there is none."""
     if not isinstance(site.left, nn.Identity):
         return None
@@ -362,7 +362,7 @@ def _into_neighbour(flow: Flow, site: Site, call: Call, new: Mapping[str, nn.Mod
             layer = _layer(flow, neighbour.site, new)
             if _of(call.inputs[0], site.axis) == _of(call.inputs[0], _channel_axis(layer)):
                 made = fold_beside(layer, sign * site.scale, sign * site.offset)
-                return Done(
+                return Folding(
                     {site.name: Zeros().eval(), neighbour.site: made}, f"into {neighbour.site}, to which it was added"
                 )
         except (Stays, ValueError):  # the next may fit

@@ -163,18 +163,18 @@ def _raced(
     """
     now, coin = _clock(device), random.Random(0)
 
-    def taken(rival: Callable[[], None]) -> float:
+    def elapsed(rival: Callable[[], None]) -> float:
         start = now()
         for _ in range(calls):
             rival()
         return (now() - start) / calls
 
-    spent = sum(map(taken, rivals)) * calls  # a turn to warm up
+    spent = sum(map(elapsed, rivals)) * calls  # a turn to warm up
     times: list[tuple[float, float]] = []
     won = lost = 0
     while _open(won, lost, spent / (won + lost + 1), sure):
         ahead = coin.randrange(2)
-        first, second = taken(rivals[ahead]), taken(rivals[1 - ahead])
+        first, second = elapsed(rivals[ahead]), elapsed(rivals[1 - ahead])
         old, new = (second, first) if ahead else (first, second)
         times.append((old, new))
         won, lost = (won + 1, lost) if new < margin * old else (won, lost + 1)

@@ -41,7 +41,7 @@ def find_constants(probe: Probe, candidate: Candidate, carried: Mapping[str, str
 def _written(far: Callable[[float, float], float]) -> float:
     at = solve.smallest(far)
     limit = max(2 * far(at, math.inf), SURE)
-    return next(value for value in [*solve.written(at), at] if far(value, limit) <= limit)
+    return next(value for value in [*solve.plain_numbers(at), at] if far(value, limit) <= limit)
 
 
 def momentum(
@@ -67,7 +67,7 @@ def momentum(
     if not 0 <= share <= 1:
         raise Differs(f"{source} moves by {share:.3g} of a batch")
     averages = getattr(probe.module, "momentum", 0) is None
-    return {"momentum": None if averages else next(solve.written(share))}
+    return {"momentum": None if averages else next(solve.plain_numbers(share))}
 
 
 def choose_rounding(

@@ -128,10 +128,10 @@ def _beside(function: FunctionType) -> Iterator[tuple[str, Callable[[], Any], Ca
                 yield key, content, functools.partial(setattr, cell, "cell_contents")
     for at, value in enumerate([*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]):
         if isinstance(value, CONTAINERS):
-            yield f"default {at} of {function.__qualname__}", functools.partial(_given, value), _given
+            yield f"default {at} of {function.__qualname__}", functools.partial(_constant, value), _constant
 
 
-def _given(value: Any) -> Any:
+def _constant(value: Any) -> Any:
     return value
 
 

@@ -43,10 +43,10 @@ def smallest(error: Callable[[float, float], float]) -> float:
     return math.exp((low + high) / 2)
 
 
-def written(value: float) -> Iterator[float]:
+def plain_numbers(value: float) -> Iterator[float]:
     """Return what a person may have written for a number that was measured, the plainest first.
 
-    >>> next(written(1.0000031e-5)), next(written(0.0999999)), list(written(0.0))
+    >>> next(plain_numbers(1.0000031e-5)), next(plain_numbers(0.0999999)), list(plain_numbers(0.0))
     (1e-05, 0.1, [0.0])
     """
     if value == 0.0:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 Scored = list[tuple[str, float]]
 
 
-class Named:
+class NameIndex:
     """The distinct names of a vocabulary in order, and for each the entries that have it."""
 
     def __init__(self, vocabulary: Mapping[str, Sequence[str]]):
@@ -25,7 +25,7 @@ class Named:
         return {name: [self.ids[place] for place in places] for name, places in named if len(places) > 1}
 
 
-def owned(named: Named, places: Iterable[int], scores: Iterable[float]) -> Scored:
+def owned(named: NameIndex, places: Iterable[int], scores: Iterable[float]) -> Scored:
     """Return the entries of names, each with its best score, best first, of equals the earlier in the vocabulary."""
     best: dict[int, float] = {}
     for place, score in zip(places, scores, strict=True):

@@ -8,7 +8,7 @@ from typing import Any
 
 from normkit import check
 from normkit.optional import library, require
-from normkit.text.candidates._names import Named, Scored, owned
+from normkit.text.candidates._names import NameIndex, Scored, owned
 from normkit.text.candidates.alias_normalization import fold
 
 MOST = 200_000  # names that are all compared with a mention
@@ -37,7 +37,7 @@ class Aliases:
     def fit(self, vocabulary: Mapping[str, Sequence[str]]) -> Aliases:
         """Take the names of {id: names}."""
         require("rapidfuzz")
-        self._named = Named({id: list(filter(None, map(fold, names))) for id, names in vocabulary.items()})
+        self._named = NameIndex({id: list(filter(None, map(fold, names))) for id, names in vocabulary.items()})
         self._places = {name: place for place, name in enumerate(self._named.names)}
         return self
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from normkit import check
 from normkit.optional import library
-from normkit.text.candidates._names import Named, Scored, owned
+from normkit.text.candidates._names import NameIndex, Scored, owned
 from normkit.text.candidates._tfidf import best
 from normkit.text.models import loaded, sentence_transformers
 
@@ -43,7 +43,7 @@ class Dense:
 
     def fit(self, vocabulary: Mapping[str, Sequence[str]]) -> Dense:
         """Encode the names of {id: names}."""
-        self._named = Named(vocabulary)
+        self._named = NameIndex(vocabulary)
         self._vectors = self._units(self._named.names)
         self._build()
         return self
@@ -77,7 +77,7 @@ class Dense:
 
     def restore(self, vocabulary: Mapping[str, Sequence[str]], arrays: dict[str, np.ndarray]) -> Dense:
         """Take what was saved, in the place of a fit."""
-        self._named, self._vectors = Named(vocabulary), arrays["vectors"]
+        self._named, self._vectors = NameIndex(vocabulary), arrays["vectors"]
         if "index" not in arrays:
             self._build()
             return self

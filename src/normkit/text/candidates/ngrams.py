@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from normkit import check
-from normkit.text.candidates._names import Named, Scored, owned
+from normkit.text.candidates._names import NameIndex, Scored, owned
 from normkit.text.candidates._tfidf import TfIdf
 
 
@@ -40,7 +40,7 @@ class NGrams:
 
     def fit(self, vocabulary: Mapping[str, Sequence[str]]) -> NGrams:
         """Index the names of {id: names}."""
-        self._named = Named(vocabulary)
+        self._named = NameIndex(vocabulary)
         self._index = TfIdf(self._named.names, self.n, self.min_df)
         return self
 
@@ -64,7 +64,7 @@ class NGrams:
 
     def restore(self, vocabulary: Mapping[str, Sequence[str]], arrays: dict[str, np.ndarray]) -> NGrams:
         """Take what was saved, in the place of a fit."""
-        self._named = Named(vocabulary)
+        self._named = NameIndex(vocabulary)
         letters = arrays["letters"].astype(np.uint32).tobytes().decode("utf-32-le", "surrogatepass")
         features = [letters[at : at + self.n] for at in range(0, len(letters), self.n)]
         self._index = TfIdf.restored(features, arrays, len(self._named.names), self.n)

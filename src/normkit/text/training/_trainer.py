@@ -9,7 +9,7 @@ from typing import Any
 from normkit.optional import library
 from normkit.text.models import quiet
 
-Told = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 
 SMALL = {"d_model": 64, "d_kv": 16, "num_heads": 4, "d_ff": 128, "num_layers": 1, "vocab_size": 384}
 """A model of bytes from nothing, as transformers configures a T5."""
@@ -40,7 +40,7 @@ def new_model(owner: str, output: str | Path) -> Path:
     return place
 
 
-def train(trainer: Any, told: Told | None) -> None:
+def train(trainer: Any, told: Progress | None) -> None:
     """Train; ``told(step, steps)`` hears how far it is, and nothing is printed."""
     transformers: Any = library("transformers")
     base: Any = transformers.TrainerCallback

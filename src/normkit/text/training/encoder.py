@@ -18,7 +18,7 @@ from normkit.optional import library, require
 from normkit.text.candidates.dense import Dense
 from normkit.text.models import loaded, quiet, sentence_transformers
 from normkit.text.samples import mistype
-from normkit.text.training._trainer import SMALL, Told, new_model, settings, train
+from normkit.text.training._trainer import SMALL, Progress, new_model, settings, train
 from normkit.text.training.in_batch_ranking_loss import InBatchRankingLoss
 
 NOISY = 0.8  # share of anchors that are mistyped
@@ -47,7 +47,7 @@ def train_encoder(
     batch: int = 64,
     lr: float | None = None,
     seed: int = 0,
-    told: Told | None = None,
+    told: Progress | None = None,
 ) -> Path:
     """Train an encoder so that mentions lie nearest to the names of their entries, and write it to a folder.
 

@@ -14,7 +14,7 @@ from normkit.files import folder_beside
 from normkit.optional import library, require
 from normkit.text.decide.lexical_decision import LexicalDecision
 from normkit.text.models import loaded, quiet
-from normkit.text.training._trainer import SMALL, Told, new_model, settings, train
+from normkit.text.training._trainer import SMALL, Progress, new_model, settings, train
 
 Sentences = list[list[str]]
 BEFORE, AFTER = "<extra_id_0>", "<extra_id_1>"  # around the word that is asked for
@@ -97,7 +97,7 @@ def train_lexical(
     batch: int = 32,
     lr: float | None = None,
     seed: int = 0,
-    told: Told | None = None,
+    told: Progress | None = None,
 ) -> Path:
     """Train a model to write the words of sentences in their normal form, and write it to a folder.
 
