@@ -27,13 +27,14 @@ BEGIN, END = "<!-- matrix -->", "<!-- /matrix -->"
 def row(result: dict, date: str, commit: str) -> dict[str, str]:
     """Return what a trial found, as the table has it."""
     goldens = result.get("goldens", {"good": 0, "wrong": {}, "missing": {}})
-    wrong = [f"{name}: {why}" for name, why in goldens["wrong"].items()]
+    problems = result["failed"] | goldens["wrong"] | goldens["missing"]
+    others = [f"{name}: {why}" for name, why in problems.items()]
     short = "; no short way for small calls" if result["live"] and not result["short way"] else ""
     return {
         **{name: result[name] or "-" for name in WHERE},
         "kernels": result["doctor"]["C kernels"] + short,
         "goldens": f"{goldens['good']:,} of {sum(map(len, (goldens['wrong'], goldens['missing'])), goldens['good']):,}",
-        "others": "; ".join([*wrong, *(f"{name}: {why}" for name, why in goldens["missing"].items())]) or "-",
+        "others": "; ".join(others) or "-",
         "date": date,
         "commit": commit,
     }

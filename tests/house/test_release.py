@@ -93,6 +93,21 @@ def test_an_sdist_has_the_same_bytes_whenever_and_by_whomever_it_was_packed(tmp_
     assert release.different([packed[0]], [other]) == ["one.tar.gz"]
 
 
+def test_what_an_earlier_run_built_is_tried_in_the_order_of_a_new_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(release.platform, "machine", lambda: "x86_64")
+    start = f"normkit-{release.version()}"
+    ends = [".tar.gz", "-cp310-abi3-manylinux_2_17_x86_64.whl", "-py3-none-any.whl", "-cp310-abi3-linux_aarch64.whl"]
+    for end in [*reversed(ends[:3]), ".cdx.json"]:
+        (tmp_path / f"{start}{end}").touch()
+    (tmp_path / "normkit-0.0.9-py3-none-any.whl").touch()
+    assert [path.name for path in release.earlier(tmp_path)] == [start + end for end in ends[:3]]
+    (tmp_path / f"{start}{ends[3]}").touch()
+    assert [path.name for path in release.earlier(tmp_path)] == [start + end for end in ends]
+    (tmp_path / f"{start}{ends[0]}").unlink()
+    with pytest.raises(SystemExit, match="has no sdist"):
+        release.earlier(tmp_path)
+
+
 GOOD = {
     "normkit": "1.2.0",
     "place": "/empty/lib/normkit/__init__.py",
@@ -101,6 +116,7 @@ GOOD = {
     "short way": True,
     "methods": 400,
     "import": ["normkit"],
+    "failed": {},
     "goldens": {"good": 3, "wrong": {}, "missing": {}},
 }
 
@@ -113,6 +129,7 @@ GOOD = {
         ({"place": "/tree/src/normkit/__init__.py"}, "outside of /empty"),
         ({"live": False, "short way": True, "reason": "no library"}, "kernels: no library"),
         ({"import": ["normkit", "scipy"]}, "import normkit loads scipy"),
+        ({"failed": {"timm": "ValueError: no"}}, "other libraries: {'timm': 'ValueError: no'}"),
         ({"goldens": {"good": 2, "wrong": {"rmsnorm/plain": "0.1"}}}, "other numbers than the goldens"),
         ({"goldens": {"good": 2, "missing": {"x/y": "scipy"}}}, "goldens that lack a package"),
     ],
