@@ -61,6 +61,7 @@ FEW = {"num_experts": 8, "num_local_experts": 8, "n_routed_experts": 8, "num_sha
 FEW |= {"num_experts_per_tok": 2, "top_k_experts": 2, "moe_topk": 2, "n_group": 1, "topk_group": 1}
 SMALL = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}  # of attention
 SAYS_SO = re.compile("sinks|sigmoid")  # the source of attention with a gate or a sink
+RARE = {"choose_by": "logits", "shared": 2, "input_norm": True, "expert_scale": True, "norm": True, "iterations": 0}
 WHOLES = re.compile("router$|topkgate$|moegate$|moev1gate$|hyperconnection$|hyperhead$|attention$")
 CALLED = ("norm", "evo", "affine", "response", "inplaceabn")
 # what has the word in its name, and is no norm of one tensor
@@ -78,6 +79,14 @@ OTHERS = {
 }
 # what has a norm within that is not its own
 UNSEEN = {"esmfold2.EsmFold2AdaptiveLayerNorm": "its norm is a function, no module; the one within is the condition's"}
+
+# routers whose numbers no method of the catalogue gives
+UNGIVEN = {
+    "nllb_moe.NllbMoeTop2Router": "drops tokens beyond an expert's capacity, which it changes when it is called",
+    "phimoe.PhimoeTopKRouter": "takes the softmax anew for each of its two experts, and draws them in training",
+    "switch_transformers.SwitchTransformersTop1Router": "drops tokens beyond an expert's capacity",
+    "zaya.ZayaRouter": "a network of several layers, which also reads what the router before it had inside",
+}
 
 
 def classes(only: str, named: re.Pattern[str] = NAMED) -> Iterator[tuple[str, type[nn.Module], object]]:
@@ -123,7 +132,7 @@ def _built(cls: type[nn.Module], config: object, width: object) -> nn.Module:
         name = parameter.name
         if name == "config":
             arguments[name] = config
-        elif parameter.default is parameter.empty or name in ("hidden_size", "dim"):
+        elif parameter.default is parameter.empty or name in ("hidden_size", "dim", "layer_idx"):
             if name in NUMBERS:
                 arguments[name] = NUMBERS[name]
             elif parameter.annotation in ("float", float):
@@ -212,7 +221,7 @@ def transformers_wholes(only: str) -> dict[str, dict[str, Any]]:
                 continue  # whether it has a gate or a sink is not known
             known[name] = {"built": False, "why_not": f"{type(error).__name__}: {str(error)[:80]}"}
         else:
-            why_not = "no method of the catalogue gives its numbers" if match is None else None
+            why_not = UNGIVEN.get(name, "no method of the catalogue gives its numbers") if match is None else None
             known[name] = {"built": True, "name": match and match.name, "why_not": why_not}
             if match is not None:
                 known[name] |= {"kwargs": match.kwargs, "error": match.error}
@@ -453,6 +462,7 @@ def of_wholes(version: str, date: str, verdicts: dict[str, dict[str, Any]]) -> l
         if row.get("name"):
             plain = {k: v for k, v in row["kwargs"].items() if k in ("score", "renormalize", "bias", "selection_bias")}
             plain |= {"groups": "some"} if row["kwargs"].get("groups", 1) > 1 else {}
+            plain |= {k: v for k, v in RARE.items() if row["kwargs"].get(k) == v}
             what = ", ".join([row["name"], *(f"{k}={v}" for k, v in plain.items())])
             by_dialect[what].append(name.partition(".")[0])
     return [

@@ -49,3 +49,19 @@ def test_a_large_sink_takes_all_weight_without_overflow():
     y = core(q, q, q)
     assert torch.equal(y[:, 0], torch.zeros_like(y[:, 0]))
     assert y[:, 1].abs().min() > 0
+
+
+def test_scores_take_another_factor_and_a_head_s_result_a_norm_before_its_gate():
+    q, k, v, gate = (torch.randn(1, 2, 5, 4, dtype=torch.float64) for _ in range(4))
+    s = 0.7 * q @ k.mT
+    y = torch.softmax(s, -1) @ v
+    core = nk.create("gated-attention", 4, heads=2, scale=0.7, norm=True, eps=0.1)
+    want = y / (y.square().mean(-1, keepdim=True) + 0.1).sqrt() * gate.sigmoid()
+    torch.testing.assert_close(core(q, k, v, gate), want)
+    torch.testing.assert_close(nk.create("gated-attention", 4, heads=2, scale=0.7)(q, k, v, gate), y * gate.sigmoid())
+    sinks = nk.create("attention-sinks", 4, heads=2, scale=0.7).double()
+    shares = torch.cat([s, torch.zeros_like(s[..., :1])], -1).softmax(-1)[..., :-1]
+    torch.testing.assert_close(sinks(q, k, v), shares @ v)
+    for name in ("gated-attention", "attention-sinks"):
+        with pytest.raises(ValueError, match="scale must lie in"):
+            nk.create(name, 4, heads=2, scale=0.0)

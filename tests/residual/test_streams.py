@@ -163,6 +163,21 @@ def test_mhc_of_three_streams_is_its_equations(iterations):
     torch.testing.assert_close(made(h), want)
 
 
+def test_mhc_without_iterations_leaves_the_streams_apart():
+    made, h = block("mhc", streams=3, iterations=0, eps=1e-3, magnitude=1.5, write_eps=1e-2), randn(2, 3, 6)
+    want = h
+    for part, norm, f in (
+        (made.attention_connection, made.attention_norm, made.attention),
+        (made.feedforward_connection, made.feedforward_norm, made.feedforward),
+    ):
+        flat = want.flatten(-2)
+        a = flat / (flat.square().mean(-1, keepdim=True) + 1e-6).sqrt() @ part.weight.T
+        read = torch.sigmoid(part.scale[0] * a[:, :3] + part.bias[:3]) + 1e-3
+        write = 1.5 * torch.sigmoid(part.scale[1] * a[:, 3:] + part.bias[3:]) + 1e-2
+        want = read_and_write(want, read, torch.eye(3, dtype=DOUBLE).expand(2, 3, 3), write, norm, f)
+    torch.testing.assert_close(made(h), want)
+
+
 def test_the_gradient_of_sinkhorn_goes_through_all_iterations():
     scores = randn(2, 3, 3).requires_grad_()
     assert torch.autograd.gradcheck(lambda s: ops.sinkhorn(s, 4, 1e-2), scores)
@@ -323,7 +338,7 @@ def test_a_placement_of_one_sublayer_carries_a_wider_stream(placement):
         (lambda: block("hyper-connections")(randn(4, 5)), r"HyperConnections: x must end in .*\(4, 6\).*\(4, 5\)"),
         (lambda: block("mhc-lite", streams=7), "streams must be .*6.*7"),
         (lambda: block("mhc", streams=0), "streams must be"),
-        (lambda: block("mhc", iterations=0), "iterations must be"),
+        (lambda: block("mhc", iterations=-1), "iterations must be"),
         (lambda: nk.MHCHead(6, streams=3)(torch.zeros(2, 6)), r"MHCHead: x must end in .*\(3, 6\).*\(2, 6\)"),
         (lambda: nk.DepthAttention(6)(torch.zeros(0, 2, 6)), r"sources must be one or more.*\(0, 2, 6\)"),
         (lambda: nk.DepthAttention(6)(torch.zeros(6)), "sources must have at least 2 axes"),

@@ -9,6 +9,7 @@ import torch
 import normkit as nk
 from normkit.optional import let_torchvision_load
 from normkit.router.router import SCORES
+from normkit.transformer.moe import MixtureOfExperts
 
 SIZES = {
     "hidden_size": 6,
@@ -84,6 +85,62 @@ def test_llama_4_scales_one_expert_by_a_sigmoid():
     weights, experts = router(torch.tensor([0.5, 2.0]))
     assert experts.tolist() == [1]
     torch.testing.assert_close(weights, torch.sigmoid(torch.tensor([2.0])))
+
+
+def drawn(**arguments):
+    """A router of 6 features and 8 experts in float64, all its numbers drawn."""
+    torch.manual_seed(0)
+    router = nk.create("router", 6, 8, **arguments).double()
+    with torch.no_grad():
+        for tensor in router.state_dict().values():
+            tensor.normal_()
+    return router, torch.randn(5, 4, 6, dtype=torch.float64)
+
+
+def test_tokens_may_be_normalized_first_and_each_expert_have_a_factor():
+    router, x = drawn(top_k=3, input_norm=True, eps=1e-2, expert_scale=True, logit_scale=0.3, scale=2.0)
+    unit = x / (x.square().mean(-1, keepdim=True) + 1e-2).sqrt() * router.gain
+    p, experts = torch.softmax(0.3 * unit @ router.weight.T, -1).topk(3)
+    weights, chosen = router(x)
+    assert torch.equal(chosen, experts)
+    torch.testing.assert_close(weights, 2.0 * router.expert_scale[experts] * p / p.sum(-1, keepdim=True))
+
+
+def test_a_shift_of_logits_chooses_others_than_one_of_scores():
+    arguments = {"top_k": 2, "score": "sigmoid", "selection_bias": True, "renormalize": False}
+    (by_logits, x), (by_scores, _) = drawn(**arguments, choose_by="logits"), drawn(**arguments)
+    z = x @ by_logits.weight.T
+    weights, experts = by_logits(x)
+    assert torch.equal(experts, (z + by_logits.selection_bias).topk(2).indices)
+    torch.testing.assert_close(weights, z.sigmoid().gather(-1, experts))
+    assert (by_scores(x)[1] != experts).any()
+
+
+@pytest.mark.parametrize("grouping", [{}, {"groups": 2, "kept_groups": 1}])
+def test_shared_experts_take_every_token_and_a_part_of_the_weight(grouping):
+    router, x = drawn(top_k=4, shared=2, score="sigmoid", selection_bias=True, **grouping)
+    p = (x @ router.weight.T).sigmoid()
+    choice = p[..., :6] + router.selection_bias
+    if grouping:
+        groups = choice.unflatten(-1, (2, 3))
+        best = groups.topk(2).values.sum(-1).argmax(-1)
+        choice = choice.masked_fill(torch.arange(6) // 3 != best[..., None], -torch.inf)
+    want = torch.cat([choice.topk(2).indices, torch.tensor([6, 7]).expand(5, 4, 2)], -1)
+    weights, experts = router(x)
+    assert torch.equal(experts, want)
+    p = p.gather(-1, experts)
+    torch.testing.assert_close(weights, p / p.sum(-1, keepdim=True))
+    before = router.selection_bias.clone()
+    load = router.balance(experts, 0.5)
+    torch.testing.assert_close(load.sum(), torch.tensor(1.0))
+    torch.testing.assert_close(router.selection_bias, before + 0.5 * (load[:6].mean() - load[:6]).sign())
+
+
+def test_a_mixture_s_tokens_pass_through_the_shared_experts():
+    torch.manual_seed(0)
+    mixture = MixtureOfExperts(6, 5, router="router:experts=4,top_k=3,shared=2,score=sigmoid")
+    mixture(torch.randn(7, 6))
+    torch.testing.assert_close(mixture.load[2:], torch.ones(2))
 
 
 def test_the_selection_bias_says_who_and_never_how_much():

@@ -388,3 +388,102 @@ class KeysUnturned(Sinks):
         cos, sin = cos.clone(), sin.clone()
         cos[:, -1], sin[:, -1] = 1, 0
         return super().forward(hidden_states, (cos, sin), attention_mask)
+
+
+class GatedAtAnotherScale(Gated):
+    """What the others differ from: Muse's, whose queries are multiplied by a number that it holds."""
+
+    def __init__(self):
+        super().__init__()
+        self.query_scale = 0.7
+
+    def factor(self, s):
+        return self.query_scale
+
+    def scores(self, q, k):
+        s = super().scores(q, k)
+        return s * self.factor(s)
+
+
+true("gated-attention", heads=HEADS, head_dim=SIZE, scale=0.7 * SIZE**-0.5)(GatedAtAnotherScale)
+
+
+@near
+class AnotherScaleInTraining(GatedAtAnotherScale):
+    def factor(self, s):
+        return super().factor(s) if self.training else 1.0
+
+
+@near
+class AnotherScaleForLongTexts(GatedAtAnotherScale):
+    def factor(self, s):
+        return super().factor(s) * (1.0 if s.shape[-1] < 30 else 1.01)
+
+
+@near
+class AnotherScaleForTheFirstHead(GatedAtAnotherScale):
+    def factor(self, s):
+        return super().factor(s) * torch.tensor([1.1, 1, 1, 1], dtype=s.dtype, device=s.device).view(-1, 1, 1)
+
+
+@true("gated-attention", heads=HEADS, head_dim=SIZE, causal=False)
+class GatedAcross(Gated):
+    """AlphaFold's: queries and gates of one text, keys and values of another, and queries divided in place."""
+
+    def keys(self, q_x, kv_x):
+        return self.k_proj(kv_x), self.v_proj(kv_x)
+
+    def gate_of(self, q_x, kv_x):
+        return self.gate(q_x)
+
+    def forward(self, q_x, kv_x, biases=None):
+        q = heads(self.q_proj(q_x))
+        q /= SIZE**0.5
+        k, v = (heads(z).repeat_interleave(HEADS // PAIRS, 1) for z in self.keys(q_x, kv_x))
+        y = self.mixed(self.shares(q @ k.mT), v).transpose(1, 2).flatten(2)
+        return self.o_proj(y * self.gate_of(q_x, kv_x))
+
+
+@near
+class ValuesOfTheQueriesText(GatedAcross):
+    def keys(self, q_x, kv_x):
+        return self.k_proj(kv_x), self.v_proj(kv_x + 1e-2 * q_x)
+
+
+@near
+class GateOfTheOtherText(GatedAcross):
+    def gate_of(self, q_x, kv_x):
+        return self.gate(kv_x.roll(1, 1))
+
+
+@true("gated-attention", heads=HEADS, head_dim=SIZE, norm=True)
+class NormalizedThenGated(Gated):
+    """Muse Spark's: each head's result has a root mean square of 1 before its gate."""
+
+    def __init__(self):
+        super().__init__()
+        self.o_norm = nn.RMSNorm(SIZE, eps=1e-5, elementwise_affine=False)
+
+    def normalized(self, y):
+        return self.o_norm(y)
+
+    def gated(self, y, x):
+        return super().gated(self.normalized(y.unflatten(-1, (HEADS, SIZE))).flatten(2), x)
+
+
+@near
+class NormalizedBehindTheGate(NormalizedThenGated):
+    def gated(self, y, x):
+        return self.normalized((y * self.gate(x)).unflatten(-1, (HEADS, SIZE))).flatten(2)
+
+
+@near
+class NormalizedOverAllHeads(NormalizedThenGated):
+    def normalized(self, y):
+        return y * torch.rsqrt(y.square().mean((-1, -2), keepdim=True) + 1e-5)
+
+
+@near
+class NormalizedInTraining(NormalizedThenGated):
+    def normalized(self, y):
+        return super().normalized(y) if self.training else y

@@ -319,3 +319,251 @@ class SharesThatSumToOne(Head):
 class HeadOfTheFirstToken(Head):
     def shares(self, x):
         return super().shares(x[:, :1]).expand(*x.shape[:-1])
+
+
+class NormalizedFirst(Router):
+    """What the others differ from: Gemma 4's, which normalizes tokens first and has a factor for each expert."""
+
+    def __init__(self):
+        super().__init__()
+        self.gain, self.factor = nn.Parameter(torch.ones(DIM)), nn.Parameter(torch.ones(EXPERTS))
+        self.eps, self.scale, self.root_scale = 1e-5, 1.0, DIM**-0.5
+
+    def unit(self, x):
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps)
+
+    def logits(self, x):
+        return super().logits(self.unit(x) * self.gain * self.root_scale)
+
+    def scores(self, z):
+        return z.softmax(-1)
+
+    def choose(self, p):
+        return p.topk(self.top_k, -1).indices
+
+    def weigh(self, p, at):
+        return super().weigh(p, at) * self.factor[at]
+
+
+true("router", input_norm=True, expert_scale=True, renormalize=True, eps=1e-5, logit_scale=DIM**-0.5, bias=False)(
+    NormalizedFirst
+)
+
+
+@near
+class CentredFirst(NormalizedFirst):
+    def unit(self, x):
+        return super().unit(x - x.mean(-1, keepdim=True))
+
+
+@near
+class UnitOfAllTokens(NormalizedFirst):
+    def unit(self, x):
+        return x * torch.rsqrt(x.square().mean() + self.eps)
+
+
+@near
+class FactorInTheSum(NormalizedFirst):
+    def weigh(self, p, at):
+        return Router.weigh(self, p * self.factor, at)
+
+
+@near
+class FactorInTheChoice(NormalizedFirst):
+    def choose(self, p):
+        return super().choose(p * self.factor)
+
+
+@near
+class FactorsOfThePlaces(NormalizedFirst):
+    def weigh(self, p, at):
+        return Router.weigh(self, p, at) * self.factor[: self.top_k]
+
+
+@near
+class GainsThatStartAtZero(NormalizedFirst):
+    def logits(self, x):
+        return F.linear(self.unit(x) * (1 + self.gain) * DIM**-0.5, self.weight)
+
+
+class ByLogits(Router):
+    """What the others differ from: Kolibri's, whose shift is added to logits, and not to scores."""
+
+    def forward(self, x):
+        z = self.logits(x.reshape(-1, DIM))
+        at = self.choose(z)
+        return z, self.weigh(self.scores(z), at), at
+
+
+true("router", choose_by="logits", score="sigmoid", selection_bias=True, renormalize=True, scale=2.5)(ByLogits)
+
+
+@near
+class ByLogitsAndTheirSquares(ByLogits):
+    def choose(self, p):
+        return super().choose(p + 1e-2 * p.square())
+
+
+@near
+class ShiftThatWeighs(ByLogits):
+    def scores(self, z):
+        return (z + 2 * self.bias).sigmoid()
+
+
+@near
+class TwiceTheShift(ByLogits):
+    def choose(self, p):
+        return (p + 2 * self.bias).topk(self.top_k, -1).indices
+
+
+class Multiplied(Router):
+    """What the others differ from: Muse Spark's, with a temperature."""
+
+    def __init__(self):
+        super().__init__()
+        self.multiplier = 0.25
+
+    def logits(self, x):
+        return super().logits(x) * self.multiplier
+
+
+true("router", logit_scale=0.25, score="sigmoid", selection_bias=True)(Multiplied)
+
+
+@near
+class MultipliedInTraining(Multiplied):
+    def logits(self, x):
+        return super().logits(x) if self.training else Router.logits(self, x)
+
+
+@near
+class MultipliedChoice(Multiplied):
+    def logits(self, x):
+        return Router.logits(self, x)
+
+    def choose(self, p):
+        return super().choose(p * self.multiplier)
+
+
+class Always(Router):
+    """What the others differ from: Inkling's, whose last experts take every token, and share in the sum."""
+
+    def __init__(self):
+        super().__init__()
+        self.bias = nn.Buffer(torch.zeros(EXPERTS - 2))
+        self.whole, self.scale, self.shared_experts = nn.Parameter(torch.ones(1)), 4.0, 2
+
+    def shares(self, chosen, always):
+        both = torch.cat([chosen, always], -1)
+        return both / both.sum(-1, keepdim=True)
+
+    def forward(self, x):
+        z = self.logits(x.reshape(-1, DIM))
+        p = self.scores(z)
+        at = self.choose(p[:, :-2])
+        w = self.shares(p.gather(-1, at), p[:, -2:]) * self.scale * self.whole
+        return z[:, :-2], w[:, : self.top_k], at, w[:, self.top_k :]
+
+
+true("router", shared=2, experts=EXPERTS, top_k=4, score="sigmoid", expert_scale=True, scale=4.0)(Always)
+
+
+@near
+class ALearnedScale(Router):
+    def __init__(self):
+        super().__init__()
+        self.whole = nn.Parameter(torch.ones(1))
+
+    def weigh(self, p, at):
+        return super().weigh(p, at) * self.whole.square()
+
+
+@near
+class AlwaysApart(Always):
+    def shares(self, chosen, always):
+        return torch.cat([chosen / chosen.sum(-1, keepdim=True), always / always.sum(-1, keepdim=True)], -1)
+
+
+@near
+class AlwaysWithoutAShare(Always):
+    def shares(self, chosen, always):
+        return torch.cat([chosen, always], -1) / chosen.sum(-1, keepdim=True)
+
+
+@near
+class AlwaysTheOtherWayRound(Always):
+    def shares(self, chosen, always):
+        return super().shares(chosen, always.flip(-1))
+
+
+class Table(Router):
+    """What the others differ from: that of DeepSeek-V4's first layers, whose experts stand in a table."""
+
+    def __init__(self):
+        super().__init__()
+        del self.bias
+        self.table = nn.Buffer(torch.zeros(50, 2, dtype=torch.long))
+
+    def find(self, numbers):
+        return self.table[numbers.reshape(-1)]
+
+    def forward(self, x, numbers):
+        z = self.logits(x.reshape(-1, DIM))
+        at = self.find(numbers)
+        return z, self.weigh(self.scores(z), at), at
+
+
+true("router", experts=EXPERTS, top_k=2, score="sigmoid", selection_bias=False, scale=2.5)(Table)
+
+
+@near
+class TableOfTheTokenBefore(Table):
+    def find(self, numbers):
+        return super().find(numbers.roll(1))
+
+
+@near
+class TableInTraining(Table):
+    def find(self, numbers):
+        return super().find(numbers if self.training else numbers * 0)
+
+
+@near
+class TableOfOtherWeights(Table):
+    def weigh(self, p, at):
+        return super().weigh(p, (at + 1) % EXPERTS)
+
+
+class Apart(Connection):
+    """What the others differ from: HY-V4's, whose streams do not mix."""
+
+    def __init__(self):
+        super().__init__()
+        n = STREAMS
+        self.fn = nn.Parameter(torch.randn(2 * n, n * DIM))
+        self.base, self.scale = nn.Parameter(torch.zeros(2 * n)), nn.Parameter(torch.ones(2))
+        self.magnitude = 1.5
+
+    def written(self, w):
+        return self.magnitude * w.sigmoid() + self.eps
+
+    def forward(self, x):
+        parts = F.linear(self.flat(x), self.fn).chunk(2, -1)
+        read, write = (p * s + b for p, s, b in zip(parts, self.scale, self.base.chunk(2), strict=True))
+        return self.written(write), ((read.sigmoid() + self.eps).unsqueeze(-1) * x).sum(-2)
+
+
+true("mhc", streams=STREAMS, iterations=0, eps=1e-4, magnitude=1.5, write_eps=1e-4)(Apart)
+
+
+@near
+class ApartAndWrittenAsRead(Apart):
+    def forward(self, x):
+        write, y = super().forward(x)
+        return write.flip(-1), y
+
+
+@near
+class ApartAndTwoStepsOfSigmoid(Apart):
+    def written(self, w):
+        return self.magnitude * w.sigmoid().clamp(max=0.9) + self.eps

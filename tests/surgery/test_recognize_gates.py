@@ -89,7 +89,10 @@ CLASSES = {
     "hrm_text.HrmTextAttention": ("gated-attention", {"head_dim": 8, "heads": 4}),
     "flint.FlintAttention": ("attention-sinks", {"head_dim": 8, "heads": 4}),
     "llama.LlamaAttention": None,
-    "granite_swa.GraniteSWAAttention": None,  # its scores are multiplied by another number
+    "granite_swa.GraniteSWAAttention": ("attention-sinks", {"head_dim": 8, "heads": 4, "scale": 1.0}),
+    "step3p7.Step3p7Attention": ("gated-attention", {"head_dim": 8, "heads": 4}),
+    "muse_spark.MuseSparkTextAttention": ("gated-attention", {"norm": True, "scale": 5.4730064863875 * 8**-0.5}),
+    "muse_glimmer.MuseGlimmerTextAttention": ("gated-attention", {"norm": False, "scale": 3.87 * 8**-0.5}),
 }
 
 
@@ -98,10 +101,11 @@ def test_attention_of_transformers_is_found(transformers, name):
     model, cls = name.split(".")
     modeling = importlib.import_module(f"transformers.models.{model}.modeling_{model}")
     names = [key for key in vars(modeling) if key.endswith("Config") and key != "PreTrainedConfig"]
+    names.sort(key=lambda key: "Text" not in key)
     match = examine_whole(getattr(modeling, cls)(getattr(modeling, names[0])(**SIZES), layer_idx=0))
     wanted = CLASSES[name]
     assert (match and match.name) == (wanted and wanted[0])
-    assert wanted is None or {key: match.kwargs[key] for key in wanted[1]} == wanted[1]
+    assert wanted is None or {key: getattr(match.module, key) for key in wanted[1]} == pytest.approx(wanted[1])
 
 
 def test_the_table_of_a_model_has_attention_and_the_norms_within(transformers):
@@ -151,6 +155,12 @@ HANDED = {
     "inkling2.Inkling2TopKRouter": {"score": "sigmoid", "selection_bias": True},
     "glm5_next.Glm5NextTextHyperConnection": {"eps": 1e-6, "norm_eps": 1e-5},
     "hy_v4.HYV4HyperHead": {"eps": 1e-6, "norm_eps": 1e-5},
+    "hy_v4.HYV4HyperConnection": {"iterations": 0, "norm_eps": 1e-5, "magnitude": 2.0, "write_eps": 1e-6},
+    "gemma4.Gemma4TextRouter": {"input_norm": True, "expert_scale": True, "logit_scale": 24**-0.5},
+    "kolibri1.Kolibri1TopKRouter": {"choose_by": "logits", "score": "sigmoid"},
+    "muse_spark.MuseSparkTopkRouter": {"score": "sigmoid", "selection_bias": True, "logit_scale": 0.1767766952966369},
+    "inkling.InklingTopkRouter": {"score": "sigmoid", "shared": 2, "expert_scale": True, "scale": 8.0},
+    "deepseek_v4.DeepseekV4HashRouter": {"score": "sqrt-softplus", "selection_bias": False, "scale": 1.5},
 }
 
 
@@ -160,7 +170,10 @@ def test_routers_and_streams_with_ways_of_their_own_are_found(transformers, name
     modeling = importlib.import_module(f"transformers.models.{model}.modeling_{model}")
     names = [key for key in vars(modeling) if key.endswith("Config") and key != "PreTrainedConfig"]
     names.sort(key=lambda key: "Text" not in key)
-    match = examine_whole(getattr(modeling, cls)(getattr(modeling, names[0])(hidden_size=24)))
+    config = getattr(modeling, names[0])(hidden_size=24, num_attention_heads=4, num_key_value_heads=4)
+    if getattr(config, "num_experts", 1) in (None, 1):
+        config.num_experts, config.top_k_experts = 8, 2  # Gemma 4's has no experts unless asked to
+    match = examine_whole(getattr(modeling, cls)(config))
     assert match is not None
     assert {key: match.kwargs[key] for key in HANDED[name]} == HANDED[name]
     assert ("handed in" in match.evidence[0]) == (name.split(".")[0] in ("afmoe", "hy_v3", "minimax_m2"))

@@ -43,16 +43,27 @@ def test_each_is_found_with_its_arguments_and_numbers(name):
     assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
     assert max(match.error.values()) < 2e-4
     x = torch.randn(2, 5, *((near_misses_routers.STREAMS,) if "mhc" in method else ()), near_misses_routers.DIM)
-    theirs, ours = module(x), match.module(x)
+    if hasattr(module, "table"):
+        numbers = torch.randint(50, (2, 5))
+        module.table.copy_(torch.rand(50, near_misses_routers.EXPERTS).topk(2, -1).indices)
+        theirs = module(x, numbers)
+        ours = match.module.weigh(x, module.table[numbers]), module.table[numbers]
+    else:
+        theirs, ours = module(x), match.module(x)
     if method == "router":
         rows = torch.zeros(10, near_misses_routers.EXPERTS)
         want = rows.scatter(-1, ours[1].flatten(0, 1), ours[0].flatten(0, 1))
+        if wanted.get("shared"):  # theirs return the weights of the shared by themselves
+            _, weights, at, last = theirs
+            theirs = torch.cat([weights, last], -1), torch.cat([at, torch.tensor([4, 5]).expand(10, 2)], -1)
         weights = theirs[-2].reshape(10, -1)
         at = theirs[-1].reshape(10, -1)
         got = weights if weights.shape == want.shape else rows.scatter(-1, at, weights)
         torch.testing.assert_close(got, want)
     elif method == "mhc":
-        torch.testing.assert_close((theirs[0], theirs[1]), (ours[2], ours[1]))
+        read, mix, write = ours
+        mixed = (theirs[1], mix) if wanted["iterations"] else ((read.unsqueeze(-1) * x).sum(-2), theirs[1])
+        torch.testing.assert_close((theirs[0], mixed[0]), (write, mixed[1]))
     else:
         torch.testing.assert_close(theirs, ours)
 
@@ -102,7 +113,8 @@ def test_a_model_s_table_has_its_routers_and_streams(transformers):
     model = transformers.AutoModelForCausalLM.from_config(config)
     found = {site: match.name for site, match in nk.recognize(model).found.items()}
     want = {f"model.layers.{i}.{part}": "mhc" for i in range(2) for part in ("attn_hc", "ffn_hc")}
-    want |= {"model.hc_head": "mhc-head", "model.layers.1.mlp.gate": "router"}
+    want |= {"model.hc_head": "mhc-head", "model.layers.0.mlp.gate": "router"}
+    want |= {"model.layers.1.mlp.gate": "router"}
     assert {site: name for site, name in found.items() if name in ("router", "mhc", "mhc-head")} == want
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from normkit import check
 from normkit.attention.core import AttentionCore, visible
 from normkit.catalog import method
 from normkit.statistics import accurate, full_precision
@@ -31,16 +32,20 @@ class AttentionSinks(AttentionCore):
         head_dim: features of a head.
         heads: number of heads of the queries, each with its sink.
         causal: query i sees keys j <= i.
+        scale: factor of the scores s; None: 1 / sqrt(head_dim).
 
     ``core(q, k, v, mask=None)`` as :class:`~normkit.attention.softmax.Softmax`. State: ``sink`` (heads,), zeros; it is
-    not divided by sqrt(head_dim), and at -inf the core is plain softmax. All scores are formed, so memory grows as T S.
+    not multiplied by the scale, and at -inf the core is plain softmax. All scores are formed, so memory grows as T S.
 
     gpt-oss-120b and gpt-oss-20b Model Card (OpenAI, 2025), arXiv 2508.10925; the idea of a sink: Efficient Streaming
     Language Models with Attention Sinks (Xiao et al., 2023), arXiv 2309.17453.
     """
 
-    def __init__(self, head_dim: int, *, heads: int, causal: bool = False):
+    scale: float | None = None  # pickles of before have none
+
+    def __init__(self, head_dim: int, *, heads: int, causal: bool = False, scale: float | None = None):
         super().__init__(head_dim, heads, causal)
+        self.scale = None if scale is None else check.number(self, "scale", scale, 0.0, open_low=True)
         self.sink = nn.Parameter(torch.zeros(heads))
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -50,7 +55,7 @@ class AttentionSinks(AttentionCore):
         dtype, seen = q.dtype, visible(mask, self.causal, q.shape[2], k.shape[2], q.device)
         q, k, v = accurate(q), accurate(k), accurate(v)
         with full_precision(q):
-            scores = q @ k.mT * self.head_dim**-0.5
+            scores = q @ k.mT * (self.head_dim**-0.5 if self.scale is None else self.scale)
             scores = scores if seen is None else scores.masked_fill(~seen, -torch.inf)
             return (self._weights(scores) @ v).to(dtype)
 

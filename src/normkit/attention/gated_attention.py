@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from normkit import check
+from normkit import check, ops
 from normkit.attention.core import AttentionCore, softmax_attention
 from normkit.catalog import method
 
@@ -27,10 +27,15 @@ class GatedAttention(AttentionCore):
 
         y = softmax(q kᵀ / sqrt(head_dim)) v * sigmoid(gate)
 
+    With ``norm``, each head's result is divided by sqrt(mean(y²) + eps) before the gate.
+
     Args:
         head_dim: features of a head.
         heads: number of heads of the queries; the gate has as many.
         causal: query i sees keys j <= i.
+        scale: factor of the scores; None: 1 / sqrt(head_dim).
+        norm: divide each head's result by its root mean square before the gate (Muse Spark).
+        eps: added to the mean square.
 
     ``core(q, k, v, gate, mask=None)`` as :class:`~normkit.attention.softmax.Softmax`; ``gate``, before the sigmoid, is
     (N, heads, T, head_dim), or (N, heads, T, 1) for one gate a head. Its owner makes it by a linear map without bias
@@ -42,8 +47,22 @@ class GatedAttention(AttentionCore):
 
     further = ("gate",)
 
-    def __init__(self, head_dim: int, *, heads: int, causal: bool = False):
+    scale: float | None = None  # pickles of before have none of these
+    norm, eps = False, 1e-6
+
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        heads: int,
+        causal: bool = False,
+        scale: float | None = None,
+        norm: bool = False,
+        eps: float = 1e-6,
+    ):
         super().__init__(head_dim, heads, causal)
+        self.scale = None if scale is None else check.number(self, "scale", scale, 0.0, open_low=True)
+        self.norm, self.eps = bool(norm), check.eps(self, eps)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, gate: Tensor, mask: Tensor | None = None) -> Tensor:
         """Attend."""
@@ -51,5 +70,6 @@ class GatedAttention(AttentionCore):
         width = 1 if isinstance(gate, Tensor) and gate.dim() == 4 and gate.shape[-1] == 1 else self.head_dim
         check.values(self, "gate", gate, (*q.shape[:3], width), q)
         self._check_mask(mask, q, k)
-        y = softmax_attention(q, k, v, mask, causal=self.causal)
+        y = softmax_attention(q, k, v, mask, causal=self.causal, scale=self.scale)
+        y = ops.row_norm(y, rule=ops.Row(center=False, eps=self.eps)) if self.norm else y
         return y * torch.sigmoid(gate).to(y.dtype)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from normkit import check
+from normkit import check, ops
 from normkit.catalog import method
 from normkit.kinds import Method
 from normkit.layers import Linear
@@ -69,14 +69,15 @@ class Router(Method):
     """Score all experts for each token, choose the best few, and say with what weights their results are added.
 
     The head of every mixture of experts. With z = weight x [+ bias] and p = softmax(z), sigmoid(z) or
-    sqrt(log(1 + exp(z))),
+    sqrt(log(1 + exp(z))), z multiplied by logit_scale before,
 
         choice = p [+ selection_bias]
         experts = the top_k largest of choice, in the kept groups
-        w = p[experts] [/ (sum p[experts] + 1e-20)] * scale
+        w = p[experts] [/ (sum p[experts] + 1e-20)] * scale [* expert_scale[experts]]
 
     With groups, experts are cut into groups of neighbours, and only those of the best groups can be chosen. A softmax
-    over the chosen logits alone is ``score="softmax"`` with ``renormalize=True``.
+    over the chosen logits alone is ``score="softmax"`` with ``renormalize=True``. With ``input_norm``, x is first
+    gain x / sqrt(mean(x²) + eps).
 
     Args:
         dim: features of a token.
@@ -89,14 +90,22 @@ class Router(Method):
             gradient reaches: :meth:`balance` moves it.
         groups, kept_groups: into how many groups the experts are cut, and how many of them are kept.
         group_score: a group's mark is its largest choice, ``"max"``, or the sum of its two largest, ``"top2"``.
+        choose_by: choice is of ``"scores"``, p, or of ``"logits"``, z (Kolibri 1).
+        logit_scale: multiplies z (Muse Spark).
+        input_norm: normalize x by its root mean square first, with a gain (Gemma 4).
+        eps: added to the mean square of x.
+        expert_scale: learn a factor of each expert's weight (Gemma 4).
+        shared: so many experts, the last ones, take every token and are not chosen (Inkling); they count in
+            ``experts`` and in ``top_k``.
 
     ``weights, experts = router(x)`` for x (..., dim): (..., top_k) each, the best first, equal ones by their number;
     ``experts`` is int64. Scores are worked out in float32 at least, weights have the type of ``x``. State: ``weight``
-    (experts, dim), ``bias`` (experts,), ``selection_bias`` (experts,), zeros.
+    (experts, dim), ``bias`` (experts,), ``selection_bias`` (experts - shared,), zeros, ``gain`` (dim,) and
+    ``expert_scale`` (experts,), ones.
 
     Of families, by names such as ``nk.create("deepseek-v3-router", ...)``; ``scale`` and ``groups`` are still to be
-    given where a config has them. DeepSeek-V4's first layers only ``weigh`` experts. Not here:
-    routers of Gemma 4 and ZAYA.
+    given where a config has them. DeepSeek-V4's first layers only ``weigh`` experts. Not here: ZAYA's router, a network
+    of several layers.
 
     Outrageously Large Neural Networks (Shazeer et al., 2017), arXiv 1701.06538; groups: DeepSeek-V2, arXiv 2405.04434;
     sigmoid and selection bias: DeepSeek-V3, arXiv 2412.19437.
@@ -105,6 +114,9 @@ class Router(Method):
     """
 
     selection_bias: Tensor | None
+    gain: nn.Parameter | None
+    expert_scale: nn.Parameter | None
+    choose_by, logit_scale, shared, eps = "scores", 1.0, 0, 1e-6  # pickles of before have none of these
 
     def __init__(
         self,
@@ -120,6 +132,12 @@ class Router(Method):
         groups: int = 1,
         kept_groups: int = 1,
         group_score: str = "top2",
+        choose_by: str = "scores",
+        logit_scale: float = 1.0,
+        input_norm: bool = False,
+        eps: float = 1e-6,
+        expert_scale: bool = False,
+        shared: int = 0,
     ):
         super().__init__()
         self.dim = check.size(self, "dim", dim)
@@ -127,54 +145,69 @@ class Router(Method):
         self.score = check.choice(self, "score", score, tuple(SCORES))
         self.renormalize = bool(renormalize)
         self.scale = check.number(self, "scale", scale, 0.0, open_low=True)
-        self.groups = check.size(self, "groups", groups, most=experts)
-        check.divides(self, "groups", groups, "experts", experts)
+        self.shared = check.size(self, "shared", shared, least=0, most=experts - 1)
+        routed = experts - shared
+        self.groups = check.size(self, "groups", groups, most=routed)
+        check.divides(self, "groups", groups, "experts" if not shared else "experts - shared", routed)
         self.kept_groups = check.size(self, "kept_groups", kept_groups, most=groups)
         self.group_score = check.choice(self, "group_score", group_score, tuple(MARKS))
-        each = experts // groups
+        each = routed // groups
         if groups > 1 and group_score == "top2" and each < 2:
             raise ValueError("Router: group_score='top2' needs two experts a group; use 'max', or fewer groups")
-        self.top_k = check.size(self, "top_k", top_k, most=each * kept_groups if groups > 1 else experts)
+        most = shared + (each * kept_groups if groups > 1 else routed)
+        self.top_k = check.size(self, "top_k", top_k, least=shared + 1, most=most)
+        self.choose_by = check.choice(self, "choose_by", choose_by, ("scores", "logits"))
+        self.logit_scale = check.number(self, "logit_scale", logit_scale, 0.0, open_low=True)
+        self.eps = check.eps(self, eps)
         plain = Linear(dim, experts, bias=bias)
         self.weight, self.bias = plain.weight, plain.bias
-        self.register_buffer("selection_bias", torch.zeros(experts) if selection_bias else None)
+        self.register_buffer("selection_bias", torch.zeros(routed) if selection_bias else None)
+        self.gain = nn.Parameter(torch.ones(dim)) if input_norm else None
+        self.expert_scale = nn.Parameter(torch.ones(experts)) if expert_scale else None
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return weights and numbers of the experts that each token of ``x`` (..., dim) goes to."""
-        p = self._scores(x)
-        experts = self._choose(p.detach())
+        p, choice = self._scores(x)
+        experts = self._choose(choice)
         return self._weights(p, experts).to(x.dtype), experts
 
     def weigh(self, x: Tensor, experts: Tensor) -> Tensor:
         """Return the weights of ``experts`` (..., any) that something else chose for ``x`` (..., dim)."""
         check.index(self, "experts", experts, (*x.shape[:-1], None), self.experts, self.weight)
-        return self._weights(self._scores(x), experts).to(x.dtype)
+        return self._weights(self._scores(x)[0], experts).to(x.dtype)
 
-    def _scores(self, x: Tensor) -> Tensor:
+    def _scores(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The scores of all experts, and what those that are not shared are chosen by."""
         check.features_last(self, x, self.dim)
         z = accurate(x)
+        gain = getattr(self, "gain", None)
+        if gain is not None:
+            z = ops.row_norm(z, gain.to(z.dtype), None, ops.Row(center=False, eps=self.eps))
         with full_precision(z):
             z = F.linear(z, self.weight.to(z.dtype), None if self.bias is None else self.bias.to(z.dtype))
+            z = z if self.logit_scale == 1 else z * self.logit_scale
             p = SCORES[self.score](z)
         if check.readable(p) and p.isnan().any():
             raise ValueError("Router: scores of experts are NaN; x and weight must be finite")
-        return p
+        choice = (p if self.choose_by == "scores" else z).detach()[..., : self.experts - self.shared]
+        return p, choice if self.selection_bias is None else choice + self.selection_bias.to(choice.dtype)
 
     def _weights(self, p: Tensor, experts: Tensor) -> Tensor:
         w = p.gather(-1, experts)
         w = w / (w.sum(-1, keepdim=True) + 1e-20) if self.renormalize else w
-        return w * self.scale
+        factors = getattr(self, "expert_scale", None)
+        return w * self.scale if factors is None else w * self.scale * factors.to(w.dtype)[experts]
 
     def _choose(self, choice: Tensor) -> Tensor:
-        """The numbers of the chosen experts, the best first; of equal ones the first."""
-        if self.selection_bias is not None:
-            choice = choice + self.selection_bias.to(choice.dtype)
+        """The numbers of the chosen experts, the best first, and of the shared; of equal ones the first."""
         if self.groups > 1:
             grouped = choice.unflatten(-1, (self.groups, -1))
             kept = _best(MARKS[self.group_score](grouped), self.kept_groups)
             hidden = torch.ones_like(grouped[..., 0], dtype=torch.bool).scatter(-1, kept, False)
             choice = grouped.masked_fill(hidden.unsqueeze(-1), -torch.inf).flatten(-2)
-        return _best(choice, self.top_k)
+        best = _best(choice, self.top_k - self.shared)
+        shared = torch.arange(self.experts - self.shared, self.experts, device=best.device)
+        return torch.cat([best, shared.expand(*best.shape[:-1], -1)], -1) if self.shared else best
 
     @torch.no_grad()
     def balance(self, experts: Tensor, rate: float = 0.001) -> Tensor:
@@ -188,7 +221,8 @@ class Router(Method):
         if self.selection_bias is None:
             raise ValueError("Router: balance moves a selection_bias; build it with selection_bias=True")
         load = torch.bincount(experts.flatten(), minlength=self.experts) / max(experts.numel(), 1)
-        self.selection_bias.add_(rate * torch.sign(load.mean() - load).to(self.selection_bias.dtype))
+        routed = load[: len(self.selection_bias)]
+        self.selection_bias.add_(rate * torch.sign(routed.mean() - routed).to(self.selection_bias.dtype))
         return load
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -49,6 +50,34 @@ class Handed(nn.Module):
         return self.module(x, self.vector)
 
 
+class Tabled(nn.Module):
+    """A module that is handed numbers beside the tokens, by which it looks rows of a table up.
+
+    The table, with its name, is drawn anew: each row has several of ``count`` numbers, each once.
+    """
+
+    def __init__(self, module: nn.Module, table: str, count: int):
+        super().__init__()
+        self.module, self.table = copy.deepcopy(module), table
+        rows = self.module.get_buffer(table)
+        generator = torch.Generator().manual_seed(0)
+        order = torch.rand(len(rows), count, generator=generator).argsort(-1)
+        rows.copy_(order[:, : rows.shape[1]])
+
+    def forward(self, x: Tensor) -> Any:
+        """Call it with numbers."""
+        return self.module(x, self.numbers(x))
+
+    def numbers(self, x: Tensor) -> Tensor:
+        """The numbers of tokens, the same for each shape."""
+        generator = torch.Generator().manual_seed(x[..., 0].numel())
+        return torch.randint(len(self.module.get_buffer(self.table)), x.shape[:-1], generator=generator)
+
+    def rows(self, x: Tensor) -> Tensor:
+        """What stands in the table for tokens."""
+        return self.module.get_buffer(self.table)[self.numbers(x)]
+
+
 def is_matrix(tensor: Tensor) -> bool:
     """Whether a tensor has two axes of more than one number."""
     return tensor.dim() == 2 and min(tensor.shape) > 1
@@ -62,9 +91,18 @@ def redraw(module: nn.Module) -> nn.Module:
         for tensor in specimen.tensors(work).values():
             if tensor.is_floating_point():
                 spread = tensor.shape[-1] ** -0.5 if tensor.dim() > 1 else 0.3
-                start = 1.0 if tensor.dim() == 1 and (tensor.numel() in (1, 3)) else 0.0
+                start = 1.0 if tensor.dim() == 1 and tensor.numel() <= 3 else 0.0
                 tensor.copy_(start + spread * torch.randn(tensor.shape, generator=generator, dtype=torch.float64))
     return work
+
+
+@torch.no_grad()
+def doubled(work: nn.Module) -> nn.Module:
+    """A copy whose numbers are twice as large."""
+    other = copy.deepcopy(work)
+    for tensor in specimen.tensors(other).values():
+        tensor.mul_(2)
+    return other
 
 
 def numbers(seed: int, *shape: int, size: float = 1.0, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -177,6 +215,12 @@ def epsilons(module: nn.Module, *usual: float) -> list[float]:
     return [v for v in named_so(plain_numbers(module, float), "eps", *usual) if 0 <= v < 0.1]
 
 
+def factors_of(module: nn.Module) -> list[float]:
+    """The factors of scores that a module may have: 1, and the numbers that it holds as a scale or a multiplier."""
+    held = plain_numbers(module, float)
+    return list(dict.fromkeys([1.0, *(v for k, v in held.items() if v > 0 and re.search("scal|multipl", k.lower()))]))
+
+
 def build(name: str, kwargs: Mapping[str, Any], carried: Mapping[str, str], theirs: nn.Module) -> nn.Module | None:
     """A method with the numbers of a module; None where it takes no such arguments."""
     try:
@@ -190,13 +234,14 @@ def build(name: str, kwargs: Mapping[str, Any], carried: Mapping[str, str], thei
 def carry(made: nn.Module, carried: Mapping[str, str], theirs: nn.Module) -> nn.Module:
     """Give a method the numbers of a module, by the names of both; the vector that it is handed is called ''."""
     given: dict[str, Tensor] = {}
-    while isinstance(theirs, Flat | Handed):
+    while isinstance(theirs, Flat | Handed | Tabled):
         given |= {"": theirs.vector} if isinstance(theirs, Handed) else {}
         theirs = theirs.module
     given |= specimen.tensors(theirs)
     own = specimen.tensors(made)
     for ours, name in carried.items():
-        own[ours].copy_(given[name].reshape(own[ours].shape))
+        one = given[name].numel() == 1
+        own[ours].copy_(given[name].reshape(() if one else own[ours].shape))
     return made
 
 

@@ -10,7 +10,7 @@ import copy
 import inspect
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +23,8 @@ from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.agreement import (
     NEAR,
     apart,
+    epsilons,
+    factors_of,
     inputs,
     match_of,
     numbers,
@@ -61,10 +63,29 @@ ANGLES = (
 )
 
 
+class Takes(NamedTuple):
+    """What a module takes beside tokens, by the names that it has for it: angles, masks, the tokens of the keys."""
+
+    angles: bool
+    masks: tuple[str, ...]
+    other: str | None
+
+    @classmethod
+    def of(cls, module: nn.Module) -> Takes | None:
+        """Read a signature; None where it must be handed more."""
+        takes = list(inspect.signature(module.forward).parameters.values())[1:]
+        names = [p.name for p in takes]
+        needed = [p.name for p in takes if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+        left = [name for name in needed if name != ANGLED and name not in MASKED]
+        masks = tuple(name for name in names if name in MASKED)
+        return cls(ANGLED in names, masks, left[0] if left else None) if len(left) < 2 else None
+
+
 class Request(NamedTuple):
-    """What a module is called with: tokens, angles, and which keys each query sees."""
+    """What a module is called with: tokens, those of the keys, angles, and which keys each query sees."""
 
     x: Tensor
+    other: Tensor
     cos: Tensor
     sin: Tensor
     seen: Tensor
@@ -75,26 +96,34 @@ class Request(NamedTuple):
         batch, length, _ = x.shape
         turned = numbers(seed + 1, length, size // 2, dtype=x.dtype)
         seen = (numbers(seed + 2, batch, 1, length, length) > -0.5).tril() | torch.eye(length, dtype=torch.bool)
-        return cls(x, turned.cos(), turned.sin(), seen)
+        return cls(x, numbers(seed + 3, *x.shape, dtype=x.dtype), turned.cos(), turned.sin(), seen)
 
-    def named(self, takes: Iterable[str], angles: Angles) -> dict[str, Any]:
+    def named(self, takes: Takes, angles: Angles) -> dict[str, Any]:
         """The arguments beside the tokens, by the names that a module has for them."""
         hidden = torch.zeros(self.seen.shape, dtype=self.x.dtype)
         hidden.masked_fill_(~self.seen, torch.finfo(self.x.dtype).min)
-        known: dict[str, Any] = {ANGLED: angles.arguments(self.cos, self.sin), **dict.fromkeys(MASKED, hidden)}
-        return {name: known[name] for name in takes if name in known}
+        known: dict[str, Any] = {ANGLED: angles.arguments(self.cos, self.sin)} if takes.angles else {}
+        known |= {} if takes.other is None else {takes.other: self.other}
+        return known | dict.fromkeys(takes.masks, hidden)
 
 
 class Record(NamedTuple):
-    """What one call of a module let hear: the results of its projections, and what the last of them took."""
+    """What one call of a module let hear: the results of its projections, and what the last of them took.
+
+    of_other: the projections of the keys' tokens.
+    """
 
     projected: Mapping[str, Tensor]
+    of_other: frozenset[str]
     changed: Sequence[tuple[Tensor, Tensor]]  # what its other layers took and gave
     joined: Tensor
 
 
 class Roles(NamedTuple):
-    """Which projection makes what, of how many heads; a gate may be the second half of each head of the queries."""
+    """Which projection makes what, of how many heads; a gate may be the second half of each head of the queries.
+
+    core: further arguments of the core.
+    """
 
     heads: int
     size: int
@@ -104,6 +133,7 @@ class Roles(NamedTuple):
     gate: str | None
     output: str
     causal: bool
+    core: tuple[tuple[str, Any], ...] = ()
 
 
 def may_be(module: nn.Module) -> bool:
@@ -133,29 +163,29 @@ def find(module: nn.Module, work: nn.Module) -> Match | None:
     """Return what attention a module is; ``work`` is a copy in float64 with drawn numbers."""
     linears = {name: part for name, part in work.named_children() if isinstance(part, nn.Linear)}
     sink = next((name for name, p in work._parameters.items() if p is not None), None)
-    takes = list(inspect.signature(work.forward).parameters)[1:]
+    takes = Takes.of(work)
+    if takes is None:
+        return None
     records: dict[Any, Record | None] = {}
     for roles in _roles(module, linears, takes, sink):
         x = next(inputs((linears[roles.output].out_features,), torch.float64))
         request = Request.draw(x, roles.size, 0)
-        for angles in ANGLES if ANGLED in takes else ANGLES[-1:]:
+        for angles in ANGLES if takes.angles else ANGLES[-1:]:
             key = roles.output, roles.size, angles
             if key not in records:
-                records[key] = _record(work, roles.output, x, request.named(takes, angles))
+                records[key] = _record(work, roles.output, request, request.named(takes, angles))
             if not _far(work, records[key], request, roles, angles, takes, sink) <= NEAR[torch.float64]:
                 continue
             error = _agree(work, roles, angles, takes, sink, x.shape[-1])
             if error:
                 name = "gated-attention" if sink is None else "attention-sinks"
-                kwargs = {"head_dim": roles.size, "heads": roles.heads, "causal": roles.causal}
+                kwargs = {"head_dim": roles.size, "heads": roles.heads, "causal": roles.causal, **dict(roles.core)}
                 return match_of(module, name, kwargs, {} if sink is None else {"sink": sink}, error, how=HOW)
     return None
 
 
-def _roles(
-    module: nn.Module, linears: Mapping[str, nn.Linear], takes: Sequence[str], sink: str | None
-) -> Iterator[Roles]:
-    """Which projections may make what, in which numbers of heads."""
+def _roles(module: nn.Module, linears: Mapping[str, nn.Linear], takes: Takes, sink: str | None) -> Iterator[Roles]:
+    """Which projections may make what, in which numbers of heads, and with which arguments of the core."""
     known = {n for n in plain_numbers(module, int).values() if n > 0}
     for output in _outputs(linears):
         width = linears[output].in_features
@@ -165,23 +195,35 @@ def _roles(
             size = width // heads
             if width % heads or size % 2:
                 continue
+            cores = _cores(module, size, sink)
             for query, key, value, *gates in itertools.permutations(rows):
                 gate = gates[0] if gates else query if sink is None else None
                 wide = rows[query] == (2 * width if gate == query else width)
                 paired = rows[key] == rows[value] and rows[key] % size == 0 and width % rows[key] == 0
                 if wide and paired and (gate in (None, query) or rows[gate] in (width, heads)):
-                    for causal in (True, False) if MASKED.isdisjoint(takes) else (False,):
-                        yield Roles(heads, size, query, key, value, gate, output, causal)
+                    for causal, core in itertools.product((False,) if takes.masks else (True, False), cores):
+                        yield Roles(heads, size, query, key, value, gate, output, causal, core)
 
 
-def _record(work: nn.Module, output: str, x: Tensor, given: Mapping[str, Any]) -> Record | None:
+def _cores(module: nn.Module, size: int, sink: str | None) -> list[tuple[tuple[str, Any], ...]]:
+    """The arguments of a core that a module's numbers suggest: its scale, and the norm before a gate."""
+    factors = factors_of(module)
+    scales = dict.fromkeys([*(factor * size**-0.5 for factor in factors), *factors])
+    found: list[tuple[tuple[str, Any], ...]] = [(("scale", scale),) if i else () for i, scale in enumerate(scales)]
+    if sink is not None or all(isinstance(part, nn.Linear) for part in module.children()):
+        return found
+    return [*found, *((*core, ("norm", True), ("eps", eps)) for core in found for eps in epsilons(module, 1e-6))]
+
+
+def _record(work: nn.Module, output: str, request: Request, given: Mapping[str, Any]) -> Record | None:
     """Call a copy, and listen; None where it takes no such input, or its parts do not stand where attention's do."""
     parts = dict(work.named_children())
     calls: dict[str, list[Any]] = {name: [] for name in parts}
     hooks = [
-        part.register_forward_hook(lambda part, took, gave, name=name: calls[name].append((*took[:1], gave)))
+        part.register_forward_hook(lambda part, took, gave, name=name: calls[name].append(_heard(took, gave)))
         for name, part in parts.items()
     ]
+    x = request.x
     with hooked(hooks):
         made = result(lambda x: specimen.first(work(x, **given)), x)
     if made is None:
@@ -192,11 +234,17 @@ def _record(work: nn.Module, output: str, x: Tensor, given: Mapping[str, Any]) -
         return None
     joined, written = linears.pop(output)[0]
     projected = {name: own[0][1] for name, own in linears.items()}
-    of_x = all(_same(own[0][0], x) for own in linears.values())
+    of_other = frozenset(name for name, own in linears.items() if _same(own[0][0], request.other))
+    of_x = all(_same(own[0][0], x) for name, own in linears.items() if name not in of_other)
     if not of_x or made.shape != x.shape or not _same(made, written) or joined.dim() != 3:
         return None
     changed = [one for own in calls.values() for one in own if len(one) == 2]
-    return Record(projected, [one for one in changed if all(isinstance(t, Tensor) for t in one)], joined)
+    return Record(projected, of_other, [one for one in changed if all(isinstance(t, Tensor) for t in one)], joined)
+
+
+def _heard(took: Sequence[Any], gave: Any) -> tuple[Any, ...]:
+    """What a part took first, and what it gave, as it was before anybody changed it in place."""
+    return *took[:1], gave.clone() if isinstance(gave, Tensor) else gave
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
@@ -223,11 +271,11 @@ def _far(
     request: Request,
     roles: Roles,
     angles: Angles,
-    takes: Sequence[str],
+    takes: Takes,
     sink: str | None,
 ) -> float:
     """How far the core is apart from what lies between a copy's projections."""
-    if record is None:
+    if record is None or record.of_other != ({roles.key, roles.value} if takes.other is not None else set()):
         return math.inf
     dtype = request.x.dtype
     query, gate = record.projected[roles.query], None
@@ -238,30 +286,28 @@ def _far(
     q = _headed(query, record, roles.heads).to(dtype)
     k, v = (record.projected[name] for name in (roles.key, roles.value))
     k, v = (_headed(z, record, z.shape[-1] // roles.size).to(dtype) for z in (k, v))
-    if ANGLED in takes and angles.used:
+    if takes.angles and angles.used:
         q, k = (rotate(z, (request.cos, request.sin), angles.pairing) for z in (q, k))
     k, v = (z.repeat_interleave(roles.heads // z.shape[1], 1) for z in (k, v))
     name = "gated-attention" if sink is None else "attention-sinks"
-    core = catalog.create(name, roles.size, heads=roles.heads, causal=roles.causal).to(dtype)
+    core = catalog.create(name, roles.size, heads=roles.heads, causal=roles.causal, **dict(roles.core)).to(dtype)
     with torch.no_grad():
         if sink is not None:
             core.sink.copy_(work.get_parameter(sink))
         own = {} if gate is None else {"gate": gate.transpose(1, 2).to(dtype)}
-        own |= {} if MASKED.isdisjoint(takes) else {"mask": request.seen}
+        own |= {"mask": request.seen} if takes.masks else {}
         want = core(q, k, v, **own)
     return apart([record.joined], [want.transpose(1, 2).flatten(2)])
 
 
-def _agree(
-    work: nn.Module, roles: Roles, angles: Angles, takes: Sequence[str], sink: str | None, dim: int
-) -> dict[str, float]:
+def _agree(work: nn.Module, roles: Roles, angles: Angles, takes: Takes, sink: str | None, dim: int) -> dict[str, float]:
     """How far both are apart, in both exact types and modes; {} where they are not the same."""
 
     def rounds(dtype: torch.dtype, mode: bool) -> Iterator[float]:
         theirs = copy.deepcopy(work).to(dtype).train(mode)
         for i, x in enumerate(inputs((dim,), dtype)):
             request = Request.draw(x, roles.size, 3 * i)
-            record = _record(theirs, roles.output, x, request.named(takes, angles))
+            record = _record(theirs, roles.output, request, request.named(takes, angles))
             yield _far(theirs, record, request, roles, angles, takes, sink)
 
     return worst(NEAR, rounds)

@@ -10,12 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from normkit.residual.stream import Placement
+from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.agreement import (
     NEAR,
     agree,
     build,
     call,
     carry,
+    doubled,
     epsilons,
     far_apart,
     inputs,
@@ -37,7 +39,11 @@ def find(
     if n > 1 and n * (n + 2) == rows and width % n == 0:
         names = _named(vectors, {"bias": rows, "scale": 3})
         if names is not None:
-            return _connection(module, work, {"weight": matrix, **names}, n, width // n)
+            return _connection(module, work, {"weight": matrix, **names}, n, width // n, True)
+    if rows > 3 and rows % 2 == 0 and width % (rows // 2) == 0:
+        names = _named(vectors, {"bias": rows, "scale": 2})
+        if names is not None:
+            return _connection(module, work, {"weight": matrix, **names}, rows // 2, width // (rows // 2), False)
     if rows > 1 and width % rows == 0:
         names = _named(vectors, {"bias": rows, "scale": 1})
         if names is not None:
@@ -56,9 +62,11 @@ def _named(vectors: Mapping[str, Tensor], sizes: Mapping[str, int]) -> dict[str,
     return found
 
 
-def _connection(module: nn.Module, work: nn.Module, carried: dict[str, str], n: int, dim: int) -> Match | None:
+def _connection(
+    module: nn.Module, work: nn.Module, carried: dict[str, str], n: int, dim: int, mixes: bool
+) -> Match | None:
     def read(made: list[Tensor], x: Tensor) -> list[Tensor] | None:
-        by = {(n, n): None, (n,): None, (dim,): None}
+        by = ({(n, n): None} if mixes else {}) | {(n,): None, (dim,): None}
         for t in made:
             key = (n, n) if t.shape == (*x.shape[:-2], n, n) else tuple(t.shape[-1:])
             if key not in by or by[key] is not None or t.shape[: x.dim() - 2] != x.shape[:-2]:
@@ -68,22 +76,31 @@ def _connection(module: nn.Module, work: nn.Module, carried: dict[str, str], n: 
 
     def ours_of(ours: nn.Module, x: Tensor) -> list[Tensor]:
         read, mix, write = ours(x)
-        return [mix, write, (read.unsqueeze(-1) * x).sum(-2)]
+        return [*([mix] if mixes else []), write, (read.unsqueeze(-1) * x).sum(-2)]
 
     x = next(inputs((n, dim), torch.float64))
     made = call(work.eval(), x)
     if made is None or read(made, x) is None:
         return None
-    rounds = [v for v in named_so(plain_numbers(module, int), "iter", 20) if 0 < v <= 1000]
-    of_division, of_norm = epsilons(module, USUAL), [USUAL, *epsilons(module)]
-    for iterations, eps, norm_eps in itertools.product(rounds, of_division, dict.fromkeys(of_norm)):
+    rounds = [v for v in named_so(plain_numbers(module, int), "iter", 20) if 0 < v <= 1000] if mixes else [0]
+    most = {k: v for k, v in plain_numbers(module, float).items() if "magn" in k.lower() and v > 0}
+    of_division, of_norm = epsilons(module, USUAL), dict.fromkeys([USUAL, *epsilons(module)])
+    magnitudes = dict.fromkeys([2.0, *most.values()])
+    larger = doubled(work)
+    for iterations, eps, norm_eps, magnitude in itertools.product(rounds, of_division, of_norm, magnitudes):
         kwargs = {"dim": dim, "streams": n, "iterations": iterations, "eps": eps, "norm_eps": norm_eps}
-        ours = carry(Placement("mhc", **kwargs).get_submodule("connection").double(), carried, work)
-        if far_apart(work, ours, ours_of, read, x) <= NEAR[torch.float64]:
-            error = agree(work, ours, ours_of, read, (n, dim))
-            if error:
-                own = carry(Placement("mhc", **kwargs).get_submodule("connection"), carried, module)
-                return match_of(module, "mhc", kwargs, carried, error, own)
+        kwargs |= {"magnitude": magnitude}
+
+        def built(theirs: nn.Module, write_eps: float, kwargs: dict = kwargs) -> nn.Module:
+            made = Placement("mhc", **kwargs, write_eps=write_eps).get_submodule("connection")
+            return carry(made.to(next(iter(specimen.tensors(theirs).values())).dtype), carried, theirs)
+
+        far, least = min((far_apart(work, built(work, v), ours_of, read, x), v) for v in (0.0, eps))
+        if max(far, far_apart(larger, built(larger, least), ours_of, read, x)) > NEAR[torch.float64]:
+            continue
+        error = agree(work, built(work, least), ours_of, read, (n, dim))
+        if error:
+            return match_of(module, "mhc", kwargs | {"write_eps": least}, carried, error, built(module, least))
     return None
 
 

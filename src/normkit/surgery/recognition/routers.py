@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -15,11 +15,17 @@ from torch import Tensor, nn
 
 from normkit.surgery.recognition import specimen
 from normkit.surgery.recognition.agreement import (
+    NEAR,
     Flat,
     Handed,
+    Tabled,
     agree,
     build,
     call,
+    doubled,
+    epsilons,
+    factors_of,
+    far_apart,
     inputs,
     match_of,
     numbers,
@@ -30,6 +36,7 @@ from normkit.surgery.recognition.match import Match
 SCORES = ("softmax", "sigmoid", "sqrt-softplus")
 CLOSE, UNSURE = 1e-5, 0.1  # experts are as good as each other; for what share of the tokens at most
 HANDED = "as a whole, its selection bias handed in beside the tokens"
+TABLED = "by its weights of experts that stand in a table of token numbers"
 
 
 def find(
@@ -52,6 +59,8 @@ def _takes(module: nn.Module, work: nn.Module, count: int, dim: int) -> Iterator
     ways: list[nn.Module] = [work]
     if specimen.further(module)[1]:
         ways.append(Handed(work, numbers(0, count, size=0.3)))
+        tables = {name: t for name, t in module.named_buffers() if t.dtype is torch.int64 and t.dim() == 2}
+        ways += [Tabled(work, name, count) for name, t in tables.items() if len(t) and 0 < t.shape[1] <= count]
     for way in itertools.chain.from_iterable((way, Flat(way)) for way in ways):
         if call(way.eval(), first) is not None:
             yield way
@@ -66,9 +75,14 @@ def _dense(weights: Tensor, experts: Tensor, count: int) -> Tensor:
     return weights.new_zeros(*experts.shape[:-1], count).scatter(-1, experts, weights)
 
 
-def _routed(made: list[Tensor], x: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
-    """Experts and weights of all (tokens, count) in what a router returned; None where there are none."""
+def _routed(made: list[Tensor], x: Tensor, count: int, shared: int = 0) -> tuple[Tensor, Tensor] | None:
+    """Experts and weights of all (tokens, count) in what a router returned; None where there are none.
+
+    Weights of shared experts, the last ones, are returned behind the others'.
+    """
     tokens = x[..., 0].numel()
+    if shared:
+        return _with_shared(made, x, count, shared)
     whole = [t for t in made if t.dtype in (torch.int64, torch.int32) and t.dim() > 1]
     if not whole:
         return _unnumbered(made, tokens, count)
@@ -92,6 +106,17 @@ def _routed(made: list[Tensor], x: Tensor, count: int) -> tuple[Tensor, Tensor] 
     return None
 
 
+def _with_shared(made: list[Tensor], x: Tensor, count: int, shared: int) -> tuple[Tensor, Tensor] | None:
+    for i, behind in enumerate(made):
+        if behind.is_floating_point() and behind.dim() > 1 and behind.shape[-1] == shared:
+            first = _routed(made[:i] + [t for t in made[i:] if not t.is_floating_point()], x, count - shared)
+            if first is not None and behind.numel() == len(first[0]) * shared:
+                last = torch.arange(count - shared, count).expand(len(first[0]), -1)
+                both = torch.cat([first[1], behind.reshape(-1, shared).to(first[1].dtype)], -1)
+                return torch.cat([first[0], last], -1), both
+    return None
+
+
 def _unnumbered(made: list[Tensor], tokens: int, count: int) -> tuple[Tensor, Tensor] | None:
     """The same where only weights are returned, as many of them in each row, and 0 elsewhere."""
     for t in made:
@@ -106,10 +131,9 @@ def _unnumbered(made: list[Tensor], tokens: int, count: int) -> tuple[Tensor, Te
 
 def _sure(ours: Any, x: Tensor, *sides: list[Tensor]) -> tuple[list[Tensor], ...]:
     """Both sides without the few tokens for which rounding may choose other experts."""
-    p = ours._scores(x.reshape(-1, x.shape[-1]))
-    choice = p if ours.selection_bias is None else p + ours.selection_bias
+    _, choice = ours._scores(x.reshape(-1, x.shape[-1]))
     best = choice.sort(-1, descending=True).values
-    near = best[:, ours.top_k - 1 :].diff(dim=-1)[:, :1].abs() < CLOSE * best.abs().amax()
+    near = best[:, ours.top_k - ours.shared - 1 :].diff(dim=-1)[:, :1].abs() < CLOSE * best.abs().amax()
     if near.numel() == 0 or near.float().mean() > UNSURE:
         return sides
     return tuple([t.masked_fill(near, 0) for t in side] for side in sides)
@@ -121,21 +145,44 @@ def _router(
     count, dim = shape
     x = next(inputs((dim,), next(iter(specimen.tensors(work).values())).dtype))
     made = call(work, x)
-    first = None if made is None else _routed(made, x, count)
-    if first is None:
+    marks = _marks(module, "shared", count - 1)
+    if made is None:
         return None
+    for shared in (0, *marks):
+        first = _routed(made, x, count, shared)
+        match = None if first is None else _of_dialect(module, work, matrix, shape, vectors, x, first, shared)
+        if match is not None:
+            return match
+    return None
+
+
+def _of_dialect(
+    module: nn.Module,
+    work: nn.Module,
+    matrix: str,
+    shape: tuple[int, ...],
+    vectors: Mapping[str, Tensor],
+    x: Tensor,
+    first: tuple[Tensor, Tensor],
+    shared: int,
+) -> Match | None:
+    """What router has the experts and weights that a module returned first, and all others."""
+    count, dim = shape
+    inner = work.module if isinstance(work, Flat) else work
+    handed, tabled = isinstance(inner, Handed), isinstance(inner, Tabled)
 
     def read(made: list[Tensor], x: Tensor) -> list[Tensor] | None:
-        found = _routed(made, x, count)
+        found = _routed(made, x, count, shared)
         return None if found is None else [found[1], _dense(torch.ones_like(found[0]), found[0], count).to(x.dtype)]
 
     def ours_of(ours: nn.Module, x: Tensor) -> list[Tensor]:
-        weights, experts = ours(x.reshape(-1, dim))
+        x = x.reshape(-1, dim)
+        experts = inner.rows(x) if tabled else None  # type: ignore[operator]
+        weights, experts = ours(x) if experts is None else (ours.weigh(x, experts), experts)  # type: ignore[operator]
         return [_dense(weights, experts, count), _dense(torch.ones_like(experts), experts, count).to(x.dtype)]
 
-    handed = isinstance(work.module if isinstance(work, Flat) else work, Handed)
-    names = [*(name for name, t in vectors.items() if t.numel() == count), *([""] if handed else [])]
-    for kwargs, others in _dialects(module, names, count):
+    sizes = {name: t.numel() for name, t in vectors.items()} | ({"": count} if handed else {})
+    for kwargs, others in _dialects(module, sizes, count, dim, shared):
         if handed and others.get("selection_bias") != "":
             continue
         kwargs |= {"dim": dim, "experts": count, "top_k": first[0].shape[-1]}
@@ -153,26 +200,68 @@ def _router(
         kwargs["scale"] = _round(scale)
         ours = build("router", kwargs, carried, work)
         error = {} if ours is None else agree(work, ours, ours_of, read, (dim,), _sure)
-        if error:
-            return match_of(module, "router", kwargs, carried, error, how=HANDED if handed else "as a whole")
+        if ours is None or not error:
+            continue
+        edges = _edges(ours_of, ours, x)
+        if far_apart(work, ours, ours_of, read, edges, _sure) > NEAR[x.dtype]:
+            continue
+        larger = doubled(work)
+        other = build("router", kwargs, carried, larger)
+        # the scale that was worked out is none of the module's own numbers
+        if other is not None and far_apart(larger, other, ours_of, read, x, _sure) <= NEAR[x.dtype]:
+            how = HANDED if handed else TABLED if tabled else "as a whole"
+            return match_of(module, "router", kwargs, carried, error, how=how)
     return None
 
 
-def _dialects(module: nn.Module, fitting: list[str], count: int) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
-    """The arguments that a router of a module's numbers may have, and the vectors that it reads."""
-    marks = sorted({v for k, v in plain_numbers(module, int).items() if "group" in k.lower() and 0 < v <= count})
-    grouped = [(g, kept) for g in marks for kept in marks if g > 1 and count % g == 0 and kept < g]
-    for (groups, kept), bias, selection in itertools.product([(1, 1), *grouped], [None, *fitting], [None, *fitting]):
-        if bias is not None and bias == selection:
+def _edges(ours_of: Callable[[nn.Module, Tensor], list[Tensor]], ours: Any, x: Tensor) -> Tensor:
+    """Tokens on both sides of where a router begins to choose others, between pairs of tokens."""
+    first, last = (numbers(seed, 1, 60, x.shape[-1], dtype=x.dtype) for seed in (101, 102))
+    with torch.no_grad():
+        chosen = ours_of(ours, first)[1]
+        low, high = torch.zeros_like(first[..., :1]), torch.ones_like(first[..., :1])
+        for _ in range(10):
+            middle = (low + high) / 2
+            same = (ours_of(ours, first.lerp(last, middle))[1] == chosen).all(-1).view(1, -1, 1)
+            low, high = torch.where(same, middle, low), torch.where(same, high, middle)
+    return torch.cat([first.lerp(last, low), first.lerp(last, high)], 1)
+
+
+def _dialects(
+    module: nn.Module, sizes: Mapping[str, int], count: int, dim: int, shared: int
+) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
+    """The arguments that a router of a module's numbers may have, and the vectors that it reads, by their sizes."""
+    routed = count - shared
+    marks = _marks(module, "group", routed)
+    grouped = [(g, kept) for g in marks for kept in marks if g > 1 and routed % g == 0 and kept < g]
+    selecting = [None, *(name for name, size in sizes.items() if size == routed)]
+    of_all = [None, *(name for name, size in sizes.items() if size == count)]
+    factors = [*of_all, *(name for name, size in sizes.items() if size == 1)]
+    gains = [None, *(name for name, size in sizes.items() if size == dim)]
+    read = itertools.product(of_all, selecting, gains, factors)
+    for (groups, kept), (bias, selection, gain, factor) in itertools.product([(1, 1), *grouped], read):
+        names = {"bias": bias, "selection_bias": selection, "gain": gain, "expert_scale": factor}
+        carried = {ours: name for ours, name in names.items() if name is not None}
+        if len({*carried.values()}) < len(carried):
             continue
-        carried = {} if bias is None else {"bias": bias}
-        carried |= {} if selection is None else {"selection_bias": selection}
-        for score, renormalize, mark in itertools.product(SCORES, (True, False), ("top2", "max")):
-            if groups == 1 and mark == "max":
-                continue
-            kwargs: dict[str, Any] = {"score": score, "renormalize": renormalize}
-            kwargs |= {"bias": bias is not None, "selection_bias": selection is not None}
-            yield kwargs | ({"groups": groups, "kept_groups": kept, "group_score": mark} if groups > 1 else {}), carried
+        plain: dict[str, Any] = {"bias": bias is not None, "selection_bias": selection is not None, "shared": shared}
+        plain |= {"groups": groups, "kept_groups": kept} if groups > 1 else {}
+        plain |= {"input_norm": gain is not None, "expert_scale": factor is not None}
+        ways = {
+            "score": SCORES,
+            "renormalize": (True, False),
+            "group_score": ("top2", "max") if groups > 1 else ("top2",),
+            "choose_by": ("scores", "logits") if selection is not None else ("scores",),
+            "logit_scale": factors_of(module),
+            "eps": epsilons(module, 1e-6, 1e-5) if gain is not None else (1e-6,),
+        }
+        for values in itertools.product(*ways.values()):
+            yield {**plain, **dict(zip(ways, values, strict=True))}, carried
+
+
+def _marks(module: nn.Module, word: str, most: int) -> list[int]:
+    """The whole numbers that a module holds under names with a word in them."""
+    return sorted({v for k, v in plain_numbers(module, int).items() if word in k.lower() and 0 < v <= most})
 
 
 def _round(scale: float) -> float:
