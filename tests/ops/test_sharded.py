@@ -284,29 +284,42 @@ def test_what_does_not_fit_is_named(processes):
         assert other == "ValueError: RMSNorm: weight must be on the mesh of x, 4 [0, 1, 2, 3], not on 2x2 [0, 1, 2, 3]"
 
 
-def compiled(axis):
+def compiled(name, options, sizes, axis):
     """A compiled norm of a DTensor: how far off, how it is placed, how many graphs, and what they send."""
     from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
     from torch.distributed.tensor import Shard, distribute_module, distribute_tensor
 
-    mesh, graphs = meshes((COUNT,)), []
-    norm = distribute_module(norm_of("rmsnorm", 8, torch.float64), mesh)
-    x = distribute_tensor(numbers(4, 8, 8, dtype=torch.float64), mesh, [Shard(axis)]).requires_grad_()
+    mesh, graphs, results = meshes((COUNT,)), [], []
+    x = distribute_tensor(numbers(*sizes, dtype=torch.float64), mesh, [Shard(axis)]).requires_grad_()
 
     def keep(graph, _):
         targets = [str(node.target) for node in graph.graph.nodes]
         graphs.append(sum("_c10d_functional" in target and "wait" not in target for target in targets))
         return graph
 
-    call = torch.compile(norm, fullgraph=True, backend=aot_autograd(fw_compiler=keep))
-    results = [(y := f(x), *torch.autograd.grad(y.sin().sum(), x)) for f in (norm, call)]
+    backend = aot_autograd(fw_compiler=keep, partition_fn=min_cut_rematerialization_partition)  # as inductor cuts
+    for compile in (lambda norm: norm, lambda norm: torch.compile(norm, fullgraph=True, backend=backend)):
+        norm = distribute_module(norm_of(name, 8, torch.float64, **options), mesh)
+        y = compile(norm)(x)
+        grads = torch.autograd.grad(y.sin().sum(), [x, *norm.parameters()])
+        results.append([y, *grads, *(b for b in norm.buffers() if b.is_floating_point())])
     off = max((a.full_tensor() - b.full_tensor()).abs().max().item() for a, b in zip(*results, strict=True))
     return off, str(results[1][0].placements), graphs
 
 
-@pytest.mark.parametrize("axis, sent", [(1, [0, 0]), (2, [1, 1])])
-def test_a_compiled_norm_is_one_graph_and_sends_as_little(axis, sent, processes):
-    for off, places, graphs in processes.ask("compiled", axis):
+COMPILED = {  # forward and backward: what torch's own operations on DTensors send
+    "positions": ("rmsnorm", {}, (4, 8, 8), 1, [0, 0]),
+    "entries": ("rmsnorm", {}, (4, 8, 8), 2, [1, 1]),
+    "samples of a batch norm": ("batchnorm", {}, (9, 8, 3), 0, [5, 2]),
+    "channels of a batch norm": ("batchnorm", {}, (4, 8, 3), 1, [2, 0]),
+}
+
+
+@pytest.mark.parametrize("case", COMPILED)
+def test_a_compiled_norm_is_one_graph_and_sends_as_little(case, processes):
+    *task, sent = COMPILED[case]
+    for off, places, graphs in processes.ask("compiled", *task):
         assert off < 1e-12
-        assert places == f"(Shard(dim={axis}),)"
-        assert graphs == sent  # forward, backward
+        assert places == f"(Shard(dim={task[-1]}),)"
+        assert graphs == sent
