@@ -20,6 +20,19 @@ def test_numbers_are_no_matrices(name):
         nk.create(name, [matrix(), nn.Parameter(torch.tensor(1.0))], **OF_MATRICES[name])
 
 
+@pytest.mark.parametrize("name", OF_MATRICES)
+def test_a_vector_that_replaces_matrices_is_named_and_nothing_moves(name):
+    """As a trainer does that flattens the parameters of a group, and hands its optimizer a part of them."""
+    optimizer = nk.create(name, [matrix(), matrix()], **OF_MATRICES[name])
+    vector = nn.Parameter(torch.ones(12))
+    vector.grad = torch.ones(12)
+    optimizer.param_groups[0]["params"] = [vector]
+    with pytest.raises(ValueError, match=r"a vector has replaced matrices in params.*fully_shard"):
+        optimizer.step()
+    assert vector.tolist() == [1.0] * 12
+    assert not optimizer.state[vector]
+
+
 @pytest.mark.parametrize("name", ANY)
 def test_numbers_and_empty_parameters_step_where_any_shape_does(name):
     params = [nn.Parameter(torch.tensor(2.0)), nn.Parameter(torch.ones(0, 3)), matrix()]

@@ -108,6 +108,11 @@ class Hidden(MatrixOptimizer):
 
     def moved(self, group: dict) -> list[Tensor]:
         """The parameters that a step moves: all matrices but frozen ones, unless those without a gradient stay."""
+        if group["use_muon"] and any(p.dim() < 2 for p in group["params"]):
+            raise ValueError(
+                f"{type(self).__name__}: a vector has replaced matrices in params, as DeepSpeed's ZeRO does; with "
+                "torch's fully_shard, or ZeRO stage 0, they stay matrices"
+            )
         if not group["use_muon"] or self.skips(group):
             return super().moved(group)
         return [p for p in group["params"] if p.requires_grad or p.grad is not None]
