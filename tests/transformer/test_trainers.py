@@ -1,6 +1,7 @@
 """Models on several processes in the hands of others' trainers, and what must come before they are shared out."""
 
 import os
+import sys
 
 import pytest
 import torch
@@ -256,3 +257,38 @@ def test_lightning_shards_and_trains_as_one_process(pair):
                 torch.testing.assert_close(
                     values[name], value, rtol=1e-9, atol=1e-11, msg=lambda m, n=name: f"{n}: {m}"
                 )
+
+
+def by_ray(folder):
+    """What each of Ray Train's workers does with its half of the samples."""
+    import ray.train.torch
+
+    rank = ray.train.get_context().get_world_rank()
+    model = ray.train.torch.prepare_model(made())
+    optimizer = nk.NorMuon(nk.param_groups(model, "normuon"), lr=0.01, ns_dtype=None)
+    torch.save(trained(model, optimizer, mine=slice(rank, rank + 1)), f"{folder}/{rank}")
+
+
+@pytest.mark.ray
+def test_ray_trains_as_one_process(tmp_path, monkeypatch):
+    ray = pytest.importorskip("ray")
+    from ray.train import RunConfig, ScalingConfig
+    from ray.train.torch import TorchTrainer
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    here = {"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}  # a worker imports this file, to find its functions
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=here)
+    try:
+        run = RunConfig(storage_path=str(tmp_path / "runs"))
+        scaling = ScalingConfig(num_workers=2, resources_per_worker={"CPU": 1})
+        TorchTrainer(by_ray, train_loop_config=str(tmp_path), scaling_config=scaling, run_config=run).fit()
+    finally:
+        ray.shutdown()
+    model = made()
+    want = trained(model, nk.NorMuon(nk.param_groups(model, "normuon"), lr=0.01, ns_dtype=None))
+    for rank in range(2):
+        values = torch.load(tmp_path / str(rank))
+        assert list(values) == list(want)
+        for name, value in want.items():
+            torch.testing.assert_close(values[name], value, rtol=1e-9, atol=1e-11, msg=lambda m, n=name: f"{n}: {m}")
