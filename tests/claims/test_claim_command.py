@@ -80,8 +80,14 @@ def test_show_has_a_line_of_the_verdicts(capsys):
 def test_the_page_has_what_is_stored(tmp_path):
     copy = tmp_path / "claims.md"
     copy.write_text(PAGE.read_text())
-    pages.write(copy, engine.verdicts(shelf.every()))
+    pages.write(copy, engine.together(engine.verdicts(shelf.every())))
     assert copy.read_text() == PAGE.read_text(), "normkit claim --all --page docs/claims.md"
+    trust = PAGE.with_name("trust.md").read_text()
+    copy.write_text(trust)
+    pages.write(copy, engine.together(engine.verdicts(shelf.every())))
+    assert copy.read_text() == trust, "normkit claim --all --page docs/trust.md"
+    for mark in ("counts", "beds", "errors"):
+        assert f"<!-- {mark} -->\n<!-- /{mark} -->" not in trust
     copy.write_text("nothing")
     with pytest.raises(ValueError, match="has no lines"):
         pages.write(copy, [])

@@ -6,13 +6,15 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 import normkit as nk
 from normkit.claims import engine, shelf
 from normkit.claims.engine import FAILS, HOLDS, SPENT, UNDECIDED, UNTRIED
-from normkit.claims.kinds import Identity, Measured, above, below
+from normkit.claims.kinds import Identity, Measured, Trained, above, below
 from normkit.claims.shelf import Entry, Result
 
 
@@ -169,3 +171,93 @@ def test_a_file_of_results_that_was_cut_is_named(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"probe\.json is damaged"):
         nk.claim("shuffling-distortion")
     shelf._room.cache_clear()
+
+
+SPREAD = [-1.0, 0.0, 1.0, -0.5, 0.5, 0.2, -0.2, 0.1, -0.1, 0.0]
+
+
+def within(mean, size, bound=1.0, control=9.0):
+    numbers = [mean + size * x for x in SPREAD]
+    return judged(measured(numbers.__getitem__, lambda seed: control, wanted=below(bound), rule="within"))
+
+
+def test_as_good_as_is_two_one_sided_tests_and_no_difference_found_is_not_enough():
+    assert [within(mean, 0.1).word for mean in (0.0, 0.8, -0.8)] == [HOLDS] * 3
+    assert [within(mean, 0.1).word for mean in (1.2, -1.2)] == [FAILS] * 2
+    assert [within(mean, 4.0).word for mean in (0.0, 1.2)] == [UNDECIDED] * 2  # nothing is seen, or excluded
+    assert within(-0.8, 0.1).number == pytest.approx(0.8)
+    assert within(0.0, 0.1, control=-0.5).word == UNDECIDED  # the control is within too
+    numbers = np.array([0.5 + x for x in SPREAD])
+    both = max(
+        stats.ttest_1samp(numbers, edge, alternative=side).pvalue for edge, side in ((1, "less"), (-1, "greater"))
+    )
+    assert within(0.5, 1.0).chance == pytest.approx(both if both <= 0.05 else 1.0)
+    assert within(0.5, 1.0).word == (HOLDS if both <= 0.05 else UNDECIDED)
+
+
+def test_the_chance_of_a_word_is_that_of_a_t_test():
+    numbers = [1.5 + x for x in SPREAD]
+    options = {"rule": "mean", "wanted": above(1.0), "null": 0.0}
+    held = judged(measured(numbers.__getitem__, lambda seed: -9.0, **options))
+    assert (held.word, held.chance) == (HOLDS, pytest.approx(stats.ttest_1samp(numbers, 0.0).pvalue))
+    small = [0.2 + x for x in SPREAD]
+    failed = judged(measured(small.__getitem__, lambda seed: -9.0, **options))
+    assert (failed.word, failed.chance) == (FAILS, pytest.approx(stats.ttest_1samp(small, 1.0).pvalue))
+    open_ = judged(measured([0.9 + x for x in SPREAD].__getitem__, lambda seed: -9.0, **options))
+    assert (open_.word, open_.chance) == (UNDECIDED, 1.0)
+    assert math.isnan(judged(identity()).chance)
+
+
+def test_a_table_keeps_what_benjamini_and_hochberg_keep_within_each_kind():
+    chances = [0.001, 0.011, 0.02, 0.04, 0.041, 0.3, 1.0]
+    kept = stats.false_discovery_control(chances) <= 0.05
+    one = judged(measured([1.5 + x for x in SPREAD].__getitem__, rule="mean", wanted=above(1.0), null=0.0))
+    table = [one._replace(chance=p, word=UNDECIDED if p == 1.0 else HOLDS) for p in chances]
+    other = one._replace(kind="training", chance=0.04)
+    exact = judged(identity())
+    marked = engine.together([*table, other, exact])
+    assert [not verdict.alone for verdict in marked[:6]] == kept[:6].tolist()
+    assert [verdict.alone for verdict in marked[6:]] == [False, False, False]  # undecided; alone in its kind; exact
+    assert marked[3].spoken == "holds (alone)"
+    assert marked[0].spoken == "holds"
+
+
+def trained(numbers, control=lambda seed: -9.0, **options):
+    return Trained("planted", says="It is so.", measure=numbers.__getitem__, wanted=above(1.0), control=control,
+                   against="its twin", draws=8, bed="planted", **options)  # fmt: skip
+
+
+def test_of_planted_nulls_few_are_found_and_of_planted_effects_as_many_as_the_power_says(monkeypatch):
+    monkeypatch.setattr(engine, "seeing", lambda bed: True)
+    chance, size = np.random.default_rng(0), 2.5
+    added = np.array([0.0] * 100 + [size] * 100)
+    numbers = added[:, None] + chance.standard_normal((200, 8))
+    verdicts = engine.together([judged(trained(own.tolist())) for own in numbers])
+    kept = np.array([verdict.word == HOLDS and not verdict.alone for verdict in verdicts])
+    assert kept[:100].sum() / kept.sum() <= 0.05
+    edge = stats.t.ppf(0.975, 7)
+    power = stats.nct.sf(edge, 7, size * 8**0.5)  # its mean is above 1 wherever its interval is above 0, nearly
+    assert kept[100:].sum() == pytest.approx(100 * power, abs=3 * (100 * power * (1 - power)) ** 0.5 + 1)
+
+
+def test_a_bed_that_did_not_see_what_is_known_decides_nothing(monkeypatch):
+    numbers = [5.0 + 0.1 * x for x in range(8)]
+    monkeypatch.setattr(engine, "seeing", lambda bed: False)
+    verdict = judged(trained(numbers))
+    assert (verdict.word, verdict.bed) == (UNDECIDED, "planted")
+    assert verdict.why == "the bed planted is blind: it did not see what is known"
+    monkeypatch.setattr(engine, "seeing", lambda bed: True)
+    assert judged(trained(numbers)).spoken == "holds at this scale"
+    with pytest.raises(ValueError, match="bed must name"):
+        replace(trained(numbers), bed="")
+
+
+def test_a_bed_is_seeing_where_all_that_is_known_is_stored_and_holds(monkeypatch):
+    rows = {entry.name: Result([9.0 + 0.1 * x for x in range(8)], [0.0] * 8, 1.0) for entry in shelf.beds()}
+    monkeypatch.setattr(shelf, "stored", lambda entry: rows.get(entry.name))
+    assert engine.seeing("digits")
+    assert not engine.seeing("unknown")
+    kept = rows.pop("half")
+    assert not engine.seeing("digits")
+    rows["half"] = kept._replace(numbers=[0.0] * 8)
+    assert not engine.seeing("digits")

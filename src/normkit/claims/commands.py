@@ -50,6 +50,8 @@ def run(options: argparse.Namespace) -> int:
         verdicts.append(verdict)
         if result is not None:
             results.append((entry, result))
+    if options.all:
+        verdicts = engine.together(verdicts)
     if options.out:
         for path in shelf.store(results, Path(options.out)):
             say(f"written to {path}", file=sys.stderr)

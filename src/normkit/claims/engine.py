@@ -1,7 +1,7 @@
 """Measure a claim and its control, and judge.
 
 A claim has one of four words. *Holds* and *does not hold* need a control that fails; where the control passes too, the
-measure is blind and the claim *undecided*. *Not tried* has a reason.
+measure is blind and the claim *undecided*, and so it is where the bed saw nothing. *Not tried* has a reason.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from normkit.claims.shelf import Entry, Result
 HOLDS, FAILS, UNDECIDED, UNTRIED = "holds", "does not hold", "undecided", "not tried"
 WORDS = (FAILS, UNDECIDED, HOLDS, UNTRIED)  # as tables sort them
 SPENT = "the budget was spent"
+TESTED = ("mean", "within")  # rules that an interval decides
+LEVEL = 0.05
 
 
 class Verdict(NamedTuple):
@@ -31,6 +33,9 @@ class Verdict(NamedTuple):
     number: the worst draw, the median or the mean. wanted: what it must be. against: what the control is. control: its
     number, of the best draw, the median or the mean.
     least: the smallest effect that would have been found four times in five; NaN where every draw is judged.
+    chance: how often chance alone gives such a word; NaN where no interval decides, 1 where it is undecided.
+    alone: whether the word is that of the claim by itself, and too many were asked to say so of a table.
+    bed: where models were trained.
     """
 
     method: str
@@ -48,6 +53,9 @@ class Verdict(NamedTuple):
     least: float = math.nan
     reach: str = "full"
     source: str = ""
+    chance: float = math.nan
+    alone: bool = False
+    bed: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values; a number that is not finite is None."""
@@ -58,7 +66,8 @@ class Verdict(NamedTuple):
     @property
     def spoken(self) -> str:
         """The word, with the scale where a small model takes a large one's place."""
-        return f"{self.word} at this scale" if self.reach == "proxy" and self.word in (HOLDS, FAILS) else self.word
+        scale = " at this scale" if self.reach == "proxy" and self.word in (HOLDS, FAILS) else ""
+        return f"{self.word}{scale}{' (alone)' if self.alone else ''}"
 
 
 def verdicts(entries: Iterable[Entry], *, run: bool = False, budget: float = math.inf) -> list[Verdict]:
@@ -114,6 +123,8 @@ def verdict(entry: Entry, result: Result) -> Verdict:
     control = summary(claim.wanted, claim.rule, result.control, best=True)
     if _passes(claim, result.control):
         word, why = UNDECIDED, f"the measure is blind: the control ({claim.against}) passes too"
+    elif claim.bed and not seeing(claim.bed):
+        word, why = UNDECIDED, f"the bed {claim.bed} is blind: it did not see what is known"
     else:
         why = _reason(claim, word, len(result.numbers))
     return Verdict(
@@ -129,18 +140,68 @@ def verdict(entry: Entry, result: Result) -> Verdict:
         str(claim.wanted),
         claim.against,
         control,
-        _least(result.numbers) if claim.rule == "mean" else math.nan,
+        _least(result.numbers) if claim.rule in TESTED else math.nan,
         claim.reach,
         claim.source,
+        chance(claim, word, result.numbers) if claim.rule in TESTED else math.nan,
+        bed=claim.bed,
     )
+
+
+def seeing(bed: str) -> bool:
+    """Whether a bed saw what is known, by stored results."""
+    found = [(entry, shelf.stored(entry)) for entry in shelf.beds() if entry.method == bed]
+    return bool(found) and all(kept is not None and verdict(entry, kept).word == HOLDS for entry, kept in found)
+
+
+def together(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Mark what is decided alone, but not among so many: Benjamini and Hochberg's test at 5 % within each kind."""
+    kinds: dict[str, list[float]] = {}
+    for verdict in verdicts:
+        if not math.isnan(verdict.chance):
+            kinds.setdefault(verdict.kind, []).append(verdict.chance)
+    edges = {kind: edge(found) for kind, found in kinds.items()}
+    return [v._replace(alone=v.word in (HOLDS, FAILS) and v.chance > edges.get(v.kind, 1.0)) for v in verdicts]
+
+
+def edge(chances: Sequence[float]) -> float:
+    """Return the largest chance that is decided, of so many (Benjamini, Hochberg, 1995); below 0 if none is.
+
+    >>> edge([0.001, 0.02, 0.04, 0.5]), edge([0.02, 0.04, 0.5, 1.0])
+    (0.02, -1.0)
+    """
+    passed = [p for rank, p in enumerate(sorted(chances), 1) if p <= LEVEL * rank / len(chances)]
+    return max(passed, default=-1.0)
+
+
+def chance(claim: Claim, word: str, numbers: Sequence[float]) -> float:
+    """Return how often numbers with no effect, or with the effect claimed, would lead to this word."""
+    from scipy.special import stdtr
+
+    if word == UNDECIDED:
+        return 1.0
+    mean, freedom = statistics.fmean(numbers), len(numbers) - 1
+    error = statistics.stdev(numbers) / math.sqrt(len(numbers))
+
+    def one_sided(distance: float) -> float:
+        return float(stdtr(freedom, -distance / error)) if error else float(distance < 0)
+
+    if claim.rule == "within":
+        return one_sided(claim.wanted.value - abs(mean)) if word == HOLDS else 2 * one_sided(abs(mean))
+    null = claim.wanted.value if claim.null is None or word == FAILS else claim.null
+    return min(1.0, 2 * one_sided(abs(mean - null)))
 
 
 def _judge(claim: Claim, numbers: Sequence[float]) -> tuple[str, float]:
     """Return the word for these numbers alone, and the number that stands for all."""
     wanted, number = claim.wanted, summary(claim.wanted, claim.rule, numbers)
-    if claim.rule != "mean":
+    if claim.rule not in TESTED:
         return (HOLDS if wanted.met(number) else FAILS), number
     low, high = _interval(numbers)
+    if claim.rule == "within":
+        if chance(claim, HOLDS, numbers) <= LEVEL:
+            return HOLDS, number
+        return (FAILS if number > wanted.value and not low <= 0 <= high else UNDECIDED), number
     null = Bound(wanted.value if claim.null is None else claim.null, wanted.least)
     safe, hopeful = (low, high) if wanted.least else (high, low)
     if wanted.met(number) and null.met(safe):
@@ -155,8 +216,9 @@ def _passes(claim: Claim, numbers: Sequence[float]) -> bool:
 
 def summary(wanted: Bound, rule: str, numbers: Sequence[float], *, best: bool = False) -> float:
     """Return the number that stands for all: the mean, the median, or the worst draw (the best one, of a control)."""
-    if rule == "mean":
-        return statistics.fmean(numbers)
+    if rule in TESTED:
+        mean = statistics.fmean(numbers)
+        return abs(mean) if rule == "within" else mean
     if rule == "median":
         return statistics.median(numbers)
     return (max if best else min)(numbers, key=wanted.margin)
@@ -165,7 +227,7 @@ def summary(wanted: Bound, rule: str, numbers: Sequence[float], *, best: bool = 
 def _reason(claim: Claim, word: str, draws: int) -> str:
     if claim.rule == "every":
         return f"{'every' if word == HOLDS else 'not every'} one of {draws} draws is {claim.wanted}"
-    means = {"mean": f"the mean of {draws} draws", "median": f"the median of {draws} draws"}[claim.rule]
+    means = f"the {'median' if claim.rule == 'median' else 'mean'} of {draws} draws"
     if word == UNDECIDED:
         return f"the interval of {means} reaches to both sides of {claim.wanted.value:.4g}"
     return f"{means} is {'' if word == HOLDS else 'not '}{claim.wanted}"

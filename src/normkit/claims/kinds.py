@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 Measure = Callable[[int], float]  # of a seed
-RULES = ("every", "median", "mean")
+RULES = ("every", "median", "mean", "within")
 REACHES = ("full", "proxy")
 
 
@@ -69,6 +69,7 @@ class Claim:
     null: float | None
     source: str
     reach: str
+    bed: str = ""
 
     def check(self) -> None:
         """Refuse a claim that could not fail."""
@@ -82,7 +83,7 @@ class Claim:
         for field, words in (("rule", RULES), ("reach", REACHES)):
             if getattr(self, field) not in words:
                 raise ValueError(f"{self.name}: {field} must be one of {words}, not {getattr(self, field)!r}")
-        if self.draws < 1 or (self.rule == "mean" and self.draws < 3):
+        if self.draws < 1 or (self.rule in ("mean", "within") and self.draws < 3):
             raise ValueError(f"{self.name}: {self.draws} draws are too few")
 
 
@@ -133,11 +134,12 @@ class Identity(Claim):
 
 @dataclass(frozen=True)
 class Measured(Claim):
-    """A property: a number over seeds, held to a bound by one of three rules.
+    """A property: a number over seeds, held to a bound by one of four rules.
 
     ``rule="every"``: each draw within the bound. ``"median"``: the median. ``"mean"``: it holds where the mean is
     within the bound and the 95 % interval of the mean on the right side of ``null``, by default the bound itself; it
-    does not hold where the interval lies outside the bound.
+    does not hold where the interval lies outside the bound. ``"within"``: no farther from 0 than the bound, by two
+    one-sided tests; it does not hold where the mean is farther, and its 95 % interval leaves out 0.
 
     Args:
         name: one word or a few, unique among the method's.
@@ -170,4 +172,30 @@ class Measured(Claim):
     kind = "property"
 
     def __post_init__(self) -> None:
+        self.check()
+
+
+@dataclass(frozen=True)
+class Trained(Measured):
+    """A property of models that are trained: a difference of two, paired by seed, on a bed of :mod:`.beds`.
+
+    By default the mean must be within the bound, and its interval above 0. Where the bed did not see what it must see,
+    the claim is undecided.
+
+    Args:
+        bed: the bed's name.
+    """
+
+    number: str = "difference"
+    draws: int = 8
+    rule: str = "mean"
+    null: float | None = 0.0
+    reach: str = "proxy"
+    bed: str = ""
+
+    kind = "training"
+
+    def __post_init__(self) -> None:
+        if not self.bed:
+            raise ValueError(f"{self.name}: bed must name where it is trained")
         self.check()

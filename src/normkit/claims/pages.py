@@ -1,4 +1,4 @@
-"""The table of claims as a page of the site has it, between two marks."""
+"""What stored claims come to, as pages of the site have it between two marks: tables, counts, and beds."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from normkit.claims import engine, shelf
 from normkit.claims.engine import SPENT, UNTRIED, WORDS, Verdict
 from normkit.columns import number_of
 from normkit.files import replace_file
-
-MARKED = re.compile("(?<=<!-- claims -->\n).*(?=<!-- /claims -->)", re.DOTALL)
 
 
 def ordered(verdicts: Sequence[Verdict]) -> list[Verdict]:
@@ -46,11 +44,19 @@ def line(method: str) -> str:
 
 
 def write(path: Path, verdicts: Sequence[Verdict]) -> None:
-    """Put the table into a page."""
+    """Put what a page has marks for into it: ``claims``, ``counts`` or ``beds``."""
     page = path.read_text(encoding="utf-8")
-    if not MARKED.search(page):
+    found = [mark for mark in PARTS if f"<!-- {mark} -->" in page]
+    if not found:
         raise ValueError(f"--page: {path} has no lines <!-- claims --> and <!-- /claims -->")
-    replace_file(path, MARKED.sub(lambda _: marked(verdicts), page))
+    for mark in found:
+        replace(path, mark, PARTS[mark](verdicts))
+
+
+def replace(path: Path, mark: str, text: str) -> None:
+    """Put a text between the two lines of a mark."""
+    between = re.compile(f"(?<=<!-- {mark} -->\n).*(?=<!-- /{mark} -->)", re.DOTALL)
+    replace_file(path, between.sub(lambda _: text, path.read_text(encoding="utf-8")))
 
 
 def marked(verdicts: Sequence[Verdict]) -> str:
@@ -70,6 +76,7 @@ HEAD = ("| method | claim | number | must be | control |", "| --- | --- | --- | 
 def row(verdict: Verdict) -> str:
     """A row of the table."""
     says = verdict.says + (" At this scale." if verdict.reach == "proxy" else "")
+    says += " Alone, not among so many." if verdict.alone else ""
     cells = (
         verdict.method,
         says,
@@ -78,3 +85,76 @@ def row(verdict: Verdict) -> str:
         f"{verdict.control:.3g}, {verdict.against}",
     )
     return f"| {' | '.join(cell.replace('|', ESCAPED) for cell in cells)} |"
+
+
+KINDS = {
+    "identity": "exact: is it so?",
+    "property": "what does it do, without training or in short training?",
+    "training": "is a model better that was trained with it?",
+}
+
+
+def tally(verdicts: Sequence[Verdict]) -> str:
+    """Return how often a small experiment decided, by the kind of the question."""
+    lines = ["| question | holds | does not hold | undecided | not tried |", "| --- | --- | --- | --- | --- |"]
+    for kind, question in KINDS.items():
+        words = Counter(verdict.word for verdict in verdicts if verdict.kind == kind)
+        cells = (words[word] for word in (engine.HOLDS, engine.FAILS, engine.UNDECIDED, UNTRIED))
+        lines.append(f"| {kind}: {question} | {' | '.join(map(str, cells))} |")
+    tried = [verdict for verdict in verdicts if verdict.word != UNTRIED]
+    small = [verdict for verdict in tried if verdict.reach == "proxy"]
+    held = sum(verdict.word == engine.HOLDS for verdict in small)
+    alone = sum(verdict.alone for verdict in tried)
+    trained = [v for v in tried if v.kind == "training" and "at least" in v.wanted]
+    signs = sum(verdict.number > 0 for verdict in trained)
+    lines += [
+        "",
+        f"{len(small)} of these {len(tried)} put a small model in the place of a large one, and {held} of them hold at "
+        f"this scale. {alone} words are those of a claim alone, and are not kept where all are judged at once.",
+    ]
+    if trained:
+        lines += [
+            "",
+            f"Of {number_of(len(trained), 'claim')} that a model is better, {signs} came out so in sign.",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def beds(verdicts: Sequence[Verdict]) -> str:
+    """Return a part for each bed: what it is, what it saw, its smallest effect, and what was asked of it."""
+    from normkit.claims.beds import BEDS
+
+    return "\n\n".join(
+        "\n".join([
+            f"### {bed.name.capitalize()}\n\n{bed.what}\n",
+            *(seen(entry) for entry in shelf.beds() if entry.method == bed.name),
+            *asked([verdict for verdict in verdicts if verdict.bed == bed.name]),
+            f"- It is blind to: {bed.blind}",
+        ])
+        for bed in BEDS
+    ) + "\n"  # fmt: skip
+
+
+def seen(entry: shelf.Entry) -> str:
+    """Say whether a bed saw what is known."""
+    kept = shelf.stored(entry)
+    if kept is None:
+        return f"- Not asked: {entry.says}"
+    found = engine.verdict(entry, kept)
+    saw = "It saw" if found.word == engine.HOLDS else "It did not see"
+    return f"- {saw}: {entry.says} ({found.measured} {found.number:.2f}; {found.against}: {found.control:.2f})"
+
+
+def asked(verdicts: Sequence[Verdict]) -> list[str]:
+    """Say what came of the claims of a bed, and how small an effect it would have seen."""
+    words = Counter(verdict.word for verdict in verdicts)
+    least = sorted(verdict.least for verdict in verdicts if verdict.least == verdict.least)
+    if not least:
+        return []
+    return [
+        f"- Smallest effect that it would see four times in five: {least[0]:.1f} to {least[-1]:.1f} points, by claim.",
+        f"- Claims: {', '.join(f'{words[word]} {word}' for word in WORDS[2::-1] if words[word])}.",
+    ]
+
+
+PARTS = {"claims": marked, "counts": tally, "beds": beds}

@@ -23,7 +23,7 @@ HOME = Path(__file__).parent
 RESULTS = HOME / "results"
 UNTRIED = HOME / "untried.tsv"
 NEEDS = {
-    "property": "its measure is not written yet",
+    "property": "it was not measured",
     "training": "it takes models that are trained and compared",
     "beyond": "no small experiment decides it",
 }
@@ -99,6 +99,16 @@ def claims_of(name: str) -> list[Entry]:
         name = method
     own = written(name) if name in places() else ()
     return [*own, *(entry for entry in unwritten() if entry.method == name)]
+
+
+@functools.cache
+def beds() -> tuple[Entry, ...]:
+    """Return what beds must see, an entry each."""
+    from normkit.claims.beds import BEDS
+
+    return tuple(
+        Entry(bed.name, "beds", known.name, known.kind, known.says, known) for bed in BEDS for known in bed.known
+    )
 
 
 def source(entry: Entry) -> str:

@@ -1,11 +1,13 @@
 """What SOFT claims of its landmarks."""
 
 import itertools
+import math
 from functools import partial
 
 import torch
 
 import normkit as nk
+from normkit.claims._clock import growth
 from normkit.claims.attention._cost import WIDTH
 from normkit.claims.kinds import Measured, below
 from normkit.claims.measures import randn
@@ -39,6 +41,18 @@ def rise(seed, back=False):
     return max(after / before for before, after in itertools.pairwise(found))
 
 
+def slope_of_time(seed, full=False):
+    """How the time grows with the number of tokens, with 16 landmarks."""
+
+    def made(length):
+        q, side = torch.randn(1, 1, length, WIDTH), math.isqrt(length)
+        core = nk.SoftmaxFree(WIDTH, heads=1, size=(side, side), ratio=side // 4)
+        return lambda: (-torch.cdist(q, q).square() / 2).exp() @ q if full else core(q, q, q)
+
+    with torch.no_grad():
+        return growth(made, (1024, 2304, 4096))
+
+
 CLAIMS = [
     Measured(
         "nears",
@@ -59,5 +73,16 @@ CLAIMS = [
         against="fewer landmarks each time",
         number="largest ratio of errors",
         draws=5,
+    ),
+    Measured(
+        "linear",
+        says="Its time grows as the number of tokens.",
+        measure=slope_of_time,
+        wanted=below(1.2),
+        control=partial(slope_of_time, full=True),
+        against="the full kernel",
+        number="slope",
+        draws=3,
+        rule="median",
     ),
 ]

@@ -1,0 +1,241 @@
+"""Beds: where models are trained for claims, what each must see, and what it is blind to.
+
+A bed trains a variant from a seed and returns a number; two variants of one seed have the same start and batches. Each
+variant trains at its own best rate, which seeds of the search alone decide.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from normkit import catalog
+from normkit.claims.imbalance import RARE, rise
+from normkit.claims.kinds import Bound, Measured, Trained, above, below
+from normkit.lab.plan.data import chances, images_of
+from normkit.lab.plan.models import permuted, same_start
+
+WIDTH, SAMPLES, SPLIT = 16, 3200, 1000
+RATES = (3e-3, 1e-2, 3e-2)
+LOWEST, HIGHEST = 1e-4, 1.0
+SEARCH = (1000, 1001, 1002)  # seeds, of which no verdict is
+ACTIVE = ("frn", "evonorm")  # norms with an activation of their own
+
+
+class Run(NamedTuple):
+    """A norm by name, with its options, the size of batches, how these are drawn, and what else is changed.
+
+    stream: "iid", or "pairs" of classes. share: of the samples that are seen. permute: whether the start has other
+    numbers of the same law. active: what follows a norm without an activation of its own.
+    """
+
+    norm: str
+    batch: int = 32
+    options: tuple[tuple[str, object], ...] = ()
+    stream: str = "iid"
+    share: float = 1.0
+    permute: bool = False
+    active: str = "relu"
+
+
+class Net(nn.Module):
+    """Three convolutions with norms; classify from the mean."""
+
+    def __init__(self, run: Run):
+        super().__init__()
+        layers: list[nn.Module] = []
+        options = dict(run.options)
+        for place, (ins, outs) in enumerate(((1, WIDTH), (WIDTH, WIDTH), (WIDTH, 2 * WIDTH))):
+            layers.append(nn.Conv2d(ins, outs, 3, stride=1 + (place == 1), padding=1, bias=False))
+            layers.append(catalog.create(run.norm, outs, **options))
+            if not run.norm.startswith(ACTIVE) or options.get("apply_act") is False:
+                layers.append(nn.SiLU() if run.active == "silu" else nn.ReLU())
+        self.layers, self.output = nn.Sequential(*layers), nn.Linear(2 * WIDTH, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Score the digits."""
+        return self.output(self.layers(x).mean((2, 3)))
+
+
+@functools.cache
+def digits() -> tuple[Tensor, Tensor]:
+    """The images and their labels."""
+    found = images_of("digits", None)
+    return found.images.float(), found.labels
+
+
+def batches(run: Run, seed: int) -> tuple[list[Tensor], Tensor]:
+    """The rows of each batch, and those that are held out."""
+    labels, chance = digits()[1], torch.Generator().manual_seed(seed)
+    rows = torch.randperm(len(labels), generator=chance)
+    seen, held = rows[:SPLIT], rows[SPLIT:]
+    count = int(SAMPLES * run.share) // run.batch
+    if run.stream == "iid":
+        order = torch.cat([seen[torch.randperm(SPLIT, generator=chance)] for _ in range(SAMPLES // SPLIT + 1)])
+        return list(order[: count * run.batch].view(count, run.batch)), held
+    drawn = []
+    for _ in range(count):
+        pair = torch.randperm(10, generator=chance)[:2]
+        own = seen[(labels[seen, None] == pair).any(1)]
+        drawn.append(own[torch.randint(len(own), (run.batch,), generator=chance)])
+    return drawn, held
+
+
+@functools.cache
+def accuracy(run: Run, seed: int, lr: float) -> float:
+    """Train with Adam at a rate that falls to 0, and return how many held-out digits are right, of a hundred."""
+    x, labels = digits()
+    drawn, held = batches(run, seed)
+    with chances(seed), torch.enable_grad():
+        model = same_start(Net(run), seed)
+        if run.permute:
+            permuted(model, seed)
+        optimizer = torch.optim.Adam(model.parameters(), lr=lr)
+        for step, rows in enumerate(drawn):
+            optimizer.param_groups[0]["lr"] = lr * (1 - step / len(drawn))
+            optimizer.zero_grad()
+            F.cross_entropy(model(x[rows]), labels[rows]).backward()
+            optimizer.step()
+    with torch.no_grad():
+        return 100 * (model.eval()(x[held]).argmax(1) == labels[held]).float().mean().item()
+
+
+@functools.cache
+def rate(run: Run) -> float:
+    """The best rate of the search, which goes on where the best is the first or the last; NaN without an end."""
+    found = {lr: searched(run, lr) for lr in RATES}
+    while True:
+        best = max(found, key=found.__getitem__)
+        if min(found) < best < max(found):
+            return best
+        further = best / 3 if best == min(found) else best * 3
+        if not LOWEST <= further <= HIGHEST:
+            return math.nan
+        found[further] = searched(run, further)
+
+
+def searched(run: Run, lr: float) -> float:
+    """The mean accuracy over the seeds of the search."""
+    return statistics.fmean(accuracy(run, seed, lr) for seed in SEARCH)
+
+
+def points(run: Run, seed: int) -> float:
+    """The accuracy at the run's own best rate; what is changed beside norm and batch keeps the rate."""
+    best = rate(run._replace(share=1.0, permute=False))
+    return math.nan if math.isnan(best) else accuracy(run, seed, best)
+
+
+def gain(seed: int, run: Run, over: Run) -> float:
+    """By how many points a run is better than another one of the same seed."""
+    return points(run, seed) - points(over, seed)
+
+
+BATCHNORM = Run("batchnorm")
+PAIRS = BATCHNORM._replace(stream="pairs")
+SWISH = Run("groupnorm", 64, (("num_groups", 4),), active="silu")
+
+
+def lost(seed: int, run: Run = PAIRS) -> float:
+    """How many points batch norm loses to a change."""
+    return gain(seed, BATCHNORM, run)
+
+
+def known(name: str, says: str, run: Run) -> Measured:
+    """What the bed must see of batch norm, and must not see between twins."""
+    return Measured(
+        name,
+        says=says,
+        measure=functools.partial(lost, run=run),
+        wanted=above(1.0),
+        control=functools.partial(lost, run=BATCHNORM._replace(permute=True)),
+        against="its twin, which starts from other numbers",
+        number="points lost",
+        draws=8,
+        rule="mean",
+        null=0.0,
+    )
+
+
+def better(name: str, says: str, run: Run, over: Run, by: float) -> Trained:
+    """A claim of being better by some points; the control is the other's twin."""
+    return compared(name, says, run, over, above(by), "mean", over._replace(permute=True), "beside its twin")
+
+
+def not_worse(name: str, says: str, run: Run, over: Run, by: float) -> Trained:
+    """A claim of losing no more than so many points; the control has half of the training."""
+    return compared(
+        name, says, run, over, above(0.0 - by), "mean", over._replace(share=0.5), "with half of its training"
+    )
+
+
+def as_good(name: str, says: str, run: Run, over: Run, by: float) -> Trained:
+    """A claim of lying no farther apart than so many points; the control has half of the training."""
+    return compared(name, says, run, over, below(by), "within", over._replace(share=0.5), "with half of its training")
+
+
+def compared(
+    name: str, says: str, run: Run, over: Run, wanted: Bound, rule: str, control: Run, against: str
+) -> Trained:
+    """A claim of the points between two runs."""
+    return Trained(
+        name,
+        says=says,
+        measure=functools.partial(gain, run=run, over=over),
+        wanted=wanted,
+        control=functools.partial(gain, run=control, over=over),
+        against=f"{over.norm} {against}",
+        number="points",
+        rule=rule,
+        null=min(0.0, wanted.value),
+        bed="digits",
+    )
+
+
+class Bed(NamedTuple):
+    """A place where models are trained.
+
+    name; what: the model, the data and the training. known: what it must see, with a twin as the control. blind: what
+    it cannot see.
+    """
+
+    name: str
+    what: str
+    known: tuple[Measured, ...]
+    blind: str
+
+
+DIGITS = Bed(
+    "digits",
+    "Three convolutions of 16, 16 and 32 channels on 1,000 of scikit-learn's digits, 8 x 8. 3,200 samples are seen, by "
+    "Adam whose rate falls to 0, at a variant's own best rate; the accuracy is that on the other 797.",
+    (
+        known("two-classes", "Batches of two classes cost batch norm a point or more.", PAIRS),
+        known("half", "Half of the training costs a point or more.", BATCHNORM._replace(share=0.5)),
+    ),
+    "Depth, long training, large images, many classes, and what shows below its smallest effect.",
+)
+GAUSSIANS = Bed(
+    "gaussians",
+    "Gaussian classes around known means, and a network of one hidden layer or a ridge regression. One class is rare, "
+    "600 samples to 10, or classes were never seen.",
+    (
+        Measured(
+            "rare-class",
+            says="At 60 to 1 gradient descent first raises the loss of the rare class, by 5 % or more.",
+            measure=rise,
+            wanted=above(0.05),
+            control=functools.partial(rise, many=RARE),
+            against="classes of one size",
+            number="rise of the loss",
+            draws=8,
+        ),
+    ),
+    "Anything that features which are learned would change.",
+)
+BEDS = (DIGITS, GAUSSIANS)
