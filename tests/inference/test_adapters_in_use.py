@@ -77,3 +77,16 @@ def test_a_model_without_a_norm_to_move_is_named_and_stays_as_it_is(name, of):
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
     for any_parameter in ("cotta", "memo"):  # these need none
         assert len(made(any_parameter, copy.deepcopy(model)).parameters_trained()) == 2
+
+
+def test_delta_takes_nothing_of_a_trained_models_statistics():
+    model = small_network()
+    for _ in range(3):  # a trained batch norm has counted its batches
+        model(torch.randn(8, 8, 6, 6, generator=torch.Generator().manual_seed(1)) * 3 + 2)
+    assert int(model.norm.num_batches_tracked) == 3
+    x = stream("delta", 8, 1)[0]
+    want = copy.deepcopy(model).train()(x)  # the first batch is normalized by itself
+    adapter = nk.DELTA(model.eval())
+    torch.testing.assert_close(adapter(x), want)
+    adapter.reset()
+    torch.testing.assert_close(adapter(x), want)

@@ -90,6 +90,8 @@ class DELTA(Adapter):
             own = replace_batch_norms(
                 self, model, own, lambda norm: DeltaTBR(norm.num_features, prior=prior, eps=norm.eps)
             )
+            for norm in own.values():
+                _forget_source(norm)
             self.train_only(gains_and_shifts(own))
         use_batch_statistics(part for part in model.modules() if not isinstance(part, DeltaTBR))
         self.register_buffer("class_frequency", torch.empty(0))
@@ -136,3 +138,9 @@ class DELTA(Adapter):
         if isinstance(saved, Tensor):
             self.class_frequency = self.class_frequency.new_empty(saved.shape)
         super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+@torch.no_grad()
+def _forget_source(norm: Any) -> None:
+    """Let the first batch set the running values, as if no model had been trained."""
+    norm.running_mean.zero_(), norm.running_std.fill_(1), norm.num_batches_tracked.zero_()
