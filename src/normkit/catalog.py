@@ -354,8 +354,10 @@ def find(text: str) -> Choice:
     return found.with_arguments(written)
 
 
-def choose(owner: object, argument: str, text: Any, *kinds: Kind) -> Choice:
+def choose(owner: object, argument: str, text: Any, *kinds: Kind, more: Iterable[str] = ()) -> Choice:
     """Return what a text stands for among the methods of some kinds; ``owner`` and ``argument`` begin the error.
+
+    The error has the names of ``more`` too, which the caller knows.
 
     A name may mean one method of each kind: ``qk-norm`` is an attention core, and as an alias a placement.
     """
@@ -364,7 +366,7 @@ def choose(owner: object, argument: str, text: Any, *kinds: Kind) -> Choice:
         found = _find(name, kinds)
         if found is not None:
             return found.with_arguments(written)
-    return check.choice(owner, argument, text, [card.name for card in members(*kinds)])
+    return check.choice(owner, argument, text, sorted([*more, *(card.name for card in members(*kinds))]))
 
 
 def members(*kinds: Kind) -> list[Card]:

@@ -110,6 +110,66 @@ def test_words_that_fit_no_method_are_named(options, words):
     assert type(model[1]) is nn.BatchNorm2d
 
 
+def test_t3a_and_lame_answer_from_what_goes_into_the_last_linear():
+    model = classifier()
+    body, last = model[:-1], model[-1]
+    t3a = nk.T3A(last.in_features, last.out_features, supports=2)
+    t3a.weight.copy_(last.weight), t3a.bias.copy_(last.bias)
+    adapter, near = (nk.adapt(model, method=name, inplace=False) for name in ("t3a:supports=2", "lame:affinity=knn"))
+    for x, _ in stream():
+        with torch.no_grad():
+            p, z = model(x).softmax(1), body(x)
+        torch.testing.assert_close(adapter(x), t3a(z) * last.weight.norm(dim=1).mean())
+        torch.testing.assert_close(near(x), (nk.lame(p, z, affinity="knn") + 1e-10).log())
+    assert all(torch.equal(a, b) for a, b in zip(adapter.model.parameters(), model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("name", ["t3a:supports=3", "lame"])
+def test_what_reads_features_is_reset_saved_and_not_spoiled_by_a_batch_with_nan(name):
+    whole, inputs = nk.adapt(classifier(), method=name, guard="stop"), [x for x, _ in stream(6)]
+    want = [whole(x) for x in inputs]
+    half = nk.adapt(classifier(), method=name, guard="stop")
+    for x in inputs[:3]:
+        half(x)
+    spoiled = torch.full_like(inputs[0], float("nan"))
+    assert half(spoiled).isnan().all()
+    resumed = nk.adapt(classifier(), method=name, guard="stop")
+    resumed.load_state_dict(half.state_dict())
+    for adapter in (half, resumed):
+        for x, y in zip(inputs[3:], want[3:], strict=True):
+            assert torch.equal(adapter(x), y)
+        adapter.reset()
+        assert torch.equal(adapter(inputs[0]), want[0])
+
+
+def test_a_head_that_does_not_make_the_answers_is_named():
+    body = nn.Sequential(nn.Flatten(), nn.Linear(108, 4), nn.ReLU()).eval()
+    x = torch.randn(8, 3, 6, 6)
+    with pytest.raises(ValueError, match=r"t3a: the model does not return what its linear '1' returns; name .* head="):
+        nk.adapt(body, method="t3a")(x)
+    with pytest.raises(ValueError, match=r"lame: the model has no torch.nn.Linear that could be its head"):
+        nk.adapt(nn.Sequential(nn.Flatten()), method="lame")
+    with pytest.raises(ValueError, match="t3a: head must be one of '1', not '7'"):
+        nk.adapt(body, method="t3a", head="7")
+    two = nn.Sequential(nn.Flatten(), nn.Linear(108, 6), nn.ReLU(), nn.Linear(6, 4)).eval()
+    torch.testing.assert_close(nk.adapt(two, method="lame", head="3")(x), nk.adapt(two, method="lame")(x))
+    with pytest.raises(ValueError, match="does not return what its linear '1' returns"):
+        nk.adapt(two, method="lame", head="1")(x)
+
+
+def test_memo_is_called_as_the_model_is_and_adapts_on_each_sample_alone():
+    (x, _), *_ = stream(1)
+    adapter, alone = nk.adapt(classifier(), method="memo"), nk.MEMO(classifier())
+    torch.manual_seed(0)
+    got = adapter(x)
+    torch.manual_seed(0)
+    assert torch.equal(got, torch.stack([alone(sample) for sample in x]))
+    told = run_stream(classifier(), nk.adapt(classifier(), method="memo:guard=stop"), stream(2), "memo").to_dict()
+    assert (told["samples"], told["batches"]) == (16, 2)
+    with pytest.raises(ValueError, match="MEMO: views are of one sample, which batched=True does not take"):
+        adapter(x, views=x.expand(1, 8, 8, 3, 6, 6)[:, 0])
+
+
 def test_a_stream_tells_what_adapting_did_beside_the_model_as_it_was():
     model = classifier()
     adapter = nk.adapt(model, method="tent", lr=0.5, inplace=False)

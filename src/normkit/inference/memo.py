@@ -65,6 +65,7 @@ class MEMO(Adapter):
         momentum: Adam's first beta, or that of SGD.
         steps: on each sample.
         prior_strength: let batch norms take 1 / (prior_strength + 1) of their moments from the views; None: none.
+        batched: take a batch (N, ...), each sample of which is adapted on alone, and return logits (N, K).
         guard: "off"; or, where the adaptation collapses, "stop" or "reset", as :class:`normkit.kinds.Guard` tells.
 
     A call takes one sample without a batch axis, and ``views`` (steps, V, ...), by default 32 of its own a step; it
@@ -84,11 +85,12 @@ class MEMO(Adapter):
         momentum: float = 0.0,
         steps: int = 1,
         prior_strength: float | None = None,
+        batched: bool = False,
         guard: str = "off",
     ):
         own = norms_of(self, model, is_batch_norm, None)
         super().__init__(model, optimizer_builder(self, optimizer, lr=lr, momentum=momentum), guard)
-        self.steps = check.size(self, "steps", steps)
+        self.steps, self.batched = check.size(self, "steps", steps), bool(batched)
         if prior_strength is not None:
             strength = check.number(self, "prior_strength", prior_strength, 0.0)
             if math.isinf(strength):
@@ -97,9 +99,16 @@ class MEMO(Adapter):
         self.train_only(name for name, _ in model.named_parameters())
 
     def observe(self, x: Tensor, views: Tensor | None = None) -> Tensor:
-        """Adapt on one sample ``x`` from the first numbers, and predict it."""
+        """Adapt on one sample ``x`` from the first numbers, and predict it; on each of a batch where it takes those."""
         if views is not None and len(views) != self.steps:
             raise ValueError(f"{type(self).__name__}: views must be of {self.steps} steps, but there are {len(views)}")
+        if not self.batched:
+            return self._alone(x, views)
+        if views is not None:
+            raise ValueError(f"{type(self).__name__}: views are of one sample, which batched=True does not take")
+        return torch.stack([self._alone(sample, None) for sample in x])
+
+    def _alone(self, x: Tensor, views: Tensor | None) -> Tensor:
         self.forget()
         with mode(self.model, False):
             for step in range(self.steps):
@@ -111,4 +120,4 @@ class MEMO(Adapter):
             return self.logits(self.model, x.unsqueeze(0))[0]
 
     def _of_reference(self, x: Tensor, *others: Any) -> Tensor:
-        return super()._of_reference(x.unsqueeze(0))[0]
+        return super()._of_reference(x) if self.batched else super()._of_reference(x.unsqueeze(0))[0]

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from normkit import catalog, check
+from normkit import check
 from normkit.choice import parsed
-from normkit.kinds.adapter import ADAPTER
 from normkit.lab.plan import data, tasks
 from normkit.lab.plan.corruptions import IMAGES, SEVERITIES, SIGNALS, TEXT, Corruption
 from normkit.lab.plan.settings import ALL_SHIFTS, STREAMS, Settings, typed
+from normkit.surgery.statistics.adapting import adapter_of
 
 if TYPE_CHECKING:
     from normkit.lab.plan.tasks import Task
@@ -55,7 +55,7 @@ def require(settings: Settings) -> None:
     corruptions_of(settings.shift, {**IMAGES, **SIGNALS, **TEXT})
     orders_of(settings.stream)
     for text in settings.adapt:
-        catalog.choose(typed("adapt"), "adapt", text, ADAPTER)
+        adapter_of(typed("adapt"), "adapt", text)
 
 
 def corruptions_of(words: Sequence[str], fitting: dict[str, Corruption]) -> list[tuple[str, int]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,12 +12,15 @@ from torch import nn
 
 from normkit import catalog, check
 from normkit.activation.batch.alpha_batchnorm import AlphaBatchNorm
+from normkit.choice import parsed
+from normkit.inference.memo import MEMO
 from normkit.kinds.adapter import ADAPTER, Adapter
 from normkit.surgery.edits import replaced
 from normkit.surgery.edits.changes import Change, Report
 from normkit.surgery.recognition.match import Followed, Match
 from normkit.surgery.recognition.recognize import sized_table
 from normkit.surgery.statistics.batch_statistics import takes_batch_statistics
+from normkit.surgery.statistics.heads import OF_FEATURES
 from normkit.where import Where, selects
 
 __all__ = ["adapt"]
@@ -47,8 +52,9 @@ def adapt(
         weight: the share of the batch at hand: 0 changes nothing, 1 forgets what was learned.
         where: only norms whose name fits a pattern, is in a list, or is let by a function of name and module.
         inplace: change the model; else a copy, which is the report's ``model``.
-        method: an adapter's name, with or without arguments, ``"sar:lr=0.001"``: ``normkit list --kind adapter``. It
-            takes over the model, or with ``inplace=False`` a copy of it.
+        method: an adapter's name, with or without arguments, ``"sar:lr=0.001"``: ``normkit list --kind adapter``, t3a
+            or lame. It takes over the model, or with ``inplace=False`` a copy of it. T3a and lame answer from what goes
+            into the last linear of the model, or the one that ``head`` names; memo adapts on each sample of a batch.
         options: the arguments of that method, such as ``lr``.
 
     Returns a :class:`Report` of what was changed, or with ``method`` the adapter.
@@ -86,10 +92,19 @@ def adapt(
 
 def _around(model: nn.Module, method: str, where: Where, options: dict[str, Any]) -> Adapter:
     """Return an adapter that has taken over the model."""
-    choice = catalog.choose("adapt", "method", method, ADAPTER)
+    make = adapter_of("adapt", "method", method)
     if where is not None:
         raise ValueError(f"adapt: where is for batch norms that mix statistics; {method} has norms= for names of norms")
-    return choice.create(model, **options)
+    return make(model, **options)
+
+
+def adapter_of(owner: object, argument: str, text: Any) -> Callable[..., Adapter]:
+    """Return what puts an adapter around a model, by its name: one of the catalogue, t3a or lame."""
+    name, written = parsed(text) if isinstance(text, str) else ("", {})
+    if name in OF_FEATURES:
+        return functools.partial(OF_FEATURES[name], **written)
+    choice = catalog.choose(owner, argument, text, ADAPTER, more=OF_FEATURES)
+    return choice.with_arguments({**({"batched": True} if choice.card.entry is MEMO else {}), **written}).create
 
 
 def _refusal(match: Match) -> str | None:
